@@ -1,0 +1,61 @@
+/* A Hugging Face checkpoint folder: config.json, generation_config.json, safetensors (one or many with an index) and
+ * tokenizer.json. Opening validates everything that later code trusts: dimensions, that every tensor that the family
+ * expects is there once with the expected shape and a float dtype (BF16, F16, F32), and offsets within the files.
+ * Weights stay on disk and are read tensor by tensor, never copied whole. Thread rule: immutable after opening;
+ * loading from several threads is fine. */
+#ifndef MOEC_FORMATS_CHECKPOINT_H
+#define MOEC_FORMATS_CHECKPOINT_H
+
+#include "formats/config.h"
+#include "formats/dense.h"
+#include "formats/digest.h"
+#include "formats/record.h"
+#include "formats/tokenizer_model.h"
+
+struct moec_checkpoint;
+
+/* Opens a folder. A folder with only pytorch_model.bin is refused with advice. Errors: MOEC_ERR_NOT_FOUND,
+ * MOEC_ERR_FORMAT, MOEC_ERR_UNSUPPORTED (family, activation, rope scaling, ...), MOEC_ERR_LIMIT. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_open(const char *folder, struct moec_checkpoint **out,
+                                                       struct moec_error *err);
+void moec_checkpoint_close(struct moec_checkpoint *checkpoint);
+
+/* Borrowed until close. */
+const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint);
+/* NULL when the folder has no tokenizer.json. */
+const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint);
+const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint);
+
+/* Bytes of all weights as stored, and of the routed experts alone. */
+uint64_t moec_checkpoint_weight_bytes(const struct moec_checkpoint *checkpoint);
+uint64_t moec_checkpoint_expert_bytes(const struct moec_checkpoint *checkpoint);
+
+/* SHA-256 over config, tokenizer and weight files in a fixed order; computed on first use and kept. Reads every
+ * byte: `progress` (may be NULL) is told bytes done and total. */
+typedef void moec_progress_fn(void *context, uint64_t done, uint64_t total);
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_digest(struct moec_checkpoint *checkpoint,
+                                                         moec_progress_fn *progress, void *context,
+                                                         uint8_t digest[static MOEC_SHA256_BYTES],
+                                                         struct moec_error *err);
+
+/* Loads the dense weights; dense_bits 16 keeps the source dtype, 8 and 4 quantise the roles that may be
+ * (INT symmetric, `group` as for experts). Released with moec_dense_release. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint,
+                                                             uint32_t dense_bits, uint32_t group,
+                                                             struct moec_dense *dense, struct moec_error *err);
+
+/* Reads one expert as F32: gate, up (n_ff, n_embd), down (n_embd, n_ff), row-major. NaN or infinite weights are
+ * MOEC_ERR_FORMAT naming the tensor. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint,
+                                                              uint32_t layer, uint32_t expert, float *gate,
+                                                              float *up, float *down, struct moec_error *err);
+
+/* Reads one expert and encodes it as a record of this layout (16 bits keep the source's own bits). `scratch` holds
+ * moec_checkpoint_expert_scratch_bytes bytes; one per thread. */
+size_t moec_checkpoint_expert_scratch_bytes(const struct moec_checkpoint *checkpoint);
+MOEC_WARN_UNUSED enum moec_status
+moec_checkpoint_encode_expert(const struct moec_checkpoint *checkpoint, uint32_t layer, uint32_t expert,
+                              const struct moec_record_layout *layout, void *scratch, uint8_t *record,
+                              struct moec_error *err);
+
+#endif

@@ -1,0 +1,91 @@
+/* How a row of weights is stored: 16- and 32-bit floats as they are, or INT2, INT3, INT4, INT8 codes with scales.
+ *
+ * A *row* is the unit of encoding: n consecutive weights that share a channel scale or are cut into groups. Matrices
+ * are arrays of rows with a fixed stride. Decoding gives F32(code - zero) * F32(scale), rounded once (the F32
+ * subtraction is exact), so every kernel that multiplies decoded weights sees the same bits.
+ *
+ * Row layout for INTb with n weights: codes | scales | zeros
+ *   codes   ceil(n / 32) blocks of 32 codes, 4*b bytes each; codes past n are the zero code
+ *           INT8: byte i = code[i]
+ *           INT4: byte i = code[i] | code[i + 16] << 4                                      (i in 0..15)
+ *           INT2: byte i = code[i] | code[i + 8] << 2 | code[i + 16] << 4 | code[i + 24] << 6 (i in 0..7)
+ *           INT3: 8 bytes as INT2 with the low two bits, then a little-endian u32 whose bit i is the high bit of code[i]
+ *   scales  one F16 (little-endian) for each group; group 0 ("channel") means one for the row
+ *   zeros   asymmetric only: one byte for each group, 0..2^b - 1
+ * Codes are unsigned. Symmetric: code = q + 2^(b-1), zero = 2^(b-1) implied. There is no padding.
+ *
+ * The scalar functions here define the bytes; kernels are checked against them. Thread rule: pure functions. */
+#ifndef MOEC_FORMATS_CODEC_H
+#define MOEC_FORMATS_CODEC_H
+
+#include "formats/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum moec_dtype {
+    MOEC_DTYPE_F32 = 0,
+    MOEC_DTYPE_F16 = 1,
+    MOEC_DTYPE_BF16 = 2,
+    MOEC_DTYPE_INT2 = 3,
+    MOEC_DTYPE_INT3 = 4,
+    MOEC_DTYPE_INT4 = 5,
+    MOEC_DTYPE_INT8 = 6,
+    MOEC_DTYPE_COUNT
+};
+
+enum moec_scheme { MOEC_SCHEME_SYMMETRIC = 0, MOEC_SCHEME_ASYMMETRIC = 1 };
+
+#define MOEC_CODEC_BLOCK 32 /* codes in a packed block */
+
+/* group: weights that share a scale, 0 (the whole row), 32, 64 or 128. scheme and group are 0 for float dtypes. */
+struct moec_codec {
+    uint8_t dtype;  /* enum moec_dtype */
+    uint8_t scheme; /* enum moec_scheme */
+    uint16_t group;
+};
+
+/* Codec for a bitwidth in {2, 3, 4, 8, 16}; 16 takes `source_dtype` (F32 sources become BF16). */
+MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uint32_t group,
+                                                      enum moec_dtype source_dtype, struct moec_codec *codec,
+                                                      struct moec_error *err);
+
+/* Checks a codec that came from a file. `subject` names it in messages. */
+MOEC_WARN_UNUSED enum moec_status moec_codec_check(struct moec_codec codec, const char *subject,
+                                                   struct moec_error *err);
+
+/* 2, 3, 4, 8, 16 or 32. */
+uint32_t moec_codec_bits(struct moec_codec codec);
+
+/* "int4 symmetric channel", "int2 asymmetric g64", "bf16"; a static string for floats, else `text`. */
+const char *moec_codec_name(struct moec_codec codec, char text[static 40]);
+
+bool moec_codec_equal(struct moec_codec a, struct moec_codec b);
+
+/* Bytes of one encoded row of n weights (n <= 2^31, checked by the caller through moec_config limits). */
+size_t moec_codec_row_bytes(struct moec_codec codec, size_t n);
+
+/* Number of scales in a row. */
+size_t moec_codec_row_groups(struct moec_codec codec, size_t n);
+
+/* Encodes n weights by linear quantisation (D4; EdgeMoE III-B, "channel-wise linear quantization"):
+ *   symmetric   s = F16(absmax / (2^(b-1) - 1)),  q = clamp(round-half-even(w / s), -2^(b-1), 2^(b-1) - 1)
+ *   asymmetric  s = F16((max - min) / (2^b - 1)), zero = clamp(round-half-even(-min / s), 0, 2^b - 1),
+ *               code = clamp(round-half-even(w / s) + zero, 0, 2^b - 1)
+ * with the rounded s; s = 0 encodes zeros. Float dtypes convert with round to nearest even.
+ * `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight is NaN or infinite, or a scale or a
+ * 16-bit float overflows (the message gives the index). */
+MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights, size_t n,
+                                                        uint8_t *row, struct moec_error *err);
+
+/* Packs given codes, F16 scales and zeros (NULL when symmetric): what quantisers other than the linear one call. */
+void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const uint16_t *scales,
+                         const uint8_t *zeros, size_t n, uint8_t *row);
+
+/* Scalar reference decoder: writes n F32 weights. */
+void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights);
+
+/* True when every scale (or every float of a float dtype) of the row is finite. */
+bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);
+
+#endif

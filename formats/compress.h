@@ -1,0 +1,24 @@
+/* zstd, for what is not streamed. The home of zstd. Thread rule: pure functions. */
+#ifndef MOEC_FORMATS_COMPRESS_H
+#define MOEC_FORMATS_COMPRESS_H
+
+#include "formats/error.h"
+
+#include <stddef.h>
+
+/* Compresses at a fixed level with one thread, so that equal inputs give equal bytes. Owned by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_compress(const void *bytes, size_t n, uint8_t **out, size_t *n_out,
+                                                struct moec_error *err);
+
+/* Decompresses one frame whose content is exactly `expected_bytes`. `subject` names it in messages. */
+MOEC_WARN_UNUSED enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_bytes,
+                                                  uint8_t **out, const char *subject, struct moec_error *err);
+
+/* True when the bytes start with the zstd magic number. */
+bool moec_is_zstd(const void *bytes, size_t n);
+
+/* Decompresses a whole .zst file content of unknown size, at most `limit_bytes`; a NUL follows (not counted). */
+MOEC_WARN_UNUSED enum moec_status moec_decompress_all(const void *bytes, size_t n, uint64_t limit_bytes,
+                                                      char **out, size_t *n_out, const char *subject,
+                                                      struct moec_error *err);
+#endif

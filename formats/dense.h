@@ -1,0 +1,103 @@
+/* Dense weights: everything but the routed experts, as it lies in memory and in a bundle.
+ *
+ * One blob of encoded rows and a table that says where each tensor stands. Checkpoint reader and bundle reader both
+ * give this, so the engine binds either the same way. MLP down projections (shared expert, dense MLP) are stored
+ * transposed, one row for each neuron, like those of routed experts (see record.h). Router, norms and biases keep
+ * their source dtype; q, k, v, o, embedding, head and dense MLPs take the dense codec (--dense-bits). The router is
+ * F32, F16 or BF16 always. Thread rule: immutable after creation. */
+#ifndef MOEC_FORMATS_DENSE_H
+#define MOEC_FORMATS_DENSE_H
+
+#include "formats/codec.h"
+#include "formats/config.h"
+
+/* X(name, number in files, rows, columns): dimensions in terms of `c` (struct moec_config). */
+#define MOEC_ROLE_MAP(X)                                                                                     \
+    X(EMBEDDING, 0, c->n_vocab, c->n_embd)                                                                   \
+    X(HEAD, 1, c->n_vocab, c->n_embd)                                                                        \
+    X(FINAL_NORM, 2, 1, c->n_embd)                                                                           \
+    X(ATTENTION_NORM, 3, 1, c->n_embd)                                                                       \
+    X(Q, 4, c->n_head *c->head_dim, c->n_embd)                                                               \
+    X(K, 5, c->n_kv_head *c->head_dim, c->n_embd)                                                            \
+    X(V, 6, c->n_kv_head *c->head_dim, c->n_embd)                                                            \
+    X(O, 7, c->n_embd, c->n_head *c->head_dim)                                                               \
+    X(Q_BIAS, 8, 1, c->n_head *c->head_dim)                                                                  \
+    X(K_BIAS, 9, 1, c->n_kv_head *c->head_dim)                                                               \
+    X(V_BIAS, 10, 1, c->n_kv_head *c->head_dim)                                                              \
+    X(Q_NORM, 11, 1, c->n_head *c->head_dim)                                                                 \
+    X(K_NORM, 12, 1, c->n_kv_head *c->head_dim)                                                              \
+    X(MLP_NORM, 13, 1, c->n_embd)                                                                            \
+    X(ROUTER, 14, c->n_expert, c->n_embd)                                                                    \
+    X(SHARED_EXPERT_GATE, 15, 1, c->n_embd)                                                                  \
+    X(SHARED_UP, 16, c->n_ff_shared, c->n_embd)                                                              \
+    X(SHARED_GATE, 17, c->n_ff_shared, c->n_embd)                                                            \
+    X(SHARED_DOWN, 18, c->n_ff_shared, c->n_embd)                                                            \
+    X(DENSE_UP, 19, c->n_ff_dense, c->n_embd)                                                                \
+    X(DENSE_GATE, 20, c->n_ff_dense, c->n_embd)                                                              \
+    X(DENSE_DOWN, 21, c->n_ff_dense, c->n_embd)
+
+enum moec_role {
+#define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,
+    MOEC_ROLE_MAP(MOEC_ROLE_ENUM)
+#undef MOEC_ROLE_ENUM
+        MOEC_ROLE_COUNT
+};
+
+#define MOEC_LAYER_NONE 0xffffffffu /* layer of tensors that belong to no layer */
+
+/* Rows of a matrix: `rows` x `columns` weights, row r at data + r * stride_bytes. Borrows its data. */
+struct moec_matrix {
+    struct moec_codec codec;
+    uint32_t rows;
+    uint32_t columns;
+    size_t stride_bytes;
+    const uint8_t *data;
+};
+
+struct moec_dense_entry {
+    uint32_t role;  /* enum moec_role */
+    uint32_t layer; /* model layer, or MOEC_LAYER_NONE */
+    struct moec_codec codec;
+    uint32_t rows;
+    uint32_t columns;
+    uint64_t offset; /* into the blob, multiple of 64 */
+    uint64_t n_bytes;
+};
+
+struct moec_dense {
+    struct moec_dense_entry *entries; /* owned; sorted by (layer, role), MOEC_LAYER_NONE last */
+    uint32_t n_entries;
+    uint8_t *blob; /* owned, 64-byte aligned */
+    uint64_t blob_bytes;
+};
+
+const char *moec_role_name(enum moec_role role);
+
+/* Whether a model of this config has the tensor in this layer (MOEC_LAYER_NONE for embedding, head, final norm). */
+bool moec_role_expected(const struct moec_config *config, enum moec_role role, uint32_t layer);
+
+/* Whether --dense-bits applies to this role (else the source dtype is kept). */
+bool moec_role_is_quantisable(enum moec_role role);
+
+/* Expected shape. */
+void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t *rows, uint32_t *columns);
+
+/* Lays out the table for a config: `codec_of(context, role, layer)` gives each tensor's codec. Allocates entries and
+ * an uninitialised blob. */
+MOEC_WARN_UNUSED enum moec_status
+moec_dense_create(const struct moec_config *config,
+                  struct moec_codec (*codec_of)(void *context, enum moec_role role, uint32_t layer),
+                  void *context, struct moec_dense *dense, struct moec_error *err);
+
+/* Checks that a table that came from a file is exactly what the config expects: every tensor once, shapes, codecs,
+ * sizes, offsets that do not overlap and lie within the blob. */
+MOEC_WARN_UNUSED enum moec_status moec_dense_check(const struct moec_dense *dense,
+                                                   const struct moec_config *config, struct moec_error *err);
+
+/* False when the table has no such entry. */
+bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32_t layer,
+                     struct moec_matrix *matrix);
+
+void moec_dense_release(struct moec_dense *dense);
+
+#endif

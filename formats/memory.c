@@ -1,0 +1,67 @@
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static enum moec_status total_bytes(uint64_t count, uint64_t item_bytes, const char *what, uint64_t *total,
+                                    struct moec_error *err)
+{
+    if (__builtin_mul_overflow(count, item_bytes, total) || *total > MOEC_ALLOC_MAX_BYTES)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "%s would need %" PRIu64 " x %" PRIu64 " bytes, more than the limit of %" PRIu64, what,
+                         count, item_bytes, MOEC_ALLOC_MAX_BYTES);
+    return MOEC_OK;
+}
+
+enum moec_status moec_alloc(void **out, uint64_t count, uint64_t item_bytes, const char *what,
+                            struct moec_error *err)
+{
+    uint64_t total = 0;
+    MOEC_TRY(total_bytes(count, item_bytes, what, &total, err));
+    void *memory = calloc(1, total > 0 ? total : 1);
+    if (memory == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %s needs %" PRIu64 " bytes", what, total);
+    *out = memory;
+    return MOEC_OK;
+}
+
+enum moec_status moec_alloc_aligned(void **out, uint64_t count, uint64_t item_bytes, const char *what,
+                                    struct moec_error *err)
+{
+    uint64_t total = 0;
+    MOEC_TRY(total_bytes(count, item_bytes, what, &total, err));
+    void *memory = aligned_alloc(64, (total + 127) / 64 * 64);
+    if (memory == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %s needs %" PRIu64 " bytes", what, total);
+    *out = memory;
+    return MOEC_OK;
+}
+
+enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes, const char *what,
+                           struct moec_error *err)
+{
+    if (needed <= *capacity)
+        return MOEC_OK;
+    size_t grown = *capacity < 8 ? 8 : *capacity;
+    while (grown < needed) {
+        if (__builtin_mul_overflow(grown, (size_t)2, &grown))
+            return moec_fail(err, MOEC_ERR_LIMIT, "%s grew past the address space", what);
+    }
+    uint64_t total = 0;
+    MOEC_TRY(total_bytes(grown, item_bytes, what, &total, err));
+    void *memory = realloc(*array, total);
+    if (memory == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %s needs %" PRIu64 " bytes", what, total);
+    *array = memory;
+    *capacity = grown;
+    return MOEC_OK;
+}
+
+enum moec_status moec_strndup(char **out, const char *text, size_t length, struct moec_error *err)
+{
+    void *copy = NULL;
+    MOEC_TRY(moec_alloc(&copy, (uint64_t)length + 1, 1, "a string", err));
+    memcpy(copy, text, length);
+    *out = copy;
+    return MOEC_OK;
+}
