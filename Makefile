@@ -47,7 +47,7 @@ TOOL_LIBS    := $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 
 # What libmoert needs of formats/: no JSON, no HDF5.
 MOERT_FORMATS := $(addprefix formats/,error.c memory.c file.c digest.c compress.c codec.c config.c dense.c record.c \
-                 tokenizer_model.c bundle.c)
+                 tokenizer_model.c path_table.c bundle.c)
 RUNTIME_SRC := $(sort $(wildcard runtime/*.c))
 MOERT_SRC   := $(MOERT_FORMATS) $(RUNTIME_SRC)
 TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,\

@@ -1,0 +1,54 @@
+/* The path table: which experts follow which (EdgeMoE III-C1, "statistical profile of expert activations").
+ *
+ * Key: one pair (E_{n-2}, E_{n-1}) of experts that a token activated in the two MoE layers before layer n. Value: the
+ * experts most often activated in layer n, with their probabilities; the 2k best are kept. Layers are MoE ordinals.
+ * Layer 0 has no key and uses the frequency row; layer 1 uses single keys. Unseen pair -> single key E_{n-1} ->
+ * frequency of layer n. Thread rule: immutable after creation. */
+#ifndef MOEC_FORMATS_PATH_TABLE_H
+#define MOEC_FORMATS_PATH_TABLE_H
+
+#include "formats/config.h"
+
+/* One predicted expert. probability is scaled: 65535 = 1. */
+struct moec_path_value {
+    uint16_t expert;
+    uint16_t probability;
+};
+
+#define MOEC_PATH_NONE 0xffffu /* first of a single key (E_{n-1} alone), and expert of unused value slots */
+
+/* A key of layer n; rows are sorted by (layer, first, second). first = E_{n-2} or MOEC_PATH_NONE. */
+struct moec_path_key {
+    uint16_t layer;
+    uint16_t first;
+    uint16_t second;
+    uint16_t reserved; /* 0 */
+    uint32_t count;    /* tokens that had this key in calibration */
+};
+
+struct moec_path_table {
+    uint32_t n_layer;  /* MoE layers */
+    uint32_t n_expert;
+    uint32_t top_k;
+    uint32_t n_value;  /* values a key: min(2 * top_k, n_expert) */
+    uint32_t n_key;
+    struct moec_path_key *keys;      /* (n_key), owned */
+    struct moec_path_value *values;  /* (n_key, n_value), owned; by falling probability, ties to the lower index */
+    struct moec_path_value *frequency; /* (n_layer, n_expert), owned; by falling probability */
+};
+
+void moec_path_table_release(struct moec_path_table *table);
+
+/* Probability of each expert of MoE layer `layer` (1..n_layer-1), predicted from a token's choices in the layer before
+ * (`last`, top_k experts with gate weights) and two before (`before`, NULL for layer 1): mean over the token's pairs
+ * weighted by the products of their gate weights. out: (n_expert). */
+void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer, const uint16_t *before,
+                             const float *before_weights, const uint16_t *last, const float *last_weights,
+                             float *out);
+
+/* Binary section of a bundle (FORMAT.md, "paths"). Owned by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_path_table_encode(const struct moec_path_table *table, uint8_t **bytes,
+                                                         size_t *n_bytes, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes,
+                                                         struct moec_path_table *table, struct moec_error *err);
+#endif

@@ -1,0 +1,97 @@
+/* A profile: everything that `moec profile` measured, in memory. formats/profile_h5.h stores it as HDF5.
+ *
+ * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, T tokens of all
+ * windows. Arrays are row-major and owned by the profile. NLL values are sums in nats over the scored tokens of one
+ * window, F64; every loss and interval is computed from them, paired by window (D5). Even windows are the search part,
+ * odd ones the certificate part. Thread rule: plain data. */
+#ifndef MOEC_FORMATS_PROFILE_H
+#define MOEC_FORMATS_PROFILE_H
+
+#include "formats/config.h"
+#include "formats/digest.h"
+#include "formats/path_table.h"
+
+#define MOEC_PROFILE_MAX_BITS 8
+
+/* NLL and KL of one variant on every window. */
+struct moec_measure {
+    double *nll; /* (W): sum of negative log-likelihoods, nats */
+    double *kl;  /* (W): sum over scored tokens of KL(original || variant), nats */
+};
+
+struct moec_profile {
+    /* provenance */
+    char moec_version[32];
+    char arithmetic[32]; /* "canonical-f32" */
+    char task[64];       /* name of the task */
+    char metric[32];     /* "perplexity" */
+    char data_name[256]; /* file name without folders */
+    uint8_t model_digest[MOEC_SHA256_BYTES];
+    uint8_t data_digest[MOEC_SHA256_BYTES];
+    uint32_t seq_len_tokens;
+    uint64_t seed;
+    uint32_t baseline_bits; /* 4 or 16 */
+    uint8_t scheme;         /* enum moec_scheme */
+    uint16_t group;         /* 0 = channel */
+
+    /* model */
+    struct moec_config config;
+    uint32_t n_moe_layer; /* S */
+    uint32_t n_expert;    /* E */
+    uint32_t top_k;       /* k */
+    uint32_t *moe_layers; /* (S): model layer of each MoE layer */
+
+    /* windows */
+    uint32_t n_window; /* W */
+    uint64_t n_window_available; /* windows that the data had */
+    uint32_t *window_length; /* (W): tokens, 2..seq_len_tokens */
+    uint32_t *window_tokens; /* (W, seq_len_tokens), unused tail 0xffffffff */
+    uint64_t *window_index;  /* (W): which of the available windows it is */
+    uint32_t *window_scored; /* (W): scored tokens (length - 1) */
+
+    /* losses */
+    struct moec_measure reference; /* original weights; kl is zero */
+    struct moec_measure baseline;  /* all experts at baseline_bits */
+    uint32_t n_uniform;            /* whole-model measurements */
+    uint32_t uniform_bits[MOEC_PROFILE_MAX_BITS]; /* (n_uniform), increasing, without 16 unless asked */
+    struct moec_measure uniform[MOEC_PROFILE_MAX_BITS];
+    uint32_t n_bits; /* B */
+    uint32_t bits[MOEC_PROFILE_MAX_BITS]; /* (B), increasing, baseline left out */
+    double *expert_nll; /* (S, E, B, W): that expert alone at that bitwidth, the others at the baseline */
+    double *expert_kl;  /* (S, E, B, W) */
+
+    /* routing, on the original weights */
+    uint64_t *activations;    /* (S, E): tokens that chose the expert */
+    double *mean_gate_weight; /* (S, E): over those tokens; 0 when none */
+    uint16_t *trace_experts;  /* (T, S, k): choices in order of weight */
+    uint16_t *trace_weights;  /* (T, S, k): gate weights as F16 bits */
+    uint64_t n_trace_token;   /* T */
+    struct moec_path_table paths;
+    double *path_recall;      /* (S, 3): recall of the activated experts among the top k, k+1, 2k predicted,
+                               * counted on odd windows with a table made from even ones; row 0 is frequency */
+    double *frequency_recall; /* (S, 3): the same, predicting by frequency alone */
+
+    /* offline cost, in passes (design: multiply-adds of one full evaluation) */
+    double cost_passes;
+    double naive_passes;
+};
+
+/* Frees the members and zeroes the struct. */
+void moec_profile_release(struct moec_profile *profile);
+
+/* Allocates every array for the dimensions already set (n_moe_layer, n_expert, top_k, n_window, seq_len_tokens,
+ * n_uniform, n_bits, n_trace_token). */
+MOEC_WARN_UNUSED enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err);
+
+/* Checks dimensions and relations of a profile that came from a file. */
+MOEC_WARN_UNUSED enum moec_status moec_profile_check(const struct moec_profile *profile, const char *subject,
+                                                     struct moec_error *err);
+
+/* Row of expert_nll / expert_kl: W doubles of (moe ordinal s, expert e, bit index b). */
+static inline double *moec_profile_expert_row(const struct moec_profile *profile, double *array, uint32_t s,
+                                              uint32_t e, uint32_t b)
+{
+    return array + (((size_t)s * profile->n_expert + e) * profile->n_bits + b) * profile->n_window;
+}
+
+#endif
