@@ -1,0 +1,31 @@
+/* Reads Hugging Face's tokenizer.json (BPE models) into struct moec_tokenizer_model.
+ *
+ * Understood: model BPE (merges as "a b" or ["a", "b"]; unk_token, fuse_unk, byte_fallback, ignore_merges);
+ * normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip; pre-tokenizers ByteLevel, Split,
+ * Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit; post-processors ByteLevel, TemplateProcessing;
+ * decoders ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace; Sequence of each; added tokens with all
+ * flags. Anything else that would change ids or text is refused with its name and place. `truncation` and
+ * `padding` are ignored as transformers does when called without them: they shape batches, not text.
+ *
+ * Ids of added tokens follow the library: a token that the vocabulary holds keeps that id, another one gets
+ * the next free id in the order of the file, whatever its "id" says.
+ *
+ * Thread rule: any thread; no shared state. */
+#ifndef MOEC_FORMATS_TOKENIZER_JSON_H
+#define MOEC_FORMATS_TOKENIZER_JSON_H
+
+#include "formats/tokenizer_model.h"
+
+/* Larger files are refused; the largest vocabularies of today (256k tokens) take some 35 MB. */
+#define MOEC_TOKENIZER_JSON_MAX_BYTES ((size_t)256 << 20)
+
+/* Parses `json[n_bytes]`; `subject` is the file's name for messages. On success `model` owns its arrays
+ * (moec_tokenizer_model_release); on failure it is zeroed.
+ * Errors: MOEC_ERR_FORMAT, MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED (a part that moec does not have),
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_json_read(const char *json, size_t n_bytes,
+                                                           const char *subject,
+                                                           struct moec_tokenizer_model *model,
+                                                           struct moec_error *err);
+
+#endif

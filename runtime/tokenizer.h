@@ -1,0 +1,102 @@
+/* Text to token ids and back, equal to the `tokenizers` library (0.22) on every code point assigned in
+ * Unicode 13.
+ *
+ * Works from struct moec_tokenizer_model (formats/tokenizer_model.h). Text is bytes: what is not valid UTF-8
+ * is read as Python's bytes.decode("utf-8", errors="replace") would (each maximal subpart becomes U+FFFD).
+ * NUL is a character like any other. BPE merges through a priority queue: n characters cost O(n log n), a 100
+ * KB word far less than a second.
+ *
+ * Thread rule: a tokenizer is immutable after create; encode, decode and look-ups may run in many threads at
+ * once. A detokenizer belongs to one thread. */
+#ifndef MOEC_RUNTIME_TOKENIZER_H
+#define MOEC_RUNTIME_TOKENIZER_H
+
+#include "formats/tokenizer_model.h"
+
+/* Longest text that one call takes. */
+#define MOEC_TOKENIZER_MAX_INPUT_BYTES ((size_t)1 << 30)
+
+struct moec_tokenizer; /* opaque */
+
+/* Prepares `model` for use: hash of the vocabulary, compiled patterns, added-token matcher. `model` is
+ * borrowed and must outlive the tokenizer. `*out` is owned by the caller (moec_tokenizer_free), NULL on
+ * failure. Errors: MOEC_ERR_UNSUPPORTED (a pattern outside the dialect, an order of steps that moec lacks),
+ * MOEC_ERR_FORMAT, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_create(const struct moec_tokenizer_model *model,
+                                                        struct moec_tokenizer **out, struct moec_error *err);
+void moec_tokenizer_free(struct moec_tokenizer *tokenizer);
+
+/* Encodes `text[n_bytes]` (any bytes; NULL allowed when n_bytes is 0). With `add_special` the
+ * post-processor's ids (BOS, EOS) stand around it, also around empty text. Added tokens, special ones too,
+ * are recognised in the text.
+ * `*ids` is the caller's (free), non-NULL even when `*n_ids` is 0.
+ * Errors: MOEC_ERR_LIMIT (text too long, a pattern that backtracks without end), MOEC_ERR_NOT_FOUND (an
+ * unknown character, unk_token missing), MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode(const struct moec_tokenizer *tokenizer,
+                                                        const char *text, size_t n_bytes, bool add_special,
+                                                        uint32_t **ids, size_t *n_ids,
+                                                        struct moec_error *err);
+
+/* Text of `n_ids` ids, equal to the library's decode(ids, skip_special_tokens=skip_special); unknown ids are
+ * left out. `*text` is the caller's (free), NUL-terminated, `*n_bytes` long without the NUL, valid UTF-8. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_decode(const struct moec_tokenizer *tokenizer,
+                                                        const uint32_t *ids, size_t n_ids, bool skip_special,
+                                                        char **text, size_t *n_bytes, struct moec_error *err);
+
+/* Text as it comes. Holds back the bytes of a character until it is whole (at most 3) and, for decoders that
+ * strip, what may still be stripped. The pieces put together equal moec_tokenizer_decode of all ids, with one
+ * exception: where <0xNN> tokens spell broken UTF-8, the library turns every byte of the run into U+FFFD,
+ * good characters included, and text already handed out cannot be taken back; here each broken part becomes
+ * one U+FFFD.
+ *
+ *     struct moec_detokenizer d;
+ *     moec_detokenizer_init(&d, tokenizer, true);
+ *     ... MOEC_TRY(moec_detokenizer_push(&d, id, &piece, &n_bytes, err)); write(piece, n_bytes) ...
+ *     ... MOEC_TRY(moec_detokenizer_finish(&d, &piece, &n_bytes, err)); write(piece, n_bytes) ...
+ *     moec_detokenizer_release(&d);
+ */
+struct moec_detokenizer {
+    const struct moec_tokenizer *tokenizer; /* borrowed */
+    bool skip_special;
+    bool whole_runs;     /* private: judge a run of <0xNN> tokens as one, as the library does */
+    bool in_run;         /* private: the last token was <0xNN> */
+    uint64_t n_tokens;   /* private: tokens seen, skipped ones not counted */
+    uint32_t n_stripped; /* private: characters taken off the start so far */
+    bool strip_done;     /* private */
+    uint8_t held[4];     /* private: bytes of an unfinished character */
+    uint32_t n_held;     /* private */
+    char *run;           /* private, owned: bytes of the current run when whole_runs */
+    size_t n_run, run_capacity;
+    char *piece; /* private, owned: last piece handed out */
+    size_t n_piece, piece_capacity;
+};
+
+void moec_detokenizer_init(struct moec_detokenizer *detokenizer, const struct moec_tokenizer *tokenizer,
+                           bool skip_special);
+/* Adds one id. `*piece` (valid UTF-8, `*n_bytes` long, maybe 0, NUL-terminated) is borrowed until the next
+ * call. */
+MOEC_WARN_UNUSED enum moec_status moec_detokenizer_push(struct moec_detokenizer *detokenizer, uint32_t id,
+                                                        const char **piece, size_t *n_bytes,
+                                                        struct moec_error *err);
+/* What was still held back; an unfinished character becomes U+FFFD. Afterwards the state is as after init. */
+MOEC_WARN_UNUSED enum moec_status moec_detokenizer_finish(struct moec_detokenizer *detokenizer,
+                                                          const char **piece, size_t *n_bytes,
+                                                          struct moec_error *err);
+void moec_detokenizer_release(struct moec_detokenizer *detokenizer);
+
+/* Id of the token whose text in the vocabulary or the added tokens is exactly `text[n_bytes]`, or
+ * MOEC_TOKENIZER_NO_ID. Byte-level vocabularies spell a space as U+0120. */
+uint32_t moec_tokenizer_token_id(const struct moec_tokenizer *tokenizer, const char *text, size_t n_bytes);
+
+/* Largest id + 1. The embedding may have more rows (padding). */
+uint32_t moec_tokenizer_size(const struct moec_tokenizer *tokenizer);
+
+/* True for an added token marked special. */
+bool moec_tokenizer_is_special(const struct moec_tokenizer *tokenizer, uint32_t id);
+
+/* The id that the post-processor puts first (BOS), or MOEC_TOKENIZER_NO_ID. */
+uint32_t moec_tokenizer_bos_id(const struct moec_tokenizer *tokenizer);
+/* The id that the post-processor puts last (EOS), or MOEC_TOKENIZER_NO_ID. */
+uint32_t moec_tokenizer_eos_id(const struct moec_tokenizer *tokenizer);
+
+#endif
