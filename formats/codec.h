@@ -72,7 +72,10 @@ size_t moec_codec_row_groups(struct moec_codec codec, size_t n);
  *   symmetric   s = F16(absmax / (2^(b-1) - 1)),  q = clamp(round-half-even(w / s), -2^(b-1), 2^(b-1) - 1)
  *   asymmetric  s = F16((max - min) / (2^b - 1)), zero = clamp(round-half-even(-min / s), 0, 2^b - 1),
  *               code = clamp(round-half-even(w / s) + zero, 0, 2^b - 1)
- * with the rounded s; s = 0 encodes zeros. Float dtypes convert with round to nearest even.
+ * with the rounded s; w / s is one F32 division. max and min are taken over the weights and 0: a row of positive
+ * weights would otherwise need a zero point below 0, and 0 stays representable. s = 0 encodes zeros (symmetric: the
+ * implied zero code; asymmetric: code 0, zero 0); that happens when all weights are 0 and also when the quotient is
+ * below 2^-25 and F16 rounds it to 0. Float dtypes convert with round to nearest even.
  * `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight is NaN or infinite, or a scale or a
  * 16-bit float overflows (the message gives the index). */
 MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights, size_t n,

@@ -42,6 +42,14 @@ MOEC_WARN_UNUSED enum moec_status moec_record_encode(const struct moec_record_la
                                                      const float *up, const float *down, uint8_t *record,
                                                      struct moec_error *err);
 
+/* Writes columns [first, first + count) of a row-major (rows, columns) matrix of a float dtype as F32 rows:
+ * out is (count, rows). `source` holds little-endian F32, F16 or BF16 and must not overlap `out`. */
+void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns, size_t first,
+                           size_t count, float *out);
+
+/* Neurons of a down projection that are transposed at a time (the last block may be smaller). */
+#define MOEC_TRANSPOSE_NEURONS 64
+
 /* True when every scale or float in the record is finite. */
 bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record);
 

@@ -1,0 +1,292 @@
+#include "formats/dense.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BLOB_ALIGNMENT 64u
+
+/* --- roles -------------------------------------------------------------------------------------------------
+ */
+
+const char *moec_role_name(enum moec_role role)
+{
+    static const char *const names[MOEC_ROLE_COUNT] = {
+        [MOEC_ROLE_EMBEDDING] = "embedding",
+        [MOEC_ROLE_HEAD] = "head",
+        [MOEC_ROLE_FINAL_NORM] = "final norm",
+        [MOEC_ROLE_ATTENTION_NORM] = "attention norm",
+        [MOEC_ROLE_Q] = "q projection",
+        [MOEC_ROLE_K] = "k projection",
+        [MOEC_ROLE_V] = "v projection",
+        [MOEC_ROLE_O] = "o projection",
+        [MOEC_ROLE_Q_BIAS] = "q bias",
+        [MOEC_ROLE_K_BIAS] = "k bias",
+        [MOEC_ROLE_V_BIAS] = "v bias",
+        [MOEC_ROLE_Q_NORM] = "q norm",
+        [MOEC_ROLE_K_NORM] = "k norm",
+        [MOEC_ROLE_MLP_NORM] = "MLP norm",
+        [MOEC_ROLE_ROUTER] = "router",
+        [MOEC_ROLE_SHARED_EXPERT_GATE] = "shared expert gate",
+        [MOEC_ROLE_SHARED_UP] = "shared expert up projection",
+        [MOEC_ROLE_SHARED_GATE] = "shared expert gate projection",
+        [MOEC_ROLE_SHARED_DOWN] = "shared expert down projection",
+        [MOEC_ROLE_DENSE_UP] = "dense up projection",
+        [MOEC_ROLE_DENSE_GATE] = "dense gate projection",
+        [MOEC_ROLE_DENSE_DOWN] = "dense down projection",
+    };
+    return role < MOEC_ROLE_COUNT ? names[role] : "unknown role";
+}
+
+bool moec_role_expected(const struct moec_config *config, enum moec_role role, uint32_t layer)
+{
+    if (layer == MOEC_LAYER_NONE)
+        return role == MOEC_ROLE_EMBEDDING || role == MOEC_ROLE_FINAL_NORM ||
+               (role == MOEC_ROLE_HEAD && !config->tied_head);
+    if (layer >= config->n_layer)
+        return false;
+    bool moe = config->layer_is_moe[layer] != 0;
+    switch (role) {
+    case MOEC_ROLE_ATTENTION_NORM:
+    case MOEC_ROLE_Q:
+    case MOEC_ROLE_K:
+    case MOEC_ROLE_V:
+    case MOEC_ROLE_O:
+    case MOEC_ROLE_MLP_NORM:
+        return true;
+    case MOEC_ROLE_Q_BIAS:
+    case MOEC_ROLE_K_BIAS:
+    case MOEC_ROLE_V_BIAS:
+        return config->qkv_bias;
+    case MOEC_ROLE_Q_NORM:
+    case MOEC_ROLE_K_NORM:
+        return config->qk_norm;
+    case MOEC_ROLE_ROUTER:
+        return moe;
+    case MOEC_ROLE_SHARED_EXPERT_GATE:
+        return moe && config->shared_gate;
+    case MOEC_ROLE_SHARED_UP:
+    case MOEC_ROLE_SHARED_GATE:
+    case MOEC_ROLE_SHARED_DOWN:
+        return moe && config->n_ff_shared > 0;
+    case MOEC_ROLE_DENSE_UP:
+    case MOEC_ROLE_DENSE_GATE:
+    case MOEC_ROLE_DENSE_DOWN:
+        return !moe;
+    default:
+        return false;
+    }
+}
+
+bool moec_role_is_quantisable(enum moec_role role)
+{
+    switch (role) {
+    case MOEC_ROLE_EMBEDDING:
+    case MOEC_ROLE_HEAD:
+    case MOEC_ROLE_Q:
+    case MOEC_ROLE_K:
+    case MOEC_ROLE_V:
+    case MOEC_ROLE_O:
+    case MOEC_ROLE_SHARED_UP:
+    case MOEC_ROLE_SHARED_GATE:
+    case MOEC_ROLE_SHARED_DOWN:
+    case MOEC_ROLE_DENSE_UP:
+    case MOEC_ROLE_DENSE_GATE:
+    case MOEC_ROLE_DENSE_DOWN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t *rows, uint32_t *columns)
+{
+    *rows = 0;
+    *columns = 0;
+    switch (role) {
+#define MOEC_ROLE_CASE(name, number, n_rows, n_columns)                                                      \
+    case MOEC_ROLE_##name:                                                                                   \
+        *rows = n_rows;                                                                                      \
+        *columns = n_columns;                                                                                \
+        break;
+        MOEC_ROLE_MAP(MOEC_ROLE_CASE)
+#undef MOEC_ROLE_CASE
+    case MOEC_ROLE_COUNT:
+        break;
+    }
+}
+
+/* --- table -------------------------------------------------------------------------------------------------
+ */
+
+/* Walks what a config expects in table order: layer by layer, the tensors of no layer last. Start with {0,
+ * -1}. */
+struct expectation {
+    uint32_t layer;
+    int role;
+};
+
+static bool next_expected(const struct moec_config *config, struct expectation *at)
+{
+    for (;;) {
+        if (++at->role == MOEC_ROLE_COUNT) {
+            if (at->layer == MOEC_LAYER_NONE)
+                return false;
+            at->role = 0;
+            at->layer = at->layer + 1 < config->n_layer ? at->layer + 1 : MOEC_LAYER_NONE;
+        }
+        if (moec_role_expected(config, (enum moec_role)at->role, at->layer))
+            return true;
+    }
+}
+
+static const char *entry_name(char text[static 80], const struct moec_dense_entry *entry)
+{
+    if (entry->layer == MOEC_LAYER_NONE)
+        (void)snprintf(text, 80, "'%s'", moec_role_name(entry->role));
+    else
+        (void)snprintf(text, 80, "'%s' of layer %u", moec_role_name(entry->role), entry->layer);
+    return text;
+}
+
+static uint64_t aligned(uint64_t offset)
+{
+    return (offset + BLOB_ALIGNMENT - 1) / BLOB_ALIGNMENT * BLOB_ALIGNMENT;
+}
+
+static enum moec_status check_codec(const struct moec_dense_entry *entry, struct moec_error *err)
+{
+    char name[80];
+    MOEC_TRY(moec_codec_check(entry->codec, entry_name(name, entry), err));
+    if (!moec_role_is_quantisable(entry->role) && entry->codec.dtype > MOEC_DTYPE_BF16)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s is quantised, expected F32, F16 or BF16",
+                         entry_name(name, entry));
+    return MOEC_OK;
+}
+
+enum moec_status moec_dense_create(const struct moec_config *config,
+                                   struct moec_codec (*codec_of)(void *context, enum moec_role role,
+                                                                 uint32_t layer),
+                                   void *context, struct moec_dense *dense, struct moec_error *err)
+{
+    struct moec_dense made = {0};
+    void *entries = NULL, *blob = NULL;
+    uint32_t count = 0;
+    for (struct expectation at = {0, -1}; next_expected(config, &at);)
+        count++;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc(&entries, count, sizeof *made.entries, "table of dense weights", err));
+    made.entries = entries;
+    uint64_t end = 0;
+    for (struct expectation at = {0, -1}; next_expected(config, &at);) {
+        struct moec_dense_entry *entry = &made.entries[made.n_entries++];
+        entry->role = (uint32_t)at.role;
+        entry->layer = at.layer;
+        entry->codec = codec_of(context, entry->role, at.layer);
+        MOEC_TRY_OUT(check_codec(entry, err));
+        moec_role_shape(config, entry->role, &entry->rows, &entry->columns);
+        entry->offset = aligned(end);
+        entry->n_bytes = (uint64_t)entry->rows * moec_codec_row_bytes(entry->codec, entry->columns);
+        end = entry->offset + entry->n_bytes;
+    }
+    made.blob_bytes = aligned(end);
+    MOEC_TRY_OUT(moec_alloc_aligned(&blob, made.blob_bytes, 1, "dense weights", err));
+    made.blob = blob;
+    /* The gaps are written to bundles: they must not hold what was in memory before. */
+    for (uint32_t i = 0; i < made.n_entries; i++) {
+        uint64_t from = made.entries[i].offset + made.entries[i].n_bytes;
+        memset(made.blob + from, 0, (size_t)(aligned(from) - from));
+    }
+    *dense = made;
+    made = (struct moec_dense){0};
+out:
+    moec_dense_release(&made);
+    return status;
+}
+
+static enum moec_status check_entry(const struct moec_dense_entry *entry, const struct expectation *expected,
+                                    const struct moec_config *config, uint64_t previous_end,
+                                    uint64_t blob_bytes, struct moec_error *err)
+{
+    char name[80], other[80];
+    uint32_t rows = 0, columns = 0;
+    struct moec_dense_entry wanted = {.role = (uint32_t)expected->role, .layer = expected->layer};
+    if (entry->role != wanted.role || entry->layer != wanted.layer)
+        return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %s, expected %s",
+                         entry_name(name, entry), entry_name(other, &wanted));
+    MOEC_TRY(check_codec(entry, err));
+    moec_role_shape(config, entry->role, &rows, &columns);
+    if (entry->rows != rows || entry->columns != columns)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has shape [%u, %u], expected [%u, %u]",
+                         entry_name(name, entry), entry->rows, entry->columns, rows, columns);
+    uint64_t n_bytes = (uint64_t)rows * moec_codec_row_bytes(entry->codec, columns);
+    if (entry->n_bytes != n_bytes)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %" PRIu64 " bytes, expected %" PRIu64,
+                         entry_name(name, entry), entry->n_bytes, n_bytes);
+    if (entry->offset % BLOB_ALIGNMENT != 0 || entry->offset < previous_end)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s stands at offset %" PRIu64 ", expected a multiple of %u from %" PRIu64 " on",
+                         entry_name(name, entry), entry->offset, BLOB_ALIGNMENT, previous_end);
+    if (entry->offset > blob_bytes || n_bytes > blob_bytes - entry->offset)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s ends at offset %" PRIu64 " + %" PRIu64 ", past the dense weights' %" PRIu64
+                         " bytes",
+                         entry_name(name, entry), entry->offset, n_bytes, blob_bytes);
+    return MOEC_OK;
+}
+
+enum moec_status moec_dense_check(const struct moec_dense *dense, const struct moec_config *config,
+                                  struct moec_error *err)
+{
+    uint64_t end = 0;
+    uint32_t count = 0;
+    for (struct expectation at = {0, -1}; next_expected(config, &at); count++) {
+        if (count >= dense->n_entries)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "table of dense weights ends after %u tensors, '%s' is missing", count,
+                             moec_role_name((enum moec_role)at.role));
+        const struct moec_dense_entry *entry = &dense->entries[count];
+        MOEC_TRY(check_entry(entry, &at, config, end, dense->blob_bytes, err));
+        end = entry->offset + entry->n_bytes;
+    }
+    if (count != dense->n_entries)
+        return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %u tensors, expected %u",
+                         dense->n_entries, count);
+    return MOEC_OK;
+}
+
+bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32_t layer,
+                     struct moec_matrix *matrix)
+{
+    uint64_t wanted = (uint64_t)layer << 32 | (uint32_t)role;
+    uint32_t low = 0, high = dense->n_entries;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct moec_dense_entry *entry = &dense->entries[middle];
+        uint64_t key = (uint64_t)entry->layer << 32 | entry->role;
+        if (key == wanted) {
+            *matrix = (struct moec_matrix){.codec = entry->codec,
+                                           .rows = entry->rows,
+                                           .columns = entry->columns,
+                                           .stride_bytes = moec_codec_row_bytes(entry->codec, entry->columns),
+                                           .data = dense->blob + entry->offset};
+            return true;
+        }
+        if (key < wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return false;
+}
+
+void moec_dense_release(struct moec_dense *dense)
+{
+    if (dense == NULL)
+        return;
+    free(dense->entries);
+    free(dense->blob);
+    *dense = (struct moec_dense){0};
+}

@@ -1,0 +1,148 @@
+#include "formats/digest.h"
+
+#include "formats/file.h"
+#include "formats/memory.h"
+
+#include <nettle/version.h>
+#include <pthread.h>
+#include <string.h>
+
+#if NETTLE_VERSION_MAJOR < 3
+#error "nettle 3 or later is needed"
+#endif
+
+/* --- SHA-256 -----------------------------------------------------------------------------------------------
+ */
+
+void moec_sha256_init(struct moec_sha256 *digest)
+{
+    sha256_init(&digest->context);
+}
+
+void moec_sha256_update(struct moec_sha256 *digest, const void *bytes, size_t n)
+{
+    sha256_update(&digest->context, n, bytes);
+}
+
+void moec_sha256_finish(struct moec_sha256 *digest, uint8_t out[static MOEC_SHA256_BYTES])
+{
+    sha256_digest(&digest->context, MOEC_SHA256_BYTES, out);
+}
+
+void moec_sha256(const void *bytes, size_t n, uint8_t out[static MOEC_SHA256_BYTES])
+{
+    struct moec_sha256 digest;
+    moec_sha256_init(&digest);
+    moec_sha256_update(&digest, bytes, n);
+    moec_sha256_finish(&digest, out);
+}
+
+enum moec_status moec_sha256_file(const char *path, uint8_t out[static MOEC_SHA256_BYTES],
+                                  struct moec_error *err)
+{
+    const size_t piece_bytes = (size_t)1 << 20;
+    struct moec_file file;
+    struct moec_sha256 digest;
+    void *piece = NULL;
+    MOEC_TRY(moec_file_open(&file, path, err));
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc(&piece, piece_bytes, 1, "a read buffer", err));
+    moec_sha256_init(&digest);
+    for (uint64_t offset = 0; offset < file.n_bytes;) {
+        uint64_t left = file.n_bytes - offset;
+        size_t n = left < piece_bytes ? (size_t)left : piece_bytes;
+        MOEC_TRY_OUT(moec_file_read(&file, offset, piece, n, err));
+        moec_sha256_update(&digest, piece, n);
+        moec_file_drop(&file, offset, n);
+        offset += n;
+    }
+    moec_sha256_finish(&digest, out);
+out:
+    free(piece);
+    moec_file_close(&file);
+    return status;
+}
+
+void moec_sha256_hex(const uint8_t digest[static MOEC_SHA256_BYTES],
+                     char text[static 2 * MOEC_SHA256_BYTES + 1])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < MOEC_SHA256_BYTES; i++) {
+        text[2 * i] = digits[digest[i] >> 4];
+        text[2 * i + 1] = digits[digest[i] & 15];
+    }
+    text[2 * MOEC_SHA256_BYTES] = '\0';
+}
+
+/* --- CRC32C ------------------------------------------------------------------------------------------------
+ */
+
+#define CRC32C_POLYNOMIAL 0x82f63b78u /* 0x1edc6f41 with its bits reversed */
+
+static uint32_t crc_tables[8][256];
+static pthread_once_t crc_tables_once = PTHREAD_ONCE_INIT;
+
+static void crc_tables_fill(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc >> 1) ^ (crc & 1 ? CRC32C_POLYNOMIAL : 0);
+        crc_tables[0][byte] = crc;
+    }
+    for (uint32_t byte = 0; byte < 256; byte++)
+        for (int table = 1; table < 8; table++) {
+            uint32_t previous = crc_tables[table - 1][byte];
+            crc_tables[table][byte] = (previous >> 8) ^ crc_tables[0][previous & 0xff];
+        }
+}
+
+/* Eight tables take eight bytes at a time ("slicing-by-8": Kounavis and Berry, "A Systematic Approach to
+ * Building High Performance, Software-based, CRC Generators", ISCC 2005). */
+uint32_t moec_crc32c_portable(uint32_t crc, const void *bytes, size_t n)
+{
+    (void)pthread_once(&crc_tables_once, crc_tables_fill);
+    const uint8_t *at = bytes;
+    crc = ~crc;
+    for (; n >= 8; n -= 8, at += 8) {
+        crc ^= (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+        crc = crc_tables[7][crc & 0xff] ^ crc_tables[6][(crc >> 8) & 0xff] ^
+              crc_tables[5][(crc >> 16) & 0xff] ^ crc_tables[4][crc >> 24] ^ crc_tables[3][at[4]] ^
+              crc_tables[2][at[5]] ^ crc_tables[1][at[6]] ^ crc_tables[0][at[7]];
+    }
+    for (; n > 0; n--, at++)
+        crc = (crc >> 8) ^ crc_tables[0][(crc ^ *at) & 0xff];
+    return ~crc;
+}
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+
+/* One chain of crc32q: 8 bytes every 3 cycles, faster than any storage here delivers. */
+__attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const void *bytes, size_t n)
+{
+    const uint8_t *at = bytes;
+    uint64_t state = ~crc;
+    for (; n >= 8; n -= 8, at += 8) {
+        uint64_t word;
+        memcpy(&word, at, sizeof word);
+        state = _mm_crc32_u64(state, word);
+    }
+    uint32_t tail = (uint32_t)state;
+    for (; n > 0; n--, at++)
+        tail = _mm_crc32_u8(tail, *at);
+    return ~tail;
+}
+
+uint32_t moec_crc32c(uint32_t crc, const void *bytes, size_t n)
+{
+    if (__builtin_cpu_supports("sse4.2"))
+        return crc32c_sse42(crc, bytes, n);
+    return moec_crc32c_portable(crc, bytes, n);
+}
+#else
+uint32_t moec_crc32c(uint32_t crc, const void *bytes, size_t n)
+{
+    return moec_crc32c_portable(crc, bytes, n);
+}
+#endif

@@ -1,0 +1,363 @@
+#include "formats/file.h"
+
+#include "formats/memory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* One write or read call is at most this long: Linux moves no more than 2^31 - 4096 bytes at once. */
+#define CALL_MAX_BYTES ((size_t)1 << 30)
+
+#define TEMPORARY_INFIX ".moec-tmp-"
+
+/* --- reading -----------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_file_open(struct moec_file *file, const char *path, struct moec_error *err)
+{
+    *file = (struct moec_file){.fd = -1};
+    /* O_NONBLOCK: a FIFO given by mistake must be refused, not waited for. It means nothing to regular files.
+     */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        int problem = errno;
+        enum moec_status status = problem == ENOENT || problem == ENOTDIR ? MOEC_ERR_NOT_FOUND : MOEC_ERR_IO;
+        return moec_fail(err, status, "cannot open '%s': %s", path, strerror(problem));
+    }
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        int problem = errno;
+        (void)close(fd);
+        return moec_fail(err, MOEC_ERR_IO, "cannot examine '%s': %s", path, strerror(problem));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        (void)close(fd);
+        return moec_fail(err, MOEC_ERR_IO, "'%s' is %s, expected a regular file", path,
+                         S_ISDIR(info.st_mode) ? "a directory" : "a special file");
+    }
+    char *copy = NULL;
+    enum moec_status status = moec_strndup(&copy, path, strlen(path), err);
+    if (status != MOEC_OK) {
+        (void)close(fd);
+        return status;
+    }
+    file->fd = fd;
+    file->n_bytes = (uint64_t)info.st_size;
+    file->path = copy;
+    return MOEC_OK;
+}
+
+void moec_file_close(struct moec_file *file)
+{
+    if (file == NULL)
+        return;
+    if (file->path != NULL && file->fd >= 0)
+        (void)close(file->fd);
+    free(file->path);
+    *file = (struct moec_file){.fd = -1};
+}
+
+enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, void *buffer, size_t n,
+                                struct moec_error *err)
+{
+    uint64_t end = 0;
+    if (__builtin_add_overflow(offset, (uint64_t)n, &end) || end > (uint64_t)INT64_MAX)
+        return moec_fail(err, MOEC_ERR_IO,
+                         "cannot read %zu bytes at offset %" PRIu64 " of '%s': past the largest offset", n,
+                         offset, file->path);
+    uint8_t *at = buffer;
+    while (n > 0) {
+        ssize_t got = pread(file->fd, at, n < CALL_MAX_BYTES ? n : CALL_MAX_BYTES, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return moec_fail(err, MOEC_ERR_IO, "cannot read '%s' at offset %" PRIu64 ": %s", file->path,
+                             offset, strerror(errno));
+        if (got == 0)
+            return moec_fail(err, MOEC_ERR_IO,
+                             "'%s' ends at offset %" PRIu64
+                             ", expected %zu more bytes: the file is truncated",
+                             file->path, offset, n);
+        at += got;
+        offset += (uint64_t)got;
+        n -= (size_t)got;
+    }
+    return MOEC_OK;
+}
+
+void moec_file_drop(const struct moec_file *file, uint64_t offset, uint64_t n_bytes)
+{
+    if (file->fd >= 0 && offset <= (uint64_t)INT64_MAX && n_bytes <= (uint64_t)INT64_MAX)
+        (void)posix_fadvise(file->fd, (off_t)offset, (off_t)n_bytes, POSIX_FADV_DONTNEED);
+}
+
+enum moec_status moec_file_load(const char *path, uint64_t limit_bytes, char **bytes, size_t *n_bytes,
+                                struct moec_error *err)
+{
+    struct moec_file file;
+    void *memory = NULL;
+    MOEC_TRY(moec_file_open(&file, path, err));
+    enum moec_status status = MOEC_OK;
+    if (file.n_bytes > limit_bytes) {
+        status = moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %" PRIu64 " bytes, more than the limit of %" PRIu64,
+                           path, file.n_bytes, limit_bytes);
+        goto out;
+    }
+    MOEC_TRY_OUT(moec_alloc(&memory, file.n_bytes + 1, 1, path, err));
+    MOEC_TRY_OUT(moec_file_read(&file, 0, memory, (size_t)file.n_bytes, err));
+    *bytes = memory;
+    *n_bytes = (size_t)file.n_bytes;
+    memory = NULL;
+out:
+    free(memory);
+    moec_file_close(&file);
+    return status;
+}
+
+/* --- writing -----------------------------------------------------------------------------------------------
+ */
+
+/* Length of the folder part of a path with its slash: 0 for a bare name. */
+static size_t folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? 0 : (size_t)(slash - path) + 1;
+}
+
+/* Folder of a path as a string that can be opened. Owned by the caller. */
+static enum moec_status folder_of(const char *path, char **out, struct moec_error *err)
+{
+    size_t length = folder_length(path);
+    return length == 0 ? moec_strndup(out, ".", 1, err) : moec_strndup(out, path, length, err);
+}
+
+/* Process id in a temporary's name ("12-0" after the infix), 0 when it is not one of ours. */
+static long temporary_pid(const char *name, const char *prefix)
+{
+    size_t length = strlen(prefix);
+    if (strncmp(name, prefix, length) != 0)
+        return 0;
+    char *end = NULL;
+    long pid = strtol(name + length, &end, 10);
+    return pid > 0 && *end == '-' && end[1] >= '0' && end[1] <= '9' ? pid : 0;
+}
+
+/* Removes temporaries of this output that a killed process left. A temporary counts as abandoned when its
+ * process does not exist here and nobody holds its lock: the lock covers writers in another container, whose
+ * process ids mean nothing in this one. Failures are ignored: a leftover does no harm but its space. */
+static void remove_abandoned(const char *folder, const char *prefix)
+{
+    DIR *entries = opendir(folder);
+    if (entries == NULL)
+        return;
+    for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+        long pid = temporary_pid(entry->d_name, prefix);
+        if (pid == 0 || pid == (long)getpid() || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+            continue;
+        int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+        if (fd < 0)
+            continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+        (void)close(fd);
+    }
+    (void)closedir(entries);
+}
+
+static enum moec_status check_target(const char *path, struct moec_error *err)
+{
+    struct stat info;
+    if (path[0] == '\0' || path[strlen(path) - 1] == '/')
+        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': expected the name of a file", path);
+    /* A rename would replace a device such as /dev/null by a file. */
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': it is %s, expected a regular file", path,
+                         S_ISDIR(info.st_mode) ? "a directory" : "a special file");
+    return MOEC_OK;
+}
+
+enum moec_status moec_output_open(struct moec_output *output, const char *path, struct moec_error *err)
+{
+    static atomic_uint counter;
+    char *folder = NULL, *prefix = NULL, *name = NULL, *copy = NULL;
+    *output = (struct moec_output){.fd = -1};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(check_target(path, err));
+    MOEC_TRY_OUT(folder_of(path, &folder, err));
+    MOEC_TRY_OUT(moec_strndup(&copy, path, strlen(path), err));
+    size_t folder_part = folder_length(path);
+    if (asprintf(&prefix, ".%s" TEMPORARY_INFIX, path + folder_part) < 0) {
+        prefix = NULL;
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+        goto out;
+    }
+    remove_abandoned(folder, prefix);
+    if (asprintf(&name, "%.*s%s%ld-%u", (int)folder_part, path, prefix, (long)getpid(),
+                 atomic_fetch_add(&counter, 1)) < 0) {
+        name = NULL;
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+        goto out;
+    }
+    /* The counter makes the name new in this process, so a file that has it was left by a dead one. */
+    (void)unlink(name);
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot create '%s' in '%s': %s", name + folder_part, folder,
+                           strerror(errno));
+        goto out;
+    }
+    (void)flock(fd, LOCK_EX | LOCK_NB);
+    output->fd = fd;
+    output->path = copy;
+    output->temporary = name;
+    copy = name = NULL;
+out:
+    free(folder);
+    free(prefix);
+    free(name);
+    free(copy);
+    return status;
+}
+
+static enum moec_status write_at(const struct moec_output *output, uint64_t offset, const void *bytes,
+                                 size_t n, struct moec_error *err)
+{
+    const uint8_t *at = bytes;
+    uint64_t end = 0;
+    if (__builtin_add_overflow(offset, (uint64_t)n, &end) || end > (uint64_t)INT64_MAX)
+        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' past the largest offset", output->path);
+    while (n > 0) {
+        ssize_t written = pwrite(output->fd, at, n < CALL_MAX_BYTES ? n : CALL_MAX_BYTES, (off_t)offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' at offset %" PRIu64 ": %s", output->path,
+                             offset, written == 0 ? "no progress" : strerror(errno));
+        at += written;
+        offset += (uint64_t)written;
+        n -= (size_t)written;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_output_append(struct moec_output *output, const void *bytes, size_t n,
+                                    struct moec_error *err)
+{
+    MOEC_TRY(write_at(output, output->n_bytes, bytes, n, err));
+    output->n_bytes += n;
+    return MOEC_OK;
+}
+
+enum moec_status moec_output_align(struct moec_output *output, uint64_t alignment, struct moec_error *err)
+{
+    static const uint8_t zeros[4096];
+    uint64_t past = alignment > 1 ? output->n_bytes % alignment : 0;
+    uint64_t missing = past == 0 ? 0 : alignment - past;
+    while (missing > 0) {
+        size_t n = missing < sizeof zeros ? (size_t)missing : sizeof zeros;
+        MOEC_TRY(moec_output_append(output, zeros, n, err));
+        missing -= n;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_output_patch(struct moec_output *output, uint64_t offset, const void *bytes, size_t n,
+                                   struct moec_error *err)
+{
+    if (offset > output->n_bytes || n > output->n_bytes - offset)
+        return moec_fail(err, MOEC_ERR_IO,
+                         "cannot patch %zu bytes at offset %" PRIu64 " of '%s': only %" PRIu64
+                         " bytes were written",
+                         n, offset, output->path, output->n_bytes);
+    return write_at(output, offset, bytes, n, err);
+}
+
+static enum moec_status sync_folder(const char *path, struct moec_error *err)
+{
+    char *folder = NULL;
+    MOEC_TRY(folder_of(path, &folder, err));
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* EINVAL: file systems that cannot sync folders have nothing to sync. */
+    bool failed = fd < 0 || (fsync(fd) != 0 && errno != EINVAL);
+    int problem = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    free(folder);
+    if (failed)
+        return moec_fail(err, MOEC_ERR_IO, "cannot sync the folder of '%s': %s", path, strerror(problem));
+    return MOEC_OK;
+}
+
+enum moec_status moec_output_commit(struct moec_output *output, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    if (fsync(output->fd) != 0) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot sync '%s': %s", output->path, strerror(errno));
+        goto out;
+    }
+    int fd = output->fd;
+    output->fd = -1;
+    if (close(fd) != 0) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot close '%s': %s", output->path, strerror(errno));
+        goto out;
+    }
+    if (rename(output->temporary, output->path) != 0) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot rename '%s' to '%s': %s", output->temporary,
+                           output->path, strerror(errno));
+        goto out;
+    }
+    free(output->temporary);
+    output->temporary = NULL;
+    status = sync_folder(output->path, err);
+out:
+    moec_output_abort(output);
+    return status;
+}
+
+void moec_output_abort(struct moec_output *output)
+{
+    if (output == NULL)
+        return;
+    if (output->temporary != NULL)
+        (void)unlink(output->temporary);
+    if (output->path != NULL && output->fd >= 0)
+        (void)close(output->fd);
+    free(output->temporary);
+    free(output->path);
+    *output = (struct moec_output){.fd = -1};
+}
+
+/* --- paths -------------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_path_join(char **out, const char *folder, const char *name, struct moec_error *err)
+{
+    size_t length = strlen(folder);
+    const char *slash = length > 0 && folder[length - 1] != '/' ? "/" : "";
+    char *joined = NULL;
+    if (asprintf(&joined, "%s%s%s", folder, slash, name) < 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: path of '%s'", name);
+    *out = joined;
+    return MOEC_OK;
+}
+
+bool moec_path_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool moec_path_exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}

@@ -1,0 +1,118 @@
+#include "formats/record.h"
+
+#include "formats/half.h"
+#include "formats/memory.h"
+
+#include <string.h>
+
+#define TILE 16 /* a tile row is one cache line of F32 */
+
+struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec)
+{
+    struct moec_record_layout layout = {
+        .codec = codec, .n_ff = config->n_ff_expert, .n_embd = config->n_embd};
+    layout.row_bytes = moec_codec_row_bytes(codec, config->n_embd);
+    layout.up_bytes = (uint64_t)layout.n_ff * layout.row_bytes;
+    layout.pair_bytes = 2 * layout.up_bytes;
+    layout.n_bytes = layout.up_bytes + layout.pair_bytes;
+    return layout;
+}
+
+void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp)
+{
+    struct moec_matrix rows = {.codec = layout->codec, .rows = layout->n_ff, .columns = layout->n_embd};
+    mlp->up = rows;
+    mlp->up.stride_bytes = layout->row_bytes;
+    mlp->up.data = record;
+    mlp->gate = rows;
+    mlp->gate.stride_bytes = 2 * layout->row_bytes;
+    mlp->gate.data = record + layout->up_bytes;
+    mlp->down = mlp->gate;
+    mlp->down.data = mlp->gate.data + layout->row_bytes;
+}
+
+/* --- transposing -------------------------------------------------------------------------------------------
+ */
+
+static float load_float(enum moec_dtype dtype, const uint8_t *source, size_t index)
+{
+    if (dtype == MOEC_DTYPE_F32) {
+        float value;
+        memcpy(&value, source + 4 * index, sizeof value);
+        return value;
+    }
+    uint16_t half;
+    memcpy(&half, source + 2 * index, sizeof half);
+    return dtype == MOEC_DTYPE_F16 ? moec_f16_to_f32(half) : moec_bf16_to_f32(half);
+}
+
+/* Tile by tile, so that a line is complete when it is written; walking whole columns would touch one line for
+ * each float, all in the same few cache sets when rows are a power of two long. */
+void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
+                           size_t first, size_t count, float *out)
+{
+    for (size_t row = 0; row < rows; row += TILE) {
+        size_t height = rows - row < TILE ? rows - row : TILE;
+        for (size_t column = 0; column < count; column += TILE) {
+            size_t width = count - column < TILE ? count - column : TILE;
+            float tile[TILE][TILE];
+            for (size_t i = 0; i < height; i++)
+                for (size_t j = 0; j < width; j++)
+                    tile[j][i] = load_float(dtype, source, (row + i) * columns + first + column + j);
+            for (size_t j = 0; j < width; j++)
+                memcpy(out + (column + j) * rows + row, tile[j], height * sizeof(float));
+        }
+    }
+}
+
+/* --- encoding ----------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_record_encode(const struct moec_record_layout *layout, const float *gate,
+                                    const float *up, const float *down, uint8_t *record,
+                                    struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const size_t n_embd = layout->n_embd, n_ff = layout->n_ff, row_bytes = layout->row_bytes;
+    uint8_t *pairs = record + layout->up_bytes;
+    void *memory = NULL;
+    MOEC_TRY_OUT(
+        moec_alloc(&memory, MOEC_TRANSPOSE_NEURONS * n_embd, sizeof(float), "transposed weights", err));
+    float *columns = memory;
+    for (size_t i = 0; i < n_ff; i++) {
+        status = moec_codec_encode_row(layout->codec, up + i * n_embd, n_embd, record + i * row_bytes, err);
+        if (status != MOEC_OK) {
+            (void)moec_error_prefix(err, "up projection, neuron %zu", i);
+            goto out;
+        }
+        status =
+            moec_codec_encode_row(layout->codec, gate + i * n_embd, n_embd, pairs + 2 * i * row_bytes, err);
+        if (status != MOEC_OK) {
+            (void)moec_error_prefix(err, "gate projection, neuron %zu", i);
+            goto out;
+        }
+    }
+    for (size_t first = 0; first < n_ff; first += MOEC_TRANSPOSE_NEURONS) {
+        size_t count = n_ff - first < MOEC_TRANSPOSE_NEURONS ? n_ff - first : MOEC_TRANSPOSE_NEURONS;
+        moec_transpose_to_f32(MOEC_DTYPE_F32, down, n_embd, n_ff, first, count, columns);
+        for (size_t i = 0; i < count; i++) {
+            status = moec_codec_encode_row(layout->codec, columns + i * n_embd, n_embd,
+                                           pairs + (2 * (first + i) + 1) * row_bytes, err);
+            if (status != MOEC_OK) {
+                (void)moec_error_prefix(err, "down projection, neuron %zu", first + i);
+                goto out;
+            }
+        }
+    }
+out:
+    free(memory);
+    return status;
+}
+
+bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record)
+{
+    for (size_t row = 0; row < (size_t)3 * layout->n_ff; row++)
+        if (!moec_codec_row_is_finite(layout->codec, record + row * layout->row_bytes, layout->n_embd))
+            return false;
+    return true;
+}
