@@ -1,0 +1,73 @@
+/* Every expert of a checkpoint at any bitwidth, made on demand: the expert source that profiling runs on.
+ *
+ * A variant is one expert encoded at one bitwidth by linear quantisation, byte for byte the record that a
+ * bundle would hold. Variants are made from the checkpoint when first asked for and kept in memory up to a
+ * limit; the least recently used one makes room and is encoded again when it is needed again, so checkpoints
+ * larger than memory work. An assignment says which variant the forward pass gets for each expert.
+ *
+ * Bitwidths: 2, 3, 4, 8; 16 = the checkpoint's own 16-bit type unchanged (F32 sources round to BF16); 32 =
+ * F32, the exact weights of any source. moec_variants_source_bits gives the smallest one that is exact.
+ *
+ * Thread rule: every function may be called from any thread (one lock inside), except that assigning and
+ * freeing need that no forward pass is running on the source. */
+#ifndef MOEC_PROFILER_VARIANTS_H
+#define MOEC_PROFILER_VARIANTS_H
+
+#include "formats/checkpoint.h"
+#include "runtime/experts.h"
+#include "runtime/parallel.h"
+
+struct moec_variants;
+
+/* `checkpoint` is borrowed until free. `scheme` and `group` (0, 32, 64, 128) are those of every INT variant.
+ * cache_limit_bytes bounds the bytes of records in memory, 0 = no bound. Every expert starts assigned to its
+ * source bits. n_threads as in moec_pool_make: threads that moec_variants_prepare encodes with. Errors:
+ * MOEC_ERR_USAGE for a wrong group, MOEC_ERR_BUDGET when the limit is under one record at source bits. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint,
+                                                       enum moec_scheme scheme, uint32_t group,
+                                                       uint64_t cache_limit_bytes, int n_threads,
+                                                       struct moec_variants **out, struct moec_error *err);
+void moec_variants_free(struct moec_variants *variants);
+
+/* The source to give to moec_forward_init; borrowed until free. acquire answers with the assigned variant. */
+struct moec_experts *moec_variants_experts(struct moec_variants *variants);
+
+/* Bits that hold the checkpoint's experts exactly: 16 for BF16 and F16 sources, 32 for F32. */
+uint32_t moec_variants_source_bits(const struct moec_variants *variants);
+
+/* Copies a table of (MoE layers, n_expert) bitwidths. Errors: MOEC_ERR_USAGE naming the first wrong entry
+ * (nothing is changed then). */
+MOEC_WARN_UNUSED enum moec_status moec_variants_assign(struct moec_variants *variants,
+                                                       const uint8_t *assignment, struct moec_error *err);
+
+/* The same for one expert of one model layer; for every expert at once. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32_t layer,
+                                                           uint32_t expert, uint32_t bits,
+                                                           struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t bits,
+                                                           struct moec_error *err);
+
+/* The table, (MoE layers, n_expert); borrowed. */
+const uint8_t *moec_variants_assignment(const struct moec_variants *variants);
+
+/* Points `mlp` at one variant, whatever is assigned, and holds it until it is given back (as often as
+ * borrowed). Errors: MOEC_ERR_USAGE (bits, layer, expert), MOEC_ERR_BUDGET when borrowed variants alone fill
+ * the limit, and those of moec_checkpoint_encode_expert. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer,
+                                                       uint32_t expert, uint32_t bits, struct moec_mlp *mlp,
+                                                       struct moec_error *err);
+void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t bits);
+
+/* Encodes on all threads those variants of one layer's experts at `bits` (0 = as assigned) that are not in
+ * memory, in increasing index as long as they fit into the limit. Never needed, only faster. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer,
+                                                        uint32_t bits, struct moec_error *err);
+
+/* Bytes of one record at these bits; 0 for bits that do not exist. */
+uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t bits);
+
+/* Bytes of records in memory now, and records encoded since creation (those made again count again). */
+uint64_t moec_variants_cached_bytes(const struct moec_variants *variants);
+uint64_t moec_variants_encoded_count(const struct moec_variants *variants);
+
+#endif
