@@ -11,7 +11,9 @@
 #include "formats/digest.h"
 #include "formats/path_table.h"
 
-#define MOEC_PROFILE_MAX_BITS 8
+#define MOEC_PROFILE_MAX_BITS    8
+#define MOEC_PROFILE_MAX_WINDOWS (1u << 24)
+#define MOEC_PROFILE_NO_TOKEN    0xffffffffu /* unused tail of a row of window_tokens */
 
 /* NLL and KL of one variant on every window. */
 struct moec_measure {
@@ -79,13 +81,28 @@ struct moec_profile {
 /* Frees the members and zeroes the struct. */
 void moec_profile_release(struct moec_profile *profile);
 
-/* Allocates every array for the dimensions already set (n_moe_layer, n_expert, top_k, n_window, seq_len_tokens,
- * n_uniform, n_bits, n_trace_token). */
+/* Allocates every array, zeroed, for the dimensions already set (n_moe_layer, n_expert, top_k, n_window,
+ * seq_len_tokens, n_uniform, n_bits, n_trace_token); the path table is left alone. On failure the profile is
+ * released. Errors: MOEC_ERR_FORMAT for a dimension out of range, MOEC_ERR_LIMIT, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err);
 
-/* Checks dimensions and relations of a profile that came from a file. */
+/* Checks that the dimensions lie within their limits, so that products of them fit 64 bits. */
+MOEC_WARN_UNUSED enum moec_status moec_profile_check_dimensions(const struct moec_profile *profile,
+                                                                const char *subject, struct moec_error *err);
+
+/* Checks dimensions, values and relations of a profile that came from a file; afterwards every index in it may be
+ * trusted. A profile without routing trace has n_trace_token 0. `subject` opens messages ("profile 'p.h5'").
+ * Errors: MOEC_ERR_FORMAT. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_check(const struct moec_profile *profile, const char *subject,
                                                      struct moec_error *err);
+
+/* Perplexity over windows: exp(sum of nll / sum of scored); both arrays hold n_window values, at least one token is
+ * scored (D5). */
+double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32_t n_window);
+
+/* Loss of a variant on all windows, relative to the original weights (D5): (perplexity - reference) / reference.
+ * nll: (W). 0.02 is 2 %. */
+double moec_profile_loss(const struct moec_profile *profile, const double *nll);
 
 /* Row of expert_nll / expert_kl: W doubles of (moe ordinal s, expert e, bit index b). */
 static inline double *moec_profile_expert_row(const struct moec_profile *profile, double *array, uint32_t s,

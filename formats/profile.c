@@ -1,0 +1,384 @@
+#include "formats/profile.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* --- memory ------------------------------------------------------------------------------------------------
+ */
+
+static void measure_release(struct moec_measure *measure)
+{
+    free(measure->nll);
+    free(measure->kl);
+}
+
+void moec_profile_release(struct moec_profile *profile)
+{
+    if (profile == NULL)
+        return;
+    free(profile->moe_layers);
+    free(profile->window_length);
+    free(profile->window_tokens);
+    free(profile->window_index);
+    free(profile->window_scored);
+    measure_release(&profile->reference);
+    measure_release(&profile->baseline);
+    for (size_t u = 0; u < MOEC_PROFILE_MAX_BITS; u++)
+        measure_release(&profile->uniform[u]);
+    free(profile->expert_nll);
+    free(profile->expert_kl);
+    free(profile->activations);
+    free(profile->mean_gate_weight);
+    free(profile->trace_experts);
+    free(profile->trace_weights);
+    free(profile->path_recall);
+    free(profile->frequency_recall);
+    moec_path_table_release(&profile->paths);
+    memset(profile, 0, sizeof *profile);
+}
+
+static enum moec_status check_range(uint64_t value, uint64_t least, uint64_t most, const char *what,
+                                    const char *subject, struct moec_error *err)
+{
+    if (value < least || value > most)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s is %" PRIu64 ", expected %" PRIu64 " to %" PRIu64,
+                         subject, what, value, least, most);
+    return MOEC_OK;
+}
+
+enum moec_status moec_profile_check_dimensions(const struct moec_profile *profile, const char *subject,
+                                               struct moec_error *err)
+{
+    MOEC_TRY(check_range(profile->n_moe_layer, 1, MOEC_MAX_LAYERS, "number of MoE layers", subject, err));
+    MOEC_TRY(check_range(profile->n_expert, 1, MOEC_MAX_EXPERTS, "number of experts", subject, err));
+    uint32_t most = profile->n_expert < MOEC_MAX_TOP_K ? profile->n_expert : MOEC_MAX_TOP_K;
+    MOEC_TRY(check_range(profile->top_k, 1, most, "top-k", subject, err));
+    MOEC_TRY(check_range(profile->n_window, 1, MOEC_PROFILE_MAX_WINDOWS, "number of windows", subject, err));
+    MOEC_TRY(check_range(profile->seq_len_tokens, 2, MOEC_MAX_POSITIONS, "sequence length", subject, err));
+    MOEC_TRY(check_range(profile->n_uniform, 0, MOEC_PROFILE_MAX_BITS, "number of whole-model bitwidths",
+                         subject, err));
+    MOEC_TRY(
+        check_range(profile->n_bits, 1, MOEC_PROFILE_MAX_BITS, "number of profiled bitwidths", subject, err));
+    uint64_t most_tokens = (uint64_t)profile->n_window * profile->seq_len_tokens;
+    return check_range(profile->n_trace_token, 0, most_tokens, "number of traced tokens", subject, err);
+}
+
+static enum moec_status measure_allocate(struct moec_measure *measure, uint32_t n_window,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(moec_alloc((void **)&measure->nll, n_window, sizeof(double), "the NLL of a profile", err));
+    return moec_alloc((void **)&measure->kl, n_window, sizeof(double), "the KL of a profile", err);
+}
+
+static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
+{
+    uint64_t experts = (uint64_t)p->n_moe_layer * p->n_expert;
+    uint64_t losses = experts * p->n_bits * p->n_window;
+    uint64_t choices = p->n_trace_token * p->n_moe_layer * p->top_k;
+    uint64_t recalls = (uint64_t)p->n_moe_layer * 3;
+    const struct {
+        void **array;
+        uint64_t count, item_bytes;
+        const char *what;
+    } arrays[] = {
+        {(void **)&p->moe_layers, p->n_moe_layer, sizeof(uint32_t), "the MoE layers of a profile"},
+        {(void **)&p->window_length, p->n_window, sizeof(uint32_t), "the windows of a profile"},
+        {(void **)&p->window_scored, p->n_window, sizeof(uint32_t), "the windows of a profile"},
+        {(void **)&p->window_index, p->n_window, sizeof(uint64_t), "the windows of a profile"},
+        {(void **)&p->window_tokens, (uint64_t)p->n_window * p->seq_len_tokens, sizeof(uint32_t),
+         "the tokens of a profile"},
+        {(void **)&p->expert_nll, losses, sizeof(double), "the sensitivity table of a profile"},
+        {(void **)&p->expert_kl, losses, sizeof(double), "the sensitivity table of a profile"},
+        {(void **)&p->activations, experts, sizeof(uint64_t), "the activations of a profile"},
+        {(void **)&p->mean_gate_weight, experts, sizeof(double), "the gate weights of a profile"},
+        {(void **)&p->trace_experts, choices, sizeof(uint16_t), "the routing trace of a profile"},
+        {(void **)&p->trace_weights, choices, sizeof(uint16_t), "the routing trace of a profile"},
+        {(void **)&p->path_recall, recalls, sizeof(double), "the path recall of a profile"},
+        {(void **)&p->frequency_recall, recalls, sizeof(double), "the frequency recall of a profile"},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, arrays[i].what, err));
+    MOEC_TRY(measure_allocate(&p->reference, p->n_window, err));
+    MOEC_TRY(measure_allocate(&p->baseline, p->n_window, err));
+    for (uint32_t u = 0; u < p->n_uniform; u++)
+        MOEC_TRY(measure_allocate(&p->uniform[u], p->n_window, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err)
+{
+    MOEC_TRY(moec_profile_check_dimensions(profile, "a profile", err));
+    enum moec_status status = allocate(profile, err);
+    if (status != MOEC_OK)
+        moec_profile_release(profile);
+    return status;
+}
+
+/* --- checking ----------------------------------------------------------------------------------------------
+ */
+
+static bool is_bitwidth(uint32_t bits)
+{
+    return bits == 2 || bits == 3 || bits == 4 || bits == 8 || bits == 16 || bits == 32;
+}
+
+static enum moec_status check_text(const char *text, size_t capacity, const char *what, const char *subject,
+                                   struct moec_error *err)
+{
+    if (memchr(text, '\0', capacity) == NULL)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s has no end within %zu bytes", subject, what, capacity);
+    return MOEC_OK;
+}
+
+static enum moec_status check_provenance(const struct moec_profile *p, const char *subject,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(check_text(p->moec_version, sizeof p->moec_version, "the version of moec", subject, err));
+    MOEC_TRY(check_text(p->arithmetic, sizeof p->arithmetic, "the arithmetic", subject, err));
+    MOEC_TRY(check_text(p->task, sizeof p->task, "the task", subject, err));
+    MOEC_TRY(check_text(p->metric, sizeof p->metric, "the metric", subject, err));
+    MOEC_TRY(check_text(p->data_name, sizeof p->data_name, "the name of the data", subject, err));
+    if (!is_bitwidth(p->baseline_bits))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: baseline of %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", subject,
+                         p->baseline_bits);
+    if (p->scheme != MOEC_SCHEME_SYMMETRIC && p->scheme != MOEC_SCHEME_ASYMMETRIC)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: scheme is %u, expected 0 (symmetric) or 1 (asymmetric)",
+                         subject, (unsigned)p->scheme);
+    if (p->group != 0 && p->group != 32 && p->group != 64 && p->group != 128)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 32, 64 or 128", subject,
+                         (unsigned)p->group);
+    if (!isfinite(p->cost_passes) || p->cost_passes < 0 || !isfinite(p->naive_passes) || p->naive_passes < 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: offline cost is %g of %g passes, expected numbers from 0",
+                         subject, p->cost_passes, p->naive_passes);
+    return MOEC_OK;
+}
+
+static enum moec_status check_bits(const uint32_t *bits, uint32_t n, const char *what, const char *subject,
+                                   struct moec_error *err)
+{
+    for (uint32_t b = 0; b < n; b++) {
+        if (!is_bitwidth(bits[b]))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: %s %" PRIu32 " is %" PRIu32 ", expected 2, 3, 4, 8, 16 or 32", subject,
+                             what, b, bits[b]);
+        if (b > 0 && bits[b] <= bits[b - 1])
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: %s %" PRIu32 " is %" PRIu32 " after %" PRIu32 ", expected increasing ones",
+                             subject, what, b, bits[b], bits[b - 1]);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status check_model(const struct moec_profile *p, const char *subject, struct moec_error *err)
+{
+    const struct moec_config *config = &p->config;
+    MOEC_TRY(moec_config_check(config, subject, err));
+    uint32_t n_moe_layer = moec_config_moe_count(config);
+    if (p->n_moe_layer != n_moe_layer || p->n_expert != config->n_expert || p->top_k != config->top_k)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: %" PRIu32 " MoE layers, %" PRIu32 " experts, top-k %" PRIu32
+                         ", expected %" PRIu32 ", %" PRIu32 ", %" PRIu32 " as its model has",
+                         subject, p->n_moe_layer, p->n_expert, p->top_k, n_moe_layer, config->n_expert,
+                         config->top_k);
+    for (uint32_t s = 0; s < p->n_moe_layer; s++)
+        if (p->moe_layers[s] != moec_config_moe_layer(config, s))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: MoE layer %" PRIu32 " is layer %" PRIu32 " of the model, expected %" PRIu32,
+                             subject, s, p->moe_layers[s], moec_config_moe_layer(config, s));
+    for (uint32_t b = 0; b < p->n_bits; b++)
+        if (p->bits[b] == p->baseline_bits)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: profiled bitwidth %" PRIu32 " is the baseline's, expected others", subject,
+                             p->bits[b]);
+    MOEC_TRY(check_bits(p->bits, p->n_bits, "profiled bitwidth", subject, err));
+    return check_bits(p->uniform_bits, p->n_uniform, "whole-model bitwidth", subject, err);
+}
+
+static enum moec_status check_windows(const struct moec_profile *p, const char *subject,
+                                      struct moec_error *err)
+{
+    for (uint32_t w = 0; w < p->n_window; w++) {
+        uint32_t length = p->window_length[w];
+        if (length < 2 || length > p->seq_len_tokens)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: window %" PRIu32 " has %" PRIu32 " tokens, expected 2 to %" PRIu32, subject,
+                             w, length, p->seq_len_tokens);
+        if (p->window_scored[w] < 1 || p->window_scored[w] >= length)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: window %" PRIu32 " has %" PRIu32 " scored tokens, expected 1 to %" PRIu32,
+                             subject, w, p->window_scored[w], length - 1);
+        if (p->window_index[w] >= p->n_window_available)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: window %" PRIu32 " is number %" PRIu64
+                             " of the data, expected less than %" PRIu64,
+                             subject, w, p->window_index[w], p->n_window_available);
+        const uint32_t *tokens = p->window_tokens + (size_t)w * p->seq_len_tokens;
+        for (uint32_t t = 0; t < p->seq_len_tokens; t++) {
+            bool good = t < length ? tokens[t] < p->config.n_vocab : tokens[t] == MOEC_PROFILE_NO_TOKEN;
+            if (!good)
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "%s: token %" PRIu32 " of window %" PRIu32 " is %" PRIu32 ", expected %s",
+                                 subject, t, w, tokens[t],
+                                 t < length ? "an id of the vocabulary" : "4294967295, which marks no token");
+        }
+    }
+    return MOEC_OK;
+}
+
+/* `lowest` is 0 for NLL; a KL may fall below 0 by rounding. */
+static enum moec_status check_doubles(const double *values, uint64_t n, double lowest, double highest,
+                                      const char *what, const char *subject, struct moec_error *err)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(values[i]) || values[i] < lowest || values[i] > highest)
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s: %s number %" PRIu64 " is %g, expected %s", subject,
+                             what, i, values[i],
+                             lowest < 0       ? "a finite number"
+                             : highest == 1.0 ? "0 to 1"
+                                              : "a finite number from 0");
+    return MOEC_OK;
+}
+
+static enum moec_status check_measure(const struct moec_measure *measure, uint32_t n_window, const char *what,
+                                      const char *subject, struct moec_error *err)
+{
+    MOEC_TRY(check_doubles(measure->nll, n_window, 0, INFINITY, what, subject, err));
+    return check_doubles(measure->kl, n_window, -INFINITY, INFINITY, what, subject, err);
+}
+
+static enum moec_status check_losses(const struct moec_profile *p, const char *subject,
+                                     struct moec_error *err)
+{
+    uint64_t n = (uint64_t)p->n_moe_layer * p->n_expert * p->n_bits * p->n_window;
+    MOEC_TRY(check_measure(&p->reference, p->n_window, "measurement of the original", subject, err));
+    MOEC_TRY(check_measure(&p->baseline, p->n_window, "measurement of the baseline", subject, err));
+    for (uint32_t u = 0; u < p->n_uniform; u++)
+        MOEC_TRY(check_measure(&p->uniform[u], p->n_window, "whole-model measurement", subject, err));
+    MOEC_TRY(check_doubles(p->expert_nll, n, 0, INFINITY, "NLL of the experts", subject, err));
+    return check_doubles(p->expert_kl, n, -INFINITY, INFINITY, "KL of the experts", subject, err);
+}
+
+static enum moec_status check_routing(const struct moec_profile *p, const char *subject,
+                                      struct moec_error *err)
+{
+    uint64_t n_expert = (uint64_t)p->n_moe_layer * p->n_expert;
+    uint64_t n_choice = p->n_trace_token * p->n_moe_layer * p->top_k;
+    uint64_t n_token = 0;
+    for (uint32_t w = 0; w < p->n_window; w++)
+        n_token += p->window_length[w];
+    if (p->n_trace_token != 0 && p->n_trace_token != n_token)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: routing trace of %" PRIu64 " tokens, expected %" PRIu64 " as its windows have",
+                         subject, p->n_trace_token, n_token);
+    for (uint64_t i = 0; i < n_expert; i++)
+        if (p->activations[i] > n_token)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: expert %" PRIu64 " of MoE layer %" PRIu64 " has %" PRIu64
+                             " activations, expected at most %" PRIu64,
+                             subject, i % p->n_expert, i / p->n_expert, p->activations[i], n_token);
+    for (uint64_t i = 0; i < n_choice; i++) {
+        if (p->trace_experts[i] >= p->n_expert)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: choice %" PRIu64
+                             " of the routing trace is expert %u, expected less than %" PRIu32,
+                             subject, i, (unsigned)p->trace_experts[i], p->n_expert);
+        /* F16 bits from 0x7c00 on are infinite, NaN or negative. */
+        if (p->trace_weights[i] >= 0x7c00)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: gate weight %" PRIu64
+                             " of the routing trace has the F16 bits 0x%04x, expected a "
+                             "finite number from 0",
+                             subject, i, (unsigned)p->trace_weights[i]);
+    }
+    uint64_t n_recall = (uint64_t)p->n_moe_layer * 3;
+    MOEC_TRY(check_doubles(p->mean_gate_weight, n_expert, 0, INFINITY, "mean gate weight", subject, err));
+    MOEC_TRY(check_doubles(p->path_recall, n_recall, 0, 1, "recall of the path table", subject, err));
+    return check_doubles(p->frequency_recall, n_recall, 0, 1, "recall by frequency", subject, err);
+}
+
+/* Order of the rows of a path table: by (layer, first, second), MOEC_PATH_NONE last. */
+static uint64_t key_order(const struct moec_path_key *key)
+{
+    return (uint64_t)key->layer << 32 | (uint64_t)key->first << 16 | key->second;
+}
+
+static enum moec_status check_path_values(const struct moec_path_value *values, uint64_t n, uint32_t n_expert,
+                                          bool unused_allowed, const char *what, const char *subject,
+                                          struct moec_error *err)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (values[i].expert >= n_expert && !(unused_allowed && values[i].expert == MOEC_PATH_NONE))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: %s %" PRIu64 " names expert %u, expected less than %" PRIu32, subject, what,
+                             i, (unsigned)values[i].expert, n_expert);
+    return MOEC_OK;
+}
+
+static enum moec_status check_paths(const struct moec_profile *p, const char *subject, struct moec_error *err)
+{
+    const struct moec_path_table *paths = &p->paths;
+    uint32_t n_value = 2 * p->top_k < p->n_expert ? 2 * p->top_k : p->n_expert;
+    if (paths->n_layer != p->n_moe_layer || paths->n_expert != p->n_expert || paths->top_k != p->top_k ||
+        paths->n_value != n_value)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: path table of %" PRIu32 " layers, %" PRIu32 " experts, top-k %" PRIu32
+                         ", %" PRIu32 " values a key, expected %" PRIu32 ", %" PRIu32 ", %" PRIu32
+                         ", %" PRIu32,
+                         subject, paths->n_layer, paths->n_expert, paths->top_k, paths->n_value,
+                         p->n_moe_layer, p->n_expert, p->top_k, n_value);
+    for (uint32_t i = 0; i < paths->n_key; i++) {
+        const struct moec_path_key *key = &paths->keys[i];
+        bool single = key->first == MOEC_PATH_NONE;
+        if (key->layer < (single ? 1 : 2) || key->layer >= p->n_moe_layer ||
+            (!single && key->first >= p->n_expert) || key->second >= p->n_expert || key->reserved != 0)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: key %" PRIu32
+                             " of the path table is (layer %u, %u, %u), which the model has not",
+                             subject, i, (unsigned)key->layer, (unsigned)key->first, (unsigned)key->second);
+        if (i > 0 && key_order(key) <= key_order(key - 1))
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s: key %" PRIu32 " of the path table is out of order",
+                             subject, i);
+    }
+    MOEC_TRY(check_path_values(paths->values, (uint64_t)paths->n_key * n_value, p->n_expert, true,
+                               "value of the path table", subject, err));
+    return check_path_values(paths->frequency, (uint64_t)p->n_moe_layer * p->n_expert, p->n_expert, false,
+                             "frequency of the path table", subject, err);
+}
+
+enum moec_status moec_profile_check(const struct moec_profile *profile, const char *subject,
+                                    struct moec_error *err)
+{
+    MOEC_TRY(moec_profile_check_dimensions(profile, subject, err));
+    MOEC_TRY(check_provenance(profile, subject, err));
+    MOEC_TRY(check_model(profile, subject, err));
+    MOEC_TRY(check_windows(profile, subject, err));
+    MOEC_TRY(check_losses(profile, subject, err));
+    MOEC_TRY(check_routing(profile, subject, err));
+    return check_paths(profile, subject, err);
+}
+
+/* --- reading values ----------------------------------------------------------------------------------------
+ */
+
+double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32_t n_window)
+{
+    double sum = 0;
+    uint64_t n_token = 0;
+    for (uint32_t w = 0; w < n_window; w++) {
+        sum += nll[w];
+        n_token += scored[w];
+    }
+    return exp(sum / (double)n_token);
+}
+
+double moec_profile_loss(const struct moec_profile *profile, const double *nll)
+{
+    double reference =
+        moec_profile_perplexity(profile->reference.nll, profile->window_scored, profile->n_window);
+    double compiled = moec_profile_perplexity(nll, profile->window_scored, profile->n_window);
+    return (compiled - reference) / reference;
+}
