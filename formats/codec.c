@@ -468,25 +468,32 @@ static void decode_floats(struct moec_codec codec, const uint8_t *row, size_t n,
     }
 }
 
-void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
+void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first, size_t count,
+                            float *weights)
 {
     if (is_float(codec.dtype)) {
-        decode_floats(codec, row, n, weights);
+        decode_floats(codec, row + first * moec_codec_bits(codec) / 8, count, weights);
         return;
     }
     uint32_t bits = code_bits(codec.dtype);
     const uint8_t *scales = row + codes_bytes(codec, n);
     const uint8_t *zeros = scales + 2 * moec_codec_row_groups(codec, n);
-    for (size_t i = 0; i < n; i += BLOCK, row += (size_t)4 * bits) {
-        size_t group = codec.group == 0 ? 0 : i / codec.group;
+    row += first / BLOCK * 4 * bits;
+    for (size_t i = 0; i < count; i += BLOCK, row += (size_t)4 * bits) {
+        size_t group = codec.group == 0 ? 0 : (first + i) / codec.group;
         float scale = moec_f16_to_f32(load_u16(scales + 2 * group));
         int zero = zero_code(codec, zeros, group);
         uint8_t codes[BLOCK];
         unpack_block(bits, row, codes);
-        size_t count = n - i < BLOCK ? n - i : BLOCK;
-        for (size_t j = 0; j < count; j++)
+        size_t left = count - i < BLOCK ? count - i : BLOCK;
+        for (size_t j = 0; j < left; j++)
             weights[i + j] = (float)((int)codes[j] - zero) * scale;
     }
+}
+
+void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
+{
+    moec_codec_decode_span(codec, row, n, 0, n, weights);
 }
 
 bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n)

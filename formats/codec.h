@@ -88,6 +88,10 @@ void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const ui
 /* Scalar reference decoder: writes n F32 weights. */
 void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights);
 
+/* The same for weights first..first+count-1 of a row of n; `first` is a multiple of MOEC_CODEC_BLOCK. */
+void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first, size_t count,
+                            float *weights);
+
 /* True when every scale (or every float of a float dtype) of the row is finite. */
 bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n);
 

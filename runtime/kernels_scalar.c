@@ -1,0 +1,174 @@
+/* The definition of the canonical arithmetic (D1): plain loops, 16 lanes as an array. Slow and meant to be
+ * read; every other set is tested against it bit for bit. */
+#include "runtime/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LANES MOEC_LANES
+
+static float tree_sum(const float lanes[static LANES])
+{
+    float s[LANES];
+    memcpy(s, lanes, sizeof s);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            s[i] = s[i] + s[i + width];
+    return s[0];
+}
+
+static const uint8_t *row_at(const struct moec_matrix *matrix, uint32_t row)
+{
+    return matrix->data + (size_t)row * matrix->stride_bytes;
+}
+
+/* Decodes the block of MOEC_CODEC_BLOCK weights that starts at `first`; zeros past the row's end. */
+static void decode_block(const struct moec_matrix *matrix, uint32_t row, size_t first,
+                         float out[static MOEC_CODEC_BLOCK])
+{
+    size_t left = matrix->columns - first;
+    size_t count = left < MOEC_CODEC_BLOCK ? left : MOEC_CODEC_BLOCK;
+    memset(out + count, 0, (MOEC_CODEC_BLOCK - count) * sizeof *out);
+    moec_codec_decode_span(matrix->codec, row_at(matrix, row), matrix->columns, first, count, out);
+}
+
+static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
+                        size_t stride)
+{
+    size_t n = matrix->columns, padded = moec_lanes_padded(n);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float *row = out + r * stride;
+        moec_codec_decode_row(matrix->codec, row_at(matrix, first + r), n, row);
+        memset(row + n, 0, (padded - n) * sizeof *row);
+    }
+}
+
+static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
+{
+    size_t padded = moec_lanes_padded(k);
+    for (uint32_t t = 0; t < n_tok; t++) {
+        for (uint32_t r = 0; r < n_rows; r++) {
+            float lanes[LANES] = {0};
+            for (size_t i = 0; i < padded; i++)
+                lanes[i % LANES] = fmaf(x[t * x_stride + i], w[r * w_stride + i], lanes[i % LANES]);
+            y[t * y_stride + r] = tree_sum(lanes);
+        }
+    }
+}
+
+static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                        float *y)
+{
+    size_t padded = moec_lanes_padded(matrix->columns);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float lanes[LANES] = {0};
+        for (size_t at = 0; at < padded; at += MOEC_CODEC_BLOCK) {
+            float w[MOEC_CODEC_BLOCK];
+            size_t count = padded - at < MOEC_CODEC_BLOCK ? padded - at : MOEC_CODEC_BLOCK;
+            decode_block(matrix, first + r, at, w);
+            for (size_t i = 0; i < count; i++)
+                lanes[i % LANES] = fmaf(x[at + i], w[i], lanes[i % LANES]);
+        }
+        y[r] = tree_sum(lanes);
+    }
+}
+
+static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                      uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+{
+    for (uint32_t t = 0; t < n_tok; t++) {
+        float *out = y + t * y_stride;
+        memset(out, 0, columns * sizeof *out);
+        for (uint32_t n = 0; n < n_rows; n++)
+            for (uint32_t c = 0; c < columns; c++)
+                out[c] = fmaf(h[t * h_stride + n], w[n * w_stride + c], out[c]);
+    }
+}
+
+static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                              const float *h, float *y)
+{
+    size_t columns = matrix->columns;
+    memset(y, 0, columns * sizeof *y);
+    for (uint32_t n = 0; n < n_rows; n++) {
+        for (size_t at = 0; at < columns; at += MOEC_CODEC_BLOCK) {
+            float w[MOEC_CODEC_BLOCK];
+            size_t count = columns - at < MOEC_CODEC_BLOCK ? columns - at : MOEC_CODEC_BLOCK;
+            decode_block(matrix, first + n, at, w);
+            for (size_t c = 0; c < count; c++)
+                y[at + c] = fmaf(h[n], w[c], y[at + c]);
+        }
+    }
+}
+
+static void add(const float *x, size_t n, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = y[i] + x[i];
+}
+
+static void add_scaled(float scale, const float *x, size_t n, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = fmaf(scale, x[i], y[i]);
+}
+
+static void silu_mul(const float *gate, const float *up, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = gate[i] / (1.0f + moec_exp_f32(-gate[i])) * up[i];
+}
+
+static float exp_sum(const float *x, float shift, size_t n, float *out)
+{
+    float lanes[LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        out[i] = moec_exp_f32(x[i] - shift);
+        lanes[i % LANES] = lanes[i % LANES] + out[i];
+    }
+    return tree_sum(lanes);
+}
+
+static float greater(float a, float b)
+{
+    return a > b ? a : b;
+}
+
+static float max(const float *x, size_t n)
+{
+    float s[LANES];
+    for (int i = 0; i < LANES; i++)
+        s[i] = -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        s[i % LANES] = greater(x[i], s[i % LANES]);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            s[i] = greater(s[i + width], s[i]);
+    return s[0];
+}
+
+static void rms_norm(const float *x, const float *weight, float eps, size_t n, float *out)
+{
+    float lanes[LANES] = {0};
+    for (size_t i = 0; i < n; i++)
+        lanes[i % LANES] = fmaf(x[i], x[i], lanes[i % LANES]);
+    float inverse = 1.0f / sqrtf(tree_sum(lanes) / (float)n + eps);
+    for (size_t i = 0; i < n; i++)
+        out[i] = x[i] * inverse * weight[i];
+}
+
+const struct moec_kernels moec_kernels_scalar = {
+    .name = "scalar",
+    .decode_rows = decode_rows,
+    .dot = dot,
+    .dot_encoded = dot_encoded,
+    .sum_chunk = sum_chunk,
+    .sum_chunk_encoded = sum_chunk_encoded,
+    .add = add,
+    .add_scaled = add_scaled,
+    .silu_mul = silu_mul,
+    .exp_sum = exp_sum,
+    .max = max,
+    .rms_norm = rms_norm,
+};
