@@ -133,9 +133,12 @@ void moec_sincos_f64(double x, double *sine, double *cosine)
         1.0 / 479001600, -1.0 / 87178291200, 1.0 / 20922789888000, -1.0 / 6402373705728000};
     double n = (x * 0x1.45f306dc9c883p-1 + 0x1.8p52) - 0x1.8p52;
     double high = fma(-n, 0x1.921fb54442d18p+0, x);
-    double r = fma(-n, 0x1.1a62633145c07p-54, high);
-    double rest = fma(-n, 0x1.1a62633145c07p-54, high - r);
-    rest = fma(n, 0x1.f1976b7ed8fbcp-110, rest);
+    double part = n * 0x1.1a62633145c07p-54;
+    double part_rest = fma(n, 0x1.1a62633145c07p-54, -part);
+    double r = high - part;
+    double taken = high - r; /* Knuth's two-sum: what rounding r lost */
+    double rest = (high - (r + taken)) + (taken - part);
+    rest = fma(n, 0x1.f1976b7ed8fbcp-110, rest - part_rest);
 
     double z = r * r;
     double s = z * r * polynomial(z, sine_terms, sizeof sine_terms / sizeof *sine_terms);
