@@ -82,8 +82,16 @@ $(BUILD)/libmoert.a: $(MOERT_OBJ)
 $(BUILD)/libmoert.so: $(MOERT_OBJ)
 	$(Q)$(CC) -shared -Wl,-soname,libmoert.so.0 $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
+# Lua modules, policies and tasks become part of the program.
+LUA_FILES := $(sort $(wildcard lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua))
+$(BUILD)/obj/lua_library.c: compiler/embed_lua.sh $(LUA_FILES)
+	@mkdir -p $(@D)
+	$(Q)compiler/embed_lua.sh > $@.new && mv $@.new $@
+$(BUILD)/obj/lua_library.o: $(BUILD)/obj/lua_library.c
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
 # The rest of moec as one archive, so that the program and every test link the same objects.
-$(BUILD)/libmoec.a: $(TOOL_OBJ)
+$(BUILD)/libmoec.a: $(TOOL_OBJ) $(BUILD)/obj/lua_library.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a

@@ -39,7 +39,9 @@ enum moec_status moec_error_prefix(struct moec_error *err, const char *format, .
     va_start(args, format);
     int used = vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
-    if (used >= 0 && (size_t)used < sizeof err->message)
-        (void)snprintf(err->message + used, sizeof err->message - (size_t)used, ": %s", old);
+    /* A message that no longer fits loses its end, never its terminator. */
+    if (used >= 0 && (size_t)used < sizeof err->message &&
+        snprintf(err->message + used, sizeof err->message - (size_t)used, ": %s", old) < 0)
+        err->message[used] = '\0';
     return err->status;
 }

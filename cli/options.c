@@ -1,0 +1,416 @@
+#include "cli/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option help_option = {"help", 'h', NULL, NULL, "Print this help.", false};
+
+static int find_option(const struct cli_command *command, const char *name, size_t length)
+{
+    for (int i = 0; command->options[i].name != NULL; i++)
+        if (strlen(command->options[i].name) == length && memcmp(command->options[i].name, name, length) == 0)
+            return i;
+    return -1;
+}
+
+static int find_letter(const struct cli_command *command, char letter)
+{
+    for (int i = 0; command->options[i].name != NULL; i++)
+        if (command->options[i].letter == letter)
+            return i;
+    return -1;
+}
+
+static bool usage_error(const struct cli_args *args, int *status, const char *format, ...) MOEC_PRINTF(3, 4);
+
+static bool usage_error(const struct cli_args *args, int *status, const char *format, ...)
+{
+    fprintf(stderr, "%s %s: ", args->program, args->command->name);
+    va_list list;
+    va_start(list, format);
+    (void)vfprintf(stderr, format, list);
+    va_end(list);
+    fprintf(stderr, "\ntry '%s %s --help'\n", args->program, args->command->name);
+    *status = CLI_USAGE;
+    return false;
+}
+
+static bool is_choice(const char *choices, const char *value)
+{
+    size_t length = strlen(value);
+    for (const char *at = choices; at != NULL; at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
+        if (strncmp(at, value, length) == 0 && (at[length] == '|' || at[length] == '\0') && length > 0)
+            return true;
+    return false;
+}
+
+static bool store(struct cli_args *args, int index, const char *value, int *status)
+{
+    const struct cli_option *option = &args->command->options[index];
+    uint32_t limit = option->repeats ? CLI_MAX_REPEATS : 1;
+    if (args->n_values[index] == limit)
+        return usage_error(args, status, "option '--%s' is given more than %" PRIu32 " times", option->name,
+                           limit);
+    if (option->argument != NULL && option->choices != NULL && !is_choice(option->choices, value))
+        return usage_error(args, status, "option '--%s' is '%s', expected one of %s", option->name, value,
+                           option->choices);
+    args->values[index][args->n_values[index]++] = value;
+    return true;
+}
+
+/* One "--name", "--name=value" or "-x" at argv[*at]; advances over its value. */
+static bool parse_option(struct cli_args *args, int argc, char **argv, int *at, int *status)
+{
+    const char *word = argv[*at];
+    const char *equals = NULL;
+    int index;
+    if (word[1] == '-') {
+        equals = strchr(word, '=');
+        index = find_option(args->command, word + 2,
+                            equals != NULL ? (size_t)(equals - word - 2) : strlen(word + 2));
+    } else {
+        index = word[2] == '\0' ? find_letter(args->command, word[1]) : -1;
+    }
+    if (index < 0) {
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            cli_print_help(stdout, args->program, args->command);
+            *status = CLI_OK;
+            return false;
+        }
+        return usage_error(args, status, "unknown option '%s'", word);
+    }
+    const struct cli_option *option = &args->command->options[index];
+    if (option->argument == NULL) {
+        if (equals != NULL)
+            return usage_error(args, status, "option '--%s' takes no value", option->name);
+        return store(args, index, "", status);
+    }
+    if (equals != NULL)
+        return store(args, index, equals + 1, status);
+    if (*at + 1 >= argc)
+        return usage_error(args, status, "option '--%s' needs a value: %s", option->name, option->argument);
+    return store(args, index, argv[++*at], status);
+}
+
+bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
+               char **argv, int first, int *status)
+{
+    memset(args, 0, sizeof *args);
+    args->program = program;
+    args->command = command;
+    bool options_ended = false;
+    for (int at = first; at < argc; at++) {
+        if (!options_ended && strcmp(argv[at], "--") == 0) {
+            options_ended = true;
+            continue;
+        }
+        if (!options_ended && argv[at][0] == '-' && argv[at][1] != '\0') {
+            if (!parse_option(args, argc, argv, &at, status))
+                return false;
+            continue;
+        }
+        if (args->n_positional == command->n_positional_max)
+            return usage_error(args, status, "unexpected argument '%s'", argv[at]);
+        args->positional[args->n_positional++] = argv[at];
+    }
+    if (args->n_positional < command->n_positional_min)
+        return usage_error(args, status, "missing argument: expected %s", command->usage);
+    return true;
+}
+
+/* A name that is not in the table is a mistake of ours, not of the user. */
+static int must_find(const struct cli_args *args, const char *name)
+{
+    int index = find_option(args->command, name, strlen(name));
+    if (index < 0) {
+        fprintf(stderr, "internal error: option '%s' is not in the table of '%s'\n", name,
+                args->command->name);
+        abort();
+    }
+    return index;
+}
+
+bool cli_has(const struct cli_args *args, const char *name)
+{
+    return args->n_values[must_find(args, name)] > 0;
+}
+
+uint32_t cli_count(const struct cli_args *args, const char *name)
+{
+    return args->n_values[must_find(args, name)];
+}
+
+const char *cli_repeat(const struct cli_args *args, const char *name, uint32_t index)
+{
+    return args->values[must_find(args, name)][index];
+}
+
+const char *cli_text(const struct cli_args *args, const char *name)
+{
+    int index = must_find(args, name);
+    return args->n_values[index] > 0 ? args->values[index][args->n_values[index] - 1] : NULL;
+}
+
+static bool parse_u64(const char *text, uint64_t *out, const char **end)
+{
+    if (!isdigit((unsigned char)text[0]))
+        return false;
+    char *stop = NULL;
+    errno = 0;
+    unsigned long long value = strtoull(text, &stop, 10);
+    if (errno != 0)
+        return false;
+    *out = value;
+    *end = stop;
+    return true;
+}
+
+enum moec_status cli_u64(const struct cli_args *args, const char *name, uint64_t min, uint64_t max,
+                         uint64_t *out, struct moec_error *err)
+{
+    const char *text = cli_text(args, name);
+    if (text == NULL)
+        return MOEC_OK;
+    uint64_t value = 0;
+    const char *end = "";
+    if (!parse_u64(text, &value, &end) || *end != '\0' || value < min || value > max)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "option '--%s' is '%s', expected a whole number from %" PRIu64 " to %" PRIu64, name,
+                         text, min, max);
+    *out = value;
+    return MOEC_OK;
+}
+
+enum moec_status cli_u32(const struct cli_args *args, const char *name, uint32_t min, uint32_t max,
+                         uint32_t *out, struct moec_error *err)
+{
+    uint64_t value = *out;
+    MOEC_TRY(cli_u64(args, name, min, max, &value, err));
+    *out = (uint32_t)value;
+    return MOEC_OK;
+}
+
+enum moec_status cli_double(const struct cli_args *args, const char *name, double min, double max,
+                            double *out, struct moec_error *err)
+{
+    const char *text = cli_text(args, name);
+    if (text == NULL)
+        return MOEC_OK;
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= min && value <= max))
+        return moec_fail(err, MOEC_ERR_USAGE, "option '--%s' is '%s', expected a number from %g to %g", name,
+                         text, min, max);
+    *out = value;
+    return MOEC_OK;
+}
+
+enum moec_status cli_fraction(const struct cli_args *args, const char *name, double *out,
+                              struct moec_error *err)
+{
+    const char *text = cli_text(args, name);
+    if (text == NULL)
+        return MOEC_OK;
+    char *end = NULL;
+    double value = strtod(text, &end);
+    bool percent = end != text && end[0] == '%' && end[1] == '\0';
+    if (end == text || !(percent || *end == '\0') || !isfinite(value) || value < 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "option '--%s' is '%s', expected a fraction such as 2%% or 0.02", name, text);
+    if (!percent && value >= 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "option '--%s' is '%s': a value of 1 or more needs a percent sign ('%s%%' is %g)",
+                         name, text, text, value / 100);
+    *out = percent ? value / 100 : value;
+    return MOEC_OK;
+}
+
+enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,
+                           struct moec_error *err)
+{
+    static const struct {
+        const char *suffix;
+        uint64_t factor;
+    } units[] = {{"", 1},           {"B", 1},          {"KB", 1000},      {"MB", 1000000}, {"GB", 1000000000},
+                 {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}, {"K", 1u << 10}, {"M", 1u << 20},
+                 {"G", 1u << 30}};
+    const char *text = cli_text(args, name);
+    if (text == NULL)
+        return MOEC_OK;
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end != text && isfinite(value) && value >= 0)
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            if (strcmp(end, units[i].suffix) == 0 && value * (double)units[i].factor < 0x1p60) {
+                *out = (uint64_t)(value * (double)units[i].factor);
+                return MOEC_OK;
+            }
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "option '--%s' is '%s', expected a size such as 64MiB, 20MB or 1048576", name, text);
+}
+
+static int compare_u32(const void *a, const void *b)
+{
+    uint32_t left, right;
+    memcpy(&left, a, sizeof left);
+    memcpy(&right, b, sizeof right);
+    return (left > right) - (left < right);
+}
+
+static bool is_listed(const uint32_t *list, uint32_t value)
+{
+    for (; *list != 0; list++)
+        if (*list == value)
+            return true;
+    return false;
+}
+
+enum moec_status cli_u32_list(const struct cli_args *args, const char *name, const uint32_t *allowed,
+                              uint32_t *list, uint32_t max, uint32_t *n, struct moec_error *err)
+{
+    const char *text = cli_text(args, name);
+    if (text == NULL)
+        return MOEC_OK;
+    uint32_t count = 0;
+    for (const char *at = text;; at++) {
+        uint64_t value = 0;
+        bool ok = parse_u64(at, &value, &at) && value > 0 && value <= UINT32_MAX &&
+                  is_listed(allowed, (uint32_t)value) && (*at == ',' || *at == '\0');
+        for (uint32_t i = 0; ok && i < count; i++)
+            ok = list[i] != value;
+        if (!ok || count == max) {
+            char choices[128] = "";
+            for (size_t i = 0; allowed[i] != 0; i++) {
+                size_t used = strlen(choices);
+                (void)snprintf(choices + used, sizeof choices - used, "%s%" PRIu32, i > 0 ? ", " : "",
+                               allowed[i]);
+            }
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "option '--%s' is '%s', expected different numbers out of %s, separated by commas", name,
+                text, choices);
+        }
+        list[count++] = (uint32_t)value;
+        if (*at == '\0')
+            break;
+    }
+    qsort(list, count, sizeof *list, compare_u32);
+    *n = count;
+    return MOEC_OK;
+}
+
+int cli_fail(const struct cli_args *args, const struct moec_error *err)
+{
+    fprintf(stderr, "%s %s: %s\n", args->program, args->command->name,
+            err->status != MOEC_OK ? err->message : "failed");
+    return err->status == MOEC_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
+}
+
+/* ---- help and manual ---- */
+
+/* Wraps text at word boundaries to 80 columns with a hanging indent; `column` is where the cursor stands. */
+static void print_wrapped(FILE *out, const char *text, int indent, int column)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, " \n");
+        if (column > indent && column + 1 + (int)length > 80) {
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', out);
+            column++;
+        }
+        fprintf(out, "%.*s", (int)length, text);
+        column += (int)length;
+        text += length;
+        while (*text == ' ')
+            text++;
+        if (*text == '\n') {
+            text++;
+            fprintf(out, "\n%*s", indent, "");
+            column = indent;
+        }
+    }
+    fputc('\n', out);
+}
+
+static void print_help_option(FILE *out, const struct cli_option *option)
+{
+    char left[80];
+    (void)snprintf(left, sizeof left, "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
+                   option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
+                   option->argument != NULL ? " " : "", option->argument != NULL ? option->argument : "");
+    int width = fprintf(out, "%-27s ", left);
+    if (width > 28) {
+        fprintf(out, "\n%28s", "");
+        width = 28;
+    }
+    print_wrapped(out, option->help, 28, width);
+}
+
+void cli_print_help(FILE *out, const char *program, const struct cli_command *command)
+{
+    bool is_alone = strcmp(program, "moec") != 0;
+    fprintf(out, "Usage: %s%s%s %s [options]\n\n", program, is_alone ? "" : " ",
+            is_alone ? "" : command->name, command->usage);
+    print_wrapped(out, command->about, 0, 0);
+    fprintf(out, "\nOptions:\n");
+    for (const struct cli_option *option = command->options; option->name != NULL; option++)
+        print_help_option(out, option);
+    print_help_option(out, &help_option);
+    fprintf(out, "\nExamples:\n");
+    for (const char *at = command->examples; *at != '\0';) {
+        size_t length = strcspn(at, "\n");
+        fprintf(out, "  %.*s\n", (int)length, at);
+        at += length + (at[length] == '\n');
+    }
+}
+
+/* mdoc text: a leading dot or quote and backslashes would be requests. */
+static void print_roff(FILE *out, const char *text)
+{
+    bool at_start = true;
+    for (; *text != '\0'; text++) {
+        if (at_start && (*text == '.' || *text == '\''))
+            fputs("\\&", out);
+        if (*text == '\\')
+            fputs("\\e", out);
+        else if (*text == '-')
+            fputs("\\-", out);
+        else
+            fputc(*text, out);
+        at_start = *text == '\n';
+    }
+    fputc('\n', out);
+}
+
+void cli_print_manual(FILE *out, const char *program, const struct cli_command *command)
+{
+    bool is_alone = strcmp(program, "moec") != 0;
+    char page[64];
+    (void)snprintf(page, sizeof page, "%s%s%s", program, is_alone ? "" : "-", is_alone ? "" : command->name);
+    fprintf(out, ".Dd $Mdocdate$\n.Dt %s 1\n.Os moec %s\n.Sh NAME\n.Nm %s\n.Nd ", page, MOEC_VERSION, page);
+    print_roff(out, command->summary);
+    fprintf(out, ".Sh SYNOPSIS\n.Nm %s%s%s\n.Ar %s\n.Op Ar options\n.Sh DESCRIPTION\n", program,
+            is_alone ? "" : " ", is_alone ? "" : command->name, command->usage);
+    print_roff(out, command->about);
+    fprintf(out, ".Sh OPTIONS\n.Bl -tag -width Ds\n");
+    for (const struct cli_option *option = command->options; option->name != NULL; option++) {
+        fprintf(out, ".It ");
+        if (option->letter)
+            fprintf(out, "Fl %c , ", option->letter);
+        fprintf(out, "Fl \\-%s", option->name);
+        if (option->argument != NULL)
+            fprintf(out, " Ar %s", option->argument);
+        fputc('\n', out);
+        print_roff(out, option->help);
+    }
+    fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"
+                 ".Sh EXAMPLES\n.Bd -literal -offset indent\n");
+    print_roff(out, command->examples);
+    fprintf(out, ".Ed\n");
+}

@@ -1,0 +1,90 @@
+/* The command line as tables: one struct cli_command for each verb, with its options. The tables parse, print
+ * --help, write man pages and shell completions, so that these never disagree. */
+#ifndef MOEC_CLI_OPTIONS_H
+#define MOEC_CLI_OPTIONS_H
+
+#include "formats/error.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define CLI_MAX_OPTIONS     40
+#define CLI_MAX_POSITIONALS 4
+#define CLI_MAX_REPEATS     8
+
+/* Exit statuses. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+struct cli_option {
+    const char *name;     /* without dashes; NULL ends a table */
+    char letter;          /* 0 = none */
+    const char *argument; /* placeholder ("FILE"), NULL for a flag */
+    const char *choices;  /* "a|b|c" for completion and checking, NULL = free */
+    const char *help;     /* one or more sentences, defaults included */
+    bool repeats;         /* may be given up to CLI_MAX_REPEATS times */
+};
+
+struct cli_args;
+
+struct cli_command {
+    const char *name;
+    const char *summary;  /* one line */
+    const char *usage;    /* positional part: "MODEL.moec" */
+    const char *about;    /* paragraphs for --help and the man page */
+    const char *examples; /* lines, each a command or a comment with '#' */
+    uint32_t n_positional_min;
+    uint32_t n_positional_max;
+    const struct cli_option *options;        /* ends with a NULL name; --help is implied */
+    int (*run)(const struct cli_args *args); /* exit status */
+};
+
+struct cli_args {
+    const char *program; /* "moec" or "moec-run" */
+    const struct cli_command *command;
+    const char *positional[CLI_MAX_POSITIONALS];
+    uint32_t n_positional;
+    const char *values[CLI_MAX_OPTIONS][CLI_MAX_REPEATS]; /* borrowed from argv */
+    uint32_t n_values[CLI_MAX_OPTIONS];
+};
+
+/* Parses argv[first..]. On --help prints it to stdout and returns false with *status = CLI_OK; on wrong usage
+ * prints the mistake to stderr and returns false with CLI_USAGE. "-" is a positional; "--" ends options;
+ * "--name=value" works. */
+bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
+               char **argv, int first, int *status);
+
+/* Whether an option was given, its last value (NULL when absent), and its values. The name must be in the
+ * table. */
+bool cli_has(const struct cli_args *args, const char *name);
+const char *cli_text(const struct cli_args *args, const char *name);
+uint32_t cli_count(const struct cli_args *args, const char *name);
+const char *cli_repeat(const struct cli_args *args, const char *name, uint32_t index);
+
+/* Typed values; `*out` keeps its default when the option is absent. Errors (MOEC_ERR_USAGE) name option,
+ * value and what is expected. */
+MOEC_WARN_UNUSED enum moec_status cli_u64(const struct cli_args *args, const char *name, uint64_t min,
+                                          uint64_t max, uint64_t *out, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status cli_u32(const struct cli_args *args, const char *name, uint32_t min,
+                                          uint32_t max, uint32_t *out, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status cli_double(const struct cli_args *args, const char *name, double min,
+                                             double max, double *out, struct moec_error *err);
+/* A loss: "2%" and "0.02" are the same; 1 and above without % is refused (D5). */
+MOEC_WARN_UNUSED enum moec_status cli_fraction(const struct cli_args *args, const char *name, double *out,
+                                               struct moec_error *err);
+/* Bytes: a number with an optional unit; KB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024. */
+MOEC_WARN_UNUSED enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,
+                                            struct moec_error *err);
+/* A comma-separated list of numbers, each one of `allowed` (0-terminated); sorted, without repeats. */
+MOEC_WARN_UNUSED enum moec_status cli_u32_list(const struct cli_args *args, const char *name,
+                                               const uint32_t *allowed, uint32_t *list, uint32_t max,
+                                               uint32_t *n, struct moec_error *err);
+
+/* Prints "moec VERB: message" to stderr and returns the exit status: CLI_USAGE for MOEC_ERR_USAGE, else
+ * CLI_FAILED. */
+int cli_fail(const struct cli_args *args, const struct moec_error *err);
+
+/* Help of one command, and its man page in mdoc. */
+void cli_print_help(FILE *out, const char *program, const struct cli_command *command);
+void cli_print_manual(FILE *out, const char *program, const struct cli_command *command);
+
+#endif

@@ -1,0 +1,84 @@
+/* Lua scripts as guests (D12): the home of Lua.
+ *
+ * A script runs in a child process with limits on memory, CPU time and wall time, and talks to its parent
+ * over a socket pair. It sees no io, os, load, debug, string.dump or collectgarbage; metatables with __gc are
+ * refused; `require` finds only the modules of lua/, which are built into the program; pairs and next go in
+ * sorted order and math.random is seeded, so that a script's answer depends on its inputs alone. The parent
+ * trusts nothing that it is told.
+ *
+ * Thread rule: one guest at a time; call from the main thread while no parallel region runs (the child is
+ * forked). */
+#ifndef MOEC_COMPILER_LUA_HOST_H
+#define MOEC_COMPILER_LUA_HOST_H
+
+#include "formats/error.h"
+
+#include <lua.h>
+#include <stddef.h>
+
+struct moec_guest_limits {
+    uint64_t memory_bytes;    /* Lua heap */
+    uint32_t cpu_seconds;     /* CPU time of the whole script */
+    uint32_t silence_seconds; /* wall time between two messages, not counting time that the parent takes to
+                                 answer */
+};
+
+extern const struct moec_guest_limits moec_guest_limits_default;
+
+/* A message between child and parent: a kind and a payload of at most MOEC_GUEST_MESSAGE_BYTES. */
+#define MOEC_GUEST_MESSAGE_BYTES (1u << 24)
+
+enum moec_guest_message {
+    MOEC_GUEST_RESULT = 'R', /* child: the script's answer; ends the conversation */
+    MOEC_GUEST_FAILED = 'X', /* child: error text; ends the conversation */
+    MOEC_GUEST_ASK = 'A',    /* child: a question; the parent replies with one answer */
+    MOEC_GUEST_LOG = 'L',    /* child: a line for the user */
+};
+
+/* Called in the child with a fresh guarded state whose stack holds one value: what the script file returned.
+ * Must leave the answer's bytes in a Lua string on top of the stack. May raise Lua errors. */
+typedef int moec_guest_body(lua_State *lua);
+
+/* Called in the parent for each question; fills `answer` (malloc'ed, freed by the host). An error ends the
+ * guest. */
+typedef enum moec_status moec_guest_answer(void *context, const uint8_t *question, size_t n, uint8_t **answer,
+                                           size_t *n_answer, struct moec_error *err);
+typedef void moec_guest_log(void *context, const char *line);
+
+struct moec_guest {
+    const char *name;   /* for messages: file or built-in name */
+    const char *source; /* Lua text */
+    size_t n_source;
+    uint64_t seed; /* of math.random */
+    struct moec_guest_limits limits;
+    moec_guest_body *body;
+    void *body_context;        /* reachable in the child through moec_guest_context */
+    moec_guest_answer *answer; /* NULL when the script may not ask */
+    moec_guest_log *log;       /* may be NULL */
+    void *context;             /* of answer and log */
+};
+
+/* Runs the script to its answer: `*result` (owned by the caller) holds n_result bytes. Errors:
+ * MOEC_ERR_SCRIPT with the script's own message, or saying which limit it passed; errors of `answer` pass
+ * through. */
+MOEC_WARN_UNUSED enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result,
+                                                 size_t *n_result, struct moec_error *err);
+
+/* In the child: body_context of the running guest; ask the parent (raises a Lua error when the parent is
+ * gone). The answer is pushed as a Lua string. */
+void *moec_guest_context(lua_State *lua);
+void moec_guest_ask(lua_State *lua, const void *question, size_t n);
+void moec_guest_send_log(lua_State *lua, const char *line, size_t n);
+
+/* A file of lua/ or datasets/tasks/ that is built into the program ("policies/edgemoe", "tasks/text"), NULL
+ * when there is none. */
+const char *moec_lua_library_find(const char *name, size_t *n);
+/* Names of the built-in files with this prefix, NULL-terminated by index: returns NULL past the end. */
+const char *moec_lua_library_name(const char *prefix, size_t index);
+
+/* Loads a script given by the user as a built-in name (looked up under `prefix`) or as a path ending in
+ * ".lua". `*text` is owned by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_lua_script_load(const char *prefix, const char *name_or_path,
+                                                       char **text, size_t *n_text, struct moec_error *err);
+
+#endif

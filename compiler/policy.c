@@ -1,0 +1,417 @@
+#include "compiler/policy.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <lauxlib.h>
+#include <math.h>
+#include <string.h>
+
+static const uint32_t assignable_bits[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
+
+/* First byte of a question, and of a result. */
+enum { ASK_EVALUATE = 'E', ASK_SIZE = 'S', RESULT_ASSIGNMENT = 'R', RESULT_NONE = 'N' };
+
+/* Both sides of the fork see the same image, so a struct is a message. */
+struct size_answer {
+    uint64_t n_bytes;
+};
+
+struct policy_run {
+    const struct moec_policy_request *request;
+    uint32_t n_layer; /* MoE layers */
+    uint32_t n_expert;
+    uint32_t n_evaluations;
+    double *loss; /* (S, E, B) on the search part, NULL without a profile */
+    double *kl;   /* (S, E, B) */
+};
+
+/* ---- the child's side ---- */
+
+static struct policy_run *run_of(lua_State *lua)
+{
+    return moec_guest_context(lua);
+}
+
+static bool is_assignable(lua_Integer bits)
+{
+    for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++)
+        if ((lua_Integer)assignable_bits[i] == bits)
+            return true;
+    return false;
+}
+
+/* Pushes a string: `kind` and one byte for each expert of the assignment at `index`, or raises an error that
+ * says which entry is wrong. */
+static void push_assignment_message(lua_State *lua, int index, char kind, const char *what)
+{
+    const struct policy_run *run = run_of(lua);
+    if (lua_type(lua, index) != LUA_TTABLE)
+        luaL_error(lua, "%s is a %s, expected an assignment: a table of %d layers with %d bitwidths each",
+                   what, luaL_typename(lua, index), (int)run->n_layer, (int)run->n_expert);
+    if (lua_rawlen(lua, index) != run->n_layer)
+        luaL_error(lua, "%s has %d layers, expected %d", what, (int)lua_rawlen(lua, index),
+                   (int)run->n_layer);
+    luaL_Buffer buffer;
+    luaL_buffinit(lua, &buffer);
+    luaL_addchar(&buffer, kind);
+    for (uint32_t s = 0; s < run->n_layer; s++) {
+        for (uint32_t e = 0; e < run->n_expert; e++) {
+            lua_Integer bits = 0;
+            int is_integer = 0;
+            if (lua_rawgeti(lua, index, s + 1) == LUA_TTABLE) {
+                lua_rawgeti(lua, -1, e + 1);
+                bits = lua_tointegerx(lua, -1, &is_integer);
+                lua_pop(lua, 1);
+            }
+            lua_pop(lua, 1);
+            if (!is_integer || !is_assignable(bits))
+                luaL_error(lua, "%s has no valid bitwidth at [%d][%d]: expected one of 2, 3, 4, 8, 16", what,
+                           (int)s + 1, (int)e + 1);
+            luaL_addchar(&buffer, (char)bits);
+        }
+    }
+    luaL_pushresult(&buffer);
+}
+
+static const void *ask(lua_State *lua, char kind, const char *what, size_t expected)
+{
+    luaL_checkany(lua, 1);
+    push_assignment_message(lua, 1, kind, what);
+    size_t n = 0;
+    const char *question = lua_tolstring(lua, -1, &n);
+    moec_guest_ask(lua, question, n);
+    const char *answer = lua_tolstring(lua, -1, &n);
+    if (n != expected)
+        luaL_error(lua, "moec answered %d bytes, expected %d", (int)n, (int)expected);
+    return answer;
+}
+
+static void set_number(lua_State *lua, const char *key, double value)
+{
+    lua_pushnumber(lua, value);
+    lua_setfield(lua, -2, key);
+}
+
+static void set_integer(lua_State *lua, const char *key, uint64_t value)
+{
+    lua_pushinteger(lua, (lua_Integer)value);
+    lua_setfield(lua, -2, key);
+}
+
+static int policy_evaluate(lua_State *lua)
+{
+    if (run_of(lua)->request->profile == NULL)
+        return luaL_error(lua, "evaluate needs data: give compile a --profile or --data");
+    struct moec_evaluation evaluation;
+    memcpy(&evaluation, ask(lua, ASK_EVALUATE, "evaluate's assignment", sizeof evaluation),
+           sizeof evaluation);
+    lua_createtable(lua, 0, 5);
+    set_number(lua, "loss", evaluation.loss);
+    set_number(lua, "loss_low", evaluation.loss_low);
+    set_number(lua, "loss_high", evaluation.loss_high);
+    set_number(lua, "kl", evaluation.kl);
+    lua_pushboolean(lua, evaluation.accepted);
+    lua_setfield(lua, -2, "accepted");
+    return 1;
+}
+
+static int policy_size(lua_State *lua)
+{
+    struct size_answer answer;
+    memcpy(&answer, ask(lua, ASK_SIZE, "size's assignment", sizeof answer), sizeof answer);
+    lua_pushinteger(lua, (lua_Integer)answer.n_bytes);
+    return 1;
+}
+
+/* Pushes t[layer][expert] = value(s, e), 1-based. */
+static void push_expert_table(lua_State *lua, void (*push)(lua_State *lua, const struct policy_run *run,
+                                                           uint32_t s, uint32_t e))
+{
+    const struct policy_run *run = run_of(lua);
+    lua_createtable(lua, (int)run->n_layer, 0);
+    for (uint32_t s = 0; s < run->n_layer; s++) {
+        lua_createtable(lua, (int)run->n_expert, 0);
+        for (uint32_t e = 0; e < run->n_expert; e++) {
+            push(lua, run, s, e);
+            lua_rawseti(lua, -2, e + 1);
+        }
+        lua_rawseti(lua, -2, s + 1);
+    }
+}
+
+static size_t expert_index(const struct policy_run *run, uint32_t s, uint32_t e)
+{
+    return (size_t)s * run->n_expert + e;
+}
+
+static void push_activations(lua_State *lua, const struct policy_run *run, uint32_t s, uint32_t e)
+{
+    lua_pushinteger(lua, (lua_Integer)run->request->profile->activations[expert_index(run, s, e)]);
+}
+
+static void push_gate_weight(lua_State *lua, const struct policy_run *run, uint32_t s, uint32_t e)
+{
+    lua_pushnumber(lua, run->request->profile->mean_gate_weight[expert_index(run, s, e)]);
+}
+
+static void push_by_bits(lua_State *lua, const struct policy_run *run, const double *array, uint32_t s,
+                         uint32_t e)
+{
+    const struct moec_profile *profile = run->request->profile;
+    lua_createtable(lua, 0, (int)profile->n_bits);
+    for (uint32_t b = 0; b < profile->n_bits; b++) {
+        lua_pushnumber(lua, array[expert_index(run, s, e) * profile->n_bits + b]);
+        lua_rawseti(lua, -2, profile->bits[b]);
+    }
+}
+
+static void push_loss(lua_State *lua, const struct policy_run *run, uint32_t s, uint32_t e)
+{
+    push_by_bits(lua, run, run->loss, s, e);
+}
+
+static void push_kl(lua_State *lua, const struct policy_run *run, uint32_t s, uint32_t e)
+{
+    push_by_bits(lua, run, run->kl, s, e);
+}
+
+/* Perplexity loss and mean KL of a measure on the search part (even windows). */
+static void search_part(const struct moec_profile *profile, const double *nll, const double *kl, double *loss,
+                        double *mean_kl)
+{
+    double variant = 0, reference = 0, divergence = 0, scored = 0;
+    for (uint32_t w = 0; w < profile->n_window; w += 2) {
+        variant += nll[w];
+        reference += profile->reference.nll[w];
+        divergence += kl[w];
+        scored += profile->window_scored[w];
+    }
+    *loss = expm1((variant - reference) / scored);
+    *mean_kl = divergence / scored;
+}
+
+static void push_measure(lua_State *lua, const struct moec_profile *profile,
+                         const struct moec_measure *measure)
+{
+    double loss, kl;
+    search_part(profile, measure->nll, measure->kl, &loss, &kl);
+    lua_createtable(lua, 0, 2);
+    set_number(lua, "loss", loss);
+    set_number(lua, "kl", kl);
+}
+
+static void push_profile(lua_State *lua)
+{
+    const struct moec_profile *profile = run_of(lua)->request->profile;
+    lua_createtable(lua, 0, 10);
+    set_integer(lua, "baseline_bits", profile->baseline_bits);
+    lua_createtable(lua, (int)profile->n_bits, 0);
+    for (uint32_t b = 0; b < profile->n_bits; b++) {
+        lua_pushinteger(lua, profile->bits[b]);
+        lua_rawseti(lua, -2, b + 1);
+    }
+    lua_setfield(lua, -2, "bits");
+    push_measure(lua, profile, &profile->baseline);
+    lua_setfield(lua, -2, "baseline");
+    lua_createtable(lua, 0, (int)profile->n_uniform);
+    for (uint32_t u = 0; u < profile->n_uniform; u++) {
+        push_measure(lua, profile, &profile->uniform[u]);
+        lua_rawseti(lua, -2, profile->uniform_bits[u]);
+    }
+    lua_setfield(lua, -2, "uniform");
+    push_expert_table(lua, push_loss);
+    lua_setfield(lua, -2, "loss");
+    push_expert_table(lua, push_kl);
+    lua_setfield(lua, -2, "kl");
+    push_expert_table(lua, push_activations);
+    lua_setfield(lua, -2, "activations");
+    push_expert_table(lua, push_gate_weight);
+    lua_setfield(lua, -2, "mean_gate_weight");
+    set_integer(lua, "windows", profile->n_window);
+    set_integer(lua, "tokens", profile->n_trace_token);
+}
+
+static void push_request(lua_State *lua)
+{
+    const struct policy_run *run = run_of(lua);
+    const struct moec_policy_request *request = run->request;
+    lua_createtable(lua, 0, 12);
+    lua_createtable(lua, 0, 4);
+    lua_pushstring(lua, request->config->family);
+    lua_setfield(lua, -2, "family");
+    set_integer(lua, "layers", run->n_layer);
+    set_integer(lua, "experts", run->n_expert);
+    set_integer(lua, "top_k", request->config->top_k);
+    lua_setfield(lua, -2, "model");
+    lua_createtable(lua, MOEC_N_ASSIGNABLE, 0);
+    for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++) {
+        lua_pushinteger(lua, assignable_bits[i]);
+        lua_rawseti(lua, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(lua, -2, "bitwidths");
+    if (!isnan(request->max_loss))
+        set_number(lua, "max_loss", request->max_loss);
+    if (request->max_bytes > 0)
+        set_integer(lua, "max_size", request->max_bytes);
+    if (request->bits > 0)
+        set_integer(lua, "bits", request->bits);
+    if (request->profile != NULL) {
+        push_profile(lua);
+        lua_setfield(lua, -2, "profile");
+    }
+    lua_pushcfunction(lua, policy_evaluate);
+    lua_setfield(lua, -2, "evaluate");
+    lua_pushcfunction(lua, policy_size);
+    lua_setfield(lua, -2, "size");
+    lua_getglobal(lua, "log");
+    lua_setfield(lua, -2, "log");
+}
+
+/* The stack holds what the file returned. Leaves the result message. */
+static int policy_body(lua_State *lua)
+{
+    if (lua_type(lua, 1) != LUA_TFUNCTION)
+        return luaL_error(lua, "the policy file returned a %s, expected a function (see lua/README.md)",
+                          luaL_typename(lua, 1));
+    push_request(lua);
+    lua_call(lua, 1, 2);
+    if (lua_isnil(lua, -2) && lua_isstring(lua, -1)) { /* nil, reason */
+        lua_pushfstring(lua, "%c%s", RESULT_NONE, lua_tostring(lua, -1));
+        return 1;
+    }
+    lua_pop(lua, 1);
+    push_assignment_message(lua, lua_gettop(lua), RESULT_ASSIGNMENT, "the policy's answer");
+    return 1;
+}
+
+/* ---- the parent's side ---- */
+
+/* The child checked too, but it is a guest. */
+static enum moec_status check_message(const struct policy_run *run, const uint8_t *message, size_t n,
+                                      struct moec_error *err)
+{
+    if (n != 1 + (size_t)run->n_layer * run->n_expert)
+        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bitwidths, expected %zu",
+                         run->request->policy, n > 0 ? n - 1 : 0, (size_t)run->n_layer * run->n_expert);
+    for (size_t i = 1; i < n; i++)
+        if (!is_assignable(message[i]))
+            return moec_fail(err, MOEC_ERR_SCRIPT,
+                             "policy '%s' sent bitwidth %u, expected one of 2, 3, 4, 8, 16",
+                             run->request->policy, message[i]);
+    return MOEC_OK;
+}
+
+static enum moec_status policy_answer(void *context, const uint8_t *question, size_t n, uint8_t **answer,
+                                      size_t *n_answer, struct moec_error *err)
+{
+    struct policy_run *run = context;
+    const struct moec_policy_request *request = run->request;
+    MOEC_TRY(check_message(run, question, n, err));
+    if (question[0] == ASK_EVALUATE && request->profile != NULL) {
+        struct moec_evaluation evaluation = {0};
+        MOEC_TRY(request->ops.evaluate(request->context, question + 1, &evaluation, err));
+        run->n_evaluations++;
+        MOEC_TRY(moec_alloc((void **)answer, 1, sizeof evaluation, "an answer", err));
+        memcpy(*answer, &evaluation, sizeof evaluation);
+        *n_answer = sizeof evaluation;
+        return MOEC_OK;
+    }
+    if (question[0] == ASK_SIZE) {
+        struct size_answer size = {0};
+        MOEC_TRY(request->ops.size(request->context, question + 1, &size.n_bytes, err));
+        MOEC_TRY(moec_alloc((void **)answer, 1, sizeof size, "an answer", err));
+        memcpy(*answer, &size, sizeof size);
+        *n_answer = sizeof size;
+        return MOEC_OK;
+    }
+    return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' asked something unknown", request->policy);
+}
+
+static void policy_log(void *context, const char *line)
+{
+    const struct policy_run *run = context;
+    if (run->request->ops.log != NULL)
+        run->request->ops.log(run->request->context, line);
+}
+
+/* An expert that the search part never reached shows no loss at any bitwidth. It is never taken for
+ * insensitive: it is given the largest loss of its layer at that bitwidth. */
+static void assume_unreached(struct policy_run *run, double *array)
+{
+    const struct moec_profile *profile = run->request->profile;
+    for (uint32_t s = 0; s < run->n_layer; s++)
+        for (uint32_t b = 0; b < profile->n_bits; b++) {
+            double worst = -INFINITY;
+            for (uint32_t e = 0; e < run->n_expert; e++)
+                worst = fmax(worst, array[expert_index(run, s, e) * profile->n_bits + b]);
+            for (uint32_t e = 0; e < run->n_expert; e++)
+                if (profile->activations[expert_index(run, s, e)] == 0)
+                    array[expert_index(run, s, e) * profile->n_bits + b] = worst;
+        }
+}
+
+static enum moec_status prepare_losses(struct policy_run *run, struct moec_error *err)
+{
+    const struct moec_profile *profile = run->request->profile;
+    if (profile == NULL)
+        return MOEC_OK;
+    uint64_t n = (uint64_t)run->n_layer * run->n_expert * profile->n_bits;
+    MOEC_TRY(moec_alloc((void **)&run->loss, n, sizeof(double), "expert losses", err));
+    MOEC_TRY(moec_alloc((void **)&run->kl, n, sizeof(double), "expert divergences", err));
+    for (uint64_t i = 0; i < n; i++)
+        search_part(profile, profile->expert_nll + i * profile->n_window,
+                    profile->expert_kl + i * profile->n_window, &run->loss[i], &run->kl[i]);
+    assume_unreached(run, run->loss);
+    assume_unreached(run, run->kl);
+    return MOEC_OK;
+}
+
+static enum moec_status take_result(const struct policy_run *run, const uint8_t *result, size_t n,
+                                    uint8_t *assignment, struct moec_error *err)
+{
+    if (n > 0 && result[0] == RESULT_NONE)
+        return moec_fail(err, MOEC_ERR_TARGET, "policy '%s': %.*s", run->request->policy, (int)(n - 1),
+                         (const char *)result + 1);
+    if (n == 0 || result[0] != RESULT_ASSIGNMENT)
+        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' gave an answer of unknown kind",
+                         run->request->policy);
+    MOEC_TRY(check_message(run, result, n, err));
+    memcpy(assignment, result + 1, n - 1);
+    return MOEC_OK;
+}
+
+enum moec_status moec_policy_run(const struct moec_policy_request *request, uint8_t *assignment,
+                                 uint32_t *n_evaluations, struct moec_error *err)
+{
+    struct policy_run run = {
+        .request = request,
+        .n_layer = moec_config_moe_count(request->config),
+        .n_expert = request->config->n_expert,
+    };
+    char *source = NULL;
+    uint8_t *result = NULL;
+    size_t n_result = 0;
+    enum moec_status status = MOEC_OK;
+    struct moec_guest guest = {
+        .name = request->policy,
+        .seed = request->seed,
+        .limits = request->limits,
+        .body = policy_body,
+        .body_context = &run,
+        .answer = policy_answer,
+        .log = policy_log,
+        .context = &run,
+    };
+    MOEC_TRY_OUT(moec_lua_script_load("policies", request->policy, &source, &guest.n_source, err));
+    guest.source = source;
+    MOEC_TRY_OUT(prepare_losses(&run, err));
+    MOEC_TRY_OUT(moec_guest_run(&guest, &result, &n_result, err));
+    MOEC_TRY_OUT(take_result(&run, result, n_result, assignment, err));
+    *n_evaluations = run.n_evaluations;
+out:
+    free(result);
+    free(source);
+    free(run.loss);
+    free(run.kl);
+    return status;
+}

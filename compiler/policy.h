@@ -1,0 +1,58 @@
+/* A bit-allocation policy: a Lua file that turns a profile and a target into a bitwidth for every expert.
+ *
+ * The policy runs as a guest (compiler/lua_host.h); lua/README.md documents what it sees. Here stand the
+ * question and the checks: an assignment that a policy evaluates or returns must name one allowed bitwidth
+ * for every expert. */
+#ifndef MOEC_COMPILER_POLICY_H
+#define MOEC_COMPILER_POLICY_H
+
+#include "compiler/lua_host.h"
+#include "formats/profile.h"
+
+/* Allowed bitwidths, increasing. */
+#define MOEC_ASSIGNABLE_BITS                                                                                 \
+    {                                                                                                        \
+        2, 3, 4, 8, 16                                                                                       \
+    }
+#define MOEC_N_ASSIGNABLE 5
+
+/* Measured on the search part. */
+struct moec_evaluation {
+    double loss;      /* (compiled - reference) / reference */
+    double loss_low;  /* 5th percentile of the paired bootstrap */
+    double loss_high; /* upper end at the chosen confidence; equals loss for `point` */
+    double kl;        /* mean nats a token against the original */
+    bool accepted;    /* loss_high <= max_loss; true without a loss target */
+};
+
+struct moec_policy_ops {
+    /* `assignment`: (S, E) bitwidths, already checked. */
+    enum moec_status (*evaluate)(void *context, const uint8_t *assignment, struct moec_evaluation *out,
+                                 struct moec_error *err);
+    /* Bytes of the whole bundle. */
+    enum moec_status (*size)(void *context, const uint8_t *assignment, uint64_t *n_bytes,
+                             struct moec_error *err);
+    void (*log)(void *context, const char *line);
+};
+
+struct moec_policy_request {
+    const char *policy; /* built-in name or path of a .lua file */
+    const struct moec_config *config;
+    const struct moec_profile *profile; /* NULL when compiled without data: evaluate is then an error */
+    double max_loss;                    /* NaN without a loss target */
+    uint64_t max_bytes;                 /* 0 without a size target */
+    uint32_t bits;                      /* --bits, 0 when not given */
+    uint64_t seed;
+    struct moec_guest_limits limits;
+    struct moec_policy_ops ops;
+    void *context; /* of ops */
+};
+
+/* Runs the policy. `assignment` (S * E bytes, caller's) receives the bitwidths; `n_evaluations` counts
+ * evaluate calls. Errors: MOEC_ERR_SCRIPT, MOEC_ERR_TARGET when the policy itself says that no assignment
+ * meets the target. */
+MOEC_WARN_UNUSED enum moec_status moec_policy_run(const struct moec_policy_request *request,
+                                                  uint8_t *assignment, uint32_t *n_evaluations,
+                                                  struct moec_error *err);
+
+#endif

@@ -1,0 +1,181 @@
+/* The guest rules of D12: what a script may not do, and that it always ends. */
+#include "compiler/lua_host.h"
+
+#include <lauxlib.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int string_body(lua_State *lua)
+{
+    luaL_checktype(lua, 1, LUA_TFUNCTION);
+    lua_call(lua, 0, 1);
+    luaL_tolstring(lua, -1, NULL);
+    return 1;
+}
+
+static int asking_body(lua_State *lua)
+{
+    moec_guest_ask(lua, "four", 4);
+    return 1;
+}
+
+static enum moec_status run_with(const char *source, moec_guest_body *body, moec_guest_answer *answer,
+                                 char text[static 256], struct moec_error *err)
+{
+    struct moec_guest guest = {
+        .name = "test.lua",
+        .source = source,
+        .n_source = strlen(source),
+        .seed = 7,
+        .limits = {.memory_bytes = 8 << 20, .cpu_seconds = 1, .silence_seconds = 2},
+        .body = body,
+        .answer = answer,
+    };
+    uint8_t *result = NULL;
+    size_t n = 0;
+    enum moec_status status = moec_guest_run(&guest, &result, &n, err);
+    if (status == MOEC_OK) {
+        assert_true(n < 256);
+        memcpy(text, result, n);
+        text[n] = '\0';
+    }
+    free(result);
+    return status;
+}
+
+static void expect_text(const char *source, const char *expected)
+{
+    char text[256] = "";
+    struct moec_error err = {0};
+    enum moec_status status = run_with(source, string_body, NULL, text, &err);
+    if (status != MOEC_OK)
+        fail_msg("%s: %s", source, err.message);
+    assert_string_equal(text, expected);
+}
+
+static void expect_failure(const char *source, const char *part)
+{
+    char text[256] = "";
+    struct moec_error err = {0};
+    assert_int_equal(run_with(source, string_body, NULL, text, &err), MOEC_ERR_SCRIPT);
+    if (strstr(err.message, part) == NULL)
+        fail_msg("message \"%s\" does not say \"%s\"", err.message, part);
+}
+
+static void test_lua_host__answers(void **state)
+{
+    (void)state;
+    expect_text("return function() return 6 * 7 end", "42");
+    expect_text("local t = require 'target' return function() return t.percent(0.5) end", "50.00%");
+}
+
+static void test_lua_host__hides_dangerous_globals(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"io",     "os",      "load",  "loadstring",     "loadfile",
+                                        "dofile", "package", "debug", "collectgarbage", "string.dump",
+                                        "warn"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char source[128];
+        (void)snprintf(source, sizeof source, "return function() return %s end", names[i]);
+        expect_text(source, "nil");
+    }
+}
+
+static void test_lua_host__iterates_in_sorted_order(void **state)
+{
+    (void)state;
+    expect_text("local t = {} for i = 1, 26 do t[string.char(123 - i)] = i end t[3] = 1 t[1.5] = 1 "
+                "return function() local s = '' for k in pairs(t) do s = s .. k end return s end",
+                "1.53abcdefghijklmnopqrstuvwxyz");
+    expect_text("local t = {b = 1, a = 2} return function() return next(t) .. next(t, 'a') end", "ab");
+}
+
+static void test_lua_host__random_is_seeded(void **state)
+{
+    (void)state;
+    char first[256], second[256];
+    struct moec_error err = {0};
+    const char *source = "return function() return math.random(1 << 60) end";
+    assert_int_equal(run_with(source, string_body, NULL, first, &err), MOEC_OK);
+    assert_int_equal(run_with(source, string_body, NULL, second, &err), MOEC_OK);
+    assert_string_equal(first, second);
+    expect_failure("math.randomseed() return function() end", "randomseed");
+}
+
+static void test_lua_host__refuses_finalizers_and_foreign_modules(void **state)
+{
+    (void)state;
+    expect_failure("setmetatable({}, {__gc = function() end}) return function() end", "__gc");
+    expect_failure("require 'socket' return function() end", "socket");
+    expect_failure("return function( end", "test.lua:1");
+}
+
+static void test_lua_host__ends_endless_scripts(void **state)
+{
+    (void)state;
+    expect_failure("while true do end", "CPU time");
+    expect_failure("while true do pcall(error) end", "CPU time");
+    expect_failure("return function() return string.find(string.rep('a', 60), string.rep('a?', 60) .. "
+                   "string.rep('a', 60) .. 'b') end",
+                   "CPU time");
+}
+
+static void test_lua_host__ends_memory_hogs(void **state)
+{
+    (void)state;
+    expect_failure("local t = {} while true do t[#t + 1] = string.rep('x', 1000) .. #t end", "8 MiB");
+    expect_failure("return function() return string.rep('x', 1 << 30) end", "8 MiB");
+}
+
+static enum moec_status double_it(void *context, const uint8_t *question, size_t n, uint8_t **answer,
+                                  size_t *n_answer, struct moec_error *err)
+{
+    (void)context, (void)err;
+    *answer = malloc(2 * n);
+    assert_non_null(*answer);
+    memcpy(*answer, question, n);
+    memcpy(*answer + n, question, n);
+    *n_answer = 2 * n;
+    return MOEC_OK;
+}
+
+static enum moec_status refuse(void *context, const uint8_t *question, size_t n, uint8_t **answer,
+                               size_t *n_answer, struct moec_error *err)
+{
+    (void)context, (void)question, (void)n, (void)answer, (void)n_answer;
+    return moec_fail(err, MOEC_ERR_BUDGET, "refused on purpose");
+}
+
+static void test_lua_host__asks_its_parent(void **state)
+{
+    (void)state;
+    char text[256] = "";
+    struct moec_error err = {0};
+    assert_int_equal(run_with("return 1", asking_body, double_it, text, &err), MOEC_OK);
+    assert_string_equal(text, "fourfour");
+    assert_int_equal(run_with("return 1", asking_body, refuse, text, &err), MOEC_ERR_BUDGET);
+    assert_string_equal(err.message, "refused on purpose");
+    struct moec_error unanswered = {0};
+    assert_int_equal(run_with("return 1", asking_body, NULL, text, &unanswered), MOEC_ERR_SCRIPT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lua_host__answers),
+        cmocka_unit_test(test_lua_host__hides_dangerous_globals),
+        cmocka_unit_test(test_lua_host__iterates_in_sorted_order),
+        cmocka_unit_test(test_lua_host__random_is_seeded),
+        cmocka_unit_test(test_lua_host__refuses_finalizers_and_foreign_modules),
+        cmocka_unit_test(test_lua_host__ends_endless_scripts),
+        cmocka_unit_test(test_lua_host__ends_memory_hogs),
+        cmocka_unit_test(test_lua_host__asks_its_parent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
