@@ -73,7 +73,7 @@ static enum moec_status check_counts(const struct moec_tokenizer_model *m, const
     } counts[] = {
         {"tokens", m->n_tokens, MOEC_TOKENIZER_MAX_TOKENS},
         {"merges", m->n_merges, MOEC_TOKENIZER_MAX_MERGES},
-        {"added tokens", m->n_added, m->n_tokens},
+        {"added tokens", m->n_added, MOEC_TOKENIZER_MAX_ADDED},
         {"normalizer steps", m->n_normalizer, MOEC_TOKENIZER_MAX_STEPS},
         {"pre-tokenizer steps", m->n_pretokenizer, MOEC_TOKENIZER_MAX_STEPS},
         {"decoder steps", m->n_decoder, MOEC_TOKENIZER_MAX_STEPS},

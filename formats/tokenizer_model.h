@@ -8,7 +8,7 @@
  *
  * Invariants, established by moec_tokenizer_json_read and checked by moec_tokenizer_model_decode:
  *   - every id, offset and count is in range; token texts and step strings are valid UTF-8;
- *   - token_start is non-decreasing; no two ids share a text (an id without a text is a hole);
+ *   - token_start is non-decreasing; an id without a text is a hole;
  *   - merges of one left token are sorted by right token without repeats.
  *
  * Thread rule: immutable once filled; any number of threads may read. */
@@ -21,6 +21,7 @@
 
 #define MOEC_TOKENIZER_MAX_TOKENS      ((uint32_t)1 << 22) /* ids are below this */
 #define MOEC_TOKENIZER_MAX_MERGES      ((uint32_t)1 << 23)
+#define MOEC_TOKENIZER_MAX_ADDED       32768u
 #define MOEC_TOKENIZER_MAX_TEXT_BYTES  ((uint32_t)1 << 28)
 #define MOEC_TOKENIZER_MAX_TOKEN_BYTES ((uint32_t)1 << 16) /* of one token's text */
 #define MOEC_TOKENIZER_MAX_STEPS       32u                 /* of one pipeline, Sequences flattened */

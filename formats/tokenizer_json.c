@@ -1,0 +1,868 @@
+#include "formats/tokenizer_json.h"
+
+#include "formats/json.h"
+#include "formats/memory.h"
+#include "formats/utf8.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PLACE_BYTES 256
+
+struct step_list {
+    const char *name; /* of the section */
+    struct moec_tokenizer_step items[MOEC_TOKENIZER_MAX_STEPS];
+    uint32_t count;
+};
+
+/* One token's text; borrowed from the JSON tree. */
+struct text_ref {
+    const char *bytes;
+    size_t n_bytes;
+};
+
+struct merge_item {
+    uint32_t left, right, rank, merged;
+};
+
+struct reader {
+    const char *subject;
+    const struct moec_json *root;
+    const struct moec_json *vocab;
+    struct moec_error *err;
+
+    struct text_ref *tokens; /* [n_tokens], NULL bytes: a hole */
+    size_t n_tokens, tokens_capacity;
+    size_t n_vocab;
+
+    struct merge_item *merges;
+    size_t n_merges, merges_capacity;
+
+    struct moec_tokenizer_added *added;
+    size_t n_added, added_capacity;
+
+    char *strings; /* of the steps; offsets count from the end of the token texts */
+    size_t n_strings, strings_capacity;
+
+    struct step_list normalizer, pretokenizer, decoder;
+    uint32_t affix[2][MOEC_TOKENIZER_MAX_AFFIX]; /* prefix, suffix */
+    uint32_t n_affix[2];
+    uint32_t flags, unk_id;
+};
+
+/* --- small helpers
+ * --------------------------------------------------------------------------------------------- */
+
+/* "normalizer.normalizers[2]": where a part stands, for messages. */
+struct place {
+    char text[PLACE_BYTES];
+};
+
+static struct place place_in(const struct reader *r, const char *path)
+{
+    struct place p;
+    if (snprintf(p.text, sizeof p.text, "%s in '%s'", path, r->subject) >= (int)sizeof p.text)
+        memcpy(p.text + sizeof p.text - 5, "...'", 5);
+    return p;
+}
+
+static enum moec_status unsupported(const struct reader *r, const char *path, const char *what,
+                                    const char *expected)
+{
+    return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                     "%s in '%s' is '%s', which moec does not support; expected %s", path, r->subject, what,
+                     expected);
+}
+
+static enum moec_status keep_string(struct reader *r, const char *bytes, size_t n_bytes, const char *path,
+                                    struct moec_tokenizer_string *out)
+{
+    if (n_bytes > MOEC_TOKENIZER_MAX_STRING)
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "%s in '%s' has a string of %zu bytes, more than the limit of %u", path, r->subject,
+                         n_bytes, MOEC_TOKENIZER_MAX_STRING);
+    MOEC_TRY(moec_grow((void **)&r->strings, &r->strings_capacity, r->n_strings + n_bytes, 1,
+                       "tokenizer strings", r->err));
+    if (n_bytes > 0)
+        memcpy(r->strings + r->n_strings, bytes, n_bytes);
+    *out = (struct moec_tokenizer_string){(uint32_t)r->n_strings, (uint32_t)n_bytes};
+    r->n_strings += n_bytes;
+    return MOEC_OK;
+}
+
+static enum moec_status get_text(struct reader *r, const struct moec_json *object, const char *path,
+                                 const char *key, struct moec_tokenizer_string *out)
+{
+    const char *bytes = NULL;
+    size_t n_bytes = 0;
+    MOEC_TRY(moec_json_get_string(object, place_in(r, path).text, key, &bytes, &n_bytes, r->err));
+    return keep_string(r, bytes, n_bytes, path, out);
+}
+
+static enum moec_status get_one_char(struct reader *r, const struct moec_json *object, const char *path,
+                                     const char *key, struct moec_tokenizer_string *out)
+{
+    const char *bytes = NULL;
+    size_t n_bytes = 0;
+    MOEC_TRY(moec_json_get_string(object, place_in(r, path).text, key, &bytes, &n_bytes, r->err));
+    if (n_bytes == 0 || moec_utf8_read(bytes, n_bytes).n_bytes != n_bytes)
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' in %s in '%s' is '%.*s', expected one character", key,
+                         path, r->subject, (int)(n_bytes < 64 ? n_bytes : 64), bytes);
+    return keep_string(r, bytes, n_bytes, path, out);
+}
+
+static enum moec_status get_flag(struct reader *r, const struct moec_json *object, const char *path,
+                                 const char *key, bool fallback, uint32_t bit, uint32_t *flags)
+{
+    bool value = false;
+    MOEC_TRY(moec_json_get_bool_or(object, place_in(r, path).text, key, fallback, &value, r->err));
+    if (value)
+        *flags |= bit;
+    return MOEC_OK;
+}
+
+/* "pattern": {"String": text} or {"Regex": text} */
+static enum moec_status get_pattern(struct reader *r, const struct moec_json *object, const char *path,
+                                    struct moec_tokenizer_step *step)
+{
+    const struct moec_json *pattern = NULL;
+    MOEC_TRY(moec_json_get(object, place_in(r, path).text, "pattern", MOEC_JSON_OBJECT, &pattern, r->err));
+    char inner[PLACE_BYTES];
+    (void)snprintf(inner, sizeof inner, "%.200s.pattern", path);
+    bool is_regex = moec_json_find(pattern, "Regex") != NULL;
+    MOEC_TRY(get_text(r, pattern, inner, is_regex ? "Regex" : "String", &step->pattern));
+    if (step->pattern.length == 0)
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "%s in '%s' is empty, expected something to match",
+                         inner, r->subject);
+    if (is_regex)
+        step->flags |= MOEC_STEP_REGEX;
+    return MOEC_OK;
+}
+
+static enum moec_status get_behavior(struct reader *r, const struct moec_json *object, const char *path,
+                                     const char *fallback, struct moec_tokenizer_step *step)
+{
+    static const struct {
+        const char *name;
+        enum moec_split_behavior behavior;
+    } behaviors[] = {
+        {"Removed", MOEC_SPLIT_REMOVED},
+        {"Isolated", MOEC_SPLIT_ISOLATED},
+        {"MergedWithPrevious", MOEC_SPLIT_MERGED_WITH_PREVIOUS},
+        {"MergedWithNext", MOEC_SPLIT_MERGED_WITH_NEXT},
+        {"Contiguous", MOEC_SPLIT_CONTIGUOUS},
+    };
+    const char *name = fallback;
+    struct place place = place_in(r, path);
+    if (fallback != NULL)
+        MOEC_TRY(moec_json_get_string_or(object, place.text, "behavior", fallback, &name, r->err));
+    else
+        MOEC_TRY(moec_json_get_string(object, place.text, "behavior", &name, NULL, r->err));
+    for (size_t i = 0; i < sizeof behaviors / sizeof behaviors[0]; i++) {
+        if (strcmp(name, behaviors[i].name) == 0) {
+            step->mode = behaviors[i].behavior;
+            return MOEC_OK;
+        }
+    }
+    return moec_fail(
+        r->err, MOEC_ERR_FORMAT,
+        "'behavior' in %s is '%s', expected Removed, Isolated, MergedWithPrevious, MergedWithNext or "
+        "Contiguous",
+        place.text, name);
+}
+
+static enum moec_status add_step(struct reader *r, struct step_list *list,
+                                 const struct moec_tokenizer_step *step)
+{
+    if (list->count == MOEC_TOKENIZER_MAX_STEPS)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' in '%s' has more than %u steps", list->name,
+                         r->subject, MOEC_TOKENIZER_MAX_STEPS);
+    list->items[list->count++] = *step;
+    return MOEC_OK;
+}
+
+/* --- steps
+ * ----------------------------------------------------------------------------------------------------- */
+
+typedef enum moec_status step_reader(struct reader *r, const struct moec_json *node, const char *type,
+                                     const char *path);
+
+/* Calls `read` for `node`, or for each member when it is a Sequence, at any depth (JSON nesting is bounded).
+ */
+static enum moec_status read_steps(struct reader *r, const struct moec_json *node, const char *path,
+                                   const char *sequence, step_reader *read)
+{
+    const char *type = NULL;
+    MOEC_TRY(moec_json_get_string(node, place_in(r, path).text, "type", &type, NULL, r->err));
+    if (strcmp(type, "Sequence") != 0)
+        return read(r, node, type, path);
+    const struct moec_json *members = NULL;
+    MOEC_TRY(moec_json_get(node, place_in(r, path).text, sequence, MOEC_JSON_ARRAY, &members, r->err));
+    for (size_t i = 0; i < moec_json_length(members); i++) {
+        char inner[PLACE_BYTES];
+        (void)snprintf(inner, sizeof inner, "%.200s.%s[%zu]", path, sequence, i);
+        MOEC_TRY(read_steps(r, moec_json_at(members, i), inner, sequence, read));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_section(struct reader *r, const char *key, const char *sequence,
+                                     step_reader *read)
+{
+    const struct moec_json *node = moec_json_find(r->root, key);
+    if (node == NULL || moec_json_type(node) == MOEC_JSON_NULL)
+        return MOEC_OK;
+    return read_steps(r, node, key, sequence, read);
+}
+
+static enum moec_status read_normalizer(struct reader *r, const struct moec_json *node, const char *type,
+                                        const char *path)
+{
+    static const struct {
+        const char *name;
+        enum moec_tokenizer_step_kind kind;
+    } kinds[] = {
+        {"NFC", MOEC_STEP_NFC},     {"NFD", MOEC_STEP_NFD},         {"NFKC", MOEC_STEP_NFKC},
+        {"NFKD", MOEC_STEP_NFKD},   {"Prepend", MOEC_STEP_PREPEND}, {"Lowercase", MOEC_STEP_LOWERCASE},
+        {"Strip", MOEC_STEP_STRIP}, {"Replace", MOEC_STEP_REPLACE},
+    };
+    struct moec_tokenizer_step step = {0};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(type, kinds[i].name) == 0)
+            step.kind = kinds[i].kind;
+    }
+    switch (step.kind) {
+    case MOEC_STEP_PREPEND:
+        MOEC_TRY(get_text(r, node, path, "prepend", &step.content));
+        break;
+    case MOEC_STEP_STRIP:
+        MOEC_TRY(get_flag(r, node, path, "strip_left", false, MOEC_STEP_LEFT, &step.flags));
+        MOEC_TRY(get_flag(r, node, path, "strip_right", false, MOEC_STEP_RIGHT, &step.flags));
+        break;
+    case MOEC_STEP_REPLACE:
+        MOEC_TRY(get_pattern(r, node, path, &step));
+        MOEC_TRY(get_text(r, node, path, "content", &step.content));
+        break;
+    case 0:
+        return unsupported(r, path, type,
+                           "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence");
+    default:
+        break;
+    }
+    return add_step(r, &r->normalizer, &step);
+}
+
+/* tokenizers 0.15 turned add_prefix_space into prepend_scheme; files of both kinds exist. */
+static enum moec_status read_metaspace(struct reader *r, const struct moec_json *node, const char *path,
+                                       struct moec_tokenizer_step *step)
+{
+    struct place place = place_in(r, path);
+    const char *scheme = NULL;
+    bool prefix = true;
+    step->kind = MOEC_STEP_METASPACE;
+    MOEC_TRY(get_one_char(r, node, path, "replacement", &step->content));
+    MOEC_TRY(moec_json_get_bool_or(node, place.text, "add_prefix_space", true, &prefix, r->err));
+    MOEC_TRY(moec_json_get_string_or(node, place.text, "prepend_scheme", prefix ? "always" : "never", &scheme,
+                                     r->err));
+    MOEC_TRY(get_flag(r, node, path, "split", true, MOEC_STEP_CUT, &step->flags));
+    if (strcmp(scheme, "always") == 0)
+        step->mode = MOEC_PREPEND_ALWAYS;
+    else if (strcmp(scheme, "first") == 0)
+        step->mode = MOEC_PREPEND_FIRST;
+    else if (strcmp(scheme, "never") == 0)
+        step->mode = MOEC_PREPEND_NEVER;
+    else
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "'prepend_scheme' in %s is '%s', expected always, first or never", place.text,
+                         scheme);
+    if (!prefix && step->mode != MOEC_PREPEND_NEVER)
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "'prepend_scheme' in %s is '%s' while 'add_prefix_space' is false, expected never",
+                         place.text, scheme);
+    return MOEC_OK;
+}
+
+static enum moec_status read_pretokenizer(struct reader *r, const struct moec_json *node, const char *type,
+                                          const char *path)
+{
+    struct moec_tokenizer_step step = {0};
+    if (strcmp(type, "ByteLevel") == 0) {
+        step.kind = MOEC_STEP_BYTE_LEVEL;
+        MOEC_TRY(get_flag(r, node, path, "add_prefix_space", true, MOEC_STEP_PREFIX_SPACE, &step.flags));
+        MOEC_TRY(get_flag(r, node, path, "use_regex", true, MOEC_STEP_USE_REGEX, &step.flags));
+    } else if (strcmp(type, "Split") == 0) {
+        step.kind = MOEC_STEP_SPLIT;
+        MOEC_TRY(get_pattern(r, node, path, &step));
+        MOEC_TRY(get_behavior(r, node, path, NULL, &step));
+        MOEC_TRY(get_flag(r, node, path, "invert", false, MOEC_STEP_INVERT, &step.flags));
+    } else if (strcmp(type, "Metaspace") == 0) {
+        MOEC_TRY(read_metaspace(r, node, path, &step));
+    } else if (strcmp(type, "Digits") == 0) {
+        uint32_t individual = 0;
+        MOEC_TRY(get_flag(r, node, path, "individual_digits", false, 1, &individual));
+        step.kind = MOEC_STEP_DIGITS;
+        step.mode = individual ? MOEC_SPLIT_ISOLATED : MOEC_SPLIT_CONTIGUOUS;
+    } else if (strcmp(type, "Punctuation") == 0) {
+        step.kind = MOEC_STEP_PUNCTUATION;
+        MOEC_TRY(get_behavior(r, node, path, "Isolated", &step));
+    } else if (strcmp(type, "Whitespace") == 0) {
+        step.kind = MOEC_STEP_WHITESPACE;
+    } else if (strcmp(type, "WhitespaceSplit") == 0) {
+        step.kind = MOEC_STEP_WHITESPACE_SPLIT;
+    } else {
+        return unsupported(
+            r, path, type,
+            "ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit or Sequence");
+    }
+    return add_step(r, &r->pretokenizer, &step);
+}
+
+static enum moec_status read_decoder(struct reader *r, const struct moec_json *node, const char *type,
+                                     const char *path)
+{
+    struct moec_tokenizer_step step = {0};
+    if (strcmp(type, "ByteLevel") == 0) {
+        step.kind = MOEC_STEP_BYTE_LEVEL;
+    } else if (strcmp(type, "ByteFallback") == 0) {
+        step.kind = MOEC_STEP_BYTE_FALLBACK;
+    } else if (strcmp(type, "Fuse") == 0) {
+        step.kind = MOEC_STEP_FUSE;
+    } else if (strcmp(type, "Replace") == 0) {
+        step.kind = MOEC_STEP_REPLACE;
+        MOEC_TRY(get_pattern(r, node, path, &step));
+        MOEC_TRY(get_text(r, node, path, "content", &step.content));
+    } else if (strcmp(type, "Strip") == 0) {
+        uint64_t start = 0;
+        uint64_t stop = 0;
+        struct place place = place_in(r, path);
+        step.kind = MOEC_STEP_STRIP_CHAR;
+        MOEC_TRY(get_one_char(r, node, path, "content", &step.content));
+        MOEC_TRY(moec_json_get_u64(node, place.text, "start", 0, UINT32_MAX, &start, r->err));
+        MOEC_TRY(moec_json_get_u64(node, place.text, "stop", 0, UINT32_MAX, &stop, r->err));
+        step.start = (uint32_t)start;
+        step.stop = (uint32_t)stop;
+    } else if (strcmp(type, "Metaspace") == 0) {
+        MOEC_TRY(read_metaspace(r, node, path, &step));
+    } else {
+        return unsupported(r, path, type,
+                           "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace or Sequence");
+    }
+    return add_step(r, &r->decoder, &step);
+}
+
+/* --- vocabulary
+ * ------------------------------------------------------------------------------------------------ */
+
+static enum moec_status grow_tokens(struct reader *r, size_t needed)
+{
+    if (needed <= r->n_tokens)
+        return MOEC_OK;
+    MOEC_TRY(moec_grow((void **)&r->tokens, &r->tokens_capacity, needed, sizeof *r->tokens, "a vocabulary",
+                       r->err));
+    memset(r->tokens + r->n_tokens, 0, (needed - r->n_tokens) * sizeof *r->tokens);
+    r->n_tokens = needed;
+    return MOEC_OK;
+}
+
+static int shown(size_t n_bytes)
+{
+    return (int)(n_bytes < 64 ? n_bytes : 64);
+}
+
+static enum moec_status set_token(struct reader *r, uint32_t id, const char *bytes, size_t n_bytes)
+{
+    if (n_bytes > MOEC_TOKENIZER_MAX_TOKEN_BYTES)
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "token '%.*s...' in '%s' has %zu bytes, more than the limit of %u", shown(n_bytes),
+                         bytes, r->subject, n_bytes, MOEC_TOKENIZER_MAX_TOKEN_BYTES);
+    MOEC_TRY(grow_tokens(r, (size_t)id + 1));
+    if (r->tokens[id].bytes != NULL)
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "tokens '%.*s' and '%.*s' in '%s' both have id %" PRIu32,
+                         shown(r->tokens[id].n_bytes), r->tokens[id].bytes, shown(n_bytes), bytes, r->subject,
+                         id);
+    r->tokens[id] = (struct text_ref){bytes, n_bytes};
+    return MOEC_OK;
+}
+
+static enum moec_status read_vocab(struct reader *r, const struct moec_json *model)
+{
+    char place[PLACE_BYTES];
+    (void)snprintf(place, sizeof place, "%s", place_in(r, "model").text);
+    MOEC_TRY(moec_json_get(model, place, "vocab", MOEC_JSON_OBJECT, &r->vocab, r->err));
+    for (struct moec_json_member m = moec_json_first(r->vocab); m.key != NULL;
+         m = moec_json_next(r->vocab, m)) {
+        char what[PLACE_BYTES];
+        (void)snprintf(what, sizeof what, "the id of token '%.64s' in '%.128s'", m.key, r->subject);
+        uint64_t id = 0;
+        MOEC_TRY(moec_json_as_u64(m.value, what, 0, MOEC_TOKENIZER_MAX_TOKENS - 1, &id, r->err));
+        MOEC_TRY(set_token(r, (uint32_t)id, m.key, m.key_length));
+        r->n_vocab++;
+    }
+    return MOEC_OK;
+}
+
+/* Id of a text in the vocabulary of the model, or MOEC_TOKENIZER_NO_ID. Keys hold no NUL, so a text with one
+ * is no key. */
+static uint32_t vocab_id(const struct reader *r, const char *bytes, size_t n_bytes)
+{
+    uint64_t id = MOEC_TOKENIZER_NO_ID;
+    if (strlen(bytes) != n_bytes)
+        return MOEC_TOKENIZER_NO_ID;
+    const struct moec_json *node = moec_json_find(r->vocab, bytes);
+    if (node == NULL || moec_json_as_u64(node, "", 0, UINT32_MAX, &id, NULL) != MOEC_OK)
+        return MOEC_TOKENIZER_NO_ID;
+    return (uint32_t)id;
+}
+
+/* --- merges
+ * ---------------------------------------------------------------------------------------------------- */
+
+static enum moec_status merge_member(const struct reader *r, const char *text, size_t n_bytes, size_t index,
+                                     uint32_t *id)
+{
+    *id = vocab_id(r, text, n_bytes);
+    if (*id == MOEC_TOKENIZER_NO_ID)
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "model.merges[%zu] in '%s' needs the token '%.*s', which model.vocab "
+                         "does not have",
+                         index, r->subject, shown(n_bytes), text);
+    return MOEC_OK;
+}
+
+/* Looks up left, right and left + right. */
+static enum moec_status add_merge(struct reader *r, size_t index, uint32_t rank, const char *left,
+                                  size_t n_left, const char *right, size_t n_right)
+{
+    struct merge_item item = {.rank = rank};
+    char joined[2 * MOEC_TOKENIZER_MAX_STRING + 1];
+    if (n_left > MOEC_TOKENIZER_MAX_STRING || n_right > MOEC_TOKENIZER_MAX_STRING)
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "model.merges[%zu] in '%s' joins %zu and %zu bytes, more than the "
+                         "limit of %u",
+                         index, r->subject, n_left, n_right, MOEC_TOKENIZER_MAX_STRING);
+    memcpy(joined, left, n_left);
+    joined[n_left] = '\0';
+    MOEC_TRY(merge_member(r, joined, n_left, index, &item.left));
+    MOEC_TRY(merge_member(r, right, n_right, index, &item.right));
+    memcpy(joined + n_left, right, n_right);
+    joined[n_left + n_right] = '\0';
+    MOEC_TRY(merge_member(r, joined, n_left + n_right, index, &item.merged));
+    MOEC_TRY(moec_grow((void **)&r->merges, &r->merges_capacity, r->n_merges + 1, sizeof *r->merges, "merges",
+                       r->err));
+    r->merges[r->n_merges++] = item;
+    return MOEC_OK;
+}
+
+/* "a b": the line of a merges.txt. */
+static enum moec_status read_merge_line(struct reader *r, const struct moec_json *node, size_t index,
+                                        uint32_t *rank)
+{
+    const char *line = NULL;
+    size_t n_bytes = 0;
+    char what[PLACE_BYTES];
+    (void)snprintf(what, sizeof what, "model.merges[%zu] in '%.128s'", index, r->subject);
+    MOEC_TRY(moec_json_as_string(node, what, &line, &n_bytes, r->err));
+    if (strncmp(line, "#version", 8) == 0)
+        return MOEC_OK;
+    const char *space = memchr(line, ' ', n_bytes);
+    if (space == NULL || memchr(space + 1, ' ', n_bytes - (size_t)(space + 1 - line)) != NULL)
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "%s is '%.*s', expected two tokens with one space between",
+                         what, shown(n_bytes), line);
+    size_t n_left = (size_t)(space - line);
+    return add_merge(r, index, (*rank)++, line, n_left, space + 1, n_bytes - n_left - 1);
+}
+
+/* ["a", "b"] */
+static enum moec_status read_merge_pair(struct reader *r, const struct moec_json *node, size_t index,
+                                        uint32_t *rank)
+{
+    char what[PLACE_BYTES];
+    (void)snprintf(what, sizeof what, "model.merges[%zu] in '%.128s'", index, r->subject);
+    if (moec_json_type(node) != MOEC_JSON_ARRAY || moec_json_length(node) != 2)
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "%s is %s of %zu items, expected an array of two tokens",
+                         what, moec_json_type_name(node), moec_json_length(node));
+    const char *left = NULL;
+    const char *right = NULL;
+    size_t n_left = 0;
+    size_t n_right = 0;
+    MOEC_TRY(moec_json_as_string(moec_json_at(node, 0), what, &left, &n_left, r->err));
+    MOEC_TRY(moec_json_as_string(moec_json_at(node, 1), what, &right, &n_right, r->err));
+    return add_merge(r, index, (*rank)++, left, n_left, right, n_right);
+}
+
+/* A pair listed twice counts with its later rank, as in the library's map. */
+static int compare_merges(const void *a, const void *b)
+{
+    const struct merge_item *x = a;
+    const struct merge_item *y = b;
+    if (x->left != y->left)
+        return x->left < y->left ? -1 : 1;
+    if (x->right != y->right)
+        return x->right < y->right ? -1 : 1;
+    return x->rank > y->rank ? -1 : x->rank < y->rank;
+}
+
+static enum moec_status read_merges(struct reader *r, const struct moec_json *model)
+{
+    const struct moec_json *merges = NULL;
+    char place[PLACE_BYTES];
+    (void)snprintf(place, sizeof place, "%s", place_in(r, "model").text);
+    MOEC_TRY(moec_json_get(model, place, "merges", MOEC_JSON_ARRAY, &merges, r->err));
+    size_t count = moec_json_length(merges);
+    if (count > MOEC_TOKENIZER_MAX_MERGES)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has %zu merges, more than the limit of %u", r->subject,
+                         count, MOEC_TOKENIZER_MAX_MERGES);
+    bool lines = count > 0 && moec_json_type(moec_json_at(merges, 0)) == MOEC_JSON_STRING;
+    uint32_t rank = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct moec_json *node = moec_json_at(merges, i);
+        MOEC_TRY(lines ? read_merge_line(r, node, i, &rank) : read_merge_pair(r, node, i, &rank));
+    }
+    if (r->n_merges == 0)
+        return MOEC_OK;
+    qsort(r->merges, r->n_merges, sizeof *r->merges, compare_merges);
+    size_t kept = 1;
+    for (size_t i = 1; i < r->n_merges; i++) {
+        if (r->merges[i].left != r->merges[kept - 1].left || r->merges[i].right != r->merges[kept - 1].right)
+            r->merges[kept++] = r->merges[i];
+    }
+    r->n_merges = kept;
+    return MOEC_OK;
+}
+
+/* --- model
+ * ----------------------------------------------------------------------------------------------------- */
+
+static enum moec_status read_model(struct reader *r)
+{
+    const struct moec_json *model = NULL;
+    char file[PLACE_BYTES];
+    (void)snprintf(file, sizeof file, "'%.200s'", r->subject);
+    struct place place = place_in(r, "model");
+    MOEC_TRY(moec_json_get(r->root, file, "model", MOEC_JSON_OBJECT, &model, r->err));
+    const char *type = NULL;
+    MOEC_TRY(moec_json_get_string_or(model, place.text, "type", "BPE", &type, r->err));
+    if (strcmp(type, "BPE") != 0)
+        return unsupported(r, "model.type", type, "BPE");
+    double dropout = 0;
+    MOEC_TRY(moec_json_get_double_or(model, place.text, "dropout", 0, 1, 0, &dropout, r->err));
+    if (dropout != 0)
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                         "model.dropout in '%s' is %g, which makes ids random; expected null or 0",
+                         r->subject, dropout);
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *affix = NULL;
+        MOEC_TRY(moec_json_get_string_or(model, place.text, affixes[i], "", &affix, r->err));
+        char path[64];
+        (void)snprintf(path, sizeof path, "model.%s", affixes[i]);
+        if (affix[0] != '\0')
+            return unsupported(r, path, affix, "null or an empty string");
+    }
+    MOEC_TRY(get_flag(r, model, "model", "fuse_unk", false, MOEC_TOKENIZER_FUSE_UNK, &r->flags));
+    MOEC_TRY(get_flag(r, model, "model", "byte_fallback", false, MOEC_TOKENIZER_BYTE_FALLBACK, &r->flags));
+    MOEC_TRY(get_flag(r, model, "model", "ignore_merges", false, MOEC_TOKENIZER_IGNORE_MERGES, &r->flags));
+    MOEC_TRY(read_vocab(r, model));
+    MOEC_TRY(read_merges(r, model));
+
+    const char *unk = NULL;
+    MOEC_TRY(moec_json_get_string_or(model, place.text, "unk_token", NULL, &unk, r->err));
+    r->unk_id = MOEC_TOKENIZER_NO_ID;
+    if (unk != NULL) {
+        r->unk_id = vocab_id(r, unk, strlen(unk));
+        if (r->unk_id == MOEC_TOKENIZER_NO_ID)
+            r->unk_id = MOEC_TOKENIZER_ID_MISSING;
+    }
+    return MOEC_OK;
+}
+
+/* --- added tokens
+ * ---------------------------------------------------------------------------------------------- */
+
+static bool added_already(const struct reader *r, const char *bytes, size_t n_bytes)
+{
+    for (size_t i = 0; i < r->n_added; i++) {
+        const struct text_ref *text = &r->tokens[r->added[i].id];
+        if (text->n_bytes == n_bytes && memcmp(text->bytes, bytes, n_bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum moec_status read_added_token(struct reader *r, const struct moec_json *node, size_t index,
+                                         uint32_t *largest, bool *any)
+{
+    static const struct {
+        const char *key;
+        uint32_t bit;
+    } bits[] = {
+        {"special", MOEC_ADDED_SPECIAL},       {"single_word", MOEC_ADDED_SINGLE_WORD},
+        {"lstrip", MOEC_ADDED_LSTRIP},         {"rstrip", MOEC_ADDED_RSTRIP},
+        {"normalized", MOEC_ADDED_NORMALIZED},
+    };
+    char path[64];
+    (void)snprintf(path, sizeof path, "added_tokens[%zu]", index);
+    struct place place = place_in(r, path);
+    const char *text = NULL;
+    size_t n_bytes = 0;
+    struct moec_tokenizer_added added = {0};
+    MOEC_TRY(moec_json_get_string(node, place.text, "content", &text, &n_bytes, r->err));
+    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+        bool set = false;
+        MOEC_TRY(moec_json_get_bool(node, place.text, bits[i].key, &set, r->err));
+        added.flags |= set ? bits[i].bit : 0;
+    }
+    if (n_bytes == 0)
+        return MOEC_OK;
+    if (added_already(r, text, n_bytes))
+        return moec_fail(r->err, MOEC_ERR_FORMAT,
+                         "'content' in %s is '%.*s', which an added token before it has too", place.text,
+                         shown(n_bytes), text);
+    added.id = vocab_id(r, text, n_bytes);
+    if (added.id != MOEC_TOKENIZER_NO_ID) {
+        added.flags |= MOEC_ADDED_IN_MODEL;
+    } else {
+        /* The library's rule: past the vocabulary's count, or past the largest added id if that is further
+         * on. */
+        added.id = *any && *largest >= r->n_vocab ? *largest + 1 : (uint32_t)r->n_vocab;
+        if (added.id >= MOEC_TOKENIZER_MAX_TOKENS)
+            return moec_fail(r->err, MOEC_ERR_LIMIT,
+                             "%s would get id %" PRIu32 ", expected ids below %" PRIu32, place.text, added.id,
+                             MOEC_TOKENIZER_MAX_TOKENS);
+        MOEC_TRY(set_token(r, added.id, text, n_bytes));
+    }
+    if (!*any || added.id > *largest)
+        *largest = added.id;
+    *any = true;
+    MOEC_TRY(moec_grow((void **)&r->added, &r->added_capacity, r->n_added + 1, sizeof *r->added,
+                       "added tokens", r->err));
+    r->added[r->n_added++] = added;
+    return MOEC_OK;
+}
+
+static enum moec_status read_added_tokens(struct reader *r)
+{
+    const struct moec_json *list = moec_json_find(r->root, "added_tokens");
+    if (list == NULL || moec_json_type(list) == MOEC_JSON_NULL)
+        return MOEC_OK;
+    if (moec_json_type(list) != MOEC_JSON_ARRAY)
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "'added_tokens' in '%s' is %s, expected an array",
+                         r->subject, moec_json_type_name(list));
+    uint32_t largest = 0;
+    bool any = false;
+    if (moec_json_length(list) > MOEC_TOKENIZER_MAX_ADDED)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' has %zu added tokens, more than the limit of %u",
+                         r->subject, moec_json_length(list), MOEC_TOKENIZER_MAX_ADDED);
+    for (size_t i = 0; i < moec_json_length(list); i++)
+        MOEC_TRY(read_added_token(r, moec_json_at(list, i), i, &largest, &any));
+    return MOEC_OK;
+}
+
+/* --- post-processor
+ * -------------------------------------------------------------------------------------------- */
+
+/* Ids of a SpecialToken piece, appended to ids[*count]. */
+static enum moec_status special_piece(struct reader *r, const struct moec_json *node,
+                                      const struct moec_json *piece, const char *path, uint32_t *ids,
+                                      uint32_t *count)
+{
+    const char *name = NULL;
+    const struct moec_json *table = NULL;
+    const struct moec_json *entry = NULL;
+    const struct moec_json *list = NULL;
+    struct place place = place_in(r, path);
+    MOEC_TRY(moec_json_get_string(piece, place.text, "id", &name, NULL, r->err));
+    MOEC_TRY(moec_json_get(node, place.text, "special_tokens", MOEC_JSON_OBJECT, &table, r->err));
+    MOEC_TRY(moec_json_get(table, place.text, name, MOEC_JSON_OBJECT, &entry, r->err));
+    MOEC_TRY(moec_json_get(entry, place.text, "ids", MOEC_JSON_ARRAY, &list, r->err));
+    for (size_t i = 0; i < moec_json_length(list); i++) {
+        uint64_t id = 0;
+        char what[PLACE_BYTES];
+        (void)snprintf(what, sizeof what, "the id of '%.64s' in %.160s", name, place.text);
+        MOEC_TRY(
+            moec_json_as_u64(moec_json_at(list, i), what, 0, MOEC_TOKENIZER_MAX_TOKENS - 1, &id, r->err));
+        if (id >= r->n_tokens)
+            return moec_fail(r->err, MOEC_ERR_FORMAT, "%s is %" PRIu64 ", expected an id below %zu", what, id,
+                             r->n_tokens);
+        if (*count == MOEC_TOKENIZER_MAX_AFFIX)
+            return moec_fail(r->err, MOEC_ERR_LIMIT, "%s adds more than %u ids", place.text,
+                             MOEC_TOKENIZER_MAX_AFFIX);
+        ids[(*count)++] = (uint32_t)id;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_template(struct reader *r, const struct moec_json *node, const char *path)
+{
+    const struct moec_json *single = NULL;
+    struct place place = place_in(r, path);
+    uint32_t ids[2][MOEC_TOKENIZER_MAX_AFFIX];
+    uint32_t counts[2] = {0};
+    size_t side = 0;
+    MOEC_TRY(moec_json_get(node, place.text, "single", MOEC_JSON_ARRAY, &single, r->err));
+    for (size_t i = 0; i < moec_json_length(single); i++) {
+        const struct moec_json *item = moec_json_at(single, i);
+        const struct moec_json *special = moec_json_find(item, "SpecialToken");
+        if (special != NULL) {
+            MOEC_TRY(special_piece(r, node, special, path, ids[side], &counts[side]));
+        } else if (moec_json_find(item, "Sequence") != NULL && side == 0) {
+            side = 1;
+        } else {
+            return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,
+                             "'single' in %s is not special tokens around one Sequence (item %zu)",
+                             place.text, i);
+        }
+    }
+    if (side == 0)
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "'single' in %s has no Sequence", place.text);
+    /* A later processor of a Sequence works on what the earlier ones made: its ids stand outside. */
+    if (counts[0] > MOEC_TOKENIZER_MAX_AFFIX - r->n_affix[0] ||
+        counts[1] > MOEC_TOKENIZER_MAX_AFFIX - r->n_affix[1])
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "%s adds more than %u ids", place.text,
+                         MOEC_TOKENIZER_MAX_AFFIX);
+    memmove(r->affix[0] + counts[0], r->affix[0], r->n_affix[0] * sizeof r->affix[0][0]);
+    memcpy(r->affix[0], ids[0], counts[0] * sizeof ids[0][0]);
+    r->n_affix[0] += counts[0];
+    memcpy(r->affix[1] + r->n_affix[1], ids[1], counts[1] * sizeof ids[1][0]);
+    r->n_affix[1] += counts[1];
+    return MOEC_OK;
+}
+
+static enum moec_status read_processor(struct reader *r, const struct moec_json *node, const char *type,
+                                       const char *path)
+{
+    /* ByteLevel as a post-processor moves offsets, which moec does not report. */
+    if (strcmp(type, "ByteLevel") == 0)
+        return MOEC_OK;
+    if (strcmp(type, "TemplateProcessing") == 0)
+        return read_template(r, node, path);
+    return unsupported(r, path, type, "ByteLevel, TemplateProcessing or Sequence");
+}
+
+/* --- assembly
+ * -------------------------------------------------------------------------------------------------- */
+
+static void shift_strings(struct step_list *list, uint32_t by)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        list->items[i].pattern.offset += by;
+        list->items[i].content.offset += by;
+    }
+}
+
+/* Builds flat arrays and sends them through the binary form, whose reader is the one place that checks a
+ * model. */
+static enum moec_status assemble(struct reader *r, struct moec_tokenizer_model *model)
+{
+    enum moec_status status = MOEC_OK;
+    uint32_t *token_start = NULL;
+    uint32_t *merge_start = NULL;
+    struct moec_tokenizer_merge *merges = NULL;
+    char *text = NULL;
+    void *bytes = NULL;
+    size_t n_bytes = 0;
+    uint64_t text_bytes = 0;
+    for (size_t id = 0; id < r->n_tokens; id++)
+        text_bytes += r->tokens[id].n_bytes;
+    if (text_bytes + r->n_strings > MOEC_TOKENIZER_MAX_TEXT_BYTES)
+        return moec_fail(r->err, MOEC_ERR_LIMIT,
+                         "the tokens of '%s' have %" PRIu64 " bytes, more than the limit of %u", r->subject,
+                         text_bytes, MOEC_TOKENIZER_MAX_TEXT_BYTES);
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&token_start, r->n_tokens + 1, sizeof *token_start, "a vocabulary", r->err));
+    MOEC_TRY_OUT(moec_alloc((void **)&merge_start, r->n_tokens + 1, sizeof *merge_start, "merges", r->err));
+    MOEC_TRY_OUT(moec_alloc((void **)&merges, r->n_merges, sizeof *merges, "merges", r->err));
+    MOEC_TRY_OUT(moec_alloc((void **)&text, text_bytes + r->n_strings, 1, "a vocabulary", r->err));
+
+    uint32_t at = 0;
+    uint32_t merge = 0;
+    for (uint32_t id = 0; id < r->n_tokens; id++) {
+        token_start[id] = at;
+        merge_start[id] = merge;
+        if (r->tokens[id].n_bytes > 0)
+            memcpy(text + at, r->tokens[id].bytes, r->tokens[id].n_bytes);
+        at += (uint32_t)r->tokens[id].n_bytes;
+        for (; merge < r->n_merges && r->merges[merge].left == id; merge++) {
+            const struct merge_item *item = &r->merges[merge];
+            merges[merge] = (struct moec_tokenizer_merge){item->right, item->rank, item->merged};
+        }
+    }
+    token_start[r->n_tokens] = at;
+    merge_start[r->n_tokens] = merge;
+    if (r->n_strings > 0)
+        memcpy(text + at, r->strings, r->n_strings);
+    shift_strings(&r->normalizer, at);
+    shift_strings(&r->pretokenizer, at);
+    shift_strings(&r->decoder, at);
+
+    const struct moec_tokenizer_model flat = {
+        .flags = r->flags,
+        .n_tokens = (uint32_t)r->n_tokens,
+        .n_merges = merge,
+        .n_added = (uint32_t)r->n_added,
+        .n_normalizer = r->normalizer.count,
+        .n_pretokenizer = r->pretokenizer.count,
+        .n_decoder = r->decoder.count,
+        .n_prefix = r->n_affix[0],
+        .n_suffix = r->n_affix[1],
+        .unk_id = r->unk_id,
+        .text_bytes = at + (uint32_t)r->n_strings,
+        .token_start = token_start,
+        .merge_start = merge_start,
+        .merges = merges,
+        .added = r->added,
+        .normalizer = r->normalizer.items,
+        .pretokenizer = r->pretokenizer.items,
+        .decoder = r->decoder.items,
+        .prefix = r->affix[0],
+        .suffix = r->affix[1],
+        .text = text,
+    };
+    MOEC_TRY_OUT(moec_tokenizer_model_encode(&flat, &bytes, &n_bytes, r->err));
+    MOEC_TRY_OUT(moec_tokenizer_model_decode(bytes, n_bytes, r->subject, model, r->err));
+out:
+    free(bytes);
+    free(text);
+    free(merges);
+    free(merge_start);
+    free(token_start);
+    return status;
+}
+
+static enum moec_status read_all(struct reader *r, struct moec_tokenizer_model *model)
+{
+    if (moec_json_type(r->root) != MOEC_JSON_OBJECT)
+        return moec_fail(r->err, MOEC_ERR_FORMAT, "'%s' holds %s, expected an object", r->subject,
+                         moec_json_type_name(r->root));
+    MOEC_TRY(read_model(r));
+    MOEC_TRY(read_added_tokens(r));
+    MOEC_TRY(read_section(r, "normalizer", "normalizers", read_normalizer));
+    MOEC_TRY(read_section(r, "pre_tokenizer", "pretokenizers", read_pretokenizer));
+    MOEC_TRY(read_section(r, "post_processor", "processors", read_processor));
+    MOEC_TRY(read_section(r, "decoder", "decoders", read_decoder));
+    return assemble(r, model);
+}
+
+enum moec_status moec_tokenizer_json_read(const char *json, size_t n_bytes, const char *subject,
+                                          struct moec_tokenizer_model *model, struct moec_error *err)
+{
+    *model = (struct moec_tokenizer_model){0};
+    struct moec_json *root = NULL;
+    MOEC_TRY(moec_json_parse(json, n_bytes, MOEC_TOKENIZER_JSON_MAX_BYTES, subject, &root, err));
+    struct reader r = {
+        .subject = subject,
+        .root = root,
+        .err = err,
+        .normalizer = {.name = "normalizer"},
+        .pretokenizer = {.name = "pre_tokenizer"},
+        .decoder = {.name = "decoder"},
+    };
+    enum moec_status status = read_all(&r, model);
+    free(r.strings);
+    free(r.added);
+    free(r.merges);
+    free(r.tokens);
+    moec_json_free(root);
+    return status;
+}
