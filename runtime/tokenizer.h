@@ -43,6 +43,12 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_decode(const struct moec_tokeni
                                                         const uint32_t *ids, size_t n_ids, bool skip_special,
                                                         char **text, size_t *n_bytes, struct moec_error *err);
 
+/* Growing bytes; zero-initialised is empty; the owner frees `bytes`. */
+struct moec_tokenizer_buffer {
+    char *bytes;
+    size_t n_bytes, capacity;
+};
+
 /* Text as it comes. Holds back the bytes of a character until it is whole (at most 3) and, for decoders that
  * strip, what may still be stripped. The pieces put together equal moec_tokenizer_decode of all ids, with one
  * exception: where <0xNN> tokens spell broken UTF-8, the library turns every byte of the run into U+FFFD,
@@ -58,17 +64,16 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_decode(const struct moec_tokeni
 struct moec_detokenizer {
     const struct moec_tokenizer *tokenizer; /* borrowed */
     bool skip_special;
-    bool whole_runs;     /* private: judge a run of <0xNN> tokens as one, as the library does */
-    bool in_run;         /* private: the last token was <0xNN> */
-    uint64_t n_tokens;   /* private: tokens seen, skipped ones not counted */
-    uint32_t n_stripped; /* private: characters taken off the start so far */
-    bool strip_done;     /* private */
-    uint8_t held[4];     /* private: bytes of an unfinished character */
-    uint32_t n_held;     /* private */
-    char *run;           /* private, owned: bytes of the current run when whole_runs */
-    size_t n_run, run_capacity;
-    char *piece; /* private, owned: last piece handed out */
-    size_t n_piece, piece_capacity;
+    /* private from here on */
+    bool whole_runs; /* judge a run of <0xNN> tokens as one, as the library does */
+    bool strip_done; /* nothing more comes off the start */
+    uint8_t n_held;  /* bytes of an unfinished character */
+    char held[4];
+    uint32_t n_stripped;                     /* characters taken off the start so far */
+    uint64_t n_tokens;                       /* tokens seen, without those left out */
+    struct moec_tokenizer_buffer run;        /* owned: bytes of the current run when whole_runs */
+    struct moec_tokenizer_buffer scratch[2]; /* owned: a token on its way through the decoder's steps */
+    struct moec_tokenizer_buffer piece;      /* owned: what was handed out last */
 };
 
 void moec_detokenizer_init(struct moec_detokenizer *detokenizer, const struct moec_tokenizer *tokenizer,
