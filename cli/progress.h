@@ -1,0 +1,29 @@
+/* Progress of long work on stderr (D14): one line that rewrites itself with rate and time left on a terminal,
+ * a line every few seconds otherwise, nothing when quiet. Thread rule: main thread. */
+#ifndef MOEC_CLI_PROGRESS_H
+#define MOEC_CLI_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cli_progress {
+    bool is_quiet;
+    bool is_terminal;
+    const char *unit; /* "passes", "MB", "windows" */
+    char phase[48];
+    double phase_done; /* done when the phase began */
+    int64_t phase_ns;
+    int64_t shown_ns;
+    bool is_line_open; /* a rewritable line stands on the terminal */
+};
+
+/* `unit` is borrowed. */
+void cli_progress_init(struct cli_progress *progress, const char *unit, bool is_quiet);
+/* Shows at most ten times a second. A new `phase` starts its own clock. */
+void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total);
+/* A line of its own above the progress line. */
+void cli_progress_note(struct cli_progress *progress, const char *line);
+/* Clears the progress line. */
+void cli_progress_end(struct cli_progress *progress);
+
+#endif

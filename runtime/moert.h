@@ -1,0 +1,165 @@
+/* libmoert: run a `.moec` file inside a memory budget. The whole public interface; link with `pkg-config
+ * moert`.
+ *
+ *     struct moert_error err = {0};
+ *     struct moert_engine *engine = NULL;
+ *     struct moert_options options = moert_options_default();
+ *     options.memory_bytes = 64u << 20;
+ *     if (moert_engine_open("model.moec", &options, &engine, &err) != MOERT_OK) {
+ *         fprintf(stderr, "%s\n", err.message);
+ *         return 1;
+ *     }
+ *     ... see docs/embed.c for a complete program ...
+ *     moert_engine_close(engine);
+ *
+ * Conventions. Functions that can fail return an enum moert_status and fill a caller-owned message (may be
+ * NULL). Results go through out-pointers and are valid only on success. The library never prints, exits or
+ * reads the environment. Strings are UTF-8. A token's logits depend only on the tokens before it: never on
+ * chunking, threads, cache or budget.
+ *
+ * Threads. An engine is immutable to its users and may serve sessions in several threads at once; each
+ * session, sampler and text stream belongs to one thread at a time. */
+#ifndef MOERT_H
+#define MOERT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MOERT_API __attribute__((visibility("default")))
+
+/* Values match the families of messages: 10.. memory, 20.. input/output, 30.. file contents. */
+enum moert_status {
+    MOERT_OK = 0,
+    MOERT_ERR_USAGE = 1,   /* an argument is out of range */
+    MOERT_ERR_MEMORY = 10, /* the system has no memory */
+    MOERT_ERR_BUDGET = 11, /* memory_bytes is under the floor; the message itemises it */
+    MOERT_ERR_LIMIT = 12,  /* context full, id outside the vocabulary, ... */
+    MOERT_ERR_IO = 20,
+    MOERT_ERR_NOT_FOUND = 21,
+    MOERT_ERR_FORMAT = 30,      /* not a bundle, or malformed */
+    MOERT_ERR_CHECKSUM = 31,    /* damaged; the message names the section or the expert */
+    MOERT_ERR_UNSUPPORTED = 32, /* a newer version, a feature or instruction set that is not here */
+    MOERT_ERR_MISMATCH = 33
+};
+
+/* Zero-initialise. The first error wins; untouched on success. */
+struct moert_error {
+    int status;
+    char message[1024];
+};
+
+struct moert_options {
+    uint64_t memory_bytes; /* budget of the whole process (peak resident size), 0 = no limit: experts stay
+                              resident */
+    uint32_t n_context;    /* tokens of each session's KV cache, 0 = min(2048, what the model allows) */
+    uint32_t n_sessions;   /* sessions that may exist at once, default 1 */
+    int n_threads;         /* 0 = all cores that this process may use */
+    const char *cpu;       /* "auto", "scalar", "avx2", "avx512": the same bits at different speed */
+    uint32_t copy;         /* precision copy to run, 0 = the compiled assignment */
+};
+
+/* What the engine holds and how the budget is spent. */
+struct moert_info {
+    uint32_t n_vocab;
+    uint32_t n_context;
+    uint32_t n_layer;
+    uint32_t n_moe_layer;
+    uint32_t n_expert;
+    uint32_t top_k;
+    uint32_t n_threads;
+    const char *cpu;        /* instruction set in use */
+    uint64_t base_bytes;    /* program and libraries, as measured when opening */
+    uint64_t dense_bytes;   /* dense weights and tables */
+    uint64_t kv_bytes;      /* KV caches */
+    uint64_t scratch_bytes; /* activations */
+    uint64_t expert_buffer_bytes;
+    uint64_t expert_total_bytes; /* all experts of the copy in use */
+    uint64_t working_set_bytes; /* MoE layers x top-k x largest record: an LRU buffer below it hits nothing in
+                                   decoding */
+    uint32_t prefill_tokens;    /* largest chunk of a prefill */
+};
+
+struct moert_stats {
+    uint64_t hits;   /* expert resident when the router answered */
+    uint64_t misses; /* expert had to be read */
+    uint64_t read_bytes;
+    uint64_t read_ns; /* time spent waiting for storage */
+};
+
+struct moert_engine;
+struct moert_session;
+struct moert_text;
+
+MOERT_API const char *moert_version(void);
+MOERT_API struct moert_options moert_options_default(void);
+
+/* Opens a bundle: checks header, contents and dense weights, plans the budget, prepares the tokenizer. */
+MOERT_API enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
+                                              struct moert_engine **out, struct moert_error *err);
+/* Sessions and text streams must be gone. NULL is fine. */
+MOERT_API void moert_engine_close(struct moert_engine *engine);
+MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine);
+MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);
+
+/* True for the ids that end a text (there may be several). */
+MOERT_API bool moert_token_is_end(const struct moert_engine *engine, uint32_t token);
+
+/* Text to token ids; `add_special` lets the tokenizer's post-processor add BOS and the like. `*tokens` is the
+ * caller's (moert_free). Errors: MOERT_ERR_UNSUPPORTED when the bundle has no tokenizer. */
+MOERT_API enum moert_status moert_tokenize(const struct moert_engine *engine, const char *text,
+                                           size_t n_bytes, bool add_special, uint32_t **tokens,
+                                           size_t *n_tokens, struct moert_error *err);
+MOERT_API void moert_free(void *memory);
+
+/* Token ids to text as they come; UTF-8 characters are held back until whole. `*piece` (n_bytes long, maybe
+ * 0) is borrowed until the next call. flush gives what was held back and starts anew. */
+MOERT_API enum moert_status moert_text_create(const struct moert_engine *engine, struct moert_text **out,
+                                              struct moert_error *err);
+MOERT_API enum moert_status moert_text_push(struct moert_text *text, uint32_t token, const char **piece,
+                                            size_t *n_bytes, struct moert_error *err);
+MOERT_API enum moert_status moert_text_flush(struct moert_text *text, const char **piece, size_t *n_bytes,
+                                             struct moert_error *err);
+MOERT_API void moert_text_free(struct moert_text *text);
+
+/* One sequence. At most options.n_sessions exist at once (MOERT_ERR_LIMIT). */
+MOERT_API enum moert_status moert_session_create(struct moert_engine *engine, struct moert_session **out,
+                                                 struct moert_error *err);
+MOERT_API void moert_session_free(struct moert_session *session);
+
+/* Appends n tokens. When `logits` is not NULL it receives the logits after the last of them: n_vocab floats.
+ * On failure the session is where it was. */
+MOERT_API enum moert_status moert_session_step(struct moert_session *session, const uint32_t *tokens,
+                                               size_t n_tokens, float *logits, struct moert_error *err);
+/* The same with logits at chosen offsets (increasing) into `tokens`: logits (n_at, n_vocab). */
+MOERT_API enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
+                                                  size_t n_tokens, const uint32_t *at, size_t n_at,
+                                                  float *logits, struct moert_error *err);
+MOERT_API uint32_t moert_session_length(const struct moert_session *session);
+/* Forgets everything from position n on (no-op past the end). */
+MOERT_API void moert_session_truncate(struct moert_session *session, uint32_t n);
+/* An independent copy; counts as one more session. */
+MOERT_API enum moert_status moert_session_fork(const struct moert_session *session,
+                                               struct moert_session **out, struct moert_error *err);
+
+/* Choosing the next token. temperature 0 is greedy (ties to the lower id). Otherwise: logits / temperature,
+ * the top_k largest (0 = all), the smallest set of these with probability >= top_p, one draw. The same seed
+ * draws the same tokens. */
+struct moert_sampler {
+    float temperature;
+    uint32_t top_k;
+    float top_p;
+    uint64_t state; /* of the generator: set it to the seed */
+};
+MOERT_API struct moert_sampler moert_sampler_greedy(void);
+/* `logits` (n_vocab) is used as scratch when temperature > 0. */
+MOERT_API uint32_t moert_sampler_next(struct moert_sampler *sampler, float *logits, uint32_t n_vocab);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
