@@ -1,0 +1,50 @@
+/* Rows of a data file: plain text, JSONL, CSV or a JSON array, each optionally compressed with zstd.
+ *
+ * A row is the prompt and the reference that the task's templates give. Text is bytes; what is not valid
+ * UTF-8 is the tokenizer's to replace. A byte order mark is dropped. Blank lines are no rows. Thread rule:
+ * immutable once read. */
+#ifndef MOEC_PROFILER_ROWS_H
+#define MOEC_PROFILER_ROWS_H
+
+#include "formats/digest.h"
+#include "profiler/task.h"
+
+#define MOEC_ROWS_MAX_BYTES  ((uint64_t)1 << 30) /* of a file, and of what it holds when decompressed */
+#define MOEC_ROWS_MAX_ROWS   ((uint64_t)1 << 26)
+#define MOEC_ROWS_MAX_FIELDS 1024 /* columns of a CSV file */
+
+struct moec_row {
+    uint64_t prompt_offset; /* into text */
+    uint64_t prompt_bytes;
+    uint64_t reference_offset;
+    uint64_t reference_bytes; /* 0 when the task has no reference */
+    uint64_t line;            /* where the row begins, from 1; of a JSON array: the row's number, from 1 */
+};
+
+struct moec_rows {
+    char *text; /* owned: prompts and references */
+    uint64_t text_bytes;
+    struct moec_row *rows; /* owned */
+    size_t n_row;
+    char name[256];                    /* file name without folders, cut to fit */
+    uint8_t digest[MOEC_SHA256_BYTES]; /* of the file as it is on disk */
+    uint64_t file_bytes;
+
+    size_t text_capacity, row_capacity; /* private */
+};
+
+/* Reads a file. On failure `rows` is empty. Errors: MOEC_ERR_USAGE (task), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO,
+ * MOEC_ERR_FORMAT with file and line, MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED (gzip, UTF-16). */
+MOEC_WARN_UNUSED enum moec_status moec_rows_read(const struct moec_task *task, const char *path,
+                                                 struct moec_rows *rows, struct moec_error *err);
+
+/* The same from memory, uncompressed; `format` must not be AUTO. `subject` names the data in messages. `name`
+ * and `digest` stay zero. */
+MOEC_WARN_UNUSED enum moec_status moec_rows_parse(const struct moec_task *task, enum moec_task_format format,
+                                                  char delimiter, const char *bytes, size_t n_bytes,
+                                                  const char *subject, struct moec_rows *rows,
+                                                  struct moec_error *err);
+
+void moec_rows_release(struct moec_rows *rows);
+
+#endif
