@@ -1,0 +1,396 @@
+#include "formats/family.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- reading fields ----------------------------------------------------------------------------------------
+ */
+
+static enum moec_status read_u32(const struct moec_json *root, const char *where, const char *key,
+                                 uint32_t max, uint32_t *value, struct moec_error *err)
+{
+    uint64_t wide = 0;
+    MOEC_TRY(moec_json_get_u64_or(root, where, key, 0, max, *value, &wide, err));
+    *value = (uint32_t)wide;
+    return MOEC_OK;
+}
+
+/* The member, or NULL when it is absent or null. */
+static const struct moec_json *present(const struct moec_json *object, const char *key)
+{
+    const struct moec_json *node = moec_json_find(object, key);
+    return node != NULL && moec_json_type(node) != MOEC_JSON_NULL ? node : NULL;
+}
+
+/* RoPE: `rope_theta` and `rope_scaling` of transformers 4, `rope_parameters` of 5. */
+static enum moec_status read_rope(const struct moec_json *root, const char *where, struct moec_config *config,
+                                  struct moec_error *err)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    MOEC_TRY(moec_json_get_double_or(root, where, "rope_theta", DBL_MIN, 1e30, config->rope_theta,
+                                     &config->rope_theta, err));
+    double rotary = 1.0;
+    MOEC_TRY(moec_json_get_double_or(root, where, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
+    for (size_t i = 0; i < 2; i++) {
+        const struct moec_json *rope = present(root, keys[i]);
+        const char *type = NULL;
+        char inner[256];
+        if (rope == NULL)
+            continue;
+        (void)snprintf(inner, sizeof inner, "'%s' of %.200s", keys[i], where);
+        MOEC_TRY(moec_json_get_string_or(rope, inner, "type", "default", &type, err));
+        MOEC_TRY(moec_json_get_string_or(rope, inner, "rope_type", type, &type, err));
+        if (strcmp(type, "default") != 0)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             "%s asks for RoPE of type '%.40s', only 'default' is supported", inner, type);
+        MOEC_TRY(moec_json_get_double_or(rope, inner, "rope_theta", DBL_MIN, 1e30, config->rope_theta,
+                                         &config->rope_theta, err));
+        MOEC_TRY(moec_json_get_double_or(rope, inner, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
+    }
+    if (rotary != 1.0)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s rotates a part of %g of each head ('partial_rotary_factor'), only 1 is supported", where,
+            rotary);
+    return MOEC_OK;
+}
+
+static enum moec_status read_heads(const struct moec_json *root, const char *where,
+                                   struct moec_config *config, struct moec_error *err)
+{
+    MOEC_TRY(read_u32(root, where, "num_attention_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
+    /* An explicit null means as many as heads, where absence means the class's default. */
+    const struct moec_json *kv = moec_json_find(root, "num_key_value_heads");
+    if (kv != NULL && moec_json_type(kv) == MOEC_JSON_NULL)
+        config->n_kv_head = 0;
+    MOEC_TRY(read_u32(root, where, "num_key_value_heads", MOEC_MAX_DIMENSION, &config->n_kv_head, err));
+    if (config->n_kv_head == 0)
+        config->n_kv_head = config->n_head;
+    config->head_dim = 0;
+    MOEC_TRY(read_u32(root, where, "head_dim", MOEC_MAX_DIMENSION, &config->head_dim, err));
+    if (config->head_dim != 0)
+        return MOEC_OK;
+    if (config->n_head == 0 || config->n_embd % config->n_head != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says 'hidden_size' %u and 'num_attention_heads' %u, expected a multiple", where,
+                         config->n_embd, config->n_head);
+    config->head_dim = config->n_embd / config->n_head;
+    return MOEC_OK;
+}
+
+/* Families whose transformers code derives the head dimension from the hidden size. */
+static enum moec_status check_plain_head_dim(const char *where, const struct moec_config *config,
+                                             struct moec_error *err)
+{
+    if ((uint64_t)config->head_dim * config->n_head != config->n_embd)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'head_dim' %u, expected 'hidden_size' / 'num_attention_heads' = %u / %u in family '%s'",
+            where, config->head_dim, config->n_embd, config->n_head, config->family);
+    return MOEC_OK;
+}
+
+static enum moec_status refuse_unsupported(const struct moec_json *root, const char *where,
+                                           struct moec_error *err)
+{
+    const char *activation = NULL;
+    if (present(root, "quantization_config") != NULL)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s has a 'quantization_config': the weights are quantised already, start from the BF16, F16 or "
+            "F32 checkpoint that they were made from",
+            where);
+    MOEC_TRY(moec_json_get_string_or(root, where, "hidden_act", "silu", &activation, err));
+    if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'hidden_act' '%.40s', only 'silu' is supported",
+                         where, activation);
+    return MOEC_OK;
+}
+
+static enum moec_status read_common(const struct moec_json *root, const char *where,
+                                    struct moec_config *config, struct moec_error *err)
+{
+    MOEC_TRY(refuse_unsupported(root, where, err));
+    MOEC_TRY(read_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
+    MOEC_TRY(read_u32(root, where, "hidden_size", MOEC_MAX_DIMENSION, &config->n_embd, err));
+    MOEC_TRY(read_u32(root, where, "num_hidden_layers", MOEC_MAX_LAYERS, &config->n_layer, err));
+    MOEC_TRY(read_u32(root, where, "max_position_embeddings", MOEC_MAX_POSITIONS, &config->n_position, err));
+    MOEC_TRY(read_u32(root, where, "num_experts_per_tok", MOEC_MAX_TOP_K, &config->top_k, err));
+    MOEC_TRY(
+        moec_json_get_double_or(root, where, "rms_norm_eps", 0, 1, config->rms_eps, &config->rms_eps, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", false, &config->tied_head, err));
+    MOEC_TRY(read_heads(root, where, config, err));
+    return read_rope(root, where, config, err);
+}
+
+/* --- Qwen2-MoE ---------------------------------------------------------------------------------------------
+ */
+
+/* With `use_sliding_window`, layers from `max_window_layers` on have a window and those before have none. */
+static enum moec_status read_qwen_window(const struct moec_json *root, const char *where,
+                                         struct moec_config *config, struct moec_error *err)
+{
+    bool used = false;
+    uint32_t first = 28, window = 4096;
+    MOEC_TRY(moec_json_get_bool_or(root, where, "use_sliding_window", false, &used, err));
+    if (!used)
+        return MOEC_OK;
+    const struct moec_json *given = moec_json_find(root, "sliding_window");
+    if (given != NULL && moec_json_type(given) == MOEC_JSON_NULL)
+        return MOEC_OK;
+    MOEC_TRY(read_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &window, err));
+    MOEC_TRY(read_u32(root, where, "max_window_layers", MOEC_MAX_DIMENSION, &first, err));
+    if (first != 0)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'use_sliding_window' with 'max_window_layers' %u, only 0 (a window in every layer) is "
+            "supported",
+            where, first);
+    if (window == 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'sliding_window' in %s is 0, expected 1 or more", where);
+    config->window = window;
+    return MOEC_OK;
+}
+
+static enum moec_status read_qwen_layers(const struct moec_json *root, const char *where,
+                                         struct moec_config *config, struct moec_error *err)
+{
+    uint64_t step = 1;
+    MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_sparse_step", 1, MOEC_MAX_DIMENSION, 1, &step, err));
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        config->layer_is_moe[layer] = (layer + 1) % step == 0;
+    const struct moec_json *plain = present(root, "mlp_only_layers");
+    if (plain == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_json_get(root, where, "mlp_only_layers", MOEC_JSON_ARRAY, &plain, err));
+    for (size_t i = 0; i < moec_json_length(plain); i++) {
+        uint64_t layer = 0;
+        char what[256];
+        (void)snprintf(what, sizeof what, "'mlp_only_layers'[%zu] in %.200s", i, where);
+        MOEC_TRY(moec_json_as_u64(moec_json_at(plain, i), what, 0, INT32_MAX, &layer, err));
+        if (layer < config->n_layer)
+            config->layer_is_moe[layer] = 0;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_qwen2_moe(const struct moec_json *root, const char *where,
+                                       struct moec_config *config, struct moec_error *err)
+{
+    MOEC_TRY(read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(read_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
+    MOEC_TRY(read_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
+                      &config->n_ff_shared, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "qkv_bias", true, &config->qkv_bias, err));
+    config->shared_gate = config->n_ff_shared > 0;
+    MOEC_TRY(check_plain_head_dim(where, config, err));
+    MOEC_TRY(read_qwen_window(root, where, config, err));
+    MOEC_TRY(read_qwen_layers(root, where, config, err));
+    if (moec_config_moe_count(config) < config->n_layer)
+        return read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_dense, err);
+    config->n_ff_dense = 0;
+    return MOEC_OK;
+}
+
+/* --- OLMoE -------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status read_olmoe(const struct moec_json *root, const char *where,
+                                   struct moec_config *config, struct moec_error *err)
+{
+    bool bias = false;
+    double clip = 0;
+    MOEC_TRY(moec_json_get_bool_or(root, where, "attention_bias", false, &bias, err));
+    if (bias)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'attention_bias' true, only false is supported",
+                         where);
+    MOEC_TRY(read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
+    MOEC_TRY(moec_json_get_double_or(root, where, "clip_qkv", FLT_MIN, FLT_MAX, 0, &clip, err));
+    config->clip_qkv = (float)clip;
+    memset(config->layer_is_moe, 1, config->n_layer);
+    return check_plain_head_dim(where, config, err);
+}
+
+/* --- Mixtral -----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status read_mixtral(const struct moec_json *root, const char *where,
+                                     struct moec_config *config, struct moec_error *err)
+{
+    uint64_t window = 0;
+    MOEC_TRY(read_u32(root, where, "num_local_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
+    MOEC_TRY(moec_json_get_u64_or(root, where, "sliding_window", 1, MOEC_MAX_POSITIONS, 0, &window, err));
+    config->window = (uint32_t)window;
+    memset(config->layer_is_moe, 1, config->n_layer);
+    return MOEC_OK;
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------
+ */
+
+/* clang-format off */
+#define COMMON_NAMES                                                                                         \
+    [MOEC_ROLE_EMBEDDING] = "model.embed_tokens.weight",                                                     \
+    [MOEC_ROLE_HEAD] = "lm_head.weight",                                                                     \
+    [MOEC_ROLE_FINAL_NORM] = "model.norm.weight",                                                            \
+    [MOEC_ROLE_ATTENTION_NORM] = "model.layers.{L}.input_layernorm.weight",                                  \
+    [MOEC_ROLE_Q] = "model.layers.{L}.self_attn.q_proj.weight",                                              \
+    [MOEC_ROLE_K] = "model.layers.{L}.self_attn.k_proj.weight",                                              \
+    [MOEC_ROLE_V] = "model.layers.{L}.self_attn.v_proj.weight",                                              \
+    [MOEC_ROLE_O] = "model.layers.{L}.self_attn.o_proj.weight",                                              \
+    [MOEC_ROLE_MLP_NORM] = "model.layers.{L}.post_attention_layernorm.weight"
+
+static const struct moec_family families[] = {
+    {
+        .model_type = "qwen2_moe",
+        .read = read_qwen2_moe,
+        .defaults = {.n_vocab = 151936, .n_embd = 2048, .n_layer = 24, .n_head = 16, .n_kv_head = 16,
+                     .n_position = 32768, .rope_theta = 10000.0, .rms_eps = 1e-6, .n_expert = 60, .top_k = 4,
+                     .n_ff_expert = 1408, .n_ff_shared = 5632, .n_ff_dense = 5632},
+        .names = {
+            COMMON_NAMES,
+            [MOEC_ROLE_Q_BIAS] = "model.layers.{L}.self_attn.q_proj.bias",
+            [MOEC_ROLE_K_BIAS] = "model.layers.{L}.self_attn.k_proj.bias",
+            [MOEC_ROLE_V_BIAS] = "model.layers.{L}.self_attn.v_proj.bias",
+            [MOEC_ROLE_ROUTER] = "model.layers.{L}.mlp.gate.weight",
+            [MOEC_ROLE_SHARED_EXPERT_GATE] = "model.layers.{L}.mlp.shared_expert_gate.weight",
+            [MOEC_ROLE_SHARED_UP] = "model.layers.{L}.mlp.shared_expert.up_proj.weight",
+            [MOEC_ROLE_SHARED_GATE] = "model.layers.{L}.mlp.shared_expert.gate_proj.weight",
+            [MOEC_ROLE_SHARED_DOWN] = "model.layers.{L}.mlp.shared_expert.down_proj.weight",
+            [MOEC_ROLE_DENSE_UP] = "model.layers.{L}.mlp.up_proj.weight",
+            [MOEC_ROLE_DENSE_GATE] = "model.layers.{L}.mlp.gate_proj.weight",
+            [MOEC_ROLE_DENSE_DOWN] = "model.layers.{L}.mlp.down_proj.weight",
+        },
+        .expert_names = {
+            [MOEC_PROJECTION_GATE] = "model.layers.{L}.mlp.experts.{E}.gate_proj.weight",
+            [MOEC_PROJECTION_UP] = "model.layers.{L}.mlp.experts.{E}.up_proj.weight",
+            [MOEC_PROJECTION_DOWN] = "model.layers.{L}.mlp.experts.{E}.down_proj.weight",
+        },
+    },
+    {
+        .model_type = "olmoe",
+        .read = read_olmoe,
+        .defaults = {.n_vocab = 50304, .n_embd = 2048, .n_layer = 16, .n_head = 16, .n_position = 4096,
+                     .rope_theta = 10000.0, .rms_eps = 1e-5, .n_expert = 64, .top_k = 8, .n_ff_expert = 2048,
+                     .qk_norm = true, .n_eos = 1, .eos_ids = {50279}},
+        .names = {
+            COMMON_NAMES,
+            [MOEC_ROLE_Q_NORM] = "model.layers.{L}.self_attn.q_norm.weight",
+            [MOEC_ROLE_K_NORM] = "model.layers.{L}.self_attn.k_norm.weight",
+            [MOEC_ROLE_ROUTER] = "model.layers.{L}.mlp.gate.weight",
+        },
+        .expert_names = {
+            [MOEC_PROJECTION_GATE] = "model.layers.{L}.mlp.experts.{E}.gate_proj.weight",
+            [MOEC_PROJECTION_UP] = "model.layers.{L}.mlp.experts.{E}.up_proj.weight",
+            [MOEC_PROJECTION_DOWN] = "model.layers.{L}.mlp.experts.{E}.down_proj.weight",
+        },
+    },
+    {
+        .model_type = "mixtral",
+        .read = read_mixtral,
+        .defaults = {.n_vocab = 32000, .n_embd = 4096, .n_layer = 32, .n_head = 32, .n_kv_head = 8,
+                     .n_position = 4096 * 32, .rope_theta = 1e6, .rms_eps = 1e-5, .n_expert = 8, .top_k = 2,
+                     .n_ff_expert = 14336, .norm_topk_prob = true, .n_eos = 1, .eos_ids = {2}},
+        .names = {
+            COMMON_NAMES,
+            [MOEC_ROLE_ROUTER] = "model.layers.{L}.block_sparse_moe.gate.weight",
+        },
+        .expert_names = {
+            [MOEC_PROJECTION_GATE] = "model.layers.{L}.block_sparse_moe.experts.{E}.w1.weight",
+            [MOEC_PROJECTION_UP] = "model.layers.{L}.block_sparse_moe.experts.{E}.w3.weight",
+            [MOEC_PROJECTION_DOWN] = "model.layers.{L}.block_sparse_moe.experts.{E}.w2.weight",
+        },
+    },
+};
+/* clang-format on */
+
+#define N_FAMILIES (sizeof families / sizeof *families)
+
+const struct moec_family *moec_family_find(const char *model_type)
+{
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        if (strcmp(families[i].model_type, model_type) == 0)
+            return &families[i];
+    return NULL;
+}
+
+static enum moec_status fail_unknown(const char *model_type, const char *where, struct moec_error *err)
+{
+    char known[256] = "";
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        size_t used = strlen(known);
+        (void)snprintf(known + used, sizeof known - used, "%s'%s'", i == 0 ? "" : ", ",
+                       families[i].model_type);
+    }
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'model_type' '%.60s', families known: %s", where,
+                     model_type, known);
+}
+
+enum moec_status moec_family_read_eos(const struct moec_json *root, const char *where,
+                                      struct moec_config *config, struct moec_error *err)
+{
+    const struct moec_json *eos = present(root, "eos_token_id");
+    if (eos == NULL)
+        return MOEC_OK;
+    bool is_list = moec_json_type(eos) == MOEC_JSON_ARRAY;
+    size_t count = is_list ? moec_json_length(eos) : 1;
+    config->n_eos = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t id = 0;
+        char what[256];
+        (void)snprintf(what, sizeof what, "'eos_token_id' in %.200s", where);
+        MOEC_TRY(moec_json_as_u64(is_list ? moec_json_at(eos, i) : eos, what, 0, UINT32_MAX, &id, err));
+        if (id >= config->n_vocab)
+            continue;
+        if (config->n_eos == MOEC_MAX_EOS)
+            return moec_fail(err, MOEC_ERR_LIMIT, "%s has more than %d ids", what, MOEC_MAX_EOS);
+        config->eos_ids[config->n_eos++] = (uint32_t)id;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_family_read_config(const struct moec_json *root, const char *where,
+                                         const struct moec_family **family, struct moec_config *config,
+                                         struct moec_error *err)
+{
+    const char *model_type = NULL;
+    MOEC_TRY(moec_json_get_string(root, where, "model_type", &model_type, NULL, err));
+    const struct moec_family *found = moec_family_find(model_type);
+    if (found == NULL)
+        return fail_unknown(model_type, where, err);
+    struct moec_config made = found->defaults;
+    (void)snprintf(made.family, sizeof made.family, "%s", found->model_type);
+    MOEC_TRY(read_common(root, where, &made, err));
+    MOEC_TRY(found->read(root, where, &made, err));
+    if (made.n_eos > 0 && made.eos_ids[0] >= made.n_vocab)
+        made.n_eos = 0;
+    MOEC_TRY(moec_family_read_eos(root, where, &made, err));
+    MOEC_TRY(moec_config_check(&made, where, err));
+    *family = found;
+    *config = made;
+    return MOEC_OK;
+}
+
+const char *moec_family_tensor_name(const char *pattern, uint32_t layer, uint32_t expert,
+                                    char name[static MOEC_TENSOR_NAME_BYTES])
+{
+    size_t used = 0;
+    for (const char *at = pattern; *at != '\0' && used + 12 < MOEC_TENSOR_NAME_BYTES;) {
+        if (at[0] == '{' && (at[1] == 'L' || at[1] == 'E') && at[2] == '}') {
+            int wrote =
+                snprintf(name + used, MOEC_TENSOR_NAME_BYTES - used, "%u", at[1] == 'L' ? layer : expert);
+            used += wrote > 0 ? (size_t)wrote : 0;
+            at += 3;
+        } else {
+            name[used++] = *at++;
+        }
+    }
+    name[used] = '\0';
+    return name;
+}

@@ -1,0 +1,56 @@
+/* Model families: how config.json's fields and tensor names of each become the engine's terms.
+ *
+ * A family is a row of the table in family.c (a model_type, a function that reads its fields, name patterns)
+ * and nothing else; the rest of moec sees struct moec_config and enum moec_role. Defaults are those of
+ * transformers' config classes, because config.json may leave out what equals them. Thread rule: constant
+ * data and pure functions. */
+#ifndef MOEC_FORMATS_FAMILY_H
+#define MOEC_FORMATS_FAMILY_H
+
+#include "formats/config.h"
+#include "formats/dense.h"
+#include "formats/json.h"
+
+enum moec_projection {
+    MOEC_PROJECTION_GATE = 0,
+    MOEC_PROJECTION_UP = 1,
+    MOEC_PROJECTION_DOWN = 2,
+    MOEC_PROJECTION_COUNT
+};
+
+#define MOEC_TENSOR_NAME_BYTES 128
+
+struct moec_family {
+    const char *model_type; /* config.json's */
+    /* Reads the fields that only this family has, or that it reads in its own way. Common ones are set
+     * before. */
+    enum moec_status (*read)(const struct moec_json *root, const char *where, struct moec_config *config,
+                             struct moec_error *err);
+    /* What transformers assumes where config.json says nothing. */
+    struct moec_config defaults; /* n_kv_head 0: as many as heads; eos_ids as in the class */
+    /* Tensor names with {L} for the layer and {E} for the expert; NULL where the family has none. */
+    const char *names[MOEC_ROLE_COUNT];
+    const char *expert_names[MOEC_PROJECTION_COUNT];
+};
+
+/* NULL when the model_type is not known. */
+const struct moec_family *moec_family_find(const char *model_type);
+
+/* Fills `config` from the root of config.json and finds the family. `where` names the file
+ * ("'x/config.json'"). expert_dtype stays F32: tensors decide it. Errors: MOEC_ERR_UNSUPPORTED (family,
+ * activation, RoPE scaling, quantised weights, ...), MOEC_ERR_FORMAT, MOEC_ERR_LIMIT. The result has passed
+ * moec_config_check. */
+MOEC_WARN_UNUSED enum moec_status moec_family_read_config(const struct moec_json *root, const char *where,
+                                                          const struct moec_family **family,
+                                                          struct moec_config *config, struct moec_error *err);
+
+/* Replaces the end-of-text ids by those of generation_config.json, when it names any. Ids past the vocabulary
+ * are dropped: they can never be generated. */
+MOEC_WARN_UNUSED enum moec_status moec_family_read_eos(const struct moec_json *root, const char *where,
+                                                       struct moec_config *config, struct moec_error *err);
+
+/* Name of a tensor in files: `pattern` with its {L} and {E} filled in. */
+const char *moec_family_tensor_name(const char *pattern, uint32_t layer, uint32_t expert,
+                                    char name[static MOEC_TENSOR_NAME_BYTES]);
+
+#endif
