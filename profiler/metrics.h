@@ -1,0 +1,62 @@
+/* Loss and its interval (D5, D6), computed from per-window sums and nothing else.
+ *
+ * Everything is paired by window: window w of the reference stands beside window w of the variant. Thread
+ * rule: pure functions. */
+#ifndef MOEC_PROFILER_METRICS_H
+#define MOEC_PROFILER_METRICS_H
+
+#include "profiler/windows.h"
+
+#define MOEC_BOOTSTRAP_RESAMPLES 10000
+#define MOEC_BOOTSTRAP_SEED      20240601
+#define MOEC_CONFIDENCE_POINT    0.0 /* no interval: low = loss = high */
+
+struct moec_loss_options {
+    double confidence;   /* of the one-sided interval: 0.5 < c < 1, or MOEC_CONFIDENCE_POINT */
+    uint32_t n_resample; /* >= 100 */
+    uint64_t seed;
+};
+
+/* 95 %, 10,000 resamples, a fixed seed. */
+struct moec_loss_options moec_loss_options_default(void);
+
+struct moec_loss {
+    double reference; /* perplexity */
+    double compiled;  /* perplexity */
+    double loss;      /* (compiled - reference) / reference; 0.02 is 2 % */
+    double low;       /* lower end: the true loss is above it with the confidence asked */
+    double high;      /* upper end: the true loss is below it with the confidence asked */
+    double mean_kl;   /* nats a scored token; 0 without kl */
+    uint32_t n_window;
+    uint64_t n_token; /* scored */
+};
+
+/* Loss on the windows of a part. nll_reference, nll_variant, kl (NULL allowed): (n_window) sums in nats;
+ * scored: (n_window). The interval is the percentile bootstrap (Efron, 1979) of the ratio of perplexities
+ * over windows: a resample draws as many windows as the part has, with replacement, and its loss is exp(sum
+ * of nll differences / sum of scored tokens) - 1; high and low are the values at ceil(c * n) and ceil((1 - c)
+ * * n) of n sorted ones. Deterministic for a seed. Errors: MOEC_ERR_USAGE (options, no windows),
+ * MOEC_ERR_FORMAT (not finite). */
+MOEC_WARN_UNUSED enum moec_status moec_loss_measure(const double *nll_reference, const double *nll_variant,
+                                                    const double *kl, const uint32_t *scored,
+                                                    uint32_t n_window, enum moec_part part,
+                                                    const struct moec_loss_options *options,
+                                                    struct moec_loss *loss, struct moec_error *err);
+
+/* Windows in this part that would bring the upper end down to the target, from the interval's width shrinking
+ * as one over the root of their number; the present number when it is enough, 0 when the loss itself is not
+ * under the target and no number would do. */
+uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target);
+
+/* False for an expert that the data never reached: no activation on the original weights, or no bit changed
+ * in any window at any bitwidth, which is how one looks that only the original weights route to. Its measured
+ * loss is the baseline's and says nothing about it. */
+bool moec_profile_expert_reached(const struct moec_profile *profile, uint32_t s, uint32_t e);
+
+/* What each expert loses at bits[b] with the others at the baseline: importance (S, E) = loss on the part
+ * against the original weights. Experts that the data never reached get the largest loss of the reached ones
+ * of their layer (of the model where the layer has none), so that no search takes them for insensitive. */
+void moec_profile_importance(const struct moec_profile *profile, enum moec_part part, uint32_t b,
+                             double *importance);
+
+#endif

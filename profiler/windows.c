@@ -1,0 +1,293 @@
+#include "profiler/windows.h"
+
+#include "formats/memory.h"
+#include "profiler/random.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Token ids of one row, BOS taken off. */
+struct row_tokens {
+    uint32_t *ids; /* owned */
+    size_t n;
+    size_t first; /* 1 when ids[0] is BOS */
+};
+
+struct tokenising {
+    const struct moec_rows *rows;
+    const struct moec_tokenizer *tokenizer;
+    uint32_t bos;
+    struct row_tokens *tokens; /* (n_row) */
+    struct moec_error *errors; /* (n_threads) */
+    size_t *failed_row;        /* (n_threads) first row that this thread failed on */
+};
+
+static void tokenise_row(void *context, size_t item, int thread)
+{
+    struct tokenising *job = context;
+    struct moec_error *err = &job->errors[thread];
+    struct row_tokens *row = &job->tokens[item];
+    /* Rows after a failure of this thread need no work; those before it must be tried, so that the first
+     * wrong row is named whatever thread ran it. */
+    if (err->status != MOEC_OK && item > job->failed_row[thread])
+        return;
+    struct moec_error own = {0};
+    const struct moec_row *text = &job->rows->rows[item];
+    enum moec_status status = moec_tokenizer_encode(job->tokenizer, job->rows->text + text->prompt_offset,
+                                                    text->prompt_bytes, true, &row->ids, &row->n, &own);
+    if (status != MOEC_OK) {
+        moec_error_prefix(&own, "row at line %" PRIu64 " of '%s'", text->line, job->rows->name);
+        *err = own;
+        job->failed_row[thread] = item;
+        return;
+    }
+    row->first = job->bos != MOEC_TOKENIZER_NO_ID && row->n > 0 && row->ids[0] == job->bos;
+}
+
+static enum moec_status tokenise(struct tokenising *job, const struct moec_pool *pool, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const size_t n_threads = (size_t)pool->n_threads;
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&job->tokens, job->rows->n_row, sizeof *job->tokens, "tokens of the rows", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&job->errors, n_threads, sizeof *job->errors, "errors", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&job->failed_row, n_threads, sizeof *job->failed_row, "errors", err));
+    moec_parallel_for(pool, job->rows->n_row, tokenise_row, job);
+    size_t worst = n_threads;
+    for (size_t t = 0; t < n_threads; t++) {
+        if (job->errors[t].status != MOEC_OK &&
+            (worst == n_threads || job->failed_row[t] < job->failed_row[worst]))
+            worst = t;
+    }
+    if (worst < n_threads)
+        status = moec_fail(err, job->errors[worst].status, "%s", job->errors[worst].message);
+out:
+    free(job->errors);
+    free(job->failed_row);
+    return status;
+}
+
+/* Tokens of text that one window takes, and how many windows `n` tokens of text give. */
+static uint32_t window_text(const struct moec_windows_options *options, uint32_t bos)
+{
+    return options->seq_len_tokens - (bos != MOEC_TOKENIZER_NO_ID);
+}
+
+static uint64_t window_count(const struct row_tokens *row, uint32_t text_tokens, uint32_t bos)
+{
+    uint64_t n = row->n - row->first;
+    uint64_t rest = n % text_tokens, least = bos != MOEC_TOKENIZER_NO_ID ? 1 : 2;
+    return n / text_tokens + (rest >= least);
+}
+
+static enum moec_status check_count(const struct moec_rows *rows, const struct moec_windows_options *options,
+                                    uint64_t n_available, uint64_t n_data_tokens, struct moec_error *err)
+{
+    uint64_t needed = options->min_part_windows > 0 ? 2 * (uint64_t)options->min_part_windows : 1;
+    if (n_available >= needed)
+        return MOEC_OK;
+    double bytes_per_token = n_data_tokens > 0 ? (double)rows->text_bytes / (double)n_data_tokens : 4.0;
+    double more = (double)(needed - n_available) * options->seq_len_tokens * bytes_per_token;
+    if (options->min_part_windows == 0)
+        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has no window of at least 2 tokens", rows->name);
+    return moec_fail(err, MOEC_ERR_LIMIT,
+                     "'%s' has %" PRIu64 " windows of %" PRIu32 " tokens, expected at least %" PRIu64
+                     " (%" PRIu32 " to search on and %" PRIu32
+                     " to certify with); give about %.0f more bytes of text, or shorter windows",
+                     rows->name, n_available, options->seq_len_tokens, needed, options->min_part_windows,
+                     options->min_part_windows, more);
+}
+
+static enum moec_status allocate(struct moec_windows *windows, uint32_t n_window, uint32_t seq_len,
+                                 struct moec_error *err)
+{
+    *windows = (struct moec_windows){.n_window = n_window, .seq_len_tokens = seq_len};
+    const char *what = "windows";
+    enum moec_status status =
+        moec_alloc((void **)&windows->tokens, (uint64_t)n_window * seq_len, sizeof(uint32_t), what, err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&windows->length, n_window, sizeof(uint32_t), what, err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&windows->scored, n_window, sizeof(uint32_t), what, err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&windows->index, n_window, sizeof(uint64_t), what, err);
+    if (status != MOEC_OK)
+        moec_windows_release(windows);
+    return status;
+}
+
+/* order[0..n_window) = the draws. */
+static enum moec_status draw(uint64_t n_available, uint32_t n_window,
+                             const struct moec_windows_options *options, uint64_t **order,
+                             struct moec_error *err)
+{
+    MOEC_TRY(moec_alloc((void **)order, n_available, sizeof **order, "the list of windows", err));
+    for (uint64_t i = 0; i < n_available; i++)
+        (*order)[i] = i;
+    if (options->n_sample == 0)
+        return MOEC_OK;
+    struct moec_random random = {options->seed};
+    for (uint64_t i = 0; i < n_window; i++) {
+        uint64_t j = i + moec_random_below(&random, n_available - i);
+        uint64_t taken = (*order)[j];
+        (*order)[j] = (*order)[i];
+        (*order)[i] = taken;
+    }
+    return MOEC_OK;
+}
+
+/* The row that holds window `index`: starts[r] <= index < starts[r + 1]. */
+static size_t row_of_window(const uint64_t *starts, size_t n_row, uint64_t index)
+{
+    size_t low = 0, high = n_row;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (starts[middle] <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void fill_window(struct moec_windows *windows, uint32_t w, const struct row_tokens *row,
+                        uint64_t ordinal, uint32_t text_tokens, uint32_t bos)
+{
+    uint32_t *tokens = windows->tokens + (size_t)w * windows->seq_len_tokens;
+    uint32_t n = 0;
+    if (bos != MOEC_TOKENIZER_NO_ID)
+        tokens[n++] = bos;
+    size_t at = row->first + (size_t)ordinal * text_tokens;
+    size_t take = row->n - at < text_tokens ? row->n - at : text_tokens;
+    memcpy(tokens + n, row->ids + at, take * sizeof *tokens);
+    n += (uint32_t)take;
+    for (uint32_t t = n; t < windows->seq_len_tokens; t++)
+        tokens[t] = MOEC_PROFILE_NO_TOKEN;
+    windows->length[w] = n;
+    windows->scored[w] = n - 1;
+}
+
+static enum moec_status cut(const struct moec_rows *rows, const struct tokenising *job,
+                            const struct moec_windows_options *options, struct moec_windows *windows,
+                            struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    uint64_t *starts = NULL, *order = NULL, n_available = 0, n_data_tokens = 0;
+    const uint32_t text_tokens = window_text(options, job->bos);
+    MOEC_TRY_OUT(moec_alloc((void **)&starts, rows->n_row, sizeof *starts, "windows of the rows", err));
+    for (size_t r = 0; r < rows->n_row; r++) {
+        starts[r] = n_available;
+        n_available += window_count(&job->tokens[r], text_tokens, job->bos);
+        n_data_tokens += job->tokens[r].n - job->tokens[r].first;
+    }
+    MOEC_TRY_OUT(check_count(rows, options, n_available, n_data_tokens, err));
+    uint64_t n_window =
+        options->n_sample > 0 && options->n_sample < n_available ? options->n_sample : n_available;
+    if (n_window > MOEC_PROFILE_MAX_WINDOWS) {
+        status =
+            moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %" PRIu64 " windows, expected at most %u; draw fewer",
+                      rows->name, n_window, MOEC_PROFILE_MAX_WINDOWS);
+        goto out;
+    }
+    MOEC_TRY_OUT(draw(n_available, (uint32_t)n_window, options, &order, err));
+    MOEC_TRY_OUT(allocate(windows, (uint32_t)n_window, options->seq_len_tokens, err));
+    windows->n_available = n_available;
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        windows->index[w] = order[w];
+        size_t row = row_of_window(starts, rows->n_row, order[w]);
+        fill_window(windows, w, &job->tokens[row], order[w] - starts[row], text_tokens, job->bos);
+    }
+out:
+    free(starts);
+    free(order);
+    return status;
+}
+
+enum moec_status moec_windows_make(const struct moec_rows *rows, const struct moec_tokenizer *tokenizer,
+                                   const struct moec_windows_options *options, const struct moec_pool *pool,
+                                   struct moec_windows *windows, struct moec_error *err)
+{
+    *windows = (struct moec_windows){0};
+    if (options->seq_len_tokens < 2 || options->seq_len_tokens > MOEC_MAX_POSITIONS)
+        return moec_fail(err, MOEC_ERR_USAGE, "windows of %" PRIu32 " tokens, expected 2..%u",
+                         options->seq_len_tokens, MOEC_MAX_POSITIONS);
+    if (options->n_sample > 0 && options->n_sample / 2 < options->min_part_windows)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "%" PRIu32 " windows give %" PRIu32 " to each part, expected at least %" PRIu32
+                         "; draw at least %" PRIu32,
+                         options->n_sample, options->n_sample / 2, options->min_part_windows,
+                         2 * options->min_part_windows);
+    struct tokenising job = {.rows = rows, .tokenizer = tokenizer, .bos = moec_tokenizer_bos_id(tokenizer)};
+    enum moec_status status = tokenise(&job, pool, err);
+    if (status == MOEC_OK)
+        status = cut(rows, &job, options, windows, err);
+    for (size_t r = 0; job.tokens != NULL && r < rows->n_row; r++)
+        free(job.tokens[r].ids);
+    free(job.tokens);
+    return status;
+}
+
+/* Copies those of n_window windows that belong to the part. */
+static enum moec_status copy_part(uint32_t n_window, uint32_t seq_len, const uint32_t *tokens,
+                                  const uint32_t *length, const uint64_t *index, enum moec_part part,
+                                  struct moec_windows *out, struct moec_error *err)
+{
+    uint32_t n = 0;
+    for (uint32_t w = 0; w < n_window; w++)
+        n += moec_part_has(part, w);
+    MOEC_TRY(allocate(out, n, seq_len, err));
+    uint32_t to = 0;
+    for (uint32_t w = 0; w < n_window; w++) {
+        if (!moec_part_has(part, w))
+            continue;
+        memcpy(out->tokens + (size_t)to * seq_len, tokens + (size_t)w * seq_len, seq_len * sizeof *tokens);
+        out->length[to] = length[w];
+        out->scored[to] = length[w] - 1;
+        out->index[to] = index[w];
+        to++;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec_part part,
+                                   struct moec_windows *out, struct moec_error *err)
+{
+    MOEC_TRY(copy_part(windows->n_window, windows->seq_len_tokens, windows->tokens, windows->length,
+                       windows->index, part, out, err));
+    out->n_available = windows->n_available;
+    return MOEC_OK;
+}
+
+enum moec_status moec_windows_from_profile(const struct moec_profile *profile, enum moec_part part,
+                                           struct moec_windows *out, struct moec_error *err)
+{
+    MOEC_TRY(copy_part(profile->n_window, profile->seq_len_tokens, profile->window_tokens,
+                       profile->window_length, profile->window_index, part, out, err));
+    out->n_available = profile->n_window_available;
+    return MOEC_OK;
+}
+
+void moec_windows_release(struct moec_windows *windows)
+{
+    free(windows->tokens);
+    free(windows->length);
+    free(windows->scored);
+    free(windows->index);
+    *windows = (struct moec_windows){0};
+}
+
+uint64_t moec_windows_token_count(const struct moec_windows *windows)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        n += windows->length[w];
+    return n;
+}
+
+uint64_t moec_windows_scored_count(const struct moec_windows *windows)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        n += windows->scored[w];
+    return n;
+}
