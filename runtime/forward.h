@@ -1,12 +1,13 @@
 /* The forward pass, layer by layer, over a batch of tokens that may belong to many sequences.
  *
- * Sessions drive it for prefill and decoding; the profiler drives it directly, so that it can stop between layers, keep
- * activations and share one sweep over the weights among many variants. All results are canonical (D1): a token's
- * values depend only on the tokens before it in its own sequence, never on the batch it came in.
+ * Sessions drive it for prefill and decoding; the profiler drives it directly, so that it can stop between
+ * layers, keep activations and share one sweep over the weights among many variants. All results are
+ * canonical (D1): a token's values depend only on the tokens before it in its own sequence, never on the
+ * batch it came in.
  *
- * Batch layout: `hidden` is (n_tok, n_embd) F32 with a row stride of moec_forward_stride(); rows of one sequence are
- * consecutive and described by a span. Thread rule: a struct moec_forward belongs to one thread at a time (it
- * parallelises inside through its pool); several may share a model. */
+ * Batch layout: `hidden` is (n_tok, n_embd) F32 with a row stride of moec_forward_stride(); rows of one
+ * sequence are consecutive and described by a span. Thread rule: a struct moec_forward belongs to one thread
+ * at a time (it parallelises inside through its pool); several may share a model. */
 #ifndef MOEC_RUNTIME_FORWARD_H
 #define MOEC_RUNTIME_FORWARD_H
 
@@ -16,9 +17,10 @@
 #include "runtime/parallel.h"
 
 /* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence.
- * Keys and values of one layer: rows of n_kv_head * head_dim floats, position-major. Positions before first_position
- * are read from k_prefix/v_prefix (row 0 = position 0; NULL when first_position is 0), those of the span are written to
- * and read from k_own/v_own (row 0 = first_position). A session points own right behind its prefix. */
+ * Keys and values of one layer: rows of n_kv_head * head_dim floats, position-major. Positions before
+ * first_position are read from k_prefix/v_prefix (row 0 = position 0; NULL when first_position is 0), those
+ * of the span are written to and read from k_own/v_own (row 0 = first_position). A session points own right
+ * behind its prefix. */
 struct moec_span {
     uint32_t first_row;
     uint32_t n_rows;
@@ -29,7 +31,8 @@ struct moec_span {
     float *v_own;
 };
 
-/* What a MoE layer did, for those who ask. Arrays are the caller's; NULL members are not filled. T = n_tok, k = top_k. */
+/* What a MoE layer did, for those who ask. Arrays are the caller's; NULL members are not filled. T = n_tok, k
+ * = top_k. */
 struct moec_mlp_trace {
     uint32_t *experts;    /* (T, k): chosen experts in order of weight, ties to the lower index */
     float *weights;       /* (T, k): gate weights as applied */
@@ -49,16 +52,18 @@ struct moec_forward {
     uint64_t scratch_bytes;
 };
 
-/* Allocates scratch for batches of up to max_tokens; afterwards nothing allocates. The byte count for a budget is
- * known before: moec_forward_scratch_bytes. */
+/* Allocates scratch for batches of up to max_tokens; afterwards nothing allocates. The byte count for a
+ * budget is known before: moec_forward_scratch_bytes. */
 uint64_t moec_forward_scratch_bytes(const struct moec_config *config, uint32_t max_tokens, int n_threads);
-MOEC_WARN_UNUSED enum moec_status moec_forward_init(struct moec_forward *forward, const struct moec_model *model,
+MOEC_WARN_UNUSED enum moec_status moec_forward_init(struct moec_forward *forward,
+                                                    const struct moec_model *model,
                                                     const struct moec_kernels *kernels, int n_threads,
                                                     struct moec_experts *experts, uint32_t max_tokens,
                                                     struct moec_error *err);
 void moec_forward_release(struct moec_forward *forward);
 
-/* n_embd rounded up to MOEC_LANES: row stride, in floats, of every (n, n_embd) buffer; the padding is zero. */
+/* n_embd rounded up to MOEC_LANES: row stride, in floats, of every (n, n_embd) buffer; the padding is zero.
+ */
 size_t moec_forward_stride(const struct moec_config *config);
 
 /* hidden[t] = embedding row of tokens[t]. Errors: MOEC_ERR_LIMIT for an id outside the vocabulary. */
@@ -68,25 +73,30 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_embed(struct moec_forward *forwar
 /* hidden += attention(norm(hidden)) for one layer; writes each span's own keys and values. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
                                                          const struct moec_span *spans, uint32_t n_spans,
-                                                         uint32_t n_tok, float *hidden, struct moec_error *err);
+                                                         uint32_t n_tok, float *hidden,
+                                                         struct moec_error *err);
 
-/* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in increasing
- * index) and shared expert. `trace` may be NULL. Errors of the expert source pass through. */
-MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                                   float *hidden, const struct moec_mlp_trace *trace,
+/* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in
+ * increasing index) and shared expert. `trace` may be NULL. Errors of the expert source pass through. */
+MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(struct moec_forward *forward, uint32_t layer,
+                                                   uint32_t n_tok, float *hidden,
+                                                   const struct moec_mlp_trace *trace,
                                                    struct moec_error *err);
 
 /* Output of one gated MLP for n_tok given inputs (n_tok, stride), unweighted: out (n_tok, stride). */
 void moec_forward_expert(struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                          const float *input, float *out);
 
-/* The sum that ends a MoE layer for one token: hidden += (w_0 y_0, then fma in rank order, shared output last).
- * `rank_outputs` are k pointers to rows; `shared_output` may be NULL for models without a shared expert. */
-void moec_forward_combine(struct moec_forward *forward, const float *const *rank_outputs, const float *weights,
-                          const float *shared_output, float *hidden);
+/* The sum that ends a MoE layer for one token: hidden += (w_0 y_0, then fma in rank order, shared output
+ * last). `rank_outputs` are k pointers to rows; `shared_output` may be NULL for models without a shared
+ * expert. */
+void moec_forward_combine(struct moec_forward *forward, const float *const *rank_outputs,
+                          const float *weights, const float *shared_output, float *hidden);
 
-/* logits[t] = head . norm(hidden[t]) for n_tok rows: (n_tok, n_vocab) with row stride `logits_stride` floats. */
-MOEC_WARN_UNUSED enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok, const float *hidden,
-                                                    float *logits, size_t logits_stride, struct moec_error *err);
+/* logits[t] = head . norm(hidden[t]) for n_tok rows: (n_tok, n_vocab) with row stride `logits_stride` floats.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok,
+                                                    const float *hidden, float *logits, size_t logits_stride,
+                                                    struct moec_error *err);
 
 #endif

@@ -1,0 +1,422 @@
+#include "profiler/variants.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+/* Invariants, under the lock:
+ *  - a slot holds a record (bytes != NULL) or nothing; cached_bytes is the sum over those that hold one
+ *  - slots that hold a record and are not borrowed stand in the LRU list, oldest first; borrowed ones do not
+ *  - cached_bytes <= limit_bytes (when there is a limit) */
+#define N_BITS 6
+
+static const uint32_t bits_of_slot[N_BITS] = {2, 3, 4, 8, 16, 32};
+
+struct slot {
+    uint8_t *bytes;
+    uint32_t n_borrowed;
+    struct slot *older;
+    struct slot *newer;
+};
+
+struct moec_variants {
+    struct moec_experts experts; /* first: the forward pass sees this */
+    const struct moec_checkpoint *checkpoint;
+    const struct moec_config *config;
+    uint32_t n_moe;
+    int32_t ordinals[MOEC_MAX_LAYERS]; /* MoE ordinal of each layer, -1 for dense ones */
+    struct moec_record_layout layouts[N_BITS];
+    struct slot *slots;  /* (n_moe, n_expert, N_BITS) */
+    uint8_t *assignment; /* (n_moe, n_expert) bits */
+    uint64_t limit_bytes;
+    uint64_t cached_bytes;
+    uint64_t n_encoded;
+    struct slot lru; /* ring: lru.newer is the oldest, lru.older the newest */
+    struct moec_pool pool;
+    uint8_t *scratch; /* (n_threads, scratch_bytes) for encoding */
+    size_t scratch_bytes;
+    struct encode_job *jobs; /* (n_expert) for moec_variants_prepare */
+    pthread_mutex_t lock;
+};
+
+/* One expert that moec_variants_prepare encodes. */
+struct encode_job {
+    uint32_t expert;
+    uint32_t index; /* of the layout */
+    uint8_t *bytes;
+    enum moec_status status;
+};
+
+static int slot_index(uint32_t bits)
+{
+    for (int i = 0; i < N_BITS; i++) {
+        if (bits_of_slot[i] == bits)
+            return i;
+    }
+    return -1;
+}
+
+static struct slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert, int index)
+{
+    size_t at = (size_t)variants->ordinals[layer] * variants->config->n_expert + expert;
+    return &variants->slots[at * N_BITS + (size_t)index];
+}
+
+static void list_remove(struct slot *slot)
+{
+    slot->older->newer = slot->newer;
+    slot->newer->older = slot->older;
+    slot->older = NULL;
+    slot->newer = NULL;
+}
+
+static void list_append(struct moec_variants *variants, struct slot *slot)
+{
+    slot->older = variants->lru.older;
+    slot->newer = &variants->lru;
+    slot->older->newer = slot;
+    variants->lru.older = slot;
+}
+
+static uint64_t slot_bytes(const struct moec_variants *variants, const struct slot *slot)
+{
+    return variants->layouts[(size_t)(slot - variants->slots) % N_BITS].n_bytes;
+}
+
+static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
+{
+    return variants->limit_bytes == 0 ||
+           (n_bytes <= variants->limit_bytes && variants->cached_bytes <= variants->limit_bytes - n_bytes);
+}
+
+/* Evicts the least recently used until n_bytes fit; false when borrowed records alone are in the way. */
+static bool make_room(struct moec_variants *variants, uint64_t n_bytes)
+{
+    while (!fits(variants, n_bytes)) {
+        struct slot *oldest = variants->lru.newer;
+        if (oldest == &variants->lru)
+            return false;
+        list_remove(oldest);
+        variants->cached_bytes -= slot_bytes(variants, oldest);
+        free(oldest->bytes);
+        oldest->bytes = NULL;
+    }
+    return true;
+}
+
+static enum moec_status check_expert(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                                     struct moec_error *err)
+{
+    if (layer >= variants->config->n_layer || variants->ordinals[layer] < 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "layer %" PRIu32 " has no routed experts", layer);
+    if (expert >= variants->config->n_expert)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "expert %" PRIu32 " of layer %" PRIu32 " does not exist, there are %" PRIu32, expert,
+                         layer, variants->config->n_expert);
+    return MOEC_OK;
+}
+
+static enum moec_status check_bits(uint32_t bits, struct moec_error *err)
+{
+    if (slot_index(bits) < 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "no variants of %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", bits);
+    return MOEC_OK;
+}
+
+/* Fills an empty slot. */
+static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                             struct slot *slot, struct moec_error *err)
+{
+    const struct moec_record_layout *layout = &variants->layouts[(size_t)(slot - variants->slots) % N_BITS];
+    if (!make_room(variants, layout->n_bytes))
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64
+                         " bytes, but borrowed ones fill %" PRIu64 " of the %" PRIu64 " allowed for variants",
+                         expert, layer, layout->n_bytes, variants->cached_bytes, variants->limit_bytes);
+    void *bytes = NULL;
+    MOEC_TRY(moec_alloc_aligned(&bytes, layout->n_bytes, 1, "a variant of an expert", err));
+    enum moec_status status = moec_checkpoint_encode_expert(variants->checkpoint, layer, expert, layout,
+                                                            variants->scratch, bytes, err);
+    if (status != MOEC_OK) {
+        free(bytes);
+        return status;
+    }
+    slot->bytes = bytes;
+    variants->cached_bytes += layout->n_bytes;
+    variants->n_encoded++;
+    list_append(variants, slot);
+    return MOEC_OK;
+}
+
+enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                                      uint32_t bits, struct moec_mlp *mlp, struct moec_error *err)
+{
+    MOEC_TRY(check_expert(variants, layer, expert, err));
+    MOEC_TRY(check_bits(bits, err));
+    int index = slot_index(bits);
+    struct slot *slot = slot_at(variants, layer, expert, index);
+    enum moec_status status = MOEC_OK;
+    pthread_mutex_lock(&variants->lock);
+    if (slot->bytes == NULL)
+        status = fill(variants, layer, expert, slot, err);
+    if (status == MOEC_OK) {
+        if (slot->n_borrowed++ == 0)
+            list_remove(slot);
+        moec_record_bind(&variants->layouts[index], slot->bytes, mlp);
+    }
+    pthread_mutex_unlock(&variants->lock);
+    return status;
+}
+
+void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t bits)
+{
+    struct slot *slot = slot_at(variants, layer, expert, slot_index(bits));
+    pthread_mutex_lock(&variants->lock);
+    if (--slot->n_borrowed == 0)
+        list_append(variants, slot);
+    pthread_mutex_unlock(&variants->lock);
+}
+
+static uint32_t assigned_bits(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
+{
+    return variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
+}
+
+static enum moec_status acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+                                struct moec_mlp *mlp, struct moec_error *err)
+{
+    struct moec_variants *variants = (struct moec_variants *)self;
+    MOEC_TRY(check_expert(variants, layer, expert, err));
+    return moec_variants_borrow(variants, layer, expert, assigned_bits(variants, layer, expert), mlp, err);
+}
+
+static void release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    struct moec_variants *variants = (struct moec_variants *)self;
+    moec_variants_give_back(variants, layer, expert, assigned_bits(variants, layer, expert));
+}
+
+/* Held together as long as the limit has room beside those already held; the first is always tried. */
+static bool ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    struct moec_variants *variants = (struct moec_variants *)self;
+    const struct slot *slot =
+        slot_at(variants, layer, expert, slot_index(assigned_bits(variants, layer, expert)));
+    pthread_mutex_lock(&variants->lock);
+    bool is_ready = slot->bytes != NULL || make_room(variants, slot_bytes(variants, slot));
+    pthread_mutex_unlock(&variants->lock);
+    return is_ready;
+}
+
+static const struct moec_experts_ops variants_ops = {.acquire = acquire, .release = release, .ready = ready};
+
+static enum moec_status make_layouts(struct moec_variants *variants, enum moec_scheme scheme, uint32_t group,
+                                     struct moec_error *err)
+{
+    enum moec_dtype source = (enum moec_dtype)variants->config->expert_dtype;
+    for (int i = 0; i < N_BITS; i++) {
+        struct moec_codec codec = {.dtype = MOEC_DTYPE_F32};
+        if (bits_of_slot[i] != 32)
+            MOEC_TRY(moec_codec_for_bits(bits_of_slot[i], scheme, group, source, &codec, err));
+        variants->layouts[i] = moec_record_layout_make(variants->config, codec);
+    }
+    uint64_t one = moec_variants_record_bytes(variants, moec_variants_source_bits(variants));
+    if (variants->limit_bytes != 0 && variants->limit_bytes < one)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "a limit of %" PRIu64 " bytes for variants is under one expert (%" PRIu64 ")",
+                         variants->limit_bytes, one);
+    return MOEC_OK;
+}
+
+static enum moec_status make_tables(struct moec_variants *variants, struct moec_error *err)
+{
+    uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, n_experts * N_BITS, sizeof(struct slot), "the table of variants", err));
+    variants->slots = memory;
+    MOEC_TRY(moec_alloc(&memory, n_experts, 1, "the assignment", err));
+    variants->assignment = memory;
+    memset(variants->assignment, (int)moec_variants_source_bits(variants), n_experts);
+    MOEC_TRY(moec_alloc(&memory, variants->config->n_expert, sizeof *variants->jobs, "encoding jobs", err));
+    variants->jobs = memory;
+    variants->scratch_bytes = (moec_checkpoint_expert_scratch_bytes(variants->checkpoint) + 63) / 64 * 64;
+    MOEC_TRY(moec_alloc_aligned(&memory, (uint64_t)variants->pool.n_threads, variants->scratch_bytes,
+                                "working memory of the encoder", err));
+    variants->scratch = memory;
+    return MOEC_OK;
+}
+
+enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint, enum moec_scheme scheme,
+                                      uint32_t group, uint64_t cache_limit_bytes, int n_threads,
+                                      struct moec_variants **out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_variants), "variants", err));
+    struct moec_variants *variants = memory;
+    pthread_mutex_init(&variants->lock, NULL);
+    variants->lru.older = &variants->lru;
+    variants->lru.newer = &variants->lru;
+    variants->experts = (struct moec_experts){.ops = &variants_ops, .max_held = UINT32_MAX};
+    variants->checkpoint = checkpoint;
+    variants->config = moec_checkpoint_config(checkpoint);
+    variants->limit_bytes = cache_limit_bytes;
+    variants->pool = moec_pool_make(n_threads);
+    variants->n_moe = moec_config_moe_count(variants->config);
+    for (uint32_t layer = 0; layer < variants->config->n_layer; layer++)
+        variants->ordinals[layer] = moec_config_moe_ordinal(variants->config, layer);
+    MOEC_TRY_OUT(make_layouts(variants, scheme, group, err));
+    MOEC_TRY_OUT(make_tables(variants, err));
+    *out = variants;
+    return MOEC_OK;
+
+out:
+    moec_variants_free(variants);
+    return status;
+}
+
+void moec_variants_free(struct moec_variants *variants)
+{
+    if (variants == NULL)
+        return;
+    size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_BITS;
+    for (size_t i = 0; variants->slots != NULL && i < n_slots; i++)
+        free(variants->slots[i].bytes);
+    free(variants->scratch);
+    free(variants->jobs);
+    free(variants->assignment);
+    free(variants->slots);
+    pthread_mutex_destroy(&variants->lock);
+    free(variants);
+}
+
+struct moec_experts *moec_variants_experts(struct moec_variants *variants)
+{
+    return &variants->experts;
+}
+
+uint32_t moec_variants_source_bits(const struct moec_variants *variants)
+{
+    return variants->config->expert_dtype == MOEC_DTYPE_F32 ? 32 : 16;
+}
+
+enum moec_status moec_variants_assign(struct moec_variants *variants, const uint8_t *assignment,
+                                      struct moec_error *err)
+{
+    uint32_t n_expert = variants->config->n_expert;
+    size_t n = (size_t)variants->n_moe * n_expert;
+    for (size_t i = 0; i < n; i++) {
+        if (slot_index(assignment[i]) < 0)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "assignment gives %u bits to expert %" PRIu32 " of layer %" PRIu32
+                             ", expected 2, 3, 4, 8, 16 or 32",
+                             assignment[i], (uint32_t)(i % n_expert),
+                             moec_config_moe_layer(variants->config, (uint32_t)(i / n_expert)));
+    }
+    memcpy(variants->assignment, assignment, n);
+    return MOEC_OK;
+}
+
+enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                                          uint32_t bits, struct moec_error *err)
+{
+    MOEC_TRY(check_expert(variants, layer, expert, err));
+    MOEC_TRY(check_bits(bits, err));
+    variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert] =
+        (uint8_t)bits;
+    return MOEC_OK;
+}
+
+enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t bits,
+                                          struct moec_error *err)
+{
+    MOEC_TRY(check_bits(bits, err));
+    memset(variants->assignment, (int)bits, (size_t)variants->n_moe * variants->config->n_expert);
+    return MOEC_OK;
+}
+
+const uint8_t *moec_variants_assignment(const struct moec_variants *variants)
+{
+    return variants->assignment;
+}
+
+struct prepare {
+    struct moec_variants *variants;
+    uint32_t layer;
+};
+
+/* Errors are not kept here: the expert is encoded again, and its error reported, when it is asked for. */
+static void encode_item(void *context, size_t item, int thread)
+{
+    const struct prepare *prepare = context;
+    struct moec_variants *variants = prepare->variants;
+    struct encode_job *job = &variants->jobs[item];
+    uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
+    job->status = moec_checkpoint_encode_expert(variants->checkpoint, prepare->layer, job->expert,
+                                                &variants->layouts[job->index], scratch, job->bytes, NULL);
+}
+
+/* Reserves room and memory for what is missing; returns the number of jobs. */
+static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t bits)
+{
+    uint32_t n_jobs = 0;
+    for (uint32_t expert = 0; expert < variants->config->n_expert; expert++) {
+        int index = slot_index(bits != 0 ? bits : assigned_bits(variants, layer, expert));
+        if (slot_at(variants, layer, expert, index)->bytes != NULL)
+            continue;
+        uint64_t n_bytes = variants->layouts[index].n_bytes;
+        void *bytes = NULL;
+        if (!make_room(variants, n_bytes) ||
+            moec_alloc_aligned(&bytes, n_bytes, 1, "a variant", NULL) != MOEC_OK)
+            break;
+        variants->cached_bytes += n_bytes;
+        variants->jobs[n_jobs++] =
+            (struct encode_job){.expert = expert, .index = (uint32_t)index, .bytes = bytes};
+    }
+    return n_jobs;
+}
+
+enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer, uint32_t bits,
+                                       struct moec_error *err)
+{
+    MOEC_TRY(check_expert(variants, layer, 0, err));
+    if (bits != 0)
+        MOEC_TRY(check_bits(bits, err));
+    pthread_mutex_lock(&variants->lock);
+    struct prepare prepare = {variants, layer};
+    uint32_t n_jobs = plan_jobs(variants, layer, bits);
+    moec_parallel_for(&variants->pool, n_jobs, encode_item, &prepare);
+    for (uint32_t j = 0; j < n_jobs; j++) {
+        struct encode_job *job = &variants->jobs[j];
+        if (job->status != MOEC_OK) {
+            variants->cached_bytes -= variants->layouts[job->index].n_bytes;
+            free(job->bytes);
+            continue;
+        }
+        struct slot *slot = slot_at(variants, layer, job->expert, (int)job->index);
+        slot->bytes = job->bytes;
+        variants->n_encoded++;
+        list_append(variants, slot);
+    }
+    pthread_mutex_unlock(&variants->lock);
+    return MOEC_OK;
+}
+
+uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t bits)
+{
+    int index = slot_index(bits);
+    return index < 0 ? 0 : variants->layouts[index].n_bytes;
+}
+
+uint64_t moec_variants_cached_bytes(const struct moec_variants *variants)
+{
+    return variants->cached_bytes;
+}
+
+uint64_t moec_variants_encoded_count(const struct moec_variants *variants)
+{
+    return variants->n_encoded;
+}

@@ -1,0 +1,395 @@
+/* Attention of one layer: norm, q/k/v products, rotation, softmax over past positions, output product.
+ *
+ * Softmax runs over chunks of MOEC_SUM_CHUNK positions counted from position 0 of the sequence, with a
+ * running maximum and total (Milakov and Gimelshein, arXiv 1805.02867, section 3): a chunk's scores are
+ * exponentiated against the maximum so far, and when that grows, total and sum are scaled by exp(old - new).
+ * Each query sees its chunks in increasing order and only the positions that it may see in each, so a result
+ * depends on nothing but its own past, and working memory does not grow with the context. */
+#include "runtime/forward.h"
+
+#include "runtime/linear.h"
+#include "runtime/scratch.h"
+
+#include <math.h>
+#include <string.h>
+
+struct attention {
+    struct moec_forward *forward;
+    const struct moec_layer *layer;
+    const struct moec_span *spans;
+    uint32_t n_spans;
+    uint32_t n_tok;
+    size_t kv_stride; /* floats of one position's keys */
+    uint32_t group;   /* query heads that share a key/value head */
+    float scale;
+    bool whole_spans; /* an item is a whole span, not a tile of it */
+    float *hidden;
+};
+
+/* A tile of queries of one span and one key/value head. */
+struct tile {
+    const struct attention *attention;
+    const struct moec_attention_scratch *scratch;
+    const struct moec_span *span;
+    uint32_t kv_head;
+    uint32_t first; /* position of the first query */
+    uint32_t n;     /* queries */
+};
+
+static void norm_rows(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct attention *attention = context;
+    struct moec_forward *forward = attention->forward;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    moec_forward_norm(forward, attention->layer->attention_norm, n,
+                      attention->hidden + first * scratch->stride, scratch->normed + first * scratch->stride);
+}
+
+static float *own_row(const struct attention *attention, uint32_t token, bool value)
+{
+    const struct moec_span *span =
+        &attention->spans[moec_forward_scratch(attention->forward)->row_span[token]];
+    return (value ? span->v_own : span->k_own) + (token - span->first_row) * attention->kv_stride;
+}
+
+static void store_key(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                      uint32_t row, uint32_t n, const float *y)
+{
+    (void)part;
+    memcpy(own_row(linear->context, token, false) + row, y, n * sizeof(float));
+}
+
+static void store_value(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                        uint32_t row, uint32_t n, const float *y)
+{
+    (void)part;
+    memcpy(own_row(linear->context, token, true) + row, y, n * sizeof(float));
+}
+
+static void clip(float limit, size_t n, float *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+}
+
+/* Half-split rotation as in transformers' apply_rotary_pos_emb: each product rounded, then the sum. */
+static void rotate(const float *cosine, const float *sine, uint32_t n_heads, uint32_t head_dim, float *x)
+{
+    uint32_t half = head_dim / 2;
+    for (uint32_t head = 0; head < n_heads; head++, x += head_dim) {
+        for (uint32_t i = 0; i < half; i++) {
+            float a = x[i];
+            float b = x[i + half];
+            x[i] = a * cosine[i] - b * sine[i];
+            x[i + half] = b * cosine[i] + a * sine[i];
+        }
+    }
+}
+
+static void fill_angles(const struct moec_model *model, uint32_t position, float *cosine, float *sine)
+{
+    for (uint32_t i = 0; i < model->config.head_dim / 2; i++) {
+        double s = 0;
+        double c = 0;
+        float angle = (float)position * model->inverse_frequency[i];
+        moec_sincos_f64((double)angle, &s, &c);
+        cosine[i] = (float)c;
+        sine[i] = (float)s;
+    }
+}
+
+static void place_rows(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct attention *attention = context;
+    struct moec_forward *forward = attention->forward;
+    const struct moec_kernels *kernels = forward->kernels;
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_layer *layer = attention->layer;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    size_t n_q = (size_t)config->n_head * config->head_dim;
+    for (uint32_t token = first; token < end; token++) {
+        const struct moec_span *span = &attention->spans[scratch->row_span[token]];
+        uint32_t position = span->first_position + (token - span->first_row);
+        float *q = scratch->q + token * scratch->q_stride;
+        float *k = own_row(attention, token, false);
+        float *cosine = scratch->rope + (size_t)token * config->head_dim;
+        float *sine = cosine + config->head_dim / 2;
+        if (layer->q_norm != NULL) {
+            float eps = (float)config->rms_eps;
+            kernels->rms_norm(q, layer->q_norm, eps, n_q, q);
+            kernels->rms_norm(k, layer->k_norm, eps, attention->kv_stride, k);
+        }
+        if (config->clip_qkv > 0) {
+            clip(config->clip_qkv, n_q, q);
+            clip(config->clip_qkv, attention->kv_stride, k);
+            clip(config->clip_qkv, attention->kv_stride, own_row(attention, token, true));
+        }
+        if (scratch->rope_position[token] != position) {
+            fill_angles(forward->model, position, cosine, sine);
+            scratch->rope_position[token] = position;
+        }
+        rotate(cosine, sine, config->n_head, config->head_dim, q);
+        rotate(cosine, sine, config->n_kv_head, config->head_dim, k);
+    }
+}
+
+static uint32_t first_visible(const struct attention *attention, uint32_t position)
+{
+    uint32_t window = attention->forward->model->config.window;
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+/* Keys or values of positions first .. first + n - 1 of the tile's head: in place where they lie in one piece
+ * and whole lanes, else copied to `copy`, padded with zeros. */
+static const float *chunk_rows(const struct tile *tile, bool value, uint32_t first, uint32_t n, float *copy,
+                               size_t *stride)
+{
+    const struct attention *attention = tile->attention;
+    const struct moec_span *span = tile->span;
+    const float *prefix = value ? span->v_prefix : span->k_prefix;
+    const float *own = value ? span->v_own : span->k_own;
+    uint32_t head_dim = attention->forward->model->config.head_dim;
+    size_t head_stride = moec_forward_scratch(attention->forward)->head_stride;
+    size_t offset = (size_t)tile->kv_head * head_dim;
+    size_t row = attention->kv_stride;
+
+    if (head_dim == head_stride) {
+        *stride = row;
+        if (first >= span->first_position)
+            return own + (first - span->first_position) * row + offset;
+        bool joined = prefix + span->first_position * row == own;
+        if (joined || first + n <= span->first_position)
+            return prefix + first * row + offset;
+    }
+    *stride = head_stride;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t position = first + i;
+        const float *from = position < span->first_position ? prefix + position * row
+                                                            : own + (position - span->first_position) * row;
+        memcpy(copy + i * head_stride, from + offset, head_dim * sizeof(float));
+        memset(copy + i * head_stride + head_dim, 0, (head_stride - head_dim) * sizeof(float));
+    }
+    return copy;
+}
+
+/* Folds one row's scores s[0..n-1] into its running maximum and total, and scales its sum when the maximum
+ * grows. */
+static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_t n)
+{
+    const struct moec_attention_scratch *scratch = tile->scratch;
+    const struct moec_kernels *kernels = tile->attention->forward->kernels;
+    uint32_t head_dim = tile->attention->forward->model->config.head_dim;
+    for (uint32_t i = 0; i < n; i++)
+        s[i] *= tile->attention->scale;
+    float max = kernels->max(s, n);
+    float old = scratch->max[row];
+    if (max > old && scratch->total[row] > 0) {
+        float shrink = moec_exp_f32(old - max);
+        float *sum = scratch->sum + row * moec_forward_scratch(tile->attention->forward)->head_stride;
+        scratch->total[row] *= shrink;
+        for (uint32_t i = 0; i < head_dim; i++)
+            sum[i] *= shrink;
+    }
+    if (max > old)
+        scratch->max[row] = max;
+    scratch->total[row] += kernels->exp_sum(s, scratch->max[row], n, s);
+}
+
+/* Adds the weighted values of n queries from query `q` on, which see positions from .. from + n_rows - 1 of a
+ * chunk. */
+static void add_values(const struct tile *tile, uint32_t q, uint32_t n, const float *values, size_t stride,
+                       uint32_t from, uint32_t n_rows)
+{
+    const struct moec_attention_scratch *scratch = tile->scratch;
+    const struct moec_kernels *kernels = tile->attention->forward->kernels;
+    uint32_t head_dim = tile->attention->forward->model->config.head_dim;
+    size_t head_stride = moec_forward_scratch(tile->attention->forward)->head_stride;
+    uint32_t row = q * tile->attention->group;
+    uint32_t rows = n * tile->attention->group;
+    kernels->sum_chunk(scratch->scores + row * MOEC_SUM_CHUNK + from, MOEC_SUM_CHUNK, rows,
+                       values + from * stride, stride, n_rows, head_dim, scratch->part, head_stride);
+    if (head_dim == head_stride) {
+        kernels->add(scratch->part, rows * head_stride, scratch->sum + row * head_stride);
+        return;
+    }
+    for (uint32_t i = 0; i < rows; i++)
+        kernels->add(scratch->part + i * head_stride, head_dim, scratch->sum + (row + i) * head_stride);
+}
+
+static void attend_chunk(const struct tile *tile, uint32_t chunk)
+{
+    const struct attention *attention = tile->attention;
+    const struct moec_attention_scratch *scratch = tile->scratch;
+    const struct moec_config *config = &attention->forward->model->config;
+    size_t head_stride = moec_forward_scratch(attention->forward)->head_stride;
+    uint32_t group = attention->group;
+    uint32_t last = tile->first + tile->n - 1;
+    uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, last + 1 - chunk);
+
+    /* Queries begin .. end - 1 see something of this chunk. */
+    uint32_t begin = chunk > tile->first ? chunk - tile->first : 0;
+    uint32_t end = tile->n;
+    while (end > begin && first_visible(attention, tile->first + end - 1) >= chunk + MOEC_SUM_CHUNK)
+        end--;
+    if (begin == end)
+        return;
+
+    size_t stride = 0;
+    const float *keys = chunk_rows(tile, false, chunk, n_rows, scratch->k, &stride);
+    attention->forward->kernels->dot(scratch->q + begin * group * head_stride, head_stride,
+                                     (end - begin) * group, keys, stride, n_rows, config->head_dim,
+                                     scratch->scores + begin * group * MOEC_SUM_CHUNK, MOEC_SUM_CHUNK);
+    const float *values = chunk_rows(tile, true, chunk, n_rows, scratch->v, &stride);
+    uint32_t whole = 0; /* queries in a row that see the whole chunk: their values are added together */
+    for (uint32_t q = begin; q < end; q++) {
+        uint32_t position = tile->first + q;
+        uint32_t visible = first_visible(attention, position);
+        uint32_t from = visible > chunk ? visible - chunk : 0;
+        uint32_t to = moec_min_u32(MOEC_SUM_CHUNK, position + 1 - chunk);
+        for (uint32_t row = q * group; row < (q + 1) * group; row++)
+            fold_scores(tile, row, scratch->scores + row * MOEC_SUM_CHUNK + from, to - from);
+        if (from == 0 && to == MOEC_SUM_CHUNK) {
+            whole++;
+            continue;
+        }
+        if (whole > 0)
+            add_values(tile, q - whole, whole, values, stride, 0, MOEC_SUM_CHUNK);
+        whole = 0;
+        add_values(tile, q, 1, values, stride, from, to - from);
+    }
+    if (whole > 0)
+        add_values(tile, end - whole, whole, values, stride, 0, MOEC_SUM_CHUNK);
+}
+
+static void attend_tile(const struct tile *tile)
+{
+    const struct attention *attention = tile->attention;
+    const struct moec_attention_scratch *scratch = tile->scratch;
+    const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
+    uint32_t head_dim = attention->forward->model->config.head_dim;
+    size_t head_stride = shared->head_stride;
+    uint32_t group = attention->group;
+    uint32_t rows = tile->n * group;
+    uint32_t first_token = tile->span->first_row + (tile->first - tile->span->first_position);
+    float *q = shared->q + first_token * shared->q_stride + (size_t)tile->kv_head * group * head_dim;
+
+    for (uint32_t row = 0; row < rows; row++) {
+        float *to = scratch->q + row * head_stride;
+        memcpy(to, q + (row / group) * shared->q_stride + (row % group) * head_dim, head_dim * sizeof(float));
+        memset(to + head_dim, 0, (head_stride - head_dim) * sizeof(float));
+        scratch->max[row] = -INFINITY;
+        scratch->total[row] = 0;
+    }
+    memset(scratch->sum, 0, rows * head_stride * sizeof(float));
+    uint32_t chunk = first_visible(attention, tile->first) / MOEC_SUM_CHUNK * MOEC_SUM_CHUNK;
+    for (; chunk <= tile->first + tile->n - 1; chunk += MOEC_SUM_CHUNK)
+        attend_chunk(tile, chunk);
+    for (uint32_t row = 0; row < rows; row++) {
+        float *to = q + (row / group) * shared->q_stride + (row % group) * head_dim;
+        for (uint32_t i = 0; i < head_dim; i++)
+            to[i] = scratch->sum[row * head_stride + i] / scratch->total[row];
+    }
+}
+
+static void attend_item(void *context, size_t item, int thread)
+{
+    const struct attention *attention = context;
+    const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
+    uint32_t n_kv_head = attention->forward->model->config.n_kv_head;
+    uint32_t tile_queries = shared->attention_tile;
+    struct tile tile = {.attention = attention,
+                        .scratch = &shared->threads[thread].attention,
+                        .kv_head = (uint32_t)(item % n_kv_head)};
+    size_t unit = item / n_kv_head;
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    if (attention->whole_spans) {
+        tile.span = &attention->spans[unit];
+        end = tile.span->n_rows;
+    } else {
+        tile.span = attention->spans;
+        for (size_t n; unit >= (n = (tile.span->n_rows + tile_queries - 1) / tile_queries); tile.span++)
+            unit -= n;
+        begin = (uint32_t)unit * tile_queries;
+        end = begin + moec_min_u32(tile_queries, tile.span->n_rows - begin);
+    }
+    for (; begin < end; begin += tile_queries) {
+        tile.first = tile.span->first_position + begin;
+        tile.n = moec_min_u32(tile_queries, end - begin);
+        attend_tile(&tile);
+    }
+}
+
+static void attend(struct attention *attention)
+{
+    struct moec_forward *forward = attention->forward;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const struct moec_config *config = &forward->model->config;
+    size_t n_units = 0;
+    uint64_t work = 0;
+    for (uint32_t i = 0; i < attention->n_spans; i++) {
+        const struct moec_span *span = &attention->spans[i];
+        n_units += (span->n_rows + scratch->attention_tile - 1) / scratch->attention_tile;
+        work += (uint64_t)span->n_rows * (span->first_position + span->n_rows);
+    }
+    attention->whole_spans =
+        (size_t)attention->n_spans * config->n_kv_head >= 8 * (size_t)forward->pool.n_threads;
+    if (attention->whole_spans)
+        n_units = attention->n_spans;
+    work *= 2 * (uint64_t)config->n_head * config->head_dim;
+    moec_forward_run(forward, n_units * config->n_kv_head, work, attend_item, attention);
+}
+
+enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
+                                        const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                        float *hidden, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_layer *weights = &forward->model->layers[layer];
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    struct attention attention = {.forward = forward,
+                                  .layer = weights,
+                                  .spans = spans,
+                                  .n_spans = n_spans,
+                                  .n_tok = n_tok,
+                                  .kv_stride = (size_t)config->n_kv_head * config->head_dim,
+                                  .group = config->n_head / config->n_kv_head,
+                                  .scale = 1.0f / sqrtf((float)config->head_dim),
+                                  .hidden = hidden};
+    for (uint32_t i = 0; i < n_spans; i++) {
+        for (uint32_t row = 0; row < spans[i].n_rows; row++)
+            scratch->row_span[spans[i].first_row + row] = i;
+    }
+    size_t n_q = (size_t)config->n_head * config->head_dim;
+    size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
+    moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_embd, norm_rows, &attention);
+
+    struct moec_linear qkv = {.forward = forward,
+                              .x = scratch->normed,
+                              .x_stride = scratch->stride,
+                              .n_tok = n_tok,
+                              .context = &attention,
+                              .n_parts = 3};
+    qkv.parts[0] = (struct moec_linear_part){&weights->q, weights->q_bias, moec_linear_store, scratch->q,
+                                             scratch->q_stride};
+    qkv.parts[1] = (struct moec_linear_part){&weights->k, weights->k_bias, store_key, NULL, 0};
+    qkv.parts[2] = (struct moec_linear_part){&weights->v, weights->v_bias, store_value, NULL, 0};
+    moec_linear_run(&qkv);
+    for (uint32_t token = 0; token < n_tok && n_q < scratch->q_stride; token++)
+        memset(scratch->q + token * scratch->q_stride + n_q, 0, (scratch->q_stride - n_q) * sizeof(float));
+    moec_forward_run(forward, n_tiles, (uint64_t)n_tok * n_q, place_rows, &attention);
+    attend(&attention);
+
+    struct moec_linear o = {
+        .forward = forward, .x = scratch->q, .x_stride = scratch->q_stride, .n_tok = n_tok, .n_parts = 1};
+    o.parts[0] = (struct moec_linear_part){&weights->o, NULL, moec_linear_add, hidden, scratch->stride};
+    moec_linear_run(&o);
+    return MOEC_OK;
+}

@@ -1,0 +1,110 @@
+#include "runtime/linear.h"
+
+#include "runtime/scratch.h"
+
+#include <string.h>
+
+/* A cut of the product into items: (row tile of a part) x (group of tokens), row tiles fastest, so that
+ * threads at work on neighbouring items read the same inputs. */
+struct cut {
+    const struct moec_linear *linear;
+    bool encoded;
+    uint32_t tile_rows;
+    uint32_t group_tokens;
+    uint32_t n_tiles[MOEC_LINEAR_PARTS];
+    uint32_t n_tiles_all;
+};
+
+/* Smallest piece worth a thread's attention with encoded weights. */
+#define ENCODED_ROWS_MIN 16u
+
+void moec_linear_store(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                       uint32_t row, uint32_t n, const float *y)
+{
+    (void)linear;
+    memcpy(part->out + token * part->out_stride + row, y, n * sizeof(float));
+}
+
+void moec_linear_add(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                     uint32_t row, uint32_t n, const float *y)
+{
+    linear->forward->kernels->add(y, n, part->out + token * part->out_stride + row);
+}
+
+static void deliver(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
+                    uint32_t row, uint32_t n, float *y)
+{
+    if (part->bias != NULL)
+        linear->forward->kernels->add(part->bias + row, n, y);
+    part->sink(linear, part, token, row, n, y);
+}
+
+static void run_decoded(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
+                        uint32_t n_rows, uint32_t token, uint32_t n_tok,
+                        const struct moec_linear_scratch *scratch)
+{
+    const struct moec_linear *linear = cut->linear;
+    const struct moec_kernels *kernels = linear->forward->kernels;
+    uint32_t k = part->matrix->columns;
+    size_t w_stride = moec_lanes_padded(k);
+    kernels->decode_rows(part->matrix, row, n_rows, scratch->weights, w_stride);
+    for (uint32_t done = 0; done < n_tok; done += MOEC_TILE_TOKENS) {
+        uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, n_tok - done);
+        const float *x = linear->x + (token + done) * linear->x_stride;
+        kernels->dot(x, linear->x_stride, n, scratch->weights, w_stride, n_rows, k, scratch->y, n_rows);
+        for (uint32_t t = 0; t < n; t++)
+            deliver(linear, part, token + done + t, row, n_rows, scratch->y + (size_t)t * n_rows);
+    }
+}
+
+static void run_item(void *context, size_t item, int thread)
+{
+    const struct cut *cut = context;
+    const struct moec_linear *linear = cut->linear;
+    const struct moec_linear_scratch *scratch =
+        &moec_forward_scratch(linear->forward)->threads[thread].linear;
+    uint32_t tile = (uint32_t)(item % cut->n_tiles_all);
+    uint32_t token = (uint32_t)(item / cut->n_tiles_all) * cut->group_tokens;
+    uint32_t n_tok = moec_min_u32(cut->group_tokens, linear->n_tok - token);
+
+    const struct moec_linear_part *part = linear->parts;
+    for (const uint32_t *n_tiles = cut->n_tiles; tile >= *n_tiles; part++, n_tiles++)
+        tile -= *n_tiles;
+    uint32_t row = tile * cut->tile_rows;
+    uint32_t n_rows = moec_min_u32(cut->tile_rows, part->matrix->rows - row);
+    if (!cut->encoded) {
+        run_decoded(cut, part, row, n_rows, token, n_tok, scratch);
+        return;
+    }
+    for (uint32_t t = token; t < token + n_tok; t++) {
+        linear->forward->kernels->dot_encoded(part->matrix, row, n_rows, linear->x + t * linear->x_stride,
+                                              scratch->y);
+        deliver(linear, part, t, row, n_rows, scratch->y);
+    }
+}
+
+void moec_linear_run(const struct moec_linear *linear)
+{
+    struct cut cut = {.linear = linear, .encoded = linear->n_tok <= MOEC_ENCODED_TOKENS};
+    uint32_t n_threads = (uint32_t)linear->forward->pool.n_threads;
+    uint32_t k = linear->parts[0].matrix->columns;
+    uint64_t rows = 0;
+    for (uint32_t part = 0; part < linear->n_parts; part++)
+        rows += linear->parts[part].matrix->rows;
+
+    cut.group_tokens = MOEC_GROUP_TOKENS;
+    cut.tile_rows = moec_linear_tile_rows(k);
+    if (cut.encoded) {
+        uint64_t share =
+            (rows / (n_threads * 4) + ENCODED_ROWS_MIN - 1) / ENCODED_ROWS_MIN * ENCODED_ROWS_MIN;
+        cut.tile_rows = share < ENCODED_ROWS_MIN    ? ENCODED_ROWS_MIN
+                        : share > MOEC_ENCODED_ROWS ? MOEC_ENCODED_ROWS
+                                                    : (uint32_t)share;
+    }
+    for (uint32_t part = 0; part < linear->n_parts; part++) {
+        cut.n_tiles[part] = (linear->parts[part].matrix->rows - 1) / cut.tile_rows + 1;
+        cut.n_tiles_all += cut.n_tiles[part];
+    }
+    size_t n_groups = (linear->n_tok + cut.group_tokens - 1) / cut.group_tokens;
+    moec_forward_run(linear->forward, n_groups * cut.n_tiles_all, rows * k * linear->n_tok, run_item, &cut);
+}

@@ -1,0 +1,230 @@
+#include "runtime/mlp.h"
+
+#include <string.h>
+
+struct mlp_run {
+    struct moec_forward *forward;
+    const struct moec_mlp_job *jobs;
+    uint32_t n_jobs;
+    uint32_t tile; /* tokens in a tile */
+
+    /* Split by neurons: a wave is the chunks that fit into the partial rows, from (first_job, first_chunk)
+     * on. */
+    uint32_t first_job;
+    uint32_t first_chunk;
+    uint32_t n_items;
+    uint32_t fold_columns;
+};
+
+static uint32_t chunk_count(const struct moec_mlp_job *job)
+{
+    return (job->mlp.up.rows - 1) / MOEC_SUM_CHUNK + 1;
+}
+
+static uint32_t pair_of(const struct moec_mlp_job *job, uint32_t i)
+{
+    return job->pairs == NULL ? i : job->pairs[i];
+}
+
+static const float *input_row(const struct moec_mlp_job *job, uint32_t i, size_t stride)
+{
+    return job->input + pair_of(job, i) / job->pairs_per_row * stride;
+}
+
+static float *output_row(const struct moec_mlp_job *job, uint32_t i, size_t stride)
+{
+    return job->out + pair_of(job, i) * stride;
+}
+
+/* One chunk of neurons for one row, from encoded weights. */
+static void chunk_encoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
+                          const float *x, const struct moec_mlp_scratch *scratch, float *y)
+{
+    const struct moec_kernels *kernels = run->forward->kernels;
+    uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
+    kernels->dot_encoded(&mlp->gate, neuron, n, x, scratch->gate);
+    kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->up);
+    kernels->silu_mul(scratch->gate, scratch->up, n, scratch->gate);
+    kernels->sum_chunk_encoded(&mlp->down, neuron, n, scratch->gate, y);
+}
+
+/* The same for the rows x (n_tok, S), each matrix decoded once. */
+static void chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
+                          uint32_t n_tok, const float *x, const struct moec_mlp_scratch *scratch, float *y)
+{
+    const struct moec_kernels *kernels = run->forward->kernels;
+    size_t stride = moec_forward_scratch(run->forward)->stride;
+    uint32_t k = mlp->up.columns;
+    uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
+    kernels->decode_rows(&mlp->gate, neuron, n, scratch->weights, stride);
+    kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->gate, n);
+    kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
+    kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->up, n);
+    kernels->silu_mul(scratch->gate, scratch->up, (size_t)n_tok * n, scratch->gate);
+    kernels->decode_rows(&mlp->down, neuron, n, scratch->weights, stride);
+    kernels->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, k, y, stride);
+}
+
+/* Inputs of rows first .. first + n - 1 of a job, gathered where they do not lie together. */
+static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint32_t n, size_t stride,
+                           float *copy)
+{
+    if (job->pairs == NULL && job->pairs_per_row == 1)
+        return job->input + first * stride;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(copy + i * stride, input_row(job, first + i, stride), stride * sizeof(float));
+    return copy;
+}
+
+static void tile_item(void *context, size_t item, int thread)
+{
+    const struct mlp_run *run = context;
+    const struct moec_scratch *shared = moec_forward_scratch(run->forward);
+    const struct moec_mlp_scratch *scratch = &shared->threads[thread].mlp;
+    const struct moec_kernels *kernels = run->forward->kernels;
+    size_t stride = shared->stride;
+    const struct moec_mlp_job *job = run->jobs;
+    for (size_t n; item >= (n = (job->n + run->tile - 1) / run->tile); job++)
+        item -= n;
+    uint32_t first = (uint32_t)item * run->tile;
+    uint32_t n = moec_min_u32(run->tile, job->n - first);
+    uint32_t columns = job->mlp.down.columns;
+
+    const float *x = gather(job, first, n, stride, scratch->x);
+    for (uint32_t i = 0; i < n; i++)
+        memset(output_row(job, first + i, stride), 0, stride * sizeof(float));
+    for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
+        if (n <= MOEC_ENCODED_TOKENS) {
+            for (uint32_t i = 0; i < n; i++)
+                chunk_encoded(run, &job->mlp, neuron, x + i * stride, scratch, scratch->y + i * stride);
+        } else {
+            chunk_decoded(run, &job->mlp, neuron, n, x, scratch, scratch->y);
+        }
+        for (uint32_t i = 0; i < n; i++)
+            kernels->add(scratch->y + i * stride, columns, output_row(job, first + i, stride));
+    }
+}
+
+static void run_tiles(struct mlp_run *run, uint64_t rows, uint64_t work)
+{
+    const struct moec_scratch *shared = moec_forward_scratch(run->forward);
+    uint64_t share = rows / (4 * (uint64_t)run->forward->pool.n_threads) / 8 * 8;
+    run->tile = share < 8 ? 8 : share > shared->mlp_tile ? shared->mlp_tile : (uint32_t)share;
+    run->tile = moec_min_u32(run->tile, shared->mlp_tile);
+    size_t n_items = 0;
+    for (uint32_t j = 0; j < run->n_jobs; j++)
+        n_items += (run->jobs[j].n + run->tile - 1) / run->tile;
+    moec_forward_run(run->forward, n_items, work, tile_item, run);
+}
+
+/* Finds chunk `item` of the wave and its first partial row. */
+static const struct moec_mlp_job *find_chunk(const struct mlp_run *run, uint32_t item, uint32_t *chunk,
+                                             uint32_t *partial)
+{
+    const struct moec_mlp_job *job = run->jobs + run->first_job;
+    uint32_t start = run->first_chunk;
+    *partial = 0;
+    for (uint32_t n; item >= (n = chunk_count(job) - start); job++) {
+        item -= n;
+        *partial += n * job->n;
+        start = 0;
+    }
+    *chunk = start + item;
+    *partial += item * job->n;
+    return job;
+}
+
+static void split_item(void *context, size_t item, int thread)
+{
+    const struct mlp_run *run = context;
+    const struct moec_scratch *shared = moec_forward_scratch(run->forward);
+    const struct moec_mlp_scratch *scratch = &shared->threads[thread].mlp;
+    size_t stride = shared->stride;
+    uint32_t chunk = 0;
+    uint32_t partial = 0;
+    const struct moec_mlp_job *job = find_chunk(run, (uint32_t)item, &chunk, &partial);
+    uint32_t neuron = chunk * MOEC_SUM_CHUNK;
+    float *y = shared->partials + partial * stride;
+    for (uint32_t first = 0; first < job->n; first += shared->mlp_tile) {
+        uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
+        if (job->n <= MOEC_ENCODED_TOKENS) {
+            for (uint32_t i = 0; i < n; i++)
+                chunk_encoded(run, &job->mlp, neuron, input_row(job, first + i, stride), scratch,
+                              y + (first + i) * stride);
+        } else {
+            const float *x = gather(job, first, n, stride, scratch->x);
+            chunk_decoded(run, &job->mlp, neuron, n, x, scratch, y + first * stride);
+        }
+    }
+}
+
+/* Adds the wave's partial sums to the outputs, over a range of columns. */
+static void fold_item(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct mlp_run *run = context;
+    const struct moec_scratch *shared = moec_forward_scratch(run->forward);
+    size_t stride = shared->stride;
+    size_t from = item * run->fold_columns;
+    size_t n = stride - from < run->fold_columns ? stride - from : run->fold_columns;
+    size_t columns = run->jobs->mlp.down.columns;
+    size_t n_add = columns <= from ? 0 : columns - from < n ? columns - from : n;
+    const struct moec_mlp_job *job = run->jobs + run->first_job;
+    uint32_t chunk = run->first_chunk;
+    const float *partial = shared->partials;
+    for (uint32_t i = 0; i < run->n_items; i++) {
+        if (chunk == chunk_count(job)) {
+            job++;
+            chunk = 0;
+        }
+        for (uint32_t row = 0; row < job->n; row++, partial += stride) {
+            float *out = output_row(job, row, stride);
+            if (chunk == 0)
+                memset(out + from, 0, n * sizeof(float));
+            run->forward->kernels->add(partial + from, n_add, out + from);
+        }
+        chunk++;
+    }
+}
+
+static void run_split(struct mlp_run *run, uint64_t work)
+{
+    const struct moec_scratch *shared = moec_forward_scratch(run->forward);
+    uint32_t job = 0;
+    uint32_t chunk = 0;
+    while (job < run->n_jobs) {
+        run->first_job = job;
+        run->first_chunk = chunk;
+        run->n_items = 0;
+        uint32_t rows = 0;
+        while (job < run->n_jobs && rows + run->jobs[job].n <= shared->n_partials) {
+            rows += run->jobs[job].n;
+            run->n_items++;
+            if (++chunk == chunk_count(&run->jobs[job])) {
+                job++;
+                chunk = 0;
+            }
+        }
+        moec_forward_run(run->forward, run->n_items, work, split_item, run);
+        uint64_t adds = (uint64_t)rows * shared->stride;
+        run->fold_columns = adds < (1u << 17) ? (uint32_t)shared->stride : 512;
+        moec_forward_run(run->forward, (shared->stride + run->fold_columns - 1) / run->fold_columns, adds,
+                         fold_item, run);
+    }
+}
+
+void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs)
+{
+    struct mlp_run run = {.forward = forward, .jobs = jobs, .n_jobs = n_jobs};
+    uint64_t rows = 0;
+    uint64_t work = 0;
+    for (uint32_t j = 0; j < n_jobs; j++) {
+        rows += jobs[j].n;
+        work += 3 * (uint64_t)jobs[j].n * jobs[j].mlp.up.rows * jobs[j].mlp.up.columns;
+    }
+    uint32_t split = moec_min_u32(MOEC_SPLIT_ROWS, moec_forward_scratch(forward)->n_partials);
+    if (rows <= split)
+        run_split(&run, work);
+    else
+        run_tiles(&run, rows, work);
+}

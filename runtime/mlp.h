@@ -1,0 +1,14 @@
+/* Gated MLPs over rows: routed experts, shared experts and dense MLPs alike (internal to runtime/).
+ *
+ * Neurons are summed in chunks of MOEC_SUM_CHUNK, each chunk's sum complete before it is added to the output
+ * in increasing order, so a chunk is a unit of work that any thread may do. Small batches are cut by chunk,
+ * large ones by tile of tokens; both give the same bits. */
+#ifndef MOEC_RUNTIME_MLP_H
+#define MOEC_RUNTIME_MLP_H
+
+#include "runtime/scratch.h"
+
+/* Computes every job's rows of `out`, overwritten, padding zero. At most MOEC_HELD_EXPERTS + 1 jobs. */
+void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
+
+#endif

@@ -1,0 +1,196 @@
+#include "runtime/model.h"
+
+#include "formats/memory.h"
+#include "runtime/kernels.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Small vectors (norms, biases, gates, rotary frequencies) are F32 copies in one allocation. The same walk
+ * over the model first counts it (base NULL), then fills it. Each vector is padded with zeros to whole lanes.
+ */
+struct vector_arena {
+    const struct moec_dense *dense;
+    float *base;
+    uint64_t used_floats;
+    struct moec_error *err;
+};
+
+/* What moec_model_free and moec_model_bytes need beyond the public struct, which must stay its first member.
+ */
+struct model_owned {
+    struct moec_model model;
+    void *vectors;
+    uint64_t vector_bytes;
+};
+
+static float *arena_take(struct vector_arena *arena, size_t n)
+{
+    float *vector = arena->base == NULL ? NULL : arena->base + arena->used_floats;
+    arena->used_floats += moec_lanes_padded(n);
+    return vector;
+}
+
+static enum moec_status missing(enum moec_role role, uint32_t layer, struct moec_error *err)
+{
+    if (layer == MOEC_LAYER_NONE)
+        return moec_fail(err, MOEC_ERR_FORMAT, "dense weights lack '%s'", moec_role_name(role));
+    return moec_fail(err, MOEC_ERR_FORMAT, "dense weights lack '%s' of layer %" PRIu32, moec_role_name(role),
+                     layer);
+}
+
+static enum moec_status bind_vector(struct vector_arena *arena, enum moec_role role, uint32_t layer,
+                                    float **out)
+{
+    struct moec_matrix matrix;
+    if (!moec_dense_find(arena->dense, role, layer, &matrix))
+        return missing(role, layer, arena->err);
+    *out = arena_take(arena, matrix.columns);
+    if (*out != NULL) {
+        moec_codec_decode_row(matrix.codec, matrix.data, matrix.columns, *out);
+        memset(*out + matrix.columns, 0,
+               (moec_lanes_padded(matrix.columns) - matrix.columns) * sizeof(float));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status bind_matrix(struct vector_arena *arena, enum moec_role role, uint32_t layer,
+                                    struct moec_matrix *out)
+{
+    if (!moec_dense_find(arena->dense, role, layer, out))
+        return missing(role, layer, arena->err);
+    return MOEC_OK;
+}
+
+static enum moec_status bind_mlp(struct vector_arena *arena, enum moec_role gate, enum moec_role up,
+                                 enum moec_role down, uint32_t layer, struct moec_mlp *mlp)
+{
+    MOEC_TRY(bind_matrix(arena, gate, layer, &mlp->gate));
+    MOEC_TRY(bind_matrix(arena, up, layer, &mlp->up));
+    return bind_matrix(arena, down, layer, &mlp->down);
+}
+
+static enum moec_status bind_attention(struct vector_arena *arena, const struct moec_config *config,
+                                       uint32_t at, struct moec_layer *layer)
+{
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_NORM, at, &layer->attention_norm));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_V, at, &layer->v));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_O, at, &layer->o));
+    if (config->qkv_bias) {
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_BIAS, at, &layer->q_bias));
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_K_BIAS, at, &layer->k_bias));
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_V_BIAS, at, &layer->v_bias));
+    }
+    if (config->qk_norm) {
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_NORM, at, &layer->q_norm));
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_K_NORM, at, &layer->k_norm));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status bind_layer(struct vector_arena *arena, const struct moec_config *config, uint32_t at,
+                                   struct moec_layer *layer)
+{
+    MOEC_TRY(bind_attention(arena, config, at, layer));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_NORM, at, &layer->mlp_norm));
+    layer->is_moe = config->layer_is_moe[at] != 0;
+    if (!layer->is_moe)
+        return bind_mlp(arena, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
+                        &layer->dense);
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_ROUTER, at, &layer->router));
+    layer->has_shared = config->n_ff_shared > 0;
+    if (!layer->has_shared)
+        return MOEC_OK;
+    if (config->shared_gate)
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_SHARED_EXPERT_GATE, at, &layer->shared_expert_gate));
+    return bind_mlp(arena, MOEC_ROLE_SHARED_GATE, MOEC_ROLE_SHARED_UP, MOEC_ROLE_SHARED_DOWN, at,
+                    &layer->shared);
+}
+
+/* transformers computes 1 / theta ** (2i / head_dim) with every step rounded to F32; rounding the same steps
+ * keeps the angles of late positions together. */
+static void fill_inverse_frequency(const struct moec_config *config, float *out)
+{
+    double log_theta = moec_log_f64(config->rope_theta);
+    for (uint32_t i = 0; i < config->head_dim / 2; i++) {
+        float exponent = (float)(2 * i) / (float)config->head_dim;
+        float power = (float)moec_exp_f64((double)exponent * log_theta);
+        out[i] = 1.0f / power;
+    }
+}
+
+static enum moec_status bind_model(struct vector_arena *arena, struct moec_model *model)
+{
+    const struct moec_config *config = &model->config;
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE, &model->embedding));
+    if (config->tied_head)
+        model->head = model->embedding;
+    else
+        MOEC_TRY(bind_matrix(arena, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &model->head));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_FINAL_NORM, MOEC_LAYER_NONE, &model->final_norm));
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        MOEC_TRY(bind_layer(arena, config, layer, &model->layers[layer]));
+    model->inverse_frequency = arena_take(arena, config->head_dim / 2);
+    if (model->inverse_frequency != NULL)
+        fill_inverse_frequency(config, model->inverse_frequency);
+    return MOEC_OK;
+}
+
+enum moec_status moec_model_create(const struct moec_config *config, struct moec_dense *dense,
+                                   struct moec_model **out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_dense taken = *dense;
+    *dense = (struct moec_dense){0};
+    void *owned_memory = NULL;
+    status = moec_alloc(&owned_memory, 1, sizeof(struct model_owned), "the model", err);
+    if (status != MOEC_OK) {
+        moec_dense_release(&taken);
+        return status;
+    }
+    struct model_owned *owned = owned_memory;
+    struct moec_model *model = &owned->model;
+    model->dense = taken;
+    model->config = *config;
+    MOEC_TRY_OUT(moec_config_check(config, "the model's config", err));
+    MOEC_TRY_OUT(moec_dense_check(&model->dense, config, err));
+
+    void *layers = NULL;
+    MOEC_TRY_OUT(moec_alloc(&layers, config->n_layer, sizeof(struct moec_layer), "the table of layers", err));
+    model->layers = layers;
+    struct vector_arena arena = {.dense = &model->dense, .err = err};
+    MOEC_TRY_OUT(bind_model(&arena, model));
+    owned->vector_bytes = arena.used_floats * sizeof(float);
+    MOEC_TRY_OUT(
+        moec_alloc_aligned(&owned->vectors, arena.used_floats, sizeof(float), "norms and biases", err));
+    arena.base = owned->vectors;
+    arena.used_floats = 0;
+    MOEC_TRY_OUT(bind_model(&arena, model));
+    *out = model;
+    return MOEC_OK;
+
+out:
+    moec_model_free(model);
+    return status;
+}
+
+void moec_model_free(struct moec_model *model)
+{
+    if (model == NULL)
+        return;
+    struct model_owned *owned = (struct model_owned *)model;
+    free(owned->vectors);
+    free(model->layers);
+    moec_dense_release(&model->dense);
+    free(owned);
+}
+
+uint64_t moec_model_bytes(const struct moec_model *model)
+{
+    const struct model_owned *owned = (const struct model_owned *)model;
+    return sizeof *owned + owned->vector_bytes + model->dense.blob_bytes +
+           (uint64_t)model->dense.n_entries * sizeof(struct moec_dense_entry) +
+           (uint64_t)model->config.n_layer * sizeof(struct moec_layer);
+}

@@ -1,0 +1,22 @@
+/* The router of a MoE layer: which experts a token takes and with which weight (internal to runtime/).
+ *
+ * Probabilities are a softmax over all experts in F32; the top k are taken in order of probability, ties to
+ * the lower index; with norm_topk_prob the k weights are divided by their sum (added in rank order). */
+#ifndef MOEC_RUNTIME_ROUTER_H
+#define MOEC_RUNTIME_ROUTER_H
+
+#include "runtime/forward.h"
+
+/* Where the answers for a batch go. */
+struct moec_routing {
+    uint32_t *experts; /* (T, k) */
+    float *weights;    /* (T, k) */
+    float *margins; /* (T) or NULL: probability of rank k minus that of rank k + 1 (0 where there is none) */
+    float *shared_gate; /* (T) factor of the shared expert; filled when the layer has one */
+};
+
+/* Norms the batch into `normed` (T, S) and routes it. */
+void moec_router_run(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
+                     const float *hidden, float *normed, const struct moec_routing *routing);
+
+#endif

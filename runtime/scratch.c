@@ -1,0 +1,192 @@
+#include "runtime/scratch.h"
+
+#include "formats/memory.h"
+
+#include <string.h>
+
+/* One walk decides the layout: without a base it counts, with one it hands out addresses. Pieces start on
+ * cache lines, so that threads never share one. */
+struct carver {
+    uint8_t *base;
+    uint64_t used_bytes;
+};
+
+#define CACHE_LINE 64u
+
+/* Weights decoded at once by a dense product: a quarter of a usual L2 cache. */
+#define LINEAR_TILE_FLOATS (32u * 1024)
+#define LINEAR_TILE_MAX    64u
+#define LINEAR_TILE_MIN    8u
+
+/* Activations of a tile of an MLP. */
+#define MLP_TILE_FLOATS (32u * 1024)
+#define MLP_TILE_MIN    32u
+#define MLP_TILE_MAX    128u
+
+static void *carve(struct carver *carver, uint64_t count, uint64_t item_bytes)
+{
+    uint64_t at = carver->used_bytes;
+    carver->used_bytes += (count * item_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    return carver->base == NULL ? NULL : carver->base + at;
+}
+
+static float *carve_floats(struct carver *carver, uint64_t rows, uint64_t columns)
+{
+    return carve(carver, rows * columns, sizeof(float));
+}
+
+uint32_t moec_linear_tile_rows(size_t k)
+{
+    size_t rows = LINEAR_TILE_FLOATS / moec_lanes_padded(k) / 8 * 8;
+    if (rows < LINEAR_TILE_MIN)
+        return LINEAR_TILE_MIN;
+    return rows > LINEAR_TILE_MAX ? LINEAR_TILE_MAX : (uint32_t)rows;
+}
+
+static uint32_t mlp_tile(size_t stride, uint32_t max_tokens)
+{
+    size_t rows = MLP_TILE_FLOATS / stride / 8 * 8;
+    uint32_t tile = rows < MLP_TILE_MIN ? MLP_TILE_MIN : rows > MLP_TILE_MAX ? MLP_TILE_MAX : (uint32_t)rows;
+    return moec_min_u32(tile, max_tokens);
+}
+
+/* Rows that hold every chunk sum of a small batch, or as many as keep the threads busy in waves. */
+static uint32_t partial_rows(const struct moec_config *config, uint32_t max_tokens, int n_threads)
+{
+    uint64_t chunks_expert = (config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    uint64_t chunks_shared = (config->n_ff_shared + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    uint64_t chunks_dense = (config->n_ff_dense + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    uint64_t moe = config->top_k * chunks_expert + chunks_shared;
+    uint64_t all = max_tokens * (moe > chunks_dense ? moe : chunks_dense);
+    uint64_t wave = MOEC_SPLIT_ROWS * (n_threads > 2 ? 2 * (uint64_t)n_threads : 4);
+    return (uint32_t)(all < wave ? all : wave);
+}
+
+/* Each step's pieces start where the thread's area starts; the area ends where the longest ends. */
+static void carve_thread(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
+                         const struct moec_scratch *sizes, struct moec_thread_scratch *thread)
+{
+    uint64_t start = carver->used_bytes;
+    uint64_t end = start;
+    bool decodes = max_tokens > MOEC_ENCODED_TOKENS;
+    size_t stride = sizes->stride;
+
+    uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;
+    uint64_t tile_floats_o = moec_linear_tile_rows(sizes->q_stride) * sizes->q_stride;
+    tile_floats = tile_floats > tile_floats_o ? tile_floats : tile_floats_o;
+    thread->linear.weights = carve_floats(carver, decodes ? tile_floats : 0, 1);
+    thread->linear.y = carve_floats(carver, 1, MOEC_ENCODED_ROWS);
+    end = carver->used_bytes > end ? carver->used_bytes : end;
+
+    carver->used_bytes = start;
+    thread->mlp.weights = carve_floats(carver, decodes ? MOEC_SUM_CHUNK : 0, stride);
+    thread->mlp.x = carve_floats(carver, sizes->mlp_tile, stride);
+    thread->mlp.y = carve_floats(carver, sizes->mlp_tile, stride);
+    thread->mlp.gate = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
+    thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
+    end = carver->used_bytes > end ? carver->used_bytes : end;
+
+    carver->used_bytes = start;
+    uint64_t rows = (uint64_t)sizes->attention_tile * (config->n_head / config->n_kv_head);
+    thread->attention.q = carve_floats(carver, rows, sizes->head_stride);
+    thread->attention.k = carve_floats(carver, MOEC_SUM_CHUNK, sizes->head_stride);
+    thread->attention.v = carve_floats(carver, MOEC_SUM_CHUNK, sizes->head_stride);
+    thread->attention.scores = carve_floats(carver, rows, MOEC_SUM_CHUNK);
+    thread->attention.sum = carve_floats(carver, rows, sizes->head_stride);
+    thread->attention.part = carve_floats(carver, rows, sizes->head_stride);
+    thread->attention.max = carve_floats(carver, rows, 1);
+    thread->attention.total = carve_floats(carver, rows, 1);
+    end = carver->used_bytes > end ? carver->used_bytes : end;
+
+    carver->used_bytes = start;
+    uint32_t router_tokens = moec_min_u32(MOEC_ROUTER_TOKENS, max_tokens);
+    thread->router.weights = carve_floats(carver, decodes ? MOEC_ROUTER_ROWS : 0, stride);
+    thread->router.logits = carve_floats(carver, router_tokens, moec_lanes_padded(config->n_expert));
+    end = carver->used_bytes > end ? carver->used_bytes : end;
+
+    carver->used_bytes = start;
+    thread->row = carve_floats(carver, 1, stride);
+    end = carver->used_bytes > end ? carver->used_bytes : end;
+    carver->used_bytes = end;
+}
+
+static void carve_mlp(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
+                      struct moec_scratch *scratch)
+{
+    uint64_t n_pairs = (uint64_t)max_tokens * config->top_k;
+    scratch->experts = carve(carver, n_pairs, sizeof(uint32_t));
+    scratch->weights = carve_floats(carver, n_pairs, 1);
+    scratch->shared_gate = carve_floats(carver, max_tokens, 1);
+    scratch->pairs = carve(carver, n_pairs, sizeof(uint32_t));
+    scratch->expert_start = carve(carver, (uint64_t)config->n_expert + 2, sizeof(uint32_t));
+    scratch->active = carve(carver, config->n_expert, sizeof(uint32_t));
+    scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
+    bool needs_row = config->n_ff_shared > 0 || config->n_ff_dense > 0;
+    scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);
+    scratch->partials = carve_floats(carver, scratch->n_partials, scratch->stride);
+}
+
+static void carve_all(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
+                      int n_threads, struct moec_scratch *sizes)
+{
+    struct moec_scratch *scratch = carve(carver, 1, sizeof *scratch);
+    struct moec_thread_scratch *threads = carve(carver, (uint64_t)n_threads, sizeof *threads);
+    sizes->threads = threads;
+    sizes->jobs = carve(carver, MOEC_HELD_EXPERTS + 1, sizeof *sizes->jobs);
+    sizes->normed = carve_floats(carver, max_tokens, sizes->stride);
+    sizes->rope = carve_floats(carver, max_tokens, config->head_dim);
+    sizes->rope_position = carve(carver, max_tokens, sizeof(uint32_t));
+    sizes->row_span = carve(carver, max_tokens, sizeof(uint32_t));
+
+    uint64_t start = carver->used_bytes;
+    sizes->q = carve_floats(carver, max_tokens, sizes->q_stride);
+    uint64_t attention_end = carver->used_bytes;
+    carver->used_bytes = start;
+    carve_mlp(carver, config, max_tokens, sizes);
+    if (carver->used_bytes < attention_end)
+        carver->used_bytes = attention_end;
+
+    for (int thread = 0; thread < n_threads; thread++) {
+        struct moec_thread_scratch pieces;
+        carve_thread(carver, config, max_tokens, sizes, &pieces);
+        if (threads != NULL)
+            threads[thread] = pieces;
+    }
+    if (scratch != NULL)
+        *scratch = *sizes;
+}
+
+static struct moec_scratch scratch_sizes(const struct moec_config *config, uint32_t max_tokens, int n_threads)
+{
+    struct moec_scratch sizes = {0};
+    sizes.stride = moec_forward_stride(config);
+    sizes.q_stride = moec_lanes_padded((size_t)config->n_head * config->head_dim);
+    sizes.head_stride = moec_lanes_padded(config->head_dim);
+    sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);
+    uint32_t queries = MOEC_ATTENTION_ROWS / (config->n_head / config->n_kv_head);
+    sizes.attention_tile = moec_min_u32(queries > 0 ? queries : 1, max_tokens);
+    sizes.n_partials = partial_rows(config, max_tokens, n_threads);
+    return sizes;
+}
+
+uint64_t moec_scratch_bytes(const struct moec_config *config, uint32_t max_tokens, int n_threads)
+{
+    struct carver carver = {0};
+    struct moec_scratch sizes = scratch_sizes(config, max_tokens, n_threads);
+    carve_all(&carver, config, max_tokens, n_threads, &sizes);
+    return carver.used_bytes;
+}
+
+enum moec_status moec_scratch_create(const struct moec_config *config, uint32_t max_tokens, int n_threads,
+                                     struct moec_scratch **out, struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc_aligned(&memory, moec_scratch_bytes(config, max_tokens, n_threads), 1,
+                                "working memory of the forward pass", err));
+    struct carver carver = {.base = memory};
+    struct moec_scratch sizes = scratch_sizes(config, max_tokens, n_threads);
+    carve_all(&carver, config, max_tokens, n_threads, &sizes);
+    memset(sizes.rope_position, 0xff, max_tokens * sizeof(uint32_t));
+    *out = memory;
+    return MOEC_OK;
+}

@@ -1,0 +1,138 @@
+/* Working memory of the forward pass: one allocation, carved once, used by every layer (internal to
+ * runtime/).
+ *
+ *   | struct moec_scratch | tables of a batch | attention or MLP (overlaid) | thread 0 | thread 1 | ...
+ *
+ * Letters: M = max_tokens, S = moec_forward_stride, k = top_k, E = n_expert. A thread's area is likewise
+ * overlaid by the steps that use it one after the other. Nothing here may be expected to survive a public
+ * call of forward.h, except the rotary table, which each row tags with its position. */
+#ifndef MOEC_RUNTIME_SCRATCH_H
+#define MOEC_RUNTIME_SCRATCH_H
+
+#include "runtime/forward.h"
+
+#define MOEC_TILE_TOKENS  64  /* tokens in a tile of a dense product or of a step that works row by row */
+#define MOEC_GROUP_TOKENS 512 /* tokens that share one decoding of a tile of weights */
+#define MOEC_ENCODED_TOKENS                                                                                  \
+    2 /* up to so many tokens products read encoded weights; more decode a tile first */
+#define MOEC_ENCODED_ROWS   4096 /* outputs at most of one item of a product with encoded weights */
+#define MOEC_ATTENTION_ROWS 64   /* (query, head) rows in a tile of attention */
+#define MOEC_ROUTER_TOKENS  32   /* tokens in a tile of the router */
+#define MOEC_ROUTER_ROWS    64   /* experts decoded at once by the router */
+#define MOEC_SPLIT_ROWS     32   /* MLP rows up to which work is split by neurons instead of tokens */
+#define MOEC_HELD_EXPERTS   64   /* experts computed together at most */
+
+struct moec_linear_scratch {
+    float *weights; /* tile of decoded rows */
+    float *y;       /* (MOEC_TILE_TOKENS, rows of a tile), at most MOEC_ENCODED_ROWS floats */
+};
+
+struct moec_mlp_scratch {
+    float *weights; /* (MOEC_SUM_CHUNK, S) */
+    float *x;       /* (tile, S) gathered inputs */
+    float *y;       /* (tile, S) one chunk's sums */
+    float *gate;    /* (tile, MOEC_SUM_CHUNK) */
+    float *up;      /* (tile, MOEC_SUM_CHUNK) */
+};
+
+struct moec_attention_scratch {
+    float *q;      /* (rows, padded head_dim) */
+    float *k;      /* (MOEC_SUM_CHUNK, padded head_dim), for keys that cannot be read in place */
+    float *v;      /* likewise */
+    float *scores; /* (rows, MOEC_SUM_CHUNK) */
+    float *sum;    /* (rows, padded head_dim) weighted values so far */
+    float *part;   /* (rows, padded head_dim) those of one chunk */
+    float *max;    /* (rows) */
+    float *total;  /* (rows) */
+};
+
+struct moec_router_scratch {
+    float *weights; /* (MOEC_ROUTER_ROWS, S) */
+    float *logits;  /* (MOEC_ROUTER_TOKENS, padded E) */
+};
+
+struct moec_thread_scratch {
+    struct moec_linear_scratch linear;
+    struct moec_mlp_scratch mlp;
+    struct moec_attention_scratch attention;
+    struct moec_router_scratch router;
+    float *row; /* (S) */
+};
+
+/* One gated MLP and the rows that it is applied to: output row p = pairs[i] comes from input row p /
+ * pairs_per_row. */
+struct moec_mlp_job {
+    struct moec_mlp mlp;
+    const uint32_t *pairs; /* (n) or NULL: 0, 1, .. */
+    uint32_t pairs_per_row;
+    uint32_t n;
+    const float *input; /* row stride S */
+    float *out;         /* row stride S */
+};
+
+struct moec_scratch {
+    size_t stride;           /* S */
+    size_t q_stride;         /* n_head * head_dim, padded */
+    size_t head_stride;      /* head_dim, padded */
+    uint32_t mlp_tile;       /* tokens in a tile of an MLP */
+    uint32_t attention_tile; /* queries in a tile of attention */
+    uint32_t n_partials;     /* rows of `partials` */
+
+    float *normed;           /* (M, S) */
+    float *rope;             /* (M, head_dim): cosines, then sines */
+    uint32_t *rope_position; /* (M): position whose angles stand in rope, MOEC_NO_POSITION = none */
+    uint32_t *row_span;      /* (M) */
+
+    float *q; /* (M, q_stride), attention only */
+
+    /* MLP only */
+    uint32_t *experts;         /* (M, k) */
+    float *weights;            /* (M, k) */
+    float *shared_gate;        /* (M) */
+    uint32_t *pairs;           /* (M, k): token * k + rank, grouped by expert */
+    uint32_t *expert_start;    /* (E + 2) first pair of each expert */
+    uint32_t *active;          /* (E) experts that any token chose */
+    float *rank_outputs;       /* (M, k, S) */
+    float *shared_output;      /* (M, S); also the output of a dense MLP */
+    float *partials;           /* (n_partials, S) chunk sums of a split MLP */
+    struct moec_mlp_job *jobs; /* (MOEC_HELD_EXPERTS + 1) */
+
+    struct moec_thread_scratch *threads; /* (n_threads) */
+};
+
+#define MOEC_NO_POSITION 0xffffffffu
+
+/* Bytes that moec_scratch_create allocates. n_threads >= 1. */
+uint64_t moec_scratch_bytes(const struct moec_config *config, uint32_t max_tokens, int n_threads);
+/* Released with free(). */
+MOEC_WARN_UNUSED enum moec_status moec_scratch_create(const struct moec_config *config, uint32_t max_tokens,
+                                                      int n_threads, struct moec_scratch **out,
+                                                      struct moec_error *err);
+
+/* Rows of a K-column matrix that are decoded at once. */
+uint32_t moec_linear_tile_rows(size_t k);
+
+/* Runs body over the items, on this thread alone where `work` multiply-adds are too few to share. */
+void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64_t work,
+                      moec_parallel_body *body, void *context);
+
+/* MOEC_ERR_LIMIT when a batch is larger than the forward pass was made for. */
+MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t n_tok,
+                                                     struct moec_error *err);
+
+/* out[t] = rms_norm(hidden[t]) * weight, both (n_tok, S), padding zero. On the calling thread. */
+void moec_forward_norm(const struct moec_forward *forward, const float *weight, uint32_t n_tok,
+                       const float *hidden, float *out);
+
+static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
+{
+    return forward->scratch;
+}
+
+/* The smaller of two counts. */
+static inline uint32_t moec_min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+#endif
