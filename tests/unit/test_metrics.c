@@ -1,0 +1,240 @@
+#include "profiler/metrics.h"
+#include "profiler/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#define N 64
+
+/* cmocka compares as float, which is too coarse here. */
+static void check_near(double got, double expected, double tolerance)
+{
+    if (!(fabs(got - expected) <= tolerance))
+        fail_msg("%.17g is not within %g of %.17g", got, tolerance, expected);
+}
+
+static struct moec_loss measure(const double *reference, const double *variant, const uint32_t *scored,
+                                uint32_t n, enum moec_part part, struct moec_loss_options options)
+{
+    struct moec_error err = {0};
+    struct moec_loss loss;
+    if (moec_loss_measure(reference, variant, NULL, scored, n, part, &options, &loss, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    return loss;
+}
+
+/* Sum of twelve uniform numbers: near enough to normal, variance 1. */
+static double normal(struct moec_random *random)
+{
+    double sum = -6;
+    for (int i = 0; i < 12; i++)
+        sum += (double)(moec_random_next(random) >> 11) * 0x1p-53;
+    return sum;
+}
+
+static void test_metrics__random_is_splitmix64(void **state)
+{
+    (void)state;
+    /* First outputs for seed 1234567, as published with the algorithm's reference code. */
+    static const uint64_t expected[] = {6457827717110365317u, 3203168211198807973u, 9817491932198370423u,
+                                        4593380528125082431u, 16408922859458223821u};
+    struct moec_random random = {1234567};
+    for (size_t i = 0; i < 5; i++)
+        assert_true(moec_random_next(&random) == expected[i]);
+    uint32_t seen[7] = {0};
+    for (int i = 0; i < 70000; i++)
+        seen[moec_random_below(&random, 7)]++;
+    for (size_t i = 0; i < 7; i++)
+        assert_in_range(seen[i], 9600, 10400);
+}
+
+static void test_metrics__loss_is_the_definition(void **state)
+{
+    (void)state;
+    static const double reference[] = {10, 20, 30, 44}, variant[] = {11, 20, 33, 40};
+    static const double kl[] = {0.5, 1, 2, 3};
+    static const uint32_t scored[] = {5, 10, 15, 20};
+    struct moec_loss_options options = moec_loss_options_default();
+    struct moec_error err = {0};
+    struct moec_loss loss;
+    assert_int_equal(
+        moec_loss_measure(reference, variant, kl, scored, 4, MOEC_PART_ALL, &options, &loss, &err), MOEC_OK);
+    check_near(loss.reference, exp(104.0 / 50), 1e-12);
+    check_near(loss.compiled, exp(104.0 / 50), 1e-12);
+    check_near(loss.loss, 0, 1e-15);
+    check_near(loss.mean_kl, 6.5 / 50, 1e-15);
+    loss = measure(reference, variant, scored, 4, MOEC_PART_SEARCH, options);
+    check_near(loss.loss, exp(44.0 / 20) / exp(40.0 / 20) - 1, 1e-12);
+    assert_int_equal(loss.n_window, 2);
+    assert_int_equal(loss.n_token, 20);
+    loss = measure(reference, variant, scored, 4, MOEC_PART_CERTIFICATE, options);
+    check_near(loss.loss, exp(60.0 / 30) / exp(64.0 / 30) - 1, 1e-12);
+    options.confidence = MOEC_CONFIDENCE_POINT;
+    loss = measure(reference, variant, scored, 4, MOEC_PART_SEARCH, options);
+    assert_true(loss.low == loss.loss && loss.high == loss.loss);
+}
+
+static void test_metrics__interval_of_equal_windows_is_a_point(void **state)
+{
+    (void)state;
+    double reference[N], variant[N];
+    uint32_t scored[N];
+    for (uint32_t w = 0; w < N; w++) {
+        reference[w] = 100 + w;
+        variant[w] = reference[w] + 0.25;
+        scored[w] = 250;
+    }
+    struct moec_loss loss =
+        measure(reference, variant, scored, N, MOEC_PART_ALL, moec_loss_options_default());
+    check_near(loss.loss, expm1(0.001), 1e-12);
+    check_near(loss.low, loss.loss, 1e-12);
+    check_near(loss.high, loss.loss, 1e-12);
+}
+
+/* For many windows the percentile interval is that of the normal distribution: mean +- 1.645 standard errors.
+ */
+static void test_metrics__interval_is_about_normal(void **state)
+{
+    (void)state;
+    enum { MANY = 400 };
+    static double reference[MANY], variant[MANY];
+    static uint32_t scored[MANY];
+    struct moec_random random = {5};
+    double sum = 0, squares = 0;
+    for (uint32_t w = 0; w < MANY; w++) {
+        double difference = 0.3 + 0.8 * normal(&random);
+        reference[w] = 700;
+        variant[w] = 700 + difference;
+        scored[w] = 255;
+        sum += difference;
+        squares += difference * difference;
+    }
+    double mean = sum / MANY, deviation = sqrt(squares / MANY - mean * mean);
+    double error = deviation / sqrt(MANY) / 255;
+    struct moec_loss loss =
+        measure(reference, variant, scored, MANY, MOEC_PART_ALL, moec_loss_options_default());
+    check_near(loss.loss, expm1(mean / 255), 1e-12);
+    check_near(loss.high, expm1(mean / 255 + 1.645 * error), 0.06 * error);
+    check_near(loss.low, expm1(mean / 255 - 1.645 * error), 0.06 * error);
+    struct moec_loss again =
+        measure(reference, variant, scored, MANY, MOEC_PART_ALL, moec_loss_options_default());
+    assert_memory_equal(&loss, &again, sizeof loss);
+}
+
+/* The true loss lies under the upper end about 95 times in 100. */
+static void test_metrics__interval_covers(void **state)
+{
+    (void)state;
+    enum { TRIALS = 400, WINDOWS = 40 };
+    struct moec_loss_options options = moec_loss_options_default();
+    options.n_resample = 1000;
+    struct moec_random random = {99};
+    int covered = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        double reference[WINDOWS], variant[WINDOWS];
+        uint32_t scored[WINDOWS];
+        for (uint32_t w = 0; w < WINDOWS; w++) {
+            scored[w] = 255;
+            reference[w] = 600 + 50 * normal(&random);
+            variant[w] = reference[w] + 2 + 3 * normal(&random);
+        }
+        covered +=
+            measure(reference, variant, scored, WINDOWS, MOEC_PART_ALL, options).high >= expm1(2.0 / 255);
+    }
+    assert_in_range(covered, TRIALS * 90 / 100, TRIALS * 98 / 100);
+}
+
+static void test_metrics__windows_needed(void **state)
+{
+    (void)state;
+    struct moec_loss loss = {.loss = 0.01, .high = 0.03, .n_window = 32};
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.03), 32);
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.02), 128);
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.01), 0);
+    assert_int_equal(moec_loss_windows_needed(&loss, 0.001), 0);
+}
+
+static void test_metrics__wrong_options(void **state)
+{
+    (void)state;
+    static const double nll[] = {1, 2}, bad[] = {1, NAN};
+    static const uint32_t scored[] = {1, 1};
+    struct moec_loss loss;
+    struct moec_loss_options options = moec_loss_options_default();
+    static const double wrong[] = {0.5, 1, -1, 2, NAN};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct moec_error err = {0};
+        options.confidence = wrong[i];
+        assert_int_equal(moec_loss_measure(nll, nll, NULL, scored, 2, MOEC_PART_ALL, &options, &loss, &err),
+                         MOEC_ERR_USAGE);
+    }
+    options = moec_loss_options_default();
+    struct moec_error err = {0};
+    assert_int_equal(moec_loss_measure(nll, bad, NULL, scored, 2, MOEC_PART_ALL, &options, &loss, &err),
+                     MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "window 1"));
+    assert_int_equal(
+        moec_loss_measure(nll, nll, NULL, scored, 1, MOEC_PART_CERTIFICATE, &options, &loss, NULL),
+        MOEC_ERR_USAGE);
+}
+
+/* Two layers of three experts: 0 measured, 1 without activations, 2 routed to by the original alone. */
+static void test_metrics__importance_of_unreached_experts(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_profile profile = {.n_moe_layer = 3,
+                                   .n_expert = 3,
+                                   .top_k = 1,
+                                   .n_window = 2,
+                                   .seq_len_tokens = 11,
+                                   .n_uniform = 0,
+                                   .n_bits = 1,
+                                   .n_trace_token = 0};
+    assert_int_equal(moec_profile_allocate(&profile, &err), MOEC_OK);
+    for (uint32_t w = 0; w < 2; w++) {
+        profile.reference.nll[w] = 20;
+        profile.baseline.nll[w] = 21;
+        profile.window_scored[w] = 10;
+        for (uint32_t i = 0; i < 9; i++)
+            profile.expert_nll[i * 2 + w] = 21;
+    }
+    static const uint64_t activations[9] = {5, 0, 7, 4, 4, 0, 0, 1, 0};
+    memcpy(profile.activations, activations, sizeof activations);
+    profile.expert_nll[0] = 23;         /* (0, 0) */
+    profile.expert_nll[2 * 3] = 22;     /* (1, 0) */
+    profile.expert_nll[2 * 4 + 1] = 25; /* (1, 1) */
+    double importance[9];
+    moec_profile_importance(&profile, MOEC_PART_ALL, 0, importance);
+    const double first = expm1(4.0 / 20), second = expm1(3.0 / 20), third = expm1(6.0 / 20);
+    const double expected[9] = {first, first, first, second, third, third, third, third, third};
+    for (size_t i = 0; i < 9; i++)
+        check_near(importance[i], expected[i], 1e-12);
+    assert_true(moec_profile_expert_reached(&profile, 0, 0));
+    assert_false(moec_profile_expert_reached(&profile, 0, 1));
+    assert_false(moec_profile_expert_reached(&profile, 0, 2));
+    assert_false(moec_profile_expert_reached(&profile, 2, 1));
+    moec_profile_release(&profile);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_metrics__random_is_splitmix64),
+        cmocka_unit_test(test_metrics__loss_is_the_definition),
+        cmocka_unit_test(test_metrics__interval_of_equal_windows_is_a_point),
+        cmocka_unit_test(test_metrics__interval_is_about_normal),
+        cmocka_unit_test(test_metrics__interval_covers),
+        cmocka_unit_test(test_metrics__windows_needed),
+        cmocka_unit_test(test_metrics__wrong_options),
+        cmocka_unit_test(test_metrics__importance_of_unreached_experts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

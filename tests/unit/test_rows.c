@@ -1,0 +1,250 @@
+#include "formats/compress.h"
+#include "formats/file.h"
+#include "profiler/rows.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct moec_task task_of(const char *prompt, const char *reference)
+{
+    struct moec_task task = {.name = "test"};
+    (void)snprintf(task.prompt, sizeof task.prompt, "%s", prompt);
+    (void)snprintf(task.reference, sizeof task.reference, "%s", reference);
+    return task;
+}
+
+static void check_row(const struct moec_rows *rows, size_t i, const char *prompt, const char *reference,
+                      uint64_t line)
+{
+    assert_true(i < rows->n_row);
+    const struct moec_row *row = &rows->rows[i];
+    assert_int_equal(row->prompt_bytes, strlen(prompt));
+    assert_memory_equal(rows->text + row->prompt_offset, prompt, strlen(prompt));
+    assert_int_equal(row->reference_bytes, strlen(reference));
+    assert_memory_equal(rows->text + row->reference_offset, reference, strlen(reference));
+    assert_int_equal(row->line, line);
+}
+
+static void parse_good(const struct moec_task *task, enum moec_task_format format, const char *text,
+                       struct moec_rows *rows)
+{
+    struct moec_error err = {0};
+    enum moec_status status = moec_rows_parse(task, format, 0, text, strlen(text), "data", rows, &err);
+    if (status != MOEC_OK)
+        fail_msg("%s", err.message);
+}
+
+/* The data must be refused with a message that holds each of two parts. */
+static void parse_bad(const struct moec_task *task, enum moec_task_format format, const char *text,
+                      enum moec_status expected, const char *part, const char *part_too)
+{
+    struct moec_error err = {0};
+    struct moec_rows rows;
+    assert_int_equal(moec_rows_parse(task, format, 0, text, strlen(text), "data", &rows, &err), expected);
+    if (strstr(err.message, part) == NULL || strstr(err.message, part_too) == NULL)
+        fail_msg("'%s' lacks '%s' or '%s'", err.message, part, part_too);
+    assert_null(rows.rows);
+    assert_null(rows.text);
+}
+
+static void test_rows__text_splits(void **state)
+{
+    (void)state;
+    struct moec_rows rows;
+    struct moec_task task = moec_task_text();
+    parse_good(&task, MOEC_TASK_FORMAT_TEXT, "\xef\xbb\xbfone\ntwo\n", &rows);
+    assert_int_equal(rows.n_row, 1);
+    check_row(&rows, 0, "one\ntwo\n", "", 1);
+    moec_rows_release(&rows);
+
+    task.split = MOEC_TASK_SPLIT_LINE;
+    parse_good(&task, MOEC_TASK_FORMAT_TEXT, "one\r\n\n  \ntwo", &rows);
+    assert_int_equal(rows.n_row, 2);
+    check_row(&rows, 0, "one", "", 1);
+    check_row(&rows, 1, "two", "", 4);
+    moec_rows_release(&rows);
+
+    task.split = MOEC_TASK_SPLIT_PARAGRAPH;
+    parse_good(&task, MOEC_TASK_FORMAT_TEXT, "\n\none\ntwo\n\n\nthree\n \t\nfour\n", &rows);
+    assert_int_equal(rows.n_row, 3);
+    check_row(&rows, 0, "one\ntwo", "", 3);
+    check_row(&rows, 1, "three", "", 7);
+    check_row(&rows, 2, "four", "", 9);
+    moec_rows_release(&rows);
+}
+
+static void test_rows__templates(void **state)
+{
+    (void)state;
+    struct moec_rows rows;
+    struct moec_task task = task_of("Q: {question}\n{{{n}}} {yes} A:", " {answer}");
+    parse_good(&task, MOEC_TASK_FORMAT_JSONL,
+               "{\"question\": \"why \\u00e9?\", \"answer\": \"so\", \"n\": -12, \"yes\": true}\n\n"
+               "{\"answer\": \"x\", \"question\": \"\", \"n\": 0.5, \"yes\": false}",
+               &rows);
+    assert_int_equal(rows.n_row, 2);
+    check_row(&rows, 0, "Q: why \xc3\xa9?\n{-12} true A:", " so", 1);
+    check_row(&rows, 1, "Q: \n{0.5} false A:", " x", 3);
+    moec_rows_release(&rows);
+
+    static const char *const wrong[] = {"{", "a}", "{}", "{a", "{a{b}", "{{}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        task = task_of(wrong[i], "");
+        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "prompt of task 'test'", "byte");
+        task = task_of("{text}", wrong[i]);
+        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "reference of task 'test'", "byte");
+    }
+    task = task_of("", "");
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "prompt", "empty");
+}
+
+static void test_rows__jsonl_errors(void **state)
+{
+    (void)state;
+    struct moec_task task = moec_task_text();
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"text\": \"a\"}\n{\"text\": \n", MOEC_ERR_FORMAT,
+              "line 2 of 'data'", "line 1");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"text\": \"a\"}\n\n{\"body\": \"b\"}", MOEC_ERR_FORMAT,
+              "line 3 of 'data' has no field 'text'", "'body'");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"text\": [\"a\"]}", MOEC_ERR_FORMAT, "line 1", "array");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"text\": null}", MOEC_ERR_FORMAT, "line 1", "null");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "[1]", MOEC_ERR_FORMAT, "line 1", "expected an object");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "\n \n", MOEC_ERR_FORMAT, "'data'", "no rows");
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "", MOEC_ERR_FORMAT, "'data'", "no rows");
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "\xff\xfeh", MOEC_ERR_UNSUPPORTED, "UTF-16", "UTF-8");
+}
+
+static void test_rows__json_array(void **state)
+{
+    (void)state;
+    struct moec_rows rows;
+    struct moec_task task = moec_task_text();
+    parse_good(&task, MOEC_TASK_FORMAT_JSON, "[{\"text\": \"a\"},\n \"b\", {\"x\": 1, \"text\": \"c\"}]",
+               &rows);
+    assert_int_equal(rows.n_row, 3);
+    check_row(&rows, 0, "a", "", 1);
+    check_row(&rows, 1, "b", "", 2);
+    check_row(&rows, 2, "c", "", 3);
+    moec_rows_release(&rows);
+    parse_bad(&task, MOEC_TASK_FORMAT_JSON, "{\"text\": \"a\"}", MOEC_ERR_FORMAT, "an object",
+              "expected an array");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSON, "[{\"text\": \"a\"}, 7]", MOEC_ERR_FORMAT, "row 2 of 'data'",
+              "expected");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSON, "[{\"text\": \"a\"}", MOEC_ERR_FORMAT, "data", "line");
+}
+
+static void test_rows__csv(void **state)
+{
+    (void)state;
+    struct moec_rows rows;
+    struct moec_task task = task_of("{dialogue}", "{summary}");
+    parse_good(&task, MOEC_TASK_FORMAT_CSV,
+               "id,dialogue,summary\r\n"
+               "1,\"He said \"\"no\"\", then\r\nleft\",short\r\n"
+               "\r\n"
+               "2,plain \"inner\" quote,\"\"\n"
+               "3,,last",
+               &rows);
+    assert_int_equal(rows.n_row, 3);
+    check_row(&rows, 0, "He said \"no\", then\r\nleft", "short", 2);
+    check_row(&rows, 1, "plain \"inner\" quote", "", 5);
+    check_row(&rows, 2, "", "last", 6);
+    moec_rows_release(&rows);
+
+    struct moec_error err = {0};
+    const char *semicolons = "dialogue;summary\ra,b;c\r";
+    assert_int_equal(moec_rows_parse(&task, MOEC_TASK_FORMAT_CSV, ';', semicolons, strlen(semicolons), "data",
+                                     &rows, &err),
+                     MOEC_OK);
+    check_row(&rows, 0, "a,b", "c", 2);
+    moec_rows_release(&rows);
+}
+
+static void test_rows__csv_errors(void **state)
+{
+    (void)state;
+    struct moec_task task = moec_task_text();
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "id,text\n1,\"open\n2,b\n", MOEC_ERR_FORMAT, "quoted field",
+              "line 2");
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "id,text\n1,\"a\"b\n", MOEC_ERR_FORMAT, "closing quote", "line 2");
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "id,text\n1,a\n\n2\n", MOEC_ERR_FORMAT,
+              "line 4 of 'data' has 1 fields", "expected 2");
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "id,body\n1,a\n", MOEC_ERR_FORMAT, "no field 'text'",
+              "'id', 'body'");
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "", MOEC_ERR_FORMAT, "'data'", "header");
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "text\n", MOEC_ERR_FORMAT, "'data'", "no rows");
+    static char wide[MOEC_ROWS_MAX_FIELDS + 16];
+    memset(wide, ',', MOEC_ROWS_MAX_FIELDS + 4);
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, wide, MOEC_ERR_LIMIT, "more than 1024 fields", "line 1");
+}
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_rows__files(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/moec-rows-XXXXXX", path[128];
+    struct moec_error err = {0};
+    struct moec_rows rows;
+    struct moec_task task = moec_task_text();
+    assert_non_null(mkdtemp(folder));
+    static const char text[] = "text\tid\nhello, world\t1\n";
+    uint8_t *packed = NULL;
+    size_t n_packed = 0;
+    assert_int_equal(moec_compress(text, sizeof text - 1, &packed, &n_packed, &err), MOEC_OK);
+
+    (void)snprintf(path, sizeof path, "%s/data.tsv.zst", folder);
+    write_file(path, packed, n_packed);
+    if (moec_rows_read(&task, path, &rows, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    check_row(&rows, 0, "hello, world", "", 2);
+    assert_string_equal(rows.name, "data.tsv.zst");
+    uint8_t digest[MOEC_SHA256_BYTES];
+    moec_sha256(packed, n_packed, digest);
+    assert_memory_equal(rows.digest, digest, sizeof digest);
+    assert_int_equal(rows.file_bytes, n_packed);
+    moec_rows_release(&rows);
+
+    write_file(path, packed, n_packed - 3);
+    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, path));
+    (void)unlink(path);
+    free(packed);
+
+    err = (struct moec_error){0};
+    (void)snprintf(path, sizeof path, "%s/data.jsonl", folder);
+    write_file(path, "\x1f\x8b\x08\x00", 4);
+    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "gzip"));
+    (void)unlink(path);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_NOT_FOUND);
+    assert_int_equal(rows.n_row, 0);
+    (void)rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows__text_splits),  cmocka_unit_test(test_rows__templates),
+        cmocka_unit_test(test_rows__jsonl_errors), cmocka_unit_test(test_rows__json_array),
+        cmocka_unit_test(test_rows__csv),          cmocka_unit_test(test_rows__csv_errors),
+        cmocka_unit_test(test_rows__files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
