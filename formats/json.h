@@ -47,10 +47,10 @@ enum moec_json_type moec_json_type(const struct moec_json *node);
 /* "an object", "a string", ...: for messages. A NULL node gives "nothing". */
 const char *moec_json_type_name(const struct moec_json *node);
 
-/* --- members of an object
- * ------------------------------------------------------------------------------------ `object` must be an
- * object, otherwise MOEC_ERR_FORMAT. The plain getters require the key; the `_or` forms give `fallback` when
- * the key is absent or null. Numbers outside [min, max] are MOEC_ERR_FORMAT. */
+/* --- members of an object ---
+ *
+ * `object` must be an object, otherwise MOEC_ERR_FORMAT. The plain getters require the key; the `_or` forms
+ * give `fallback` when the key is absent or null. Numbers outside [min, max] are MOEC_ERR_FORMAT. */
 
 /* The member's value or NULL when absent (or when `object` is no object); null is returned as a node. */
 const struct moec_json *moec_json_find(const struct moec_json *object, const char *key);
@@ -85,8 +85,7 @@ MOEC_WARN_UNUSED enum moec_status moec_json_get_bool_or(const struct moec_json *
                                                         const char *key, bool fallback, bool *out,
                                                         struct moec_error *err);
 
-/* --- a value by itself; `what` names it in the message ("shape[1] of tensor 'x' in 'y'")
- * --------------------- */
+/* --- a value by itself; `what` names it in the message ("shape[1] of tensor 'x' in 'y'") --- */
 
 MOEC_WARN_UNUSED enum moec_status moec_json_as_string(const struct moec_json *node, const char *what,
                                                       const char **out, size_t *length,
@@ -100,8 +99,7 @@ MOEC_WARN_UNUSED enum moec_status moec_json_as_double(const struct moec_json *no
 MOEC_WARN_UNUSED enum moec_status moec_json_as_bool(const struct moec_json *node, const char *what, bool *out,
                                                     struct moec_error *err);
 
-/* --- arrays and iteration
- * ------------------------------------------------------------------------------------ */
+/* --- arrays and iteration --- */
 
 /* Items of an array or members of an object; 0 for anything else. */
 size_t moec_json_length(const struct moec_json *node);
