@@ -108,6 +108,11 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libmoec.a $(BUILD)/libmoe
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
+# Programs for measuring and comparing by hand; no test needs them.
+$(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
+
 clean:
 	rm -rf build
 
