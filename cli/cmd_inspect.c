@@ -1,0 +1,301 @@
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "formats/bundle.h"
+#include "formats/json_write.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+static const struct cli_option options[] = {
+    {"json", 0, NULL, NULL, "Everything as JSON on standard output.", false},
+    {"color", 0, "WHEN", "auto|always|never", "Colour of the bitwidth map: auto (default), always, never.",
+     false},
+    {0},
+};
+
+static const uint8_t widths[] = {2, 3, 4, 8, 16};
+#define N_WIDTHS (sizeof widths / sizeof *widths)
+
+struct copy_summary {
+    uint32_t count[N_WIDTHS]; /* experts at each bitwidth */
+    uint64_t n_bytes;         /* records without padding */
+};
+
+static struct copy_summary summarise_copy(const struct moec_bundle *bundle, uint32_t copy)
+{
+    struct copy_summary summary = {0};
+    uint32_t n_layer = moec_config_moe_count(&bundle->config);
+    for (uint32_t s = 0; s < n_layer; s++)
+        for (uint32_t e = 0; e < bundle->config.n_expert; e++) {
+            const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
+            summary.n_bytes += entry->n_bytes;
+            for (size_t i = 0; i < N_WIDTHS; i++)
+                summary.count[i] += widths[i] == entry->bits;
+        }
+    return summary;
+}
+
+/* ---- for people ---- */
+
+/* One character an expert, its bitwidth; 16 is shown as F. Colours run from few bits (dark) to many (bright).
+ */
+static void print_map(const struct moec_bundle *bundle, const struct cli_terminal *terminal)
+{
+    static const int colours[N_WIDTHS] = {54, 61, 31, 36, 226};
+    static const char glyphs[] = "2348F";
+    uint32_t n_layer = moec_config_moe_count(&bundle->config);
+    uint32_t n_expert = bundle->config.n_expert;
+    uint32_t band = (uint32_t)(terminal->columns > 90 ? 80 : 64);
+    printf("\nBitwidth map: rows are MoE layers (by layer of the model), columns experts; F is 16 bits\n");
+    for (uint32_t first = 0; first < n_expert; first += band) {
+        uint32_t last = first + band < n_expert ? first + band : n_expert;
+        printf("\n  experts %" PRIu32 " to %" PRIu32 "\n", first, last - 1);
+        for (uint32_t s = 0; s < n_layer; s++) {
+            printf("  layer %3" PRIu32 "  ", moec_config_moe_layer(&bundle->config, s));
+            for (uint32_t e = first; e < last; e++) {
+                uint8_t bits = moec_bundle_record(bundle, 0, s, e)->bits;
+                size_t i = 0;
+                while (i + 1 < N_WIDTHS && widths[i] != bits)
+                    i++;
+                if (terminal->colour != CLI_COLOUR_NONE)
+                    printf("\033[48;5;%d;38;5;%dm%c\033[0m", colours[i], i == N_WIDTHS - 1 ? 16 : 231,
+                           glyphs[i]);
+                else
+                    putchar(glyphs[i]);
+            }
+            putchar('\n');
+        }
+    }
+    printf("\n  ");
+    struct copy_summary summary = summarise_copy(bundle, 0);
+    for (size_t i = 0; i < N_WIDTHS; i++)
+        if (summary.count[i] > 0)
+            printf("%u bits: %" PRIu32 " experts   ", widths[i], summary.count[i]);
+    putchar('\n');
+}
+
+static void print_certificate(const struct moec_certificate *certificate)
+{
+    printf("\nCertificate\n");
+    if (!certificate->present) {
+        printf("  none: compiled without data, no loss was measured\n");
+        return;
+    }
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(certificate->data_digest, digest);
+    printf("  %s of the original        %.4f\n", certificate->metric, certificate->reference);
+    printf("  %s of this bundle         %.4f\n", certificate->metric, certificate->compiled);
+    printf("  loss                             %.3f%% (90%% interval %.3f%% to %.3f%%)\n",
+           100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
+    if (!isnan(certificate->target))
+        printf("  asked for                        at most %.3f%%%s\n", 100 * certificate->target,
+               certificate->missed ? "   MISSED (written under --accept-miss)" : "");
+    printf("  search part                      %.3f%%, at most %.3f%%\n", 100 * certificate->search_loss,
+           100 * certificate->search_loss_high);
+    printf("  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);
+    printf("  measured on                      %" PRIu32 " windows of %" PRIu32 " tokens (%" PRIu64
+           " scored) of '%s'\n",
+           certificate->n_window, certificate->seq_len_tokens, certificate->n_token, certificate->data_name);
+    printf("  arithmetic                       %s\n  data SHA-256                     %s\n",
+           certificate->arithmetic, digest);
+}
+
+static void print_provenance(const struct moec_provenance *provenance)
+{
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(provenance->model_digest, digest);
+    printf("\nProvenance\n  moec %s, policy '%s', options: %s\n  source '%s', SHA-256 %s\n",
+           provenance->moec_version, provenance->policy, provenance->options, provenance->source_name,
+           digest);
+}
+
+static void print_sections(const struct moec_bundle *bundle)
+{
+    printf("\nSections\n  %-16s %14s %14s %14s\n", "name", "offset", "stored", "content");
+    for (uint32_t i = 0; i < moec_bundle_section_count(bundle); i++) {
+        struct moec_bundle_section section = moec_bundle_section_get(bundle, i);
+        printf("  %-16s %14" PRIu64 " %14" PRIu64 " %14" PRIu64 "%s\n", section.name, section.offset,
+               section.stored_bytes, section.content_bytes, section.is_compressed ? "  zstd" : "");
+    }
+}
+
+static void print_bundle(const struct moec_bundle *bundle, const struct cli_terminal *terminal)
+{
+    const struct moec_config *config = &bundle->config;
+    char size[24], source[24], text[40];
+    printf("%s: %s, %s of weights before (%.1f%%)\n", bundle->file.path,
+           cli_size_text(size, bundle->file.n_bytes), cli_size_text(source, bundle->provenance.source_bytes),
+           100 * (double)bundle->file.n_bytes / (double)bundle->provenance.source_bytes);
+    printf("\nModel\n  %s: %" PRIu32 " layers (%" PRIu32 " with experts), hidden %" PRIu32 ", %" PRIu32
+           " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
+           " neurons each; shared expert: %" PRIu32 " neurons\n",
+           config->family, config->n_layer, moec_config_moe_count(config), config->n_embd, config->n_head,
+           config->n_vocab, config->n_expert, config->top_k, config->n_ff_expert, config->n_ff_shared);
+    printf("\nPrecision copies\n");
+    for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
+        struct copy_summary summary = summarise_copy(bundle, copy);
+        double mean = 0, n = 0;
+        for (size_t i = 0; i < N_WIDTHS; i++) {
+            mean += widths[i] * (double)summary.count[i];
+            n += summary.count[i];
+        }
+        printf("  copy %" PRIu32 ": %s, %.2f bits an expert on average%s\n", copy,
+               cli_size_text(size, summary.n_bytes), mean / n, copy == 0 ? " (the compiled assignment)" : "");
+    }
+    for (size_t i = 0; i < N_WIDTHS; i++)
+        if (summarise_copy(bundle, 0).count[i] > 0)
+            printf("  %2u bits: %s\n", widths[i], moec_codec_name(bundle->codecs[widths[i]], text));
+    print_map(bundle, terminal);
+    print_certificate(&bundle->certificate);
+    print_provenance(&bundle->provenance);
+    print_sections(bundle);
+}
+
+/* ---- for programs ---- */
+
+static struct moec_json_out *json_model(const struct moec_config *config)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_string(node, "family", config->family);
+    moec_json_out_u64(node, "layers", config->n_layer);
+    moec_json_out_u64(node, "moe_layers", moec_config_moe_count(config));
+    moec_json_out_u64(node, "hidden_size", config->n_embd);
+    moec_json_out_u64(node, "experts", config->n_expert);
+    moec_json_out_u64(node, "top_k", config->top_k);
+    moec_json_out_u64(node, "expert_neurons", config->n_ff_expert);
+    moec_json_out_u64(node, "shared_neurons", config->n_ff_shared);
+    moec_json_out_u64(node, "vocabulary", config->n_vocab);
+    return node;
+}
+
+static struct moec_json_out *json_copies(const struct moec_bundle *bundle)
+{
+    struct moec_json_out *copies = moec_json_out_array();
+    uint32_t n_layer = moec_config_moe_count(&bundle->config);
+    for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
+        struct moec_json_out *node = moec_json_out_object(), *rows = moec_json_out_array();
+        moec_json_out_u64(node, "record_bytes", summarise_copy(bundle, copy).n_bytes);
+        for (uint32_t s = 0; s < n_layer; s++) {
+            struct moec_json_out *row = moec_json_out_array();
+            for (uint32_t e = 0; e < bundle->config.n_expert; e++)
+                moec_json_out_u64(row, NULL, moec_bundle_record(bundle, copy, s, e)->bits);
+            moec_json_out_node(rows, NULL, row);
+        }
+        moec_json_out_node(node, "bits", rows);
+        moec_json_out_node(copies, NULL, node);
+    }
+    return copies;
+}
+
+static struct moec_json_out *json_certificate(const struct moec_certificate *certificate)
+{
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(certificate->data_digest, digest);
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_string(node, "metric", certificate->metric);
+    moec_json_out_double(node, "reference", certificate->reference);
+    moec_json_out_double(node, "compiled", certificate->compiled);
+    moec_json_out_double(node, "loss", certificate->loss);
+    moec_json_out_double(node, "loss_low", certificate->loss_low);
+    moec_json_out_double(node, "loss_high", certificate->loss_high);
+    moec_json_out_double(node, "search_loss", certificate->search_loss);
+    moec_json_out_double(node, "search_loss_high", certificate->search_loss_high);
+    moec_json_out_double(node, "target", certificate->target);
+    moec_json_out_double(node, "confidence", certificate->confidence);
+    moec_json_out_bool(node, "missed", certificate->missed);
+    moec_json_out_double(node, "mean_kl", certificate->mean_kl);
+    moec_json_out_u64(node, "windows", certificate->n_window);
+    moec_json_out_u64(node, "tokens", certificate->n_token);
+    moec_json_out_u64(node, "seq_len_tokens", certificate->seq_len_tokens);
+    moec_json_out_string(node, "data", certificate->data_name);
+    moec_json_out_string(node, "data_sha256", digest);
+    moec_json_out_string(node, "arithmetic", certificate->arithmetic);
+    return node;
+}
+
+static struct moec_json_out *json_provenance(const struct moec_provenance *provenance)
+{
+    char model[2 * MOEC_SHA256_BYTES + 1], profile[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(provenance->model_digest, model);
+    moec_sha256_hex(provenance->profile_digest, profile);
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_string(node, "moec_version", provenance->moec_version);
+    moec_json_out_string(node, "policy", provenance->policy);
+    moec_json_out_string(node, "options", provenance->options);
+    moec_json_out_string(node, "source", provenance->source_name);
+    moec_json_out_string(node, "model_sha256", model);
+    moec_json_out_string(node, "profile_sha256", profile);
+    moec_json_out_u64(node, "source_bytes", provenance->source_bytes);
+    moec_json_out_u64(node, "source_expert_bytes", provenance->source_expert_bytes);
+    return node;
+}
+
+static struct moec_json_out *json_sections(const struct moec_bundle *bundle)
+{
+    struct moec_json_out *sections = moec_json_out_array();
+    for (uint32_t i = 0; i < moec_bundle_section_count(bundle); i++) {
+        struct moec_bundle_section section = moec_bundle_section_get(bundle, i);
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "name", section.name);
+        moec_json_out_u64(node, "offset", section.offset);
+        moec_json_out_u64(node, "stored_bytes", section.stored_bytes);
+        moec_json_out_u64(node, "content_bytes", section.content_bytes);
+        moec_json_out_bool(node, "compressed", section.is_compressed);
+        moec_json_out_node(sections, NULL, node);
+    }
+    return sections;
+}
+
+static enum moec_status print_json(const struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_string(root, "file", bundle->file.path);
+    moec_json_out_u64(root, "file_bytes", bundle->file.n_bytes);
+    moec_json_out_u64(root, "alignment", bundle->alignment);
+    moec_json_out_node(root, "model", json_model(&bundle->config));
+    moec_json_out_node(root, "copies", json_copies(bundle));
+    if (bundle->certificate.present)
+        moec_json_out_node(root, "certificate", json_certificate(&bundle->certificate));
+    else
+        moec_json_out_null(root, "certificate");
+    moec_json_out_node(root, "provenance", json_provenance(&bundle->provenance));
+    moec_json_out_node(root, "sections", json_sections(bundle));
+    char *text = NULL;
+    enum moec_status status = moec_json_out_text(root, &text, err);
+    if (status == MOEC_OK)
+        fputs(text, stdout);
+    free(text);
+    moec_json_out_free(root);
+    return status;
+}
+
+static int run_inspect(const struct cli_args *args)
+{
+    struct moec_error err = {0};
+    struct moec_bundle *bundle = NULL;
+    enum moec_status status = moec_bundle_open(args->positional[0], &bundle, &err);
+    if (status == MOEC_OK && cli_has(args, "json")) {
+        status = print_json(bundle, &err);
+    } else if (status == MOEC_OK) {
+        const char *colour = cli_text(args, "color");
+        struct cli_terminal terminal = cli_terminal_detect(colour != NULL ? colour : "auto");
+        print_bundle(bundle, &terminal);
+    }
+    moec_bundle_close(bundle);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_inspect = {
+    .name = "inspect",
+    .summary = "show what a bundle holds: sizes, bitwidths, certificate, provenance",
+    .usage = "MODEL.moec",
+    .about = "Prints the model, the precision copies, the bitwidth of every expert as a map, the certificate "
+             "of the "
+             "measured loss, where the bundle came from, and its sections.",
+    .examples = "moec inspect model.moec\nmoec inspect --json model.moec | jq .certificate.loss",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_inspect,
+};

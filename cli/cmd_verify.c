@@ -1,0 +1,55 @@
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "formats/bundle.h"
+
+#include <inttypes.h>
+
+static const struct cli_option options[] = {
+    {"quiet", 'q', NULL, NULL, "Say nothing; the exit status tells.", false},
+    {0},
+};
+
+struct verify_report {
+    uint64_t n_damages;
+    bool is_quiet;
+};
+
+static void report_damage(void *context, const char *place, uint64_t offset, uint64_t n_bytes)
+{
+    struct verify_report *report = context;
+    report->n_damages++;
+    if (!report->is_quiet)
+        printf("damaged: %s, %" PRIu64 " bytes at offset %" PRIu64 "\n", place, n_bytes, offset);
+}
+
+static int run_verify(const struct cli_args *args)
+{
+    struct verify_report report = {.is_quiet = cli_has(args, "quiet")};
+    struct moec_error err = {0};
+    double start = cli_seconds();
+    enum moec_status status = moec_bundle_verify(args->positional[0], report_damage, &report, &err);
+    if (status != MOEC_OK) {
+        if (report.n_damages > 1 && !report.is_quiet)
+            printf("%" PRIu64 " damages\n", report.n_damages);
+        return cli_fail(args, &err);
+    }
+    if (!report.is_quiet)
+        printf("'%s' is whole: every byte checked in %.2f s\n", args->positional[0], cli_seconds() - start);
+    return CLI_OK;
+}
+
+const struct cli_command cli_command_verify = {
+    .name = "verify",
+    .summary = "check every byte of a bundle and name what is damaged",
+    .usage = "MODEL.moec",
+    .about = "Reads the whole file and checks header, contents, every section (SHA-256), every expert record "
+             "(CRC32C) and "
+             "the padding between them. Damaged parts are named with layer and expert. Exit status 1 when "
+             "anything is "
+             "damaged.",
+    .examples = "moec verify model.moec\nmoec verify --quiet model.moec && cp model.moec /mnt/board/",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_verify,
+};

@@ -1,0 +1,175 @@
+/* moec: finds the verb and runs it. */
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "cli/versions.h"
+
+#include <string.h>
+
+static const struct cli_command *const commands[] = {
+    &cli_command_profile, &cli_command_compile, &cli_command_run,
+    &cli_command_eval,    &cli_command_inspect, &cli_command_verify,
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static const struct cli_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static void print_overview(FILE *out)
+{
+    fprintf(out,
+            "moec %s: compile Mixture-of-Experts language models for devices that cannot hold them\n\n"
+            "Usage: moec VERB [arguments] [options]\n\nVerbs:\n",
+            MOEC_VERSION);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
+    fprintf(out, "  %-11s %s\n  %-11s %s\n  %-11s %s\n", "help", "help of a verb: moec help compile",
+            "manual", "man page of a verb: moec manual compile | man -l -", "completion",
+            "shell completion: moec completion bash|zsh|fish");
+    fprintf(out, "\nThe usual way:\n"
+                 "  moec profile MODEL --data text.txt -o profile.h5 --heatmap heatmap.png\n"
+                 "  moec compile MODEL --profile profile.h5 --max-loss 2%% -o model.moec\n"
+                 "  moec run model.moec -p \"Once upon a time\" --memory 64MiB\n"
+                 "\n'moec VERB --help' tells more. 'moec --version' names libraries and instruction set.\n");
+}
+
+/* ---- completion, written from the tables ---- */
+
+static void complete_bash(void)
+{
+    printf("# bash completion of moec: source <(moec completion bash)\n_moec()\n{\n"
+           "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        printf("%s ", commands[i]->name);
+    printf("help manual completion --help --version\"\n    else\n        case \"${COMP_WORDS[1]} $previous\" "
+           "in\n");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        for (const struct cli_option *option = commands[i]->options; option->name != NULL; option++)
+            if (option->choices != NULL) {
+                printf("        \"%s --%s\") words=\"", commands[i]->name, option->name);
+                for (const char *at = option->choices; *at != '\0'; at++)
+                    putchar(*at == '|' ? ' ' : *at);
+                printf("\" ;;\n");
+            }
+    printf("        *)\n            case \"${COMP_WORDS[1]}\" in\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        printf("            %s) words=\"", commands[i]->name);
+        for (const struct cli_option *option = commands[i]->options; option->name != NULL; option++)
+            printf("--%s ", option->name);
+        printf("--help\" ;;\n");
+    }
+    printf("            completion) words=\"bash zsh fish\" ;;\n            help|manual) words=\"");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        printf("%s ", commands[i]->name);
+    printf("\" ;;\n            esac ;;\n        esac\n    fi\n"
+           "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n}\n"
+           "complete -o default -o bashdefault -F _moec moec\n");
+}
+
+/* zsh can run bash completions; its own list would say the same. */
+static void complete_zsh(void)
+{
+    printf("# zsh completion of moec: source <(moec completion zsh)\nautoload -U +X bashcompinit && "
+           "bashcompinit\n");
+    complete_bash();
+}
+
+static void complete_fish(void)
+{
+    printf("# fish completion of moec: moec completion fish | source\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        printf("complete -c moec -n __fish_use_subcommand -a %s -d '%s'\n", commands[i]->name,
+               commands[i]->summary);
+        for (const struct cli_option *option = commands[i]->options; option->name != NULL; option++) {
+            printf("complete -c moec -n '__fish_seen_subcommand_from %s' -l %s", commands[i]->name,
+                   option->name);
+            if (option->letter)
+                printf(" -s %c", option->letter);
+            if (option->argument != NULL)
+                printf(" -r");
+            if (option->choices != NULL) {
+                printf(" -f -a '");
+                for (const char *at = option->choices; *at != '\0'; at++)
+                    putchar(*at == '|' ? ' ' : *at);
+                putchar('\'');
+            }
+            putchar('\n');
+        }
+    }
+}
+
+static int completion(const char *shell)
+{
+    if (shell != NULL && strcmp(shell, "bash") == 0)
+        complete_bash();
+    else if (shell != NULL && strcmp(shell, "zsh") == 0)
+        complete_zsh();
+    else if (shell != NULL && strcmp(shell, "fish") == 0)
+        complete_fish();
+    else {
+        fprintf(stderr, "moec completion: name a shell: bash, zsh or fish\n");
+        return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
+/* help and manual of one verb; without a verb the overview. */
+static int describe(int argc, char **argv, void (*print)(FILE *, const char *, const struct cli_command *))
+{
+    if (argc < 3) {
+        print_overview(stdout);
+        return CLI_OK;
+    }
+    const struct cli_command *command = find_command(argv[2]);
+    if (command == NULL) {
+        fprintf(stderr, "moec %s: no verb '%s'; 'moec help' lists them\n", argv[1], argv[2]);
+        return CLI_USAGE;
+    }
+    print(stdout, "moec", command);
+    return CLI_OK;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_overview(stderr);
+        return CLI_USAGE;
+    }
+    const char *verb = argv[1];
+    if (strcmp(verb, "--version") == 0) {
+        cli_print_versions(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0)
+        return describe(argc, argv, cli_print_help);
+    if (strcmp(verb, "manual") == 0)
+        return describe(argc, argv, cli_print_manual);
+    if (strcmp(verb, "completion") == 0)
+        return completion(argc > 2 ? argv[2] : NULL);
+    const struct cli_command *command = find_command(verb);
+    if (command == NULL) {
+        fprintf(stderr, "moec: no verb '%s'; 'moec help' lists them\n", verb);
+        return CLI_USAGE;
+    }
+    struct cli_args args;
+    int status = CLI_OK;
+    if (!cli_parse(&args, "moec", command, argc, argv, 2, &status))
+        return status;
+    return command->run(&args);
+}
+
+int main(int argc, char **argv)
+{
+    int status = dispatch(argc, argv);
+    /* A full disk or a closed pipe behind stdout must not look like success. */
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "moec: cannot write to standard output\n");
+        return status != CLI_OK ? status : CLI_FAILED;
+    }
+    return status;
+}
