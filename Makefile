@@ -37,6 +37,9 @@ SAN_FLAGS := -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
 ifeq ($(SANITIZE),undefined)
 SAN_FLAGS += -fno-sanitize-recover=undefined
 endif
+ifeq ($(SANITIZE),fuzz)
+SAN_FLAGS := -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer
+endif
 ifeq ($(SANITIZE),thread)
 OPENMP := -pthread -DMOEC_PTHREADS
 endif
@@ -47,7 +50,7 @@ TOOL_LIBS    := $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 
 # What libmoert needs of formats/: no JSON, no HDF5.
 MOERT_FORMATS := $(addprefix formats/,error.c memory.c file.c digest.c compress.c codec.c config.c dense.c record.c \
-                 tokenizer_model.c path_table.c bundle.c)
+                 tokenizer_model.c path_table.c bundle.c bundle_sections.c bundle_verify.c)
 RUNTIME_SRC := $(sort $(wildcard runtime/*.c))
 MOERT_SRC   := $(MOERT_FORMATS) $(RUNTIME_SRC)
 TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,\
@@ -62,7 +65,7 @@ UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
-.PHONY: all help deps demo test test-programs check format install uninstall clean fuzz
+.PHONY: all help deps deps-test demo test test-programs fuzz fuzz-programs check format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so $(BUILD)/moert.pc
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -113,7 +116,100 @@ $(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmo
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
+# ---- tests ----
+
+CLI_TESTS  := $(sort $(wildcard tests/cli/*.sh))
+FUZZ_SRC   := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_BUILD := build/fuzz
+FUZZ_BIN   := $(patsubst tests/fuzz/%.c,$(FUZZ_BUILD)/%,$(FUZZ_SRC))
+FUZZ_RUNS  ?= 20000
+
+deps:
+	@tests/install_packages.sh $(PACKAGES)
+
+deps-test: deps
+	@tests/install_packages.sh $(PACKAGES_TEST)
+
+# Packages first, then everything else in a make of its own, so that pkg-config is asked when they are there.
+test: deps-test
+	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
+	@MOEC_BUILD=$(BUILD) tests/run.sh tests/check_layers.sh $(UNIT_BIN) $(CLI_TESTS) $(if $(SANITIZE),,tests/fuzz/run.sh)
+
+test-programs: all $(UNIT_BIN) $(if $(SANITIZE),,fuzz-programs)
+
+# The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
+fuzz-programs:
+	@$(MAKE) --no-print-directory CC=clang SANITIZE=fuzz BUILD=$(FUZZ_BUILD) $(FUZZ_BIN)
+
+$(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libmoec.a $(FUZZ_BUILD)/libmoert.a
+	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) -fsanitize=fuzzer $^ -o $@ $(TOOL_LIBS)
+
+# Long runs by hand: make fuzz FUZZ_RUNS=10000000
+fuzz: deps-test
+	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-programs
+	@FUZZ_RUNS=$(FUZZ_RUNS) tests/fuzz/run.sh
+
+# ---- quality ----
+
+SOURCES := $(wildcard formats/*.[ch] runtime/*.[ch] profiler/*.[ch] compiler/*.[ch] cli/*.[ch] tests/*/*.[ch])
+
+check: deps-test
+	@tests/install_packages.sh $(PACKAGES_CHECK)
+	clang-format --dry-run -Werror $(SOURCES)
+	tests/check_layers.sh
+	shellcheck $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh) .ci/run
+	printf '%s\n' $(wildcard formats/*.c runtime/*.c profiler/*.c compiler/*.c cli/*.c) | \
+	    xargs -P$(JOBS) -n4 clang-tidy --quiet -- 2>/dev/null \
+	    $(filter-out -Werror -fno-math-errno,$(ALL_CFLAGS)) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
+
+format:
+	clang-format -i $(SOURCES)
+
+# ---- the sample job, installing, help ----
+
+demo: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
+	@MOEC=$(BUILD)/moec datasets/demo.sh build/demo
+
+VERBS := profile compile run eval inspect verify
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \
+	    $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 755 $(BUILD)/moec $(BUILD)/moec-run $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(BUILD)/libmoert.a $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(BUILD)/libmoert.so $(DESTDIR)$(PREFIX)/lib/libmoert.so.0
+	ln -sf libmoert.so.0 $(DESTDIR)$(PREFIX)/lib/libmoert.so
+	install -m 644 runtime/moert.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(BUILD)/moert.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	$(BUILD)/moec manual > $(DESTDIR)$(PREFIX)/share/man/man1/moec.1
+	for verb in $(VERBS); do $(BUILD)/moec manual $$verb > $(DESTDIR)$(PREFIX)/share/man/man1/moec-$$verb.1; done
+	$(BUILD)/moec completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moec
+	$(BUILD)/moec completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_moec
+	$(BUILD)/moec completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/moec.fish
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/moec bin/moec-run lib/libmoert.a lib/libmoert.so lib/libmoert.so.0 \
+	    include/moert.h lib/pkgconfig/moert.pc share/man/man1/moec.1 $(VERBS:%=share/man/man1/moec-%.1) \
+	    share/bash-completion/completions/moec share/zsh/site-functions/_moec \
+	    share/fish/vendor_completions.d/moec.fish)
+
+help:
+	@echo 'make                 build moec, moec-run, libmoert.a, libmoert.so'
+	@echo 'make demo            install what is missing, build, run the main job on the sample (build/demo/)'
+	@echo 'make test            install what is missing, build, run every test'
+	@echo 'make SANITIZE=address|undefined|thread test   the same under a sanitizer'
+	@echo 'make check           format, clang-tidy, shellcheck, layer rule'
+	@echo 'make format          rewrite sources with clang-format'
+	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
+	@echo 'make deps            install the Debian packages that building needs'
+	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'
+	@echo 'make clean           remove build/'
+	@echo 'settings: CC=gcc|clang CFLAGS= DEV=1 (warnings are errors) V=1 (show commands) JOBS=N'
+
 clean:
 	rm -rf build
 
+.SECONDARY:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,26 @@
+#!/bin/sh
+# A short run of every fuzz target over its seed corpus and FUZZ_RUNS mutations. Speaks TAP.
+set -u
+: "${FUZZ_RUNS:=20000}"
+bad=0
+n=0
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT INT TERM
+for source in tests/fuzz/fuzz_*.c; do
+    name=$(basename "$source" .c)
+    target=build/fuzz/$name
+    corpus=tests/fuzz/corpus/${name#fuzz_}
+    n=$((n + 1))
+    mkdir -p "$work/$name"
+    # New inputs go to the first folder; the committed seeds are only read. At most two minutes, whatever the speed.
+    if ! "$target" -runs="$FUZZ_RUNS" -max_total_time="${FUZZ_SECONDS:-120}" -seed=1 -rss_limit_mb=2048 -timeout=20 \
+        -artifact_prefix="$work/$name-" "$work/$name" "$corpus" >"$work/log" 2>&1; then
+        bad=1
+        echo "not ok - $name"
+        tail -n 40 "$work/log" | sed 's/^/# /'
+    else
+        echo "ok - $name: $(grep -o 'Done [0-9]* runs in [0-9]* second' "$work/log" | tail -n 1)"
+    fi
+done
+echo "1..$n"
+exit $bad
