@@ -1,8 +1,9 @@
 /* The bundle: one `.moec` file with everything that running needs. Byte by byte in formats/FORMAT.md.
  *
- * Reading validates header, contents table and every small section when it opens; dense weights by SHA-256 when loaded;
- * each expert record by CRC32C before its first use (the reader of records does it). Writing is all-or-nothing and
- * reproducible. Thread rule: an open bundle is immutable; reads from several threads are fine. */
+ * Reading validates header, contents table and every small section when it opens; dense weights by SHA-256
+ * when loaded; each expert record by CRC32C before its first use (the reader of records does it). Writing is
+ * all-or-nothing and reproducible. Thread rule: an open bundle is immutable; reads from several threads are
+ * fine. */
 #ifndef MOEC_FORMATS_BUNDLE_H
 #define MOEC_FORMATS_BUNDLE_H
 
@@ -19,21 +20,22 @@
 
 /* The measured promise (D6): reference and compiled are perplexities on the certificate part. */
 struct moec_certificate {
-    bool present;      /* false for bundles compiled without data (`--policy uniform --bits 4`) */
-    bool missed;       /* written under --accept-miss although the target was not met */
+    bool present; /* false for bundles compiled without data (`--policy uniform --bits 4`) */
+    bool missed;  /* written under --accept-miss although the target was not met */
     char metric[32];
     double reference;
     double compiled;
-    double loss;            /* (compiled - reference) / reference */
-    double loss_low;        /* two-sided 90 % paired bootstrap; loss_high is the upper end of the one-sided 95 % one */
+    double loss; /* (compiled - reference) / reference */
+    double
+        loss_low; /* two-sided 90 % paired bootstrap; loss_high is the upper end of the one-sided 95 % one */
     double loss_high;
-    double search_loss;     /* the same on the search part, when the search accepted */
+    double search_loss; /* the same on the search part, when the search accepted */
     double search_loss_high;
-    double target;          /* NaN when only --max-size was asked */
-    double confidence;      /* 0.95; 0 for `point` */
-    double mean_kl;         /* nats a token against the original */
-    uint32_t n_window;      /* windows of the certificate part */
-    uint64_t n_token;       /* scored tokens */
+    double target;     /* NaN when only --max-size was asked */
+    double confidence; /* 0.95; 0 for `point` */
+    double mean_kl;    /* nats a token against the original */
+    uint32_t n_window; /* windows of the certificate part */
+    uint64_t n_token;  /* scored tokens */
     uint32_t seq_len_tokens;
     uint8_t data_digest[MOEC_SHA256_BYTES];
     char data_name[256];
@@ -48,7 +50,7 @@ struct moec_provenance {
     char source_name[256];
     uint8_t model_digest[MOEC_SHA256_BYTES];
     uint8_t profile_digest[MOEC_SHA256_BYTES]; /* zero without a profile */
-    uint64_t source_bytes; /* weights of the checkpoint as stored */
+    uint64_t source_bytes;                     /* weights of the checkpoint as stored */
     uint64_t source_expert_bytes;
 };
 
@@ -60,7 +62,7 @@ struct moec_routing_summary {
 
 /* Where one record stands. */
 struct moec_record_entry {
-    uint64_t offset; /* in the file, multiple of the alignment */
+    uint64_t offset;  /* in the file, multiple of the alignment */
     uint32_t n_bytes; /* without padding */
     uint32_t crc32c;  /* of the n_bytes */
     uint8_t bits;
@@ -75,11 +77,11 @@ struct moec_bundle {
     struct moec_routing_summary routing;
     struct moec_certificate certificate;
     struct moec_provenance provenance;
-    struct moec_codec codecs[17]; /* by bitwidth: codec of records with that many bits */
-    uint32_t n_copy;                     /* copy levels; level 0 is the compiled assignment */
-    uint8_t copy_bits[MOEC_MAX_COPIES];  /* bits of a level whose experts share one width; 0 for level 0 */
-    struct moec_record_entry *records;   /* (n_copy, S, E), owned */
-    void *sections;                      /* contents table, private to bundle.c */
+    struct moec_codec codecs[17];       /* by bitwidth: codec of records with that many bits */
+    uint32_t n_copy;                    /* copy levels; level 0 is the compiled assignment */
+    uint8_t copy_bits[MOEC_MAX_COPIES]; /* bits of a level whose experts share one width; 0 for level 0 */
+    struct moec_record_entry *records;  /* (n_copy, S, E), owned */
+    void *sections;                     /* contents table, private to bundle.c */
 };
 
 /* Opens and validates. Refuses unknown versions. */
@@ -91,15 +93,26 @@ void moec_bundle_close(struct moec_bundle *bundle);
 MOEC_WARN_UNUSED enum moec_status moec_bundle_load_dense(const struct moec_bundle *bundle,
                                                          struct moec_dense *dense, struct moec_error *err);
 
+/* Bytes of the dense weights once loaded: a budget can be refused before they are read. */
+uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle);
+
 /* Entry of (copy level, MoE ordinal, expert). */
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,
                                                    uint32_t ordinal, uint32_t expert);
 
-/* Reads one record into `buffer` (entry->n_bytes) and checks its CRC32C and that its floats are finite. Errors name
- * layer and expert. */
+/* Reads one record into `buffer` (entry->n_bytes) and checks its CRC32C and that its floats are finite.
+ * Errors name layer and expert. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, uint32_t copy,
                                                           uint32_t ordinal, uint32_t expert, uint8_t *buffer,
                                                           struct moec_error *err);
+
+/* The checks alone, for readers that fetch the bytes themselves: CRC32C, and with check_floats that scales or
+ * floats are finite (needed once for each record: bytes with an unchanged CRC32C have been looked at before).
+ */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint32_t copy,
+                                                           uint32_t ordinal, uint32_t expert,
+                                                           const uint8_t *bytes, bool check_floats,
+                                                           struct moec_error *err);
 
 /* A section as `inspect` lists it. */
 struct moec_bundle_section {
@@ -112,8 +125,9 @@ struct moec_bundle_section {
 uint32_t moec_bundle_section_count(const struct moec_bundle *bundle);
 struct moec_bundle_section moec_bundle_section_get(const struct moec_bundle *bundle, uint32_t index);
 
-/* Reads every byte of the file and reports each damage through `report` (section or layer and expert, offset). Returns
- * MOEC_OK when there is none, MOEC_ERR_CHECKSUM with the first damage otherwise. Works on files that do not open. */
+/* Reads every byte of the file and reports each damage through `report` (section or layer and expert,
+ * offset). Returns MOEC_OK when there is none, MOEC_ERR_CHECKSUM with the first damage otherwise. Works on
+ * files that do not open. */
 typedef void moec_damage_fn(void *context, const char *place, uint64_t offset, uint64_t n_bytes);
 MOEC_WARN_UNUSED enum moec_status moec_bundle_verify(const char *path, moec_damage_fn *report, void *context,
                                                      struct moec_error *err);

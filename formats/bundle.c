@@ -1,0 +1,557 @@
+#include "formats/bundle_format.h"
+
+#include "formats/bytes.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- header and contents table -----------------------------------------------------------------------------
+ */
+
+void moec_section_set_name(struct moec_section *section)
+{
+    static const char *const names[] = {[MOEC_SECTION_CONFIG] = "config",
+                                        [MOEC_SECTION_TOKENIZER] = "tokenizer",
+                                        [MOEC_SECTION_PATHS] = "paths",
+                                        [MOEC_SECTION_ROUTING] = "routing",
+                                        [MOEC_SECTION_CERTIFICATE] = "certificate",
+                                        [MOEC_SECTION_PROVENANCE] = "provenance",
+                                        [MOEC_SECTION_DENSE_TABLE] = "dense table",
+                                        [MOEC_SECTION_DENSE] = "dense weights"};
+    size_t capacity = sizeof section->name;
+    if (section->kind == MOEC_SECTION_RECORD_INDEX)
+        (void)snprintf(section->name, capacity, "index of copy %u", section->level);
+    else if (section->kind == MOEC_SECTION_RECORDS)
+        (void)snprintf(section->name, capacity, "records of copy %u", section->level);
+    else if (section->kind >= MOEC_SECTION_CONFIG && section->kind <= MOEC_SECTION_DENSE)
+        (void)snprintf(section->name, capacity, "%s", names[section->kind]);
+    else
+        (void)snprintf(section->name, capacity, "unknown kind %u", section->kind);
+}
+
+static bool is_record_kind(uint32_t kind)
+{
+    return kind == MOEC_SECTION_RECORD_INDEX || kind == MOEC_SECTION_RECORDS;
+}
+
+static enum moec_status check_header(const struct moec_file *file, const uint8_t *header,
+                                     struct moec_contents *contents, const char **place,
+                                     struct moec_error *err)
+{
+    const char *path = file->path;
+    uint32_t crc = moec_crc32c(0, header, MOEC_HEADER_CRC);
+    bool intact = crc == moec_get_u32(header + MOEC_HEADER_CRC);
+    if (memcmp(header, MOEC_BUNDLE_MAGIC, MOEC_BUNDLE_MAGIC_BYTES) != 0) {
+        *place = "header";
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "'%s' is not a moec bundle: its first bytes are not the magic number", path);
+    }
+    /* Before the CRC: another version may keep its checksum elsewhere. */
+    uint32_t version = moec_get_u32(header + MOEC_HEADER_VERSION);
+    if (version != MOEC_BUNDLE_VERSION) {
+        *place = intact ? NULL : "header";
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has bundle version %u, this moec reads version %u%s", path, version,
+                         MOEC_BUNDLE_VERSION, intact ? "" : " (or its header is damaged)");
+    }
+    if (!intact) {
+        *place = "header";
+        return moec_fail(err, MOEC_ERR_CHECKSUM, "header of '%s' is damaged: CRC32C is %08x, expected %08x",
+                         path, crc, moec_get_u32(header + MOEC_HEADER_CRC));
+    }
+    for (uint32_t i = MOEC_HEADER_N_SECTIONS + 4; i < MOEC_HEADER_CRC; i++)
+        if ((i < MOEC_HEADER_CONTENTS || i >= MOEC_HEADER_RESERVED) && header[i] != 0)
+            return moec_fail(err, MOEC_ERR_FORMAT, "header of '%s' has %u at reserved offset %u, expected 0",
+                             path, header[i], i);
+    contents->alignment = moec_get_u32(header + MOEC_HEADER_ALIGNMENT);
+    contents->file_bytes = moec_get_u64(header + MOEC_HEADER_FILE_BYTES);
+    contents->n_sections = moec_get_u32(header + MOEC_HEADER_N_SECTIONS);
+    uint32_t alignment = contents->alignment;
+    if (alignment < MOEC_MIN_ALIGNMENT || alignment > MOEC_MAX_ALIGNMENT ||
+        (alignment & (alignment - 1)) != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has alignment %u, expected a power of two from %u to %u",
+                         path, alignment, MOEC_MIN_ALIGNMENT, MOEC_MAX_ALIGNMENT);
+    if (contents->n_sections == 0 || contents->n_sections > MOEC_BUNDLE_MAX_SECTIONS)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %u sections, expected 1 to %u", path,
+                         contents->n_sections, MOEC_BUNDLE_MAX_SECTIONS);
+    return MOEC_OK;
+}
+
+static enum moec_status check_section(const struct moec_contents *contents, uint32_t index, uint64_t end,
+                                      const char *path, struct moec_error *err)
+{
+    const struct moec_section *section = &contents->sections[index];
+    bool records = section->kind == MOEC_SECTION_RECORDS;
+    uint32_t alignment = records ? contents->alignment : MOEC_SECTION_ALIGNMENT;
+    bool known = section->kind >= MOEC_SECTION_CONFIG && section->kind <= MOEC_SECTION_RECORDS;
+    if (!known && section->kind < MOEC_SECTION_ANCILLARY)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "section %u of '%s' has unknown kind %u", index, path,
+                         section->kind);
+    if (section->offset % alignment != 0 || section->offset < end || section->offset > contents->file_bytes ||
+        section->stored_bytes > contents->file_bytes - section->offset)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section '%s' of '%s' stands at offset %" PRIu64 " with %" PRIu64
+                         " bytes, expected a multiple of %u within %" PRIu64 "..%" PRIu64,
+                         section->name, path, section->offset, section->stored_bytes, alignment, end,
+                         contents->file_bytes);
+    bool compressed = section->flags == MOEC_SECTION_FLAG_COMPRESSED;
+    if (section->flags > MOEC_SECTION_FLAG_COMPRESSED || (compressed && is_record_kind(section->kind)))
+        return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has flags %u", section->name, path,
+                         section->flags);
+    uint64_t pieces =
+        section->content_bytes / MOEC_PIECE_BYTES + (section->content_bytes % MOEC_PIECE_BYTES != 0);
+    if (compressed ? section->stored_bytes / (MOEC_PIECE_HEADER_BYTES + 1) < pieces
+                   : section->stored_bytes != section->content_bytes)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section '%s' of '%s' has %" PRIu64 " stored bytes for %" PRIu64 " bytes of content",
+                         section->name, path, section->stored_bytes, section->content_bytes);
+    if (section->level != 0 && !is_record_kind(section->kind))
+        return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has copy level %u, expected 0",
+                         section->name, path, section->level);
+    for (uint32_t i = 0; known && i < index; i++)
+        if (contents->sections[i].kind == section->kind && contents->sections[i].level == section->level)
+            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has two sections '%s'", path, section->name);
+    return MOEC_OK;
+}
+
+static enum moec_status decode_section(const uint8_t *entry, uint32_t index, struct moec_section *section,
+                                       const char *path, struct moec_error *err)
+{
+    *section = (struct moec_section){.kind = moec_get_u32(entry),
+                                     .level = moec_get_u32(entry + 4),
+                                     .flags = moec_get_u32(entry + 8),
+                                     .offset = moec_get_u64(entry + 16),
+                                     .stored_bytes = moec_get_u64(entry + 24),
+                                     .content_bytes = moec_get_u64(entry + 32)};
+    memcpy(section->digest, entry + 40, sizeof section->digest);
+    moec_section_set_name(section);
+    if (moec_get_u32(entry + 12) != 0 || moec_get_u64(entry + 72) != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "section %u of '%s' has reserved bytes that are not 0", index,
+                         path);
+    return MOEC_OK;
+}
+
+enum moec_status moec_contents_read(const struct moec_file *file, struct moec_contents *contents,
+                                    const char **place, struct moec_error *err)
+{
+    uint8_t header[MOEC_BUNDLE_HEADER_BYTES];
+    uint8_t table[MOEC_BUNDLE_MAX_SECTIONS * MOEC_BUNDLE_SECTION_BYTES];
+    uint8_t digest[MOEC_SHA256_BYTES];
+    const char *unused = NULL, *path = file->path;
+    if (place == NULL)
+        place = &unused;
+    *place = NULL;
+    *contents = (struct moec_contents){0};
+    if (file->n_bytes < MOEC_BUNDLE_HEADER_BYTES) {
+        *place = "header";
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %" PRIu64 " bytes, too few for a moec bundle (%u)",
+                         path, file->n_bytes, MOEC_BUNDLE_HEADER_BYTES);
+    }
+    MOEC_TRY(moec_file_read(file, 0, header, sizeof header, err));
+    MOEC_TRY(check_header(file, header, contents, place, err));
+    if (file->n_bytes != contents->file_bytes) {
+        *place = "end of file";
+        return moec_fail(err, MOEC_ERR_CHECKSUM, "'%s' has %" PRIu64 " bytes, expected %" PRIu64 ": it %s",
+                         path, file->n_bytes, contents->file_bytes,
+                         file->n_bytes < contents->file_bytes ? "is truncated" : "has bytes after its end");
+    }
+    size_t table_bytes = (size_t)contents->n_sections * MOEC_BUNDLE_SECTION_BYTES;
+    if (table_bytes > file->n_bytes - MOEC_BUNDLE_HEADER_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends within its contents table of %u sections", path,
+                         contents->n_sections);
+    MOEC_TRY(moec_file_read(file, MOEC_BUNDLE_HEADER_BYTES, table, table_bytes, err));
+    moec_sha256(table, table_bytes, digest);
+    if (memcmp(digest, header + MOEC_HEADER_CONTENTS, sizeof digest) != 0) {
+        *place = "contents table";
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "contents table of '%s' is damaged: its SHA-256 does not match", path);
+    }
+    uint64_t end = MOEC_BUNDLE_HEADER_BYTES + table_bytes;
+    for (uint32_t i = 0; i < contents->n_sections; i++) {
+        struct moec_section *section = &contents->sections[i];
+        MOEC_TRY(decode_section(table + (size_t)i * MOEC_BUNDLE_SECTION_BYTES, i, section, path, err));
+        MOEC_TRY(check_section(contents, i, end, path, err));
+        end = section->offset + section->stored_bytes;
+    }
+    return MOEC_OK;
+}
+
+void moec_contents_encode(const struct moec_contents *contents, uint8_t *header, uint8_t *table)
+{
+    for (uint32_t i = 0; i < contents->n_sections; i++) {
+        const struct moec_section *section = &contents->sections[i];
+        uint8_t *entry = table + (size_t)i * MOEC_BUNDLE_SECTION_BYTES;
+        memset(entry, 0, MOEC_BUNDLE_SECTION_BYTES);
+        moec_put_u32(entry, section->kind);
+        moec_put_u32(entry + 4, section->level);
+        moec_put_u32(entry + 8, section->flags);
+        moec_put_u64(entry + 16, section->offset);
+        moec_put_u64(entry + 24, section->stored_bytes);
+        moec_put_u64(entry + 32, section->content_bytes);
+        memcpy(entry + 40, section->digest, sizeof section->digest);
+    }
+    memset(header, 0, MOEC_BUNDLE_HEADER_BYTES);
+    memcpy(header, MOEC_BUNDLE_MAGIC, MOEC_BUNDLE_MAGIC_BYTES);
+    moec_put_u32(header + MOEC_HEADER_VERSION, MOEC_BUNDLE_VERSION);
+    moec_put_u32(header + MOEC_HEADER_ALIGNMENT, contents->alignment);
+    moec_put_u64(header + MOEC_HEADER_FILE_BYTES, contents->file_bytes);
+    moec_put_u32(header + MOEC_HEADER_N_SECTIONS, contents->n_sections);
+    moec_sha256(table, (size_t)contents->n_sections * MOEC_BUNDLE_SECTION_BYTES,
+                header + MOEC_HEADER_CONTENTS);
+    moec_put_u32(header + MOEC_HEADER_CRC, moec_crc32c(0, header, MOEC_HEADER_CRC));
+}
+
+const struct moec_section *moec_contents_find(const struct moec_contents *contents, uint32_t kind,
+                                              uint32_t level)
+{
+    for (uint32_t i = 0; i < contents->n_sections; i++)
+        if (contents->sections[i].kind == kind && contents->sections[i].level == level)
+            return &contents->sections[i];
+    return NULL;
+}
+
+/* --- opening -----------------------------------------------------------------------------------------------
+ */
+
+/* Loads a small section; *bytes stays NULL when it is optional and absent. */
+static enum moec_status load_small(const struct moec_bundle *bundle, uint32_t kind, bool required,
+                                   uint8_t **bytes, size_t *n_bytes, struct moec_error *err)
+{
+    const struct moec_contents *contents = bundle->sections;
+    const struct moec_section *section = moec_contents_find(contents, kind, 0);
+    if (section == NULL && required) {
+        struct moec_section missing = {.kind = kind};
+        moec_section_set_name(&missing);
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section '%s'", bundle->file.path, missing.name);
+    }
+    if (section == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_section_load_alloc(&bundle->file, section, MOEC_SMALL_SECTION_MAX_BYTES, bytes, err));
+    *n_bytes = (size_t)section->content_bytes;
+    return MOEC_OK;
+}
+
+static enum moec_status open_config(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_CONFIG, true, &bytes, &n, err));
+    enum moec_status status = moec_config_decode(bytes, n, &bundle->config, err);
+    free(bytes);
+    return status;
+}
+
+static enum moec_status open_tokenizer(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    void *memory = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(load_small(bundle, MOEC_SECTION_TOKENIZER, false, &bytes, &n, err));
+    if (bytes == NULL)
+        return MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc(&memory, 1, sizeof *bundle->tokenizer, "tokenizer", err));
+    bundle->tokenizer = memory;
+    MOEC_TRY_OUT(moec_tokenizer_model_decode(bytes, n, bundle->file.path, bundle->tokenizer, err));
+    MOEC_TRY_OUT(
+        moec_tokenizer_model_fits(bundle->tokenizer, bundle->config.n_vocab, bundle->file.path, err));
+out:
+    free(bytes);
+    return status;
+}
+
+static enum moec_status open_paths(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    const struct moec_config *config = &bundle->config;
+    struct moec_path_table *paths = &bundle->paths;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_PATHS, false, &bytes, &n, err));
+    if (bytes == NULL)
+        return MOEC_OK;
+    enum moec_status status = moec_path_table_decode(bytes, n, paths, err);
+    free(bytes);
+    MOEC_TRY(status);
+    if (paths->n_layer != moec_config_moe_count(config) || paths->n_expert != config->n_expert ||
+        paths->top_k != config->top_k)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "path table is of %u layers of %u experts, top %u, expected %u of %u, top %u",
+                         paths->n_layer, paths->n_expert, paths->top_k, moec_config_moe_count(config),
+                         config->n_expert, config->top_k);
+    return MOEC_OK;
+}
+
+static enum moec_status open_routing(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_ROUTING, false, &bytes, &n, err));
+    if (bytes == NULL)
+        return MOEC_OK;
+    enum moec_status status = moec_routing_decode(bytes, n, moec_config_moe_count(&bundle->config),
+                                                  bundle->config.n_expert, &bundle->routing, err);
+    free(bytes);
+    return status;
+}
+
+static enum moec_status open_statements(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_CERTIFICATE, true, &bytes, &n, err));
+    enum moec_status status = moec_certificate_decode(bytes, n, &bundle->certificate, err);
+    free(bytes);
+    MOEC_TRY(status);
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_PROVENANCE, true, &bytes, &n, err));
+    status = moec_provenance_decode(bytes, n, &bundle->provenance, err);
+    free(bytes);
+    return status;
+}
+
+/* Decodes and checks the dense table; its blob stays NULL. */
+static enum moec_status read_dense_table(const struct moec_bundle *bundle, struct moec_dense *dense,
+                                         const struct moec_section **section, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    *section = moec_contents_find(bundle->sections, MOEC_SECTION_DENSE, 0);
+    if (*section == NULL)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section 'dense weights'", bundle->file.path);
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_DENSE_TABLE, true, &bytes, &n, err));
+    enum moec_status status = moec_dense_table_decode(bytes, n, &bundle->config, dense, err);
+    free(bytes);
+    MOEC_TRY(status);
+    if (dense->blob_bytes != (*section)->content_bytes) {
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "dense weights of '%s' have %" PRIu64 " bytes, their table says %" PRIu64,
+                           bundle->file.path, (*section)->content_bytes, dense->blob_bytes);
+        moec_dense_release(dense);
+    }
+    return status;
+}
+
+static enum moec_status open_dense_table(const struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_dense dense = {0};
+    const struct moec_section *section = NULL;
+    MOEC_TRY(read_dense_table(bundle, &dense, &section, err));
+    moec_dense_release(&dense);
+    return MOEC_OK;
+}
+
+static enum moec_status open_level(struct moec_bundle *bundle, const struct moec_section *index,
+                                   uint32_t copy, struct moec_error *err)
+{
+    const struct moec_config *config = &bundle->config;
+    const struct moec_section *records =
+        moec_contents_find(bundle->sections, MOEC_SECTION_RECORDS, index->level);
+    size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
+    uint8_t *bytes = NULL;
+    if (records == NULL)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section 'records of copy %u'", bundle->file.path,
+                         index->level);
+    MOEC_TRY(moec_section_load_alloc(&bundle->file, index,
+                                     MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES, &bytes, err));
+    enum moec_status status =
+        moec_record_index_decode(bytes, (size_t)index->content_bytes, config, records, bundle->alignment,
+                                 bundle->codecs, &bundle->copy_bits[copy], bundle->records + copy * n, err);
+    free(bytes);
+    MOEC_TRY(status);
+    if ((bundle->copy_bits[copy] == 0) != (copy == 0))
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' states %u bits, expected %s", index->name,
+                         bundle->file.path, bundle->copy_bits[copy],
+                         copy == 0 ? "0 for the compiled assignment" : "2, 3, 4, 8 or 16");
+    return MOEC_OK;
+}
+
+/* Copy levels in increasing order; numbers may be missing where a level was stripped, but not level 0. */
+static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_error *err)
+{
+    const struct moec_contents *contents = bundle->sections;
+    const struct moec_section *levels[MOEC_MAX_COPIES];
+    size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
+    uint32_t n_records = 0;
+    void *memory = NULL;
+    for (uint32_t i = 0; i < contents->n_sections; i++) {
+        const struct moec_section *section = &contents->sections[i];
+        n_records += section->kind == MOEC_SECTION_RECORDS;
+        if (section->kind != MOEC_SECTION_RECORD_INDEX)
+            continue;
+        uint32_t previous = bundle->n_copy > 0 ? levels[bundle->n_copy - 1]->level : 0;
+        if (bundle->n_copy == MOEC_MAX_COPIES || section->level >= MOEC_MAX_COPIES ||
+            (bundle->n_copy == 0 ? section->level != 0 : section->level <= previous))
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "'%s' has '%s' as number %u of its copy levels, expected 0 first and increasing levels "
+                "below %d",
+                bundle->file.path, section->name, bundle->n_copy, MOEC_MAX_COPIES);
+        levels[bundle->n_copy++] = section;
+    }
+    if (bundle->n_copy == 0 || n_records != bundle->n_copy)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %u record indices and %u sections of records",
+                         bundle->file.path, bundle->n_copy, n_records);
+    MOEC_TRY(moec_alloc(&memory, (uint64_t)bundle->n_copy * n, sizeof *bundle->records, "record index", err));
+    bundle->records = memory;
+    for (uint32_t copy = 0; copy < bundle->n_copy; copy++)
+        MOEC_TRY(open_level(bundle, levels[copy], copy, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_bundle), "bundle", err));
+    struct moec_bundle *bundle = memory;
+    struct moec_contents *contents = NULL;
+    bundle->file.fd = -1;
+    enum moec_status status = MOEC_OK;
+    memory = NULL;
+    MOEC_TRY_OUT(moec_alloc(&memory, 1, sizeof *contents, "contents table", err));
+    bundle->sections = contents = memory;
+    MOEC_TRY_OUT(moec_file_open(&bundle->file, path, err));
+    MOEC_TRY_OUT(moec_contents_read(&bundle->file, contents, NULL, err));
+    bundle->alignment = contents->alignment;
+    MOEC_TRY_OUT(open_config(bundle, err));
+    MOEC_TRY_OUT(open_statements(bundle, err));
+    MOEC_TRY_OUT(open_tokenizer(bundle, err));
+    MOEC_TRY_OUT(open_paths(bundle, err));
+    MOEC_TRY_OUT(open_routing(bundle, err));
+    MOEC_TRY_OUT(open_dense_table(bundle, err));
+    MOEC_TRY_OUT(open_levels(bundle, err));
+    *out = bundle;
+    bundle = NULL;
+out:
+    if (status != MOEC_OK && bundle->file.path != NULL && err != NULL && strstr(err->message, path) == NULL)
+        (void)moec_error_prefix(err, "'%s'", path);
+    moec_bundle_close(bundle);
+    return status;
+}
+
+void moec_bundle_close(struct moec_bundle *bundle)
+{
+    if (bundle == NULL)
+        return;
+    moec_file_close(&bundle->file);
+    if (bundle->tokenizer != NULL)
+        moec_tokenizer_model_release(bundle->tokenizer);
+    free(bundle->tokenizer);
+    moec_path_table_release(&bundle->paths);
+    free(bundle->routing.activations);
+    free(bundle->routing.mean_gate_weight);
+    free(bundle->records);
+    free(bundle->sections);
+    free(bundle);
+}
+
+/* --- contents ----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status check_dense_finite(const struct moec_bundle *bundle, const struct moec_dense *dense,
+                                           struct moec_error *err)
+{
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
+        for (uint32_t row = 0; row < entry->rows; row++) {
+            const uint8_t *bytes = dense->blob + entry->offset + row * row_bytes;
+            if (moec_codec_row_is_finite(entry->codec, bytes, entry->columns))
+                continue;
+            if (entry->layer == MOEC_LAYER_NONE)
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "'%s' in '%s' has a weight that is not finite in row %u",
+                                 moec_role_name(entry->role), bundle->file.path, row);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "'%s' of layer %u in '%s' has a weight that is not finite in row %u",
+                             moec_role_name(entry->role), entry->layer, bundle->file.path, row);
+        }
+    }
+    return MOEC_OK;
+}
+
+uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle)
+{
+    return moec_contents_find(bundle->sections, MOEC_SECTION_DENSE, 0)->content_bytes;
+}
+
+enum moec_status moec_bundle_load_dense(const struct moec_bundle *bundle, struct moec_dense *dense,
+                                        struct moec_error *err)
+{
+    struct moec_dense made = {0};
+    const struct moec_section *section = NULL;
+    void *blob = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(read_dense_table(bundle, &made, &section, err));
+    MOEC_TRY_OUT(moec_alloc_aligned(&blob, made.blob_bytes, 1, "dense weights", err));
+    made.blob = blob;
+    MOEC_TRY_OUT(moec_section_load(&bundle->file, section, made.blob, err));
+    MOEC_TRY_OUT(check_dense_finite(bundle, &made, err));
+    *dense = made;
+    made = (struct moec_dense){0};
+out:
+    moec_dense_release(&made);
+    return status;
+}
+
+const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,
+                                                   uint32_t ordinal, uint32_t expert)
+{
+    size_t row = (size_t)copy * moec_config_moe_count(&bundle->config) + ordinal;
+    return &bundle->records[row * bundle->config.n_expert + expert];
+}
+
+enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                          uint32_t expert, const uint8_t *bytes, bool check_floats,
+                                          struct moec_error *err)
+{
+    const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
+    uint32_t crc = moec_crc32c(0, bytes, entry->n_bytes);
+    if (crc != entry->crc32c)
+        return moec_fail(
+            err, MOEC_ERR_CHECKSUM,
+            "record of layer %u expert %u (copy %u) in '%s' is damaged: CRC32C is %08x, expected %08x (%u "
+            "bytes at offset %" PRIu64 ")",
+            moec_config_moe_layer(&bundle->config, ordinal), expert, copy, bundle->file.path, crc,
+            entry->crc32c, entry->n_bytes, entry->offset);
+    if (!check_floats)
+        return MOEC_OK;
+    struct moec_record_layout layout = moec_record_layout_make(&bundle->config, bundle->codecs[entry->bits]);
+    if (!moec_record_is_finite(&layout, bytes))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "record of layer %u expert %u (copy %u) in '%s' has a %s that is not finite",
+                         moec_config_moe_layer(&bundle->config, ordinal), expert, copy, bundle->file.path,
+                         entry->bits == 16 ? "weight" : "scale");
+    return MOEC_OK;
+}
+
+enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                         uint32_t expert, uint8_t *buffer, struct moec_error *err)
+{
+    const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
+    enum moec_status status = moec_file_read(&bundle->file, entry->offset, buffer, entry->n_bytes, err);
+    if (status != MOEC_OK) {
+        (void)moec_error_prefix(err, "record of layer %u expert %u (copy %u)",
+                                moec_config_moe_layer(&bundle->config, ordinal), expert, copy);
+        return status;
+    }
+    return moec_bundle_check_record(bundle, copy, ordinal, expert, buffer, true, err);
+}
+
+uint32_t moec_bundle_section_count(const struct moec_bundle *bundle)
+{
+    const struct moec_contents *contents = bundle->sections;
+    return contents->n_sections;
+}
+
+struct moec_bundle_section moec_bundle_section_get(const struct moec_bundle *bundle, uint32_t index)
+{
+    const struct moec_contents *contents = bundle->sections;
+    const struct moec_section *section = &contents->sections[index];
+    return (struct moec_bundle_section){.name = section->name,
+                                        .offset = section->offset,
+                                        .stored_bytes = section->stored_bytes,
+                                        .content_bytes = section->content_bytes,
+                                        .is_compressed =
+                                            (section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0};
+}

@@ -1,0 +1,156 @@
+/* On-disk constants and parts of the bundle that its reader, checker and writer share (formats/FORMAT.md has
+ * the full description). Private to formats/bundle*.c.
+ *
+ * Thread rule: pure functions over the caller's memory, and pread on an open file. */
+#ifndef MOEC_FORMATS_BUNDLE_FORMAT_H
+#define MOEC_FORMATS_BUNDLE_FORMAT_H
+
+#include "formats/bundle.h"
+
+#define MOEC_BUNDLE_MAGIC       "MOEC\r\n\x1a\n" /* text transfers that change line ends break it */
+#define MOEC_BUNDLE_MAGIC_BYTES 8
+#define MOEC_BUNDLE_VERSION     1u
+
+#define MOEC_BUNDLE_HEADER_BYTES  128u
+#define MOEC_BUNDLE_SECTION_BYTES 80u /* one entry of the contents table */
+#define MOEC_BUNDLE_MAX_SECTIONS  64u
+
+/* Offsets in the header. */
+#define MOEC_HEADER_VERSION    8u
+#define MOEC_HEADER_ALIGNMENT  12u
+#define MOEC_HEADER_FILE_BYTES 16u
+#define MOEC_HEADER_N_SECTIONS 24u
+#define MOEC_HEADER_CONTENTS   32u /* SHA-256 of the contents table */
+#define MOEC_HEADER_RESERVED   64u /* zero up to the CRC */
+#define MOEC_HEADER_CRC        124u
+
+#define MOEC_SECTION_ALIGNMENT 64u /* of sections other than records */
+#define MOEC_MIN_ALIGNMENT     64u
+#define MOEC_MAX_ALIGNMENT     (1u << 20)
+
+/* Small sections (everything but dense weights, record indices and records) hold at most this much. */
+#define MOEC_SMALL_SECTION_MAX_BYTES ((uint64_t)1 << 30)
+
+/* Compressed sections are cut into pieces of this many content bytes, each compressed alone: readers need one
+ * piece of memory, and damage is located. */
+#define MOEC_PIECE_BYTES        ((size_t)1 << 18)
+#define MOEC_PIECE_HEADER_BYTES 8u /* u32 stored bytes (bit 31: not compressed), u32 CRC32C of them */
+#define MOEC_PIECE_RAW          0x80000000u
+
+enum moec_section_kind {
+    MOEC_SECTION_CONFIG = 1,
+    MOEC_SECTION_TOKENIZER = 2,
+    MOEC_SECTION_PATHS = 3,
+    MOEC_SECTION_ROUTING = 4,
+    MOEC_SECTION_CERTIFICATE = 5,
+    MOEC_SECTION_PROVENANCE = 6,
+    MOEC_SECTION_DENSE_TABLE = 7,
+    MOEC_SECTION_DENSE = 8,
+    MOEC_SECTION_RECORD_INDEX = 9, /* one for each copy level */
+    MOEC_SECTION_RECORDS = 10,     /* likewise */
+};
+#define MOEC_SECTION_ANCILLARY                                                                               \
+    0x8000u /* kinds from here on may be skipped by readers that do not know them */
+
+#define MOEC_SECTION_FLAG_COMPRESSED 1u
+
+struct moec_section {
+    uint32_t kind;
+    uint32_t level; /* copy level of record sections, 0 of others */
+    uint32_t flags;
+    uint64_t offset;
+    uint64_t stored_bytes;
+    uint64_t content_bytes;
+    uint8_t digest[MOEC_SHA256_BYTES]; /* of the stored bytes */
+    char name[32];
+};
+
+struct moec_contents {
+    uint32_t alignment;
+    uint64_t file_bytes;
+    uint32_t n_sections;
+    struct moec_section sections[MOEC_BUNDLE_MAX_SECTIONS];
+};
+
+/* "config", "records of copy 2", ... */
+void moec_section_set_name(struct moec_section *section);
+
+/* Reads and checks header and contents table. MOEC_ERR_UNSUPPORTED for other versions, MOEC_ERR_CHECKSUM for
+ * damage, MOEC_ERR_FORMAT for what no writer makes; on a CHECKSUM failure `place` (may be NULL) says "header"
+ * or "contents". */
+MOEC_WARN_UNUSED enum moec_status moec_contents_read(const struct moec_file *file,
+                                                     struct moec_contents *contents, const char **place,
+                                                     struct moec_error *err);
+void moec_contents_encode(const struct moec_contents *contents, uint8_t *header, uint8_t *table);
+/* NULL when there is none. */
+const struct moec_section *moec_contents_find(const struct moec_contents *contents, uint32_t kind,
+                                              uint32_t level);
+
+/* Reads a section into `content` (content_bytes), checking its SHA-256 and decompressing it. */
+MOEC_WARN_UNUSED enum moec_status moec_section_load(const struct moec_file *file,
+                                                    const struct moec_section *section, uint8_t *content,
+                                                    struct moec_error *err);
+/* The same into new memory, owned by the caller; refuses more than limit_bytes. */
+MOEC_WARN_UNUSED enum moec_status moec_section_load_alloc(const struct moec_file *file,
+                                                          const struct moec_section *section,
+                                                          uint64_t limit_bytes, uint8_t **content,
+                                                          struct moec_error *err);
+
+/* Cuts and compresses content; calls `sink` with each run of stored bytes, in order. */
+typedef enum moec_status moec_section_sink(void *context, const uint8_t *bytes, size_t n,
+                                           struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_pieces_encode(const uint8_t *content, uint64_t content_bytes,
+                                                     moec_section_sink *sink, void *context,
+                                                     struct moec_error *err);
+
+/* Contents of sections. Fixed sizes: */
+#define MOEC_CERTIFICATE_BYTES    456u
+#define MOEC_PROVENANCE_BYTES     944u
+#define MOEC_DENSE_HEADER_BYTES   16u
+#define MOEC_DENSE_ENTRY_BYTES    40u
+#define MOEC_ROUTING_HEADER_BYTES 8u
+#define MOEC_ROUTING_ENTRY_BYTES  16u
+#define MOEC_INDEX_HEADER_BYTES   16u
+#define MOEC_INDEX_ENTRY_BYTES    24u
+
+MOEC_WARN_UNUSED enum moec_status moec_certificate_encode(const struct moec_certificate *certificate,
+                                                          uint8_t *bytes, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_certificate_decode(const uint8_t *bytes, size_t n_bytes,
+                                                          struct moec_certificate *certificate,
+                                                          struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_provenance_encode(const struct moec_provenance *provenance,
+                                                         uint8_t *bytes, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_provenance_decode(const uint8_t *bytes, size_t n_bytes,
+                                                         struct moec_provenance *provenance,
+                                                         struct moec_error *err);
+
+/* n = MoE layers x experts; encode writes MOEC_ROUTING_HEADER_BYTES + n * MOEC_ROUTING_ENTRY_BYTES. */
+void moec_routing_encode(const struct moec_routing_summary *routing, uint32_t n_layer, uint32_t n_expert,
+                         uint8_t *bytes);
+MOEC_WARN_UNUSED enum moec_status moec_routing_decode(const uint8_t *bytes, size_t n_bytes, uint32_t n_layer,
+                                                      uint32_t n_expert, struct moec_routing_summary *routing,
+                                                      struct moec_error *err);
+
+/* The table alone; encode writes MOEC_DENSE_HEADER_BYTES + n_entries * MOEC_DENSE_ENTRY_BYTES, decode
+ * allocates the entries, checks them against the config and leaves blob NULL. */
+void moec_dense_table_encode(const struct moec_dense *dense, uint8_t *bytes);
+MOEC_WARN_UNUSED enum moec_status moec_dense_table_decode(const uint8_t *bytes, size_t n_bytes,
+                                                          const struct moec_config *config,
+                                                          struct moec_dense *dense, struct moec_error *err);
+
+/* Index of one copy level. `entries` (MoE layers x experts) hold absolute offsets, the file offsets relative
+ * to `records`; `codecs` (by bits) are used by encode, and filled and compared by decode. */
+void moec_record_index_encode(const struct moec_record_entry *entries, uint32_t n_layer, uint32_t n_expert,
+                              uint8_t level_bits, const struct moec_codec *codecs, uint64_t records_offset,
+                              uint8_t *bytes);
+MOEC_WARN_UNUSED enum moec_status
+moec_record_index_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,
+                         const struct moec_section *records, uint32_t alignment, struct moec_codec *codecs,
+                         uint8_t *level_bits, struct moec_record_entry *entries, struct moec_error *err);
+
+static inline uint64_t moec_align_up(uint64_t value, uint64_t alignment)
+{
+    return (value + alignment - 1) / alignment * alignment;
+}
+
+#endif

@@ -1,0 +1,542 @@
+/* Sections of a bundle: stored form (pieces, checksums) and the contents that have no file of their own. */
+#include "formats/bundle_format.h"
+
+#include "formats/bytes.h"
+#include "formats/compress.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- stored form: compressed pieces ------------------------------------------------------------------------
+ */
+
+enum moec_status moec_pieces_encode(const uint8_t *content, uint64_t content_bytes, moec_section_sink *sink,
+                                    void *context, struct moec_error *err)
+{
+    for (uint64_t done = 0; done < content_bytes;) {
+        uint64_t left = content_bytes - done;
+        size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
+        uint8_t header[MOEC_PIECE_HEADER_BYTES];
+        uint8_t *packed = NULL;
+        size_t n_packed = 0;
+        MOEC_TRY(moec_compress(content + done, n, &packed, &n_packed, err));
+        bool pays = n_packed < n;
+        const uint8_t *stored = pays ? packed : content + done;
+        size_t n_stored = pays ? n_packed : n;
+        moec_put_u32(header, (uint32_t)n_stored | (pays ? 0 : MOEC_PIECE_RAW));
+        moec_put_u32(header + 4, moec_crc32c(0, stored, n_stored));
+        enum moec_status status = sink(context, header, sizeof header, err);
+        if (status == MOEC_OK)
+            status = sink(context, stored, n_stored, err);
+        free(packed);
+        MOEC_TRY(status);
+        done += n;
+    }
+    return MOEC_OK;
+}
+
+/* One pass over the stored bytes of a section, hashing them. */
+struct section_reader {
+    const struct moec_file *file;
+    const struct moec_section *section;
+    uint64_t done; /* stored bytes read */
+    struct moec_sha256 digest;
+};
+
+static enum moec_status read_stored(struct section_reader *reader, uint8_t *bytes, size_t n,
+                                    struct moec_error *err)
+{
+    const struct moec_section *section = reader->section;
+    if (n > section->stored_bytes - reader->done)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "section '%s' of '%s' ends in the middle of a piece: %zu bytes at offset %" PRIu64
+                         ", expected them before %" PRIu64,
+                         section->name, reader->file->path, n, section->offset + reader->done,
+                         section->offset + section->stored_bytes);
+    MOEC_TRY(moec_file_read(reader->file, section->offset + reader->done, bytes, n, err));
+    moec_sha256_update(&reader->digest, bytes, n);
+    reader->done += n;
+    return MOEC_OK;
+}
+
+/* Reads the next piece, which holds exactly n bytes of content. `buffer` has MOEC_PIECE_BYTES. */
+static enum moec_status read_piece(struct section_reader *reader, uint8_t *buffer, uint8_t *content, size_t n,
+                                   struct moec_error *err)
+{
+    const struct moec_section *section = reader->section;
+    uint64_t at = section->offset + reader->done;
+    uint8_t header[MOEC_PIECE_HEADER_BYTES];
+    MOEC_TRY(read_stored(reader, header, sizeof header, err));
+    bool raw = (moec_get_u32(header) & MOEC_PIECE_RAW) != 0;
+    uint32_t n_stored = moec_get_u32(header) & ~MOEC_PIECE_RAW;
+    if (raw ? n_stored != n : n_stored == 0 || n_stored >= n)
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "section '%s' of '%s' is damaged at offset %" PRIu64
+                         ": piece of %u stored bytes for %zu",
+                         section->name, reader->file->path, at, n_stored, n);
+    MOEC_TRY(read_stored(reader, buffer, n_stored, err));
+    uint32_t crc = moec_crc32c(0, buffer, n_stored);
+    if (crc != moec_get_u32(header + 4))
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "section '%s' of '%s' is damaged at offset %" PRIu64
+                         ": its piece of %u bytes has CRC32C %08x, expected %08x",
+                         section->name, reader->file->path, at, n_stored, crc, moec_get_u32(header + 4));
+    if (raw) {
+        memcpy(content, buffer, n);
+        return MOEC_OK;
+    }
+    uint8_t *unpacked = NULL;
+    MOEC_TRY(moec_decompress(buffer, n_stored, n, &unpacked, section->name, err));
+    memcpy(content, unpacked, n);
+    free(unpacked);
+    return MOEC_OK;
+}
+
+static enum moec_status read_pieces(struct section_reader *reader, uint8_t *content, struct moec_error *err)
+{
+    const struct moec_section *section = reader->section;
+    void *buffer = NULL;
+    MOEC_TRY(moec_alloc(&buffer, MOEC_PIECE_BYTES, 1, "a read buffer", err));
+    enum moec_status status = MOEC_OK;
+    for (uint64_t done = 0; done < section->content_bytes;) {
+        uint64_t left = section->content_bytes - done;
+        size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
+        MOEC_TRY_OUT(read_piece(reader, buffer, content + done, n, err));
+        done += n;
+    }
+    if (reader->done != section->stored_bytes)
+        status =
+            moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has %" PRIu64 " bytes after its last piece",
+                      section->name, reader->file->path, section->stored_bytes - reader->done);
+out:
+    free(buffer);
+    return status;
+}
+
+enum moec_status moec_section_load(const struct moec_file *file, const struct moec_section *section,
+                                   uint8_t *content, struct moec_error *err)
+{
+    struct section_reader reader = {.file = file, .section = section};
+    moec_sha256_init(&reader.digest);
+    if ((section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0) {
+        MOEC_TRY(read_pieces(&reader, content, err));
+    } else {
+        for (uint64_t left = section->stored_bytes; left > 0;) {
+            size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
+            MOEC_TRY(read_stored(&reader, content + reader.done, n, err));
+            left -= n;
+        }
+    }
+    uint8_t digest[MOEC_SHA256_BYTES];
+    moec_sha256_finish(&reader.digest, digest);
+    if (memcmp(digest, section->digest, sizeof digest) != 0)
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "section '%s' of '%s' is damaged: its SHA-256 does not match (%" PRIu64
+                         " bytes at offset %" PRIu64 "); `moec verify` locates the damage",
+                         section->name, file->path, section->stored_bytes, section->offset);
+    return MOEC_OK;
+}
+
+enum moec_status moec_section_load_alloc(const struct moec_file *file, const struct moec_section *section,
+                                         uint64_t limit_bytes, uint8_t **content, struct moec_error *err)
+{
+    void *memory = NULL;
+    if (section->content_bytes > limit_bytes)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "section '%s' of '%s' holds %" PRIu64 " bytes, expected at most %" PRIu64,
+                         section->name, file->path, section->content_bytes, limit_bytes);
+    MOEC_TRY(moec_alloc(&memory, section->content_bytes, 1, section->name, err));
+    enum moec_status status = moec_section_load(file, section, memory, err);
+    if (status != MOEC_OK) {
+        free(memory);
+        return status;
+    }
+    *content = memory;
+    return MOEC_OK;
+}
+
+/* --- fixed text fields -------------------------------------------------------------------------------------
+ */
+
+/* Names are printed: control characters from a file must not reach a terminal. */
+static enum moec_status check_text(const char *text, size_t capacity, const char *what,
+                                   struct moec_error *err)
+{
+    size_t length = strnlen(text, capacity);
+    if (length == capacity)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no end within %zu bytes", what, capacity);
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s has control character 0x%02x at byte %zu", what,
+                             (unsigned)(unsigned char)text[i], i);
+    return MOEC_OK;
+}
+
+static enum moec_status put_text(uint8_t *at, const char *text, size_t capacity, const char *what,
+                                 struct moec_error *err)
+{
+    MOEC_TRY(check_text(text, capacity, what, err));
+    memset(at, 0, capacity);
+    memcpy(at, text, strnlen(text, capacity));
+    return MOEC_OK;
+}
+
+static enum moec_status get_text(const uint8_t *at, char *text, size_t capacity, const char *what,
+                                 struct moec_error *err)
+{
+    memcpy(text, at, capacity);
+    MOEC_TRY(check_text(text, capacity, what, err));
+    for (size_t i = strlen(text); i < capacity; i++)
+        if (text[i] != 0)
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s has bytes after its end", what);
+    return MOEC_OK;
+}
+
+static enum moec_status check_zero(const uint8_t *at, size_t n, const char *what, struct moec_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (at[i] != 0)
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s has a reserved byte of %u, expected 0", what, at[i]);
+    return MOEC_OK;
+}
+
+static enum moec_status check_size(size_t n_bytes, uint64_t expected, const char *what,
+                                   struct moec_error *err)
+{
+    if (n_bytes != expected)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %zu bytes, expected %" PRIu64, what, n_bytes,
+                         expected);
+    return MOEC_OK;
+}
+
+/* --- certificate and provenance ----------------------------------------------------------------------------
+ */
+
+#define CERTIFICATE_NUMBERS 10
+#define CERTIFICATE_TARGET  7 /* the one number that may be NaN */
+
+static enum moec_status check_number(double value, size_t index, struct moec_error *err)
+{
+    if (isfinite(value) || (index == CERTIFICATE_TARGET && isnan(value)))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT, "certificate has number %zu that is not finite", index);
+}
+
+enum moec_status moec_certificate_encode(const struct moec_certificate *certificate, uint8_t *bytes,
+                                         struct moec_error *err)
+{
+    const struct moec_certificate *c = certificate;
+    memset(bytes, 0, MOEC_CERTIFICATE_BYTES);
+    if (c == NULL || !c->present)
+        return MOEC_OK;
+    bytes[0] = 1;
+    bytes[1] = c->missed;
+    MOEC_TRY(put_text(bytes + 8, c->metric, sizeof c->metric, "metric of the certificate", err));
+    const double numbers[CERTIFICATE_NUMBERS] = {
+        c->reference,   c->compiled,         c->loss,   c->loss_low,   c->loss_high,
+        c->search_loss, c->search_loss_high, c->target, c->confidence, c->mean_kl};
+    for (size_t i = 0; i < CERTIFICATE_NUMBERS; i++) {
+        MOEC_TRY(check_number(numbers[i], i, err));
+        /* One NaN for all: which NaN a computation gives differs between machines. */
+        moec_put_f64(bytes + 40 + 8 * i, isnan(numbers[i]) ? (double)NAN : numbers[i]);
+    }
+    moec_put_u32(bytes + 120, c->n_window);
+    moec_put_u32(bytes + 124, c->seq_len_tokens);
+    moec_put_u64(bytes + 128, c->n_token);
+    memcpy(bytes + 136, c->data_digest, sizeof c->data_digest);
+    MOEC_TRY(put_text(bytes + 168, c->data_name, sizeof c->data_name, "data name of the certificate", err));
+    return put_text(bytes + 424, c->arithmetic, sizeof c->arithmetic, "arithmetic of the certificate", err);
+}
+
+enum moec_status moec_certificate_decode(const uint8_t *bytes, size_t n_bytes,
+                                         struct moec_certificate *certificate, struct moec_error *err)
+{
+    struct moec_certificate c = {0};
+    MOEC_TRY(check_size(n_bytes, MOEC_CERTIFICATE_BYTES, "certificate", err));
+    if (bytes[0] > 1 || bytes[1] > 1)
+        return moec_fail(err, MOEC_ERR_FORMAT, "certificate has flags %u and %u, expected 0 or 1", bytes[0],
+                         bytes[1]);
+    if (bytes[0] == 0) {
+        MOEC_TRY(check_zero(bytes, n_bytes, "absent certificate", err));
+        *certificate = c;
+        return MOEC_OK;
+    }
+    c.present = true;
+    c.missed = bytes[1] != 0;
+    MOEC_TRY(check_zero(bytes + 2, 6, "certificate", err));
+    MOEC_TRY(get_text(bytes + 8, c.metric, sizeof c.metric, "metric of the certificate", err));
+    double *const numbers[CERTIFICATE_NUMBERS] = {
+        &c.reference,   &c.compiled,         &c.loss,   &c.loss_low,   &c.loss_high,
+        &c.search_loss, &c.search_loss_high, &c.target, &c.confidence, &c.mean_kl};
+    for (size_t i = 0; i < CERTIFICATE_NUMBERS; i++) {
+        *numbers[i] = moec_get_f64(bytes + 40 + 8 * i);
+        MOEC_TRY(check_number(*numbers[i], i, err));
+    }
+    c.n_window = moec_get_u32(bytes + 120);
+    c.seq_len_tokens = moec_get_u32(bytes + 124);
+    c.n_token = moec_get_u64(bytes + 128);
+    memcpy(c.data_digest, bytes + 136, sizeof c.data_digest);
+    MOEC_TRY(get_text(bytes + 168, c.data_name, sizeof c.data_name, "data name of the certificate", err));
+    MOEC_TRY(get_text(bytes + 424, c.arithmetic, sizeof c.arithmetic, "arithmetic of the certificate", err));
+    *certificate = c;
+    return MOEC_OK;
+}
+
+enum moec_status moec_provenance_encode(const struct moec_provenance *provenance, uint8_t *bytes,
+                                        struct moec_error *err)
+{
+    const struct moec_provenance *p = provenance;
+    MOEC_TRY(put_text(bytes, p->moec_version, sizeof p->moec_version, "version in the provenance", err));
+    MOEC_TRY(put_text(bytes + 32, p->policy, sizeof p->policy, "policy in the provenance", err));
+    MOEC_TRY(put_text(bytes + 96, p->options, sizeof p->options, "options in the provenance", err));
+    MOEC_TRY(put_text(bytes + 608, p->source_name, sizeof p->source_name, "source in the provenance", err));
+    memcpy(bytes + 864, p->model_digest, sizeof p->model_digest);
+    memcpy(bytes + 896, p->profile_digest, sizeof p->profile_digest);
+    moec_put_u64(bytes + 928, p->source_bytes);
+    moec_put_u64(bytes + 936, p->source_expert_bytes);
+    return MOEC_OK;
+}
+
+enum moec_status moec_provenance_decode(const uint8_t *bytes, size_t n_bytes,
+                                        struct moec_provenance *provenance, struct moec_error *err)
+{
+    struct moec_provenance p = {0};
+    MOEC_TRY(check_size(n_bytes, MOEC_PROVENANCE_BYTES, "provenance", err));
+    MOEC_TRY(get_text(bytes, p.moec_version, sizeof p.moec_version, "version in the provenance", err));
+    MOEC_TRY(get_text(bytes + 32, p.policy, sizeof p.policy, "policy in the provenance", err));
+    MOEC_TRY(get_text(bytes + 96, p.options, sizeof p.options, "options in the provenance", err));
+    MOEC_TRY(get_text(bytes + 608, p.source_name, sizeof p.source_name, "source in the provenance", err));
+    memcpy(p.model_digest, bytes + 864, sizeof p.model_digest);
+    memcpy(p.profile_digest, bytes + 896, sizeof p.profile_digest);
+    p.source_bytes = moec_get_u64(bytes + 928);
+    p.source_expert_bytes = moec_get_u64(bytes + 936);
+    *provenance = p;
+    return MOEC_OK;
+}
+
+/* --- routing summary ---------------------------------------------------------------------------------------
+ */
+
+void moec_routing_encode(const struct moec_routing_summary *routing, uint32_t n_layer, uint32_t n_expert,
+                         uint8_t *bytes)
+{
+    size_t n = (size_t)n_layer * n_expert;
+    moec_put_u32(bytes, n_layer);
+    moec_put_u32(bytes + 4, n_expert);
+    bytes += MOEC_ROUTING_HEADER_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        moec_put_u64(bytes + 8 * i, routing->activations[i]);
+        moec_put_f64(bytes + 8 * (n + i), routing->mean_gate_weight[i]);
+    }
+}
+
+enum moec_status moec_routing_decode(const uint8_t *bytes, size_t n_bytes, uint32_t n_layer,
+                                     uint32_t n_expert, struct moec_routing_summary *routing,
+                                     struct moec_error *err)
+{
+    struct moec_routing_summary made = {0};
+    void *activations = NULL, *weights = NULL;
+    size_t n = (size_t)n_layer * n_expert;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(check_size(n_bytes, MOEC_ROUTING_HEADER_BYTES + (uint64_t)n * MOEC_ROUTING_ENTRY_BYTES,
+                        "routing summary", err));
+    if (moec_get_u32(bytes) != n_layer || moec_get_u32(bytes + 4) != n_expert)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "routing summary is of %u layers of %u experts, expected %u of %u",
+                         moec_get_u32(bytes), moec_get_u32(bytes + 4), n_layer, n_expert);
+    MOEC_TRY_OUT(moec_alloc(&activations, n, sizeof *made.activations, "routing summary", err));
+    MOEC_TRY_OUT(moec_alloc(&weights, n, sizeof *made.mean_gate_weight, "routing summary", err));
+    made.activations = activations;
+    made.mean_gate_weight = weights;
+    bytes += MOEC_ROUTING_HEADER_BYTES;
+    for (size_t i = 0; i < n; i++) {
+        made.activations[i] = moec_get_u64(bytes + 8 * i);
+        made.mean_gate_weight[i] = moec_get_f64(bytes + 8 * (n + i));
+        if (!isfinite(made.mean_gate_weight[i])) {
+            status =
+                moec_fail(err, MOEC_ERR_FORMAT,
+                          "routing summary has a gate weight that is not finite for MoE layer %zu expert %zu",
+                          i / n_expert, i % n_expert);
+            goto out;
+        }
+    }
+    *routing = made;
+    activations = weights = NULL;
+out:
+    free(activations);
+    free(weights);
+    return status;
+}
+
+/* --- codecs, dense table and record index ------------------------------------------------------------------
+ */
+
+static void put_codec(uint8_t *at, struct moec_codec codec)
+{
+    at[0] = codec.dtype;
+    at[1] = codec.scheme;
+    moec_put_u16(at + 2, codec.group);
+}
+
+static struct moec_codec get_codec(const uint8_t *at)
+{
+    return (struct moec_codec){.dtype = at[0], .scheme = at[1], .group = moec_get_u16(at + 2)};
+}
+
+void moec_dense_table_encode(const struct moec_dense *dense, uint8_t *bytes)
+{
+    moec_put_u32(bytes, dense->n_entries);
+    moec_put_u32(bytes + 4, 0);
+    moec_put_u64(bytes + 8, dense->blob_bytes);
+    bytes += MOEC_DENSE_HEADER_BYTES;
+    for (uint32_t i = 0; i < dense->n_entries; i++, bytes += MOEC_DENSE_ENTRY_BYTES) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        moec_put_u32(bytes, entry->role);
+        moec_put_u32(bytes + 4, entry->layer);
+        put_codec(bytes + 8, entry->codec);
+        moec_put_u32(bytes + 12, entry->rows);
+        moec_put_u32(bytes + 16, entry->columns);
+        moec_put_u32(bytes + 20, 0);
+        moec_put_u64(bytes + 24, entry->offset);
+        moec_put_u64(bytes + 32, entry->n_bytes);
+    }
+}
+
+enum moec_status moec_dense_table_decode(const uint8_t *bytes, size_t n_bytes,
+                                         const struct moec_config *config, struct moec_dense *dense,
+                                         struct moec_error *err)
+{
+    struct moec_dense made = {0};
+    void *entries = NULL;
+    if (n_bytes < MOEC_DENSE_HEADER_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %zu bytes, expected at least %u",
+                         n_bytes, MOEC_DENSE_HEADER_BYTES);
+    made.n_entries = moec_get_u32(bytes);
+    made.blob_bytes = moec_get_u64(bytes + 8);
+    MOEC_TRY(check_zero(bytes + 4, 4, "table of dense weights", err));
+    MOEC_TRY(check_size(n_bytes, MOEC_DENSE_HEADER_BYTES + (uint64_t)made.n_entries * MOEC_DENSE_ENTRY_BYTES,
+                        "table of dense weights", err));
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc(&entries, made.n_entries, sizeof *made.entries, "table of dense weights", err));
+    made.entries = entries;
+    bytes += MOEC_DENSE_HEADER_BYTES;
+    for (uint32_t i = 0; i < made.n_entries; i++, bytes += MOEC_DENSE_ENTRY_BYTES) {
+        MOEC_TRY_OUT(check_zero(bytes + 20, 4, "table of dense weights", err));
+        made.entries[i] = (struct moec_dense_entry){.role = moec_get_u32(bytes),
+                                                    .layer = moec_get_u32(bytes + 4),
+                                                    .codec = get_codec(bytes + 8),
+                                                    .rows = moec_get_u32(bytes + 12),
+                                                    .columns = moec_get_u32(bytes + 16),
+                                                    .offset = moec_get_u64(bytes + 24),
+                                                    .n_bytes = moec_get_u64(bytes + 32)};
+    }
+    MOEC_TRY_OUT(moec_dense_check(&made, config, err));
+    *dense = made;
+    made = (struct moec_dense){0};
+out:
+    moec_dense_release(&made);
+    return status;
+}
+
+void moec_record_index_encode(const struct moec_record_entry *entries, uint32_t n_layer, uint32_t n_expert,
+                              uint8_t level_bits, const struct moec_codec *codecs, uint64_t records_offset,
+                              uint8_t *bytes)
+{
+    moec_put_u32(bytes, n_layer);
+    moec_put_u32(bytes + 4, n_expert);
+    moec_put_u32(bytes + 8, level_bits);
+    moec_put_u32(bytes + 12, 0);
+    bytes += MOEC_INDEX_HEADER_BYTES;
+    for (size_t i = 0; i < (size_t)n_layer * n_expert; i++, bytes += MOEC_INDEX_ENTRY_BYTES) {
+        moec_put_u64(bytes, entries[i].offset - records_offset);
+        moec_put_u32(bytes + 8, entries[i].n_bytes);
+        moec_put_u32(bytes + 12, entries[i].crc32c);
+        put_codec(bytes + 16, codecs[entries[i].bits]);
+        moec_put_u32(bytes + 20, 0);
+    }
+}
+
+/* What a record index is checked against while it is decoded. */
+struct index_check {
+    const struct moec_config *config;
+    const struct moec_section *records;
+    uint32_t alignment;
+    uint32_t level_bits;
+    struct moec_codec *codecs; /* by bits */
+    uint64_t end;              /* of the records so far, relative */
+};
+
+static enum moec_status decode_index_entry(struct index_check *check, const uint8_t *bytes, uint32_t layer,
+                                           uint32_t expert, struct moec_record_entry *entry,
+                                           struct moec_error *err)
+{
+    struct moec_codec codec = get_codec(bytes + 16);
+    uint64_t offset = moec_get_u64(bytes);
+    char where[96];
+    (void)snprintf(where, sizeof where, "record of layer %u expert %u in '%s'", layer, expert,
+                   check->records->name);
+    MOEC_TRY(moec_codec_check(codec, where, err));
+    MOEC_TRY(check_zero(bytes + 20, 4, where, err));
+    uint32_t bits = moec_codec_bits(codec);
+    if (bits > 16 || (check->level_bits != 0 && bits != check->level_bits))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %u bits, expected %s%u", where, bits,
+                         check->level_bits != 0 ? "" : "at most ",
+                         check->level_bits != 0 ? check->level_bits : 16);
+    if (check->codecs[bits].dtype == MOEC_DTYPE_F32) /* no codec of these bits yet: F32 has 32 */
+        check->codecs[bits] = codec;
+    if (!moec_codec_equal(check->codecs[bits], codec))
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s has another codec than other records of %u bits",
+                         where, bits);
+    entry->n_bytes = moec_get_u32(bytes + 8);
+    uint64_t expected = moec_record_layout_make(check->config, codec).n_bytes;
+    if (entry->n_bytes != expected)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %u bytes, expected %" PRIu64, where, entry->n_bytes,
+                         expected);
+    if (offset % check->alignment != 0 || offset < check->end || offset > check->records->stored_bytes ||
+        moec_align_up(entry->n_bytes, check->alignment) > check->records->stored_bytes - offset)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s stands at %" PRIu64 " of %" PRIu64
+                         " bytes, expected a multiple of %u from %" PRIu64 " on and its end inside",
+                         where, offset, check->records->stored_bytes, check->alignment, check->end);
+    check->end = offset + entry->n_bytes;
+    entry->offset = check->records->offset + offset;
+    entry->crc32c = moec_get_u32(bytes + 12);
+    entry->bits = (uint8_t)bits;
+    return MOEC_OK;
+}
+
+enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
+                                          const struct moec_config *config,
+                                          const struct moec_section *records, uint32_t alignment,
+                                          struct moec_codec *codecs, uint8_t *level_bits,
+                                          struct moec_record_entry *entries, struct moec_error *err)
+{
+    uint32_t n_layer = moec_config_moe_count(config), n_expert = config->n_expert;
+    MOEC_TRY(check_size(n_bytes,
+                        MOEC_INDEX_HEADER_BYTES + (uint64_t)n_layer * n_expert * MOEC_INDEX_ENTRY_BYTES,
+                        "record index", err));
+    if (moec_get_u32(bytes) != n_layer || moec_get_u32(bytes + 4) != n_expert)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "record index is of %u layers of %u experts, expected %u of %u", moec_get_u32(bytes),
+                         moec_get_u32(bytes + 4), n_layer, n_expert);
+    struct index_check check = {.config = config,
+                                .records = records,
+                                .alignment = alignment,
+                                .level_bits = moec_get_u32(bytes + 8),
+                                .codecs = codecs};
+    if (check.level_bits > 16)
+        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' is of %u bits, expected at most 16",
+                         records->name, check.level_bits);
+    MOEC_TRY(check_zero(bytes + 12, 4, "record index", err));
+    bytes += MOEC_INDEX_HEADER_BYTES;
+    for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
+        uint32_t layer = moec_config_moe_layer(config, ordinal);
+        for (uint32_t expert = 0; expert < n_expert; expert++, bytes += MOEC_INDEX_ENTRY_BYTES)
+            MOEC_TRY(decode_index_entry(&check, bytes, layer, expert, entries++, err));
+    }
+    *level_bits = (uint8_t)check.level_bits;
+    return MOEC_OK;
+}

@@ -1,0 +1,551 @@
+#include "formats/bundle_writer.h"
+
+#include "formats/bundle_format.h"
+#include "formats/bytes.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A section whose stored bytes the plan holds. */
+struct planned_section {
+    uint32_t kind;
+    uint32_t flags;
+    uint64_t content_bytes;
+    uint8_t
+        *stored; /* owned; NULL for dense weights, written piece by piece, and for statements, written last */
+    uint64_t stored_bytes;
+};
+
+#define MAX_PLANNED 8 /* kinds before the record sections */
+
+struct moec_bundle_plan {
+    struct moec_config config;
+    struct moec_codec codecs[17];
+    uint64_t padded_bytes[17]; /* of a record, by bits; 0 = no codec */
+    uint32_t alignment;
+    uint32_t n_layer;               /* MoE layers */
+    const struct moec_dense *dense; /* borrowed */
+    struct planned_section sections[MAX_PLANNED];
+    uint32_t n_sections;
+};
+
+/* --- plan --------------------------------------------------------------------------------------------------
+ */
+
+/* Where pieces go while a plan is made: into memory, or only counted. */
+struct piece_memory {
+    void *bytes;
+    size_t capacity;
+    size_t used;
+};
+
+static enum moec_status keep_bytes(void *context, const uint8_t *bytes, size_t n, struct moec_error *err)
+{
+    struct piece_memory *memory = context;
+    MOEC_TRY(moec_grow(&memory->bytes, &memory->capacity, memory->used + n, 1, "a compressed section", err));
+    memcpy((uint8_t *)memory->bytes + memory->used, bytes, n);
+    memory->used += n;
+    return MOEC_OK;
+}
+
+static enum moec_status count_bytes(void *context, const uint8_t *bytes, size_t n, struct moec_error *err)
+{
+    (void)bytes;
+    (void)err;
+    *(uint64_t *)context += n;
+    return MOEC_OK;
+}
+
+/* Takes ownership of `content` in every case; stores it as it is. */
+static void plan_plain(struct moec_bundle_plan *plan, uint32_t kind, uint8_t *content, uint64_t n)
+{
+    plan->sections[plan->n_sections++] =
+        (struct planned_section){.kind = kind, .content_bytes = n, .stored = content, .stored_bytes = n};
+}
+
+/* The same, compressed. */
+static enum moec_status plan_compressed(struct moec_bundle_plan *plan, uint32_t kind, uint8_t *content,
+                                        uint64_t n, struct moec_error *err)
+{
+    struct piece_memory memory = {0};
+    enum moec_status status = MOEC_OK;
+    if (n > MOEC_SMALL_SECTION_MAX_BYTES)
+        status =
+            moec_fail(err, MOEC_ERR_LIMIT, "a section of %" PRIu64 " bytes is over the limit of %" PRIu64, n,
+                      MOEC_SMALL_SECTION_MAX_BYTES);
+    else
+        status = moec_pieces_encode(content, n, keep_bytes, &memory, err);
+    free(content);
+    if (status != MOEC_OK) {
+        free(memory.bytes);
+        return status;
+    }
+    plan->sections[plan->n_sections++] = (struct planned_section){.kind = kind,
+                                                                  .flags = MOEC_SECTION_FLAG_COMPRESSED,
+                                                                  .content_bytes = n,
+                                                                  .stored = memory.bytes,
+                                                                  .stored_bytes = memory.used};
+    return MOEC_OK;
+}
+
+static enum moec_status plan_codecs(struct moec_bundle_plan *plan, const struct moec_codec *codecs,
+                                    struct moec_error *err)
+{
+    static const uint8_t widths[] = {2, 3, 4, 8, 16};
+    for (size_t i = 0; i < sizeof widths; i++) {
+        uint32_t bits = widths[i];
+        char subject[64];
+        (void)snprintf(subject, sizeof subject, "codec for %u bits", bits);
+        MOEC_TRY(moec_codec_check(codecs[bits], subject, err));
+        if (codecs[bits].dtype == MOEC_DTYPE_F32)
+            continue;
+        if (moec_codec_bits(codecs[bits]) != bits)
+            return moec_fail(err, MOEC_ERR_USAGE, "%s has %u bits", subject, moec_codec_bits(codecs[bits]));
+        uint64_t n_bytes = moec_record_layout_make(&plan->config, codecs[bits]).n_bytes;
+        if (n_bytes > UINT32_MAX)
+            return moec_fail(err, MOEC_ERR_LIMIT,
+                             "an expert of %" PRIu64 " bytes at %u bits is over the limit of %u", n_bytes,
+                             bits, UINT32_MAX);
+        plan->codecs[bits] = codecs[bits];
+        plan->padded_bytes[bits] = moec_align_up(n_bytes, plan->alignment);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status plan_model(struct moec_bundle_plan *plan, const struct moec_bundle_parts *parts,
+                                   struct moec_error *err)
+{
+    uint8_t *content = NULL;
+    size_t n = 0;
+    MOEC_TRY(moec_config_encode(parts->config, &content, &n, err));
+    plan_plain(plan, MOEC_SECTION_CONFIG, content, n);
+    plan_plain(plan, MOEC_SECTION_PROVENANCE, NULL, MOEC_PROVENANCE_BYTES);
+    plan_plain(plan, MOEC_SECTION_CERTIFICATE, NULL, MOEC_CERTIFICATE_BYTES);
+    if (parts->tokenizer != NULL) {
+        void *encoded = NULL;
+        MOEC_TRY(moec_tokenizer_model_fits(parts->tokenizer, parts->config->n_vocab, "tokenizer", err));
+        MOEC_TRY(moec_tokenizer_model_encode(parts->tokenizer, &encoded, &n, err));
+        MOEC_TRY(plan_compressed(plan, MOEC_SECTION_TOKENIZER, encoded, n, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status plan_statistics(struct moec_bundle_plan *plan, const struct moec_bundle_parts *parts,
+                                        struct moec_error *err)
+{
+    const struct moec_config *config = parts->config;
+    const struct moec_path_table *paths = parts->paths;
+    if (paths != NULL && paths->n_layer > 0) {
+        uint8_t *content = NULL;
+        size_t n = 0;
+        if (paths->n_layer != plan->n_layer || paths->n_expert != config->n_expert ||
+            paths->top_k != config->top_k)
+            return moec_fail(
+                err, MOEC_ERR_MISMATCH,
+                "path table is of %u layers of %u experts, top %u; the model has %u of %u, top %u",
+                paths->n_layer, paths->n_expert, paths->top_k, plan->n_layer, config->n_expert,
+                config->top_k);
+        MOEC_TRY(moec_path_table_encode(paths, &content, &n, err));
+        MOEC_TRY(plan_compressed(plan, MOEC_SECTION_PATHS, content, n, err));
+    }
+    if (parts->routing != NULL && parts->routing->activations != NULL) {
+        void *content = NULL;
+        uint64_t n =
+            MOEC_ROUTING_HEADER_BYTES + (uint64_t)plan->n_layer * config->n_expert * MOEC_ROUTING_ENTRY_BYTES;
+        MOEC_TRY(moec_alloc(&content, n, 1, "routing summary", err));
+        moec_routing_encode(parts->routing, plan->n_layer, config->n_expert, content);
+        MOEC_TRY(plan_compressed(plan, MOEC_SECTION_ROUTING, content, n, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status plan_dense(struct moec_bundle_plan *plan, const struct moec_bundle_parts *parts,
+                                   struct moec_error *err)
+{
+    const struct moec_dense *dense = parts->dense;
+    void *table = NULL;
+    uint64_t n = MOEC_DENSE_HEADER_BYTES + (uint64_t)dense->n_entries * MOEC_DENSE_ENTRY_BYTES;
+    MOEC_TRY(moec_dense_check(dense, parts->config, err));
+    MOEC_TRY(moec_alloc(&table, n, 1, "table of dense weights", err));
+    moec_dense_table_encode(dense, table);
+    MOEC_TRY(plan_compressed(plan, MOEC_SECTION_DENSE_TABLE, table, n, err));
+    uint64_t stored = 0;
+    MOEC_TRY(moec_pieces_encode(dense->blob, dense->blob_bytes, count_bytes, &stored, err));
+    plan->sections[plan->n_sections++] = (struct planned_section){.kind = MOEC_SECTION_DENSE,
+                                                                  .flags = MOEC_SECTION_FLAG_COMPRESSED,
+                                                                  .content_bytes = dense->blob_bytes,
+                                                                  .stored_bytes = stored};
+    return MOEC_OK;
+}
+
+enum moec_status moec_bundle_plan_create(const struct moec_bundle_parts *parts, struct moec_bundle_plan **out,
+                                         struct moec_error *err)
+{
+    void *memory = NULL;
+    uint32_t alignment = parts->alignment;
+    if (alignment < MOEC_MIN_ALIGNMENT || alignment > MOEC_MAX_ALIGNMENT ||
+        (alignment & (alignment - 1)) != 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "alignment %u, expected a power of two from %u to %u",
+                         alignment, MOEC_MIN_ALIGNMENT, MOEC_MAX_ALIGNMENT);
+    MOEC_TRY(moec_config_check(parts->config, "config of the bundle", err));
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_bundle_plan), "plan of the bundle", err));
+    struct moec_bundle_plan *plan = memory;
+    plan->config = *parts->config;
+    plan->alignment = alignment;
+    plan->n_layer = moec_config_moe_count(parts->config);
+    plan->dense = parts->dense;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(plan_codecs(plan, parts->codecs, err));
+    MOEC_TRY_OUT(plan_model(plan, parts, err));
+    MOEC_TRY_OUT(plan_statistics(plan, parts, err));
+    MOEC_TRY_OUT(plan_dense(plan, parts, err));
+    *out = plan;
+    plan = NULL;
+out:
+    moec_bundle_plan_free(plan);
+    return status;
+}
+
+void moec_bundle_plan_free(struct moec_bundle_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    for (uint32_t i = 0; i < plan->n_sections; i++)
+        free(plan->sections[i].stored);
+    free(plan);
+}
+
+/* --- layout ------------------------------------------------------------------------------------------------
+ */
+
+uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, uint32_t bits)
+{
+    return bits <= 16 ? plan->padded_bytes[bits] : 0;
+}
+
+static void place(struct moec_contents *contents, uint64_t *end, uint32_t kind, uint32_t level,
+                  uint32_t flags, uint64_t stored, uint64_t content)
+{
+    struct moec_section *section = &contents->sections[contents->n_sections++];
+    uint32_t alignment = kind == MOEC_SECTION_RECORDS ? contents->alignment : MOEC_SECTION_ALIGNMENT;
+    *section = (struct moec_section){.kind = kind,
+                                     .level = level,
+                                     .flags = flags,
+                                     .offset = moec_align_up(*end, alignment),
+                                     .stored_bytes = stored,
+                                     .content_bytes = content};
+    moec_section_set_name(section);
+    *end = section->offset + stored;
+}
+
+static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const uint8_t *assignment,
+                                    uint32_t level, uint8_t bits, uint64_t *n_bytes, struct moec_error *err)
+{
+    size_t n = (size_t)plan->n_layer * plan->config.n_expert;
+    if (level > 0) {
+        if (moec_bundle_plan_record_bytes(plan, bits) == 0)
+            return moec_fail(err, MOEC_ERR_USAGE, "copy level %u has %u bits, for which there is no codec",
+                             level, bits);
+        *n_bytes = n * plan->padded_bytes[bits];
+        return MOEC_OK;
+    }
+    uint64_t total = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t padded = moec_bundle_plan_record_bytes(plan, assignment[i]);
+        if (padded == 0)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "layer %u expert %zu is assigned %u bits, for which there is no codec",
+                             moec_config_moe_layer(&plan->config, (uint32_t)(i / plan->config.n_expert)),
+                             i % plan->config.n_expert, assignment[i]);
+        total += padded;
+    }
+    *n_bytes = total;
+    return MOEC_OK;
+}
+
+/* Where everything will stand: known before anything is written. All record indices stand before the first
+ * records, so that opening reads the start of the file. */
+static enum moec_status lay_out(const struct moec_bundle_plan *plan, const uint8_t *assignment,
+                                const uint8_t *copy_bits, uint32_t n_extra, struct moec_contents *contents,
+                                struct moec_error *err)
+{
+    if (n_extra >= MOEC_MAX_COPIES)
+        return moec_fail(err, MOEC_ERR_USAGE, "%u further copy levels, expected at most %d", n_extra,
+                         MOEC_MAX_COPIES - 1);
+    memset(contents, 0, sizeof *contents);
+    contents->alignment = plan->alignment;
+    uint32_t n_sections = plan->n_sections + 2 * (1 + n_extra);
+    uint64_t end = MOEC_BUNDLE_HEADER_BYTES + (uint64_t)n_sections * MOEC_BUNDLE_SECTION_BYTES;
+    for (uint32_t i = 0; i < plan->n_sections; i++) {
+        const struct planned_section *section = &plan->sections[i];
+        place(contents, &end, section->kind, 0, section->flags, section->stored_bytes,
+              section->content_bytes);
+    }
+    uint64_t index =
+        MOEC_INDEX_HEADER_BYTES + (uint64_t)plan->n_layer * plan->config.n_expert * MOEC_INDEX_ENTRY_BYTES;
+    for (uint32_t level = 0; level <= n_extra; level++)
+        place(contents, &end, MOEC_SECTION_RECORD_INDEX, level, 0, index, index);
+    for (uint32_t level = 0; level <= n_extra; level++) {
+        uint64_t n_bytes = 0;
+        MOEC_TRY(level_bytes(plan, assignment, level, level > 0 ? copy_bits[level - 1] : 0, &n_bytes, err));
+        place(contents, &end, MOEC_SECTION_RECORDS, level, 0, n_bytes, n_bytes);
+    }
+    contents->file_bytes = end;
+    return MOEC_OK;
+}
+
+enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan, const uint8_t *assignment,
+                                        const uint8_t *copy_bits, uint32_t n_extra, uint64_t *n_bytes,
+                                        struct moec_error *err)
+{
+    struct moec_contents contents;
+    MOEC_TRY(lay_out(plan, assignment, copy_bits, n_extra, &contents, err));
+    *n_bytes = contents.file_bytes;
+    return MOEC_OK;
+}
+
+/* --- writer ------------------------------------------------------------------------------------------------
+ */
+
+struct moec_bundle_writer {
+    const struct moec_bundle_plan *plan; /* borrowed */
+    struct moec_output output;
+    struct moec_contents contents;
+    uint32_t n_copy;
+    uint8_t copy_bits[MOEC_MAX_COPIES];
+    struct moec_record_entry *records; /* (n_copy, S, E), owned; bits are set at opening */
+    size_t n_record;                   /* appended so far */
+    struct moec_sha256 level_digest;   /* of the records of the current level */
+};
+
+static size_t experts_per_level(const struct moec_bundle_writer *writer)
+{
+    return (size_t)writer->plan->n_layer * writer->plan->config.n_expert;
+}
+
+static struct moec_section *find_section(struct moec_bundle_writer *writer, uint32_t kind, uint32_t level)
+{
+    for (uint32_t i = 0; i < writer->contents.n_sections; i++)
+        if (writer->contents.sections[i].kind == kind && writer->contents.sections[i].level == level)
+            return &writer->contents.sections[i];
+    return NULL;
+}
+
+/* Appends and hashes; the sink of dense weights. */
+struct hashed_output {
+    struct moec_output *output;
+    struct moec_sha256 digest;
+};
+
+static enum moec_status append_hashed(void *context, const uint8_t *bytes, size_t n, struct moec_error *err)
+{
+    struct hashed_output *hashed = context;
+    moec_sha256_update(&hashed->digest, bytes, n);
+    return moec_output_append(hashed->output, bytes, n, err);
+}
+
+/* Appends zero bytes up to an offset: padding, and room for what is patched in at the end. */
+static enum moec_status fill_to(struct moec_output *output, uint64_t offset, struct moec_error *err)
+{
+    static const uint8_t zeros[4096];
+    while (output->n_bytes < offset) {
+        uint64_t missing = offset - output->n_bytes;
+        MOEC_TRY(
+            moec_output_append(output, zeros, missing < sizeof zeros ? (size_t)missing : sizeof zeros, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status write_planned(struct moec_bundle_writer *writer,
+                                      const struct planned_section *planned, struct moec_section *section,
+                                      struct moec_error *err)
+{
+    MOEC_TRY(fill_to(&writer->output, section->offset, err));
+    struct hashed_output hashed = {.output = &writer->output};
+    moec_sha256_init(&hashed.digest);
+    if (planned->stored != NULL) {
+        MOEC_TRY(append_hashed(&hashed, planned->stored, (size_t)planned->stored_bytes, err));
+    } else if (planned->kind == MOEC_SECTION_DENSE) {
+        const struct moec_dense *dense = writer->plan->dense;
+        MOEC_TRY(moec_pieces_encode(dense->blob, dense->blob_bytes, append_hashed, &hashed, err));
+    } else {
+        return fill_to(&writer->output, section->offset + section->stored_bytes, err);
+    }
+    moec_sha256_finish(&hashed.digest, section->digest);
+    return MOEC_OK;
+}
+
+static enum moec_status check_length(const struct moec_bundle_writer *writer, uint64_t expected,
+                                     struct moec_error *err)
+{
+    if (writer->output.n_bytes != expected)
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "'%s' has %" PRIu64 " bytes where %" PRIu64
+                         " were planned: the dense weights changed",
+                         writer->output.path, writer->output.n_bytes, expected);
+    return MOEC_OK;
+}
+
+enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan, const char *path,
+                                         const uint8_t *assignment, const uint8_t *copy_bits,
+                                         uint32_t n_extra, struct moec_bundle_writer **out,
+                                         struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_bundle_writer), "bundle writer", err));
+    struct moec_bundle_writer *writer = memory;
+    writer->plan = plan;
+    writer->output.fd = -1;
+    writer->n_copy = 1 + n_extra;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(lay_out(plan, assignment, copy_bits, n_extra, &writer->contents, err));
+    size_t n = experts_per_level(writer);
+    MOEC_TRY_OUT(
+        moec_alloc(&memory, (uint64_t)writer->n_copy * n, sizeof *writer->records, "record index", err));
+    writer->records = memory;
+    for (uint32_t copy = 0; copy < writer->n_copy; copy++) {
+        writer->copy_bits[copy] = copy > 0 ? copy_bits[copy - 1] : 0;
+        for (size_t i = 0; i < n; i++)
+            writer->records[copy * n + i].bits = copy > 0 ? copy_bits[copy - 1] : assignment[i];
+    }
+    MOEC_TRY_OUT(moec_output_open(&writer->output, path, err));
+    for (uint32_t i = 0; i < plan->n_sections; i++) {
+        struct moec_section *section = &writer->contents.sections[i];
+        MOEC_TRY_OUT(write_planned(writer, &plan->sections[i], section, err));
+        MOEC_TRY_OUT(check_length(writer, section->offset + section->stored_bytes, err));
+    }
+    *out = writer;
+    writer = NULL;
+out:
+    moec_bundle_writer_abort(writer);
+    return status;
+}
+
+bool moec_bundle_writer_next(const struct moec_bundle_writer *writer, struct moec_bundle_next *next)
+{
+    const struct moec_bundle_plan *plan = writer->plan;
+    size_t n = experts_per_level(writer), at = writer->n_record;
+    if (at == writer->n_copy * n)
+        return false;
+    next->copy = (uint32_t)(at / n);
+    next->ordinal = (uint32_t)(at % n / plan->config.n_expert);
+    next->layer = moec_config_moe_layer(&plan->config, next->ordinal);
+    next->expert = (uint32_t)(at % plan->config.n_expert);
+    next->layout = moec_record_layout_make(&plan->config, plan->codecs[writer->records[at].bits]);
+    return true;
+}
+
+enum moec_status moec_bundle_writer_append(struct moec_bundle_writer *writer, const uint8_t *record,
+                                           size_t n_bytes, struct moec_error *err)
+{
+    struct moec_bundle_next next;
+    if (!moec_bundle_writer_next(writer, &next))
+        return moec_fail(err, MOEC_ERR_USAGE, "a record after the last one");
+    struct moec_record_entry *entry = &writer->records[writer->n_record];
+    if (n_bytes != next.layout.n_bytes)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "record of layer %u expert %u has %zu bytes, expected %" PRIu64 " for %u bits",
+                         next.layer, next.expert, n_bytes, next.layout.n_bytes, entry->bits);
+    if (!moec_record_is_finite(&next.layout, record))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "record of layer %u expert %u has a scale or weight that is not finite", next.layer,
+                         next.expert);
+    bool first = next.ordinal == 0 && next.expert == 0;
+    struct moec_section *section = find_section(writer, MOEC_SECTION_RECORDS, next.copy);
+    if (first) {
+        MOEC_TRY(fill_to(&writer->output, section->offset, err));
+        moec_sha256_init(&writer->level_digest);
+    }
+    struct hashed_output hashed = {.output = &writer->output, .digest = writer->level_digest};
+    static const uint8_t zeros[4096];
+    entry->offset = writer->output.n_bytes;
+    entry->n_bytes = (uint32_t)n_bytes;
+    entry->crc32c = moec_crc32c(0, record, n_bytes);
+    MOEC_TRY(append_hashed(&hashed, record, n_bytes, err));
+    for (uint64_t left = writer->plan->padded_bytes[entry->bits] - n_bytes; left > 0;) {
+        size_t n = left < sizeof zeros ? (size_t)left : sizeof zeros;
+        MOEC_TRY(append_hashed(&hashed, zeros, n, err));
+        left -= n;
+    }
+    writer->level_digest = hashed.digest;
+    writer->n_record++;
+    if (writer->output.n_bytes == section->offset + section->stored_bytes)
+        moec_sha256_finish(&writer->level_digest, section->digest);
+    return MOEC_OK;
+}
+
+static enum moec_status patch_section(struct moec_bundle_writer *writer, struct moec_section *section,
+                                      const uint8_t *bytes, struct moec_error *err)
+{
+    moec_sha256(bytes, (size_t)section->stored_bytes, section->digest);
+    return moec_output_patch(&writer->output, section->offset, bytes, (size_t)section->stored_bytes, err);
+}
+
+static enum moec_status write_indices(struct moec_bundle_writer *writer, struct moec_error *err)
+{
+    const struct moec_bundle_plan *plan = writer->plan;
+    size_t n = experts_per_level(writer);
+    void *bytes = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc(&bytes, MOEC_INDEX_HEADER_BYTES + (uint64_t)n * MOEC_INDEX_ENTRY_BYTES, 1,
+                        "record index", err));
+    for (uint32_t copy = 0; copy < writer->n_copy; copy++) {
+        moec_record_index_encode(writer->records + copy * n, plan->n_layer, plan->config.n_expert,
+                                 writer->copy_bits[copy], plan->codecs,
+                                 find_section(writer, MOEC_SECTION_RECORDS, copy)->offset, bytes);
+        MOEC_TRY_OUT(
+            patch_section(writer, find_section(writer, MOEC_SECTION_RECORD_INDEX, copy), bytes, err));
+    }
+out:
+    free(bytes);
+    return status;
+}
+
+static enum moec_status write_statements(struct moec_bundle_writer *writer,
+                                         const struct moec_provenance *provenance,
+                                         const struct moec_certificate *certificate, struct moec_error *err)
+{
+    uint8_t bytes[MOEC_PROVENANCE_BYTES > MOEC_CERTIFICATE_BYTES ? MOEC_PROVENANCE_BYTES
+                                                                 : MOEC_CERTIFICATE_BYTES];
+    MOEC_TRY(moec_provenance_encode(provenance, bytes, err));
+    MOEC_TRY(patch_section(writer, find_section(writer, MOEC_SECTION_PROVENANCE, 0), bytes, err));
+    MOEC_TRY(moec_certificate_encode(certificate, bytes, err));
+    return patch_section(writer, find_section(writer, MOEC_SECTION_CERTIFICATE, 0), bytes, err);
+}
+
+enum moec_status moec_bundle_writer_commit(struct moec_bundle_writer *writer,
+                                           const struct moec_provenance *provenance,
+                                           const struct moec_certificate *certificate, struct moec_error *err)
+{
+    struct moec_bundle_next next;
+    uint8_t header[MOEC_BUNDLE_HEADER_BYTES];
+    uint8_t table[MOEC_BUNDLE_MAX_SECTIONS * MOEC_BUNDLE_SECTION_BYTES];
+    enum moec_status status = MOEC_OK;
+    if (moec_bundle_writer_next(writer, &next)) {
+        status = moec_fail(err, MOEC_ERR_USAGE, "no record of layer %u expert %u (copy %u) was appended",
+                           next.layer, next.expert, next.copy);
+        goto out;
+    }
+    MOEC_TRY_OUT(check_length(writer, writer->contents.file_bytes, err));
+    MOEC_TRY_OUT(write_indices(writer, err));
+    MOEC_TRY_OUT(write_statements(writer, provenance, certificate, err));
+    moec_contents_encode(&writer->contents, header, table);
+    MOEC_TRY_OUT(moec_output_patch(&writer->output, MOEC_BUNDLE_HEADER_BYTES, table,
+                                   (size_t)writer->contents.n_sections * MOEC_BUNDLE_SECTION_BYTES, err));
+    MOEC_TRY_OUT(moec_output_patch(&writer->output, 0, header, sizeof header, err));
+    status = moec_output_commit(&writer->output, err);
+out:
+    moec_bundle_writer_abort(writer);
+    return status;
+}
+
+void moec_bundle_writer_abort(struct moec_bundle_writer *writer)
+{
+    if (writer == NULL)
+        return;
+    moec_output_abort(&writer->output);
+    free(writer->records);
+    free(writer);
+}

@@ -1,0 +1,87 @@
+/* Writing a bundle: its exact size before anything is written, then the file, in one pass and all or nothing.
+ *
+ *     plan    small sections encoded, sizes known            moec_bundle_plan_create
+ *     size    of any assignment, exact, padding included      moec_bundle_plan_bytes (what a search
+ * minimises) write   records in order, one at a time                 moec_bundle_writer_open, _append ...,
+ * _commit
+ *
+ * Memory stays at the small sections and one piece of dense weights. The same inputs give the same bytes
+ * (with one version of zstd). Thread rule: a plan is immutable after creation, and its sizes may be asked for
+ * from any thread; a writer belongs to one thread. */
+#ifndef MOEC_FORMATS_BUNDLE_WRITER_H
+#define MOEC_FORMATS_BUNDLE_WRITER_H
+
+#include "formats/bundle.h"
+
+/* What goes into a bundle besides records, certificate and provenance. Everything is borrowed until the plan
+ * is freed. */
+struct moec_bundle_parts {
+    const struct moec_config *config;
+    const struct moec_tokenizer_model *tokenizer; /* NULL: none */
+    const struct moec_path_table *paths;          /* NULL or n_layer 0: none */
+    const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */
+    const struct moec_dense *dense;
+    const struct moec_codec *codecs; /* [17] by bitwidth: codec of records with 2, 3, 4, 8 and 16 bits;
+                                        bitwidths that no record uses may be left zero */
+    uint32_t alignment;              /* power of two, 64 to 1 MiB; MOEC_BUNDLE_ALIGNMENT by default */
+};
+
+struct moec_bundle_plan;
+
+/* Encodes and compresses the small sections and measures the dense weights (compressed once here to know
+ * their size, once more when written: nothing of them is kept). Errors: MOEC_ERR_USAGE for a wrong alignment
+ * or codec, those of the encoders, MOEC_ERR_MISMATCH when parts do not belong to the config. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_create(const struct moec_bundle_parts *parts,
+                                                          struct moec_bundle_plan **out,
+                                                          struct moec_error *err);
+void moec_bundle_plan_free(struct moec_bundle_plan *plan);
+
+/* Bytes of a record in the file with its padding; 0 for bitwidths without a codec. The size of a file is
+ * affine in these: changing one expert from a to b bits changes it by record_bytes(b) - record_bytes(a). */
+uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, uint32_t bits);
+
+/* Exact size of the file for an assignment (MoE layers x n_expert bitwidths, level 0) and n_extra further
+ * copy levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first wrong bitwidth, or for too
+ * many levels. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
+                                                         const uint8_t *assignment, const uint8_t *copy_bits,
+                                                         uint32_t n_extra, uint64_t *n_bytes,
+                                                         struct moec_error *err);
+
+struct moec_bundle_writer;
+
+/* Starts the file beside `path` and writes the sections before the records. The plan is borrowed until commit
+ * or abort; assignment and copy_bits are copied. Errors: as moec_bundle_plan_bytes, and of the output. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan,
+                                                          const char *path, const uint8_t *assignment,
+                                                          const uint8_t *copy_bits, uint32_t n_extra,
+                                                          struct moec_bundle_writer **out,
+                                                          struct moec_error *err);
+
+/* Layout of the next record to append, and which it is: level by level (0 = the assignment, then the copies),
+ * MoE layer by MoE layer, expert by expert. False when all are written. */
+struct moec_bundle_next {
+    uint32_t copy;
+    uint32_t ordinal;
+    uint32_t layer; /* model layer of the ordinal */
+    uint32_t expert;
+    struct moec_record_layout layout;
+};
+bool moec_bundle_writer_next(const struct moec_bundle_writer *writer, struct moec_bundle_next *next);
+
+/* Appends the next record: next.layout.n_bytes bytes. Errors: MOEC_ERR_USAGE when n_bytes differs or all are
+ * written, MOEC_ERR_FORMAT when a scale or float is not finite, MOEC_ERR_IO (disk full). */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_append(struct moec_bundle_writer *writer,
+                                                            const uint8_t *record, size_t n_bytes,
+                                                            struct moec_error *err);
+
+/* Writes the rest, syncs and renames. `certificate` may be NULL (none). Frees the writer in every case; on
+ * failure nothing stands under the final name. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_commit(struct moec_bundle_writer *writer,
+                                                            const struct moec_provenance *provenance,
+                                                            const struct moec_certificate *certificate,
+                                                            struct moec_error *err);
+/* Removes what was written and frees. NULL-safe. */
+void moec_bundle_writer_abort(struct moec_bundle_writer *writer);
+
+#endif

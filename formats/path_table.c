@@ -1,0 +1,267 @@
+#include "formats/path_table.h"
+
+#include "formats/bytes.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define PROBABILITY_ONE 65535.0f
+#define MAX_KEYS        (1u << 26)
+#define HEADER_BYTES    24u
+#define KEY_BYTES       10u /* layer, first, second, count */
+#define VALUE_BYTES     4u  /* expert, probability */
+
+void moec_path_table_release(struct moec_path_table *table)
+{
+    if (table == NULL)
+        return;
+    free(table->keys);
+    free(table->values);
+    free(table->frequency);
+    *table = (struct moec_path_table){0};
+}
+
+/* --- prediction --------------------------------------------------------------------------------------------
+ */
+
+static uint64_t key_order(uint32_t layer, uint32_t first, uint32_t second)
+{
+    return (uint64_t)layer << 32 | (uint64_t)first << 16 | second;
+}
+
+/* Values of a key, NULL when calibration did not see it. */
+static const struct moec_path_value *find_values(const struct moec_path_table *table, uint32_t layer,
+                                                 uint32_t first, uint32_t second)
+{
+    uint64_t wanted = key_order(layer, first, second);
+    uint32_t low = 0, high = table->n_key;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct moec_path_key *key = &table->keys[middle];
+        uint64_t order = key_order(key->layer, key->first, key->second);
+        if (order == wanted)
+            return &table->values[(size_t)middle * table->n_value];
+        if (order < wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+static void add_values(const struct moec_path_value *values, uint32_t n, float weight, float *out)
+{
+    for (uint32_t i = 0; i < n && values[i].expert != MOEC_PATH_NONE; i++)
+        out[values[i].expert] += weight * ((float)values[i].probability / PROBABILITY_ONE);
+}
+
+/* Falls back from the pair to its last expert, and from that to the layer's frequency. */
+static void add_prediction(const struct moec_path_table *table, uint32_t layer, uint32_t first,
+                           uint32_t second, float weight, float *out)
+{
+    const struct moec_path_value *values = NULL;
+    if (first != MOEC_PATH_NONE)
+        values = find_values(table, layer, first, second);
+    if (values == NULL)
+        values = find_values(table, layer, MOEC_PATH_NONE, second);
+    if (values != NULL)
+        add_values(values, table->n_value, weight, out);
+    else
+        add_values(table->frequency + (size_t)layer * table->n_expert, table->n_expert, weight, out);
+}
+
+static float weight_sum(const float *weights, uint32_t n)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += weights[i];
+    return sum;
+}
+
+void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer, const uint16_t *before,
+                             const float *before_weights, const uint16_t *last, const float *last_weights,
+                             float *out)
+{
+    uint32_t k = table->top_k, n_before = before != NULL ? k : 1;
+    memset(out, 0, table->n_expert * sizeof *out);
+    float total = weight_sum(last_weights, k) * (before != NULL ? weight_sum(before_weights, k) : 1.0f);
+    /* Gate weights that underflowed to 0 say nothing about the order: all pairs count alike then. */
+    bool even = !(total > 0);
+    for (uint32_t i = 0; i < n_before; i++)
+        for (uint32_t j = 0; j < k; j++) {
+            float product = (before != NULL ? before_weights[i] : 1.0f) * last_weights[j];
+            float weight = even ? 1.0f / (float)(n_before * k) : product / total;
+            add_prediction(table, layer, before != NULL ? before[i] : MOEC_PATH_NONE, last[j], weight, out);
+        }
+}
+
+/* --- binary section ----------------------------------------------------------------------------------------
+ */
+
+static enum moec_status check_dimensions(const struct moec_path_table *t, uint32_t reserved,
+                                         struct moec_error *err)
+{
+    uint32_t values = 2 * t->top_k < t->n_expert ? 2 * t->top_k : t->n_expert;
+    if (t->n_layer < 1 || t->n_layer > MOEC_MAX_LAYERS || t->n_expert < 1 || t->n_expert > MOEC_MAX_EXPERTS ||
+        t->top_k < 1 || t->top_k > t->n_expert || t->top_k > MOEC_MAX_TOP_K || t->n_value != values ||
+        t->n_key > MAX_KEYS || reserved != 0)
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "path table is of %u layers, %u experts, top %u, %u values, %u keys, reserved %u: not a model's",
+            t->n_layer, t->n_expert, t->top_k, t->n_value, t->n_key, reserved);
+    return MOEC_OK;
+}
+
+/* Checks one list of values: falling probabilities, experts in range and each once, unused slots last. `seen`
+ * has n_expert stamps. */
+static enum moec_status check_values(const struct moec_path_value *values, uint32_t n, uint32_t n_expert,
+                                     uint32_t *seen, uint32_t stamp, const char *what, uint32_t index,
+                                     struct moec_error *err)
+{
+    bool ended = false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (values[i].expert == MOEC_PATH_NONE && values[i].probability == 0) {
+            ended = true;
+            continue;
+        }
+        bool falling =
+            i == 0 || values[i - 1].probability > values[i].probability ||
+            (values[i - 1].probability == values[i].probability && values[i - 1].expert < values[i].expert);
+        if (ended || values[i].expert >= n_expert || !falling || seen[values[i].expert] == stamp)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "path table has a wrong value %u of %s %u: expert %u with probability %u", i,
+                             what, index, values[i].expert, values[i].probability);
+        seen[values[i].expert] = stamp;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status check_key(const struct moec_path_table *table, uint32_t index, struct moec_error *err)
+{
+    const struct moec_path_key *key = &table->keys[index];
+    bool single = key->first == MOEC_PATH_NONE;
+    bool known = key->layer >= 1 && key->layer < table->n_layer && key->second < table->n_expert &&
+                 (single || (key->first < table->n_expert && key->layer >= 2));
+    bool sorted = index == 0 || key_order(key[-1].layer, key[-1].first, key[-1].second) <
+                                    key_order(key->layer, key->first, key->second);
+    if (!known || !sorted)
+        return moec_fail(err, MOEC_ERR_FORMAT, "path table has a wrong key %u: layer %u, experts %u and %u%s",
+                         index, key->layer, key->first, key->second, sorted ? "" : ", not in order");
+    return MOEC_OK;
+}
+
+static enum moec_status check_table(const struct moec_path_table *table, struct moec_error *err)
+{
+    void *memory = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc(&memory, table->n_expert, sizeof(uint32_t), "path table", err));
+    uint32_t *seen = memory, stamp = 0;
+    for (uint32_t layer = 0; layer < table->n_layer; layer++) {
+        const struct moec_path_value *row = &table->frequency[(size_t)layer * table->n_expert];
+        MOEC_TRY_OUT(
+            check_values(row, table->n_expert, table->n_expert, seen, ++stamp, "frequency row", layer, err));
+    }
+    for (uint32_t i = 0; i < table->n_key; i++) {
+        const struct moec_path_value *values = &table->values[(size_t)i * table->n_value];
+        MOEC_TRY_OUT(check_key(table, i, err));
+        MOEC_TRY_OUT(check_values(values, table->n_value, table->n_expert, seen, ++stamp, "key", i, err));
+    }
+out:
+    free(memory);
+    return status;
+}
+
+/* Columns instead of rows: each compresses far better beside its like. */
+enum moec_status moec_path_table_encode(const struct moec_path_table *table, uint8_t **bytes, size_t *n_bytes,
+                                        struct moec_error *err)
+{
+    size_t n_frequency = (size_t)table->n_layer * table->n_expert;
+    size_t n_key = table->n_key, n_values = n_key * table->n_value;
+    uint64_t total = HEADER_BYTES + (uint64_t)n_frequency * VALUE_BYTES + (uint64_t)n_key * KEY_BYTES +
+                     (uint64_t)n_values * VALUE_BYTES;
+    void *memory = NULL;
+    MOEC_TRY(check_dimensions(table, 0, err));
+    MOEC_TRY(check_table(table, err));
+    MOEC_TRY(moec_alloc(&memory, total, 1, "path table", err));
+    uint8_t *at = memory;
+    const uint32_t header[6] = {table->n_layer, table->n_expert, table->top_k,
+                                table->n_value, table->n_key,    0};
+    for (size_t i = 0; i < 6; i++, at += 4)
+        moec_put_u32(at, header[i]);
+    for (size_t i = 0; i < n_frequency; i++, at += 2)
+        moec_put_u16(at, table->frequency[i].expert);
+    for (size_t i = 0; i < n_frequency; i++, at += 2)
+        moec_put_u16(at, table->frequency[i].probability);
+    for (size_t i = 0; i < n_key; i++, at += 2)
+        moec_put_u16(at, table->keys[i].layer);
+    for (size_t i = 0; i < n_key; i++, at += 2)
+        moec_put_u16(at, table->keys[i].first);
+    for (size_t i = 0; i < n_key; i++, at += 2)
+        moec_put_u16(at, table->keys[i].second);
+    for (size_t i = 0; i < n_key; i++, at += 4)
+        moec_put_u32(at, table->keys[i].count);
+    for (size_t i = 0; i < n_values; i++, at += 2)
+        moec_put_u16(at, table->values[i].expert);
+    for (size_t i = 0; i < n_values; i++, at += 2)
+        moec_put_u16(at, table->values[i].probability);
+    *bytes = memory;
+    *n_bytes = (size_t)total;
+    return MOEC_OK;
+}
+
+static const uint8_t *get_values(const uint8_t *at, size_t n, struct moec_path_value *values)
+{
+    for (size_t i = 0; i < n; i++) {
+        values[i].expert = moec_get_u16(at + 2 * i);
+        values[i].probability = moec_get_u16(at + 2 * (n + i));
+    }
+    return at + VALUE_BYTES * n;
+}
+
+static void get_keys(const uint8_t *at, size_t n, struct moec_path_key *keys)
+{
+    for (size_t i = 0; i < n; i++)
+        keys[i] = (struct moec_path_key){.layer = moec_get_u16(at + 2 * i),
+                                         .first = moec_get_u16(at + 2 * (n + i)),
+                                         .second = moec_get_u16(at + 2 * (2 * n + i)),
+                                         .count = moec_get_u32(at + 6 * n + 4 * i)};
+}
+
+enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes, struct moec_path_table *table,
+                                        struct moec_error *err)
+{
+    struct moec_path_table t = {0};
+    void *keys = NULL, *values = NULL, *frequency = NULL;
+    if (n_bytes < HEADER_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, "path table has %zu bytes, expected at least %u", n_bytes,
+                         HEADER_BYTES);
+    t.n_layer = moec_get_u32(bytes);
+    t.n_expert = moec_get_u32(bytes + 4);
+    t.top_k = moec_get_u32(bytes + 8);
+    t.n_value = moec_get_u32(bytes + 12);
+    t.n_key = moec_get_u32(bytes + 16);
+    MOEC_TRY(check_dimensions(&t, moec_get_u32(bytes + 20), err));
+    size_t n_frequency = (size_t)t.n_layer * t.n_expert, n_values = (size_t)t.n_key * t.n_value;
+    uint64_t expected = HEADER_BYTES + (uint64_t)n_frequency * VALUE_BYTES + (uint64_t)t.n_key * KEY_BYTES +
+                        (uint64_t)n_values * VALUE_BYTES;
+    if (n_bytes != expected)
+        return moec_fail(err, MOEC_ERR_FORMAT, "path table has %zu bytes, expected %" PRIu64, n_bytes,
+                         expected);
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc(&frequency, n_frequency, sizeof *t.frequency, "path table", err));
+    t.frequency = frequency;
+    MOEC_TRY_OUT(moec_alloc(&keys, t.n_key, sizeof *t.keys, "path table", err));
+    t.keys = keys;
+    MOEC_TRY_OUT(moec_alloc(&values, n_values, sizeof *t.values, "path table", err));
+    t.values = values;
+    const uint8_t *at = get_values(bytes + HEADER_BYTES, n_frequency, t.frequency);
+    get_keys(at, t.n_key, t.keys);
+    (void)get_values(at + (size_t)KEY_BYTES * t.n_key, n_values, t.values);
+    MOEC_TRY_OUT(check_table(&t, err));
+    *table = t;
+    t = (struct moec_path_table){0};
+out:
+    moec_path_table_release(&t);
+    return status;
+}
