@@ -46,7 +46,8 @@ endif
 endif
 ALL_CFLAGS := $(BASE_FLAGS) $(CFLAGS) $(OPENMP) $(SAN_FLAGS) $(call pc,--cflags $(RUNTIME_PC) $(TOOL_PC))
 RUNTIME_LIBS := $(call pc,--libs $(RUNTIME_PC)) -lm -pthread
-TOOL_LIBS    := $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
+# hdf5_hl (dimension scales) has no pkg-config file of its own in Debian; hdf5's names its folder.
+TOOL_LIBS    := -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 
 # What libmoert needs of formats/: no JSON, no HDF5.
 MOERT_FORMATS := $(addprefix formats/,error.c memory.c file.c digest.c compress.c codec.c config.c dense.c record.c \

@@ -377,8 +377,11 @@ double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32
 
 double moec_profile_loss(const struct moec_profile *profile, const double *nll)
 {
-    double reference =
-        moec_profile_perplexity(profile->reference.nll, profile->window_scored, profile->n_window);
-    double compiled = moec_profile_perplexity(nll, profile->window_scored, profile->n_window);
-    return (compiled - reference) / reference;
+    double difference = 0;
+    uint64_t n_token = 0;
+    for (uint32_t w = 0; w < profile->n_window; w++) {
+        difference += nll[w] - profile->reference.nll[w];
+        n_token += profile->window_scored[w];
+    }
+    return expm1(difference / (double)n_token);
 }

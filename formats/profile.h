@@ -100,8 +100,8 @@ MOEC_WARN_UNUSED enum moec_status moec_profile_check(const struct moec_profile *
  * scored (D5). */
 double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32_t n_window);
 
-/* Loss of a variant on all windows, relative to the original weights (D5): (perplexity - reference) / reference.
- * nll: (W). 0.02 is 2 %. */
+/* Loss of a variant on all windows, relative to the original weights (D5): (perplexity - reference) / reference,
+ * computed as exp(mean paired difference of NLL) - 1, which keeps small losses exact. nll: (W). 0.02 is 2 %. */
 double moec_profile_loss(const struct moec_profile *profile, const double *nll);
 
 /* Row of expert_nll / expert_kl: W doubles of (moe ordinal s, expert e, bit index b). */

@@ -1,0 +1,442 @@
+/* Profiles as HDF5 files: what is written is read back, by others' tools too; damage is named, never
+ * followed. */
+#include "formats/file.h"
+#include "formats/profile_h5.h"
+#include "tests/unit/synthetic_profile.h"
+#include "tests/unit/temporary.h"
+
+#include <time.h>
+
+static const struct synthetic_shape small = {.n_dense = 1,
+                                             .n_moe_layer = 3,
+                                             .n_expert = 8,
+                                             .top_k = 2,
+                                             .n_window = 6,
+                                             .seq_len_tokens = 16,
+                                             .n_bits = 2,
+                                             .n_uniform = 4,
+                                             .every_unreached = 7,
+                                             .n_key = 5};
+
+struct place {
+    char *folder;
+    char *file;
+};
+
+static int place_make(void **state)
+{
+    struct place *place = calloc(1, sizeof *place);
+    if (place == NULL)
+        return -1;
+    place->folder = temporary_folder();
+    place->file = temporary_path(place->folder, "profile.h5");
+    *state = place;
+    return 0;
+}
+
+static int place_remove(void **state)
+{
+    struct place *place = *state;
+    free(place->file);
+    temporary_remove(place->folder);
+    free(place);
+    return 0;
+}
+
+static void encode(const struct synthetic_shape *shape, uint8_t **bytes, size_t *n_bytes)
+{
+    struct moec_profile profile;
+    struct moec_error err = {0};
+    assert_int_equal(synthetic_profile(shape, &profile), MOEC_OK);
+    if (moec_profile_encode(&profile, bytes, n_bytes, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    moec_profile_release(&profile);
+}
+
+static void rehash(uint8_t *bytes, size_t n_bytes)
+{
+    moec_sha256(bytes + MOEC_PROFILE_USER_BLOCK_BYTES, n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES, bytes + 32);
+}
+
+#define ASSERT_ARRAY(a, b, n) assert_memory_equal((a), (b), (size_t)(n) * sizeof *(a))
+
+static void assert_profiles_equal(const struct moec_profile *a, const struct moec_profile *b)
+{
+    uint64_t experts = (uint64_t)a->n_moe_layer * a->n_expert;
+    uint64_t losses = experts * a->n_bits * a->n_window;
+    uint64_t choices = a->n_trace_token * a->n_moe_layer * a->top_k;
+    /* Everything before the first pointer: provenance, config, dimensions. */
+    assert_string_equal(a->moec_version, b->moec_version);
+    assert_string_equal(a->arithmetic, b->arithmetic);
+    assert_string_equal(a->task, b->task);
+    assert_string_equal(a->metric, b->metric);
+    assert_string_equal(a->data_name, b->data_name);
+    ASSERT_ARRAY(a->model_digest, b->model_digest, MOEC_SHA256_BYTES);
+    ASSERT_ARRAY(a->data_digest, b->data_digest, MOEC_SHA256_BYTES);
+    assert_int_equal(a->seq_len_tokens, b->seq_len_tokens);
+    assert_int_equal(a->seed, b->seed);
+    assert_int_equal(a->baseline_bits, b->baseline_bits);
+    assert_int_equal(a->scheme, b->scheme);
+    assert_int_equal(a->group, b->group);
+    assert_string_equal(a->config.family, b->config.family);
+    assert_int_equal(a->config.n_layer, b->config.n_layer);
+    assert_int_equal(a->config.n_vocab, b->config.n_vocab);
+    ASSERT_ARRAY(a->config.layer_is_moe, b->config.layer_is_moe, MOEC_MAX_LAYERS);
+    assert_int_equal(a->n_moe_layer, b->n_moe_layer);
+    assert_int_equal(a->n_expert, b->n_expert);
+    assert_int_equal(a->top_k, b->top_k);
+    ASSERT_ARRAY(a->moe_layers, b->moe_layers, a->n_moe_layer);
+    assert_int_equal(a->n_window, b->n_window);
+    assert_int_equal(a->n_window_available, b->n_window_available);
+    ASSERT_ARRAY(a->window_length, b->window_length, a->n_window);
+    ASSERT_ARRAY(a->window_tokens, b->window_tokens, a->n_window * a->seq_len_tokens);
+    ASSERT_ARRAY(a->window_index, b->window_index, a->n_window);
+    ASSERT_ARRAY(a->window_scored, b->window_scored, a->n_window);
+    ASSERT_ARRAY(a->reference.nll, b->reference.nll, a->n_window);
+    ASSERT_ARRAY(a->reference.kl, b->reference.kl, a->n_window);
+    ASSERT_ARRAY(a->baseline.nll, b->baseline.nll, a->n_window);
+    ASSERT_ARRAY(a->baseline.kl, b->baseline.kl, a->n_window);
+    assert_int_equal(a->n_uniform, b->n_uniform);
+    ASSERT_ARRAY(a->uniform_bits, b->uniform_bits, a->n_uniform);
+    for (uint32_t u = 0; u < a->n_uniform; u++) {
+        ASSERT_ARRAY(a->uniform[u].nll, b->uniform[u].nll, a->n_window);
+        ASSERT_ARRAY(a->uniform[u].kl, b->uniform[u].kl, a->n_window);
+    }
+    assert_int_equal(a->n_bits, b->n_bits);
+    ASSERT_ARRAY(a->bits, b->bits, a->n_bits);
+    ASSERT_ARRAY(a->expert_nll, b->expert_nll, losses);
+    ASSERT_ARRAY(a->expert_kl, b->expert_kl, losses);
+    ASSERT_ARRAY(a->activations, b->activations, experts);
+    ASSERT_ARRAY(a->mean_gate_weight, b->mean_gate_weight, experts);
+    assert_int_equal(a->n_trace_token, b->n_trace_token);
+    ASSERT_ARRAY(a->trace_experts, b->trace_experts, choices);
+    ASSERT_ARRAY(a->trace_weights, b->trace_weights, choices);
+    assert_int_equal(a->paths.n_key, b->paths.n_key);
+    assert_int_equal(a->paths.n_value, b->paths.n_value);
+    ASSERT_ARRAY(a->paths.keys, b->paths.keys, a->paths.n_key);
+    ASSERT_ARRAY(a->paths.values, b->paths.values, a->paths.n_key * a->paths.n_value);
+    ASSERT_ARRAY(a->paths.frequency, b->paths.frequency, experts);
+    ASSERT_ARRAY(a->path_recall, b->path_recall, a->n_moe_layer * 3);
+    ASSERT_ARRAY(a->frequency_recall, b->frequency_recall, a->n_moe_layer * 3);
+    assert_true(a->cost_passes == b->cost_passes && a->naive_passes == b->naive_passes);
+}
+
+static void round_trip(const struct synthetic_shape *shape, const struct place *place)
+{
+    struct moec_profile written, read;
+    struct moec_error err = {0};
+    uint8_t digest[MOEC_SHA256_BYTES], again[MOEC_SHA256_BYTES];
+    assert_int_equal(synthetic_profile(shape, &written), MOEC_OK);
+    if (moec_profile_write(&written, place->file, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    if (moec_profile_read(place->file, false, &read, digest, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    assert_profiles_equal(&written, &read);
+    moec_profile_release(&read);
+    assert_int_equal(moec_profile_read(place->file, true, &read, again, &err), MOEC_OK);
+    assert_memory_equal(digest, again, sizeof digest);
+    assert_profiles_equal(&written, &read);
+    moec_profile_release(&read);
+    moec_profile_release(&written);
+}
+
+static void test_profile_h5__round_trip(void **state)
+{
+    round_trip(&small, *state);
+}
+
+/* Axes of extent 0 (no uniform bitwidth, no path) and 1. */
+static void test_profile_h5__round_trip_of_least(void **state)
+{
+    const struct synthetic_shape least = {
+        .n_moe_layer = 1, .n_expert = 1, .top_k = 1, .n_window = 1, .seq_len_tokens = 2, .n_bits = 1};
+    round_trip(&least, *state);
+}
+
+/* More than one chunk a dataset. */
+static void test_profile_h5__round_trip_in_chunks(void **state)
+{
+    const struct synthetic_shape wide = {.n_moe_layer = 6,
+                                         .n_expert = 64,
+                                         .top_k = 4,
+                                         .n_window = 128,
+                                         .seq_len_tokens = 300,
+                                         .n_bits = 3,
+                                         .n_uniform = 2,
+                                         .n_key = 64};
+    round_trip(&wide, *state);
+}
+
+static void test_profile_h5__same_bytes_a_second_later(void **state)
+{
+    (void)state;
+    uint8_t *first = NULL, *second = NULL;
+    size_t n_first = 0, n_second = 0;
+    encode(&small, &first, &n_first);
+    (void)nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 100000000}, NULL);
+    encode(&small, &second, &n_second);
+    assert_int_equal(n_first, n_second);
+    assert_memory_equal(first, second, n_first);
+    free(first);
+    free(second);
+}
+
+/* Each flipped byte of the file gives an error that names the file, before HDF5 sees it. */
+static void test_profile_h5__damage_is_found(void **state)
+{
+    (void)state;
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    encode(&small, &bytes, &n_bytes);
+    for (size_t at = 0; at < n_bytes; at += at < MOEC_PROFILE_USER_BLOCK_BYTES ? 1 : 97) {
+        struct moec_profile profile;
+        struct moec_error err = {0};
+        uint8_t digest[MOEC_SHA256_BYTES];
+        bytes[at] ^= 0x10;
+        enum moec_status status =
+            moec_profile_decode(bytes, n_bytes, "profile 'p.h5'", false, &profile, digest, &err);
+        bytes[at] ^= 0x10;
+        assert_int_not_equal(status, MOEC_OK);
+        assert_non_null(strstr(err.message, "profile 'p.h5'"));
+        assert_null(profile.expert_nll);
+    }
+    free(bytes);
+}
+
+static void test_profile_h5__truncation_is_found(void **state)
+{
+    (void)state;
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    encode(&small, &bytes, &n_bytes);
+    for (size_t n = 0; n < n_bytes; n += 211) {
+        struct moec_profile profile;
+        struct moec_error err = {0};
+        uint8_t digest[MOEC_SHA256_BYTES];
+        assert_int_not_equal(moec_profile_decode(bytes, n, "profile 'p.h5'", false, &profile, digest, &err),
+                             MOEC_OK);
+        assert_non_null(strstr(err.message, "profile 'p.h5'"));
+    }
+    free(bytes);
+}
+
+static void expect_decode(uint8_t *bytes, size_t n_bytes, bool trust, enum moec_status expected,
+                          const char *part)
+{
+    struct moec_profile profile;
+    struct moec_error err = {0};
+    uint8_t digest[MOEC_SHA256_BYTES];
+    assert_int_equal(moec_profile_decode(bytes, n_bytes, "profile 'p.h5'", trust, &profile, digest, &err),
+                     expected);
+    if (part != NULL && strstr(err.message, part) == NULL)
+        fail_msg("'%s' not in '%s'", part, err.message);
+    moec_profile_release(&profile);
+}
+
+static void test_profile_h5__trust_skips_the_checksum(void **state)
+{
+    (void)state;
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    encode(&small, &bytes, &n_bytes);
+    bytes[32] ^= 1;
+    expect_decode(bytes, n_bytes, false, MOEC_ERR_CHECKSUM, "--trust-profile");
+    expect_decode(bytes, n_bytes, true, MOEC_OK, NULL);
+    /* A tool that knows nothing of user blocks may drop what stands in it. */
+    memset(bytes, 0, MOEC_PROFILE_USER_BLOCK_BYTES);
+    expect_decode(bytes, n_bytes, false, MOEC_ERR_CHECKSUM, "--trust-profile");
+    expect_decode(bytes, n_bytes, true, MOEC_OK, NULL);
+    free(bytes);
+}
+
+static void test_profile_h5__other_files_are_named(void **state)
+{
+    (void)state;
+    uint8_t text[1024] = "not a profile";
+    expect_decode(text, sizeof text, false, MOEC_ERR_FORMAT, "is not a profile");
+    expect_decode(text, sizeof text, true, MOEC_ERR_FORMAT, "is not a profile");
+    expect_decode(text, 0, false, MOEC_ERR_FORMAT, "is not a profile");
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    encode(&small, &bytes, &n_bytes);
+    bytes[16] = 9;
+    expect_decode(bytes, n_bytes, false, MOEC_ERR_UNSUPPORTED, "format version 9");
+    free(bytes);
+}
+
+/* The bytes of a value, found in the file and replaced with the checksum made good: a file that HDF5 reads
+ * well and that is wrong in itself. */
+static void expect_after_edit(const void *find, const void *replace, size_t n, const char *part)
+{
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    encode(&small, &bytes, &n_bytes);
+    uint8_t *at =
+        memmem(bytes + MOEC_PROFILE_USER_BLOCK_BYTES, n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES, find, n);
+    assert_non_null(at);
+    memcpy(at, replace, n);
+    rehash(bytes, n_bytes);
+    expect_decode(bytes, n_bytes, false, MOEC_ERR_FORMAT, part);
+    free(bytes);
+}
+
+static void test_profile_h5__wrong_content_is_refused(void **state)
+{
+    (void)state;
+    expect_after_edit("symmetric", "symmetrix", 9, "expected symmetric or asymmetric");
+    expect_after_edit("baseline_bits", "baseline_bitz", 13, "has no attribute 'baseline_bits'");
+    expect_after_edit("a0a1a2a3", "a0a1a2aX", 8, "expected 64 hexadecimal digits");
+    expect_after_edit("mean_gate_weight", "mean_gate_height", 16, "has no '/routing/mean_gate_weight'");
+}
+
+static void test_profile_h5__check_refuses(void **state)
+{
+    (void)state;
+    struct moec_profile p;
+    struct moec_error err = {0};
+    assert_int_equal(synthetic_profile(&small, &p), MOEC_OK);
+    assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_OK);
+#define EXPECT_REFUSED(member, bad, part)                                                                    \
+    do {                                                                                                     \
+        __typeof__(member) kept_ = (member);                                                                 \
+        (member) = (__typeof__(member))(bad);                                                                \
+        err = (struct moec_error){0};                                                                        \
+        assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);                                \
+        if (strstr(err.message, (part)) == NULL)                                                             \
+            fail_msg("'%s' not in '%s'", (part), err.message);                                               \
+        (member) = kept_;                                                                                    \
+    } while (0)
+    EXPECT_REFUSED(p.n_moe_layer, 0, "number of MoE layers is 0");
+    EXPECT_REFUSED(p.n_moe_layer, 2, "as its model has");
+    EXPECT_REFUSED(p.top_k, 9, "top-k is 9, expected 1 to 8");
+    EXPECT_REFUSED(p.n_bits, 0, "number of profiled bitwidths is 0");
+    EXPECT_REFUSED(p.n_bits, 9, "number of profiled bitwidths is 9");
+    EXPECT_REFUSED(p.bits[0], 4, "is the baseline's");
+    EXPECT_REFUSED(p.bits[0], 8, "expected increasing");
+    EXPECT_REFUSED(p.bits[0], 5, "is 5, expected 2, 3, 4, 8, 16 or 32");
+    EXPECT_REFUSED(p.baseline_bits, 7, "baseline of 7 bits");
+    EXPECT_REFUSED(p.group, 33, "group is 33");
+    EXPECT_REFUSED(p.cost_passes, NAN, "offline cost");
+    EXPECT_REFUSED(p.moe_layers[1], 0, "is layer 0 of the model, expected 2");
+    EXPECT_REFUSED(p.window_length[2], 17, "window 2 has 17 tokens");
+    EXPECT_REFUSED(p.window_scored[2], 0, "window 2 has 0 scored tokens");
+    EXPECT_REFUSED(p.window_index[2], 18, "is number 18 of the data");
+    EXPECT_REFUSED(p.window_tokens[1], 1000, "token 1 of window 0 is 1000");
+    EXPECT_REFUSED(p.window_tokens[31], 0, "token 15 of window 1 is 0");
+    EXPECT_REFUSED(p.reference.nll[0], -1, "expected a finite number from 0");
+    EXPECT_REFUSED(p.expert_nll[100], NAN, "NLL of the experts number 100");
+    EXPECT_REFUSED(p.expert_kl[100], INFINITY, "KL of the experts number 100");
+    EXPECT_REFUSED(p.uniform[3].nll[0], NAN, "whole-model measurement");
+    EXPECT_REFUSED(p.activations[5], 1000, "expert 5 of MoE layer 0 has 1000 activations");
+    EXPECT_REFUSED(p.mean_gate_weight[5], -1, "mean gate weight");
+    EXPECT_REFUSED(p.n_trace_token, 5, "routing trace of 5 tokens");
+    EXPECT_REFUSED(p.trace_experts[7], 8, "choice 7 of the routing trace is expert 8");
+    EXPECT_REFUSED(p.trace_weights[7], 0x7c00, "F16 bits 0x7c00");
+    EXPECT_REFUSED(p.path_recall[2], 1.5, "expected 0 to 1");
+    EXPECT_REFUSED(p.paths.n_value, 3, "path table of");
+    EXPECT_REFUSED(p.paths.keys[1].second, 9, "key 1 of the path table");
+    EXPECT_REFUSED(p.paths.keys[1].layer, 3, "key 1 of the path table");
+    EXPECT_REFUSED(p.paths.keys[1].second, 0, "out of order");
+    EXPECT_REFUSED(p.paths.values[3].expert, 8, "names expert 8");
+    EXPECT_REFUSED(p.paths.frequency[3].expert, MOEC_PATH_NONE, "names expert 65535");
+    assert_int_equal(moec_profile_check(&p, "p", NULL), MOEC_OK);
+    moec_profile_release(&p);
+}
+
+static void test_profile_h5__unfit_profile_is_not_written(void **state)
+{
+    const struct place *place = *state;
+    struct moec_profile p;
+    struct moec_error err = {0};
+    assert_int_equal(synthetic_profile(&small, &p), MOEC_OK);
+    p.expert_nll[0] = NAN;
+    assert_int_equal(moec_profile_write(&p, place->file, &err), MOEC_ERR_FORMAT);
+    assert_false(moec_path_exists(place->file));
+    moec_profile_release(&p);
+}
+
+static void test_profile_h5__loss_is_perplexity_relative_to_original(void **state)
+{
+    (void)state;
+    const double nll[] = {3.0, 5.0};
+    const uint32_t scored[] = {1, 3};
+    assert_float_equal(moec_profile_perplexity(nll, scored, 2), 7.38905609893065, 1e-12);
+    struct moec_profile p;
+    assert_int_equal(synthetic_profile(&small, &p), MOEC_OK);
+    assert_true(moec_profile_loss(&p, p.reference.nll) == 0);
+    for (uint32_t w = 0; w < p.n_window; w++)
+        p.baseline.nll[w] = p.reference.nll[w] + log(1.02) * p.window_scored[w];
+    assert_float_equal(moec_profile_loss(&p, p.baseline.nll), 0.02, 1e-12);
+    moec_profile_release(&p);
+}
+
+/* Output of a program, NUL-terminated. False when it is not installed. */
+static bool run(const char *command, char *output, size_t capacity)
+{
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t n = fread(output, 1, capacity - 1, pipe);
+    output[n] = '\0';
+    while (fgetc(pipe) != EOF)
+        ;
+    int code = pclose(pipe);
+    if (code == 127 << 8)
+        return false;
+    assert_int_equal(code, 0);
+    return true;
+}
+
+static void test_profile_h5__hdf5_tools_read_it(void **state)
+{
+    const struct place *place = *state;
+    struct moec_profile p;
+    struct moec_error err = {0};
+    char command[512], output[8192];
+    assert_int_equal(synthetic_profile(&small, &p), MOEC_OK);
+    assert_int_equal(moec_profile_write(&p, place->file, &err), MOEC_OK);
+    moec_profile_release(&p);
+
+    (void)snprintf(command, sizeof command, "h5ls -r '%s'", place->file);
+    if (!run(command, output, sizeof output)) {
+        print_message("h5ls is missing: install hdf5-tools\n");
+        skip();
+    }
+    assert_non_null(strstr(output, "/sensitivity/nll         Dataset {3, 8, 2, 6}"));
+    assert_non_null(strstr(output, "/routing/trace           Dataset {93, 3, 2}"));
+
+    (void)snprintf(command, sizeof command, "h5dump -A -p -d /sensitivity/loss '%s'", place->file);
+    assert_true(run(command, output, sizeof output));
+    assert_non_null(strstr(output, "COMPRESSION DEFLATE"));
+    assert_non_null(strstr(output, "EdgeMoE III-B, Fig. 7(a)"));
+    assert_non_null(strstr(output, "DIMENSION_LIST"));
+    assert_non_null(strstr(output, "units"));
+
+    (void)snprintf(command, sizeof command, "h5dump -y -w 0 -d /axes/moe_layer '%s'", place->file);
+    assert_true(run(command, output, sizeof output));
+    assert_non_null(strstr(output, "1, 2, 3"));
+
+    (void)snprintf(command, sizeof command, "h5dump -a /data_sha256 '%s'", place->file);
+    assert_true(run(command, output, sizeof output));
+    assert_non_null(strstr(output, "00070e15"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_profile_h5__round_trip, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(test_profile_h5__round_trip_of_least, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(test_profile_h5__round_trip_in_chunks, place_make, place_remove),
+        cmocka_unit_test(test_profile_h5__same_bytes_a_second_later),
+        cmocka_unit_test(test_profile_h5__damage_is_found),
+        cmocka_unit_test(test_profile_h5__truncation_is_found),
+        cmocka_unit_test(test_profile_h5__trust_skips_the_checksum),
+        cmocka_unit_test(test_profile_h5__other_files_are_named),
+        cmocka_unit_test(test_profile_h5__wrong_content_is_refused),
+        cmocka_unit_test(test_profile_h5__check_refuses),
+        cmocka_unit_test_setup_teardown(test_profile_h5__unfit_profile_is_not_written, place_make,
+                                        place_remove),
+        cmocka_unit_test(test_profile_h5__loss_is_perplexity_relative_to_original),
+        cmocka_unit_test_setup_teardown(test_profile_h5__hdf5_tools_read_it, place_make, place_remove),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
