@@ -148,12 +148,22 @@ static hid_t memory_type(enum moec_h5_type type)
 /* --- opening and finishing ---------------------------------------------------------------------------------
  */
 
+/* The in-memory driver opens nothing, but HDF5 first looks for a file of the archive's name, so it is one
+ * that cannot be; it tells open archives apart by their names. */
+static void name_archive(char name[static 40])
+{
+    static unsigned counter;
+    (void)snprintf(name, 40, "/dev/null/moec-%u", counter++);
+}
+
 enum moec_status moec_h5_create(uint64_t user_block_bytes, struct moec_h5 **out, struct moec_error *err)
 {
     struct moec_h5 *h5 = NULL;
     MOEC_TRY(archive_new("a new profile", &h5, err));
     h5->user_block_bytes = user_block_bytes;
     enum moec_status status = MOEC_OK;
+    char name[40];
+    name_archive(name);
     hid_t creation = H5Pcreate(H5P_FILE_CREATE);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     /* Time stamps of the root group are set here; without them equal profiles are equal files. */
@@ -161,7 +171,7 @@ enum moec_status moec_h5_create(uint64_t user_block_bytes, struct moec_h5 **out,
         H5Pset_obj_track_times(creation, 0) < 0 || H5Pset_fapl_core(access, (size_t)1 << 20, 0) < 0)
         status = h5_fail(h5, "prepare", "/", err);
     if (status == MOEC_OK) {
-        h5->file = H5Fcreate(NO_FILE, H5F_ACC_TRUNC, creation, access);
+        h5->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
         if (h5->file < 0)
             status = h5_fail(h5, "create", "/", err);
     }
@@ -202,15 +212,70 @@ enum moec_status moec_h5_take_bytes(struct moec_h5 *h5, uint8_t **bytes, size_t 
     return MOEC_OK;
 }
 
+/* HDF5 reads the caller's bytes where they lie: its driver asks these for memory and copies, and gets the
+ * bytes themselves. (H5LTopen_file_image does the same and leaks.) */
+static void *image_borrow(size_t n_bytes, H5FD_file_image_op_t operation, void *bytes)
+{
+    (void)n_bytes;
+    (void)operation;
+    return bytes;
+}
+
+static void *image_copy(void *to, const void *from, size_t n_bytes, H5FD_file_image_op_t operation,
+                        void *bytes)
+{
+    (void)from;
+    (void)n_bytes;
+    (void)operation;
+    return to == bytes ? to : NULL;
+}
+
+static void *image_grow(void *image, size_t n_bytes, H5FD_file_image_op_t operation, void *bytes)
+{
+    (void)image;
+    (void)n_bytes;
+    (void)operation;
+    (void)bytes;
+    return NULL;
+}
+
+static herr_t image_return(void *image, H5FD_file_image_op_t operation, void *bytes)
+{
+    (void)image;
+    (void)operation;
+    (void)bytes;
+    return 0;
+}
+
+static void *image_share(void *bytes)
+{
+    return bytes;
+}
+
+static herr_t image_unshare(void *bytes)
+{
+    (void)bytes;
+    return 0;
+}
+
 enum moec_status moec_h5_open(uint8_t *bytes, size_t n_bytes, const char *subject, struct moec_h5 **out,
                               struct moec_error *err)
 {
     struct moec_h5 *h5 = NULL;
+    H5FD_file_image_callbacks_t borrow = {image_borrow, image_copy,    image_grow, image_return,
+                                          image_share,  image_unshare, bytes};
     MOEC_TRY(archive_new(subject, &h5, err));
     h5->n_bytes = n_bytes;
-    h5->file = H5LTopen_file_image(bytes, n_bytes, H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE);
-    if (h5->file < 0) {
-        enum moec_status status = h5_fail(h5, "open", "/", err);
+    char name[40];
+    name_archive(name);
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    if (access >= 0 && H5Pset_fapl_core(access, (size_t)1 << 16, 0) >= 0 &&
+        H5Pset_file_image_callbacks(access, &borrow) >= 0 && H5Pset_file_image(access, bytes, n_bytes) >= 0)
+        h5->file = H5Fopen(name, H5F_ACC_RDONLY, access);
+    enum moec_status status = h5->file < 0 ? h5_fail(h5, "open", "/", err) : MOEC_OK;
+    if (access >= 0)
+        (void)H5Pclose(access);
+    if (status != MOEC_OK) {
         moec_h5_close(h5);
         return status;
     }
