@@ -1,0 +1,34 @@
+/* How long work tells its caller where it stands, and is told to stop.
+ *
+ * Amounts are passes: the multiply-adds of one full evaluation of the chosen windows, head included. */
+#ifndef MOEC_PROFILER_PROGRESS_H
+#define MOEC_PROFILER_PROGRESS_H
+
+#include "formats/error.h"
+
+#include <stddef.h>
+
+/* Called many times a second, always from the thread that started the work. `phase` is a static string. A
+ * status other than MOEC_OK stops the work, which then fails with that status (MOEC_ERR_CANCELLED is the
+ * usual one). */
+typedef enum moec_status moec_pass_progress_fn(void *context, const char *phase, double done_passes,
+                                               double total_passes);
+
+struct moec_progress {
+    moec_pass_progress_fn *report; /* may be NULL */
+    void *context;
+};
+
+static inline enum moec_status moec_progress_report(const struct moec_progress *progress, const char *phase,
+                                                    double done_passes, double total_passes,
+                                                    struct moec_error *err)
+{
+    if (progress == NULL || progress->report == NULL)
+        return MOEC_OK;
+    enum moec_status status = progress->report(progress->context, phase, done_passes, total_passes);
+    return status == MOEC_OK ? MOEC_OK
+                             : moec_fail(err, status, "%s: stopped after %.1f of %.1f passes", phase,
+                                         done_passes, total_passes);
+}
+
+#endif

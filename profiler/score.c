@@ -1,0 +1,322 @@
+#include "profiler/score.h"
+
+#include "formats/memory.h"
+#include "profiler/cost.h"
+#include "profiler/sweep.h"
+#include "profiler/token_score.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Reference rows that are computed at once where not all are kept. */
+#define REFERENCE_CHUNK_BYTES ((uint64_t)64 << 20)
+
+struct moec_scorer {
+    const struct moec_windows *windows;
+    struct moec_scorer_options options;
+    struct moec_forward forward;
+    struct moec_sweep sweep;
+    struct moec_token_scorer tokens;
+    uint64_t n_row;    /* scored tokens of all windows */
+    uint32_t *targets; /* (n_row) */
+    float *hidden;     /* (n_row, stride) */
+    double *nll, *kl;  /* (n_row) */
+
+    struct moec_forward reference_forward; /* where the reference is another model */
+    struct moec_forward *head;             /* the forward that computes the reference's logits */
+    float *reference_hidden;               /* (n_row, stride); NULL without a reference */
+    struct moec_reference reference;
+    bool reference_kept;      /* `reference` holds all rows */
+    uint32_t *reference_rows; /* 0, 1, .. up to reference.n_row */
+
+    uint64_t multiply_adds;
+    uint64_t pass;
+    /* of the run at work */
+    const struct moec_progress *progress;
+    const char *phase;
+    uint64_t run_done, run_total;
+};
+
+double moec_score_sum(const double *tokens, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += tokens[i];
+    return sum;
+}
+
+enum moec_status moec_score_check(double nll, uint32_t w, struct moec_error *err)
+{
+    if (isfinite(nll))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "the model's logits on window %" PRIu32
+                     " are not finite; the checkpoint is damaged, or made for "
+                     "an arithmetic wider than F32",
+                     w);
+}
+
+static void fill_targets(const struct moec_windows *windows, uint32_t *targets)
+{
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        const uint32_t *tokens = windows->tokens + (size_t)w * windows->seq_len_tokens;
+        for (uint32_t i = 0; i < windows->scored[w]; i++)
+            *targets++ = tokens[i + 1];
+    }
+}
+
+enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_experts *experts,
+                                    const struct moec_windows *windows,
+                                    const struct moec_scorer_options *options, struct moec_scorer **out,
+                                    struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_scorer *scorer = NULL;
+    const struct moec_config *config = &model->config;
+    const size_t stride = moec_forward_stride(config);
+    MOEC_TRY(moec_alloc((void **)&scorer, 1, sizeof *scorer, "a scorer", err));
+    scorer->windows = windows;
+    scorer->options = *options;
+    scorer->n_row = moec_windows_scored_count(windows);
+    scorer->pass = moec_cost_pass(config, windows);
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        const uint32_t *tokens = windows->tokens + (size_t)w * windows->seq_len_tokens;
+        for (uint32_t i = 0; i < windows->length[w]; i++) {
+            if (tokens[i] < config->n_vocab)
+                continue;
+            status = moec_fail(err, MOEC_ERR_MISMATCH,
+                               "token %" PRIu32 " of window %" PRIu32 " has id %" PRIu32
+                               ", outside the model's vocabulary of %" PRIu32,
+                               i, w, tokens[i], config->n_vocab);
+            goto out;
+        }
+    }
+    const uint32_t max_tokens = moec_sweep_max_tokens(windows);
+    MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
+                                   max_tokens, err));
+    MOEC_TRY_OUT(moec_sweep_create(&scorer->forward, windows, false, &scorer->sweep, err));
+    MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, &scorer->tokens, err));
+    const char *what = "scores of the tokens";
+    MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&scorer->nll, scorer->n_row, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&scorer->kl, scorer->n_row, sizeof(double), what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&scorer->hidden, scorer->n_row, stride * sizeof(float),
+                                    "hidden states of the windows", err));
+    fill_targets(windows, scorer->targets);
+    *out = scorer;
+    scorer = NULL;
+out:
+    moec_scorer_free(scorer);
+    return status;
+}
+
+static void drop_reference(struct moec_scorer *scorer)
+{
+    moec_forward_release(&scorer->reference_forward);
+    moec_reference_release(&scorer->reference);
+    free(scorer->reference_hidden);
+    free(scorer->reference_rows);
+    scorer->reference_hidden = NULL;
+    scorer->reference_rows = NULL;
+    scorer->reference_kept = false;
+}
+
+void moec_scorer_free(struct moec_scorer *scorer)
+{
+    if (scorer == NULL)
+        return;
+    drop_reference(scorer);
+    moec_sweep_release(&scorer->sweep);
+    moec_token_scorer_release(&scorer->tokens);
+    moec_forward_release(&scorer->forward);
+    free(scorer->targets);
+    free(scorer->hidden);
+    free(scorer->nll);
+    free(scorer->kl);
+    free(scorer);
+}
+
+static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
+{
+    struct moec_scorer *scorer = context;
+    scorer->multiply_adds += multiply_adds;
+    scorer->run_done += multiply_adds;
+    const double pass = (double)scorer->pass;
+    return moec_progress_report(scorer->progress, scorer->phase, (double)scorer->run_done / pass,
+                                (double)scorer->run_total / pass, err);
+}
+
+static void start(struct moec_scorer *scorer, const struct moec_progress *progress, const char *phase,
+                  uint64_t total)
+{
+    scorer->progress = progress;
+    scorer->phase = phase;
+    scorer->run_done = 0;
+    scorer->run_total = total;
+}
+
+/* Token scores of all rows of scorer->hidden, in chunks that the reference has room for. */
+static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_error *err)
+{
+    const struct moec_config *config = &scorer->forward.model->config;
+    const size_t stride = moec_forward_stride(config);
+    const bool with_reference = scorer->reference_hidden != NULL;
+    for (uint64_t row = 0; row < scorer->n_row;) {
+        uint64_t chunk = with_reference ? scorer->reference.n_row : scorer->forward.max_tokens;
+        uint32_t n = (uint32_t)(scorer->n_row - row < chunk ? scorer->n_row - row : chunk);
+        if (with_reference && !scorer->reference_kept) {
+            MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, n,
+                                             scorer->reference_hidden + row * stride, &scorer->reference, 0,
+                                             err));
+            MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
+        }
+        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, &scorer->forward, n, scorer->hidden + row * stride,
+                                       scorer->targets + row, with_reference ? &scorer->reference : NULL,
+                                       scorer->reference_rows, scorer->nll + row, scorer->kl + row, err));
+        MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
+        row += n;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status sum_windows(const struct moec_scorer *scorer, double *nll, double *kl,
+                                    struct moec_error *err)
+{
+    uint64_t row = 0;
+    for (uint32_t w = 0; w < scorer->windows->n_window; w++) {
+        const uint32_t n = scorer->windows->scored[w];
+        double sum = moec_score_sum(scorer->nll + row, n);
+        MOEC_TRY(moec_score_check(sum, w, err));
+        if (nll != NULL)
+            nll[w] = sum;
+        if (kl != NULL)
+            kl[w] = moec_score_sum(scorer->kl + row, n);
+        row += n;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status check_reference(const struct moec_scorer *scorer, const struct moec_model *model,
+                                        struct moec_error *err)
+{
+    const struct moec_config *ours = &scorer->forward.model->config, *theirs = &model->config;
+    if (ours->n_vocab != theirs->n_vocab || ours->n_embd != theirs->n_embd)
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "the reference has a vocabulary of %" PRIu32 " and hidden size %" PRIu32
+                         ", the model %" PRIu32 " and %" PRIu32 "; they are not the same model",
+                         theirs->n_vocab, theirs->n_embd, ours->n_vocab, ours->n_embd);
+    return MOEC_OK;
+}
+
+/* Room for the reference's probabilities: all rows where the limit allows, else a chunk. */
+static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_config *config,
+                                  struct moec_error *err)
+{
+    const uint64_t row_bytes = moec_reference_row_bytes(config);
+    scorer->reference_kept =
+        scorer->n_row <= scorer->options.reference_limit_bytes / row_bytes && scorer->n_row <= UINT32_MAX;
+    uint64_t room = REFERENCE_CHUNK_BYTES / row_bytes;
+    room = room < scorer->tokens.n_row ? scorer->tokens.n_row : room;
+    if (scorer->reference_kept || room > scorer->n_row)
+        room = scorer->n_row;
+    MOEC_TRY(moec_reference_create(config, (uint32_t)room, &scorer->reference, err));
+    MOEC_TRY(moec_alloc((void **)&scorer->reference_rows, room, sizeof(uint32_t), "reference rows", err));
+    for (uint32_t i = 0; i < room; i++)
+        scorer->reference_rows[i] = i;
+    return MOEC_OK;
+}
+
+/* Runs the reference through `sweep` and keeps what KL needs; takes hidden states that the scorer then owns.
+ */
+static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sweep *sweep, float *hidden,
+                                      double *nll, struct moec_error *err)
+{
+    struct moec_forward *forward = sweep->forward;
+    const struct moec_config *config = &forward->model->config;
+    const size_t stride = moec_forward_stride(config);
+    const struct moec_sweep_store store = {.worked = worked, .context = scorer};
+    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, hidden, &store, err));
+    MOEC_TRY(make_room(scorer, config, err));
+    for (uint64_t row = 0; scorer->reference_kept && row < scorer->n_row;) {
+        uint64_t left = scorer->n_row - row;
+        uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
+        MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, forward, n, hidden + row * stride,
+                                         &scorer->reference, (uint32_t)row, err));
+        MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
+        row += n;
+    }
+    for (uint64_t row = 0; nll != NULL && row < scorer->n_row;) {
+        uint64_t left = scorer->n_row - row;
+        uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
+        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n, hidden + row * stride,
+                                       scorer->targets + row, NULL, NULL, scorer->nll + row, scorer->kl + row,
+                                       err));
+        MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
+        row += n;
+    }
+    return nll != NULL ? sum_windows(scorer, nll, NULL, err) : MOEC_OK;
+}
+
+enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const struct moec_model *model,
+                                           struct moec_experts *experts, double *nll,
+                                           const struct moec_progress *progress, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_sweep other = {0}, *sweep = &scorer->sweep;
+    struct moec_experts *own_experts = scorer->forward.experts;
+    float *hidden = NULL;
+    MOEC_TRY(check_reference(scorer, model, err));
+    drop_reference(scorer);
+    start(scorer, progress, "original", scorer->pass);
+    /* The scorer's own forward serves its own model, with the reference's experts in place for this call. */
+    const bool same = model == scorer->forward.model;
+    scorer->head = same ? &scorer->forward : &scorer->reference_forward;
+    scorer->forward.experts = same ? experts : own_experts;
+    if (!same) {
+        MOEC_TRY_OUT(moec_forward_init(&scorer->reference_forward, model, scorer->options.kernels,
+                                       scorer->options.n_threads, experts, scorer->forward.max_tokens, err));
+        MOEC_TRY_OUT(moec_sweep_create(&scorer->reference_forward, scorer->windows, false, &other, err));
+        sweep = &other;
+    }
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&hidden, scorer->n_row,
+                                    moec_forward_stride(&model->config) * sizeof(float),
+                                    "hidden states of the reference", err));
+    MOEC_TRY_OUT(run_reference(scorer, sweep, hidden, nll, err));
+    scorer->reference_hidden = hidden;
+    hidden = NULL;
+out:
+    scorer->forward.experts = own_experts;
+    if (status != MOEC_OK)
+        drop_reference(scorer);
+    moec_sweep_release(&other);
+    free(hidden);
+    return status;
+}
+
+const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer)
+{
+    return scorer->reference_hidden;
+}
+
+enum moec_status moec_scorer_run(struct moec_scorer *scorer, const struct moec_measure *measure,
+                                 const struct moec_progress *progress, struct moec_error *err)
+{
+    uint64_t total = scorer->pass;
+    if (scorer->reference_hidden != NULL && !scorer->reference_kept)
+        total += moec_cost_head(&scorer->forward.model->config, scorer->n_row);
+    start(scorer, progress, "evaluation", total);
+    const struct moec_sweep_store store = {.worked = worked, .context = scorer};
+    MOEC_TRY(moec_sweep_run(&scorer->sweep, 0, scorer->windows->n_window, scorer->hidden, &store, err));
+    MOEC_TRY(score_tokens(scorer, err));
+    return sum_windows(scorer, measure->nll, measure->kl, err);
+}
+
+uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)
+{
+    return scorer->multiply_adds;
+}
+
+uint64_t moec_scorer_pass(const struct moec_scorer *scorer)
+{
+    return scorer->pass;
+}

@@ -1,0 +1,65 @@
+/* Evaluates models on windows: NLL and KL of each window, the numbers behind every loss.
+ *
+ * A scorer is made once for a model and its windows and run as often as wanted, each time with whatever the
+ * expert source then answers: compile's search assigns bitwidths and runs. A reference, usually the original
+ * weights, is evaluated once; afterwards every run also gives KL(reference || run). A run's numbers depend on
+ * the weights alone, not on batches, threads or what ran before. Thread rule: one thread at a time; it
+ * parallelises inside. */
+#ifndef MOEC_PROFILER_SCORE_H
+#define MOEC_PROFILER_SCORE_H
+
+#include "profiler/progress.h"
+#include "profiler/windows.h"
+#include "runtime/forward.h"
+
+struct moec_scorer;
+
+struct moec_scorer_options {
+    const struct moec_kernels *kernels;
+    int n_threads; /* as moec_pool_make */
+    /* The reference's probabilities (n_vocab floats a scored token) are kept up to this many bytes; what does
+     * not fit is computed again in every run, at the price of the head. 0 = keep none. */
+    uint64_t reference_limit_bytes;
+};
+
+/* Borrows model, experts and windows until free. Errors: MOEC_ERR_LIMIT (a token outside the vocabulary shows
+ * at the first run), MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_create(const struct moec_model *model,
+                                                     struct moec_experts *experts,
+                                                     const struct moec_windows *windows,
+                                                     const struct moec_scorer_options *options,
+                                                     struct moec_scorer **out, struct moec_error *err);
+void moec_scorer_free(struct moec_scorer *scorer);
+
+/* Evaluates the reference as `experts` answers now. `model` (borrowed until free) may be another than the
+ * scorer's, of the same vocabulary and hidden size; errors: MOEC_ERR_MISMATCH when it is not. `nll` (W)
+ * receives its NLL; may be NULL. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer,
+                                                            const struct moec_model *model,
+                                                            struct moec_experts *experts, double *nll,
+                                                            const struct moec_progress *progress,
+                                                            struct moec_error *err);
+
+/* Final hidden states of the reference, (scored tokens, moec_forward_stride), borrowed; NULL before
+ * set_reference. */
+const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer);
+
+/* Evaluates: measure->nll and measure->kl (NULL allowed), (W) each, are the caller's. kl is 0 without a
+ * reference. Errors: those of the expert source, MOEC_ERR_FORMAT when logits are not finite, what `progress`
+ * (NULL allowed) answers. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_run(struct moec_scorer *scorer,
+                                                  const struct moec_measure *measure,
+                                                  const struct moec_progress *progress,
+                                                  struct moec_error *err);
+
+/* Multiply-adds done so far by this scorer, and those of one full evaluation (a pass). */
+uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer);
+uint64_t moec_scorer_pass(const struct moec_scorer *scorer);
+
+/* The sum that stands for a window: token values added in the order of their positions. */
+double moec_score_sum(const double *tokens, uint32_t n);
+
+/* Fails with MOEC_ERR_FORMAT when a window's NLL is not finite. */
+MOEC_WARN_UNUSED enum moec_status moec_score_check(double nll, uint32_t w, struct moec_error *err);
+
+#endif

@@ -1,0 +1,178 @@
+#include "profiler/token_score.h"
+
+#include "formats/memory.h"
+
+#include <string.h>
+
+/* Logits that a tile holds at most: large enough to share one decoding of the head among many tokens, small
+ * enough to stay in a shared cache until they are scored. */
+#define TILE_BYTES      ((uint64_t)8 << 20)
+#define TILE_MIN_TOKENS 32u
+
+uint64_t moec_reference_row_bytes(const struct moec_config *config)
+{
+    return moec_lanes_padded(config->n_vocab) * sizeof(float) + 3 * sizeof(double);
+}
+
+enum moec_status moec_reference_create(const struct moec_config *config, uint32_t n_row,
+                                       struct moec_reference *reference, struct moec_error *err)
+{
+    *reference = (struct moec_reference){.n_row = n_row, .stride = moec_lanes_padded(config->n_vocab)};
+    const char *what = "the original's probabilities";
+    enum moec_status status =
+        moec_alloc_aligned((void **)&reference->p, n_row, reference->stride * sizeof(float), what, err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&reference->mass, n_row, sizeof(double), what, err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&reference->product, n_row, sizeof(double), what, err);
+    if (status == MOEC_OK)
+        status = moec_alloc((void **)&reference->lse, n_row, sizeof(double), what, err);
+    if (status != MOEC_OK)
+        moec_reference_release(reference);
+    return status;
+}
+
+void moec_reference_release(struct moec_reference *reference)
+{
+    free(reference->p);
+    free(reference->mass);
+    free(reference->product);
+    free(reference->lse);
+    *reference = (struct moec_reference){0};
+}
+
+enum moec_status moec_token_scorer_create(const struct moec_config *config, uint32_t max_tokens,
+                                          struct moec_token_scorer *scorer, struct moec_error *err)
+{
+    *scorer = (struct moec_token_scorer){.stride = moec_lanes_padded(config->n_vocab)};
+    uint64_t n_row = TILE_BYTES / (scorer->stride * sizeof(float));
+    n_row = n_row < TILE_MIN_TOKENS ? TILE_MIN_TOKENS : n_row;
+    scorer->n_row = n_row < max_tokens ? (uint32_t)n_row : max_tokens;
+    MOEC_TRY(moec_alloc_aligned((void **)&scorer->logits, scorer->n_row, scorer->stride * sizeof(float),
+                                "logits of a tile", err));
+    /* The padding is part of dot products and stays zero. */
+    memset(scorer->logits, 0, scorer->n_row * scorer->stride * sizeof(float));
+    return MOEC_OK;
+}
+
+void moec_token_scorer_release(struct moec_token_scorer *scorer)
+{
+    free(scorer->logits);
+    *scorer = (struct moec_token_scorer){0};
+}
+
+/* A tile of logits being scored: item i is row i. */
+struct tile {
+    const struct moec_forward *forward;
+    float *logits;
+    size_t stride;
+    /* filling a reference */
+    struct moec_reference *filled;
+    uint32_t first;
+    /* scoring */
+    const uint32_t *targets;
+    const struct moec_reference *reference;
+    const uint32_t *reference_rows;
+    double *nll, *kl;
+};
+
+/* y = x - max(x) in place. */
+static void subtract_max(const struct moec_kernels *kernels, float *x, size_t n)
+{
+    const float max = kernels->max(x, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] -= max;
+}
+
+static double product(const struct moec_kernels *kernels, const float *p, const float *y, uint32_t n,
+                      size_t stride)
+{
+    float sum = 0;
+    kernels->dot(y, stride, 1, p, stride, 1, n, &sum, 1);
+    return sum;
+}
+
+static void refer_row(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct tile *tile = context;
+    const struct moec_kernels *kernels = tile->forward->kernels;
+    const uint32_t n_vocab = tile->forward->model->config.n_vocab;
+    struct moec_reference *reference = tile->filled;
+    const size_t row = tile->first + item;
+    float *y = tile->logits + item * tile->stride, *p = reference->p + row * reference->stride;
+    subtract_max(kernels, y, n_vocab);
+    const float sum = kernels->exp_sum(y, 0, n_vocab, p);
+    double mass = 0;
+    for (uint32_t i = 0; i < n_vocab; i++) {
+        p[i] /= sum;
+        mass += p[i];
+    }
+    memset(p + n_vocab, 0, (reference->stride - n_vocab) * sizeof(float));
+    reference->mass[row] = mass;
+    reference->lse[row] = moec_log_f64(sum);
+    reference->product[row] = product(kernels, p, y, n_vocab, tile->stride);
+}
+
+static void score_row(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct tile *tile = context;
+    const struct moec_kernels *kernels = tile->forward->kernels;
+    const uint32_t n_vocab = tile->forward->model->config.n_vocab;
+    float *y = tile->logits + item * tile->stride;
+    subtract_max(kernels, y, n_vocab);
+    const double target = y[tile->targets[item]];
+    double q = 0;
+    const struct moec_reference *reference = tile->reference;
+    size_t row = 0;
+    if (reference != NULL) {
+        row = tile->reference_rows[item];
+        q = product(kernels, reference->p + row * reference->stride, y, n_vocab, tile->stride);
+    }
+    const double lse = moec_log_f64(kernels->exp_sum(y, 0, n_vocab, y));
+    tile->nll[item] = lse - target;
+    tile->kl[item] = 0;
+    if (reference != NULL)
+        tile->kl[item] = (reference->product[row] - q) + reference->mass[row] * (lse - reference->lse[row]);
+}
+
+enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, struct moec_forward *forward,
+                                         uint32_t n, const float *hidden, struct moec_reference *reference,
+                                         uint32_t first, struct moec_error *err)
+{
+    const size_t stride = moec_forward_stride(&forward->model->config);
+    struct tile tile = {
+        .forward = forward, .logits = scorer->logits, .stride = scorer->stride, .filled = reference};
+    for (uint32_t done = 0; done < n;) {
+        uint32_t rows = n - done < scorer->n_row ? n - done : scorer->n_row;
+        MOEC_TRY(
+            moec_forward_head(forward, rows, hidden + done * stride, scorer->logits, scorer->stride, err));
+        tile.first = first + done;
+        moec_parallel_for(&forward->pool, rows, refer_row, &tile);
+        done += rows;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_token_scorer_run(struct moec_token_scorer *scorer, struct moec_forward *forward,
+                                       uint32_t n, const float *hidden, const uint32_t *targets,
+                                       const struct moec_reference *reference, const uint32_t *reference_rows,
+                                       double *nll, double *kl, struct moec_error *err)
+{
+    const size_t stride = moec_forward_stride(&forward->model->config);
+    struct tile tile = {
+        .forward = forward, .logits = scorer->logits, .stride = scorer->stride, .reference = reference};
+    for (uint32_t done = 0; done < n;) {
+        uint32_t rows = n - done < scorer->n_row ? n - done : scorer->n_row;
+        MOEC_TRY(
+            moec_forward_head(forward, rows, hidden + done * stride, scorer->logits, scorer->stride, err));
+        tile.targets = targets + done;
+        tile.reference_rows = reference != NULL ? reference_rows + done : NULL;
+        tile.nll = nll + done;
+        tile.kl = kl + done;
+        moec_parallel_for(&forward->pool, rows, score_row, &tile);
+        done += rows;
+    }
+    return MOEC_OK;
+}

@@ -1,0 +1,60 @@
+/* From final hidden states to the NLL and KL of single tokens.
+ *
+ * With x the logits of a token, m their maximum and y = x - m (F32):
+ *     lse = log(sum of exp(y)),  nll = lse - y[target]
+ * The sum is exp_sum of the kernels (F32, canonical order), the rest F64. KL(original || variant) is
+ *     sum of p (log p - log q) = (p . y_original - p . y) + mass (lse - lse_original)
+ * with p the original's probabilities as F32 values and mass their sum, so that it is exactly 0 where the
+ * logits are the original's, and off by rounding (about 1e-6) elsewhere, to either side. */
+#ifndef MOEC_PROFILER_TOKEN_SCORE_H
+#define MOEC_PROFILER_TOKEN_SCORE_H
+
+#include "runtime/forward.h"
+
+/* The original's distribution at some tokens. */
+struct moec_reference {
+    uint32_t n_row;  /* room */
+    size_t stride;   /* floats, n_vocab padded */
+    float *p;        /* (n_row, stride), owned */
+    double *mass;    /* (n_row): sum of p, owned */
+    double *product; /* (n_row): p . y, owned */
+    double *lse;     /* (n_row), owned */
+};
+
+/* Bytes of one row. */
+uint64_t moec_reference_row_bytes(const struct moec_config *config);
+MOEC_WARN_UNUSED enum moec_status moec_reference_create(const struct moec_config *config, uint32_t n_row,
+                                                        struct moec_reference *reference,
+                                                        struct moec_error *err);
+void moec_reference_release(struct moec_reference *reference);
+
+/* Logits of a tile of tokens. One for each forward pass that runs at a time. */
+struct moec_token_scorer {
+    uint32_t n_row; /* of a tile */
+    size_t stride;
+    float *logits; /* (n_row, stride), owned */
+};
+
+/* n_threads as resolved by the pool; max_tokens: largest batch that the forward takes. */
+MOEC_WARN_UNUSED enum moec_status moec_token_scorer_create(const struct moec_config *config,
+                                                           uint32_t max_tokens,
+                                                           struct moec_token_scorer *scorer,
+                                                           struct moec_error *err);
+void moec_token_scorer_release(struct moec_token_scorer *scorer);
+
+/* Fills rows first.. of the reference from n final hidden states (n, moec_forward_stride) of the original;
+ * `forward` is of the original model. */
+MOEC_WARN_UNUSED enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer,
+                                                          struct moec_forward *forward, uint32_t n,
+                                                          const float *hidden,
+                                                          struct moec_reference *reference, uint32_t first,
+                                                          struct moec_error *err);
+
+/* nll[i], kl[i] for n final hidden states with their targets. reference_rows[i] is the row of token i in
+ * `reference`; both NULL and kl is set to 0. */
+MOEC_WARN_UNUSED enum moec_status
+moec_token_scorer_run(struct moec_token_scorer *scorer, struct moec_forward *forward, uint32_t n,
+                      const float *hidden, const uint32_t *targets, const struct moec_reference *reference,
+                      const uint32_t *reference_rows, double *nll, double *kl, struct moec_error *err);
+
+#endif
