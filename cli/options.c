@@ -9,6 +9,14 @@
 
 static const struct cli_option help_option = {"help", 'h', NULL, NULL, "Print this help.", false};
 
+/* "moec compile", or "moec-run" for the program that is one command. */
+static const char *command_label(const char *program, const struct cli_command *command, char text[static 64])
+{
+    bool is_alone = strcmp(program, "moec") != 0;
+    (void)snprintf(text, 64, "%s%s%s", program, is_alone ? "" : " ", is_alone ? "" : command->name);
+    return text;
+}
+
 static int find_option(const struct cli_command *command, const char *name, size_t length)
 {
     for (int i = 0; command->options[i].name != NULL; i++)
@@ -29,12 +37,13 @@ static bool usage_error(const struct cli_args *args, int *status, const char *fo
 
 static bool usage_error(const struct cli_args *args, int *status, const char *format, ...)
 {
-    fprintf(stderr, "%s %s: ", args->program, args->command->name);
+    char label[64];
+    fprintf(stderr, "%s: ", command_label(args->program, args->command, label));
     va_list list;
     va_start(list, format);
     (void)vfprintf(stderr, format, list);
     va_end(list);
-    fprintf(stderr, "\ntry '%s %s --help'\n", args->program, args->command->name);
+    fprintf(stderr, "\ntry '%s --help'\n", label);
     *status = CLI_USAGE;
     return false;
 }
@@ -305,7 +314,8 @@ enum moec_status cli_u32_list(const struct cli_args *args, const char *name, con
 
 int cli_fail(const struct cli_args *args, const struct moec_error *err)
 {
-    fprintf(stderr, "%s %s: %s\n", args->program, args->command->name,
+    char label[64];
+    fprintf(stderr, "%s: %s\n", command_label(args->program, args->command, label),
             err->status != MOEC_OK ? err->message : "failed");
     return err->status == MOEC_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
 }
@@ -354,9 +364,8 @@ static void print_help_option(FILE *out, const struct cli_option *option)
 
 void cli_print_help(FILE *out, const char *program, const struct cli_command *command)
 {
-    bool is_alone = strcmp(program, "moec") != 0;
-    fprintf(out, "Usage: %s%s%s %s [options]\n\n", program, is_alone ? "" : " ",
-            is_alone ? "" : command->name, command->usage);
+    char label[64];
+    fprintf(out, "Usage: %s %s [options]\n\n", command_label(program, command, label), command->usage);
     print_wrapped(out, command->about, 0, 0);
     fprintf(out, "\nOptions:\n");
     for (const struct cli_option *option = command->options; option->name != NULL; option++)
@@ -395,8 +404,9 @@ void cli_print_manual(FILE *out, const char *program, const struct cli_command *
     (void)snprintf(page, sizeof page, "%s%s%s", program, is_alone ? "" : "-", is_alone ? "" : command->name);
     fprintf(out, ".Dd $Mdocdate$\n.Dt %s 1\n.Os moec %s\n.Sh NAME\n.Nm %s\n.Nd ", page, MOEC_VERSION, page);
     print_roff(out, command->summary);
-    fprintf(out, ".Sh SYNOPSIS\n.Nm %s%s%s\n.Ar %s\n.Op Ar options\n.Sh DESCRIPTION\n", program,
-            is_alone ? "" : " ", is_alone ? "" : command->name, command->usage);
+    char label[64];
+    fprintf(out, ".Sh SYNOPSIS\n.Nm %s\n.Ar %s\n.Op Ar options\n.Sh DESCRIPTION\n",
+            command_label(program, command, label), command->usage);
     print_roff(out, command->about);
     fprintf(out, ".Sh OPTIONS\n.Bl -tag -width Ds\n");
     for (const struct cli_option *option = command->options; option->name != NULL; option++) {

@@ -1,0 +1,367 @@
+/* `moec run` and `moec-run`: the same command, written against libmoert's public header alone. */
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "runtime/moert.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROMPT_MAX_BYTES (64u << 20)
+
+static const struct cli_option options[] = {
+    {"prompt", 'p', "TEXT", NULL,
+     "Text to continue. Without -p and -f the tokens follow from the model's own start.", false},
+    {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", false},
+    {"tokens", 'n', "N", NULL, "Generate at most N tokens (default 128).", false},
+    {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", false},
+    {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", false},
+    {"top-p", 0, "P", NULL, "Draw from the smallest set with probability P (default 1).", false},
+    {"seed", 0, "S", NULL, "Seed of the draws (default 0).", false},
+    {"ctx", 0, "TOKENS", NULL, "Size of the KV cache (default 2048, or what the model allows).", false},
+    {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", true},
+    {"ignore-eos", 0, NULL, NULL, "Go on after end-of-text tokens.", false},
+    {"memory", 0, "SIZE", NULL,
+     "Budget of the whole process, such as 64MiB; experts are read on demand into what it leaves. "
+     "Without it every expert that is used stays in memory. The output is the same at every budget.",
+     false},
+    {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", false},
+    {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
+    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto); the output is the same.",
+     false},
+    {"stats", 0, NULL, NULL, "Print speed, memory and cache figures to standard error at the end.", false},
+    {0},
+};
+
+struct run_options {
+    struct moert_options engine;
+    struct moert_sampler sampler;
+    uint32_t n_generate;
+    bool ignore_eos;
+};
+
+struct run {
+    const struct cli_args *args;
+    struct run_options options;
+    struct moert_engine *engine;
+    struct moert_session *session;
+    struct moert_text *text;
+    char *prompt; /* owned */
+    size_t n_prompt_bytes;
+    uint32_t *tokens; /* owned by libmoert: the prompt's */
+    size_t n_tokens;
+    float *logits; /* owned: (n_vocab) */
+    char *pending; /* owned: text held back because it may begin a --stop text */
+    size_t n_pending, pending_capacity;
+    bool is_stopped;
+    uint64_t n_generated;
+    double prefill_seconds, decode_seconds;
+};
+
+/* libmoert has a message type of its own; its statuses are the same numbers. */
+static enum moec_status from_runtime(enum moert_status status, const struct moert_error *theirs,
+                                     struct moec_error *err)
+{
+    if (status == MOERT_OK)
+        return MOEC_OK;
+    return moec_fail(err, (enum moec_status)status, "%s", theirs->message);
+}
+
+static enum moec_status read_options(const struct cli_args *args, struct run_options *out,
+                                     struct moec_error *err)
+{
+    double temperature = 0, top_p = 1;
+    uint32_t n_threads = 0;
+    out->engine = moert_options_default();
+    out->sampler = moert_sampler_greedy();
+    out->n_generate = 128;
+    MOEC_TRY(cli_u32(args, "tokens", 0, 1u << 30, &out->n_generate, err));
+    MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));
+    MOEC_TRY(cli_u32(args, "top-k", 0, 1u << 24, &out->sampler.top_k, err));
+    MOEC_TRY(cli_double(args, "top-p", 0, 1, &top_p, err));
+    MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->sampler.state, err));
+    MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->engine.n_context, err));
+    MOEC_TRY(cli_bytes(args, "memory", &out->engine.memory_bytes, err));
+    MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
+    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
+    if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
+    if (cli_has(args, "prompt") && cli_has(args, "file"))
+        return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file");
+    out->sampler.temperature = (float)temperature;
+    out->sampler.top_p = (float)top_p;
+    out->engine.n_threads = (int)n_threads;
+    if (cli_has(args, "cpu"))
+        out->engine.cpu = cli_text(args, "cpu");
+    out->ignore_eos = cli_has(args, "ignore-eos");
+    return MOEC_OK;
+}
+
+/* Grows `*buffer` so that `needed` bytes fit. */
+static enum moec_status reserve(char **buffer, size_t *capacity, size_t needed, struct moec_error *err)
+{
+    if (needed <= *capacity)
+        return MOEC_OK;
+    size_t grown = 2 * needed + 256;
+    char *moved = realloc(*buffer, grown);
+    if (moved == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %zu bytes of text", grown);
+    *buffer = moved;
+    *capacity = grown;
+    return MOEC_OK;
+}
+
+static enum moec_status read_stream(FILE *stream, const char *name, struct run *run, struct moec_error *err)
+{
+    size_t capacity = 0;
+    for (;;) {
+        MOEC_TRY(reserve(&run->prompt, &capacity, run->n_prompt_bytes + 65536, err));
+        size_t got = fread(run->prompt + run->n_prompt_bytes, 1, 65536, stream);
+        run->n_prompt_bytes += got;
+        if (run->n_prompt_bytes > PROMPT_MAX_BYTES)
+            return moec_fail(err, MOEC_ERR_LIMIT, "prompt '%s' is longer than %u bytes", name,
+                             PROMPT_MAX_BYTES);
+        if (got == 0 && ferror(stream))
+            return moec_fail(err, MOEC_ERR_IO, "cannot read '%s': %s", name, strerror(errno));
+        if (got == 0)
+            return MOEC_OK;
+    }
+}
+
+static enum moec_status read_prompt(struct run *run, struct moec_error *err)
+{
+    const char *text = cli_text(run->args, "prompt");
+    const char *file = cli_text(run->args, "file");
+    if (run->args->n_positional > 1) {
+        if (text != NULL || file != NULL)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "'-' reads the prompt from standard input: leave out -p and -f");
+        if (strcmp(run->args->positional[1], "-") != 0)
+            return moec_fail(err, MOEC_ERR_USAGE, "unexpected argument '%s': a prompt follows -p",
+                             run->args->positional[1]);
+        file = "-";
+    }
+    if (file != NULL) {
+        bool is_stdin = strcmp(file, "-") == 0;
+        FILE *stream = is_stdin ? stdin : fopen(file, "rbe");
+        if (stream == NULL)
+            return moec_fail(err, MOEC_ERR_IO, "cannot open prompt '%s': %s", file, strerror(errno));
+        enum moec_status status = read_stream(stream, file, run, err);
+        if (!is_stdin)
+            (void)fclose(stream);
+        return status;
+    }
+    size_t capacity = 0;
+    run->n_prompt_bytes = text != NULL ? strlen(text) : 0;
+    MOEC_TRY(reserve(&run->prompt, &capacity, run->n_prompt_bytes + 1, err));
+    memcpy(run->prompt, text != NULL ? text : "", run->n_prompt_bytes);
+    return MOEC_OK;
+}
+
+/* ---- output ---- */
+
+static void write_text(const char *text, size_t n)
+{
+    (void)fwrite(text, 1, n, stdout);
+    (void)fflush(stdout);
+}
+
+/* Longest end of `text` that a stop text begins with. */
+static size_t stop_overlap(const char *text, size_t n, const char *stop)
+{
+    size_t most = strlen(stop) < n ? strlen(stop) : n;
+    for (size_t length = most; length > 0; length--)
+        if (memcmp(text + n - length, stop, length) == 0)
+            return length;
+    return 0;
+}
+
+/* Writes what can no longer be part of a stop text; ends at the first stop text. */
+static enum moec_status emit(struct run *run, const char *piece, size_t n, bool is_last,
+                             struct moec_error *err)
+{
+    MOEC_TRY(reserve(&run->pending, &run->pending_capacity, run->n_pending + n + 1, err));
+    memcpy(run->pending + run->n_pending, piece, n);
+    run->n_pending += n;
+    size_t held = 0, end = run->n_pending;
+    for (uint32_t i = 0; i < cli_count(run->args, "stop"); i++) {
+        const char *stop = cli_repeat(run->args, "stop", i);
+        const char *found = stop[0] != '\0' ? memmem(run->pending, run->n_pending, stop, strlen(stop)) : NULL;
+        if (found != NULL && (size_t)(found - run->pending) <= end) {
+            end = (size_t)(found - run->pending);
+            run->is_stopped = true;
+        }
+        size_t overlap = stop_overlap(run->pending, run->n_pending, stop);
+        held = overlap > held ? overlap : held;
+    }
+    if (run->is_stopped || is_last)
+        held = 0;
+    if (!run->is_stopped)
+        end -= held;
+    write_text(run->pending, end);
+    memmove(run->pending, run->pending + end, run->n_pending - end);
+    run->n_pending -= end;
+    return MOEC_OK;
+}
+
+static void print_note(const struct moert_info *info)
+{
+    char buffer[24], need[24];
+    if (info->expert_buffer_bytes < info->working_set_bytes &&
+        info->expert_buffer_bytes < info->expert_total_bytes)
+        fprintf(stderr,
+                "note: the expert buffer (%s) is smaller than the experts of one token (%s): every expert is "
+                "read again for "
+                "every token\n",
+                cli_memory_text(buffer, info->expert_buffer_bytes),
+                cli_memory_text(need, info->working_set_bytes));
+}
+
+static void print_stats(const struct run *run)
+{
+    struct moert_info info = moert_engine_info(run->engine);
+    struct moert_stats stats = moert_engine_stats(run->engine);
+    char a[24], b[24], c[24], d[24];
+    double n_decode = run->n_generated > 1 ? (double)(run->n_generated - 1) : 0;
+    fprintf(stderr, "\nprefill   %zu tokens in %.3f s (TTFT), %.1f tokens/s, chunks of %" PRIu32 "\n",
+            run->n_tokens, run->prefill_seconds,
+            run->prefill_seconds > 0 ? (double)run->n_tokens / run->prefill_seconds : 0, info.prefill_tokens);
+    fprintf(stderr, "decode    %.0f tokens in %.3f s, %.2f ms a token (TPOT), %.1f tokens/s\n", n_decode,
+            run->decode_seconds, n_decode > 0 ? 1000 * run->decode_seconds / n_decode : 0,
+            run->decode_seconds > 0 ? n_decode / run->decode_seconds : 0);
+    uint64_t n_asked = stats.hits + stats.misses;
+    fprintf(stderr, "experts   %" PRIu64 " hits, %" PRIu64 " misses (%.1f%% hits), %s read in %.3f s\n",
+            stats.hits, stats.misses, n_asked > 0 ? 100 * (double)stats.hits / (double)n_asked : 0,
+            cli_memory_text(a, stats.read_bytes), (double)stats.read_ns * 1e-9);
+    fprintf(stderr, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens)",
+            cli_memory_text(a, info.base_bytes), cli_memory_text(b, info.dense_bytes),
+            cli_memory_text(c, info.kv_bytes), info.n_context);
+    fprintf(stderr, ", scratch %s, expert buffer %s", cli_memory_text(a, info.scratch_bytes),
+            cli_memory_text(b, info.expert_buffer_bytes));
+    fprintf(stderr, " of %s\n", cli_memory_text(a, info.expert_total_bytes));
+    fprintf(stderr, "          peak %s%s%s; one token's experts: %s\n",
+            cli_memory_text(a, cli_peak_memory_bytes()),
+            run->options.engine.memory_bytes > 0 ? " of budget " : "",
+            run->options.engine.memory_bytes > 0 ? cli_memory_text(c, run->options.engine.memory_bytes) : "",
+            cli_memory_text(d, info.working_set_bytes));
+    fprintf(stderr, "kernels   %s, %" PRIu32 " threads\n", info.cpu, info.n_threads);
+}
+
+/* ---- the job ---- */
+
+static enum moec_status open_engine(struct run *run, struct moec_error *err)
+{
+    struct moert_error theirs = {0};
+    MOEC_TRY(
+        from_runtime(moert_engine_open(run->args->positional[0], &run->options.engine, &run->engine, &theirs),
+                     &theirs, err));
+    MOEC_TRY(from_runtime(moert_session_create(run->engine, &run->session, &theirs), &theirs, err));
+    MOEC_TRY(from_runtime(moert_text_create(run->engine, &run->text, &theirs), &theirs, err));
+    struct moert_info info = moert_engine_info(run->engine);
+    print_note(&info);
+    run->logits = malloc(info.n_vocab * sizeof *run->logits);
+    if (run->logits == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %" PRIu32 " logits", info.n_vocab);
+    return MOEC_OK;
+}
+
+static enum moec_status prefill(struct run *run, struct moec_error *err)
+{
+    struct moert_error theirs = {0};
+    struct moert_info info = moert_engine_info(run->engine);
+    MOEC_TRY(from_runtime(moert_tokenize(run->engine, run->prompt, run->n_prompt_bytes, true, &run->tokens,
+                                         &run->n_tokens, &theirs),
+                          &theirs, err));
+    if (run->n_tokens == 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the prompt is empty: this model continues text, so give some with -p or -f");
+    if (run->n_tokens > info.n_context)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the prompt has %zu tokens, the context %" PRIu32 ": raise --ctx or shorten it",
+                         run->n_tokens, info.n_context);
+    double start = cli_seconds();
+    MOEC_TRY(from_runtime(moert_session_step(run->session, run->tokens, run->n_tokens, run->logits, &theirs),
+                          &theirs, err));
+    run->prefill_seconds = cli_seconds() - start;
+    return MOEC_OK;
+}
+
+static enum moec_status generate(struct run *run, struct moec_error *err)
+{
+    struct moert_error theirs = {0};
+    struct moert_info info = moert_engine_info(run->engine);
+    const char *piece = "";
+    size_t n = 0;
+    while (run->n_generated < run->options.n_generate && !run->is_stopped) {
+        uint32_t token = moert_sampler_next(&run->options.sampler, run->logits, info.n_vocab);
+        if (!run->options.ignore_eos && moert_token_is_end(run->engine, token))
+            break;
+        run->n_generated++;
+        MOEC_TRY(from_runtime(moert_text_push(run->text, token, &piece, &n, &theirs), &theirs, err));
+        MOEC_TRY(emit(run, piece, n, false, err));
+        if (run->is_stopped || run->n_generated == run->options.n_generate)
+            break;
+        if (moert_session_length(run->session) == info.n_context) {
+            fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to go on\n",
+                    info.n_context);
+            break;
+        }
+        double start = cli_seconds();
+        MOEC_TRY(
+            from_runtime(moert_session_step(run->session, &token, 1, run->logits, &theirs), &theirs, err));
+        run->decode_seconds += cli_seconds() - start;
+    }
+    if (run->is_stopped)
+        return MOEC_OK;
+    MOEC_TRY(from_runtime(moert_text_flush(run->text, &piece, &n, &theirs), &theirs, err));
+    return emit(run, piece, n, true, err);
+}
+
+static int run_run(const struct cli_args *args)
+{
+    struct run run = {.args = args};
+    struct moec_error err = {0};
+    enum moec_status status = read_options(args, &run.options, &err);
+    if (status == MOEC_OK)
+        status = read_prompt(&run, &err);
+    if (status == MOEC_OK)
+        status = open_engine(&run, &err);
+    if (status == MOEC_OK)
+        status = prefill(&run, &err);
+    if (status == MOEC_OK)
+        status = generate(&run, &err);
+    if (status == MOEC_OK) {
+        write_text("\n", 1);
+        if (cli_has(args, "stats"))
+            print_stats(&run);
+    }
+    moert_free(run.tokens);
+    moert_text_free(run.text);
+    moert_session_free(run.session);
+    moert_engine_close(run.engine);
+    free(run.prompt);
+    free(run.pending);
+    free(run.logits);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_run = {
+    .name = "run",
+    .summary = "generate text with a bundle inside a memory budget",
+    .usage = "MODEL.moec [-]",
+    .about = "Reads the prompt (-p, -f, or standard input with -), then writes the continuation to standard "
+             "output as it "
+             "comes. Experts are read from the file when the router asks for them, into a buffer of the size "
+             "that --memory "
+             "leaves; the least recently used one makes room. The text is the same at every budget, thread "
+             "count and "
+             "instruction set. Below the least budget that works the command ends and itemises it.",
+    .examples = "moec run model.moec -p \"Once upon a time\"\n"
+                "moec run model.moec -f prompt.txt -n 200 --memory 64MiB --stats\n"
+                "echo \"To make bread, first\" | moec run model.moec - --temp 0.8 --top-p 0.95 --seed 1",
+    .n_positional_min = 1,
+    .n_positional_max = 2,
+    .options = options,
+    .run = run_run,
+};

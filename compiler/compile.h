@@ -1,0 +1,69 @@
+/* `moec compile`: from a checkpoint, a profile and a target to a bundle with a certificate.
+ *
+ *   policy (Lua) --evaluate--> search part (even windows) --accepts--> assignment
+ *   certificate part (odd windows), measured once --> certificate --> bundle, or nothing when the promise is
+ * missed (D6)
+ *
+ * What is measured is what ships: the same records, dense weights and kernels as in the bundle. Thread rule:
+ * one thread, parallel inside. */
+#ifndef MOEC_COMPILER_COMPILE_H
+#define MOEC_COMPILER_COMPILE_H
+
+#include "compiler/policy.h"
+#include "formats/bundle.h"
+#include "formats/checkpoint.h"
+#include "profiler/metrics.h"
+
+struct moec_kernels;
+
+struct moec_compile_options {
+    const char *policy;                     /* built-in name or path */
+    double max_loss;                        /* NaN without a loss target */
+    uint64_t max_bytes;                     /* 0 without a size target */
+    uint32_t bits;                          /* for `uniform`; 0 when not given */
+    uint32_t dense_bits;                    /* 16, 8, 4 */
+    uint8_t copy_bits[MOEC_MAX_COPIES - 1]; /* further precision copies */
+    uint32_t n_copy_bits;
+    enum moec_scheme scheme; /* of compiles without a profile; else the profile's */
+    uint32_t group;
+    double confidence; /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
+    bool accept_miss;  /* write and mark a bundle that misses its target */
+    uint64_t seed;     /* of the policy's random numbers */
+    int n_threads;
+    const struct moec_kernels *kernels;
+    uint64_t work_bytes;      /* memory for encoded experts and activations */
+    const char *options_text; /* canonical spelling of what shaped the bundle, for the provenance */
+    const char *source_name;
+};
+
+struct moec_compile_hooks {
+    void (*log)(void *context, const char *line);
+    void (*progress)(void *context, const char *phase, uint64_t done, uint64_t total);
+    void *context;
+};
+
+struct moec_compile_report {
+    uint8_t *assignment; /* (S, E) bitwidths, owned; moec_compile_report_release */
+    uint32_t n_layer;    /* S */
+    uint32_t n_expert;   /* E */
+    uint64_t n_bytes;    /* of the bundle, exact */
+    uint64_t source_bytes;
+    uint32_t n_evaluations;
+    struct moec_certificate certificate;
+    bool is_written;
+};
+
+/* `profile` may be NULL for policies that need none; `profile_digest` is its file's. `path` NULL plans only
+ * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:
+ * MOEC_ERR_MISMATCH (profile of another model), MOEC_ERR_TARGET (no assignment meets the targets, or the
+ * certificate missed: the message gives the loss and how many samples would do), MOEC_ERR_SCRIPT,
+ * MOEC_ERR_IO. After MOEC_ERR_TARGET from the certificate the report is filled. */
+MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoint,
+                                               const struct moec_profile *profile,
+                                               const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+                                               const struct moec_compile_options *options,
+                                               const struct moec_compile_hooks *hooks, const char *path,
+                                               struct moec_compile_report *report, struct moec_error *err);
+void moec_compile_report_release(struct moec_compile_report *report);
+
+#endif

@@ -1,0 +1,18 @@
+/* Packing: encodes every expert of a checkpoint at its bitwidths and writes the bundle. Experts are read,
+ * encoded and appended a few at a time, on all threads; memory stays at those few. */
+#ifndef MOEC_COMPILER_PACK_H
+#define MOEC_COMPILER_PACK_H
+
+#include "formats/bundle_writer.h"
+#include "formats/checkpoint.h"
+
+typedef void moec_pack_progress(void *context, uint64_t done, uint64_t total);
+
+/* Appends every record that the writer asks for, until it has all. `progress` counts experts (may be NULL).
+ * The writer is left to the caller, also on failure. */
+MOEC_WARN_UNUSED enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
+                                                    struct moec_bundle_writer *writer, uint64_t n_records,
+                                                    int n_threads, moec_pack_progress *progress,
+                                                    void *context, struct moec_error *err);
+
+#endif
