@@ -1,0 +1,168 @@
+/* What the files of the tokenizer share; nobody else includes it. */
+#ifndef MOEC_RUNTIME_TOKENIZER_INTERNAL_H
+#define MOEC_RUNTIME_TOKENIZER_INTERNAL_H
+
+#include "runtime/tokenizer.h"
+
+#include <stddef.h>
+
+/* --- growing text --- */
+
+MOEC_WARN_UNUSED enum moec_status moec_buffer_append(struct moec_tokenizer_buffer *buffer, const char *bytes,
+                                                     size_t n_bytes, struct moec_error *err);
+
+/* --- patterns: tokenizer_pattern.c, the home of PCRE2 --- */
+
+/* A compiled pattern: a regular expression in the part of Oniguruma's Ruby dialect that means the same here,
+ * or literal text. Immutable, any thread. */
+struct moec_pattern;
+
+MOEC_WARN_UNUSED enum moec_status moec_pattern_create(const char *text, size_t n_bytes, bool is_regex,
+                                                      struct moec_pattern **out, struct moec_error *err);
+void moec_pattern_free(struct moec_pattern *pattern);
+
+/* Walks a text as the library's Pattern::find_matches does: matches and the gaps between them, in order,
+ * covering the text. */
+struct moec_pattern_walk {
+    const struct moec_pattern *pattern;
+    const char *text; /* valid UTF-8 */
+    size_t n_bytes;
+    void *match_data;            /* borrowed */
+    size_t search_from, covered; /* next search; end of what was handed out */
+    size_t last_match_end;       /* SIZE_MAX before the first match */
+    size_t found_start, found_end;
+    bool found, exhausted;
+};
+
+struct moec_pattern_part {
+    size_t start, end; /* start == end only for an empty match */
+    bool is_match;
+};
+
+/* `*match_data` is PCRE2's memory for one walk at a time: made when NULL, reused otherwise, freed by its
+ * owner with moec_pattern_memory_free. */
+MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_init(struct moec_pattern_walk *walk,
+                                                         const struct moec_pattern *pattern, const char *text,
+                                                         size_t n_bytes, void **match_data,
+                                                         struct moec_error *err);
+void moec_pattern_memory_free(void *match_data);
+/* `*more` is false after the last part. */
+MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_next(struct moec_pattern_walk *walk,
+                                                         struct moec_pattern_part *part, bool *more,
+                                                         struct moec_error *err);
+
+/* Appends `text` to `out` with every match replaced by `content`. `*keeps_start` (may be NULL) tells whether
+ * the first character of the result still stands for the first character of the text. */
+MOEC_WARN_UNUSED enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const char *text,
+                                                       size_t n_bytes, const char *content,
+                                                       size_t content_bytes,
+                                                       struct moec_tokenizer_buffer *out, bool *keeps_start,
+                                                       struct moec_error *err);
+
+/* --- the tokenizer --- */
+
+struct moec_added_entry {
+    const char *text; /* borrowed from the model, or owned by the matcher for normalised tokens */
+    uint32_t n_bytes;
+    uint32_t id, flags, order; /* order: place in the file */
+};
+
+/* Leftmost-longest search for added tokens: entries sorted by text. */
+struct moec_added_matcher {
+    struct moec_added_entry *entries; /* owned */
+    uint32_t count;
+    uint32_t first[257]; /* entries that start with byte b: first[b]..first[b + 1] */
+    char *texts;         /* owned normalised texts, or NULL */
+};
+
+struct moec_tokenizer {
+    const struct moec_tokenizer_model *model; /* borrowed */
+    uint32_t *slots;                          /* open addressing over texts: id + 1, 0 is free */
+    uint32_t slot_mask;
+    uint64_t *outside_model; /* bit per id: added token that BPE does not know */
+    uint64_t *special;       /* bit per id */
+    uint32_t longest_token_bytes;
+    bool byte_level; /* the last pre-tokenizer is ByteLevel: words are bytes */
+    uint32_t
+        byte_symbol[256]; /* id of the character that ByteLevel writes for a byte, or MOEC_TOKENIZER_NO_ID */
+    uint32_t byte_token[256]; /* id of <0xNN>, or MOEC_TOKENIZER_NO_ID */
+    struct moec_pattern *normalizer_patterns[MOEC_TOKENIZER_MAX_STEPS];
+    struct moec_pattern *pretokenizer_patterns[MOEC_TOKENIZER_MAX_STEPS];
+    struct moec_pattern *decoder_patterns[MOEC_TOKENIZER_MAX_STEPS];
+    struct moec_added_matcher plain, normalized;
+
+    /* The decoder, taken apart: steps on single tokens, how bytes are joined, characters off the start. */
+    uint32_t n_token_steps;
+    uint32_t
+        joiner; /* MOEC_STEP_BYTE_LEVEL, MOEC_STEP_BYTE_FALLBACK, MOEC_STEP_FUSE, or 0: joined by spaces */
+    uint32_t strip_count;
+    struct moec_tokenizer_string strip_char;
+};
+
+static inline bool moec_bit(const uint64_t *bits, uint32_t at)
+{
+    return (bits[at / 64] >> (at % 64) & 1) != 0;
+}
+
+/* Id of a text among tokens that BPE knows, or MOEC_TOKENIZER_NO_ID. */
+uint32_t moec_tokenizer_model_id(const struct moec_tokenizer *tokenizer, const char *text, size_t n_bytes);
+
+/* --- steps of an encode --- */
+
+struct moec_bpe_symbol {
+    uint32_t id;         /* MOEC_TOKENIZER_NO_ID: merged away */
+    uint32_t prev, next; /* UINT32_MAX: none */
+};
+
+struct moec_bpe_candidate {
+    uint32_t rank, at, merged;
+};
+
+/* Everything that one encode needs and reuses from word to word. Zero-initialised; released by
+ * moec_encoding_release, which leaves ids to the caller. */
+struct moec_encoding {
+    const struct moec_tokenizer *tokenizer;
+    struct moec_error *err;
+    uint32_t *ids;
+    size_t n_ids, ids_capacity;
+    struct moec_bpe_symbol *symbols;
+    size_t n_symbols, symbols_capacity;
+    struct moec_bpe_candidate *heap;
+    size_t n_heap, heap_capacity;
+    struct moec_tokenizer_buffer
+        scratch[MOEC_TOKENIZER_MAX_STEPS];      /* text that a pre-tokenizer step rewrites */
+    void *match_data[MOEC_TOKENIZER_MAX_STEPS]; /* of the pre-tokenizer's patterns */
+    struct moec_tokenizer_buffer mapped;        /* a word in ByteLevel's characters */
+    struct moec_tokenizer_buffer normal[2];     /* normalizer steps alternate */
+};
+
+MOEC_WARN_UNUSED enum moec_status moec_encoding_add_id(struct moec_encoding *encoding, uint32_t id);
+
+/* Runs the normalizer over text[n_bytes] (valid UTF-8). `*out` is `text` itself or a buffer of `buffers`.
+ * `*at_start` becomes false when the first character of the result no longer stands for the first one given.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer,
+                                                           const char *text, size_t n_bytes,
+                                                           struct moec_tokenizer_buffer buffers[2],
+                                                           const char **out, size_t *out_bytes,
+                                                           bool *at_start, struct moec_error *err);
+
+/* Pre-tokenizes text[n_bytes] and hands every word to BPE. `at_start`: the text starts where the whole input
+ * does. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_pretokenize(struct moec_encoding *encoding, const char *text,
+                                                             size_t n_bytes, bool at_start);
+
+/* Adds the ids of one word. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_bpe(struct moec_encoding *encoding, const char *word,
+                                                     size_t n_bytes);
+
+/* Fills the decoder part of `tokenizer`. */
+void moec_tokenizer_plan_decoder(struct moec_tokenizer *tokenizer);
+
+/* The character (below U+0180) that ByteLevel writes for a byte: itself where it prints, else from U+0100 up.
+ */
+uint32_t moec_byte_level_char(uint8_t byte);
+/* The byte of such a character, or -1. */
+int moec_byte_level_byte(uint32_t code_point);
+
+#endif
