@@ -89,7 +89,9 @@ static enum moec_status read_piece(struct section_reader *reader, uint8_t *buffe
         return MOEC_OK;
     }
     uint8_t *unpacked = NULL;
-    MOEC_TRY(moec_decompress(buffer, n_stored, n, &unpacked, section->name, err));
+    char subject[64];
+    (void)snprintf(subject, sizeof subject, "section '%s'", section->name);
+    MOEC_TRY(moec_decompress(buffer, n_stored, n, &unpacked, subject, err));
     memcpy(content, unpacked, n);
     free(unpacked);
     return MOEC_OK;
