@@ -1,0 +1,435 @@
+#include "compiler/compile.h"
+#include "compiler/pack.h"
+#include "formats/memory.h"
+#include "profiler/score.h"
+#include "profiler/variants.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One part of the windows with what evaluates on it. */
+struct compile_part {
+    struct moec_windows windows;
+    struct moec_scorer *scorer;
+    double *reference_nll;        /* (W), owned */
+    struct moec_measure measured; /* (W) each, owned: of the last run */
+};
+
+struct compile_run {
+    const struct moec_checkpoint *checkpoint;
+    const struct moec_profile *profile;
+    const struct moec_compile_options *options;
+    const struct moec_compile_hooks *hooks;
+    struct moec_compile_report *report;
+    struct moec_codec codecs[17];
+    struct moec_model *original; /* dense weights as in the checkpoint */
+    struct moec_model *compiled; /* dense weights as in the bundle; the original when these are the same */
+    struct moec_variants *variants;
+    struct moec_bundle_plan *plan;
+    struct compile_part search;
+    struct moec_loss search_loss; /* of the assignment that was evaluated last */
+};
+
+static void say(const struct compile_run *run, const char *format, ...) MOEC_PRINTF(2, 3);
+
+static void say(const struct compile_run *run, const char *format, ...)
+{
+    if (run->hooks == NULL || run->hooks->log == NULL)
+        return;
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    run->hooks->log(run->hooks->context, line);
+}
+
+static void show(const struct compile_run *run, const char *phase, uint64_t done, uint64_t total)
+{
+    if (run->hooks != NULL && run->hooks->progress != NULL)
+        run->hooks->progress(run->hooks->context, phase, done, total);
+}
+
+/* ---- what the bundle will be made of ---- */
+
+static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
+                                      const struct moec_profile *profile,
+                                      const uint8_t digest[static MOEC_SHA256_BYTES], struct moec_error *err)
+{
+    if (memcmp(digest, profile->model_digest, MOEC_SHA256_BYTES) == 0)
+        return MOEC_OK;
+    char theirs[2 * MOEC_SHA256_BYTES + 1], ours[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(profile->model_digest, theirs);
+    moec_sha256_hex(digest, ours);
+    return moec_fail(
+        err, MOEC_ERR_MISMATCH,
+        "the profile was made from another model: it names SHA-256 %.16s..., '%s' has %.16s...; profile this "
+        "model, or give --data",
+        theirs, moec_checkpoint_folder(checkpoint), ours);
+}
+
+static enum moec_status choose_codecs(struct compile_run *run, struct moec_error *err)
+{
+    static const uint32_t widths[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
+    enum moec_scheme scheme =
+        run->profile != NULL ? (enum moec_scheme)run->profile->scheme : run->options->scheme;
+    uint32_t group = run->profile != NULL ? run->profile->group : run->options->group;
+    const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
+    for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++)
+        MOEC_TRY(moec_codec_for_bits(widths[i], scheme, group, (enum moec_dtype)config->expert_dtype,
+                                     &run->codecs[widths[i]], err));
+    return moec_variants_create(run->checkpoint, scheme, group, run->options->work_bytes,
+                                run->options->n_threads, &run->variants, err);
+}
+
+static enum moec_status load_model(const struct compile_run *run, uint32_t dense_bits,
+                                   struct moec_model **out, struct moec_error *err)
+{
+    struct moec_dense dense = {0};
+    uint32_t group = run->profile != NULL ? run->profile->group : run->options->group;
+    MOEC_TRY(moec_checkpoint_load_dense(run->checkpoint, dense_bits, group, &dense, err));
+    return moec_model_create(moec_checkpoint_config(run->checkpoint), &dense, out, err);
+}
+
+static enum moec_status load_models(struct compile_run *run, struct moec_error *err)
+{
+    MOEC_TRY(load_model(run, run->options->dense_bits, &run->compiled, err));
+    if (run->options->dense_bits == 16 || run->profile == NULL)
+        run->original = run->compiled;
+    else
+        MOEC_TRY(load_model(run, 16, &run->original, err));
+    return MOEC_OK;
+}
+
+static enum moec_status make_plan(struct compile_run *run, struct moec_error *err)
+{
+    struct moec_routing_summary routing = {0};
+    if (run->profile != NULL)
+        routing = (struct moec_routing_summary){.activations = run->profile->activations,
+                                                .mean_gate_weight = run->profile->mean_gate_weight};
+    struct moec_bundle_parts parts = {
+        .config = moec_checkpoint_config(run->checkpoint),
+        .tokenizer = moec_checkpoint_tokenizer(run->checkpoint),
+        .paths = run->profile != NULL ? &run->profile->paths : NULL,
+        .routing = &routing,
+        .dense = &run->compiled->dense,
+        .codecs = run->codecs,
+        .alignment = MOEC_BUNDLE_ALIGNMENT,
+    };
+    return moec_bundle_plan_create(&parts, &run->plan, err);
+}
+
+/* ---- measuring ---- */
+
+static void release_part(struct compile_part *part)
+{
+    moec_scorer_free(part->scorer);
+    moec_windows_release(&part->windows);
+    free(part->reference_nll);
+    free(part->measured.nll);
+    free(part->measured.kl);
+    memset(part, 0, sizeof *part);
+}
+
+/* The reference is evaluated again, not only taken from the profile: KL needs its hidden states, and equal
+ * bits show that this build computes what the profile measured. */
+static enum moec_status check_reference(const struct compile_run *run, const struct compile_part *part,
+                                        enum moec_part which, struct moec_error *err)
+{
+    uint32_t at = 0;
+    for (uint32_t w = 0; w < run->profile->n_window; w++) {
+        if (!moec_part_has(which, w))
+            continue;
+        if (memcmp(&part->reference_nll[at], &run->profile->reference.nll[w], sizeof(double)) != 0)
+            return moec_fail(err, MOEC_ERR_MISMATCH,
+                             "the original model gives NLL %.17g on window %" PRIu32
+                             ", the profile says %.17g: it was made "
+                             "with another arithmetic; profile again",
+                             part->reference_nll[at], w, run->profile->reference.nll[w]);
+        at++;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status open_part(struct compile_run *run, enum moec_part which, struct compile_part *part,
+                                  struct moec_error *err)
+{
+    struct moec_scorer_options options = {
+        .kernels = run->options->kernels,
+        .n_threads = run->options->n_threads,
+        .reference_limit_bytes = run->options->work_bytes,
+    };
+    struct moec_experts *experts = moec_variants_experts(run->variants);
+    MOEC_TRY(moec_windows_from_profile(run->profile, which, &part->windows, err));
+    uint64_t n = part->windows.n_window;
+    MOEC_TRY(moec_alloc((void **)&part->reference_nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&part->measured.nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&part->measured.kl, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_scorer_create(run->compiled, experts, &part->windows, &options, &part->scorer, err));
+    MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
+    MOEC_TRY(moec_scorer_set_reference(part->scorer, run->original, experts, part->reference_nll, NULL, err));
+    return check_reference(run, part, which, err);
+}
+
+static enum moec_status measure_part(struct compile_run *run, struct compile_part *part,
+                                     const uint8_t *assignment, struct moec_loss *loss,
+                                     struct moec_error *err)
+{
+    struct moec_loss_options options = moec_loss_options_default();
+    options.confidence = run->options->confidence;
+    MOEC_TRY(moec_variants_assign(run->variants, assignment, err));
+    MOEC_TRY(moec_scorer_run(part->scorer, &part->measured, NULL, err));
+    return moec_loss_measure(part->reference_nll, part->measured.nll, part->measured.kl, part->windows.scored,
+                             part->windows.n_window, MOEC_PART_ALL, &options, loss, err);
+}
+
+static bool meets_loss(const struct compile_run *run, const struct moec_loss *loss)
+{
+    return isnan(run->options->max_loss) || loss->high <= run->options->max_loss;
+}
+
+/* ---- the policy's questions ---- */
+
+static enum moec_status answer_evaluate(void *context, const uint8_t *assignment, struct moec_evaluation *out,
+                                        struct moec_error *err)
+{
+    struct compile_run *run = context;
+    MOEC_TRY(measure_part(run, &run->search, assignment, &run->search_loss, err));
+    *out = (struct moec_evaluation){
+        .loss = run->search_loss.loss,
+        .loss_low = run->search_loss.low,
+        .loss_high = run->search_loss.high,
+        .kl = run->search_loss.mean_kl,
+        .accepted = meets_loss(run, &run->search_loss),
+    };
+    return MOEC_OK;
+}
+
+static enum moec_status answer_size(void *context, const uint8_t *assignment, uint64_t *n_bytes,
+                                    struct moec_error *err)
+{
+    struct compile_run *run = context;
+    return moec_bundle_plan_bytes(run->plan, assignment, run->options->copy_bits, run->options->n_copy_bits,
+                                  n_bytes, err);
+}
+
+static void pass_log(void *context, const char *line)
+{
+    const struct compile_run *run = context;
+    say(run, "%s", line);
+}
+
+static enum moec_status search(struct compile_run *run, struct moec_error *err)
+{
+    const struct moec_compile_options *options = run->options;
+    struct moec_policy_request request = {
+        .policy = options->policy,
+        .config = moec_checkpoint_config(run->checkpoint),
+        .profile = run->profile,
+        .max_loss = options->max_loss,
+        .max_bytes = options->max_bytes,
+        .bits = options->bits,
+        .seed = options->seed,
+        .limits = moec_guest_limits_default,
+        .ops = {.evaluate = answer_evaluate, .size = answer_size, .log = pass_log},
+        .context = run,
+    };
+    MOEC_TRY(moec_policy_run(&request, run->report->assignment, &run->report->n_evaluations, err));
+    MOEC_TRY(answer_size(run, run->report->assignment, &run->report->n_bytes, err));
+    if (options->max_bytes > 0 && run->report->n_bytes > options->max_bytes)
+        return moec_fail(err, MOEC_ERR_TARGET,
+                         "policy '%s' gave a bundle of %" PRIu64 " bytes, more than --max-size of %" PRIu64,
+                         options->policy, run->report->n_bytes, options->max_bytes);
+    return MOEC_OK;
+}
+
+/* The search part decides whether an assignment is accepted, whatever the policy believes. */
+static enum moec_status confirm(struct compile_run *run, struct moec_error *err)
+{
+    MOEC_TRY(measure_part(run, &run->search, run->report->assignment, &run->search_loss, err));
+    const struct moec_loss *loss = &run->search_loss;
+    if (!isnan(run->options->max_loss) && loss->high - loss->loss > run->options->max_loss)
+        say(run,
+            "the interval (%.2f%% wide above the loss) is wider than the target; about %" PRIu64
+            " windows in the search part would do (--samples)",
+            100 * (loss->high - loss->loss), moec_loss_windows_needed(loss, run->options->max_loss));
+    if (!meets_loss(run, loss))
+        return moec_fail(
+            err, MOEC_ERR_TARGET,
+            "policy '%s' gave an assignment with a loss of %.3f%% (at most %.3f%%) on the search part, the "
+            "target is %.3f%%",
+            run->options->policy, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss);
+    return MOEC_OK;
+}
+
+/* ---- the certificate ---- */
+
+static void fill_certificate(struct compile_run *run, const struct moec_loss *loss)
+{
+    const struct moec_profile *profile = run->profile;
+    struct moec_certificate *certificate = &run->report->certificate;
+    *certificate = (struct moec_certificate){
+        .present = true,
+        .reference = loss->reference,
+        .compiled = loss->compiled,
+        .loss = loss->loss,
+        .loss_low = loss->low,
+        .loss_high = loss->high,
+        .search_loss = run->search_loss.loss,
+        .search_loss_high = run->search_loss.high,
+        .target = run->options->max_loss,
+        .confidence = run->options->confidence,
+        .mean_kl = loss->mean_kl,
+        .n_window = loss->n_window,
+        .n_token = loss->n_token,
+        .seq_len_tokens = profile->seq_len_tokens,
+        .missed = !isnan(run->options->max_loss) && loss->loss > run->options->max_loss,
+    };
+    memcpy(certificate->metric, profile->metric, sizeof certificate->metric);
+    memcpy(certificate->data_digest, profile->data_digest, sizeof certificate->data_digest);
+    memcpy(certificate->data_name, profile->data_name, sizeof certificate->data_name);
+    memcpy(certificate->arithmetic, profile->arithmetic, sizeof certificate->arithmetic);
+}
+
+static enum moec_status certify(struct compile_run *run, struct moec_error *err)
+{
+    struct compile_part part = {0};
+    struct moec_loss loss;
+    enum moec_status status = open_part(run, MOEC_PART_CERTIFICATE, &part, err);
+    if (status == MOEC_OK)
+        status = measure_part(run, &part, run->report->assignment, &loss, err);
+    release_part(&part);
+    if (status != MOEC_OK)
+        return status;
+    fill_certificate(run, &loss);
+    if (!run->report->certificate.missed)
+        return MOEC_OK;
+    if (run->options->accept_miss) {
+        say(run, "the certificate misses the target; written all the same and marked (--accept-miss)");
+        return MOEC_OK;
+    }
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "the loss on the certificate part is %.3f%% (from %.3f%% to %.3f%%), the target is "
+                     "%.3f%%; nothing was "
+                     "written. Profile more samples, raise --confidence or --max-loss, or give --accept-miss",
+                     100 * loss.loss, 100 * loss.low, 100 * loss.high, 100 * run->options->max_loss);
+}
+
+/* ---- writing ---- */
+
+static void fill_provenance(const struct compile_run *run,
+                            const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+                            const uint8_t model_digest[static MOEC_SHA256_BYTES], struct moec_provenance *out)
+{
+    *out = (struct moec_provenance){
+        .source_bytes = moec_checkpoint_weight_bytes(run->checkpoint),
+        .source_expert_bytes = moec_checkpoint_expert_bytes(run->checkpoint),
+    };
+    (void)snprintf(out->moec_version, sizeof out->moec_version, "%s", MOEC_VERSION);
+    /* Only the file's name: the same inputs in another folder give the same bytes. */
+    const char *slash = strrchr(run->options->policy, '/');
+    (void)snprintf(out->policy, sizeof out->policy, "%s", slash != NULL ? slash + 1 : run->options->policy);
+    (void)snprintf(out->options, sizeof out->options, "%s", run->options->options_text);
+    (void)snprintf(out->source_name, sizeof out->source_name, "%s", run->options->source_name);
+    memcpy(out->model_digest, model_digest, MOEC_SHA256_BYTES);
+    if (run->profile != NULL)
+        memcpy(out->profile_digest, profile_digest, MOEC_SHA256_BYTES);
+}
+
+static void show_packing(void *context, uint64_t done, uint64_t total)
+{
+    show(context, "packing", done, total);
+}
+
+static enum moec_status write_bundle(struct compile_run *run, const struct moec_provenance *provenance,
+                                     const char *path, struct moec_error *err)
+{
+    const struct moec_compile_options *options = run->options;
+    struct moec_bundle_writer *writer = NULL;
+    MOEC_TRY(moec_bundle_writer_open(run->plan, path, run->report->assignment, options->copy_bits,
+                                     options->n_copy_bits, &writer, err));
+    uint64_t n_records = (uint64_t)run->report->n_layer * run->report->n_expert * (1 + options->n_copy_bits);
+    enum moec_status status =
+        moec_pack_records(run->checkpoint, writer, n_records, options->n_threads, show_packing, run, err);
+    if (status != MOEC_OK) {
+        moec_bundle_writer_abort(writer);
+        return status;
+    }
+    MOEC_TRY(moec_bundle_writer_commit(writer, provenance, &run->report->certificate, err));
+    run->report->is_written = true;
+    return MOEC_OK;
+}
+
+static enum moec_status check_options(const struct moec_compile_options *options,
+                                      const struct moec_profile *profile, struct moec_error *err)
+{
+    if (!isnan(options->max_loss) && profile == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a loss target needs something to measure on: give --profile or --data");
+    for (uint32_t i = 0; i < options->n_copy_bits; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (options->copy_bits[i] == options->copy_bits[j])
+                return moec_fail(err, MOEC_ERR_USAGE, "precision copy %u is given twice",
+                                 options->copy_bits[i]);
+    return MOEC_OK;
+}
+
+static void release_run(struct compile_run *run)
+{
+    release_part(&run->search);
+    moec_bundle_plan_free(run->plan);
+    if (run->original != run->compiled)
+        moec_model_free(run->original);
+    moec_model_free(run->compiled);
+    moec_variants_free(run->variants);
+}
+
+enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
+                              const uint8_t profile_digest[static MOEC_SHA256_BYTES],
+                              const struct moec_compile_options *options,
+                              const struct moec_compile_hooks *hooks, const char *path,
+                              struct moec_compile_report *report, struct moec_error *err)
+{
+    struct compile_run run = {
+        .checkpoint = checkpoint, .profile = profile, .options = options, .hooks = hooks, .report = report};
+    const struct moec_config *config = moec_checkpoint_config(checkpoint);
+    enum moec_status status = MOEC_OK;
+    uint8_t model_digest[MOEC_SHA256_BYTES];
+    struct moec_provenance provenance;
+    *report = (struct moec_compile_report){
+        .n_layer = moec_config_moe_count(config),
+        .n_expert = config->n_expert,
+        .source_bytes = moec_checkpoint_weight_bytes(checkpoint),
+    };
+    MOEC_TRY_OUT(check_options(options, profile, err));
+    MOEC_TRY_OUT(moec_checkpoint_digest(checkpoint, NULL, NULL, model_digest, err));
+    if (profile != NULL)
+        MOEC_TRY_OUT(check_profile(checkpoint, profile, model_digest, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&report->assignment, (uint64_t)report->n_layer * report->n_expert, 1,
+                            "an assignment", err));
+    MOEC_TRY_OUT(choose_codecs(&run, err));
+    MOEC_TRY_OUT(load_models(&run, err));
+    MOEC_TRY_OUT(make_plan(&run, err));
+    if (profile != NULL)
+        MOEC_TRY_OUT(open_part(&run, MOEC_PART_SEARCH, &run.search, err));
+    MOEC_TRY_OUT(search(&run, err));
+    if (profile != NULL)
+        MOEC_TRY_OUT(confirm(&run, err));
+    if (path == NULL)
+        goto out;
+    if (profile != NULL)
+        MOEC_TRY_OUT(certify(&run, err));
+    fill_provenance(&run, profile_digest, model_digest, &provenance);
+    MOEC_TRY_OUT(write_bundle(&run, &provenance, path, err));
+out:
+    release_run(&run);
+    return status;
+}
+
+void moec_compile_report_release(struct moec_compile_report *report)
+{
+    free(report->assignment);
+    report->assignment = NULL;
+}
