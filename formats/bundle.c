@@ -107,7 +107,7 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "section '%s' of '%s' has %" PRIu64 " stored bytes for %" PRIu64 " bytes of content",
                          section->name, path, section->stored_bytes, section->content_bytes);
-    if (section->level != 0 && !is_record_kind(section->kind))
+    if (section->level != 0 && known && !is_record_kind(section->kind))
         return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has copy level %u, expected 0",
                          section->name, path, section->level);
     for (uint32_t i = 0; known && i < index; i++)
