@@ -1,0 +1,522 @@
+#include "profiler/sensitivity.h"
+
+#include "formats/memory.h"
+#include "profiler/cost.h"
+#include "profiler/score.h"
+#include "profiler/sweep.h"
+#include "profiler/variant_batch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define DEFAULT_WORK_BYTES ((uint64_t)1 << 30)
+#define BATCH_MAX_ROWS     65536u /* rows that share a sweep over the later layers at most */
+#define PHASE              "sensitivity"
+
+/* What layer s of the baseline did for the rows of the group. R rows, k = top-k. */
+struct layer_trace {
+    uint32_t *experts;    /* (R, k) */
+    float *weights;       /* (R, k) */
+    float *input;         /* (R, stride) */
+    float *rank_outputs;  /* (R, k, stride) */
+    float *shared_output; /* (R, stride) */
+    float *out;           /* (R, stride): hidden states that leave the layer */
+    uint32_t *start;      /* (E + 1): first choice of each expert in */
+    uint32_t *choices;    /* (R * k): row * k + rank, by expert, rows increasing */
+};
+
+struct sensitivity {
+    const struct moec_sensitivity_options *options;
+    struct moec_sensitivity *result;
+    const struct moec_config *config;
+    size_t stride;
+    uint32_t n_moe;
+    struct moec_forward forward;
+    struct moec_sweep sweep;
+    struct moec_token_scorer tokens;
+    struct moec_variant_batch batch;
+    struct moec_baseline baseline;
+    uint64_t *row_start; /* (W + 1) of the group, owned */
+    uint64_t capacity;   /* rows that a group may have */
+    struct layer_trace trace;
+    float *gathered;       /* (max_tokens, stride): inputs of the changed expert, piece by piece */
+    float *changed;        /* (R, stride): its outputs */
+    float *row;            /* (stride) */
+    uint32_t *row_numbers; /* (R): 0, 1, .. */
+
+    uint64_t pass;
+    uint64_t planned; /* multiply-adds if every variant changed every window from the first token on */
+    uint64_t planned_done;
+};
+
+/* --- progress and cost
+ * -------------------------------------------------------------------------------------- */
+
+static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
+{
+    struct sensitivity *job = context;
+    job->result->multiply_adds += multiply_adds;
+    job->planned_done += multiply_adds;
+    const double pass = (double)job->pass;
+    return moec_progress_report(job->options->progress, PHASE,
+                                (double)(job->planned_done + job->batch.skipped) / pass,
+                                (double)job->planned / pass, err);
+}
+
+/* What one variant of this layer costs after its expert when it changes the whole window. */
+static uint64_t full_cost(const struct sensitivity *job, uint32_t layer, uint32_t n_rows)
+{
+    return moec_cost_from_layer(job->config, layer + 1, 0, n_rows);
+}
+
+static void plan(struct sensitivity *job)
+{
+    const struct moec_windows *windows = job->options->windows;
+    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->n_bits;
+    job->pass = moec_cost_pass(job->config, windows);
+    job->planned = job->pass;
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        for (uint32_t s = 0; s < job->n_moe; s++)
+            job->planned +=
+                n_variant * full_cost(job, moec_config_moe_layer(job->config, s), windows->scored[w]);
+    }
+}
+
+/* --- memory
+ * ------------------------------------------------------------------------------------------------- */
+
+static uint64_t row_bytes(const struct sensitivity *job)
+{
+    const struct moec_config *config = job->config;
+    const uint64_t k = config->top_k, kv = job->sweep.kv_stride;
+    const uint64_t rows = job->n_moe + 1 /* final */ + (k + 3) /* trace */ + 1 /* changed */;
+    return rows * job->stride * sizeof(float) + 2 * config->n_layer * kv * sizeof(float) +
+           moec_reference_row_bytes(config) + k * (2 * sizeof(uint32_t) + sizeof(float)) +
+           2 * sizeof(uint32_t) + 2 * sizeof(double);
+}
+
+/* Rows of a group: all when they fit, else as even groups as whole windows allow. */
+static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
+{
+    const struct moec_windows *windows = job->options->windows;
+    const uint64_t work = job->options->work_bytes > 0 ? job->options->work_bytes : DEFAULT_WORK_BYTES;
+    const uint64_t n_all = moec_windows_scored_count(windows);
+    uint64_t longest = 1;
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        longest = windows->scored[w] > longest ? windows->scored[w] : longest;
+    uint64_t rows = work / 8 / moec_variant_batch_row_bytes(job->config);
+    rows = rows > BATCH_MAX_ROWS ? BATCH_MAX_ROWS : rows;
+    *batch_rows = rows < job->forward.max_tokens ? job->forward.max_tokens : (uint32_t)rows;
+
+    uint64_t fit = work / 8 * 7 / row_bytes(job);
+    fit = fit > (UINT32_MAX >> 8) ? (UINT32_MAX >> 8) : fit;
+    if (fit < n_all) {
+        uint64_t n_group = (n_all + fit) / (fit + 1);
+        uint64_t even = n_all / n_group + longest;
+        fit = even < fit ? even : fit;
+    } else {
+        fit = n_all;
+    }
+    job->capacity = fit < longest ? longest : fit;
+}
+
+static enum moec_status allocate_trace(struct sensitivity *job, struct moec_error *err)
+{
+    const uint64_t n = job->capacity, k = job->config->top_k, row = job->stride * sizeof(float);
+    struct layer_trace *trace = &job->trace;
+    const char *what = "the trace of a layer";
+    MOEC_TRY(moec_alloc((void **)&trace->experts, n * k, sizeof(uint32_t), what, err));
+    MOEC_TRY(moec_alloc((void **)&trace->weights, n * k, sizeof(float), what, err));
+    MOEC_TRY(moec_alloc((void **)&trace->choices, n * k, sizeof(uint32_t), what, err));
+    MOEC_TRY(
+        moec_alloc((void **)&trace->start, (uint64_t)job->config->n_expert + 1, sizeof(uint32_t), what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&trace->input, n, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&trace->rank_outputs, n * k, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&trace->shared_output, n, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&trace->out, n, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->changed, n, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&job->gathered, job->forward.max_tokens, row, what, err));
+    return moec_alloc_aligned((void **)&job->row, 1, row, what, err);
+}
+
+static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_error *err)
+{
+    const uint64_t n = job->capacity, row = job->stride * sizeof(float);
+    const uint64_t kv = job->sweep.kv_stride * sizeof(float), n_layer = job->config->n_layer;
+    struct moec_baseline *baseline = &job->baseline;
+    const char *what = "activations of the baseline";
+    *baseline = (struct moec_baseline){
+        .windows = job->options->windows, .stride = job->stride, .kv_stride = job->sweep.kv_stride};
+    MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)baseline->windows->n_window + 1, sizeof(uint64_t),
+                        what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->attention_out, job->n_moe * n, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->k, n_layer * n, kv, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->v, n_layer * n, kv, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->final_hidden, n, row, what, err));
+    MOEC_TRY(moec_alloc((void **)&baseline->targets, n, sizeof(uint32_t), what, err));
+    MOEC_TRY(moec_alloc((void **)&baseline->nll, n, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&baseline->kl, n, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&job->row_numbers, n, sizeof(uint32_t), what, err));
+    for (uint32_t i = 0; i < n; i++)
+        job->row_numbers[i] = i;
+    baseline->row_start = job->row_start;
+    return moec_reference_create(job->config, (uint32_t)n, &baseline->reference, err);
+}
+
+static void release(struct sensitivity *job)
+{
+    struct layer_trace *trace = &job->trace;
+    struct moec_baseline *baseline = &job->baseline;
+    moec_variant_batch_release(&job->batch);
+    moec_token_scorer_release(&job->tokens);
+    moec_sweep_release(&job->sweep);
+    moec_forward_release(&job->forward);
+    moec_reference_release(&baseline->reference);
+    void *const owned[] = {baseline->attention_out,
+                           baseline->k,
+                           baseline->v,
+                           baseline->final_hidden,
+                           baseline->targets,
+                           baseline->nll,
+                           baseline->kl,
+                           trace->experts,
+                           trace->weights,
+                           trace->input,
+                           trace->rank_outputs,
+                           trace->shared_output,
+                           trace->out,
+                           trace->start,
+                           trace->choices,
+                           job->row_start,
+                           job->gathered,
+                           job->changed,
+                           job->row,
+                           job->row_numbers};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+}
+
+/* --- the baseline on a group
+ * -------------------------------------------------------------------------------- */
+
+static double *cell(const struct sensitivity *job, double *array, uint32_t s, uint32_t e, uint32_t b,
+                    uint32_t w)
+{
+    const size_t variant = ((size_t)s * job->config->n_expert + e) * job->options->n_bits + b;
+    return array + variant * job->options->windows->n_window + w;
+}
+
+/* Sums of the group's windows; every variant starts as the baseline. */
+static enum moec_status store_baseline(struct sensitivity *job, struct moec_error *err)
+{
+    const struct moec_baseline *baseline = &job->baseline;
+    struct moec_sensitivity *result = job->result;
+    for (uint32_t i = 0; i < baseline->n_window; i++) {
+        const uint32_t w = baseline->first_window + i, n = baseline->windows->scored[w];
+        const double nll = moec_score_sum(baseline->nll + baseline->row_start[i], n);
+        const double kl = moec_score_sum(baseline->kl + baseline->row_start[i], n);
+        MOEC_TRY(moec_score_check(nll, w, err));
+        result->baseline.nll[w] = nll;
+        result->baseline.kl[w] = kl;
+        for (uint32_t s = 0; s < job->n_moe; s++) {
+            for (uint32_t e = 0; e < job->config->n_expert; e++) {
+                for (uint32_t b = 0; b < job->options->n_bits; b++) {
+                    *cell(job, result->expert_nll, s, e, b, w) = nll;
+                    *cell(job, result->expert_kl, s, e, b, w) = kl;
+                }
+            }
+        }
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, uint32_t n,
+                                     struct moec_error *err)
+{
+    struct moec_baseline *baseline = &job->baseline;
+    const struct moec_windows *windows = baseline->windows;
+    const uint64_t first_row = job->sweep.row_start[first];
+    baseline->first_window = first;
+    baseline->n_window = n;
+    baseline->n_row = job->sweep.row_start[first + n] - first_row;
+    for (uint32_t i = 0; i <= n; i++)
+        job->row_start[i] = job->sweep.row_start[first + i] - first_row;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t *tokens = windows->tokens + (size_t)(first + i) * windows->seq_len_tokens;
+        memcpy(baseline->targets + job->row_start[i], tokens + 1,
+               windows->scored[first + i] * sizeof *tokens);
+    }
+    const struct moec_sweep_store store = {.attention_out = baseline->attention_out,
+                                           .k = baseline->k,
+                                           .v = baseline->v,
+                                           .worked = worked,
+                                           .context = job};
+    MOEC_TRY(moec_sweep_run(&job->sweep, first, n, baseline->final_hidden, &store, err));
+    /* The original's head, again for each group instead of kept for all windows. */
+    const uint32_t n_row = (uint32_t)baseline->n_row;
+    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, n_row,
+                                     job->options->reference_hidden + first_row * job->stride,
+                                     &baseline->reference, 0, err));
+    MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward, n_row, baseline->final_hidden,
+                                   baseline->targets, &baseline->reference, job->row_numbers, baseline->nll,
+                                   baseline->kl, err));
+    const uint64_t head = moec_cost_head(job->config, n_row);
+    job->planned += head;
+    MOEC_TRY(worked(job, 2 * head, err));
+    return store_baseline(job, err);
+}
+
+/* Runs the MLP of MoE layer s on the group again and keeps what the variants of its experts need. */
+static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
+{
+    struct layer_trace *trace = &job->trace;
+    const struct moec_baseline *baseline = &job->baseline;
+    const uint32_t layer = moec_config_moe_layer(job->config, s), k = job->config->top_k;
+    const size_t stride = job->stride;
+    memcpy(trace->out, baseline->attention_out + s * baseline->n_row * stride,
+           baseline->n_row * stride * sizeof(float));
+    for (uint64_t row = 0; row < baseline->n_row;) {
+        const uint64_t left = baseline->n_row - row;
+        const uint32_t n = left < job->forward.max_tokens ? (uint32_t)left : job->forward.max_tokens;
+        const struct moec_mlp_trace part = {.experts = trace->experts + row * k,
+                                            .weights = trace->weights + row * k,
+                                            .input = trace->input + row * stride,
+                                            .rank_outputs = trace->rank_outputs + row * k * stride,
+                                            .shared_output = trace->shared_output + row * stride};
+        MOEC_TRY(moec_forward_mlp(&job->forward, layer, n, trace->out + row * stride, &part, err));
+        const uint64_t cost = moec_cost_mlp(job->config, layer, n);
+        job->planned += cost;
+        MOEC_TRY(worked(job, cost, err));
+        row += n;
+    }
+    const uint32_t n_choice = (uint32_t)baseline->n_row * k, n_expert = job->config->n_expert;
+    memset(trace->start, 0, ((size_t)n_expert + 1) * sizeof *trace->start);
+    for (uint32_t c = 0; c < n_choice; c++)
+        trace->start[trace->experts[c] + 1]++;
+    for (uint32_t e = 0; e < n_expert; e++)
+        trace->start[e + 1] += trace->start[e];
+    for (uint32_t c = 0; c < n_choice; c++)
+        trace->choices[trace->start[trace->experts[c]]++] = c;
+    memmove(trace->start + 1, trace->start, n_expert * sizeof *trace->start);
+    trace->start[0] = 0;
+    for (uint32_t e = 0; e < n_expert && job->result->reached != NULL; e++)
+        job->result->reached[(size_t)s * n_expert + e] += trace->start[e + 1] - trace->start[e];
+    return MOEC_OK;
+}
+
+/* --- variants
+ * ----------------------------------------------------------------------------------------------- */
+
+/* changed[i] = output of the expert's variant for choice i of the expert. */
+static enum moec_status run_expert(struct sensitivity *job, const struct moec_mlp *mlp,
+                                   const uint32_t *choices, uint32_t n_choice, struct moec_error *err)
+{
+    const uint32_t k = job->config->top_k;
+    const size_t stride = job->stride;
+    for (uint32_t done = 0; done < n_choice;) {
+        const uint32_t left = n_choice - done, most = job->forward.max_tokens, n = left < most ? left : most;
+        for (uint32_t i = 0; i < n; i++)
+            memcpy(job->gathered + i * stride, job->trace.input + choices[done + i] / k * stride,
+                   stride * sizeof(float));
+        moec_forward_expert(&job->forward, mlp, n, job->gathered, job->changed + done * stride);
+        const uint64_t cost = moec_cost_expert(job->config, n);
+        job->planned += cost;
+        MOEC_TRY(worked(job, cost, err));
+        done += n;
+    }
+    return MOEC_OK;
+}
+
+/* job->row = what leaves layer s for the token of this choice, with the expert's output replaced. */
+static void recombine(struct sensitivity *job, uint32_t s, uint32_t choice, const float *replaced)
+{
+    const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
+    const size_t stride = job->stride, row = choice / k;
+    const struct layer_trace *trace = &job->trace;
+    const float *outputs[MOEC_MAX_TOP_K];
+    for (uint32_t rank = 0; rank < k; rank++)
+        outputs[rank] = trace->rank_outputs + (row * k + rank) * stride;
+    outputs[choice % k] = replaced;
+    const bool has_shared = job->forward.model->layers[layer].has_shared;
+    memcpy(job->row, job->baseline.attention_out + (s * job->baseline.n_row + row) * stride,
+           stride * sizeof(float));
+    moec_forward_combine(&job->forward, outputs, trace->weights + row * k,
+                         has_shared ? trace->shared_output + row * stride : NULL, job->row);
+}
+
+/* One window of one variant: choices first .. end - 1 of the expert lie in it. */
+static enum moec_status add_window(struct sensitivity *job, uint32_t s, struct moec_variant_span *span,
+                                   const uint32_t *choices, uint32_t first, uint32_t end,
+                                   struct moec_error *err)
+{
+    const struct moec_baseline *baseline = &job->baseline;
+    const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
+    const size_t stride = job->stride;
+    const uint64_t start = baseline->row_start[span->window];
+    const uint32_t n_window_row = (uint32_t)(baseline->row_start[span->window + 1] - start);
+    const uint64_t full = full_cost(job, layer, n_window_row);
+    float *rows = NULL;
+    for (uint32_t c = first; c < end; c++) {
+        const uint64_t row = choices[c] / k;
+        recombine(job, s, choices[c], job->changed + c * stride);
+        if (memcmp(job->row, job->trace.out + row * stride, stride * sizeof(float)) == 0)
+            continue;
+        if (rows == NULL) {
+            span->first_position = (uint32_t)(row - start);
+            span->n_rows = n_window_row - span->first_position;
+            if (!moec_variant_batch_fits(&job->batch, span->n_rows))
+                MOEC_TRY(moec_variant_batch_run(&job->batch, baseline, layer + 1, err));
+            rows = moec_variant_batch_add(&job->batch, span);
+            memcpy(rows, job->trace.out + row * stride, span->n_rows * stride * sizeof(float));
+        }
+        memcpy(rows + (row - start - span->first_position) * stride, job->row, stride * sizeof(float));
+    }
+    /* What the plan counted and nobody needs to do. */
+    uint64_t rest = 0;
+    if (rows != NULL)
+        rest = moec_cost_from_layer(job->config, layer + 1, span->first_position, span->n_rows);
+    job->planned_done += full - rest;
+    return MOEC_OK;
+}
+
+static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_t e, uint32_t b,
+                                    struct moec_error *err)
+{
+    const struct moec_baseline *baseline = &job->baseline;
+    const struct layer_trace *trace = &job->trace;
+    const uint32_t layer = moec_config_moe_layer(job->config, s), bits = job->options->bits[b];
+    const uint32_t *choices = trace->choices + trace->start[e];
+    const uint32_t n_choice = trace->start[e + 1] - trace->start[e], k = job->config->top_k;
+    if (n_choice > 0) {
+        struct moec_mlp mlp;
+        MOEC_TRY(moec_variants_borrow(job->options->variants, layer, e, bits, &mlp, err));
+        enum moec_status status = run_expert(job, &mlp, choices, n_choice, err);
+        moec_variants_give_back(job->options->variants, layer, e, bits);
+        MOEC_TRY(status);
+    }
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < baseline->n_window; i++) {
+        const uint32_t first = next, w = baseline->first_window + i;
+        while (next < n_choice && choices[next] / k < baseline->row_start[i + 1])
+            next++;
+        struct moec_variant_span span = {.nll = cell(job, job->result->expert_nll, s, e, b, w),
+                                         .kl = cell(job, job->result->expert_kl, s, e, b, w),
+                                         .window = i};
+        MOEC_TRY(add_window(job, s, &span, choices, first, next, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status run_group(struct sensitivity *job, uint32_t first, uint32_t n, struct moec_error *err)
+{
+    MOEC_TRY(run_baseline(job, first, n, err));
+    for (uint32_t s = 0; s < job->n_moe; s++) {
+        const uint32_t layer = moec_config_moe_layer(job->config, s);
+        MOEC_TRY(trace_layer(job, s, err));
+        for (uint32_t b = 0; b < job->options->n_bits; b++) {
+            MOEC_TRY(moec_variants_prepare(job->options->variants, layer, job->options->bits[b], err));
+            for (uint32_t e = 0; e < job->config->n_expert; e++)
+                MOEC_TRY(run_variant(job, s, e, b, err));
+        }
+        MOEC_TRY(moec_variant_batch_run(&job->batch, &job->baseline, layer + 1, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status run_groups(struct sensitivity *job, struct moec_error *err)
+{
+    const struct moec_windows *windows = job->options->windows;
+    for (uint32_t first = 0; first < windows->n_window;) {
+        uint32_t n = 0;
+        uint64_t rows = 0;
+        while (first + n < windows->n_window && windows->scored[first + n] <= job->capacity - rows)
+            rows += windows->scored[first + n++];
+        MOEC_TRY(run_group(job, first, n, err));
+        first += n;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status check_options(const struct moec_sensitivity_options *options, struct moec_error *err)
+{
+    if (options->n_bits == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "no bitwidth to measure beside the baseline of %" PRIu32,
+                         options->baseline_bits);
+    for (uint32_t b = 0; b < options->n_bits; b++) {
+        if (options->bits[b] == options->baseline_bits)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "%" PRIu32 " bits are the baseline, expected other bitwidths", options->bits[b]);
+        if (moec_variants_record_bytes(options->variants, options->bits[b]) == 0)
+            return moec_fail(err, MOEC_ERR_USAGE, "a bitwidth of %" PRIu32 ", expected 2, 3, 4, 8 or 16",
+                             options->bits[b]);
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *options,
+                                      struct moec_sensitivity *result, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    uint32_t batch_rows = 0;
+    struct sensitivity job = {.options = options,
+                              .result = result,
+                              .config = &options->model->config,
+                              .stride = moec_forward_stride(&options->model->config),
+                              .n_moe = moec_config_moe_count(&options->model->config)};
+    result->multiply_adds = 0;
+    if (result->reached != NULL)
+        memset(result->reached, 0, (size_t)job.n_moe * job.config->n_expert * sizeof *result->reached);
+    MOEC_TRY(check_options(options, err));
+    MOEC_TRY(moec_variants_assign_all(options->variants, options->baseline_bits, err));
+    const uint32_t max_tokens = moec_sweep_max_tokens(options->windows);
+    MOEC_TRY_OUT(moec_forward_init(&job.forward, options->model, options->kernels, options->n_threads,
+                                   moec_variants_experts(options->variants), max_tokens, err));
+    MOEC_TRY_OUT(moec_sweep_create(&job.forward, options->windows, false, &job.sweep, err));
+    MOEC_TRY_OUT(moec_token_scorer_create(job.config, max_tokens, &job.tokens, err));
+    choose_capacity(&job, &batch_rows);
+    MOEC_TRY_OUT(moec_variant_batch_create(&job.batch, &job.forward, batch_rows, err));
+    job.batch.tokens = &job.tokens;
+    job.batch.worked = worked;
+    job.batch.context = &job;
+    MOEC_TRY_OUT(allocate_baseline(&job, err));
+    MOEC_TRY_OUT(allocate_trace(&job, err));
+    plan(&job);
+    status = run_groups(&job, err);
+out:
+    release(&job);
+    return status;
+}
+
+enum moec_status moec_sensitivity_run_naive(const struct moec_sensitivity_options *options,
+                                            struct moec_sensitivity *result, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_scorer *scorer = NULL;
+    struct moec_variants *variants = options->variants;
+    const struct moec_config *config = &options->model->config;
+    const struct moec_scorer_options scoring = {.kernels = options->kernels, .n_threads = options->n_threads};
+    struct moec_experts *experts = moec_variants_experts(variants);
+    MOEC_TRY(check_options(options, err));
+    MOEC_TRY_OUT(moec_scorer_create(options->model, experts, options->windows, &scoring, &scorer, err));
+    MOEC_TRY_OUT(moec_variants_assign_all(variants, moec_variants_source_bits(variants), err));
+    MOEC_TRY_OUT(moec_scorer_set_reference(scorer, options->model, experts, NULL, options->progress, err));
+    MOEC_TRY_OUT(moec_variants_assign_all(variants, options->baseline_bits, err));
+    MOEC_TRY_OUT(moec_scorer_run(scorer, &result->baseline, options->progress, err));
+    for (uint32_t s = 0; s < moec_config_moe_count(config); s++) {
+        const uint32_t layer = moec_config_moe_layer(config, s);
+        for (uint32_t e = 0; e < config->n_expert; e++) {
+            for (uint32_t b = 0; b < options->n_bits; b++) {
+                const size_t at =
+                    (((size_t)s * config->n_expert + e) * options->n_bits + b) * options->windows->n_window;
+                const struct moec_measure measure = {result->expert_nll + at, result->expert_kl + at};
+                MOEC_TRY_OUT(moec_variants_assign_one(variants, layer, e, options->bits[b], err));
+                MOEC_TRY_OUT(moec_scorer_run(scorer, &measure, options->progress, err));
+            }
+            MOEC_TRY_OUT(moec_variants_assign_one(variants, layer, e, options->baseline_bits, err));
+        }
+    }
+    result->multiply_adds = moec_scorer_multiply_adds(scorer);
+out:
+    moec_scorer_free(scorer);
+    return status;
+}

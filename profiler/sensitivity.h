@@ -1,0 +1,62 @@
+/* Sensitivity of every expert at every bitwidth (EdgeMoE III-B, "Profiling expert importance"): the measures
+ * of the model with one expert at one bitwidth and all others at the baseline, for all of them, bit for bit
+ * what evaluating each of these models alone would give, at a fraction of the cost.
+ *
+ * By D1 a token's values depend on the weights and on the tokens before it alone. With one expert of layer l
+ * changed,
+ *  - hidden states up to layer l's router are the baseline's, and so are the choices and gate weights of
+ * layer l
+ *  - the output of layer l changes only for tokens that chose the expert, in that one term of the sum over
+ * ranks
+ *  - in later layers only tokens from the first changed one on differ; keys and values before it are the
+ * baseline's
+ *  - a token whose final hidden state is the baseline's has the baseline's NLL and KL
+ * The baseline is therefore evaluated once with everything kept that the variants need, and variants are only
+ * computed where they differ: rows of many variants, each a span with the baseline's keys and values before
+ * it, go through the later layers together. Windows are handled in groups that fit the working memory; groups
+ * and batches do not change a bit. */
+#ifndef MOEC_PROFILER_SENSITIVITY_H
+#define MOEC_PROFILER_SENSITIVITY_H
+
+#include "profiler/progress.h"
+#include "profiler/variants.h"
+#include "profiler/windows.h"
+#include "runtime/forward.h"
+
+struct moec_sensitivity_options {
+    const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */
+    struct moec_variants *variants; /* borrowed; every expert is assigned baseline_bits afterwards */
+    const struct moec_kernels *kernels;
+    const struct moec_windows *windows; /* borrowed */
+    int n_threads;                      /* as moec_pool_make */
+    uint32_t baseline_bits;
+    const uint32_t *bits; /* (n_bits) other bitwidths to measure */
+    uint32_t n_bits;
+    const float
+        *reference_hidden; /* final hidden states of the original, moec_scorer_reference_hidden; borrowed */
+    uint64_t work_bytes;   /* for activations, beside weights and results; 0 = 1 GiB. At least what one window
+                              takes. */
+    const struct moec_progress *progress; /* may be NULL */
+};
+
+/* The caller's arrays. W windows, S MoE layers, E experts, B = n_bits. */
+struct moec_sensitivity {
+    struct moec_measure baseline; /* (W) each */
+    double *expert_nll;           /* (S, E, B, W) */
+    double *expert_kl;            /* (S, E, B, W) */
+    uint64_t *reached;      /* (S, E): scored tokens that chose the expert under the baseline; may be NULL */
+    uint64_t multiply_adds; /* set: all that was done */
+};
+
+/* Errors: MOEC_ERR_USAGE (bits), MOEC_ERR_MEMORY, those of the expert source, MOEC_ERR_FORMAT when logits are
+ * not finite, what `progress` answers. */
+MOEC_WARN_UNUSED enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *options,
+                                                       struct moec_sensitivity *result,
+                                                       struct moec_error *err);
+
+/* The same by its definition: one full evaluation of each variant with a scorer. What tests compare with. */
+MOEC_WARN_UNUSED enum moec_status moec_sensitivity_run_naive(const struct moec_sensitivity_options *options,
+                                                             struct moec_sensitivity *result,
+                                                             struct moec_error *err);
+
+#endif
