@@ -1,17 +1,18 @@
 /* Kernels of the canonical arithmetic (D1), one set for each instruction set behind one table.
  *
- * Letters: T tokens, R rows (outputs), K reduction length, N neurons, C columns. All matrices row-major F32 unless a
- * struct moec_matrix says otherwise; strides count floats.
+ * Letters: T tokens, R rows (outputs), K reduction length, N neurons, C columns. All matrices row-major F32
+ * unless a struct moec_matrix says otherwise; strides count floats.
  *
  * Every set gives the same bits for the same inputs, whatever T and R are and however a caller cuts them:
- *  - dot over K: 16 interleaved partial sums, lane = k mod 16, each a chain of fused multiply-adds in increasing k that
- *    starts at +0, K padded with zeros to a multiple of 16; then the fixed tree
- *        s[i] = a[i] + a[i + 8] (i < 8);  s[i] = s[i] + s[i + 4] (i < 4);  s[i] = s[i] + s[i + 2] (i < 2);  s[0] + s[1]
- *  - weighted sum over N (down projection, attention values): for each column a chain of fused multiply-adds in
- *    increasing n that starts at +0 within chunks of MOEC_SUM_CHUNK; chunk sums are added in increasing order to +0
+ *  - dot over K: 16 interleaved partial sums, lane = k mod 16, each a chain of fused multiply-adds in
+ * increasing k that starts at +0, K padded with zeros to a multiple of 16; then the fixed tree s[i] = a[i] +
+ * a[i + 8] (i < 8);  s[i] = s[i] + s[i + 4] (i < 4);  s[i] = s[i] + s[i + 2] (i < 2);  s[0] + s[1]
+ *  - weighted sum over N (down projection, attention values): for each column a chain of fused multiply-adds
+ * in increasing n that starts at +0 within chunks of MOEC_SUM_CHUNK; chunk sums are added in increasing order
+ * to +0
  *  - exp is moec's own polynomial, the same operations in every set
- * The scalar set (runtime/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs must not alias
- * inputs unless a declaration says so. Nothing here allocates. */
+ * The scalar set (runtime/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs must not
+ * alias inputs unless a declaration says so. Nothing here allocates. */
 #ifndef MOEC_RUNTIME_KERNELS_H
 #define MOEC_RUNTIME_KERNELS_H
 
@@ -23,28 +24,30 @@
 struct moec_kernels {
     const char *name; /* "scalar", "avx2", "avx512" */
 
-    /* Decodes rows first..first+n_rows-1 to out[r * stride], each padded with zeros to a multiple of MOEC_LANES
-     * (stride >= the padded width). Same values as moec_codec_decode_row. */
+    /* Decodes rows first..first+n_rows-1 to out[r * stride], each padded with zeros to a multiple of
+     * MOEC_LANES (stride >= the padded width). Same values as moec_codec_decode_row. */
     void (*decode_rows)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
                         size_t stride);
 
     /* y[t][r] = dot(x[t], w[r]) for t < n_tok, r < n_rows. Rows of x and w are readable up to K rounded up to
      * MOEC_LANES, and zero there. Blocked so that large T and R run at the speed of the FMA units. */
-    void (*dot)(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride, uint32_t n_rows,
-                uint32_t k, float *y, size_t y_stride);
+    void (*dot)(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                uint32_t n_rows, uint32_t k, float *y, size_t y_stride);
 
-    /* y[r] = dot(x, row first + r) straight from the encoded rows, for one token: decoding is memory-bound, so
-     * weights are decoded in registers and never written. Same bits as decode_rows + dot. */
-    void (*dot_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x, float *y);
+    /* y[r] = dot(x, row first + r) straight from the encoded rows, for one token: decoding is memory-bound,
+     * so weights are decoded in registers and never written. Same bits as decode_rows + dot. */
+    void (*dot_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                        float *y);
 
-    /* One chunk of a weighted sum: y[t][c] = sum over n < n_rows of h[t][n] * w[n][c], n_rows <= MOEC_SUM_CHUNK, for
-     * c < columns (columns need not be a multiple of anything; w rows are readable to the padded width). Overwrites y. */
+    /* One chunk of a weighted sum: y[t][c] = sum over n < n_rows of h[t][n] * w[n][c], n_rows <=
+     * MOEC_SUM_CHUNK, for c < columns (columns need not be a multiple of anything; w rows are readable to the
+     * padded width). Overwrites y. */
     void (*sum_chunk)(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
                       uint32_t n_rows, uint32_t columns, float *y, size_t y_stride);
 
     /* The same for one token straight from encoded rows first..first+n_rows-1. */
-    void (*sum_chunk_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *h,
-                              float *y);
+    void (*sum_chunk_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                              const float *h, float *y);
 
     /* y[i] = y[i] + x[i]. */
     void (*add)(const float *x, size_t n, float *y);
@@ -52,11 +55,13 @@ struct moec_kernels {
     void (*add_scaled)(float scale, const float *x, size_t n, float *y);
     /* out[i] = silu(gate[i]) * up[i], silu(v) = v / (1 + exp(-v)). out may alias gate or up. */
     void (*silu_mul)(const float *gate, const float *up, size_t n, float *out);
-    /* out[i] = exp(x[i] - shift), and returns their sum (16 interleaved lanes, same tree as dot). out may alias x. */
+    /* out[i] = exp(x[i] - shift), and returns their sum (16 interleaved lanes, same tree as dot). out may
+     * alias x. */
     float (*exp_sum)(const float *x, float shift, size_t n, float *out);
     /* max over x; n >= 1. */
     float (*max)(const float *x, size_t n);
-    /* out[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i]; the sum of squares is a dot. out may alias x. */
+    /* out[i] = x[i] * (1 / sqrt(mean(x^2) + eps)) * weight[i]; the sum of squares is a dot. out may alias x.
+     */
     void (*rms_norm)(const float *x, const float *weight, float eps, size_t n, float *out);
 };
 

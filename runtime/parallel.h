@@ -1,8 +1,8 @@
 /* The one way to use several cores (D11): every parallel region of moec goes through moec_parallel_for.
  *
- * OpenMP does the work; with MOEC_PTHREADS (ThreadSanitizer builds, which cannot see into OpenMP) plain threads do.
- * Items must be independent: results never depend on which thread runs an item, or in which order.
- * Thread rule: one parallel_for at a time for each pool. */
+ * OpenMP does the work; with MOEC_PTHREADS (ThreadSanitizer builds, which cannot see into OpenMP) plain
+ * threads do. Items must be independent: results never depend on which thread runs an item, or in which
+ * order. Thread rule: one parallel_for at a time for each pool. */
 #ifndef MOEC_RUNTIME_PARALLEL_H
 #define MOEC_RUNTIME_PARALLEL_H
 
@@ -17,8 +17,9 @@ struct moec_pool {
 /* n_threads 0 = the CPUs that this process may use. At most 256. */
 struct moec_pool moec_pool_make(int n_threads);
 
-/* Calls body(context, item, thread) for each item in 0..n_items-1; thread is in 0..pool->n_threads-1 and no two items
- * run at once with the same thread number (use it to pick scratch memory). Returns when all are done. */
+/* Calls body(context, item, thread) for each item in 0..n_items-1; thread is in 0..pool->n_threads-1 and no
+ * two items run at once with the same thread number (use it to pick scratch memory). Returns when all are
+ * done. */
 typedef void moec_parallel_body(void *context, size_t item, int thread);
 void moec_parallel_for(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body, void *context);
 

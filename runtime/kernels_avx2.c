@@ -1,0 +1,311 @@
+/* AVX2, FMA and F16C: 16 lanes are two registers. */
+#include "runtime/kernels.h"
+
+#if defined(__x86_64__)
+#include "runtime/kernels_x86.h"
+
+#define SUM_VECTORS  1
+#define ROWS_AT_ONCE 4
+
+typedef struct {
+    __m256 low;
+    __m256 high;
+} lanes;
+
+/* --- primitives ------------------------------------------------------------------------------------------
+ */
+
+INLINE lanes lanes_zero(void)
+{
+    return (lanes){_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+
+INLINE lanes lanes_set(float value)
+{
+    __m256 all = _mm256_set1_ps(value);
+    return (lanes){all, all};
+}
+
+INLINE lanes lanes_load(const float *p)
+{
+    return (lanes){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+
+INLINE void lanes_store(float *p, lanes v)
+{
+    _mm256_storeu_ps(p, v.low);
+    _mm256_storeu_ps(p + 8, v.high);
+}
+
+#define LANEWISE(name, instruction)                                                                          \
+    INLINE lanes name(lanes a, lanes b)                                                                      \
+    {                                                                                                        \
+        return (lanes){instruction(a.low, b.low), instruction(a.high, b.high)};                              \
+    }
+LANEWISE(lanes_add, _mm256_add_ps)
+LANEWISE(lanes_sub, _mm256_sub_ps)
+LANEWISE(lanes_mul, _mm256_mul_ps)
+LANEWISE(lanes_div, _mm256_div_ps)
+LANEWISE(lanes_max, _mm256_max_ps)
+LANEWISE(lanes_min, _mm256_min_ps)
+
+INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+    return (lanes){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+
+struct mask {
+    __m256i low;
+    __m256i high;
+};
+
+/* All bits set in the first n lanes, 0 <= n <= 16. */
+INLINE struct mask first_lanes(size_t n)
+{
+    static const int32_t window[2 * LANES] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    const int32_t *at = window + LANES - n;
+    return (struct mask){_mm256_loadu_si256((const __m256i *)at),
+                         _mm256_loadu_si256((const __m256i *)(at + 8))};
+}
+
+INLINE lanes lanes_load_some(const float *p, size_t n)
+{
+    struct mask mask = first_lanes(n);
+    return (lanes){_mm256_maskload_ps(p, mask.low), _mm256_maskload_ps(p + 8, mask.high)};
+}
+
+INLINE void lanes_store_some(float *p, size_t n, lanes v)
+{
+    struct mask mask = first_lanes(n);
+    _mm256_maskstore_ps(p, mask.low, v.low);
+    _mm256_maskstore_ps(p + 8, mask.high, v.high);
+}
+
+INLINE lanes lanes_keep(lanes v, size_t n, lanes other)
+{
+    struct mask mask = first_lanes(n);
+    return (lanes){_mm256_blendv_ps(other.low, v.low, _mm256_castsi256_ps(mask.low)),
+                   _mm256_blendv_ps(other.high, v.high, _mm256_castsi256_ps(mask.high))};
+}
+
+INLINE float lanes_sum(lanes v)
+{
+    __m256 s = _mm256_add_ps(v.low, v.high);
+    return _mm_cvtss_f32(
+        tree_of_four_lanes(_mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1))));
+}
+
+INLINE float lanes_top(lanes v)
+{
+    __m256 eight = _mm256_max_ps(v.high, v.low);
+    __m128 s = _mm_max_ps(_mm256_extractf128_ps(eight, 1), _mm256_castps256_ps128(eight));
+    s = _mm_max_ps(_mm_movehl_ps(s, s), s);
+    return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(s), s));
+}
+
+INLINE __m256 power(__m256 p, __m256 biased)
+{
+    __m256i n = _mm256_sub_epi32(_mm256_castps_si256(biased), _mm256_castps_si256(_mm256_set1_ps(EXP_ROUND)));
+    __m256i half = _mm256_srai_epi32(n, 1), one = _mm256_castps_si256(_mm256_set1_ps(1.0f));
+    __m256i first = _mm256_add_epi32(_mm256_slli_epi32(half, 23), one);
+    __m256i second = _mm256_add_epi32(_mm256_slli_epi32(_mm256_sub_epi32(n, half), 23), one);
+    return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+}
+
+INLINE lanes lanes_power(lanes p, lanes biased)
+{
+    return (lanes){power(p.low, biased.low), power(p.high, biased.high)};
+}
+
+INLINE lanes lanes_cut(lanes v, lanes x, float limit)
+{
+    __m256 bound = _mm256_set1_ps(limit);
+    return (lanes){_mm256_andnot_ps(_mm256_cmp_ps(x.low, bound, _CMP_LT_OQ), v.low),
+                   _mm256_andnot_ps(_mm256_cmp_ps(x.high, bound, _CMP_LT_OQ), v.high)};
+}
+
+/* --- decoding --------------------------------------------------------------------------------------------
+ */
+
+/* INT4, INT8: weight = code * first + second with first = scale, second = -zero * scale. A code less its zero
+ * has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the definition
+ * gives in two. INT2: first is the table of the four weights; INT3: first that of codes 0..3, second that
+ * of 4..7. */
+struct decoder {
+    __m256 first;
+    __m256 second;
+};
+
+INLINE bool decoder_needs_regular(const int dtype)
+{
+    return dtype == MOEC_DTYPE_INT4 || dtype == MOEC_DTYPE_INT8;
+}
+
+INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero)
+{
+    __m256 factor = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(scale)));
+    __m256 origin = _mm256_set1_ps((float)zero);
+    if (decoder_needs_regular(dtype))
+        return (struct decoder){factor, _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(origin, factor))};
+    const __m256 codes = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3), upper = _mm256_set1_ps(4.0f);
+    return (struct decoder){_mm256_mul_ps(_mm256_sub_ps(codes, origin), factor),
+                            _mm256_mul_ps(_mm256_sub_ps(_mm256_add_ps(codes, upper), origin), factor)};
+}
+
+INLINE __m256i eight_bytes(const uint8_t *bytes)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
+}
+
+INLINE __m256 weights_of(__m256i codes, const struct decoder *decoder)
+{
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(codes), decoder->first, decoder->second);
+}
+
+/* The table is looked up with the low two bits of each lane. */
+INLINE void decode_int2(const uint8_t *bytes, __m256 table, lanes out[2])
+{
+    __m256i v = eight_bytes(bytes);
+    out[0] = (lanes){_mm256_permutevar_ps(table, v), _mm256_permutevar_ps(table, _mm256_srli_epi32(v, 2))};
+    out[1] = (lanes){_mm256_permutevar_ps(table, _mm256_srli_epi32(v, 4)),
+                     _mm256_permutevar_ps(table, _mm256_srli_epi32(v, 6))};
+}
+
+/* Takes b where bit i of `bits` is set, i = from, from - 1, ... counted down from the sign bit. */
+INLINE __m256 choose(__m256 a, __m256 b, __m256i bits, const int from)
+{
+    __m256i shifts =
+        _mm256_sub_epi32(_mm256_set1_epi32(31 - from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_sllv_epi32(bits, shifts)));
+}
+
+INLINE void decode_int3(const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+{
+    int32_t high_bits;
+    memcpy(&high_bits, bytes + 8, sizeof high_bits);
+    __m256i bits = _mm256_set1_epi32(high_bits);
+    lanes a[2], b[2];
+    decode_int2(bytes, decoder->first, a);
+    decode_int2(bytes, decoder->second, b);
+    out[0] = (lanes){choose(a[0].low, b[0].low, bits, 0), choose(a[0].high, b[0].high, bits, 8)};
+    out[1] = (lanes){choose(a[1].low, b[1].low, bits, 16), choose(a[1].high, b[1].high, bits, 24)};
+}
+
+INLINE void decode_int4(const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+{
+    const __m256i low_bits = _mm256_set1_epi32(15);
+    __m256i a = eight_bytes(bytes), b = eight_bytes(bytes + 8);
+    out[0] = (lanes){weights_of(_mm256_and_si256(a, low_bits), decoder),
+                     weights_of(_mm256_and_si256(b, low_bits), decoder)};
+    out[1] =
+        (lanes){weights_of(_mm256_srli_epi32(a, 4), decoder), weights_of(_mm256_srli_epi32(b, 4), decoder)};
+}
+
+INLINE __m128i eight_halves(const uint8_t *bytes)
+{
+    return _mm_loadu_si128((const __m128i *)bytes);
+}
+
+INLINE __m256 from_bf16(const uint8_t *bytes)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight_halves(bytes)), 16));
+}
+
+INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+{
+    switch (dtype) {
+    case MOEC_DTYPE_F32:
+        memcpy(out, bytes, 2 * sizeof out[0]);
+        break;
+    case MOEC_DTYPE_F16:
+        out[0] = (lanes){_mm256_cvtph_ps(eight_halves(bytes)), _mm256_cvtph_ps(eight_halves(bytes + 16))};
+        out[1] =
+            (lanes){_mm256_cvtph_ps(eight_halves(bytes + 32)), _mm256_cvtph_ps(eight_halves(bytes + 48))};
+        break;
+    case MOEC_DTYPE_BF16:
+        out[0] = (lanes){from_bf16(bytes), from_bf16(bytes + 16)};
+        out[1] = (lanes){from_bf16(bytes + 32), from_bf16(bytes + 48)};
+        break;
+    case MOEC_DTYPE_INT2:
+        decode_int2(bytes, decoder->first, out);
+        break;
+    case MOEC_DTYPE_INT3:
+        decode_int3(bytes, decoder, out);
+        break;
+    case MOEC_DTYPE_INT4:
+        decode_int4(bytes, decoder, out);
+        break;
+    default:
+        out[0] =
+            (lanes){weights_of(eight_bytes(bytes), decoder), weights_of(eight_bytes(bytes + 8), decoder)};
+        out[1] = (lanes){weights_of(eight_bytes(bytes + 16), decoder),
+                         weights_of(eight_bytes(bytes + 24), decoder)};
+        break;
+    }
+}
+
+/* --- tile of dot -----------------------------------------------------------------------------------------
+ */
+
+/* One half of the lanes at a time (0 or 8): 3 tokens by 4 rows then need 12 accumulators and 7 loads for 12
+ * fused operations, where both halves of 3 by 2 would need 10. */
+INLINE void dot_half(const int nt, const int nr, const float *const *x, const float *const *w, size_t from,
+                     size_t to, const int half, bool first, float acc[][DOT_ROWS][LANES], const int row)
+{
+    __m256 sums[3 * 4 > 8 ? 3 * 4 : 8];
+    UNROLL
+    for (int i = 0; i < nt * nr; i++)
+        sums[i] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(acc[i / nr][row + i % nr] + half);
+    for (size_t k = from + (size_t)half; k < to; k += LANES) {
+        __m256 tokens[3];
+        UNROLL
+        for (int t = 0; t < nt; t++)
+            tokens[t] = _mm256_loadu_ps(x[t] + k);
+        UNROLL
+        for (int r = 0; r < nr; r++) {
+            __m256 weights = _mm256_loadu_ps(w[row + r] + k);
+            UNROLL
+            for (int t = 0; t < nt; t++)
+                sums[t * nr + r] = _mm256_fmadd_ps(tokens[t], weights, sums[t * nr + r]);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < nt * nr; i++)
+        _mm256_storeu_ps(acc[i / nr][row + i % nr] + half, sums[i]);
+}
+
+INLINE void dot_tile(const int nt, const float *const *x, const float *const *w, size_t from, size_t to,
+                     bool first, bool last, float acc[][DOT_ROWS][LANES], float y[][DOT_ROWS])
+{
+    const int nr = nt == 1 ? 8 : 4; /* at least 8 accumulators hide the latency of a fused operation */
+    UNROLL
+    for (int row = 0; row < DOT_ROWS; row += nr) {
+        dot_half(nt, nr, x, w, from, to, 0, first, acc, row);
+        dot_half(nt, nr, x, w, from, to, 8, first, acc, row);
+    }
+    if (!last)
+        return;
+    UNROLL
+    for (int t = 0; t < nt; t++) {
+        __m256 sums[DOT_ROWS];
+        UNROLL
+        for (int r = 0; r < DOT_ROWS; r++)
+            sums[r] = _mm256_add_ps(_mm256_loadu_ps(acc[t][r]), _mm256_loadu_ps(acc[t][r] + 8));
+        _mm256_storeu_ps(y[t], tree_of_eight(sums));
+    }
+}
+
+#include "runtime/kernels_lanes.h"
+
+static const struct moec_kernels kernels_avx2 = LANES_KERNELS("avx2");
+
+const struct moec_kernels *moec_kernels_avx2(void)
+{
+    return &kernels_avx2;
+}
+#else
+const struct moec_kernels *moec_kernels_avx2(void)
+{
+    return NULL;
+}
+#endif

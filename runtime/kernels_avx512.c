@@ -1,0 +1,281 @@
+/* AVX-512 F, BW, DQ, VL: 16 lanes are one register. */
+#include "runtime/kernels.h"
+
+#if defined(__x86_64__)
+#include "runtime/kernels_x86.h"
+
+#define SUM_VECTORS  2
+#define ROWS_AT_ONCE 4
+
+typedef __m512 lanes;
+
+/* --- primitives ------------------------------------------------------------------------------------------
+ */
+
+INLINE lanes lanes_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+INLINE lanes lanes_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+INLINE lanes lanes_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+INLINE void lanes_store(float *p, lanes v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+#define LANEWISE(name, instruction)                                                                          \
+    INLINE lanes name(lanes a, lanes b)                                                                      \
+    {                                                                                                        \
+        return instruction(a, b);                                                                            \
+    }
+LANEWISE(lanes_add, _mm512_add_ps)
+LANEWISE(lanes_sub, _mm512_sub_ps)
+LANEWISE(lanes_mul, _mm512_mul_ps)
+LANEWISE(lanes_div, _mm512_div_ps)
+LANEWISE(lanes_max, _mm512_max_ps)
+LANEWISE(lanes_min, _mm512_min_ps)
+
+INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+INLINE __mmask16 first_lanes(size_t n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+
+INLINE lanes lanes_load_some(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+
+INLINE void lanes_store_some(float *p, size_t n, lanes v)
+{
+    _mm512_mask_storeu_ps(p, first_lanes(n), v);
+}
+
+INLINE lanes lanes_keep(lanes v, size_t n, lanes other)
+{
+    return _mm512_mask_mov_ps(other, first_lanes(n), v);
+}
+
+INLINE __m256 upper_half(lanes v)
+{
+    return _mm512_extractf32x8_ps(v, 1);
+}
+
+/* The first step of the tree: a[i] + a[i + 8]. */
+INLINE __m256 halves_added(lanes v)
+{
+    return _mm256_add_ps(_mm512_castps512_ps256(v), upper_half(v));
+}
+
+INLINE float lanes_sum(lanes v)
+{
+    __m256 s = halves_added(v);
+    return _mm_cvtss_f32(
+        tree_of_four_lanes(_mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1))));
+}
+
+INLINE float lanes_top(lanes v)
+{
+    __m256 eight = _mm256_max_ps(upper_half(v), _mm512_castps512_ps256(v));
+    __m128 s = _mm_max_ps(_mm256_extractf128_ps(eight, 1), _mm256_castps256_ps128(eight));
+    s = _mm_max_ps(_mm_movehl_ps(s, s), s);
+    return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(s), s));
+}
+
+INLINE lanes lanes_power(lanes p, lanes biased)
+{
+    __m512i n = _mm512_sub_epi32(_mm512_castps_si512(biased), _mm512_castps_si512(_mm512_set1_ps(EXP_ROUND)));
+    __m512i half = _mm512_srai_epi32(n, 1), one = _mm512_castps_si512(_mm512_set1_ps(1.0f));
+    __m512i first = _mm512_add_epi32(_mm512_slli_epi32(half, 23), one);
+    __m512i second = _mm512_add_epi32(_mm512_slli_epi32(_mm512_sub_epi32(n, half), 23), one);
+    return _mm512_mul_ps(_mm512_mul_ps(p, _mm512_castsi512_ps(first)), _mm512_castsi512_ps(second));
+}
+
+INLINE lanes lanes_cut(lanes v, lanes x, float limit)
+{
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ),
+                              _mm512_setzero_ps());
+}
+
+/* --- decoding --------------------------------------------------------------------------------------------
+ */
+
+/* INT8: weight = code * table + offset with table = scale, offset = -zero * scale; a code less its zero has 9
+ * bits and an F16 scale 11, so products are exact and one fused operation gives what the definition gives in
+ * two. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a lookup takes four bits
+ * of a lane. */
+struct decoder {
+    __m512 table;
+    __m512 offset;
+};
+
+INLINE bool decoder_needs_regular(const int dtype)
+{
+    return dtype == MOEC_DTYPE_INT8;
+}
+
+INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero)
+{
+    __m512 factor = _mm512_set1_ps(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scale))));
+    __m512 origin = _mm512_set1_ps((float)zero), codes;
+    switch (dtype) {
+    case MOEC_DTYPE_INT2:
+        codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+        break;
+    case MOEC_DTYPE_INT3: /* bits 0 and 1 of an index are the code's, bit 2 is its neighbour's, bit 3 the high
+                             bit */
+        codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7);
+        break;
+    case MOEC_DTYPE_INT4:
+        codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        break;
+    default:
+        return (struct decoder){factor, _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(origin, factor))};
+    }
+    return (struct decoder){_mm512_mul_ps(_mm512_sub_ps(codes, origin), factor), _mm512_setzero_ps()};
+}
+
+INLINE __m512i sixteen_bytes(const uint8_t *bytes)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
+}
+
+INLINE __m256i sixteen_halves(const uint8_t *bytes)
+{
+    return _mm256_loadu_si256((const __m256i *)bytes);
+}
+
+/* Lanes 0..7 and 8..15 hold the same eight bytes; codes of the upper lanes lie two bits higher. */
+INLINE __m512i two_bit_codes(const uint8_t *bytes)
+{
+    __m128i twice = _mm_loadl_epi64((const __m128i *)bytes);
+    __m512i all = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(twice, twice));
+    return _mm512_srlv_epi32(all, _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2));
+}
+
+INLINE lanes looked_up(__m512i codes, const struct decoder *decoder)
+{
+    return _mm512_permutexvar_ps(codes, decoder->table);
+}
+
+INLINE __m512i with_high_bits(__m512i codes, uint16_t high_bits)
+{
+    const __m512i bit = _mm512_set1_epi32(8);
+    codes = _mm512_andnot_si512(bit, codes);
+    return _mm512_mask_or_epi32(codes, (__mmask16)high_bits, codes, bit);
+}
+
+INLINE lanes weights_of(__m512i codes, const struct decoder *decoder)
+{
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), decoder->table, decoder->offset);
+}
+
+INLINE lanes from_bf16(const uint8_t *bytes)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(sixteen_halves(bytes)), 16));
+}
+
+INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+{
+    __m512i codes;
+    switch (dtype) {
+    case MOEC_DTYPE_F32:
+        out[0] = _mm512_loadu_ps(bytes);
+        out[1] = _mm512_loadu_ps(bytes + 64);
+        break;
+    case MOEC_DTYPE_F16:
+        out[0] = _mm512_cvtph_ps(sixteen_halves(bytes));
+        out[1] = _mm512_cvtph_ps(sixteen_halves(bytes + 32));
+        break;
+    case MOEC_DTYPE_BF16:
+        out[0] = from_bf16(bytes);
+        out[1] = from_bf16(bytes + 32);
+        break;
+    case MOEC_DTYPE_INT2:
+        codes = two_bit_codes(bytes);
+        out[0] = looked_up(codes, decoder);
+        out[1] = looked_up(_mm512_srli_epi32(codes, 4), decoder);
+        break;
+    case MOEC_DTYPE_INT3:
+        codes = two_bit_codes(bytes);
+        out[0] = looked_up(with_high_bits(codes, load_u16(bytes + 8)), decoder);
+        out[1] = looked_up(with_high_bits(_mm512_srli_epi32(codes, 4), load_u16(bytes + 10)), decoder);
+        break;
+    case MOEC_DTYPE_INT4:
+        codes = sixteen_bytes(bytes);
+        out[0] = looked_up(codes, decoder);
+        out[1] = looked_up(_mm512_srli_epi32(codes, 4), decoder);
+        break;
+    default:
+        out[0] = weights_of(sixteen_bytes(bytes), decoder);
+        out[1] = weights_of(sixteen_bytes(bytes + 16), decoder);
+        break;
+    }
+}
+
+/* --- tile of dot -----------------------------------------------------------------------------------------
+ */
+
+INLINE void dot_tile(const int nt, const float *const *x, const float *const *w, size_t from, size_t to,
+                     bool first, bool last, float acc[][DOT_ROWS][LANES], float y[][DOT_ROWS])
+{
+    __m512 sums[DOT_TOKENS * DOT_ROWS];
+    UNROLL
+    for (int i = 0; i < nt * DOT_ROWS; i++)
+        sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[i / DOT_ROWS][i % DOT_ROWS]);
+    for (size_t k = from; k < to; k += LANES) {
+        __m512 tokens[DOT_TOKENS];
+        UNROLL
+        for (int t = 0; t < nt; t++)
+            tokens[t] = _mm512_loadu_ps(x[t] + k);
+        UNROLL
+        for (int r = 0; r < DOT_ROWS; r++) {
+            __m512 weights = _mm512_loadu_ps(w[r] + k);
+            UNROLL
+            for (int t = 0; t < nt; t++)
+                sums[t * DOT_ROWS + r] = _mm512_fmadd_ps(tokens[t], weights, sums[t * DOT_ROWS + r]);
+        }
+    }
+    UNROLL
+    for (int t = 0; t < nt; t++) {
+        if (last) {
+            __m256 halves[DOT_ROWS];
+            UNROLL
+            for (int r = 0; r < DOT_ROWS; r++)
+                halves[r] = halves_added(sums[t * DOT_ROWS + r]);
+            _mm256_storeu_ps(y[t], tree_of_eight(halves));
+        } else {
+            UNROLL
+            for (int r = 0; r < DOT_ROWS; r++)
+                _mm512_storeu_ps(acc[t][r], sums[t * DOT_ROWS + r]);
+        }
+    }
+}
+
+#include "runtime/kernels_lanes.h"
+
+static const struct moec_kernels kernels_avx512 = LANES_KERNELS("avx512");
+
+const struct moec_kernels *moec_kernels_avx512(void)
+{
+    return &kernels_avx512;
+}
+#else
+const struct moec_kernels *moec_kernels_avx512(void)
+{
+    return NULL;
+}
+#endif

@@ -1,0 +1,652 @@
+/* The kernels written once for all vector instruction sets, over a vector of MOEC_LANES floats.
+ *
+ * A set (runtime/kernels_avx2.c, ...) defines the type `lanes` and these primitives, then includes this file,
+ * which defines the kernels and LANES_KERNELS(name), their table: lanes_zero, lanes_set, lanes_load,
+ * lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma(a, b, c) lanes_max(a, b), lanes_min(a,
+ * b)  a if it is greater (less) than b, else b lanes_load_some(p, n)             the first n floats, then
+ * zeros; 0 < n < 16, nothing past n is read lanes_store_some(p, n, v)         the first n lanes, nothing past
+ * n is written lanes_keep(v, n, other)           the first n lanes of v, then those of other; 0 < n <= 16
+ *   lanes_sum, lanes_top              the tree of dot with +, and with lanes_max(upper, lower)
+ *   lanes_power(p, biased)            p * 2^(n / 2, rounded down) * 2^(the rest of n), n = bits(biased) -
+ *                                     bits(EXP_ROUND)
+ *   lanes_cut(v, x, limit)            0 where x < limit, else v
+ *   struct decoder, decoder_make(dtype, scale as F16, zero), decode_block(dtype, bytes, decoder, out)
+ *                                     32 stored weights to out[0] and out[1]
+ *   decoder_needs_regular(dtype)      the decoder gives the exact bits only for scales that are finite and
+ * above 0 dot_tile                          see dot_block below and the shape of the tiles: SUM_VECTORS,
+ * ROWS_AT_ONCE. Arguments called nt, nv, nr and dtype are constants after inlining. */
+#ifndef MOEC_RUNTIME_KERNELS_LANES_H
+#define MOEC_RUNTIME_KERNELS_LANES_H
+
+#include "runtime/kernels_x86.h"
+
+#include <math.h>
+
+/* --- dot of decoded rows ---------------------------------------------------------------------------------
+ */
+
+/* A block of tokens by DOT_ROWS rows. dot_tile(nt, x, w, from, to, first, last, acc, y) runs nt tokens (1..3)
+ * against the rows over k in from..to-1: lanes start at 0 when `first`, else where acc[token][row] has them,
+ * and go back there or, when `last`, down the tree to y[token][row]. Cutting K keeps the rows of a tile in
+ * the first-level cache. */
+static void dot_block(const float *const *x, uint32_t n_tok, const float *const *w, size_t k,
+                      float y[][DOT_ROWS])
+{
+    float acc[DOT_TOKENS * DOT_TILES][DOT_ROWS][LANES];
+    for (size_t from = 0; from < k; from += DOT_DEPTH) {
+        size_t to = k - from < DOT_DEPTH ? k : from + DOT_DEPTH;
+        bool first = from == 0, last = to == k;
+        for (uint32_t t = 0; t < n_tok;) {
+            uint32_t left = n_tok - t;
+            if (left == 3 || left > 4) {
+                dot_tile(3, x + t, w, from, to, first, last, acc + t, y + t);
+                t += 3;
+            } else if (left > 1) {
+                dot_tile(2, x + t, w, from, to, first, last, acc + t, y + t);
+                t += 2;
+            } else {
+                dot_tile(1, x + t, w, from, to, first, last, acc + t, y + t);
+                t += 1;
+            }
+        }
+    }
+}
+
+/* Tokens x..x+n_tok-1 against all rows, DOT_ROWS at a time; a last, short group repeats its last row. */
+static void dot_tokens(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                       uint32_t n_rows, size_t k, float *y, size_t y_stride)
+{
+    for (uint32_t r = 0; r < n_rows; r += DOT_ROWS) {
+        uint32_t rows = n_rows - r < DOT_ROWS ? n_rows - r : DOT_ROWS;
+        const float *w_rows[DOT_ROWS];
+        for (uint32_t i = 0; i < DOT_ROWS; i++)
+            w_rows[i] = w + (r + (i < rows ? i : rows - 1)) * w_stride;
+        for (uint32_t t = 0; t < n_tok; t += DOT_TOKENS * DOT_TILES) {
+            uint32_t tokens = n_tok - t < DOT_TOKENS * DOT_TILES ? n_tok - t : DOT_TOKENS * DOT_TILES;
+            const float *x_rows[DOT_TOKENS * DOT_TILES];
+            float out[DOT_TOKENS * DOT_TILES][DOT_ROWS];
+            for (uint32_t i = 0; i < tokens; i++)
+                x_rows[i] = x + (t + i) * x_stride;
+            dot_block(x_rows, tokens, w_rows, k, out);
+            for (uint32_t i = 0; i < tokens; i++) {
+                if (rows == DOT_ROWS)
+                    memcpy(y + (t + i) * y_stride + r, out[i], sizeof out[i]);
+                else
+                    memcpy(y + (t + i) * y_stride + r, out[i], rows * sizeof out[i][0]);
+            }
+        }
+    }
+}
+
+static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
+{
+    const size_t cached_floats = 32768; /* tokens that stay in the second-level cache while the rows pass */
+    size_t padded = moec_lanes_padded(k);
+    size_t at_once =
+        cached_floats / (padded > 0 ? padded : 1) / (DOT_TOKENS * DOT_TILES) * (DOT_TOKENS * DOT_TILES);
+    if (at_once == 0)
+        at_once = DOT_TOKENS * DOT_TILES;
+    for (size_t t = 0; t < n_tok; t += at_once) {
+        size_t tokens = n_tok - t < at_once ? n_tok - t : at_once;
+        if (padded == 0)
+            for (size_t i = 0; i < tokens; i++)
+                memset(y + (t + i) * y_stride, 0, n_rows * sizeof *y);
+        else
+            dot_tokens(x + t * x_stride, x_stride, (uint32_t)tokens, w, w_stride, n_rows, padded,
+                       y + t * y_stride, y_stride);
+    }
+}
+
+/* --- weighted sum of decoded rows ------------------------------------------------------------------------
+ */
+
+/* nt tokens by nv vectors of columns, of which the first `columns` are stored. */
+INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
+                     size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
+{
+    lanes sums[12];
+    UNROLL
+    for (int i = 0; i < nt * nv; i++)
+        sums[i] = lanes_zero();
+    for (uint32_t n = 0; n < n_rows; n++) {
+        lanes weights[4];
+        UNROLL
+        for (int v = 0; v < nv; v++)
+            weights[v] = lanes_load(w + n * w_stride + v * LANES);
+        UNROLL
+        for (int t = 0; t < nt; t++) {
+            lanes factor = lanes_set(h[(size_t)t * h_stride + n]);
+            UNROLL
+            for (int v = 0; v < nv; v++)
+                sums[t * nv + v] = lanes_fma(factor, weights[v], sums[t * nv + v]);
+        }
+    }
+    UNROLL
+    for (int t = 0; t < nt; t++) {
+        UNROLL
+        for (int v = 0; v < nv; v++) {
+            size_t at = (size_t)v * LANES;
+            float *out = y + (size_t)t * y_stride + at;
+            if (columns >= at + LANES)
+                lanes_store(out, sums[t * nv + v]);
+            else
+                lanes_store_some(out, columns - at, sums[t * nv + v]);
+        }
+    }
+}
+
+/* All tokens, SUM_TOKENS at a time, for nv vectors of columns. Rows far apart fall on few lines of the
+ * first-level cache, so for many tokens the strip is copied together first. */
+INLINE void sum_strip(const int nv, const float *h, size_t h_stride, uint32_t n_tok, const float *w,
+                      size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
+{
+    float strip[MOEC_SUM_CHUNK * SUM_VECTORS * LANES];
+    if (n_tok > SUM_TOKENS) {
+        for (uint32_t n = 0; n < n_rows; n++) {
+            UNROLL
+            for (int v = 0; v < nv; v++)
+                lanes_store(strip + ((size_t)n * (size_t)nv + (size_t)v) * LANES,
+                            lanes_load(w + n * w_stride + v * LANES));
+        }
+        w = strip;
+        w_stride = (size_t)nv * LANES;
+    }
+    for (uint32_t t = 0; t < n_tok; t += SUM_TOKENS)
+        sum_tile(SUM_TOKENS, nv, h + t * h_stride, h_stride, w, w_stride, n_rows, columns, y + t * y_stride,
+                 y_stride);
+}
+
+/* The last nt tokens, all columns. */
+INLINE void sum_rest(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
+                     size_t w_stride, uint32_t n_rows, size_t columns, float *y, size_t y_stride)
+{
+    size_t c = 0, width = (size_t)nv * LANES;
+    for (; c + width <= columns; c += width)
+        sum_tile(nt, nv, h, h_stride, w + c, w_stride, n_rows, width, y + c, y_stride);
+    for (; c < columns; c += LANES)
+        sum_tile(nt, 1, h, h_stride, w + c, w_stride, n_rows, columns - c, y + c, y_stride);
+}
+
+static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                      uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+{
+    const size_t width = SUM_VECTORS * LANES;
+    uint32_t whole = n_tok / SUM_TOKENS * SUM_TOKENS;
+    if (whole > 0) {
+        size_t c = 0;
+        for (; c + width <= columns; c += width)
+            sum_strip(SUM_VECTORS, h, h_stride, whole, w + c, w_stride, n_rows, width, y + c, y_stride);
+        for (; c < columns; c += LANES)
+            sum_strip(1, h, h_stride, whole, w + c, w_stride, n_rows, columns - c, y + c, y_stride);
+    }
+    h += whole * h_stride;
+    y += whole * y_stride;
+    switch (n_tok - whole) {
+    case 1:
+        sum_rest(1, 4, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        break;
+    case 2:
+        sum_rest(2, 2, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        break;
+    case 3:
+        sum_rest(3, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        break;
+    case 4:
+        sum_rest(4, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        break;
+    case 5:
+        sum_rest(5, SUM_VECTORS, h, h_stride, w, w_stride, n_rows, columns, y, y_stride);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- encoded rows ----------------------------------------------------------------------------------------
+ */
+
+INLINE size_t block_bytes(const int dtype)
+{
+    switch (dtype) {
+    case MOEC_DTYPE_F32:
+        return 4 * BLOCK;
+    case MOEC_DTYPE_F16:
+    case MOEC_DTYPE_BF16:
+        return 2 * BLOCK;
+    case MOEC_DTYPE_INT2:
+        return 8;
+    case MOEC_DTYPE_INT3:
+        return 12;
+    case MOEC_DTYPE_INT4:
+        return 16;
+    default:
+        return BLOCK;
+    }
+}
+
+INLINE bool dtype_is_float(const int dtype)
+{
+    return dtype == MOEC_DTYPE_F32 || dtype == MOEC_DTYPE_F16 || dtype == MOEC_DTYPE_BF16;
+}
+
+/* Where the parts of a matrix's rows lie. */
+struct layout {
+    size_t blocks;    /* whole blocks */
+    size_t tail;      /* weights in an incomplete last block */
+    size_t per_group; /* blocks that share a scale */
+    size_t groups;
+    size_t scales; /* offset in a row */
+    uint8_t symmetric_zero;
+    bool symmetric;
+};
+
+INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix)
+{
+    size_t n = matrix->columns, blocks = n / BLOCK, tail = n % BLOCK, all = blocks + (tail > 0);
+    struct layout layout = {.blocks = blocks, .tail = tail, .per_group = all};
+    if (dtype_is_float(dtype))
+        return layout;
+    if (matrix->codec.group != 0)
+        layout.per_group = matrix->codec.group / BLOCK;
+    layout.groups = moec_codec_row_groups(matrix->codec, n);
+    layout.scales = all * block_bytes(dtype);
+    layout.symmetric = matrix->codec.scheme == MOEC_SCHEME_SYMMETRIC;
+    layout.symmetric_zero = (uint8_t)(block_bytes(dtype) == 8 ? 2 : 1u << (block_bytes(dtype) / 4 - 1));
+    return layout;
+}
+
+INLINE const uint8_t *row_at(const struct moec_matrix *matrix, uint32_t row)
+{
+    return matrix->data + (size_t)row * matrix->stride_bytes;
+}
+
+INLINE struct decoder decoder_at(const int dtype, const struct layout *layout, const uint8_t *row,
+                                 size_t group)
+{
+    if (dtype_is_float(dtype))
+        return (struct decoder){0};
+    const uint8_t *scales = row + layout->scales;
+    uint8_t zero = layout->symmetric ? layout->symmetric_zero : scales[2 * layout->groups + group];
+    return decoder_make(dtype, load_u16(scales + 2 * group), zero);
+}
+
+/* Whether every scale is finite and above 0. Fused decoding gives +0 where the definition has -0 for other
+ * scales; such rows, which no quantiser of moec writes but for all-zero groups, take the definition's way. */
+INLINE bool row_is_regular(const int dtype, const struct layout *layout, const uint8_t *row)
+{
+    if (!decoder_needs_regular(dtype))
+        return true;
+    uint16_t top = 0;
+    for (size_t g = 0; g < layout->groups; g++) {
+        uint16_t less_one = (uint16_t)(load_u16(row + layout->scales + 2 * g) - 1);
+        top = less_one > top ? less_one : top;
+    }
+    return top < 0x7bff; /* 0x7c00 is infinity, 0x8000 and above are negative, 0 has wrapped around */
+}
+
+/* An incomplete last block: zeros past the row's end. */
+INLINE void decode_tail(const int dtype, const uint8_t *bytes, const struct decoder *decoder, size_t tail,
+                        lanes out[2])
+{
+    uint8_t padded[4 * BLOCK] = {0};
+    if (dtype_is_float(dtype)) {
+        memcpy(padded, bytes, tail * block_bytes(dtype) / BLOCK);
+        bytes = padded;
+    }
+    decode_block(dtype, bytes, decoder, out);
+    out[0] = lanes_keep(out[0], tail < LANES ? tail : LANES, lanes_zero());
+    if (tail > LANES)
+        out[1] = lanes_keep(out[1], tail - LANES, lanes_zero());
+}
+
+INLINE void decode_row(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                       uint32_t row, float *out)
+{
+    const uint8_t *bytes = row_at(matrix, row), *start = bytes;
+    lanes w[2];
+    size_t b = 0;
+    if (!row_is_regular(dtype, layout, start)) {
+        size_t n = matrix->columns;
+        moec_codec_decode_row(matrix->codec, start, n, out);
+        memset(out + n, 0, (moec_lanes_padded(n) - n) * sizeof *out);
+        return;
+    }
+    for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
+        struct decoder decoder = decoder_at(dtype, layout, start, g);
+        size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
+        for (; b < end; b++, bytes += block_bytes(dtype)) {
+            decode_block(dtype, bytes, &decoder, w);
+            lanes_store(out + b * BLOCK, w[0]);
+            lanes_store(out + b * BLOCK + LANES, w[1]);
+        }
+        if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
+            decode_tail(dtype, bytes, &decoder, layout->tail, w);
+            lanes_store(out + b * BLOCK, w[0]);
+            if (layout->tail > LANES)
+                lanes_store(out + b * BLOCK + LANES, w[1]);
+            return;
+        }
+    }
+}
+
+INLINE void decode_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                       float *out, size_t stride)
+{
+    struct layout layout = layout_of(dtype, matrix);
+    for (uint32_t r = 0; r < n_rows; r++)
+        decode_row(dtype, matrix, &layout, first + r, out + r * stride);
+}
+
+/* Calls function(dtype, ...) with the matrix's dtype as a constant. */
+#define WITH_DTYPE(dtype, function, ...)                                                                     \
+    switch (dtype) {                                                                                         \
+    case MOEC_DTYPE_F32:                                                                                     \
+        function(MOEC_DTYPE_F32, __VA_ARGS__);                                                               \
+        break;                                                                                               \
+    case MOEC_DTYPE_F16:                                                                                     \
+        function(MOEC_DTYPE_F16, __VA_ARGS__);                                                               \
+        break;                                                                                               \
+    case MOEC_DTYPE_BF16:                                                                                    \
+        function(MOEC_DTYPE_BF16, __VA_ARGS__);                                                              \
+        break;                                                                                               \
+    case MOEC_DTYPE_INT2:                                                                                    \
+        function(MOEC_DTYPE_INT2, __VA_ARGS__);                                                              \
+        break;                                                                                               \
+    case MOEC_DTYPE_INT3:                                                                                    \
+        function(MOEC_DTYPE_INT3, __VA_ARGS__);                                                              \
+        break;                                                                                               \
+    case MOEC_DTYPE_INT4:                                                                                    \
+        function(MOEC_DTYPE_INT4, __VA_ARGS__);                                                              \
+        break;                                                                                               \
+    default:                                                                                                 \
+        function(MOEC_DTYPE_INT8, __VA_ARGS__);                                                              \
+        break;                                                                                               \
+    }
+
+static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
+                        size_t stride){
+    WITH_DTYPE(matrix->codec.dtype, decode_all, matrix, first, n_rows, out, stride)}
+
+/* nr rows against x, weights in registers only. */
+INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
+                     const struct layout *layout, uint32_t row, const float *x, float *y)
+{
+    const uint8_t *bytes[ROWS_AT_ONCE];
+    struct decoder decoders[ROWS_AT_ONCE];
+    lanes sums[ROWS_AT_ONCE], w[2];
+    size_t b = 0;
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        bytes[r] = row_at(matrix, row + (uint32_t)r);
+        sums[r] = lanes_zero();
+    }
+    for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
+        size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            decoders[r] = decoder_at(dtype, layout, row_at(matrix, row + (uint32_t)r), g);
+        for (; b < end; b++) {
+            lanes x0 = lanes_load(x + b * BLOCK), x1 = lanes_load(x + b * BLOCK + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_block(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], w);
+                sums[r] = lanes_fma(x0, w[0], sums[r]);
+                sums[r] = lanes_fma(x1, w[1], sums[r]);
+            }
+        }
+        if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], layout->tail, w);
+                sums[r] = lanes_fma(lanes_load(x + b * BLOCK), w[0], sums[r]);
+                if (layout->tail > LANES)
+                    sums[r] = lanes_fma(lanes_load(x + b * BLOCK + LANES), w[1], sums[r]);
+            }
+            break;
+        }
+    }
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        y[r] = lanes_sum(sums[r]);
+}
+
+/* Weights at a time where a row is decoded the definition's way. */
+#define SPAN (4 * BLOCK)
+
+static float dot_defined(const struct moec_matrix *matrix, uint32_t row, const float *x)
+{
+    float w[SPAN];
+    lanes sum = lanes_zero();
+    for (size_t at = 0; at < matrix->columns; at += SPAN) {
+        size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        memset(w, 0, sizeof w);
+        moec_codec_decode_span(matrix->codec, row_at(matrix, row), matrix->columns, at, count, w);
+        for (size_t i = 0; i < count; i += LANES)
+            sum = lanes_fma(lanes_load(x + at + i), lanes_load(w + i), sum);
+    }
+    return lanes_sum(sum);
+}
+
+INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                    const float *x, float *y)
+{
+    struct layout layout = layout_of(dtype, matrix);
+    uint32_t r = 0;
+    for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
+        dot_rows(dtype, ROWS_AT_ONCE, matrix, &layout, first + r, x, y + r);
+    for (; r < n_rows; r++)
+        dot_rows(dtype, 1, matrix, &layout, first + r, x, y + r);
+    for (r = 0; decoder_needs_regular(dtype) && r < n_rows; r++)
+        if (!row_is_regular(dtype, &layout, row_at(matrix, first + r)))
+            y[r] = dot_defined(matrix, first + r, x);
+}
+
+static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                        float *y){WITH_DTYPE(matrix->codec.dtype, dot_all, matrix, first, n_rows, x, y)}
+
+/* y += h[r] * row r for nr rows in order; the sums start at 0 when `fresh`. */
+INLINE void sum_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
+                     const struct layout *layout, uint32_t row, const float *h, bool fresh, float *y)
+{
+    struct decoder decoders[ROWS_AT_ONCE];
+    const uint8_t *bytes[ROWS_AT_ONCE];
+    lanes factors[ROWS_AT_ONCE], w[2];
+    size_t b = 0;
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        bytes[r] = row_at(matrix, row + (uint32_t)r);
+        factors[r] = lanes_set(h[r]);
+    }
+    for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
+        size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            decoders[r] = decoder_at(dtype, layout, row_at(matrix, row + (uint32_t)r), g);
+        for (; b < end; b++) {
+            float *out = y + b * BLOCK;
+            lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
+            lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_block(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], w);
+                sum0 = lanes_fma(factors[r], w[0], sum0);
+                sum1 = lanes_fma(factors[r], w[1], sum1);
+            }
+            lanes_store(out, sum0);
+            lanes_store(out + LANES, sum1);
+        }
+        if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
+            float out[BLOCK] = {0};
+            if (!fresh)
+                memcpy(out, y + b * BLOCK, layout->tail * sizeof *out);
+            lanes sum0 = lanes_load(out), sum1 = lanes_load(out + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], layout->tail, w);
+                sum0 = lanes_fma(factors[r], w[0], sum0);
+                sum1 = lanes_fma(factors[r], w[1], sum1);
+            }
+            lanes_store(out, sum0);
+            lanes_store(out + LANES, sum1);
+            memcpy(y + b * BLOCK, out, layout->tail * sizeof *out);
+            break;
+        }
+    }
+}
+
+static void sum_defined(const struct moec_matrix *matrix, uint32_t row, float h, bool fresh, float *y)
+{
+    float w[SPAN];
+    for (size_t at = 0; at < matrix->columns; at += SPAN) {
+        size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        moec_codec_decode_span(matrix->codec, row_at(matrix, row), matrix->columns, at, count, w);
+        for (size_t i = 0; i < count; i++)
+            y[at + i] = fmaf(h, w[i], fresh ? 0.0f : y[at + i]);
+    }
+}
+
+INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                    const float *h, float *y)
+{
+    struct layout layout = layout_of(dtype, matrix);
+    if (n_rows == 0)
+        memset(y, 0, matrix->columns * sizeof *y);
+    for (uint32_t r = 0; r < n_rows;) {
+        bool regular = true;
+        uint32_t at_once = n_rows - r >= ROWS_AT_ONCE ? ROWS_AT_ONCE : 1;
+        for (uint32_t i = 0; i < at_once; i++)
+            regular = regular && row_is_regular(dtype, &layout, row_at(matrix, first + r + i));
+        if (!regular)
+            for (uint32_t i = 0; i < at_once; i++)
+                sum_defined(matrix, first + r + i, h[r + i], r + i == 0, y);
+        else if (at_once == ROWS_AT_ONCE)
+            sum_rows(dtype, ROWS_AT_ONCE, matrix, &layout, first + r, h + r, r == 0, y);
+        else
+            sum_rows(dtype, 1, matrix, &layout, first + r, h + r, r == 0, y);
+        r += at_once;
+    }
+}
+
+static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                              const float *h,
+                              float *y){WITH_DTYPE(matrix->codec.dtype, sum_all, matrix, first, n_rows, h, y)}
+
+/* --- element by element ----------------------------------------------------------------------------------
+ */
+
+INLINE lanes lanes_exp(lanes x)
+{
+    lanes one = lanes_set(1.0f);
+    lanes y = lanes_min(lanes_set(EXP_HIGH), x);
+    y = lanes_max(lanes_set(EXP_LOW), y);
+    lanes biased = lanes_fma(y, lanes_set(EXP_LOG2_E), lanes_set(EXP_ROUND));
+    lanes minus_n = lanes_sub(lanes_set(EXP_ROUND), biased);
+    lanes r = lanes_fma(minus_n, lanes_set(EXP_LN2_HIGH), y);
+    r = lanes_fma(minus_n, lanes_set(EXP_LN2_LOW), r);
+    lanes p = lanes_set(EXP_C6);
+    p = lanes_fma(p, r, lanes_set(EXP_C5));
+    p = lanes_fma(p, r, lanes_set(EXP_C4));
+    p = lanes_fma(p, r, lanes_set(EXP_C3));
+    p = lanes_fma(p, r, lanes_set(EXP_C2));
+    p = lanes_fma(p, r, one);
+    p = lanes_fma(p, r, one);
+    return lanes_cut(lanes_power(p, biased), x, EXP_LOW);
+}
+
+INLINE lanes lanes_silu_mul(lanes gate, lanes up)
+{
+    lanes weight = lanes_add(lanes_set(1.0f), lanes_exp(lanes_sub(lanes_zero(), gate)));
+    return lanes_mul(lanes_div(gate, weight), up);
+}
+
+static void add(const float *x, size_t n, float *y)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        lanes_store(y + i, lanes_add(lanes_load(y + i), lanes_load(x + i)));
+    if (i < n)
+        lanes_store_some(y + i, n - i,
+                         lanes_add(lanes_load_some(y + i, n - i), lanes_load_some(x + i, n - i)));
+}
+
+static void add_scaled(float scale, const float *x, size_t n, float *y)
+{
+    lanes factor = lanes_set(scale);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        lanes_store(y + i, lanes_fma(factor, lanes_load(x + i), lanes_load(y + i)));
+    if (i < n)
+        lanes_store_some(y + i, n - i,
+                         lanes_fma(factor, lanes_load_some(x + i, n - i), lanes_load_some(y + i, n - i)));
+}
+
+static void silu_mul(const float *gate, const float *up, size_t n, float *out)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        lanes_store(out + i, lanes_silu_mul(lanes_load(gate + i), lanes_load(up + i)));
+    if (i < n)
+        lanes_store_some(out + i, n - i,
+                         lanes_silu_mul(lanes_load_some(gate + i, n - i), lanes_load_some(up + i, n - i)));
+}
+
+static float exp_sum(const float *x, float shift, size_t n, float *out)
+{
+    lanes shifts = lanes_set(shift), sum = lanes_zero();
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes value = lanes_exp(lanes_sub(lanes_load(x + i), shifts));
+        lanes_store(out + i, value);
+        sum = lanes_add(sum, value);
+    }
+    if (i < n) {
+        lanes value = lanes_exp(lanes_sub(lanes_load_some(x + i, n - i), shifts));
+        lanes_store_some(out + i, n - i, value);
+        sum = lanes_add(sum, lanes_keep(value, n - i, lanes_zero()));
+    }
+    return lanes_sum(sum);
+}
+
+static float max(const float *x, size_t n)
+{
+    const lanes least = lanes_set(-INFINITY);
+    lanes top = least;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        top = lanes_max(lanes_load(x + i), top);
+    if (i < n)
+        top = lanes_max(lanes_keep(lanes_load_some(x + i, n - i), n - i, least), top);
+    return lanes_top(top);
+}
+
+static void rms_norm(const float *x, const float *weight, float eps, size_t n, float *out)
+{
+    lanes squares = lanes_zero();
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes value = lanes_load(x + i);
+        squares = lanes_fma(value, value, squares);
+    }
+    if (i < n) {
+        lanes value = lanes_load_some(x + i, n - i);
+        squares = lanes_fma(value, value, squares);
+    }
+    lanes inverse = lanes_set(1.0f / sqrtf(lanes_sum(squares) / (float)n + eps));
+    for (i = 0; i + LANES <= n; i += LANES)
+        lanes_store(out + i, lanes_mul(lanes_mul(lanes_load(x + i), inverse), lanes_load(weight + i)));
+    if (i < n)
+        lanes_store_some(
+            out + i, n - i,
+            lanes_mul(lanes_mul(lanes_load_some(x + i, n - i), inverse), lanes_load_some(weight + i, n - i)));
+}
+
+#define LANES_KERNELS(set_name)                                                                              \
+    {                                                                                                        \
+        .name = (set_name), .decode_rows = decode_rows, .dot = dot, .dot_encoded = dot_encoded,              \
+        .sum_chunk = sum_chunk, .sum_chunk_encoded = sum_chunk_encoded, .add = add,                          \
+        .add_scaled = add_scaled, .silu_mul = silu_mul, .exp_sum = exp_sum, .max = max,                      \
+        .rms_norm = rms_norm,                                                                                \
+    }
+
+#endif

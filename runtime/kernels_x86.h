@@ -1,0 +1,59 @@
+/* What the x86 vector sets share before runtime/kernels_lanes.h: shapes of the tiles and the tree of eight
+ * dots. */
+#ifndef MOEC_RUNTIME_KERNELS_X86_H
+#define MOEC_RUNTIME_KERNELS_X86_H
+
+#include "runtime/kernels.h"
+#include "runtime/kernels_exp.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define LANES  MOEC_LANES
+#define BLOCK  MOEC_CODEC_BLOCK
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+#define DOT_ROWS   8   /* rows of a tile of dot: the results of one token fill a 256-bit register */
+#define DOT_TOKENS 3   /* tokens of a tile */
+#define DOT_TILES  4   /* tiles that take turns on the same rows */
+#define DOT_DEPTH  512 /* k covered before the next tile's turn: 11 rows of 2 KiB */
+#define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
+
+/* Eight dots at once: v[r] holds a[i] + a[i + 8] of row r; the result holds the dots of rows 0..7. Each step
+ * puts the halves to be added of two rows side by side, which costs one blend and one shuffle for two rows.
+ */
+INLINE __m256 tree_of_eight(const __m256 v[8])
+{
+    __m256 four[4], two[2];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        /* rows 0|4, 1|5, 2|6, 3|7 in the two halves: s[i] + s[i + 4] */
+        __m256 straight = _mm256_blend_ps(v[i], v[i + 4], 0xf0);
+        __m256 crossed = _mm256_permute2f128_ps(v[i], v[i + 4], 0x21);
+        four[i] = _mm256_add_ps(straight, crossed);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        /* rows 0,1|4,5 and 2,3|6,7: s[i] + s[i + 2] */
+        __m256 straight = _mm256_blend_ps(four[2 * i], four[2 * i + 1], 0xcc);
+        __m256 crossed = _mm256_shuffle_ps(four[2 * i], four[2 * i + 1], 0x4e);
+        two[i] = _mm256_add_ps(straight, crossed);
+    }
+    return _mm256_hadd_ps(two[0], two[1]);
+}
+
+INLINE uint16_t load_u16(const uint8_t *at)
+{
+    uint16_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+INLINE __m128 tree_of_four_lanes(__m128 s)
+{
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_add_ss(s, _mm_movehdup_ps(s));
+}
+
+#endif

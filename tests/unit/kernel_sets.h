@@ -1,0 +1,36 @@
+/* The vector instruction sets that a test can run here: those of this processor, and the AVX-512 source
+ * translated to AVX2 by SIMDe (tests/unit/kernels_avx512_simde.c), so that its bits are checked on every
+ * x86-64 machine. */
+#ifndef MOEC_TESTS_KERNEL_SETS_H
+#define MOEC_TESTS_KERNEL_SETS_H
+
+#include "runtime/kernels.h"
+
+const struct moec_kernels *moec_kernels_avx512_simde(void);
+
+/* Sets with index 0, 1, ..., then NULL. */
+static inline const struct moec_kernels *kernel_set(size_t index)
+{
+    const struct moec_kernels *sets[4] = {0}, *set = NULL;
+    struct moec_error err = {0};
+    size_t n = 0;
+    if (moec_kernels_find("avx512", &set, &err) == MOEC_OK)
+        sets[n++] = set;
+#if defined(__x86_64__)
+    if (moec_kernels_find("avx2", &set, &err) == MOEC_OK) {
+        sets[n++] = set;
+        sets[n++] = moec_kernels_avx512_simde();
+    }
+#endif
+    return index < n ? sets[index] : NULL;
+}
+
+static inline size_t n_kernel_sets(void)
+{
+    size_t n = 0;
+    while (kernel_set(n) != NULL)
+        n++;
+    return n;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* runtime/kernels_avx512.c translated to AVX2 by SIMDe, so that its bits are checked on processors without
+ * AVX-512. A fused multiply-add of 512 bits becomes two of 256, fused as well. What the packaged SIMDe lacks
+ * is defined here. */
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wundef"
+#pragma GCC diagnostic ignored "-Wshadow"
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#pragma GCC diagnostic pop
+
+#undef _mm512_maskz_loadu_ps
+#define _mm512_maskz_loadu_ps simde_maskz_loadu_ps
+static inline __m512 simde_maskz_loadu_ps(__mmask16 mask, const void *p)
+{
+    float lanes[16] = {0};
+    for (int i = 0; i < 16; i++)
+        if ((mask >> i) & 1)
+            memcpy(&lanes[i], (const float *)p + i, sizeof lanes[i]);
+    return _mm512_loadu_ps(lanes);
+}
+
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps simde_mask_storeu_ps
+static inline void simde_mask_storeu_ps(void *p, __mmask16 mask, __m512 v)
+{
+    float lanes[16];
+    _mm512_storeu_ps(lanes, v);
+    for (int i = 0; i < 16; i++)
+        if ((mask >> i) & 1)
+            memcpy((float *)p + i, &lanes[i], sizeof lanes[i]);
+}
+
+static inline __m512i simde_two_halves(__m256i low, __m256i high)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+#undef _mm512_extractf32x8_ps
+#define _mm512_extractf32x8_ps(v, half) _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), half))
+
+#undef _mm512_cvtepu8_epi32
+#define _mm512_cvtepu8_epi32 simde_cvtepu8_epi32
+static inline __m512i simde_cvtepu8_epi32(__m128i bytes)
+{
+    return simde_two_halves(_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)));
+}
+
+#undef _mm512_cvtepu16_epi32
+#define _mm512_cvtepu16_epi32 simde_cvtepu16_epi32
+static inline __m512i simde_cvtepu16_epi32(__m256i halves)
+{
+    return simde_two_halves(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(halves)),
+                            _mm256_cvtepu16_epi32(_mm256_extracti128_si256(halves, 1)));
+}
+
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps simde_cvtph_ps
+static inline __m512 simde_cvtph_ps(__m256i halves)
+{
+    return _mm512_castsi512_ps(
+        simde_two_halves(_mm256_castps_si256(_mm256_cvtph_ps(_mm256_castsi256_si128(halves))),
+                         _mm256_castps_si256(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)))));
+}
+
+static inline __m256i simde_half(__m512i v, int half)
+{
+    __m256i halves[2];
+    memcpy(halves, &v, sizeof halves);
+    return halves[half];
+}
+
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps simde_cvtepi32_ps
+static inline __m512 simde_cvtepi32_ps(__m512i v)
+{
+    return _mm512_castsi512_ps(simde_two_halves(_mm256_castps_si256(_mm256_cvtepi32_ps(simde_half(v, 0))),
+                                                _mm256_castps_si256(_mm256_cvtepi32_ps(simde_half(v, 1)))));
+}
+
+#undef _mm512_srai_epi32
+#define _mm512_srai_epi32(v, n)                                                                              \
+    simde_two_halves(_mm256_srai_epi32(simde_half(v, 0), n), _mm256_srai_epi32(simde_half(v, 1), n))
+
+const struct moec_kernels *moec_kernels_avx512_simde(void);
+
+#define moec_kernels_avx512 moec_kernels_avx512_simde
+#include "runtime/kernels_avx512.c"

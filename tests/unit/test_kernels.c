@@ -1,0 +1,591 @@
+/* Every instruction set gives the bits of the scalar definition: each kernel, odd sizes, extremes, denormals,
+ * all codecs, nothing read or written outside its place. */
+#include "runtime/kernels.h"
+#include "tests/unit/kernel_sets.h"
+
+#include "formats/half.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CANARY 0x7fa5a5a5u
+#define GUARD  16 /* floats before and after an output */
+
+static uint64_t random_state = 88172645463325252ull;
+
+static uint32_t random_u32(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 32);
+}
+
+static uint32_t random_below(uint32_t n)
+{
+    return (uint32_t)((uint64_t)random_u32() * n >> 32);
+}
+
+enum kind { KIND_ORDINARY, KIND_DENORMAL, KIND_EXTREME, KIND_COUNT };
+
+static float random_float(enum kind kind)
+{
+    static const float extremes[] = {0.0f,   -0.0f,   FLT_MAX,  -FLT_MAX,  FLT_MIN,   -FLT_MIN,
+                                     1e-45f, -1e-45f, 1e30f,    -1e30f,    1e-30f,    -1e-30f,
+                                     1.0f,   -1.0f,   INFINITY, -INFINITY, 88.72f,    -87.34f,
+                                     89.0f,  -104.0f, 0x1p23f,  -0x1p24f,  0x1.fp-7f, NAN};
+    const uint32_t n_extremes = sizeof extremes / sizeof *extremes;
+    float ordinary = (float)(int32_t)random_u32() * 0x1p-30f;
+    switch (kind) {
+    case KIND_ORDINARY:
+        return ordinary;
+    case KIND_DENORMAL:
+        return ordinary * (random_below(2) ? 0x1p-75f : 0x1p-126f);
+    default: /* mostly finite, or every sum would be NaN */
+        return random_below(8) ? ordinary * 0x1p60f : extremes[random_below(n_extremes)];
+    }
+}
+
+/* n floats at the end of an allocation, so that a sanitizer sees what is read past them. */
+static float *random_floats(size_t n, enum kind kind)
+{
+    float *values = malloc(n > 0 ? n * sizeof *values : 1);
+    assert_non_null(values);
+    for (size_t i = 0; i < n; i++)
+        values[i] = random_float(kind);
+    return values;
+}
+
+/* Rows of `k` values padded with zeros to a multiple of 16. */
+static float *random_rows(size_t n_rows, size_t k, size_t stride, enum kind kind)
+{
+    float *rows = calloc(n_rows * stride + 1, sizeof *rows);
+    assert_non_null(rows);
+    for (size_t r = 0; r < n_rows; r++)
+        for (size_t i = 0; i < k; i++)
+            rows[r * stride + i] = random_float(kind);
+    return rows;
+}
+
+/* An output of n floats between canaries. */
+static float *guarded(size_t n)
+{
+    float *all = malloc((n + 2 * GUARD) * sizeof *all);
+    assert_non_null(all);
+    for (size_t i = 0; i < n + 2 * GUARD; i++)
+        all[i] = moec_f32_from_bits(CANARY);
+    return all + GUARD;
+}
+
+static void release_guarded(float *values, size_t n)
+{
+    for (size_t i = 0; i < GUARD; i++) {
+        assert_int_equal(moec_f32_bits(values[-1 - (ptrdiff_t)i]), CANARY);
+        assert_int_equal(moec_f32_bits(values[n + i]), CANARY);
+    }
+    free(values - GUARD);
+}
+
+/* Which NaN comes out is not part of the arithmetic, that one comes out is. */
+static uint32_t comparable_bits(float value)
+{
+    return value != value ? 0x7fc00000u : moec_f32_bits(value);
+}
+
+/* Bit equality of n floats, untouched canaries included. */
+static void expect_same(const float *want, const float *got, size_t n, const char *set, const char *what)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (comparable_bits(want[i]) == comparable_bits(got[i]))
+            continue;
+        print_error("%s of %s: element %zu of %zu is %a, expected %a\n", what, set, i, n, got[i], want[i]);
+        fail();
+    }
+}
+
+/* --- products --------------------------------------------------------------------------------------------
+ */
+
+static void check_dot(uint32_t n_tok, uint32_t n_rows, uint32_t k, size_t extra, enum kind kind)
+{
+    size_t stride = moec_lanes_padded(k) + extra, y_stride = n_rows + extra, n = n_tok * y_stride;
+    float *x = random_rows(n_tok, k, stride, kind), *w = random_rows(n_rows, k, stride, kind);
+    float *want = guarded(n);
+    moec_kernels_scalar.dot(x, stride, n_tok, w, stride, n_rows, k, want, y_stride);
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        float *got = guarded(n);
+        kernel_set(s)->dot(x, stride, n_tok, w, stride, n_rows, k, got, y_stride);
+        expect_same(want, got, n, kernel_set(s)->name, "dot");
+        release_guarded(got, n);
+    }
+    release_guarded(want, n);
+    free(x);
+    free(w);
+}
+
+static void test_kernels__dot_has_same_bits_at_all_small_sizes(void **state)
+{
+    (void)state;
+    for (uint32_t k = 1; k <= 70; k++)
+        for (uint32_t n_tok = 1; n_tok <= 20; n_tok++)
+            for (uint32_t n_rows = 1; n_rows <= 20; n_rows++)
+                check_dot(n_tok, n_rows, k, random_below(3) * 5, (enum kind)random_below(KIND_COUNT));
+}
+
+static void test_kernels__dot_has_same_bits_at_large_sizes(void **state)
+{
+    (void)state;
+    static const uint32_t depths[] = {128, 255, 256, 512, 513, 1100, 2048, 4096};
+    for (size_t d = 0; d < sizeof depths / sizeof *depths; d++)
+        for (int kind = 0; kind < KIND_COUNT; kind++)
+            check_dot(1 + random_below(40), 1 + random_below(40), depths[d], 0, (enum kind)kind);
+    check_dot(300, 17, 256, 0, KIND_ORDINARY); /* more tokens than stay in cache at once */
+}
+
+/* With one row and one token the definition itself is pinned: the lanes and the tree written out. */
+static void test_kernels__dot_is_16_lanes_and_a_tree(void **state)
+{
+    (void)state;
+    float *x = random_rows(1, 40, 48, KIND_ORDINARY), *w = random_rows(1, 40, 48, KIND_ORDINARY), lanes[16],
+          y;
+    for (int i = 0; i < 16; i++)
+        lanes[i] = fmaf(x[i + 32], w[i + 32], fmaf(x[i + 16], w[i + 16], fmaf(x[i], w[i], 0.0f)));
+    for (int i = 0; i < 8; i++)
+        lanes[i] += lanes[i + 8];
+    for (int i = 0; i < 4; i++)
+        lanes[i] += lanes[i + 4];
+    float want = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+    moec_kernels_scalar.dot(x, 48, 1, w, 48, 1, 40, &y, 1);
+    assert_int_equal(moec_f32_bits(want), moec_f32_bits(y));
+    free(x);
+    free(w);
+}
+
+static void check_sum_chunk(uint32_t n_tok, uint32_t n_rows, uint32_t columns, enum kind kind)
+{
+    size_t w_stride = moec_lanes_padded(columns), h_stride = n_rows + random_below(3);
+    size_t y_stride = columns + random_below(3), n = n_tok * y_stride;
+    float *h = random_floats(n_tok * h_stride, kind), *w = random_rows(n_rows, columns, w_stride, kind);
+    float *want = guarded(n);
+    moec_kernels_scalar.sum_chunk(h, h_stride, n_tok, w, w_stride, n_rows, columns, want, y_stride);
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        float *got = guarded(n);
+        kernel_set(s)->sum_chunk(h, h_stride, n_tok, w, w_stride, n_rows, columns, got, y_stride);
+        expect_same(want, got, n, kernel_set(s)->name, "sum_chunk");
+        release_guarded(got, n);
+    }
+    release_guarded(want, n);
+    free(h);
+    free(w);
+}
+
+static void test_kernels__sum_chunk_has_same_bits(void **state)
+{
+    (void)state;
+    for (uint32_t columns = 1; columns <= 70; columns++)
+        for (uint32_t n_tok = 1; n_tok <= 20; n_tok++)
+            for (int kind = 0; kind < KIND_COUNT; kind++)
+                check_sum_chunk(n_tok, 1 + random_below(MOEC_SUM_CHUNK), columns, (enum kind)kind);
+    check_sum_chunk(7, MOEC_SUM_CHUNK, 333, KIND_ORDINARY);
+    check_sum_chunk(64, MOEC_SUM_CHUNK, 256, KIND_DENORMAL);
+}
+
+/* --- encoded rows ----------------------------------------------------------------------------------------
+ */
+
+enum scales { SCALES_ORDINARY, SCALES_STRANGE };
+
+static uint16_t random_scale(enum scales scales)
+{
+    static const uint16_t strange[] = {0x0000, 0x8000, 0x7c00, 0xfc00, 0x7e00,
+                                       0xbc00, 0x0001, 0x8001, 0x7bff, 0x03ff};
+    if (scales == SCALES_STRANGE && random_below(2))
+        return strange[random_below(sizeof strange / sizeof *strange)];
+    return (uint16_t)(0x1000 + random_below(0x2000));
+}
+
+/* Fills a row with random codes, or with floats of the row's type. */
+static void random_row(struct moec_codec codec, size_t n, enum scales scales, uint8_t *row)
+{
+    uint32_t bits = moec_codec_bits(codec);
+    if (bits >= 16) {
+        for (size_t i = 0; i < n; i++) {
+            float value = random_float(scales == SCALES_STRANGE ? KIND_EXTREME : KIND_ORDINARY);
+            uint16_t half = codec.dtype == MOEC_DTYPE_F16 ? moec_f32_to_f16(value) : moec_f32_to_bf16(value);
+            if (bits == 32)
+                memcpy(row + 4 * i, &value, sizeof value);
+            else
+                memcpy(row + 2 * i, &half, sizeof half);
+        }
+        return;
+    }
+    uint8_t codes[512], zeros[16];
+    uint16_t row_scales[16];
+    assert_true(n <= sizeof codes);
+    for (size_t i = 0; i < n; i++)
+        codes[i] = (uint8_t)random_below(1u << bits);
+    for (size_t g = 0; g < moec_codec_row_groups(codec, n); g++) {
+        row_scales[g] = random_scale(scales);
+        zeros[g] = (uint8_t)random_below(scales == SCALES_STRANGE ? 256 : 1u << bits);
+    }
+    moec_codec_pack_row(codec, codes, row_scales, zeros, n, row);
+    if (scales == SCALES_STRANGE) /* codes past the row's end, which no weight may come from */
+        for (size_t i = n; i % MOEC_CODEC_BLOCK != 0 && bits == 8; i++)
+            row[i] = (uint8_t)random_u32();
+}
+
+static struct moec_matrix random_matrix(struct moec_codec codec, uint32_t rows, uint32_t columns,
+                                        enum scales scales)
+{
+    size_t row_bytes = moec_codec_row_bytes(codec, columns), stride = row_bytes + random_below(4);
+    uint8_t *data = malloc((rows - 1) * stride + row_bytes);
+    assert_non_null(data);
+    for (uint32_t r = 0; r < rows; r++)
+        random_row(codec, columns, scales, data + r * stride);
+    return (struct moec_matrix){
+        .codec = codec, .rows = rows, .columns = columns, .stride_bytes = stride, .data = data};
+}
+
+static void check_decode(const struct moec_kernels *set, const struct moec_matrix *matrix, uint32_t first)
+{
+    uint32_t n_rows = matrix->rows - first, columns = matrix->columns;
+    size_t stride = moec_lanes_padded(columns);
+    float *got = guarded(n_rows * stride), want[512 + MOEC_LANES];
+    set->decode_rows(matrix, first, n_rows, got, stride);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        memset(want, 0, sizeof want);
+        moec_codec_decode_row(matrix->codec, matrix->data + (first + r) * matrix->stride_bytes, columns,
+                              want);
+        expect_same(want, got + r * stride, stride, set->name, "decode_rows");
+    }
+    release_guarded(got, n_rows * stride);
+}
+
+static void check_encoded(struct moec_codec codec, uint32_t columns, enum scales scales)
+{
+    uint32_t rows = 1 + random_below(13), first = random_below(rows), n_rows = rows - first;
+    enum kind kind = (enum kind)random_below(KIND_COUNT);
+    struct moec_matrix matrix = random_matrix(codec, rows, columns, scales);
+    float *x = random_rows(1, columns, moec_lanes_padded(columns), kind), *h = random_floats(n_rows, kind);
+    float *dots = guarded(n_rows), *sums = guarded(columns);
+    moec_kernels_scalar.dot_encoded(&matrix, first, n_rows, x, dots);
+    moec_kernels_scalar.sum_chunk_encoded(&matrix, first, n_rows, h, sums);
+
+    size_t stride = moec_lanes_padded(columns);
+    float *decoded = guarded(n_rows * stride), *again = guarded(columns > n_rows ? columns : n_rows);
+    moec_kernels_scalar.decode_rows(&matrix, first, n_rows, decoded, stride);
+    moec_kernels_scalar.dot(x, stride, 1, decoded, stride, n_rows, columns, again, n_rows);
+    expect_same(dots, again, n_rows, "scalar", "dot after decode_rows");
+    moec_kernels_scalar.sum_chunk(h, n_rows, 1, decoded, stride, n_rows, columns, again, columns);
+    expect_same(sums, again, columns, "scalar", "sum_chunk after decode_rows");
+    release_guarded(decoded, n_rows * stride);
+    release_guarded(again, columns > n_rows ? columns : n_rows);
+
+    check_decode(&moec_kernels_scalar, &matrix, first);
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        const struct moec_kernels *set = kernel_set(s);
+        float *got = guarded(n_rows), *got_sums = guarded(columns);
+        check_decode(set, &matrix, first);
+        set->dot_encoded(&matrix, first, n_rows, x, got);
+        expect_same(dots, got, n_rows, set->name, "dot_encoded");
+        set->sum_chunk_encoded(&matrix, first, n_rows, h, got_sums);
+        expect_same(sums, got_sums, columns, set->name, "sum_chunk_encoded");
+        release_guarded(got, n_rows);
+        release_guarded(got_sums, columns);
+    }
+    release_guarded(dots, n_rows);
+    release_guarded(sums, columns);
+    free(x);
+    free(h);
+    free((void *)(uintptr_t)matrix.data);
+}
+
+static void check_codec(struct moec_codec codec)
+{
+    static const uint32_t wide[] = {96, 100, 127, 128, 129, 160, 192, 200, 256, 257, 300, 384, 417, 512};
+    for (int round = 0; round < 4; round++) {
+        enum scales scales = round % 2 == 0 ? SCALES_ORDINARY : SCALES_STRANGE;
+        for (uint32_t columns = 1; columns <= 70; columns++)
+            check_encoded(codec, columns, scales);
+        for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+            check_encoded(codec, wide[i], scales);
+    }
+}
+
+static void test_kernels__encoded_rows_have_same_bits_in_all_codecs(void **state)
+{
+    (void)state;
+    static const uint16_t groups[] = {0, 32, 64, 128};
+    for (int dtype = MOEC_DTYPE_F32; dtype <= MOEC_DTYPE_BF16; dtype++)
+        check_codec((struct moec_codec){.dtype = (uint8_t)dtype});
+    for (int dtype = MOEC_DTYPE_INT2; dtype < MOEC_DTYPE_COUNT; dtype++)
+        for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme <= MOEC_SCHEME_ASYMMETRIC; scheme++)
+            for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+                check_codec((struct moec_codec){
+                    .dtype = (uint8_t)dtype, .scheme = (uint8_t)scheme, .group = groups[g]});
+}
+
+static void test_kernels__no_rows_sum_to_zero(void **state)
+{
+    (void)state;
+    struct moec_matrix matrix =
+        random_matrix((struct moec_codec){.dtype = MOEC_DTYPE_INT4}, 1, 50, SCALES_ORDINARY);
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        float zeros[50] = {0}, h = 1.0f, *y = guarded(50);
+        kernel_set(s)->sum_chunk_encoded(&matrix, 0, 0, &h, y);
+        expect_same(zeros, y, 50, kernel_set(s)->name, "sum_chunk_encoded");
+        release_guarded(y, 50);
+        y = guarded(50);
+        kernel_set(s)->sum_chunk(&h, 1, 1, zeros, 50, 0, 50, y, 50);
+        expect_same(zeros, y, 50, kernel_set(s)->name, "sum_chunk");
+        release_guarded(y, 50);
+    }
+    free((void *)(uintptr_t)matrix.data);
+}
+
+/* --- element by element ----------------------------------------------------------------------------------
+ */
+
+/* What every element-wise kernel of a set makes of the same inputs: five outputs of n, two scalars. */
+static void run_elements(const struct moec_kernels *set, const float *x, const float *z, size_t n, float *out)
+{
+    memcpy(out, z, n * sizeof *out);
+    set->add(x, n, out);
+    memcpy(out + n, z, n * sizeof *out);
+    set->add_scaled(-1.7f, x, n, out + n);
+    set->silu_mul(x, z, n, out + 2 * n);
+    out[5 * n] = set->exp_sum(x, z[0], n, out + 3 * n);
+    set->rms_norm(x, z, 1e-6f, n, out + 4 * n);
+    out[5 * n + 1] = set->max(x, n);
+}
+
+static void test_kernels__elements_have_same_bits(void **state)
+{
+    (void)state;
+    for (size_t n = 1; n <= 300; n++) {
+        for (int kind = 0; kind < KIND_COUNT; kind++) {
+            size_t total = 5 * n + 2;
+            float *x = random_floats(n, (enum kind)kind), *z = random_floats(n, (enum kind)kind);
+            float *want = guarded(total);
+            run_elements(&moec_kernels_scalar, x, z, n, want);
+            for (size_t s = 0; s < n_kernel_sets(); s++) {
+                float *got = guarded(total);
+                run_elements(kernel_set(s), x, z, n, got);
+                expect_same(want, got, total, kernel_set(s)->name, "an element-wise kernel");
+                release_guarded(got, total);
+            }
+            release_guarded(want, total);
+            free(x);
+            free(z);
+        }
+    }
+}
+
+static void test_kernels__elements_work_in_place(void **state)
+{
+    (void)state;
+    const size_t n = 77;
+    float *x = random_floats(n, KIND_ORDINARY), *z = random_floats(n, KIND_ORDINARY);
+    float *want = guarded(5 * n + 2), *got = guarded(n);
+    run_elements(&moec_kernels_scalar, x, z, n, want);
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        const struct moec_kernels *set = kernel_set(s);
+        memcpy(got, x, n * sizeof *got);
+        set->silu_mul(got, z, n, got);
+        expect_same(want + 2 * n, got, n, set->name, "silu_mul over its gate");
+        memcpy(got, z, n * sizeof *got);
+        set->silu_mul(x, got, n, got);
+        expect_same(want + 2 * n, got, n, set->name, "silu_mul over up");
+        memcpy(got, x, n * sizeof *got);
+        float sum = set->exp_sum(got, z[0], n, got);
+        expect_same(want + 3 * n, got, n, set->name, "exp_sum over its input");
+        expect_same(want + 5 * n, &sum, 1, set->name, "sum of exp_sum");
+        memcpy(got, x, n * sizeof *got);
+        set->rms_norm(got, z, 1e-6f, n, got);
+        expect_same(want + 4 * n, got, n, set->name, "rms_norm over its input");
+    }
+    release_guarded(want, 5 * n + 2);
+    release_guarded(got, n);
+    free(x);
+    free(z);
+}
+
+static void test_kernels__max_passes_over_nan(void **state)
+{
+    (void)state;
+    const float values[] = {NAN, -3.0f, NAN, 2.0f, -INFINITY}, none[] = {NAN, -INFINITY};
+    for (size_t s = 0; s < n_kernel_sets(); s++) {
+        assert_true(kernel_set(s)->max(values, 5) == 2.0f);
+        assert_true(kernel_set(s)->max(none, 2) == -INFINITY);
+    }
+}
+
+/* --- exp and its relatives -------------------------------------------------------------------------------
+ */
+
+/* |got - want| in units of the last place of an F32 (bits = 24) or F64 (53) near want. */
+static double ulps(long double got, long double want, int bits)
+{
+    int exponent;
+    (void)frexpl(want, &exponent);
+    return (double)fabsl((got - want) / ldexpl(1.0L, exponent - bits));
+}
+
+static void test_kernels__exp_is_within_one_ulp(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    float x[N], y[N];
+    uint32_t bits = 0;
+    double worst = 0;
+    while (bits < 0x42b20000u) { /* every 1237th float from 0 to 89, both signs */
+        for (int i = 0; i < N; i += 2, bits += 1237) {
+            x[i] = moec_f32_from_bits(bits);
+            x[i + 1] = -x[i];
+        }
+        (void)moec_kernels_best()->exp_sum(x, 0.0f, N, y);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(moec_f32_bits(y[i]), moec_f32_bits(moec_exp_f32(x[i])));
+            double want = exp((double)x[i]);
+            if (want > (double)FLT_MAX)
+                continue;
+            if (want < (double)FLT_MIN) {
+                assert_true(y[i] == 0.0f);
+                continue;
+            }
+            double error = ulps((long double)y[i], (long double)want, 24);
+            worst = error > worst ? error : worst;
+        }
+    }
+    print_message("largest error of exp: %.3f ulp\n", worst);
+    assert_true(worst < 1.0);
+}
+
+static void test_kernels__exp_at_the_ends(void **state)
+{
+    (void)state;
+    assert_true(moec_exp_f32(INFINITY) == INFINITY);
+    assert_true(moec_exp_f32(89.5f) == INFINITY);
+    assert_true(moec_exp_f32(88.72283f) < INFINITY);
+    assert_true(moec_exp_f32(88.73f) == INFINITY);
+    assert_int_equal(moec_f32_bits(moec_exp_f32(-INFINITY)), 0);
+    assert_int_equal(moec_f32_bits(moec_exp_f32(-87.4f)), 0);
+    assert_true(moec_exp_f32(-87.33f) >= FLT_MIN);
+    assert_true(moec_exp_f32(0.0f) == 1.0f && moec_exp_f32(-0.0f) == 1.0f);
+    assert_true(moec_exp_f32(NAN) != moec_exp_f32(NAN));
+}
+
+static double random_double(double from, double to)
+{
+    return from + (to - from) * ((double)random_u32() * 0x1p-32 + (double)random_u32() * 0x1p-64);
+}
+
+static void test_kernels__f64_functions_are_within_one_ulp(void **state)
+{
+    (void)state;
+    double worst_exp = 0, worst_log = 0, worst_sine = 0, worst_cosine = 0;
+    for (int i = 0; i < 300000; i++) {
+        double x = random_double(-20, 20), error = ulps(moec_exp_f64(x), expl((long double)x), 53);
+        worst_exp = error > worst_exp ? error : worst_exp;
+        x = i % 4 == 0 ? random_double(0.99, 1.01) : exp(random_double(-60, 60));
+        error = ulps(moec_log_f64(x), logl((long double)x), 53);
+        worst_log = error > worst_log ? error : worst_log;
+        x = random_double(-1, 1) * ldexp(1, (int)random_below(30) - 5);
+        if (i % 3 == 0)
+            x = rint(x);
+        if (fabs(x) > 0x1p24)
+            continue;
+        double sine, cosine;
+        moec_sincos_f64(x, &sine, &cosine);
+        error = ulps(sine, sinl((long double)x), 53);
+        worst_sine = error > worst_sine ? error : worst_sine;
+        error = ulps(cosine, cosl((long double)x), 53);
+        worst_cosine = error > worst_cosine ? error : worst_cosine;
+    }
+    print_message("largest errors: exp %.3f, log %.3f, sine %.3f, cosine %.3f ulp\n", worst_exp, worst_log,
+                  worst_sine, worst_cosine);
+    assert_true(worst_exp < 1.0 && worst_log < 1.0 && worst_sine < 1.0 && worst_cosine < 1.0);
+}
+
+static void test_kernels__f64_functions_at_the_ends(void **state)
+{
+    (void)state;
+    double sine, cosine;
+    moec_sincos_f64(0.0, &sine, &cosine);
+    assert_true(sine == 0.0 && cosine == 1.0);
+    assert_true(moec_exp_f64(0.0) == 1.0 && moec_exp_f64(-800.0) == 0.0 && isinf(moec_exp_f64(710.0)));
+    assert_true(isnan(moec_exp_f64((double)NAN)) && isnan(moec_log_f64(-1.0)) &&
+                isnan(moec_log_f64((double)NAN)));
+    assert_true(moec_log_f64(1.0) == 0.0 && isinf(moec_log_f64(0.0)) &&
+                isinf(moec_log_f64((double)INFINITY)));
+    assert_true(ulps(moec_log_f64(0x1p-1074), logl(0x1p-1074L), 53) < 1.0);
+}
+
+/* Bits on record: another compiler, libm or processor must not change them. */
+static void test_kernels__math_bits_are_pinned(void **state)
+{
+    (void)state;
+    double sine, cosine;
+    moec_sincos_f64(12345.678, &sine, &cosine);
+    assert_true(sine == -0x1.687d5890974a5p-1 && cosine == 0x1.6b94c3bbe24b8p-1);
+    assert_true(moec_exp_f64(-7.3) == 0x1.622d4792b6a8dp-11 && moec_log_f64(1e6) == 0x1.ba18a998fffap+3);
+    assert_int_equal(moec_f32_bits(moec_exp_f32(-3.7f)), 0x3cca88feu);
+}
+
+/* --- selection -------------------------------------------------------------------------------------------
+ */
+
+static void test_kernels__find_knows_its_names(void **state)
+{
+    (void)state;
+    const struct moec_kernels *set = NULL;
+    struct moec_error err = {0};
+    assert_int_equal(moec_kernels_find("scalar", &set, &err), MOEC_OK);
+    assert_ptr_equal(set, &moec_kernels_scalar);
+    assert_int_equal(moec_kernels_find("auto", &set, &err), MOEC_OK);
+    assert_ptr_equal(set, moec_kernels_best());
+    assert_int_equal(moec_kernels_find("sse9", &set, &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "'sse9'"));
+    static const char *const names[] = {"avx2", "avx512"};
+    for (size_t i = 0; i < 2; i++) {
+        struct moec_error other = {0};
+        enum moec_status status = moec_kernels_find(names[i], &set, &other);
+        if (status == MOEC_OK)
+            assert_string_equal(set->name, names[i]);
+        else
+            assert_int_equal(status, MOEC_ERR_UNSUPPORTED);
+    }
+}
+
+int main(void)
+{
+    for (size_t s = 0; s < n_kernel_sets(); s++)
+        print_message("set under test: %s\n", kernel_set(s)->name);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kernels__dot_has_same_bits_at_all_small_sizes),
+        cmocka_unit_test(test_kernels__dot_has_same_bits_at_large_sizes),
+        cmocka_unit_test(test_kernels__dot_is_16_lanes_and_a_tree),
+        cmocka_unit_test(test_kernels__sum_chunk_has_same_bits),
+        cmocka_unit_test(test_kernels__encoded_rows_have_same_bits_in_all_codecs),
+        cmocka_unit_test(test_kernels__no_rows_sum_to_zero),
+        cmocka_unit_test(test_kernels__elements_have_same_bits),
+        cmocka_unit_test(test_kernels__elements_work_in_place),
+        cmocka_unit_test(test_kernels__max_passes_over_nan),
+        cmocka_unit_test(test_kernels__exp_is_within_one_ulp),
+        cmocka_unit_test(test_kernels__exp_at_the_ends),
+        cmocka_unit_test(test_kernels__f64_functions_are_within_one_ulp),
+        cmocka_unit_test(test_kernels__f64_functions_at_the_ends),
+        cmocka_unit_test(test_kernels__math_bits_are_pinned),
+        cmocka_unit_test(test_kernels__find_knows_its_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
