@@ -77,7 +77,7 @@ $(BUILD)/obj/runtime/kernels_avx512.o: ALL_CFLAGS += -mavx512f -mavx512bw -mavx5
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep.
 $(BUILD)/obj/tests/unit/kernels_avx512_simde.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -Wno-psabi
 KERNEL_SETS := $(BUILD)/obj/tests/unit/kernels_avx512_simde.o
-$(BUILD)/tests/test_kernels $(BUILD)/tests/test_parallel: $(KERNEL_SETS)
+$(BUILD)/tests/test_kernels $(BUILD)/tests/test_parallel $(BUILD)/tests/test_forward: $(KERNEL_SETS)
 endif
 
 $(BUILD)/obj/%.o: %.c
