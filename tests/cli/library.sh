@@ -1,0 +1,64 @@
+#!/bin/sh
+# libmoert as others use it: what it links, what it exports, installing, and a program that embeds it.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+for file in moec-run libmoert.so; do
+    try 0 "$file has its libraries" ldd "$build/$file"
+    if grep -Eiq 'hdf5|lua|cairo|jansson|blas' "$work/stdout"; then
+        fail "$file links neither HDF5 nor Lua, Cairo, jansson"
+    else
+        pass "$file links neither HDF5 nor Lua, Cairo, jansson"
+    fi
+done
+
+nm -D --defined-only "$build/libmoert.so" | awk '$2 ~ /[TDB]/ { print $3 }' >"$work/exports"
+if grep -v '^moert_' "$work/exports" >"$work/stdout"; then
+    fail "libmoert.so exports only moert_ symbols"
+else
+    pass "libmoert.so exports only moert_ symbols"
+fi
+missing=
+for name in $(grep -o 'moert_[a-z_]*(' runtime/moert.h | tr -d '(' | sort -u); do
+    grep -qx "$name" "$work/exports" || missing="$missing $name"
+done
+if [ -z "$missing" ]; then
+    pass "every function of moert.h is exported"
+else
+    fail "not exported:$missing"
+fi
+
+if [ "$build" != build ]; then
+    skip "installing and embedding" "only in the plain build"
+    done_testing
+fi
+
+try 0 "make install" make --no-print-directory install DESTDIR="$work/root" PREFIX=/usr
+try 0 "the installed moec runs" "$work/root/usr/bin/moec" --version
+try 0 "man pages are installed" test -s "$work/root/usr/share/man/man1/moec-compile.1"
+PKG_CONFIG_PATH=$work/root/usr/lib/pkgconfig
+PKG_CONFIG_SYSROOT_DIR=$work/root
+export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+# shellcheck disable=SC2046 # flags are words
+try 0 "docs/embed.c builds through pkg-config" ${CC:-gcc} -Wall -Wextra -Werror docs/embed.c $(pkg-config --cflags --libs moert) -o "$work/embed"
+try 0 "a bundle for it" "$moec" compile datasets/sample/model --policy uniform --bits 4 -o "$work/model.moec"
+try 0 "the embedding program runs" env LD_LIBRARY_PATH="$work/root/usr/lib" "$work/embed" "$work/model.moec" "The old miller"
+cp "$work/stdout" "$work/embedded"
+try 0 "moec-run says the same" "$build/moec-run" "$work/model.moec" -p "The old miller" -n 32
+if [ "$(cat "$work/embedded")" = "$(cat "$work/stdout")" ]; then
+    pass "text of the embedding program equals moec-run's"
+else
+    fail "text of the embedding program equals moec-run's"
+fi
+# The header must also serve C++.
+if command -v g++ >/dev/null; then
+    printf '#include <moert.h>\nint main() { return moert_version() == 0; }\n' >"$work/header.cc"
+    # shellcheck disable=SC2046
+    try 0 "moert.h compiles as C++" g++ -Wall -Werror -fsyntax-only $(pkg-config --cflags moert) "$work/header.cc"
+else
+    skip "moert.h compiles as C++" "g++ is not installed"
+fi
+try 0 "make uninstall" make --no-print-directory uninstall DESTDIR="$work/root" PREFIX=/usr
+try 1 "leaves no file" sh -c "find '$work/root' -type f -o -type l | grep ."
+
+done_testing
