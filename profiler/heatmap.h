@@ -1,0 +1,53 @@
+/* The heatmap of expert sensitivity (EdgeMoE III-B, Fig. 7(a)): rows are the MoE layers, columns the experts,
+ * and each element is the loss of the model when that expert alone has a low bitwidth and the others the
+ * baseline's.
+ *
+ * Losses are relative to the original weights, over all windows (moec_profile_loss). Experts that the data
+ * never reached have no loss of their own and are shown as such. Thread rule: a heatmap is plain data. */
+#ifndef MOEC_PROFILER_HEATMAP_H
+#define MOEC_PROFILER_HEATMAP_H
+
+#include "formats/profile.h"
+
+struct moec_heatmap {
+    uint32_t n_layer, n_expert; /* S, E */
+    uint32_t bits;              /* of the one expert */
+    double *loss;               /* (S, E), owned; 0.02 is 2 % */
+    bool *reached;              /* (S, E), owned */
+    uint64_t n_unreached;
+    double baseline;  /* loss of the baseline: what an expert without influence shows */
+    double low, high; /* range of the colours: holds the baseline; low < high */
+    uint64_t n_above; /* reached experts above `high`: a few outliers would leave all others one colour */
+    double largest;   /* loss of the most sensitive reached expert; the baseline when there is none */
+};
+
+/* bits: one of the profile's bitwidths, 0 = the lowest. Errors: MOEC_ERR_USAGE naming those there are,
+ * MOEC_ERR_MEMORY. On success released by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t bits,
+                                                    struct moec_heatmap *heatmap, struct moec_error *err);
+void moec_heatmap_release(struct moec_heatmap *heatmap);
+
+/* Part of the colour scale, 0..1, of a loss. */
+double moec_heatmap_unit(const struct moec_heatmap *heatmap, double loss);
+
+/* Draws or tabulates by the ending of the name (.png, .svg, .pdf, .csv), whole or not at all. The CSV has a
+ * line for each expert: layer,expert,bits,reached,activations,loss_percent,baseline_loss_percent. */
+MOEC_WARN_UNUSED enum moec_status moec_heatmap_write(const struct moec_profile *profile, uint32_t bits,
+                                                     const char *path, struct moec_error *err);
+
+/* "INT4", "16-bit". */
+void moec_heatmap_bits_name(uint32_t bits, char name[static 16]);
+
+/* Words that both heatmaps use: what is shown, the model, the data, the measure. Control characters of names
+ * become
+ * '?'. Truncated when they do not fit. */
+struct moec_heatmap_words {
+    char title[128];
+    char model[160];
+    char data[512];
+    char measure[320];
+};
+void moec_heatmap_describe(const struct moec_profile *profile, const struct moec_heatmap *heatmap,
+                           struct moec_heatmap_words *words);
+
+#endif

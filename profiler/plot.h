@@ -1,0 +1,116 @@
+/* Plots as PNG, SVG or PDF, and tables as CSV: the home of Cairo.
+ *
+ * A plot is a sheet with its origin at the top left, measured in points; PNG has two pixels a point. It is
+ * drawn in memory and appears under its name only when committed. Equal calls give equal bytes with the same
+ * Cairo and fonts (DejaVu Sans where fontconfig has it): no dates, no counters. Drawing functions cannot
+ * fail; what Cairo objects to is reported by commit. Thread rule: a plot belongs to one thread. */
+#ifndef MOEC_PROFILER_PLOT_H
+#define MOEC_PROFILER_PLOT_H
+
+#include "formats/error.h"
+
+#include <stddef.h>
+
+enum moec_plot_format { MOEC_PLOT_PNG, MOEC_PLOT_SVG, MOEC_PLOT_PDF, MOEC_PLOT_CSV };
+
+#define MOEC_PLOT_PNG_SCALE 2
+#define MOEC_PLOT_MAX_SIDE                                                                                   \
+    14000.0 /* points; Cairo's images end at 32767 pixels, PDF readers at 14400 points */
+
+/* Format by the ending of the name (.png, .svg, .pdf, .csv in any case). Errors: MOEC_ERR_USAGE naming these.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_plot_format_of(const char *path, enum moec_plot_format *format,
+                                                      struct moec_error *err);
+
+/* Writes a finished table whole or not at all. */
+MOEC_WARN_UNUSED enum moec_status moec_plot_write_csv(const char *path, const char *text, size_t n_bytes,
+                                                      struct moec_error *err);
+
+/* --- colours
+ * ------------------------------------------------------------------------------------------------ */
+
+struct moec_colour {
+    uint8_t red, green, blue;
+};
+
+/* Sequential scale for 0..1 (clamped): viridis, dark to bright, readable with any colour vision and in grey.
+ */
+struct moec_colour moec_colour_of(double unit);
+
+/* Black or white, whichever reads better on `background`. */
+struct moec_colour moec_colour_ink(struct moec_colour background);
+
+/* --- ticks
+ * -------------------------------------------------------------------------------------------------- */
+
+/* Round numbers first, first + step, ...; `decimals` shows them without loss. */
+struct moec_ticks {
+    double first, step;
+    uint32_t n;
+    int decimals;
+};
+
+/* At most `most` (>= 2) ticks within low..high, at steps of 1, 2 or 5 times a power of ten. */
+struct moec_ticks moec_ticks_choose(double low, double high, uint32_t most);
+
+/* Step among 1, 2, 4, 8, ... at which n categories of `cell` points keep `label` points between their labels.
+ */
+uint32_t moec_ticks_every(uint32_t n, double cell, double label);
+
+/* --- drawing
+ * ------------------------------------------------------------------------------------------------ */
+
+enum moec_plot_anchor { MOEC_PLOT_LEFT, MOEC_PLOT_CENTRE, MOEC_PLOT_RIGHT };
+
+struct moec_plot_font {
+    double size; /* points */
+    bool bold;
+    struct moec_colour colour;
+};
+
+struct moec_plot;
+
+/* Starts a white sheet. `path` and `title` (for PDF's metadata) are copied. Errors: MOEC_ERR_LIMIT for a side
+ * over MOEC_PLOT_MAX_SIDE, MOEC_ERR_USAGE for CSV. */
+MOEC_WARN_UNUSED enum moec_status moec_plot_open(const char *path, enum moec_plot_format format, double width,
+                                                 double height, const char *title, struct moec_plot **out,
+                                                 struct moec_error *err);
+
+/* Finishes the sheet, writes the file whole or not at all and frees the plot in either case. */
+MOEC_WARN_UNUSED enum moec_status moec_plot_commit(struct moec_plot *plot, struct moec_error *err);
+
+/* Throws the plot away. NULL-safe. */
+void moec_plot_free(struct moec_plot *plot);
+
+void moec_plot_rectangle(struct moec_plot *plot, double x, double y, double width, double height,
+                         struct moec_colour colour);
+/* Outline of `line` points, drawn inside the rectangle. */
+void moec_plot_frame(struct moec_plot *plot, double x, double y, double width, double height, double line,
+                     struct moec_colour colour);
+/* Light grey with dark diagonal strokes: no value. */
+void moec_plot_hatch(struct moec_plot *plot, double x, double y, double width, double height);
+void moec_plot_line(struct moec_plot *plot, double x0, double y0, double x1, double y1, double line,
+                    struct moec_colour colour);
+/* A filled triangle whose tip is at (x, y) and whose base lies `size` points to the left (negative: right).
+ */
+void moec_plot_marker(struct moec_plot *plot, double x, double y, double size, struct moec_colour colour);
+/* One line of UTF-8 text; y is the middle of its lower-case letters. */
+void moec_plot_text(struct moec_plot *plot, double x, double y, enum moec_plot_anchor anchor,
+                    struct moec_plot_font font, const char *text);
+/* The same, centred at (x, y) and read from bottom to top. */
+void moec_plot_text_up(struct moec_plot *plot, double x, double y, struct moec_plot_font font,
+                       const char *text);
+
+/* Width of a text in points, without a plot. */
+double moec_plot_text_width(struct moec_plot_font font, const char *text);
+
+/* Breaks a text at spaces into lines of at most `width` points (one word at least) and draws them when `plot`
+ * is not NULL, the first with its middle at y. Returns the number of lines. */
+uint32_t moec_plot_paragraph(struct moec_plot *plot, double x, double y, double width, double line_height,
+                             struct moec_plot_font font, const char *text);
+
+/* Vertical bar from `low` (bottom) to `high` with frame, ticks and their numbers on its right. */
+void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double width, double height, double low,
+                          double high, struct moec_plot_font font);
+
+#endif
