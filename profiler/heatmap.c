@@ -110,6 +110,13 @@ double moec_heatmap_unit(const struct moec_heatmap *heatmap, double loss)
     return unit > 0 ? fmin(unit, 1) : 0;
 }
 
+int moec_heatmap_decimals(const struct moec_heatmap *heatmap)
+{
+    /* A hundredth of the range, in percent, is the range as a fraction. */
+    int digits = (int)ceil(-log10(heatmap->high - heatmap->low));
+    return digits < 0 ? 0 : digits > 6 ? 6 : digits;
+}
+
 /* --- words -------------------------------------------------------------------------------------------------
  */
 
@@ -224,14 +231,6 @@ static struct moec_plot_font font_of(double size, bool bold, struct moec_colour 
     return (struct moec_plot_font){.size = size, .bold = bold, .colour = colour};
 }
 
-/* Decimals that tell a hundredth of the colour range apart. */
-static int range_decimals(const struct moec_heatmap *map)
-{
-    int digits =
-        (int)ceil(-log10((map->high - map->low))); /* the loss is in percent, so this is its hundredth */
-    return digits < 0 ? 0 : digits > 6 ? 6 : digits;
-}
-
 static bool numbers_fit(const struct moec_heatmap *map, const struct layout *at, int decimals)
 {
     char text[64];
@@ -255,7 +254,7 @@ static struct layout lay_out(const struct moec_heatmap *map, const char *caption
     uint32_t n_line =
         moec_plot_paragraph(NULL, 0, 0, at.width - 2 * MARGIN, LINE_HEIGHT, font_of(8, false, grey), caption);
     at.height = at.legend_top + 20 + n_line * LINE_HEIGHT + MARGIN;
-    for (int decimals = range_decimals(map); decimals >= 1 && at.decimals < 0; decimals--)
+    for (int decimals = moec_heatmap_decimals(map); decimals >= 1 && at.decimals < 0; decimals--)
         if (numbers_fit(map, &at, decimals))
             at.decimals = decimals;
     return at;
@@ -326,7 +325,7 @@ static void draw_legend(struct moec_plot *plot, const struct moec_profile *profi
     char text[160], bits[16];
     const struct moec_plot_font font = font_of(9, false, black);
     double x = at->left, y = at->legend_top;
-    int decimals = range_decimals(map);
+    int decimals = moec_heatmap_decimals(map);
     moec_plot_marker(plot, x + 8, y, 8, red);
     moec_heatmap_bits_name(profile->baseline_bits, bits);
     (void)snprintf(text, sizeof text, "baseline, all experts %s: %.*f %%", bits, decimals,

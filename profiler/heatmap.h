@@ -30,6 +30,9 @@ void moec_heatmap_release(struct moec_heatmap *heatmap);
 /* Part of the colour scale, 0..1, of a loss. */
 double moec_heatmap_unit(const struct moec_heatmap *heatmap, double loss);
 
+/* Decimals at which losses in percent tell a hundredth of the range of colours apart: 0..6. */
+int moec_heatmap_decimals(const struct moec_heatmap *heatmap);
+
 /* Draws or tabulates by the ending of the name (.png, .svg, .pdf, .csv), whole or not at all. The CSV has a
  * line for each expert: layer,expert,bits,reached,activations,loss_percent,baseline_loss_percent. */
 MOEC_WARN_UNUSED enum moec_status moec_heatmap_write(const struct moec_profile *profile, uint32_t bits,
