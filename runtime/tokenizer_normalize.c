@@ -19,7 +19,8 @@ struct code_points {
 
 static int combining_class(utf8proc_int32_t code_point)
 {
-    return utf8proc_get_property(code_point)->combining_class;
+    int class = utf8proc_get_property(code_point)->combining_class;
+    return class != 0 && moec_unicode_is_inert((uint32_t)code_point) ? 0 : class;
 }
 
 /* Merges the sorted halves items[0..middle) and items[middle..count), stable. */
@@ -85,6 +86,10 @@ static enum moec_status decompose(const char *text, size_t n_bytes, bool compati
         /* No character decomposes into more than 18 (U+FDFA). */
         MOEC_TRY(moec_grow((void **)&out->items, &out->capacity, out->count + 32, sizeof *out->items,
                            "text to normalise", err));
+        if (moec_unicode_is_inert(c.code_point)) {
+            out->items[out->count++] = (utf8proc_int32_t)c.code_point;
+            continue;
+        }
         int boundary = 0;
         utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)c.code_point, out->items + out->count,
                                                      32, options, &boundary);
@@ -93,6 +98,33 @@ static enum moec_status decompose(const char *text, size_t n_bytes, bool compati
         out->count += (size_t)n;
     }
     return MOEC_OK;
+}
+
+/* True where composition must not look across: around what the library does not know as a mark, inside the
+ * one pair that Unicode composes only since version 13 (U+11935 U+11930), and before U+11A7, which
+ * utf8proc 2.8 takes for a Hangul final consonant and swallows. */
+static bool composition_ends(const struct code_points *text, size_t at)
+{
+    utf8proc_int32_t left = text->items[at - 1];
+    utf8proc_int32_t right = text->items[at];
+    return moec_unicode_is_inert((uint32_t)left) || moec_unicode_is_inert((uint32_t)right) ||
+           right == 0x11A7 || (left == 0x11935 && right == 0x11930);
+}
+
+static void compose(struct code_points *text)
+{
+    size_t kept = 0;
+    for (size_t at = 0; at < text->count;) {
+        size_t end = at + 1;
+        while (end < text->count && !composition_ends(text, end))
+            end++;
+        utf8proc_ssize_t n = utf8proc_normalize_utf32(text->items + at, (utf8proc_ssize_t)(end - at),
+                                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        memmove(text->items + kept, text->items + at, (size_t)n * sizeof *text->items);
+        kept += (size_t)n;
+        at = end;
+    }
+    text->count = kept;
 }
 
 static enum moec_status append_code_points(const struct code_points *text, struct moec_tokenizer_buffer *out,
@@ -124,7 +156,7 @@ static enum moec_status normalize_form(uint32_t form, const char *text, size_t n
     struct code_points points = {0};
     enum moec_status status = MOEC_OK;
     bool compatible = form == MOEC_STEP_NFKC || form == MOEC_STEP_NFKD;
-    bool compose = form == MOEC_STEP_NFC || form == MOEC_STEP_NFKC;
+    bool composed = form == MOEC_STEP_NFC || form == MOEC_STEP_NFKC;
     size_t at = 0;
     while (at < n_bytes) {
         size_t plain = at;
@@ -138,9 +170,8 @@ static enum moec_status normalize_form(uint32_t form, const char *text, size_t n
             end++;
         MOEC_TRY_OUT(decompose(text + plain, end - plain, compatible, &points, err));
         MOEC_TRY_OUT(order_marks(&points, err));
-        if (compose && points.count > 0)
-            points.count = (size_t)utf8proc_normalize_utf32(points.items, (utf8proc_ssize_t)points.count,
-                                                            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        if (composed)
+            compose(&points);
         MOEC_TRY_OUT(append_code_points(&points, out, err));
         at = end;
     }

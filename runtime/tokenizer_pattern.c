@@ -15,8 +15,8 @@
  *
  * Where the engines' sets differ, the set is written out:
  *   \s  PCRE2 has U+180E too                   -> the 25 characters of White_Space
- *   \w  PCRE2 leaves marks out, takes all of N -> letters, marks, Nd, Nl, Pc, the circled letters of
- *       Other_Alphabetic, and (a quirk of Oniguruma's Latin-1 table) U+00B2 B3 B9 BC BD BE
+ *   \w  PCRE2 leaves marks out, takes all of N -> letters, marks, Nd, Nl, Pc and the circled letters of
+ *       Other_Alphabetic; outside a class (a quirk of Oniguruma's Latin-1 table) also U+00B2 B3 B9 BC BD BE
  * \d, \p{L}, \p{N} and the other general categories are equal wherever both versions of Unicode assign the
  * code point. Oniguruma 6.9.10 knows Unicode 16, PCRE2 10.42 knows 14: letters, marks and digits assigned
  * after 14 (U+1C89..1C8A, U+A7CB..A7DC, Garay, Tulu-Tigalari, Kawi, Nag Mundari, Egyptian Extended-A, CJK
@@ -36,8 +36,9 @@
     "-"                                                                                                      \
     "\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 #define SET_WORD                                                                                             \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-"    \
-    "\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"         \
+    "\\x{1f170}-\\x{1f189}"
+#define SET_WORD_ALONE SET_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 struct moec_pattern {
     pcre2_code *code; /* NULL: literal */
@@ -209,11 +210,11 @@ static enum moec_status translate_escape(struct translation *t, bool in_class, e
     case 'D':
         return emit(t, "\\P{Nd}");
     case 'w':
-        return emit(t, in_class ? SET_WORD : "[" SET_WORD "]");
+        return emit(t, in_class ? SET_WORD : "[" SET_WORD_ALONE "]");
     case 'W':
         if (in_class)
             break;
-        return emit(t, "[^" SET_WORD "]");
+        return emit(t, "[^" SET_WORD_ALONE "]");
     case 'p':
     case 'P':
         return translate_property(t, (char)c.code_point);

@@ -21,4 +21,8 @@ bool moec_unicode_is_word(uint32_t code_point);
  * 0.1.1). */
 bool moec_unicode_is_punctuation(uint32_t code_point);
 
+/* Characters that the library's normalizers leave alone, with combining class 0, although utf8proc 2.8
+ * decomposes or reorders them: its tables are those of Unicode 9, and these came later. */
+bool moec_unicode_is_inert(uint32_t code_point);
+
 #endif
