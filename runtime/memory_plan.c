@@ -1,0 +1,168 @@
+#include "runtime/memory_plan.h"
+
+#include "runtime/expert_cache.h"
+#include "runtime/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB(bytes) ((double)(bytes) / 1048576.0)
+
+/* --- items -------------------------------------------------------------------------------------------------
+ */
+
+/* Norms, biases and gates as padded F32, the struct of each layer and the table of tensors: an upper bound of
+ * what moec_model_create makes beside the blob. */
+static uint64_t derived_bytes(const struct moec_config *config)
+{
+    uint64_t heads = ((uint64_t)config->n_head + 2 * (uint64_t)config->n_kv_head) * config->head_dim;
+    uint64_t floats = 3 * (uint64_t)config->n_embd + 2 * heads + 16 * MOEC_LANES;
+    uint64_t layer = floats * sizeof(float) + sizeof(struct moec_layer) +
+                     MOEC_ROLE_COUNT * sizeof(struct moec_dense_entry);
+    return config->n_layer * layer + (config->n_embd + (uint64_t)config->head_dim) * sizeof(float) +
+           sizeof(struct moec_model) + 4096;
+}
+
+static uint32_t n_sessions(const struct moec_memory_request *request)
+{
+    return request->n_sessions > 0 ? request->n_sessions : 1;
+}
+
+static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_t max_tokens)
+{
+    const struct moec_config *config = request->config;
+    uint64_t session = moec_session_bytes(config, request->n_context, max_tokens) -
+                       moec_session_bytes(config, request->n_context, 0);
+    return n_sessions(request) *
+           (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session);
+}
+
+static uint64_t sum_bytes(const struct moec_memory_plan *plan)
+{
+    return plan->base_bytes + plan->dense_bytes + plan->kv_bytes + plan->scratch_bytes + plan->logits_bytes +
+           plan->table_bytes + plan->margin_bytes + plan->expert_buffer_bytes;
+}
+
+void moec_memory_request_bundle(struct moec_memory_request *request, const struct moec_bundle *bundle,
+                                uint32_t copy, const struct moec_evict_ops *policy)
+{
+    struct moec_record_sizes sizes = moec_record_sizes_of(bundle, copy);
+    request->config = &bundle->config;
+    request->dense_bytes = moec_bundle_dense_bytes(bundle);
+    request->table_bytes = moec_expert_cache_table_bytes(bundle, policy);
+    request->largest_record_bytes = sizes.largest_bytes;
+    request->all_record_bytes = sizes.all_bytes;
+    request->token_record_bytes = sizes.token_bytes;
+}
+
+/* --- the plan ----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status refuse(const struct moec_memory_request *request, const struct moec_memory_plan *plan,
+                               struct moec_error *err)
+{
+    return moec_fail(
+        err, MOEC_ERR_BUDGET,
+        "memory budget of %" PRIu64 " bytes (%.2f MiB) is below the floor of %" PRIu64
+        " (%.2f MiB): process %.2f + dense weights %.2f + KV cache for %u positions %.2f + scratch %.2f + "
+        "logits %.2f + expert tables %.2f + largest expert %.2f + margin %.2f MiB; raise --memory or lower "
+        "--ctx",
+        request->budget_bytes, MIB(request->budget_bytes), plan->floor_bytes, MIB(plan->floor_bytes),
+        MIB(plan->base_bytes), MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
+        MIB(plan->scratch_bytes), MIB(plan->logits_bytes), MIB(plan->table_bytes),
+        MIB(plan->expert_buffer_bytes), MIB(plan->margin_bytes));
+}
+
+/* Everything at its least. */
+static void plan_floor(const struct moec_memory_request *request, struct moec_memory_plan *plan)
+{
+    const struct moec_config *config = request->config;
+    int n_threads = moec_pool_make(request->n_threads).n_threads;
+    *plan = (struct moec_memory_plan){
+        .max_tokens = 1,
+        .expert_buffer_bytes = request->largest_record_bytes,
+        .base_bytes = request->base_bytes,
+        .dense_bytes = request->dense_bytes + derived_bytes(config),
+        .kv_bytes = n_sessions(request) * moec_session_bytes(config, request->n_context, 0),
+        .scratch_bytes = scratch_bytes(request, 1),
+        .logits_bytes = (uint64_t)request->n_logits * config->n_vocab * sizeof(float),
+        .table_bytes = request->table_bytes,
+        .margin_bytes = MOEC_PLAN_MARGIN_BYTES + (uint64_t)n_threads * MOEC_PLAN_THREAD_BYTES,
+        .working_set_bytes = request->token_record_bytes,
+        .all_record_bytes = request->all_record_bytes};
+    plan->floor_bytes = sum_bytes(plan);
+}
+
+/* The longest chunk that takes at most a quarter of what is above the floor, or leaves room for every expert.
+ */
+static uint32_t choose_chunk(const struct moec_memory_request *request, const struct moec_memory_plan *floor,
+                             uint64_t above_floor)
+{
+    uint32_t chunk = 1;
+    uint64_t missing = request->all_record_bytes - floor->expert_buffer_bytes;
+    while (chunk < MOEC_PLAN_MAX_TOKENS && chunk < request->n_context) {
+        uint64_t extra = scratch_bytes(request, 2 * chunk) - floor->scratch_bytes;
+        bool holds_all = extra <= above_floor && above_floor - extra >= missing;
+        if (extra > above_floor / 4 && !holds_all)
+            break;
+        chunk *= 2;
+    }
+    return chunk;
+}
+
+enum moec_status moec_memory_plan_make(const struct moec_memory_request *request,
+                                       struct moec_memory_plan *plan, struct moec_error *err)
+{
+    struct moec_memory_plan made;
+    plan_floor(request, &made);
+    bool unlimited = request->budget_bytes == 0;
+    if (!unlimited && request->budget_bytes < made.floor_bytes)
+        return refuse(request, &made, err);
+    uint64_t above_floor = unlimited ? UINT64_MAX : request->budget_bytes - made.floor_bytes;
+    uint64_t floor_scratch = made.scratch_bytes;
+    made.max_tokens = choose_chunk(request, &made, above_floor);
+    made.scratch_bytes = scratch_bytes(request, made.max_tokens);
+    above_floor -= made.scratch_bytes - floor_scratch;
+    uint64_t missing = request->all_record_bytes - made.expert_buffer_bytes;
+    made.expert_buffer_bytes += above_floor < missing ? above_floor : missing;
+    made.holds_all = made.expert_buffer_bytes >= request->all_record_bytes;
+    made.below_working_set = !made.holds_all && made.expert_buffer_bytes < made.working_set_bytes;
+    made.total_bytes = sum_bytes(&made);
+    *plan = made;
+    return MOEC_OK;
+}
+
+bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity)
+{
+    if (!plan->below_working_set)
+        return false;
+    uint64_t wanted = plan->total_bytes - plan->expert_buffer_bytes + plan->working_set_bytes;
+    (void)snprintf(
+        text, capacity,
+        "the expert buffer of %.2f MiB is smaller than the experts of one token (%.2f MiB): least recently "
+        "used first hits nothing there, and every expert is read again for every token; a budget of %.2f MiB "
+        "would hold them",
+        MIB(plan->expert_buffer_bytes), MIB(plan->working_set_bytes), MIB(wanted));
+    return true;
+}
+
+/* --- the process -------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err)
+{
+    char line[256];
+    uint64_t kib = 0;
+    bool found = false;
+    FILE *status = fopen("/proc/self/status", "re");
+    while (status != NULL && !found && fgets(line, sizeof line, status) != NULL)
+        found = sscanf(line, "VmHWM: %" SCNu64 " kB", &kib) == 1;
+    if (status != NULL)
+        (void)fclose(status);
+    if (!found)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "cannot read VmHWM in '/proc/self/status': a memory budget needs it");
+    *bytes = kib * 1024;
+    return MOEC_OK;
+}

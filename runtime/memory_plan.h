@@ -1,0 +1,78 @@
+/* How a memory budget is spent (D7): the peak resident size of the whole process, VmHWM, stays within it.
+ *
+ *     process       what the program had touched when the plan was made: code, libraries, tokenizer, tables
+ * of the bundle dense         dense weights and the tables made of them KV cache      for n_context positions
+ * of each session scratch       activations for chunks of max_tokens tokens, of each session logits rows
+ * handed out experts       the arena and tables of the expert cache margin        what no plan sees: code
+ * touched later, stacks, the allocator's own
+ *
+ * The floor is all of it with chunks of one token and room for one record. What a budget has above the floor
+ * goes to the prefill chunk first, up to a quarter of it, then to experts: a chunk twice as long halves the
+ * bytes that a prompt reads when experts do not fit, while a larger buffer only adds some hits. When all
+ * experts fit beside a larger chunk, the chunk may take more than the quarter.
+ *
+ * One token's working set is the line under which an LRU buffer hits nothing while decoding: each record is
+ * evicted before its layer comes round again. Thread rule: pure functions; moec_memory_peak_bytes reads
+ * /proc. */
+#ifndef MOEC_RUNTIME_MEMORY_PLAN_H
+#define MOEC_RUNTIME_MEMORY_PLAN_H
+
+#include "formats/bundle.h"
+#include "runtime/evict.h"
+
+#define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
+#define MOEC_PLAN_MARGIN_BYTES ((uint64_t)3 << 20)
+#define MOEC_PLAN_THREAD_BYTES ((uint64_t)128 << 10) /* margin for each thread */
+
+struct moec_memory_request {
+    const struct moec_config *config;
+    uint64_t budget_bytes; /* 0 = no limit */
+    uint64_t base_bytes;   /* VmHWM of the process now (moec_memory_peak_bytes), with the bundle open, dense
+                              weights not   yet loaded */
+    uint64_t dense_bytes;  /* blob of the dense weights */
+    uint64_t table_bytes;  /* of the expert cache */
+    uint64_t largest_record_bytes; /* these three as struct moec_record_sizes */
+    uint64_t all_record_bytes;
+    uint64_t token_record_bytes;
+    uint32_t n_context;
+    uint32_t n_sessions; /* 0 counts as 1 */
+    uint32_t n_logits;   /* rows of logits kept at once by all sessions together */
+    int n_threads;
+};
+
+/* Fills what a bundle knows: config, dense_bytes, table and record bytes of a copy level (policy NULL = LRU).
+ */
+void moec_memory_request_bundle(struct moec_memory_request *request, const struct moec_bundle *bundle,
+                                uint32_t copy, const struct moec_evict_ops *policy);
+
+struct moec_memory_plan {
+    uint32_t max_tokens;          /* prefill chunk, for moec_forward_init */
+    uint64_t expert_buffer_bytes; /* for moec_expert_cache_create */
+    uint64_t base_bytes;
+    uint64_t dense_bytes;   /* with derived tables */
+    uint64_t kv_bytes;      /* all sessions */
+    uint64_t scratch_bytes; /* all sessions, at max_tokens */
+    uint64_t logits_bytes;
+    uint64_t table_bytes;
+    uint64_t margin_bytes;
+    uint64_t total_bytes;       /* all of the above */
+    uint64_t floor_bytes;       /* smallest budget that is accepted */
+    uint64_t working_set_bytes; /* experts of one token */
+    uint64_t all_record_bytes;
+    bool holds_all;         /* every expert stays resident */
+    bool below_working_set; /* and not holds_all: LRU hits nothing */
+};
+
+/* Errors: MOEC_ERR_BUDGET below the floor, itemised; MOEC_ERR_LIMIT when sizes overflow. */
+MOEC_WARN_UNUSED enum moec_status moec_memory_plan_make(const struct moec_memory_request *request,
+                                                        struct moec_memory_plan *plan,
+                                                        struct moec_error *err);
+
+/* Writes what a user should be told about the plan, and returns true when there is something. */
+bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity);
+
+/* Peak resident size of this process so far: VmHWM of /proc/self/status. Errors: MOEC_ERR_UNSUPPORTED without
+ * it. */
+MOEC_WARN_UNUSED enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err);
+
+#endif
