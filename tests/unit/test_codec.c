@@ -1,0 +1,537 @@
+#include "tests/unit/temporary.h"
+
+#include "formats/codec.h"
+#include "formats/half.h"
+
+#include <math.h>
+
+#define MAX_N 300
+
+static const uint8_t int_dtypes[] = {MOEC_DTYPE_INT2, MOEC_DTYPE_INT3, MOEC_DTYPE_INT4, MOEC_DTYPE_INT8};
+static const uint16_t groups[] = {0, 32, 64, 128};
+static const size_t lengths[] = {1,  2,  7,  8,   15,  16,  17,  31,  32,  33, 63,
+                                 64, 65, 96, 127, 128, 129, 200, 255, 256, 300};
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* --- an independent, slow computation ----------------------------------------------------------------------
+ */
+
+/* All finite non-negative F16 values in order, by their definition. */
+static double f16_values[0x7c00];
+
+static int fill_f16_values(void **state)
+{
+    (void)state;
+    for (int bits = 0; bits < 0x7c00; bits++)
+        f16_values[bits] = bits < 0x400 ? ldexp(bits, -24) : ldexp(1024 + (bits & 0x3ff), (bits >> 10) - 25);
+    return 0;
+}
+
+/* Nearest F16 of a non-negative number, ties to the even code; 0x7c00 when it rounds to infinity. */
+static uint16_t naive_f16(double value)
+{
+    int low = 0, high = 0x7c00;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (f16_values[middle] <= value)
+            low = middle;
+        else
+            high = middle;
+    }
+    double above = low == 0x7bff ? 65536.0 : f16_values[low + 1];
+    double to_low = value - f16_values[low], to_high = above - value;
+    if (to_low < to_high || (to_low == to_high && low % 2 == 0))
+        return (uint16_t)low;
+    return (uint16_t)(low + 1);
+}
+
+static int naive_bits(struct moec_codec codec)
+{
+    return codec.dtype == MOEC_DTYPE_INT2   ? 2
+           : codec.dtype == MOEC_DTYPE_INT3 ? 3
+           : codec.dtype == MOEC_DTYPE_INT4 ? 4
+                                            : 8;
+}
+
+static size_t naive_code_bytes(struct moec_codec codec, size_t n)
+{
+    return (n + 31) / 32 * 4 * (size_t)naive_bits(codec);
+}
+
+static size_t naive_groups(struct moec_codec codec, size_t n)
+{
+    return codec.group == 0 ? 1 : (n + codec.group - 1) / codec.group;
+}
+
+/* Code i of a row, by the layout that codec.h describes. */
+static int naive_code(struct moec_codec codec, const uint8_t *row, size_t i)
+{
+    const uint8_t *block = row + i / 32 * 4 * (size_t)naive_bits(codec);
+    size_t j = i % 32;
+    switch (codec.dtype) {
+    case MOEC_DTYPE_INT2:
+        return (block[j % 8] >> (2 * (j / 8))) & 3;
+    case MOEC_DTYPE_INT3: {
+        int low = (block[j % 8] >> (2 * (j / 8))) & 3;
+        return low | ((block[8 + j / 8] >> (j % 8)) & 1) << 2;
+    }
+    case MOEC_DTYPE_INT4:
+        return (block[j % 16] >> (j < 16 ? 0 : 4)) & 15;
+    default:
+        return block[j];
+    }
+}
+
+static double clamp(double value, double low, double high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* Scale and zero point of weights [from, to), in doubles where the definition has no F32 rounding. */
+static void naive_scale(struct moec_codec codec, const float *w, size_t from, size_t to, uint16_t *scale,
+                        int *zero)
+{
+    int bits = naive_bits(codec);
+    float top = 0, min = 0, max = 0;
+    for (size_t i = from; i < to; i++) {
+        top = fmaxf(top, fabsf(w[i]));
+        min = fminf(min, w[i]);
+        max = fmaxf(max, w[i]);
+    }
+    if (codec.scheme == MOEC_SCHEME_SYMMETRIC) {
+        *scale = naive_f16((double)(top / (float)((1 << (bits - 1)) - 1)));
+        *zero = 1 << (bits - 1);
+        return;
+    }
+    *scale = naive_f16((double)((max - min) / (float)((1 << bits) - 1)));
+    *zero =
+        *scale == 0 ? 0 : (int)clamp(rint((double)(-min / (float)f16_values[*scale])), 0, (1 << bits) - 1);
+}
+
+static void assert_row_is(struct moec_codec codec, const float *w, size_t n, const uint8_t *row)
+{
+    int bits = naive_bits(codec);
+    size_t n_groups = naive_groups(codec, n), group = codec.group == 0 ? n : codec.group;
+    const uint8_t *scales = row + naive_code_bytes(codec, n), *zeros = scales + 2 * n_groups;
+    float decoded[MAX_N];
+    moec_codec_decode_row(codec, row, n, decoded);
+    assert_true(moec_codec_row_is_finite(codec, row, n));
+    for (size_t g = 0; g < n_groups; g++) {
+        size_t from = g * group, to = from + group < n ? from + group : n;
+        uint16_t scale = 0;
+        int zero = 0;
+        naive_scale(codec, w, from, to, &scale, &zero);
+        assert_int_equal(scales[2 * g] | scales[2 * g + 1] << 8, scale);
+        if (codec.scheme == MOEC_SCHEME_ASYMMETRIC)
+            assert_int_equal(zeros[g], zero);
+        float s = (float)f16_values[scale];
+        for (size_t i = from; i < to; i++) {
+            int expected = zero;
+            if (scale != 0)
+                expected = (int)clamp(rint((double)(w[i] / s)) + zero, 0, (1 << bits) - 1);
+            assert_int_equal(naive_code(codec, row, i), expected);
+            assert_true(decoded[i] == (float)((double)(expected - zero) * (double)s));
+        }
+        if (g == n_groups - 1)
+            for (size_t i = to; i < (n + 31) / 32 * 32; i++)
+                assert_int_equal(naive_code(codec, row, i), zero);
+    }
+}
+
+/* Encodes into a buffer with a canary behind the row. */
+static enum moec_status encode(struct moec_codec codec, const float *w, size_t n, uint8_t *row,
+                               struct moec_error *err)
+{
+    size_t n_bytes = moec_codec_row_bytes(codec, n);
+    row[n_bytes] = 0xa5;
+    enum moec_status status = moec_codec_encode_row(codec, w, n, row, err);
+    assert_int_equal(row[n_bytes], 0xa5);
+    return status;
+}
+
+/* --- halves ------------------------------------------------------------------------------------------------
+ */
+
+static void test_codec__every_f16_converts(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        float value = moec_f16_to_f32((uint16_t)bits);
+        uint32_t magnitude = bits & 0x7fff;
+        if (magnitude > 0x7c00) {
+            assert_true(isnan(value));
+            assert_true((moec_f32_to_f16(value) & 0x7fff) > 0x7c00);
+            continue;
+        }
+        if (magnitude < 0x7c00)
+            assert_true((double)fabsf(value) == f16_values[magnitude]);
+        assert_int_equal(signbit(value) != 0, bits >> 15);
+        assert_int_equal(moec_f32_to_f16(value), bits);
+    }
+    assert_true(isinf(moec_f16_to_f32(0x7c00)));
+}
+
+static void test_codec__f32_rounds_to_f16(void **state)
+{
+    (void)state;
+    uint64_t seed = 9;
+    for (int i = 0; i < 200000; i++) {
+        float value = fabsf(moec_f32_from_bits(random_u32(&seed)));
+        if (!isfinite(value))
+            continue;
+        if (i % 2 == 0) /* random bits are seldom in F16's range */
+            value = ldexpf(frexpf(value, &(int){0}), (int)(random_u32(&seed) % 44) - 27);
+        assert_int_equal(moec_f32_to_f16(value), naive_f16((double)value));
+        assert_int_equal(moec_f32_to_f16(-value), naive_f16((double)value) | 0x8000);
+    }
+    for (int bits = 0; bits < 0x7bff; bits++) { /* every tie */
+        float middle = (float)((f16_values[bits] + f16_values[bits + 1]) / 2);
+        assert_int_equal(moec_f32_to_f16(middle), bits % 2 == 0 ? bits : bits + 1);
+    }
+    assert_int_equal(moec_f32_to_f16(65519.99f), 0x7bff);
+    assert_int_equal(moec_f32_to_f16(65520.0f), 0x7c00);
+}
+
+static void test_codec__bf16_rounds_to_even(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        float value = moec_bf16_to_f32((uint16_t)bits);
+        assert_int_equal(moec_f32_bits(value), bits << 16);
+        if (!isnan(value))
+            assert_int_equal(moec_f32_to_bf16(value), bits);
+        else
+            assert_true((moec_f32_to_bf16(value) & 0x7fff) > 0x7f80);
+    }
+    assert_int_equal(moec_f32_to_bf16(moec_f32_from_bits(0x3f808000)), 0x3f80);
+    assert_int_equal(moec_f32_to_bf16(moec_f32_from_bits(0x3f808001)), 0x3f81);
+    assert_int_equal(moec_f32_to_bf16(moec_f32_from_bits(0x3f818000)), 0x3f82);
+    assert_int_equal(moec_f32_to_bf16(moec_f32_from_bits(0x7f7fffff)), 0x7f80);
+    assert_true((moec_f32_to_bf16(moec_f32_from_bits(0x7f800001)) & 0x7fff) > 0x7f80);
+}
+
+/* --- descriptions ------------------------------------------------------------------------------------------
+ */
+
+static void test_codec__description(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_codec codec;
+    char text[40];
+    assert_status(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_BF16, &codec, &err), MOEC_OK,
+                  err);
+    assert_string_equal(moec_codec_name(codec, text), "int4 symmetric channel");
+    assert_int_equal(moec_codec_bits(codec), 4);
+    assert_int_equal(moec_codec_row_bytes(codec, 33), 2 * 16 + 2);
+    assert_status(moec_codec_for_bits(2, MOEC_SCHEME_ASYMMETRIC, 64, MOEC_DTYPE_BF16, &codec, &err), MOEC_OK,
+                  err);
+    assert_string_equal(moec_codec_name(codec, text), "int2 asymmetric g64");
+    assert_int_equal(moec_codec_row_bytes(codec, 65), 3 * 8 + 2 * 3);
+    assert_int_equal(moec_codec_row_groups(codec, 65), 2);
+    assert_status(moec_codec_for_bits(3, MOEC_SCHEME_SYMMETRIC, 128, MOEC_DTYPE_F32, &codec, &err), MOEC_OK,
+                  err);
+    assert_int_equal(moec_codec_row_bytes(codec, 256), 8 * 12 + 2 * 2);
+    assert_status(moec_codec_for_bits(16, MOEC_SCHEME_ASYMMETRIC, 64, MOEC_DTYPE_F32, &codec, &err), MOEC_OK,
+                  err);
+    assert_string_equal(moec_codec_name(codec, text), "bf16");
+    assert_status(moec_codec_check(codec, "x", &err), MOEC_OK, err);
+    assert_status(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_F16, &codec, &err), MOEC_OK,
+                  err);
+    assert_int_equal(codec.dtype, MOEC_DTYPE_F16);
+    assert_int_equal(moec_codec_row_bytes(codec, 5), 10);
+    assert_true(moec_codec_equal(codec, (struct moec_codec){.dtype = MOEC_DTYPE_F16}));
+    assert_false(moec_codec_equal(codec, (struct moec_codec){.dtype = MOEC_DTYPE_BF16}));
+    assert_int_equal(moec_codec_bits((struct moec_codec){.dtype = MOEC_DTYPE_F32}), 32);
+    assert_status(moec_codec_for_bits(5, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_F16, &codec, &err),
+                  MOEC_ERR_USAGE, err);
+    assert_message(err, "bitwidth 5");
+    err = (struct moec_error){0};
+    assert_status(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 48, MOEC_DTYPE_F16, &codec, &err),
+                  MOEC_ERR_USAGE, err);
+    assert_message(err, "48");
+}
+
+static void test_codec__check_refuses(void **state)
+{
+    (void)state;
+    const struct moec_codec bad[] = {
+        {.dtype = MOEC_DTYPE_COUNT},
+        {.dtype = 255},
+        {.dtype = MOEC_DTYPE_BF16, .group = 32},
+        {.dtype = MOEC_DTYPE_F32, .scheme = 1},
+        {.dtype = MOEC_DTYPE_INT4, .scheme = 2},
+        {.dtype = MOEC_DTYPE_INT4, .group = 16},
+        {.dtype = MOEC_DTYPE_INT8, .group = 256},
+    };
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        struct moec_error err = {0};
+        assert_status(moec_codec_check(bad[i], "tensor 'x'", &err), MOEC_ERR_FORMAT, err);
+        assert_message(err, "tensor 'x'");
+    }
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------
+ */
+
+static void fill(float *w, size_t n, int kind, uint64_t *seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        w[i] = random_float(seed);
+        if (kind == 1) /* all positive */
+            w[i] = 2 + w[i];
+        else if (kind == 2) /* all negative, large */
+            w[i] = 1000 * (w[i] - 2);
+        else if (kind == 3) /* scales are subnormal F16 */
+            w[i] *= 1e-6f;
+        else if (kind == 4) /* scales vanish for many codecs */
+            w[i] *= 1e-7f;
+        else if (kind == 5) /* ties: quarters */
+            w[i] = rintf(8 * w[i]) / 4;
+        else if (kind == 6) /* mostly zero */
+            w[i] = i % 37 == 0 ? w[i] : 0;
+        else if (kind == 7)
+            w[i] = 0;
+    }
+}
+
+static void test_codec__rows_agree_with_a_naive_computation(void **state)
+{
+    (void)state;
+    uint64_t seed = 77;
+    for (size_t d = 0; d < COUNT(int_dtypes); d++)
+        for (uint8_t scheme = 0; scheme < 2; scheme++)
+            for (size_t g = 0; g < COUNT(groups); g++)
+                for (size_t l = 0; l < COUNT(lengths); l++)
+                    for (int kind = 0; kind < 8; kind++) {
+                        struct moec_codec codec = {int_dtypes[d], scheme, groups[g]};
+                        struct moec_error err = {0};
+                        size_t n = lengths[l];
+                        float w[MAX_N];
+                        uint8_t row[2 * MAX_N];
+                        fill(w, n, kind, &seed);
+                        size_t expected =
+                            naive_code_bytes(codec, n) + (scheme ? 3u : 2u) * naive_groups(codec, n);
+                        assert_int_equal(moec_codec_row_bytes(codec, n), expected);
+                        assert_status(encode(codec, w, n, row, &err), MOEC_OK, err);
+                        assert_row_is(codec, w, n, row);
+                    }
+}
+
+/* Decoding and encoding again gives the same bytes wherever codes of both ends occur in each group. */
+static void test_codec__all_codes_round_trip(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < COUNT(int_dtypes); d++)
+        for (uint8_t scheme = 0; scheme < 2; scheme++)
+            for (size_t g = 0; g < COUNT(groups); g++) {
+                struct moec_codec codec = {int_dtypes[d], scheme, groups[g]};
+                const size_t n = 256;
+                int bits = naive_bits(codec);
+                uint8_t codes[256], zeros[8], row[1024], again[1024];
+                uint16_t scales[8];
+                float w[256];
+                struct moec_error err = {0};
+                for (size_t i = 0; i < n; i++) {
+                    codes[i] = (uint8_t)((i * 37 + i / 32) % (1u << bits));
+                    if (i % 32 == 0) /* the ends fix the scale: -(2^(b-1) - 1) for symmetric, 0 and 2^b - 1 */
+                        codes[i] = scheme == MOEC_SCHEME_SYMMETRIC ? 1 : 0;
+                    if (i % 32 == 1)
+                        codes[i] = (uint8_t)((1 << bits) - 1);
+                    if (scheme == MOEC_SCHEME_SYMMETRIC && codes[i] == 0)
+                        codes[i] = 1;
+                }
+                for (int i = 0; i < 8; i++) {
+                    scales[i] = moec_f32_to_f16(0.125f * (float)(i + 1));
+                    zeros[i] = (uint8_t)(i % (1 << bits));
+                }
+                moec_codec_pack_row(codec, codes, scales, zeros, n, row);
+                for (size_t i = 0; i < n; i++)
+                    assert_int_equal(naive_code(codec, row, i), codes[i]);
+                moec_codec_decode_row(codec, row, n, w);
+                assert_status(encode(codec, w, n, again, &err), MOEC_OK, err);
+                assert_memory_equal(row, again, moec_codec_row_bytes(codec, n));
+            }
+}
+
+/* Every code in every place of a block, and what stands past the end. */
+static void test_codec__packing_puts_every_code_in_its_place(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < COUNT(int_dtypes); d++)
+        for (uint8_t scheme = 0; scheme < 2; scheme++)
+            for (size_t l = 0; l < COUNT(lengths); l++) {
+                struct moec_codec codec = {int_dtypes[d], scheme, 32};
+                size_t n = lengths[l], n_groups = naive_groups(codec, n);
+                uint32_t levels = 1u << naive_bits(codec);
+                uint8_t codes[MAX_N], zeros[16], row[1024];
+                uint16_t scales[16];
+                float w[MAX_N];
+                for (size_t i = 0; i < n; i++)
+                    codes[i] = (uint8_t)((i * 11 + l) % levels);
+                for (size_t g = 0; g < n_groups; g++) {
+                    zeros[g] = (uint8_t)((3 * g + 1) % levels);
+                    scales[g] = moec_f32_to_f16((float)(g + 1));
+                }
+                moec_codec_pack_row(codec, codes, scales, scheme ? zeros : NULL, n, row);
+                moec_codec_decode_row(codec, row, n, w);
+                for (size_t i = 0; i < (n + 31) / 32 * 32; i++) {
+                    int zero = scheme ? zeros[i / 32] : (int)levels / 2;
+                    assert_int_equal(naive_code(codec, row, i), i < n ? codes[i] : zero);
+                    if (i < n)
+                        assert_true(w[i] == (float)((codes[i] - zero) * (int)(i / 32 + 1)));
+                }
+            }
+}
+
+static void test_codec__floats_keep_their_bits(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    for (uint8_t dtype = MOEC_DTYPE_F32; dtype <= MOEC_DTYPE_BF16; dtype++)
+        for (size_t l = 0; l < COUNT(lengths); l++) {
+            struct moec_codec codec = {.dtype = dtype};
+            struct moec_error err = {0};
+            size_t n = lengths[l], item = dtype == MOEC_DTYPE_F32 ? 4 : 2;
+            float w[MAX_N], decoded[MAX_N];
+            uint8_t row[8 * MAX_N], again[8 * MAX_N];
+            for (size_t i = 0; i < n; i++)
+                w[i] = i % 5 == 0 ? -0.0f : random_float(&seed) * (i % 3 == 0 ? 1e-6f : 8.0f);
+            assert_int_equal(moec_codec_row_bytes(codec, n), item * n);
+            assert_status(encode(codec, w, n, row, &err), MOEC_OK, err);
+            assert_true(moec_codec_row_is_finite(codec, row, n));
+            moec_codec_decode_row(codec, row, n, decoded);
+            for (size_t i = 0; i < n; i++) {
+                float expected = dtype == MOEC_DTYPE_F32   ? w[i]
+                                 : dtype == MOEC_DTYPE_F16 ? moec_f16_to_f32(moec_f32_to_f16(w[i]))
+                                                           : moec_bf16_to_f32(moec_f32_to_bf16(w[i]));
+                assert_int_equal(moec_f32_bits(decoded[i]), moec_f32_bits(expected));
+            }
+            assert_status(encode(codec, decoded, n, again, &err), MOEC_OK, err);
+            assert_memory_equal(row, again, item * n);
+        }
+}
+
+static void test_codec__ties_go_to_even(void **state)
+{
+    (void)state;
+    struct moec_codec codec = {MOEC_DTYPE_INT4, MOEC_SCHEME_SYMMETRIC, 0};
+    const float w[8] = {7.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, -7.0f}; /* s = 1 */
+    const float expected[8] = {7, 0, 2, 2, 0, -2, -2, -7};
+    struct moec_error err = {0};
+    uint8_t row[64];
+    float decoded[8];
+    assert_status(encode(codec, w, 8, row, &err), MOEC_OK, err);
+    moec_codec_decode_row(codec, row, 8, decoded);
+    for (int i = 0; i < 8; i++)
+        assert_true(decoded[i] == expected[i]);
+}
+
+static void test_codec__positive_rows_use_the_whole_range_from_zero(void **state)
+{
+    (void)state;
+    struct moec_codec codec = {MOEC_DTYPE_INT2, MOEC_SCHEME_ASYMMETRIC, 0};
+    const float w[4] = {1.0f, 2.0f, 3.0f, 2.5f}; /* range 0..3: s = 1, zero = 0 */
+    const float minus[4] = {-1.0f, -2.0f, -3.0f, -2.5f};
+    struct moec_error err = {0};
+    uint8_t row[64];
+    float decoded[4];
+    assert_status(encode(codec, w, 4, row, &err), MOEC_OK, err);
+    assert_int_equal(row[10], 0);
+    moec_codec_decode_row(codec, row, 4, decoded);
+    assert_true(decoded[0] == 1 && decoded[1] == 2 && decoded[2] == 3 && decoded[3] == 2);
+    assert_status(encode(codec, minus, 4, row, &err), MOEC_OK, err);
+    assert_int_equal(row[10], 3);
+    moec_codec_decode_row(codec, row, 4, decoded);
+    assert_true(decoded[0] == -1 && decoded[1] == -2 && decoded[2] == -3 && decoded[3] == -2);
+}
+
+static void test_codec__bad_weights_are_named(void **state)
+{
+    (void)state;
+    const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_F32},  {.dtype = MOEC_DTYPE_F16},
+                                        {.dtype = MOEC_DTYPE_BF16}, {MOEC_DTYPE_INT2, 0, 0},
+                                        {MOEC_DTYPE_INT4, 1, 32},   {MOEC_DTYPE_INT8, 0, 128}};
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    for (size_t c = 0; c < COUNT(codecs); c++)
+        for (size_t b = 0; b < COUNT(bad); b++)
+            for (size_t at = 0; at < 200; at += 33) {
+                float w[200] = {0};
+                uint8_t row[1024];
+                char place[32];
+                struct moec_error err = {0};
+                w[at] = bad[b];
+                assert_status(encode(codecs[c], w, 200, row, &err), MOEC_ERR_FORMAT, err);
+                (void)snprintf(place, sizeof place, "weight %zu of the row is ", at);
+                assert_message(err, place);
+                assert_message(err, b < 2 ? "NaN" : "infinite");
+            }
+}
+
+static void test_codec__overflow_is_refused(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    uint8_t row[1024];
+    float w[40] = {0};
+    w[35] = 65520.0f;
+    assert_status(encode((struct moec_codec){.dtype = MOEC_DTYPE_F16}, w, 40, row, &err), MOEC_ERR_FORMAT,
+                  err);
+    assert_message(err, "weight 35");
+    w[35] = 65519.0f;
+    err = (struct moec_error){0};
+    assert_status(encode((struct moec_codec){.dtype = MOEC_DTYPE_F16}, w, 40, row, &err), MOEC_OK, err);
+    w[35] = 3.4e38f;
+    assert_status(encode((struct moec_codec){.dtype = MOEC_DTYPE_BF16}, w, 40, row, &err), MOEC_ERR_FORMAT,
+                  err);
+    assert_message(err, "BF16");
+    for (size_t d = 0; d < COUNT(int_dtypes); d++)
+        for (uint8_t scheme = 0; scheme < 2; scheme++) {
+            err = (struct moec_error){0};
+            w[3] = scheme ? -3.4e38f : 0; /* the difference overflows F32 as well */
+            assert_status(encode((struct moec_codec){int_dtypes[d], scheme, 0}, w, 40, row, &err),
+                          MOEC_ERR_FORMAT, err);
+            assert_message(err, "overflows F16");
+        }
+}
+
+static void test_codec__damaged_scales_are_seen(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_codec codec = {MOEC_DTYPE_INT3, MOEC_SCHEME_ASYMMETRIC, 32};
+    uint8_t row[1024];
+    float w[70];
+    uint64_t seed = 4;
+    fill(w, 70, 0, &seed);
+    assert_status(encode(codec, w, 70, row, &err), MOEC_OK, err);
+    memset(row, 0xff, 36); /* any code is fine */
+    assert_true(moec_codec_row_is_finite(codec, row, 70));
+    row[36 + 5] = 0x7c;
+    assert_false(moec_codec_row_is_finite(codec, row, 70));
+    const uint8_t f32_inf[8] = {0, 0, 0, 0, 0, 0, 0x80, 0xff}, bf16_nan[4] = {0, 0, 0x81, 0x7f};
+    assert_false(moec_codec_row_is_finite((struct moec_codec){.dtype = MOEC_DTYPE_F32}, f32_inf, 2));
+    assert_true(moec_codec_row_is_finite((struct moec_codec){.dtype = MOEC_DTYPE_F32}, f32_inf, 1));
+    assert_false(moec_codec_row_is_finite((struct moec_codec){.dtype = MOEC_DTYPE_BF16}, bf16_nan, 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_codec__every_f16_converts),
+        cmocka_unit_test(test_codec__f32_rounds_to_f16),
+        cmocka_unit_test(test_codec__bf16_rounds_to_even),
+        cmocka_unit_test(test_codec__description),
+        cmocka_unit_test(test_codec__check_refuses),
+        cmocka_unit_test(test_codec__rows_agree_with_a_naive_computation),
+        cmocka_unit_test(test_codec__all_codes_round_trip),
+        cmocka_unit_test(test_codec__packing_puts_every_code_in_its_place),
+        cmocka_unit_test(test_codec__floats_keep_their_bits),
+        cmocka_unit_test(test_codec__ties_go_to_even),
+        cmocka_unit_test(test_codec__positive_rows_use_the_whole_range_from_zero),
+        cmocka_unit_test(test_codec__bad_weights_are_named),
+        cmocka_unit_test(test_codec__overflow_is_refused),
+        cmocka_unit_test(test_codec__damaged_scales_are_seen),
+    };
+    return cmocka_run_group_tests(tests, fill_f16_values, NULL);
+}
