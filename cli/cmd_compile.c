@@ -1,0 +1,298 @@
+#include "cli/commands.h"
+#include "cli/measure_options.h"
+#include "cli/profile_job.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "compiler/compile.h"
+#include "formats/json_write.h"
+#include "formats/profile_h5.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    {"profile", 0, "PROFILE.h5", NULL, "Measurements of this model, from moec profile.", false},
+    CLI_DATA_OPTIONS,
+    CLI_SAMPLES_OPTION,
+    CLI_QUANTISER_OPTIONS,
+    {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost: 2% or 0.02 of perplexity.", false},
+    {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB; instead of --max-loss or beside it.", false},
+    {"policy", 0, "POLICY", NULL, "Search: edgemoe (default), marginal, uniform, or a .lua file.", false},
+    {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: this bitwidth; needs neither profile nor data.",
+     false},
+    {"dense-bits", 0, "BITS", "16|8|4",
+     "Bitwidth of attention, embedding, head and shared experts (default 16).", false},
+    {"copies", 0, "LIST", NULL, "Further precision copies of every expert: 2,4.", false},
+    {"confidence", 0, "C", NULL,
+     "Of the interval that must meet the target (default 0.95), or 'point' for the loss itself.", false},
+    {"accept-miss", 0, NULL, NULL, "Write a bundle whose certificate misses the target, and mark it.", false},
+    {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", false},
+    {"trust-profile", 0, NULL, NULL,
+     "Take a profile that another program changed (its checksum no longer matches).", false},
+    {"output", 'o', "MODEL.moec", NULL, "The bundle.", false},
+    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
+    CLI_MACHINE_OPTIONS,
+    {0},
+};
+
+struct compile_job {
+    const struct cli_args *args;
+    struct cli_measure_options measure;
+    struct moec_compile_options compile;
+    struct moec_checkpoint *checkpoint;
+    struct moec_profile profile;
+    bool has_profile;
+    uint8_t profile_digest[MOEC_SHA256_BYTES];
+    char options_text[512];
+    struct cli_progress progress;
+    struct moec_compile_report report;
+    double seconds;
+};
+
+static enum moec_status read_confidence(const struct cli_args *args, double *confidence,
+                                        struct moec_error *err)
+{
+    *confidence = 0.95;
+    const char *text = cli_text(args, "confidence");
+    if (text != NULL && strcmp(text, "point") == 0)
+        *confidence = MOEC_CONFIDENCE_POINT;
+    else
+        MOEC_TRY(cli_double(args, "confidence", 0.5001, 0.9999, confidence, err));
+    return MOEC_OK;
+}
+
+/* The options that shaped the bundle, in one fixed spelling, for its provenance. */
+static void spell_options(struct compile_job *job)
+{
+    const struct moec_compile_options *compile = &job->compile;
+    char loss[32] = "none", size[32] = "none", bits[16] = "", copies[64] = "none";
+    if (!isnan(compile->max_loss))
+        (void)snprintf(loss, sizeof loss, "%.9g", compile->max_loss);
+    if (compile->max_bytes > 0)
+        (void)snprintf(size, sizeof size, "%" PRIu64, compile->max_bytes);
+    if (compile->bits > 0)
+        (void)snprintf(bits, sizeof bits, " bits=%" PRIu32, compile->bits);
+    for (uint32_t i = 0; i < compile->n_copy_bits; i++) {
+        size_t used = i == 0 ? 0 : strlen(copies);
+        (void)snprintf(copies + used, sizeof copies - used, "%s%u", i > 0 ? "," : "", compile->copy_bits[i]);
+    }
+    (void)snprintf(job->options_text, sizeof job->options_text,
+                   "max-loss=%s max-size=%s%s dense-bits=%" PRIu32
+                   " copies=%s confidence=%g scheme=%s group=%" PRIu32,
+                   loss, size, bits, compile->dense_bits, copies, compile->confidence,
+                   compile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", compile->group);
+}
+
+static enum moec_status read_compile_options(struct compile_job *job, struct moec_error *err)
+{
+    static const uint32_t allowed[] = {2, 3, 4, 8, 16, 0};
+    const struct cli_args *args = job->args;
+    struct moec_compile_options *compile = &job->compile;
+    uint32_t copies[MOEC_MAX_COPIES - 1];
+    *compile = (struct moec_compile_options){
+        .policy = cli_has(args, "policy") ? cli_text(args, "policy") : "edgemoe",
+        .max_loss = NAN,
+        .dense_bits = 16,
+        .accept_miss = cli_has(args, "accept-miss"),
+    };
+    MOEC_TRY(cli_read_measure_options(args, 64, &job->measure, err));
+    MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
+    MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
+    MOEC_TRY(cli_u32(args, "bits", 2, 16, &compile->bits, err));
+    MOEC_TRY(cli_u32(args, "dense-bits", 4, 16, &compile->dense_bits, err));
+    MOEC_TRY(cli_u32_list(args, "copies", allowed, copies, MOEC_MAX_COPIES - 1, &compile->n_copy_bits, err));
+    for (uint32_t i = 0; i < compile->n_copy_bits; i++)
+        compile->copy_bits[i] = (uint8_t)copies[i];
+    MOEC_TRY(read_confidence(args, &compile->confidence, err));
+    if (cli_has(args, "max-size") && compile->max_bytes == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "option '--max-size' is 0, expected a size such as 20MB");
+    if (!cli_has(args, "output") && !cli_has(args, "dry-run"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "name the bundle with -o MODEL.moec, or ask for the plan with --dry-run");
+    if (cli_has(args, "profile") && job->measure.data != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "give either --profile or --data: a profile holds its own windows");
+    if (cli_has(args, "profile") &&
+        (cli_has(args, "group") || cli_has(args, "scheme") || cli_has(args, "baseline")))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--group, --scheme and --baseline are the profile's: leave them out");
+    compile->scheme = job->measure.scheme;
+    compile->group = job->measure.group;
+    compile->n_threads = job->measure.n_threads;
+    compile->kernels = job->measure.kernels;
+    compile->work_bytes = job->measure.work_bytes;
+    compile->seed = job->measure.seed;
+    return MOEC_OK;
+}
+
+static enum moec_status get_profile(struct compile_job *job, struct moec_error *err)
+{
+    const char *path = cli_text(job->args, "profile");
+    if (path != NULL) {
+        MOEC_TRY(moec_profile_read(path, cli_has(job->args, "trust-profile"), &job->profile,
+                                   job->profile_digest, err));
+        job->has_profile = true;
+    } else if (job->measure.data != NULL) {
+        static const uint32_t bits[] = {2, 3, 4, 8};
+        MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, sizeof bits / sizeof *bits,
+                                 &job->progress, &job->profile, err));
+        job->has_profile = true;
+    }
+    if (job->has_profile) {
+        job->compile.scheme = (enum moec_scheme)job->profile.scheme;
+        job->compile.group = job->profile.group;
+    }
+    return MOEC_OK;
+}
+
+static void show_log(void *context, const char *line)
+{
+    struct compile_job *job = context;
+    cli_progress_note(&job->progress, line);
+}
+
+static void show_progress(void *context, const char *phase, uint64_t done, uint64_t total)
+{
+    struct compile_job *job = context;
+    cli_progress_show(&job->progress, phase, (double)done, (double)total);
+}
+
+/* ---- the answer ---- */
+
+static void count_bits(const struct moec_compile_report *report, uint32_t count[17])
+{
+    memset(count, 0, 17 * sizeof *count);
+    for (uint32_t i = 0; i < report->n_layer * report->n_expert; i++)
+        count[report->assignment[i]]++;
+}
+
+static void print_report(const struct compile_job *job)
+{
+    const struct moec_compile_report *report = &job->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    char size[24], source[24];
+    uint32_t count[17];
+    count_bits(report, count);
+    printf("%s: %s, %.1f%% of the %s of weights it came from\n",
+           report->is_written ? cli_text(job->args, "output") : "plan (nothing written)",
+           cli_size_text(size, report->n_bytes), 100 * (double)report->n_bytes / (double)report->source_bytes,
+           cli_size_text(source, report->source_bytes));
+    printf("experts:");
+    for (uint32_t bits = 0; bits < 17; bits++)
+        if (count[bits] > 0)
+            printf("  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
+    printf("\nsearch: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
+           report->n_evaluations, job->seconds);
+    if (!certificate->present) {
+        printf("certificate: none, no loss was measured%s\n",
+               report->is_written ? "" : " on the certificate part");
+        return;
+    }
+    printf("certificate: perplexity %.4f -> %.4f, loss %.3f%% (%.3f%% to %.3f%%)", certificate->reference,
+           certificate->compiled, 100 * certificate->loss, 100 * certificate->loss_low,
+           100 * certificate->loss_high);
+    if (!isnan(certificate->target))
+        printf(", asked for at most %.3f%%%s", 100 * certificate->target,
+               certificate->missed ? ": MISSED" : "");
+    printf("\n             %" PRIu32
+           " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
+           certificate->n_window, certificate->data_name, certificate->mean_kl);
+}
+
+static enum moec_status print_json(const struct compile_job *job, struct moec_error *err)
+{
+    const struct moec_compile_report *report = &job->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    struct moec_json_out *root = moec_json_out_object(), *layers = moec_json_out_array();
+    moec_json_out_u64(root, "bundle_bytes", report->n_bytes);
+    moec_json_out_u64(root, "source_bytes", report->source_bytes);
+    moec_json_out_bool(root, "written", report->is_written);
+    moec_json_out_string(root, "policy", job->compile.policy);
+    moec_json_out_u64(root, "evaluations", report->n_evaluations);
+    moec_json_out_double(root, "seconds", job->seconds);
+    moec_json_out_double(root, "max_loss", job->compile.max_loss);
+    if (certificate->present) {
+        moec_json_out_double(root, "reference", certificate->reference);
+        moec_json_out_double(root, "compiled", certificate->compiled);
+        moec_json_out_double(root, "loss", certificate->loss);
+        moec_json_out_double(root, "loss_low", certificate->loss_low);
+        moec_json_out_double(root, "loss_high", certificate->loss_high);
+        moec_json_out_double(root, "mean_kl", certificate->mean_kl);
+        moec_json_out_bool(root, "missed", certificate->missed);
+    }
+    for (uint32_t s = 0; s < report->n_layer; s++) {
+        struct moec_json_out *row = moec_json_out_array();
+        for (uint32_t e = 0; e < report->n_expert; e++)
+            moec_json_out_u64(row, NULL, report->assignment[s * report->n_expert + e]);
+        moec_json_out_node(layers, NULL, row);
+    }
+    moec_json_out_node(root, "assignment", layers);
+    char *text = NULL;
+    enum moec_status status = moec_json_out_text(root, &text, err);
+    if (status == MOEC_OK)
+        fputs(text, stdout);
+    free(text);
+    moec_json_out_free(root);
+    return status;
+}
+
+static enum moec_status compile(struct compile_job *job, struct moec_error *err)
+{
+    MOEC_TRY(read_compile_options(job, err));
+    cli_progress_init(&job->progress, "experts", job->measure.is_quiet);
+    MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
+    MOEC_TRY(get_profile(job, err));
+    spell_options(job);
+    char source_name[256];
+    cli_base_name(moec_checkpoint_folder(job->checkpoint), source_name, sizeof source_name);
+    job->compile.options_text = job->options_text;
+    job->compile.source_name = source_name;
+    struct moec_compile_hooks hooks = {.log = show_log, .progress = show_progress, .context = job};
+    double start = cli_seconds();
+    enum moec_status status = moec_compile(
+        job->checkpoint, job->has_profile ? &job->profile : NULL, job->profile_digest, &job->compile, &hooks,
+        cli_has(job->args, "dry-run") ? NULL : cli_text(job->args, "output"), &job->report, err);
+    job->seconds = cli_seconds() - start;
+    cli_progress_end(&job->progress);
+    return status;
+}
+
+static int run_compile(const struct cli_args *args)
+{
+    struct compile_job job = {.args = args};
+    struct moec_error err = {0};
+    enum moec_status status = compile(&job, &err);
+    if (status == MOEC_OK && cli_has(args, "json"))
+        status = print_json(&job, &err);
+    else if (status == MOEC_OK)
+        print_report(&job);
+    moec_compile_report_release(&job.report);
+    moec_profile_release(&job.profile);
+    moec_checkpoint_close(job.checkpoint);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_compile = {
+    .name = "compile",
+    .summary = "search expert bitwidths under a loss target and pack a bundle",
+    .usage = "MODEL",
+    .about = "MODEL is a Hugging Face folder. The policy looks for the smallest bundle whose loss, measured "
+             "on the search half of "
+             "the profiled windows, stays within --max-loss with the confidence asked. The loss is then "
+             "measured once on the other "
+             "half: that is the certificate. If it misses the target nothing is written and the exit status "
+             "is 1.\n"
+             "Without --profile, --data is profiled first. Policies are Lua; lua/README.md tells how to "
+             "write one.",
+    .examples = "moec compile MODEL --profile profile.h5 --max-loss 2% -o model.moec\n"
+                "moec compile MODEL --profile profile.h5 --max-loss 2% --max-size 20MB --policy marginal -o "
+                "model.moec\n"
+                "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run\n"
+                "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_compile,
+};

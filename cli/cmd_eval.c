@@ -1,0 +1,184 @@
+#include "cli/commands.h"
+#include "cli/measure_options.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "formats/json_write.h"
+#include "formats/memory.h"
+#include "profiler/metrics.h"
+#include "profiler/rows.h"
+#include "profiler/score.h"
+#include "profiler/source.h"
+#include "runtime/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static const struct cli_option options[] = {
+    CLI_DATA_OPTIONS,
+    {"samples", 0, "N", NULL, "Windows to draw (default: all).", false},
+    {"reference", 0, "MODEL", NULL,
+     "Also give loss, interval and KL divergence against this model (folder or bundle).", false},
+    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
+    CLI_MACHINE_OPTIONS,
+    {0},
+};
+
+struct eval_job {
+    const struct cli_args *args;
+    struct cli_measure_options measure;
+    struct moec_source source, reference;
+    struct moec_tokenizer *tokenizer;
+    struct moec_rows rows;
+    struct moec_windows windows;
+    struct moec_scorer *scorer;
+    struct moec_measure measured; /* owned arrays (W) */
+    double *reference_nll;        /* owned (W), NULL without --reference */
+    struct cli_progress progress;
+};
+
+static enum moec_status show_progress(void *context, const char *phase, double done, double total)
+{
+    struct eval_job *job = context;
+    cli_progress_show(&job->progress, phase, done, total);
+    return MOEC_OK;
+}
+
+static enum moec_status make_windows(struct eval_job *job, struct moec_error *err)
+{
+    if (job->source.tokenizer == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so text cannot be measured on it",
+                         job->source.path);
+    MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
+    MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, &job->rows, err));
+    struct moec_windows_options window_options = {
+        .seq_len_tokens = job->measure.seq_len_tokens,
+        .n_sample = job->measure.n_sample,
+        .seed = job->measure.seed,
+    };
+    struct moec_pool pool = moec_pool_make(job->measure.n_threads);
+    return moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err);
+}
+
+static enum moec_status score(struct eval_job *job, struct moec_error *err)
+{
+    struct moec_scorer_options scorer_options = {
+        .kernels = job->measure.kernels,
+        .n_threads = job->measure.n_threads,
+        .reference_limit_bytes = job->measure.work_bytes,
+    };
+    struct moec_progress progress = {.report = show_progress, .context = job};
+    uint64_t n = job->windows.n_window;
+    MOEC_TRY(moec_alloc((void **)&job->measured.nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&job->measured.kl, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_scorer_create(job->source.model, job->source.experts, &job->windows, &scorer_options,
+                                &job->scorer, err));
+    if (cli_has(job->args, "reference")) {
+        MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.work_bytes,
+                                  job->measure.n_threads, &job->reference, err));
+        MOEC_TRY(moec_alloc((void **)&job->reference_nll, n, sizeof(double), "window losses", err));
+        MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
+                                           job->reference_nll, &progress, err));
+    }
+    return moec_scorer_run(job->scorer, &job->measured, &progress, err);
+}
+
+static enum moec_status print_json(const struct eval_job *job, const struct moec_loss *loss,
+                                   struct moec_error *err)
+{
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(job->rows.digest, digest);
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_string(root, "model", job->source.path);
+    moec_json_out_string(root, "task", job->measure.task.name);
+    moec_json_out_string(root, "metric", moec_task_metric_name(job->measure.task.metric));
+    moec_json_out_double(root, "value", loss->compiled);
+    moec_json_out_u64(root, "tokens", loss->n_token);
+    moec_json_out_u64(root, "samples", loss->n_window);
+    moec_json_out_u64(root, "seq_len_tokens", job->measure.seq_len_tokens);
+    moec_json_out_string(root, "data", job->rows.name);
+    moec_json_out_string(root, "data_sha256", digest);
+    if (job->reference_nll != NULL) {
+        moec_json_out_double(root, "reference", loss->reference);
+        moec_json_out_double(root, "loss", loss->loss);
+        moec_json_out_double(root, "loss_low", loss->low);
+        moec_json_out_double(root, "loss_high", loss->high);
+        moec_json_out_double(root, "mean_kl", loss->mean_kl);
+    }
+    char *text = NULL;
+    enum moec_status status = moec_json_out_text(root, &text, err);
+    if (status == MOEC_OK)
+        fputs(text, stdout);
+    free(text);
+    moec_json_out_free(root);
+    return status;
+}
+
+static void print_result(const struct eval_job *job, const struct moec_loss *loss)
+{
+    printf("%s %.4f   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64 " scored, '%s')\n",
+           moec_task_metric_name(job->measure.task.metric), loss->compiled, loss->n_window,
+           job->measure.seq_len_tokens, loss->n_token, job->rows.name);
+    if (job->reference_nll != NULL)
+        printf("reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
+               loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
+}
+
+static enum moec_status eval(struct eval_job *job, struct moec_error *err)
+{
+    MOEC_TRY(cli_read_measure_options(job->args, 0, &job->measure, err));
+    if (job->measure.data == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
+    cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
+    MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
+                              &job->source, err));
+    MOEC_TRY(make_windows(job, err));
+    MOEC_TRY(score(job, err));
+    cli_progress_end(&job->progress);
+    struct moec_loss_options loss_options = moec_loss_options_default();
+    struct moec_loss loss;
+    const double *reference = job->reference_nll != NULL ? job->reference_nll : job->measured.nll;
+    MOEC_TRY(moec_loss_measure(reference, job->measured.nll, job->measured.kl, job->windows.scored,
+                               job->windows.n_window, MOEC_PART_ALL, &loss_options, &loss, err));
+    if (cli_has(job->args, "json"))
+        return print_json(job, &loss, err);
+    print_result(job, &loss);
+    return MOEC_OK;
+}
+
+static int run_eval(const struct cli_args *args)
+{
+    struct eval_job job = {.args = args};
+    struct moec_error err = {0};
+    enum moec_status status = eval(&job, &err);
+    cli_progress_end(&job.progress);
+    moec_scorer_free(job.scorer);
+    moec_windows_release(&job.windows);
+    moec_rows_release(&job.rows);
+    moec_tokenizer_free(job.tokenizer);
+    moec_source_close(&job.reference);
+    moec_source_close(&job.source);
+    free(job.measured.nll);
+    free(job.measured.kl);
+    free(job.reference_nll);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_eval = {
+    .name = "eval",
+    .summary = "measure a checkpoint or a bundle on data",
+    .usage = "MODEL|MODEL.moec",
+    .about = "Measures perplexity of a Hugging Face folder or a bundle: every row is tokenised by itself and "
+             "cut into windows of "
+             "--seq-len tokens without overlap; tokens 2 to n of a window are scored given those before. "
+             "With --reference the "
+             "loss against another model is given too, paired by window, with its bootstrap interval and the "
+             "mean KL "
+             "divergence.",
+    .examples = "moec eval MODEL --data test.txt\n"
+                "moec eval model.moec --data test.txt --reference MODEL --json\n"
+                "moec eval model.moec --data news.jsonl.zst --task my_task.lua --samples 200",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_eval,
+};

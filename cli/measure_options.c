@@ -1,0 +1,50 @@
+#include "cli/measure_options.h"
+#include "compiler/task_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Verbs leave out the options that mean nothing to them. */
+static bool has_option(const struct cli_args *args, const char *name)
+{
+    for (const struct cli_option *option = args->command->options; option->name != NULL; option++)
+        if (strcmp(option->name, name) == 0)
+            return cli_has(args, name);
+    return false;
+}
+
+static enum moec_status read_quantiser(const struct cli_args *args, struct cli_measure_options *out)
+{
+    /* The table allows only these spellings. */
+    if (has_option(args, "group") && strcmp(cli_text(args, "group"), "channel") != 0)
+        out->group = (uint32_t)strtoul(cli_text(args, "group"), NULL, 10);
+    if (has_option(args, "scheme") && strcmp(cli_text(args, "scheme"), "asymmetric") == 0)
+        out->scheme = MOEC_SCHEME_ASYMMETRIC;
+    if (has_option(args, "baseline"))
+        out->baseline_bits = (uint32_t)strtoul(cli_text(args, "baseline"), NULL, 10);
+    return MOEC_OK;
+}
+
+enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t default_samples,
+                                          struct cli_measure_options *out, struct moec_error *err)
+{
+    *out = (struct cli_measure_options){
+        .data = cli_text(args, "data"),
+        .seq_len_tokens = 256,
+        .n_sample = default_samples,
+        .scheme = MOEC_SCHEME_SYMMETRIC,
+        .baseline_bits = 4,
+        .work_bytes = (uint64_t)1 << 30,
+        .is_quiet = cli_has(args, "quiet"),
+    };
+    uint32_t n_threads = 0;
+    MOEC_TRY(cli_u32(args, "seq-len", 2, 1u << 20, &out->seq_len_tokens, err));
+    MOEC_TRY(cli_u32(args, "samples", 1, 1u << 24, &out->n_sample, err));
+    MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->seed, err));
+    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
+    MOEC_TRY(cli_bytes(args, "work-memory", &out->work_bytes, err));
+    MOEC_TRY(read_quantiser(args, out));
+    out->n_threads = (int)n_threads;
+    MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->kernels, err));
+    return moec_task_load(cli_has(args, "task") ? cli_text(args, "task") : "text", &out->task, err);
+}

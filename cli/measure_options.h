@@ -1,0 +1,83 @@
+/* Options that every measuring verb has in common: data, task, windows, quantisation, threads. One spelling
+ * and one meaning in profile, compile and eval. */
+#ifndef MOEC_CLI_MEASURE_OPTIONS_H
+#define MOEC_CLI_MEASURE_OPTIONS_H
+
+#include "cli/options.h"
+#include "formats/codec.h"
+#include "profiler/task.h"
+#include "runtime/kernels.h"
+
+/* Rows of an option table. */
+#define CLI_DATA_OPTIONS                                                                                     \
+    {                                                                                                        \
+        "data", 0, "FILE", NULL, "Text to measure on: plain text, .jsonl, .json, .csv, each also .zst.",     \
+        false},                                                                                              \
+        {"task",                                                                                             \
+         0,                                                                                                  \
+         "TASK",                                                                                             \
+         NULL,                                                                                               \
+         "How to read and measure it: a built-in task (default: text) or a .lua file.",                      \
+         false},                                                                                             \
+        {"seq-len", 0, "TOKENS", NULL, "Tokens of a window (default 256).", false},                          \
+    {                                                                                                        \
+        "seed", 0, "S", NULL, "Seed of the draw of windows (default 0).", false                              \
+    }
+
+#define CLI_SAMPLES_OPTION                                                                                   \
+    {                                                                                                        \
+        "samples", 0, "N", NULL,                                                                             \
+            "Windows to draw (default 64): half for the search, half for the certificate, at least 16 "      \
+            "each.",                                                                                         \
+            false                                                                                            \
+    }
+
+#define CLI_QUANTISER_OPTIONS                                                                                \
+    {"group",                                                                                                \
+     0,                                                                                                      \
+     "SIZE",                                                                                                 \
+     "channel|32|64|128",                                                                                    \
+     "Weights that share a scale: channel (a whole row, default), 32, 64, 128.",                             \
+     false},                                                                                                 \
+        {"scheme", 0, "SCHEME", "symmetric|asymmetric", "Symmetric (default) or asymmetric codes.", false},  \
+    {                                                                                                        \
+        "baseline", 0, "BITS", "4|16", "Bitwidth of the other experts while one is measured (default 4).",   \
+            false                                                                                            \
+    }
+
+#define CLI_MACHINE_OPTIONS                                                                                  \
+    {"threads", 't', "N", NULL, "Threads (default: all cores). Results do not depend on it.", false},        \
+        {"cpu",                                                                                              \
+         0,                                                                                                  \
+         "SET",                                                                                              \
+         "auto|scalar|avx2|avx512",                                                                          \
+         "Instruction set (default auto). Results do not depend on it.",                                     \
+         false},                                                                                             \
+        {"work-memory", 0, "SIZE", NULL, "Memory for activations and encoded experts (default 1GiB each).",  \
+         false},                                                                                             \
+    {                                                                                                        \
+        "quiet", 'q', NULL, NULL, "No progress.", false                                                      \
+    }
+
+struct cli_measure_options {
+    const char *data; /* NULL when not given */
+    struct moec_task task;
+    uint32_t seq_len_tokens;
+    uint32_t n_sample; /* 0 = all windows (eval's default) */
+    uint64_t seed;
+    uint32_t group;
+    enum moec_scheme scheme;
+    uint32_t baseline_bits;
+    int n_threads; /* 0 = all cores */
+    const struct moec_kernels *kernels;
+    uint64_t work_bytes;
+    bool is_quiet;
+};
+
+/* `default_samples` stands where --samples is absent. */
+MOEC_WARN_UNUSED enum moec_status cli_read_measure_options(const struct cli_args *args,
+                                                           uint32_t default_samples,
+                                                           struct cli_measure_options *out,
+                                                           struct moec_error *err);
+
+#endif

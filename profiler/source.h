@@ -1,0 +1,31 @@
+/* A model to measure, wherever it comes from: a Hugging Face folder (experts encoded on demand at the
+ * source's own bits) or a bundle (its compiled assignment). Both give the same four things: config, model,
+ * experts, tokenizer. Thread rule: one thread. */
+#ifndef MOEC_PROFILER_SOURCE_H
+#define MOEC_PROFILER_SOURCE_H
+
+#include "formats/bundle.h"
+#include "formats/checkpoint.h"
+#include "profiler/variants.h"
+#include "runtime/expert_cache.h"
+#include "runtime/model.h"
+
+struct moec_source {
+    char *path;                       /* owned */
+    const struct moec_config *config; /* all below owned, or borrowed from what is */
+    struct moec_model *model;
+    struct moec_experts *experts;
+    const struct moec_tokenizer_model *tokenizer; /* NULL when there is none */
+    struct moec_checkpoint *checkpoint;           /* NULL for a bundle */
+    struct moec_variants *variants;               /* NULL for a bundle */
+    struct moec_bundle *bundle;                   /* NULL for a checkpoint */
+    struct moec_expert_cache *cache;              /* NULL for a checkpoint */
+};
+
+/* Opens a folder as a checkpoint and a file as a bundle. Experts are kept in memory up to cache_bytes.
+ * Errors: those of moec_checkpoint_open and moec_bundle_open; on failure `source` is empty. */
+MOEC_WARN_UNUSED enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_threads,
+                                                   struct moec_source *source, struct moec_error *err);
+void moec_source_close(struct moec_source *source);
+
+#endif
