@@ -1,0 +1,430 @@
+#include "profiler/paths.h"
+
+#include "formats/half.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* A key that a token had: first << 48 | second << 32 | token, so that sorting brings the tokens of a key
+ * together in the order of (first, second) that the table wants. MOEC_PATH_NONE sorts last. */
+static uint64_t key_word(uint32_t first, uint32_t second, uint64_t token)
+{
+    return (uint64_t)first << 48 | (uint64_t)second << 32 | token;
+}
+
+static int compare_words(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static const uint16_t *choices(const struct moec_path_trace *trace, uint64_t token, uint32_t layer)
+{
+    return trace->experts + (token * trace->n_layer + layer) * trace->top_k;
+}
+
+static void gate_weights(const struct moec_path_trace *trace, uint64_t token, uint32_t layer, float *weights)
+{
+    const uint16_t *halves = trace->weights + (token * trace->n_layer + layer) * trace->top_k;
+    for (uint32_t rank = 0; rank < trace->top_k; rank++)
+        weights[rank] = moec_f16_to_f32(halves[rank]);
+}
+
+static enum moec_status check_trace(const struct moec_path_trace *trace, struct moec_error *err)
+{
+    if (trace->n_layer == 0 || trace->top_k == 0 || trace->top_k > MOEC_MAX_TOP_K ||
+        trace->n_expert > MOEC_MAX_EXPERTS || trace->top_k > trace->n_expert || trace->n_token > UINT32_MAX)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a routing trace of %" PRIu64 " tokens, %" PRIu32 " layers, %" PRIu32
+                         " experts and top-%" PRIu32 " is not one",
+                         trace->n_token, trace->n_layer, trace->n_expert, trace->top_k);
+    for (uint64_t i = 0; i < trace->n_token * trace->n_layer * trace->top_k; i++) {
+        if (trace->experts[i] >= trace->n_expert)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "choice %" PRIu64
+                             " of the routing trace is expert %u, expected less than %" PRIu32,
+                             i, (unsigned)trace->experts[i], trace->n_expert);
+    }
+    return MOEC_OK;
+}
+
+/* Better first: higher probability, then lower index. */
+static bool is_before(const struct moec_path_value *a, const struct moec_path_value *b)
+{
+    return a->probability != b->probability ? a->probability > b->probability : a->expert < b->expert;
+}
+
+/* Writes the n best of counts (n_expert) out of n_token as values; experts never counted are left out when
+ * `seen_only`, whose slots become unused. */
+static void best_values(const uint64_t *counts, uint32_t n_expert, uint64_t n_token, bool seen_only,
+                        uint32_t n, struct moec_path_value *values)
+{
+    uint32_t used = 0;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        if (seen_only && counts[e] == 0)
+            continue;
+        struct moec_path_value value = {.expert = (uint16_t)e};
+        if (n_token > 0)
+            value.probability = (uint16_t)((counts[e] * 65535 + n_token / 2) / n_token);
+        if (used == n && !is_before(&value, &values[n - 1]))
+            continue;
+        uint32_t at = used < n ? used++ : n - 1;
+        for (; at > 0 && is_before(&value, &values[at - 1]); at--)
+            values[at] = values[at - 1];
+        values[at] = value;
+    }
+    for (; used < n; used++)
+        values[used] = (struct moec_path_value){.expert = MOEC_PATH_NONE};
+}
+
+struct builder {
+    const struct moec_path_trace *trace;
+    const uint8_t *used;
+    struct moec_path_table *table;
+    size_t key_capacity, value_capacity;
+    uint64_t *words; /* keys of one layer */
+    size_t n_word, word_capacity;
+    uint64_t *counts; /* (n_expert) */
+};
+
+static bool is_used(const uint8_t *used, uint64_t token)
+{
+    return used == NULL || used[token] != 0;
+}
+
+static void count_choices(struct builder *builder, uint64_t token, uint32_t layer)
+{
+    const uint16_t *chosen = choices(builder->trace, token, layer);
+    for (uint32_t rank = 0; rank < builder->trace->top_k; rank++)
+        builder->counts[chosen[rank]]++;
+}
+
+static void build_frequency(struct builder *builder)
+{
+    const struct moec_path_trace *trace = builder->trace;
+    for (uint32_t layer = 0; layer < trace->n_layer; layer++) {
+        uint64_t n_used = 0;
+        memset(builder->counts, 0, trace->n_expert * sizeof *builder->counts);
+        for (uint64_t token = 0; token < trace->n_token; token++) {
+            if (!is_used(builder->used, token))
+                continue;
+            count_choices(builder, token, layer);
+            n_used++;
+        }
+        best_values(builder->counts, trace->n_expert, n_used, false, trace->n_expert,
+                    builder->table->frequency + (size_t)layer * trace->n_expert);
+    }
+}
+
+static enum moec_status list_keys(struct builder *builder, uint32_t layer, struct moec_error *err)
+{
+    const struct moec_path_trace *trace = builder->trace;
+    const uint32_t k = trace->top_k;
+    builder->n_word = 0;
+    for (uint64_t token = 0; token < trace->n_token; token++) {
+        if (!is_used(builder->used, token))
+            continue;
+        void *memory = builder->words;
+        enum moec_status status = moec_grow(&memory, &builder->word_capacity, builder->n_word + k * k + k,
+                                            sizeof *builder->words, "expert paths", err);
+        builder->words = memory;
+        MOEC_TRY(status);
+        const uint16_t *last = choices(trace, token, layer - 1);
+        for (uint32_t j = 0; j < k; j++) {
+            builder->words[builder->n_word++] = key_word(MOEC_PATH_NONE, last[j], token);
+            for (uint32_t i = 0; layer >= 2 && i < k; i++)
+                builder->words[builder->n_word++] =
+                    key_word(choices(trace, token, layer - 2)[i], last[j], token);
+        }
+    }
+    if (builder->n_word > 0)
+        qsort(builder->words, builder->n_word, sizeof *builder->words, compare_words);
+    return MOEC_OK;
+}
+
+static enum moec_status add_key(struct builder *builder, uint32_t layer, size_t begin, size_t end,
+                                struct moec_error *err)
+{
+    struct moec_path_table *table = builder->table;
+    void *keys = table->keys, *values = table->values;
+    enum moec_status status = moec_grow(&keys, &builder->key_capacity, (size_t)table->n_key + 1,
+                                        sizeof *table->keys, "path keys", err);
+    table->keys = keys;
+    MOEC_TRY(status);
+    status = moec_grow(&values, &builder->value_capacity, ((size_t)table->n_key + 1) * table->n_value,
+                       sizeof *table->values, "path values", err);
+    table->values = values;
+    MOEC_TRY(status);
+    memset(builder->counts, 0, table->n_expert * sizeof *builder->counts);
+    for (size_t i = begin; i < end; i++)
+        count_choices(builder, builder->words[i] & 0xffffffffu, layer);
+    table->keys[table->n_key] = (struct moec_path_key){.layer = (uint16_t)layer,
+                                                       .first = (uint16_t)(builder->words[begin] >> 48),
+                                                       .second = (uint16_t)(builder->words[begin] >> 32),
+                                                       .count = (uint32_t)(end - begin)};
+    best_values(builder->counts, table->n_expert, end - begin, true, table->n_value,
+                table->values + (size_t)table->n_key * table->n_value);
+    table->n_key++;
+    return MOEC_OK;
+}
+
+static enum moec_status build_layer(struct builder *builder, uint32_t layer, struct moec_error *err)
+{
+    MOEC_TRY(list_keys(builder, layer, err));
+    for (size_t begin = 0; begin < builder->n_word;) {
+        size_t end = begin + 1;
+        while (end < builder->n_word && builder->words[end] >> 32 == builder->words[begin] >> 32)
+            end++;
+        MOEC_TRY(add_key(builder, layer, begin, end, err));
+        begin = end;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_paths_build(const struct moec_path_trace *trace, const uint8_t *used,
+                                  struct moec_path_table *table, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct builder builder = {.trace = trace, .used = used, .table = table};
+    *table = (struct moec_path_table){.n_layer = trace->n_layer,
+                                      .n_expert = trace->n_expert,
+                                      .top_k = trace->top_k,
+                                      .n_value = 2 * trace->top_k < trace->n_expert ? 2 * trace->top_k
+                                                                                    : trace->n_expert};
+    MOEC_TRY_OUT(check_trace(trace, err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&builder.counts, trace->n_expert, sizeof *builder.counts, "expert counts", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&table->frequency, (uint64_t)trace->n_layer * trace->n_expert,
+                            sizeof *table->frequency, "expert frequencies", err));
+    build_frequency(&builder);
+    for (uint32_t layer = 1; layer < trace->n_layer; layer++)
+        MOEC_TRY_OUT(build_layer(&builder, layer, err));
+out:
+    free(builder.words);
+    free(builder.counts);
+    if (status != MOEC_OK)
+        moec_path_table_release(table);
+    return status;
+}
+
+/* How many of the k chosen experts stand among the first n of `order`. */
+static uint32_t count_found(const uint16_t *order, uint32_t n, const uint16_t *chosen, uint32_t k)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t rank = 0; rank < k; rank++)
+            found += order[i] == chosen[rank];
+    }
+    return found;
+}
+
+/* order = the n most probable experts, ties to the lower index. */
+static void best_experts(const float *probability, uint32_t n_expert, uint32_t n, uint16_t *order)
+{
+    uint32_t used = 0;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        if (used == n && probability[e] <= probability[order[n - 1]])
+            continue;
+        uint32_t at = used < n ? used++ : n - 1;
+        for (; at > 0 && probability[e] > probability[order[at - 1]]; at--)
+            order[at] = order[at - 1];
+        order[at] = (uint16_t)e;
+    }
+}
+
+static void add_recalls(const struct moec_path_table *table, const uint16_t *order, const uint16_t *chosen,
+                        double *recall)
+{
+    const uint32_t k = table->top_k;
+    const uint32_t sizes[3] = {k, k + 1 < table->n_value ? k + 1 : table->n_value, table->n_value};
+    for (uint32_t i = 0; i < 3; i++)
+        recall[i] += (double)count_found(order, sizes[i], chosen, k) / k;
+}
+
+enum moec_status moec_paths_recall(const struct moec_path_table *table, const struct moec_path_trace *trace,
+                                   const uint8_t *used, double *recall, double *frequency_recall,
+                                   struct moec_error *err)
+{
+    float last[MOEC_MAX_TOP_K], before[MOEC_MAX_TOP_K], *probability = NULL;
+    uint16_t order[2 * MOEC_MAX_TOP_K], frequent[2 * MOEC_MAX_TOP_K];
+    uint64_t n_used = 0;
+    MOEC_TRY(check_trace(trace, err));
+    if (table->n_layer != trace->n_layer || table->n_expert != trace->n_expert ||
+        table->top_k != trace->top_k)
+        return moec_fail(err, MOEC_ERR_MISMATCH, "path table and routing trace are of different models");
+    MOEC_TRY(moec_alloc((void **)&probability, trace->n_expert, sizeof *probability, "predictions", err));
+    memset(recall, 0, (size_t)trace->n_layer * 3 * sizeof *recall);
+    memset(frequency_recall, 0, (size_t)trace->n_layer * 3 * sizeof *frequency_recall);
+    for (uint64_t token = 0; token < trace->n_token; token++) {
+        if (!is_used(used, token))
+            continue;
+        n_used++;
+        for (uint32_t layer = 0; layer < trace->n_layer; layer++) {
+            const uint16_t *chosen = choices(trace, token, layer);
+            for (uint32_t i = 0; i < table->n_value; i++)
+                frequent[i] = table->frequency[(size_t)layer * table->n_expert + i].expert;
+            add_recalls(table, frequent, chosen, frequency_recall + layer * 3);
+            if (layer == 0) {
+                add_recalls(table, frequent, chosen, recall);
+                continue;
+            }
+            gate_weights(trace, token, layer - 1, last);
+            if (layer >= 2)
+                gate_weights(trace, token, layer - 2, before);
+            moec_path_table_predict(table, layer, layer >= 2 ? choices(trace, token, layer - 2) : NULL,
+                                    before, choices(trace, token, layer - 1), last, probability);
+            best_experts(probability, trace->n_expert, table->n_value, order);
+            add_recalls(table, order, chosen, recall + layer * 3);
+        }
+    }
+    for (uint32_t i = 0; i < trace->n_layer * 3 && n_used > 0; i++) {
+        recall[i] /= (double)n_used;
+        frequency_recall[i] /= (double)n_used;
+    }
+    free(probability);
+    return MOEC_OK;
+}
+
+/* Order in which keys are kept: singles first, then pairs by falling count; the earlier key wins ties. */
+struct rank {
+    uint32_t index;
+    uint32_t count;
+    bool single;
+};
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct rank *x = a, *y = b;
+    if (x->single != y->single)
+        return x->single ? -1 : 1;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static int compare_indices(const void *a, const void *b)
+{
+    const struct rank *x = a, *y = b;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* Keys that fit: the size of an encoded table grows by the same bytes with each (formats/FORMAT.md, "paths").
+ */
+static enum moec_status keys_that_fit(const struct moec_path_table *table, uint64_t max_bytes, uint32_t *n,
+                                      struct moec_error *err)
+{
+    struct moec_path_table some = *table;
+    uint8_t *bytes = NULL;
+    size_t empty_bytes = 0, one_bytes = 0;
+    some.n_key = 0;
+    MOEC_TRY(moec_path_table_encode(&some, &bytes, &empty_bytes, err));
+    free(bytes);
+    if (empty_bytes > max_bytes)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the expert frequencies alone take %zu bytes, more than the %" PRIu64 " for paths",
+                         empty_bytes, max_bytes);
+    *n = 0;
+    if (table->n_key == 0)
+        return MOEC_OK;
+    some.n_key = 1;
+    MOEC_TRY(moec_path_table_encode(&some, &bytes, &one_bytes, err));
+    free(bytes);
+    uint64_t fit = (max_bytes - empty_bytes) / (one_bytes - empty_bytes);
+    *n = fit < table->n_key ? (uint32_t)fit : table->n_key;
+    return MOEC_OK;
+}
+
+enum moec_status moec_paths_prune(const struct moec_path_table *table, uint64_t max_bytes,
+                                  struct moec_path_table *pruned, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct rank *ranks = NULL;
+    uint32_t n = 0;
+    const size_t n_frequency = (size_t)table->n_layer * table->n_expert;
+    *pruned = *table;
+    pruned->keys = NULL;
+    pruned->values = NULL;
+    pruned->frequency = NULL;
+    MOEC_TRY_OUT(keys_that_fit(table, max_bytes, &n, err));
+    pruned->n_key = n;
+    MOEC_TRY_OUT(moec_alloc((void **)&ranks, table->n_key, sizeof *ranks, "path keys", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&pruned->keys, n, sizeof *pruned->keys, "path keys", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&pruned->values, (uint64_t)n * table->n_value, sizeof *pruned->values,
+                            "path values", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&pruned->frequency, n_frequency, sizeof *pruned->frequency,
+                            "expert frequencies", err));
+    memcpy(pruned->frequency, table->frequency, n_frequency * sizeof *table->frequency);
+    for (uint32_t i = 0; i < table->n_key; i++)
+        ranks[i] = (struct rank){i, table->keys[i].count, table->keys[i].first == MOEC_PATH_NONE};
+    if (table->n_key > 0)
+        qsort(ranks, table->n_key, sizeof *ranks, compare_ranks);
+    if (n > 0)
+        qsort(ranks, n, sizeof *ranks, compare_indices);
+    for (uint32_t i = 0; i < n; i++) {
+        pruned->keys[i] = table->keys[ranks[i].index];
+        memcpy(pruned->values + (size_t)i * table->n_value,
+               table->values + (size_t)ranks[i].index * table->n_value,
+               table->n_value * sizeof *table->values);
+    }
+out:
+    free(ranks);
+    if (status != MOEC_OK)
+        moec_path_table_release(pruned);
+    return status;
+}
+
+/* One token's path, for sorting equal ones together. */
+struct walk {
+    const struct moec_path_trace *trace;
+    uint32_t first_layer, n_layers;
+    uint64_t token;
+};
+
+static int compare_walks(const void *a, const void *b)
+{
+    const struct walk *x = a, *y = b;
+    for (uint32_t i = 0; i < x->n_layers; i++) {
+        int left = choices(x->trace, x->token, x->first_layer + i)[0];
+        int right = choices(y->trace, y->token, y->first_layer + i)[0];
+        if (left != right)
+            return left < right ? -1 : 1;
+    }
+    return 0;
+}
+
+static int compare_falling(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+enum moec_status moec_paths_popularity(const struct moec_path_trace *trace, uint32_t first_layer,
+                                       uint32_t n_layers, double *shares, uint64_t *n_path,
+                                       struct moec_error *err)
+{
+    struct walk *walks = NULL;
+    *n_path = 0;
+    MOEC_TRY(check_trace(trace, err));
+    if (n_layers == 0 || first_layer >= trace->n_layer || n_layers > trace->n_layer - first_layer)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "paths of %" PRIu32 " layers from layer %" PRIu32 ", expected some of %" PRIu32
+                         " layers",
+                         n_layers, first_layer, trace->n_layer);
+    MOEC_TRY(moec_alloc((void **)&walks, trace->n_token, sizeof *walks, "expert paths", err));
+    for (uint64_t t = 0; t < trace->n_token; t++)
+        walks[t] = (struct walk){trace, first_layer, n_layers, t};
+    if (trace->n_token > 0)
+        qsort(walks, trace->n_token, sizeof *walks, compare_walks);
+    for (uint64_t begin = 0; begin < trace->n_token;) {
+        uint64_t end = begin + 1;
+        while (end < trace->n_token && compare_walks(&walks[begin], &walks[end]) == 0)
+            end++;
+        shares[(*n_path)++] = (double)(end - begin) / (double)trace->n_token;
+        begin = end;
+    }
+    if (*n_path > 0)
+        qsort(shares, *n_path, sizeof *shares, compare_falling);
+    free(walks);
+    return MOEC_OK;
+}

@@ -1,0 +1,49 @@
+/* Statistics of expert paths: builds the path table (formats/path_table.h) from a routing trace and measures
+ * how well it predicts (EdgeMoE III-C1; design, "Words with one meaning").
+ *
+ * Trace: (T, S, k) choices of T tokens in order of weight, gate weights as F16 bits. `used` (T) says which
+ * tokens count; NULL = all. Thread rule: pure functions. */
+#ifndef MOEC_PROFILER_PATHS_H
+#define MOEC_PROFILER_PATHS_H
+
+#include "formats/path_table.h"
+
+struct moec_path_trace {
+    uint32_t n_layer; /* S */
+    uint32_t n_expert;
+    uint32_t top_k;          /* k */
+    uint64_t n_token;        /* T */
+    const uint16_t *experts; /* (T, S, k) */
+    const uint16_t *weights; /* (T, S, k) */
+};
+
+/* Counts, for every pair of a token's choices in the two MoE layers before n (and every single choice in the
+ * one before), which experts the token then activated in layer n; a value's probability is the share of the
+ * key's tokens that activated the expert. The layers' frequencies likewise. Released with
+ * moec_path_table_release. */
+MOEC_WARN_UNUSED enum moec_status moec_paths_build(const struct moec_path_trace *trace, const uint8_t *used,
+                                                   struct moec_path_table *table, struct moec_error *err);
+
+/* Recall of the activated experts among the top k, k + 1 and 2k predicted: the share of a token's k choices
+ * in the layer that stand among them, mean over the tokens used. Predictions equal in probability go to the
+ * lower index. recall, frequency_recall: (S, 3); layer 0, which has no layer before it, predicts by frequency
+ * in both. All 0 when no token is used. */
+MOEC_WARN_UNUSED enum moec_status moec_paths_recall(const struct moec_path_table *table,
+                                                    const struct moec_path_trace *trace, const uint8_t *used,
+                                                    double *recall, double *frequency_recall,
+                                                    struct moec_error *err);
+
+/* The table with the fewest-seen pair keys left out, so that its encoded bytes are at most max_bytes; single
+ * keys go after all pairs, the frequencies stay. Ties keep the earlier key. */
+MOEC_WARN_UNUSED enum moec_status moec_paths_prune(const struct moec_path_table *table, uint64_t max_bytes,
+                                                   struct moec_path_table *pruned, struct moec_error *err);
+
+/* Curves of path popularity (EdgeMoE Fig. 4): a token's path is its rank-1 expert in each of layers first ..
+ * first + n - 1; shares (room for T) receives the share of tokens on each distinct path, most popular first.
+ * n_layers = S gives full paths, 3 those of consecutive layers. */
+MOEC_WARN_UNUSED enum moec_status moec_paths_popularity(const struct moec_path_trace *trace,
+                                                        uint32_t first_layer, uint32_t n_layers,
+                                                        double *shares, uint64_t *n_path,
+                                                        struct moec_error *err);
+
+#endif

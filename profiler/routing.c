@@ -1,0 +1,103 @@
+#include "profiler/routing.h"
+
+#include "formats/half.h"
+#include "formats/memory.h"
+#include "profiler/cost.h"
+#include "profiler/sweep.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+struct collector {
+    const struct moec_config *config;
+    struct moec_routing *routing;
+    uint32_t n_moe;
+    uint32_t *experts; /* (max_tokens, k): trace of one batch */
+    float *weights;    /* (max_tokens, k) */
+    const struct moec_progress *progress;
+    double pass;
+    double total;
+};
+
+static enum moec_status collect(void *context, uint32_t ordinal, uint64_t first_row, uint32_t n_rows,
+                                struct moec_error *err)
+{
+    const struct collector *collector = context;
+    const struct moec_routing *routing = collector->routing;
+    const uint32_t k = collector->config->top_k;
+    uint64_t *activations = routing->activations + (size_t)ordinal * collector->config->n_expert;
+    double *sums = routing->mean_gate_weight + (size_t)ordinal * collector->config->n_expert;
+    for (uint32_t t = 0; t < n_rows; t++) {
+        const size_t to = ((first_row + t) * collector->n_moe + ordinal) * k;
+        for (uint32_t rank = 0; rank < k; rank++) {
+            const uint32_t expert = collector->experts[t * k + rank];
+            const float weight = collector->weights[t * k + rank];
+            if (!isfinite(weight))
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "the router of MoE layer %" PRIu32
+                                 " gives weights that are not finite; the checkpoint is damaged",
+                                 ordinal);
+            routing->experts[to + rank] = (uint16_t)expert;
+            routing->weights[to + rank] = moec_f32_to_f16(weight);
+            activations[expert]++;
+            sums[expert] += weight;
+        }
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
+{
+    const struct collector *collector = context;
+    collector->routing->multiply_adds += multiply_adds;
+    return moec_progress_report(collector->progress, "routing",
+                                (double)collector->routing->multiply_adds / collector->pass,
+                                collector->total / collector->pass, err);
+}
+
+enum moec_status moec_routing_run(const struct moec_model *model, struct moec_experts *experts,
+                                  const struct moec_kernels *kernels, int n_threads,
+                                  const struct moec_windows *windows, struct moec_routing *routing,
+                                  const struct moec_progress *progress, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &model->config;
+    const uint64_t n_token = moec_windows_token_count(windows);
+    const uint32_t n_moe = moec_config_moe_count(config), max_tokens = moec_sweep_max_tokens(windows);
+    const size_t n_cell = (size_t)n_moe * config->n_expert;
+    struct moec_forward forward = {0};
+    struct moec_sweep sweep = {0};
+    float *hidden = NULL;
+    struct collector collector = {.config = config, .routing = routing, .n_moe = n_moe, .progress = progress};
+    collector.pass = (double)moec_cost_pass(config, windows);
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        collector.total += (double)(moec_cost_from_layer(config, 0, 0, windows->length[w]) -
+                                    moec_cost_head(config, windows->length[w]));
+    routing->multiply_adds = 0;
+    memset(routing->activations, 0, n_cell * sizeof *routing->activations);
+    memset(routing->mean_gate_weight, 0, n_cell * sizeof *routing->mean_gate_weight);
+    MOEC_TRY_OUT(moec_forward_init(&forward, model, kernels, n_threads, experts, max_tokens, err));
+    MOEC_TRY_OUT(moec_sweep_create(&forward, windows, true, &sweep, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&hidden, n_token, moec_forward_stride(config) * sizeof(float),
+                                    "hidden states of the windows", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&collector.experts, (uint64_t)max_tokens * config->top_k,
+                            sizeof(uint32_t), "routing of a batch", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&collector.weights, (uint64_t)max_tokens * config->top_k, sizeof(float),
+                            "routing of a batch", err));
+    const struct moec_mlp_trace trace = {.experts = collector.experts, .weights = collector.weights};
+    const struct moec_sweep_store store = {
+        .trace = &trace, .traced = collect, .worked = worked, .context = &collector};
+    MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden, &store, err));
+    for (size_t i = 0; i < n_cell; i++) {
+        if (routing->activations[i] > 0)
+            routing->mean_gate_weight[i] /= (double)routing->activations[i];
+    }
+out:
+    moec_sweep_release(&sweep);
+    moec_forward_release(&forward);
+    free(collector.experts);
+    free(collector.weights);
+    free(hidden);
+    return status;
+}

@@ -1,0 +1,29 @@
+/* Routing of a model on windows: which experts every token chose, with what weight, in every MoE layer.
+ *
+ * T tokens of all windows (last ones too), S MoE layers, E experts, k top-k. Gate weights are kept as F16
+ * (relative error 2^-11), means are computed from the F32 weights. Thread rule: one thread at a time; it
+ * parallelises inside. */
+#ifndef MOEC_PROFILER_ROUTING_H
+#define MOEC_PROFILER_ROUTING_H
+
+#include "profiler/progress.h"
+#include "profiler/windows.h"
+#include "runtime/forward.h"
+
+/* The caller's arrays. */
+struct moec_routing {
+    uint16_t *experts;        /* (T, S, k): in order of weight */
+    uint16_t *weights;        /* (T, S, k): F16 bits */
+    uint64_t *activations;    /* (S, E): tokens that chose the expert */
+    double *mean_gate_weight; /* (S, E): over those tokens; 0 when none */
+    uint64_t multiply_adds;   /* set: all that was done */
+};
+
+/* Runs the windows through all layers (not the head) with whatever `experts` answers. Errors: those of the
+ * expert source, MOEC_ERR_FORMAT when gate weights are not finite, what `progress` (may be NULL) answers. */
+MOEC_WARN_UNUSED enum moec_status
+moec_routing_run(const struct moec_model *model, struct moec_experts *experts,
+                 const struct moec_kernels *kernels, int n_threads, const struct moec_windows *windows,
+                 struct moec_routing *routing, const struct moec_progress *progress, struct moec_error *err);
+
+#endif
