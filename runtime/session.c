@@ -176,17 +176,20 @@ void moec_session_truncate(struct moec_session *session, uint32_t n)
         session->length = n;
 }
 
+void moec_session_copy(struct moec_session *to, const struct moec_session *from)
+{
+    size_t filled_bytes = from->length * from->kv_dim * sizeof(float);
+    for (uint32_t layer = 0; layer < from->forward->model->config.n_layer; layer++) {
+        memcpy(layer_rows(to, layer, false), layer_rows(from, layer, false), filled_bytes);
+        memcpy(layer_rows(to, layer, true), layer_rows(from, layer, true), filled_bytes);
+    }
+    to->length = from->length;
+}
+
 enum moec_status moec_session_fork(const struct moec_session *session, struct moec_session **out,
                                    struct moec_error *err)
 {
-    struct moec_session *copy = NULL;
-    MOEC_TRY(moec_session_create(session->forward, session->n_context, &copy, err));
-    for (uint32_t layer = 0; layer < session->forward->model->config.n_layer; layer++) {
-        size_t filled_bytes = session->length * session->kv_dim * sizeof(float);
-        memcpy(layer_rows(copy, layer, false), layer_rows(session, layer, false), filled_bytes);
-        memcpy(layer_rows(copy, layer, true), layer_rows(session, layer, true), filled_bytes);
-    }
-    copy->length = session->length;
-    *out = copy;
+    MOEC_TRY(moec_session_create(session->forward, session->n_context, out, err));
+    moec_session_copy(*out, session);
     return MOEC_OK;
 }

@@ -30,7 +30,11 @@ uint32_t moec_session_context(const struct moec_session *session); /* positions 
 /* Forgets everything from position n on; n must not be past the length. */
 void moec_session_truncate(struct moec_session *session, uint32_t n);
 
-/* An independent copy of the state. */
+/* Makes `to`, of the same model and at least as large a context, stand where `from` stands. They may have different
+ * forwards. */
+void moec_session_copy(struct moec_session *to, const struct moec_session *from);
+
+/* An independent copy of the state, on the same forward. */
 MOEC_WARN_UNUSED enum moec_status moec_session_fork(const struct moec_session *session, struct moec_session **out,
                                                     struct moec_error *err);
 

@@ -1,0 +1,354 @@
+/* The public interface over engine parts: bundle, plan, model, cache, tokenizer, sessions.
+ *
+ * Each session has a forward (scratch) of its own, so that sessions run in different threads; model, cache
+ * and tokenizer are shared. */
+#include "runtime/moert.h"
+
+#include "formats/memory.h"
+#include "runtime/expert_cache.h"
+#include "runtime/memory_plan.h"
+#include "runtime/session.h"
+#include "runtime/tokenizer.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define DEFAULT_CONTEXT_TOKENS 2048u
+
+struct moert_engine {
+    struct moec_bundle *bundle;
+    struct moec_model *model;
+    struct moec_expert_cache *cache;
+    struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
+    const struct moec_kernels *kernels;
+    struct moec_memory_plan plan;
+    uint32_t n_context;
+    uint32_t n_sessions; /* allowed */
+    int n_threads;
+    atomic_uint n_open; /* sessions that exist */
+};
+
+struct moert_session {
+    struct moert_engine *engine; /* borrowed */
+    struct moec_forward forward;
+    struct moec_session *session;
+};
+
+struct moert_text {
+    struct moec_detokenizer detokenizer;
+};
+
+/* Both message types exist so that the public header stands alone; statuses are the same numbers. */
+static enum moert_status to_public(enum moec_status status, const struct moec_error *ours,
+                                   struct moert_error *err)
+{
+    if (status != MOEC_OK && err != NULL && err->status == MOERT_OK) {
+        err->status = (int)status;
+        _Static_assert(sizeof err->message == sizeof ours->message, "messages are of one size");
+        memcpy(err->message, ours->message, sizeof err->message);
+    }
+    return (enum moert_status)status;
+}
+
+const char *moert_version(void)
+{
+    return MOEC_VERSION;
+}
+
+struct moert_options moert_options_default(void)
+{
+    return (struct moert_options){.n_sessions = 1, .cpu = "auto"};
+}
+
+/* ---- engine ---- */
+
+static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
+                                      struct moert_engine *engine, struct moec_error *err)
+{
+    engine->n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
+    engine->n_context = options->n_context;
+    if (engine->n_context == 0)
+        engine->n_context =
+            config->n_position < DEFAULT_CONTEXT_TOKENS ? config->n_position : DEFAULT_CONTEXT_TOKENS;
+    if (engine->n_context > config->n_position)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "a context of %" PRIu32 " tokens, but the model knows %" PRIu32 " positions",
+                         engine->n_context, config->n_position);
+    if (engine->n_sessions > 1024)
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions, the limit is 1024", engine->n_sessions);
+    engine->n_threads = moec_pool_make(options->n_threads).n_threads;
+    return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
+}
+
+static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
+                                  struct moec_error *err)
+{
+    struct moec_memory_request request = {
+        .budget_bytes = options->memory_bytes,
+        .n_context = engine->n_context,
+        .n_sessions = engine->n_sessions,
+        .n_logits = engine->n_sessions,
+        .n_threads = engine->n_threads,
+    };
+    moec_memory_request_bundle(&request, engine->bundle, options->copy, NULL);
+    MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
+    return moec_memory_plan_make(&request, &engine->plan, err);
+}
+
+static enum moec_status load_engine(struct moert_engine *engine, const char *path,
+                                    const struct moert_options *options, struct moec_error *err)
+{
+    MOEC_TRY(moec_bundle_open(path, &engine->bundle, err));
+    const struct moec_bundle *bundle = engine->bundle;
+    MOEC_TRY(check_options(options, &bundle->config, engine, err));
+    if (options->copy >= bundle->n_copy)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "precision copy %" PRIu32 " of '%s' is asked for, it has %" PRIu32
+                         " (compile with --copies)",
+                         options->copy, path, bundle->n_copy);
+    if (bundle->tokenizer != NULL)
+        MOEC_TRY(moec_tokenizer_create(bundle->tokenizer, &engine->tokenizer, err));
+    MOEC_TRY(make_plan(engine, options, err));
+    struct moec_dense dense = {0};
+    MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
+    MOEC_TRY(moec_model_create(&bundle->config, &dense, &engine->model, err));
+    struct moec_expert_cache_options cache_options = {
+        .buffer_bytes = engine->plan.expert_buffer_bytes,
+        .copy = options->copy,
+        .n_sessions = engine->n_sessions,
+    };
+    return moec_expert_cache_create(bundle, &cache_options, &engine->cache, err);
+}
+
+enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
+                                    struct moert_engine **out, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    void *memory = NULL;
+    enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_engine), "an engine", &ours);
+    if (status != MOEC_OK)
+        return to_public(status, &ours, err);
+    struct moert_engine *engine = memory;
+    struct moert_options defaults = moert_options_default();
+    status = load_engine(engine, path, options != NULL ? options : &defaults, &ours);
+    if (status != MOEC_OK) {
+        moert_engine_close(engine);
+        return to_public(status, &ours, err);
+    }
+    *out = engine;
+    return MOERT_OK;
+}
+
+void moert_engine_close(struct moert_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    moec_expert_cache_free(engine->cache);
+    moec_model_free(engine->model);
+    moec_tokenizer_free(engine->tokenizer);
+    moec_bundle_close(engine->bundle);
+    free(engine);
+}
+
+struct moert_info moert_engine_info(const struct moert_engine *engine)
+{
+    const struct moec_config *config = &engine->bundle->config;
+    const struct moec_memory_plan *plan = &engine->plan;
+    return (struct moert_info){
+        .n_vocab = config->n_vocab,
+        .n_context = engine->n_context,
+        .n_layer = config->n_layer,
+        .n_moe_layer = moec_config_moe_count(config),
+        .n_expert = config->n_expert,
+        .top_k = config->top_k,
+        .n_threads = (uint32_t)engine->n_threads,
+        .cpu = engine->kernels->name,
+        .base_bytes = plan->base_bytes,
+        .dense_bytes = plan->dense_bytes,
+        .kv_bytes = plan->kv_bytes,
+        .scratch_bytes = plan->scratch_bytes + plan->logits_bytes,
+        .expert_buffer_bytes = moec_expert_cache_buffer_bytes(engine->cache),
+        .expert_total_bytes = plan->all_record_bytes,
+        .working_set_bytes = plan->working_set_bytes,
+        .prefill_tokens = plan->max_tokens,
+    };
+}
+
+struct moert_stats moert_engine_stats(const struct moert_engine *engine)
+{
+    struct moec_cache_counters counters = moec_expert_cache_counters(engine->cache);
+    return (struct moert_stats){
+        .hits = counters.hits,
+        .misses = counters.misses + counters.late,
+        .read_bytes = counters.read_bytes,
+        .read_ns = counters.read_ns,
+    };
+}
+
+/* ---- text ---- */
+
+bool moert_token_is_end(const struct moert_engine *engine, uint32_t token)
+{
+    const struct moec_config *config = &engine->bundle->config;
+    for (uint32_t i = 0; i < config->n_eos; i++)
+        if (config->eos_ids[i] == token)
+            return true;
+    return false;
+}
+
+static enum moec_status need_tokenizer(const struct moert_engine *engine, struct moec_error *err)
+{
+    if (engine->tokenizer != NULL)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "'%s' has no tokenizer: its checkpoint had no tokenizer.json, so only token ids can be used",
+        engine->bundle->file.path);
+}
+
+enum moert_status moert_tokenize(const struct moert_engine *engine, const char *text, size_t n_bytes,
+                                 bool add_special, uint32_t **tokens, size_t *n_tokens,
+                                 struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_status status = need_tokenizer(engine, &ours);
+    if (status == MOEC_OK)
+        status =
+            moec_tokenizer_encode(engine->tokenizer, text, n_bytes, add_special, tokens, n_tokens, &ours);
+    return to_public(status, &ours, err);
+}
+
+void moert_free(void *memory)
+{
+    free(memory);
+}
+
+enum moert_status moert_text_create(const struct moert_engine *engine, struct moert_text **out,
+                                    struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    void *memory = NULL;
+    enum moec_status status = need_tokenizer(engine, &ours);
+    if (status == MOEC_OK)
+        status = moec_alloc(&memory, 1, sizeof(struct moert_text), "a text stream", &ours);
+    if (status != MOEC_OK)
+        return to_public(status, &ours, err);
+    *out = memory;
+    moec_detokenizer_init(&(*out)->detokenizer, engine->tokenizer, true);
+    return MOERT_OK;
+}
+
+enum moert_status moert_text_push(struct moert_text *text, uint32_t token, const char **piece,
+                                  size_t *n_bytes, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    return to_public(moec_detokenizer_push(&text->detokenizer, token, piece, n_bytes, &ours), &ours, err);
+}
+
+enum moert_status moert_text_flush(struct moert_text *text, const char **piece, size_t *n_bytes,
+                                   struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    return to_public(moec_detokenizer_finish(&text->detokenizer, piece, n_bytes, &ours), &ours, err);
+}
+
+void moert_text_free(struct moert_text *text)
+{
+    if (text == NULL)
+        return;
+    moec_detokenizer_release(&text->detokenizer);
+    free(text);
+}
+
+/* ---- sessions ---- */
+
+static enum moec_status open_session(struct moert_session *session, struct moec_error *err)
+{
+    struct moert_engine *engine = session->engine;
+    MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
+                               moec_expert_cache_experts(engine->cache), engine->plan.max_tokens, err));
+    return moec_session_create(&session->forward, engine->n_context, &session->session, err);
+}
+
+enum moert_status moert_session_create(struct moert_engine *engine, struct moert_session **out,
+                                       struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    if (atomic_fetch_add(&engine->n_open, 1) >= engine->n_sessions) {
+        atomic_fetch_sub(&engine->n_open, 1);
+        return to_public(moec_fail(&ours, MOEC_ERR_LIMIT,
+                                   "%" PRIu32 " sessions exist already, which is what the engine was "
+                                   "opened for (n_sessions)",
+                                   engine->n_sessions),
+                         &ours, err);
+    }
+    void *memory = NULL;
+    enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_session), "a session", &ours);
+    if (status != MOEC_OK) {
+        atomic_fetch_sub(&engine->n_open, 1);
+        return to_public(status, &ours, err);
+    }
+    struct moert_session *session = memory;
+    session->engine = engine;
+    status = open_session(session, &ours);
+    if (status != MOEC_OK) {
+        moert_session_free(session);
+        return to_public(status, &ours, err);
+    }
+    *out = session;
+    return MOERT_OK;
+}
+
+void moert_session_free(struct moert_session *session)
+{
+    if (session == NULL)
+        return;
+    moec_session_free(session->session);
+    moec_forward_release(&session->forward);
+    atomic_fetch_sub(&session->engine->n_open, 1);
+    free(session);
+}
+
+enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
+                                        size_t n_tokens, const uint32_t *at, size_t n_at, float *logits,
+                                        struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_status status = MOEC_OK;
+    if (n_tokens > MOEC_MAX_POSITIONS || n_at > n_tokens)
+        status = moec_fail(&ours, MOEC_ERR_LIMIT, "%zu tokens with %zu logits in one step, the limit is %u",
+                           n_tokens, n_at, MOEC_MAX_POSITIONS);
+    else
+        status = moec_session_step(session->session, tokens, (uint32_t)n_tokens, at, (uint32_t)n_at, logits,
+                                   &ours);
+    return to_public(status, &ours, err);
+}
+
+enum moert_status moert_session_step(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
+                                     float *logits, struct moert_error *err)
+{
+    uint32_t last = n_tokens > 0 ? (uint32_t)(n_tokens - 1) : 0;
+    size_t n_at = logits != NULL && n_tokens > 0 ? 1 : 0;
+    return moert_session_step_at(session, tokens, n_tokens, &last, n_at, logits, err);
+}
+
+uint32_t moert_session_length(const struct moert_session *session)
+{
+    return moec_session_length(session->session);
+}
+
+void moert_session_truncate(struct moert_session *session, uint32_t n)
+{
+    if (n < moec_session_length(session->session))
+        moec_session_truncate(session->session, n);
+}
+
+enum moert_status moert_session_fork(const struct moert_session *session, struct moert_session **out,
+                                     struct moert_error *err)
+{
+    enum moert_status status = moert_session_create(session->engine, out, err);
+    if (status == MOERT_OK)
+        moec_session_copy((*out)->session, session->session);
+    return status;
+}
