@@ -1,0 +1,182 @@
+/* Sessions: steps, truncation, forks, limits. That results do not depend on chunking is in test_forward.c. */
+#include "tests/unit/fixture_model.h"
+
+struct opened {
+    struct fixture fixture;
+    struct moec_forward forward;
+    struct moec_session *session;
+    size_t n_vocab;
+    float *expected; /* logits of every position */
+};
+
+static struct opened open_session(const char *name, uint32_t max_tokens)
+{
+    struct opened opened = {.fixture = fixture_open(name)};
+    struct moec_error err = {0};
+    const struct fixture *fixture = &opened.fixture;
+    opened.n_vocab = fixture->model->config.n_vocab;
+    opened.expected = fixture_run(fixture, moec_kernels_best(), 1, fixture->n_tok, fixture->tokens,
+                                  fixture->n_tok, fixture->n_tok);
+    assert_ok(moec_forward_init(&opened.forward, fixture->model, moec_kernels_best(), 1,
+                                moec_variants_experts(fixture->variants), max_tokens, &err),
+              err);
+    return opened;
+}
+
+static void start(struct opened *opened, uint32_t n_context)
+{
+    struct moec_error err = {0};
+    assert_ok(moec_session_create(&opened->forward, n_context, &opened->session, &err), err);
+}
+
+static void close_session(struct opened *opened)
+{
+    moec_session_free(opened->session);
+    moec_forward_release(&opened->forward);
+    free(opened->expected);
+    fixture_close(&opened->fixture);
+}
+
+/* Reads tokens from..to-1 and checks the logits of the last against the reference run. */
+static void read_and_check(const struct opened *opened, struct moec_session *session, uint32_t from,
+                           uint32_t to)
+{
+    struct moec_error err = {0};
+    uint32_t at = to - from - 1;
+    float *logits = calloc(opened->n_vocab, sizeof *logits);
+    assert_int_equal(moec_session_length(session), from);
+    assert_ok(moec_session_step(session, opened->fixture.tokens + from, to - from, &at, 1, logits, &err),
+              err);
+    assert_int_equal(moec_session_length(session), to);
+    assert_same_bits(logits, opened->expected + (to - 1) * opened->n_vocab, opened->n_vocab, "last position");
+    free(logits);
+}
+
+static void test_session__gives_logits_at_chosen_positions(void **state)
+{
+    (void)state;
+    static const uint32_t at[] = {0, 3, 4, 5, 15, 16, 17, 33, 47};
+    const uint32_t n_at = sizeof at / sizeof *at;
+    struct opened opened = open_session("qwen2_moe", 16);
+    struct moec_error err = {0};
+    start(&opened, 48);
+    float *logits = calloc(n_at * opened.n_vocab, sizeof *logits);
+    assert_ok(moec_session_step(opened.session, opened.fixture.tokens, 48, at, n_at, logits, &err), err);
+    for (uint32_t i = 0; i < n_at; i++)
+        assert_same_bits(logits + i * opened.n_vocab, opened.expected + at[i] * opened.n_vocab,
+                         opened.n_vocab, "chosen position");
+    free(logits);
+    close_session(&opened);
+}
+
+static void test_session__refuses_offsets_out_of_order(void **state)
+{
+    (void)state;
+    static const uint32_t wrong[][2] = {{3, 3}, {4, 2}, {1, 8}};
+    struct opened opened = open_session("mixtral", 8);
+    start(&opened, 48);
+    float *logits = calloc(2 * opened.n_vocab, sizeof *logits);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct moec_error err = {0};
+        assert_int_equal(
+            moec_session_step(opened.session, opened.fixture.tokens, 8, wrong[i], 2, logits, &err),
+            MOEC_ERR_USAGE);
+        assert_int_equal(moec_session_length(opened.session), 0);
+    }
+    free(logits);
+    close_session(&opened);
+}
+
+static void test_session__a_full_context_changes_nothing(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("olmoe", 8);
+    struct moec_error err = {0};
+    start(&opened, 20);
+    read_and_check(&opened, opened.session, 0, 18);
+    assert_int_equal(moec_session_step(opened.session, opened.fixture.tokens, 3, NULL, 0, NULL, &err),
+                     MOEC_ERR_LIMIT);
+    assert_non_null(strstr(err.message, "20"));
+    assert_int_equal(moec_session_length(opened.session), 18);
+    assert_int_equal(moec_session_context(opened.session), 20);
+    read_and_check(&opened, opened.session, 18, 20);
+    close_session(&opened);
+}
+
+static void test_session__forgets_what_is_truncated(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("mixtral-window", 16);
+    struct moec_error err = {0};
+    start(&opened, 48);
+    read_and_check(&opened, opened.session, 0, 30);
+    moec_session_truncate(opened.session, 12);
+    assert_ok(moec_session_step(opened.session, opened.fixture.tokens, 20, NULL, 0, NULL, &err), err);
+    moec_session_truncate(opened.session, 12);
+    read_and_check(&opened, opened.session, 12, 48);
+    moec_session_truncate(opened.session, 0);
+    read_and_check(&opened, opened.session, 0, 7);
+    close_session(&opened);
+}
+
+static void test_session__forks_go_their_own_ways(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("qwen2_moe-tied", 16);
+    struct moec_error err = {0};
+    struct moec_session *fork = NULL;
+    start(&opened, 48);
+    read_and_check(&opened, opened.session, 0, 21);
+    assert_ok(moec_session_fork(opened.session, &fork, &err), err);
+    assert_ok(moec_session_step(opened.session, opened.fixture.tokens, 20, NULL, 0, NULL, &err), err);
+    read_and_check(&opened, fork, 21, 48);
+    assert_int_equal(moec_session_length(opened.session), 41);
+    moec_session_free(fork);
+    close_session(&opened);
+}
+
+static void test_session__a_foreign_token_leaves_the_state(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("olmoe-b", 4);
+    struct moec_error err = {0};
+    uint32_t tokens[10];
+    start(&opened, 48);
+    read_and_check(&opened, opened.session, 0, 9);
+    memcpy(tokens, opened.fixture.tokens, sizeof tokens);
+    tokens[9] = 1u << 30;
+    assert_int_equal(moec_session_step(opened.session, tokens, 10, NULL, 0, NULL, &err), MOEC_ERR_LIMIT);
+    assert_int_equal(moec_session_length(opened.session), 9);
+    read_and_check(&opened, opened.session, 9, 48);
+    close_session(&opened);
+}
+
+static void test_session__counts_its_bytes(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("mixtral", 4);
+    const struct moec_config *config = &opened.fixture.model->config;
+    struct moec_error err = {0};
+    uint64_t per_position = 2ull * config->n_layer * config->n_kv_head * config->head_dim * sizeof(float);
+    uint64_t per_token = moec_forward_stride(config) * sizeof(float);
+    uint64_t base = moec_session_bytes(config, 10, 1);
+    assert_int_equal(moec_session_bytes(config, 11, 1) - base, per_position);
+    assert_int_equal(moec_session_bytes(config, 10, 3) - base, 2 * per_token);
+    assert_int_equal(moec_session_create(&opened.forward, 0, &opened.session, &err), MOEC_ERR_LIMIT);
+    start(&opened, 48);
+    close_session(&opened);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_session__gives_logits_at_chosen_positions),
+        cmocka_unit_test(test_session__refuses_offsets_out_of_order),
+        cmocka_unit_test(test_session__a_full_context_changes_nothing),
+        cmocka_unit_test(test_session__forgets_what_is_truncated),
+        cmocka_unit_test(test_session__forks_go_their_own_ways),
+        cmocka_unit_test(test_session__a_foreign_token_leaves_the_state),
+        cmocka_unit_test(test_session__counts_its_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

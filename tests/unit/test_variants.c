@@ -1,0 +1,226 @@
+/* Variants of experts: the bytes that a bundle would hold, within the limit, whatever is assigned. */
+#include "tests/unit/fixture_model.h"
+
+#include "formats/memory.h"
+
+static struct moec_checkpoint *open_checkpoint(const char *name)
+{
+    char path[256];
+    struct moec_error err = {0};
+    struct moec_checkpoint *checkpoint = NULL;
+    snprintf(path, sizeof path, "tests/fixtures/families/%s", name);
+    assert_ok(moec_checkpoint_open(path, &checkpoint, &err), err);
+    return checkpoint;
+}
+
+static struct moec_variants *make(const struct moec_checkpoint *checkpoint, uint64_t limit_bytes)
+{
+    struct moec_error err = {0};
+    struct moec_variants *variants = NULL;
+    assert_ok(moec_variants_create(checkpoint, MOEC_SCHEME_ASYMMETRIC, 32, limit_bytes, 2, &variants, &err),
+              err);
+    return variants;
+}
+
+static void check_record(const struct moec_checkpoint *checkpoint, struct moec_variants *variants,
+                         uint32_t layer, uint32_t expert, uint32_t bits)
+{
+    struct moec_error err = {0};
+    const struct moec_config *config = moec_checkpoint_config(checkpoint);
+    struct moec_codec codec = {.dtype = MOEC_DTYPE_F32};
+    if (bits != 32)
+        assert_ok(moec_codec_for_bits(bits, MOEC_SCHEME_ASYMMETRIC, 32, (enum moec_dtype)config->expert_dtype,
+                                      &codec, &err),
+                  err);
+    struct moec_record_layout layout = moec_record_layout_make(config, codec);
+    assert_int_equal(layout.n_bytes, moec_variants_record_bytes(variants, bits));
+    uint8_t *expected = calloc(1, layout.n_bytes);
+    void *scratch = NULL;
+    assert_ok(
+        moec_alloc_aligned(&scratch, moec_checkpoint_expert_scratch_bytes(checkpoint), 1, "scratch", &err),
+        err);
+    assert_ok(moec_checkpoint_encode_expert(checkpoint, layer, expert, &layout, scratch, expected, &err),
+              err);
+    struct moec_mlp mlp;
+    assert_ok(moec_variants_borrow(variants, layer, expert, bits, &mlp, &err), err);
+    assert_true(moec_codec_equal(mlp.up.codec, codec));
+    assert_memory_equal(mlp.up.data, expected, layout.n_bytes);
+    moec_variants_give_back(variants, layer, expert, bits);
+    free(scratch);
+    free(expected);
+}
+
+static void test_variants__are_the_records_of_a_bundle(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {2, 3, 4, 8, 16, 32};
+    struct moec_checkpoint *checkpoint = open_checkpoint("qwen2_moe");
+    struct moec_variants *variants = make(checkpoint, 0);
+    for (size_t b = 0; b < sizeof bits / sizeof *bits; b++) {
+        check_record(checkpoint, variants, 0, 0, bits[b]);
+        check_record(checkpoint, variants, 3, 5, bits[b]);
+    }
+    assert_int_equal(moec_variants_encoded_count(variants), 12);
+    assert_int_equal(moec_variants_record_bytes(variants, 5), 0);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+static void test_variants__stay_within_the_limit_and_are_made_again(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = open_checkpoint("olmoe-b");
+    struct moec_variants *variants = make(checkpoint, 0);
+    uint64_t one = moec_variants_record_bytes(variants, 16);
+    moec_variants_free(variants);
+    variants = make(checkpoint, 2 * one + 1);
+    for (uint32_t expert = 0; expert < 8; expert++) {
+        check_record(checkpoint, variants, 1, expert, 16);
+        assert_true(moec_variants_cached_bytes(variants) <= 2 * one + 1);
+    }
+    check_record(checkpoint, variants, 1, 7, 16);
+    assert_int_equal(moec_variants_encoded_count(variants), 8);
+    check_record(checkpoint, variants, 1, 6, 16);
+    assert_int_equal(moec_variants_encoded_count(variants), 8);
+    check_record(checkpoint, variants, 1, 0, 16); /* evicts 7, the least recently used */
+    check_record(checkpoint, variants, 1, 6, 16);
+    assert_int_equal(moec_variants_encoded_count(variants), 9);
+    check_record(checkpoint, variants, 1, 7, 16);
+    assert_int_equal(moec_variants_encoded_count(variants), 10);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+static void test_variants__borrowed_ones_are_never_evicted(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = open_checkpoint("mixtral");
+    struct moec_variants *variants = make(checkpoint, 0);
+    uint64_t one = moec_variants_record_bytes(variants, 16);
+    moec_variants_free(variants);
+    variants = make(checkpoint, 2 * one);
+    struct moec_error err = {0};
+    struct moec_mlp a, again, b, c;
+    assert_ok(moec_variants_borrow(variants, 0, 0, 16, &a, &err), err);
+    assert_ok(moec_variants_borrow(variants, 0, 0, 16, &again, &err), err);
+    assert_ok(moec_variants_borrow(variants, 0, 1, 16, &b, &err), err);
+    assert_ptr_equal(a.up.data, again.up.data);
+    assert_int_equal(moec_variants_borrow(variants, 0, 2, 16, &c, &err), MOEC_ERR_BUDGET);
+    assert_non_null(strstr(err.message, "expert 2 of layer 0"));
+    moec_variants_give_back(variants, 0, 0, 16);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_variants_borrow(variants, 0, 2, 16, &c, &err), MOEC_ERR_BUDGET);
+    moec_variants_give_back(variants, 0, 0, 16);
+    err = (struct moec_error){0};
+    assert_ok(moec_variants_borrow(variants, 0, 2, 16, &c, &err), err);
+    moec_variants_give_back(variants, 0, 2, 16);
+    moec_variants_give_back(variants, 0, 1, 16);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+static void test_variants__refuse_a_limit_under_one_expert(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = open_checkpoint("mixtral");
+    struct moec_variants *variants = NULL;
+    struct moec_error err = {0};
+    assert_int_equal(moec_variants_create(checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 100, 1, &variants, &err),
+                     MOEC_ERR_BUDGET);
+    err = (struct moec_error){0};
+    assert_int_not_equal(moec_variants_create(checkpoint, MOEC_SCHEME_SYMMETRIC, 17, 0, 1, &variants, &err),
+                         MOEC_OK);
+    moec_checkpoint_close(checkpoint);
+}
+
+static void test_variants__check_assignments(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = open_checkpoint("qwen2_moe"); /* layer 1 is dense, 6 experts */
+    struct moec_variants *variants = make(checkpoint, 0);
+    struct moec_error err = {0};
+    uint8_t assignment[3 * 6];
+    memset(assignment, 4, sizeof assignment);
+    assert_int_equal(moec_variants_source_bits(variants), 16);
+    assert_int_equal(moec_variants_assignment(variants)[17], 16);
+    assert_ok(moec_variants_assign(variants, assignment, &err), err);
+    assert_ok(moec_variants_assign_one(variants, 3, 5, 2, &err), err);
+    assert_int_equal(moec_variants_assignment(variants)[17], 2);
+    assignment[7] = 7;
+    assert_int_equal(moec_variants_assign(variants, assignment, &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "expert 1 of layer 2"));
+    assert_int_equal(moec_variants_assignment(variants)[7], 4);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_variants_assign_one(variants, 1, 0, 4, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_variants_assign_one(variants, 0, 6, 4, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_variants_assign_all(variants, 5, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    struct moec_experts *experts = moec_variants_experts(variants);
+    struct moec_mlp mlp;
+    assert_ok(experts->ops->acquire(experts, 3, 5, &mlp, &err), err);
+    assert_int_equal(moec_codec_bits(mlp.gate.codec), 2);
+    experts->ops->release(experts, 3, 5);
+    assert_int_equal(experts->ops->acquire(experts, 1, 0, &mlp, &err), MOEC_ERR_USAGE);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+static void test_variants__prepare_what_fits(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = open_checkpoint("olmoe-b");
+    struct moec_variants *variants = make(checkpoint, 0);
+    struct moec_error err = {0};
+    assert_ok(moec_variants_prepare(variants, 2, 3, &err), err);
+    assert_int_equal(moec_variants_encoded_count(variants), 8);
+    assert_int_equal(moec_variants_cached_bytes(variants), 8 * moec_variants_record_bytes(variants, 3));
+    for (uint32_t expert = 0; expert < 8; expert++)
+        check_record(checkpoint, variants, 2, expert, 3);
+    assert_int_equal(moec_variants_encoded_count(variants), 8);
+    uint64_t limit = 3 * moec_variants_record_bytes(variants, 16);
+    moec_variants_free(variants);
+
+    variants = make(checkpoint, limit);
+    assert_ok(moec_variants_prepare(variants, 2, 0, &err), err);
+    assert_int_equal(moec_variants_encoded_count(variants), 3);
+    assert_int_equal(moec_variants_cached_bytes(variants), limit);
+    check_record(checkpoint, variants, 2, 7, 16);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+/* Under the tightest limit the forward pass holds one expert at a time, and gives the same bits. */
+static void test_variants__run_a_model_larger_than_the_limit(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("qwen2_moe-tied");
+    float *expected = fixture_run(&fixture, moec_kernels_best(), 1, fixture.n_tok, fixture.tokens,
+                                  fixture.n_tok, fixture.n_tok);
+    uint64_t one = moec_variants_record_bytes(fixture.variants, 16);
+    struct moec_variants *unlimited = fixture.variants;
+    fixture.variants = make(fixture.checkpoint, one);
+    float *logits =
+        fixture_run(&fixture, moec_kernels_best(), 1, 5, fixture.tokens, fixture.n_tok, fixture.n_tok);
+    assert_same_bits(logits, expected, fixture.n_tok * fixture.model->config.n_vocab, "logits under a limit");
+    assert_int_equal(moec_variants_cached_bytes(fixture.variants), one);
+    moec_variants_free(unlimited);
+    free(logits);
+    free(expected);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_variants__are_the_records_of_a_bundle),
+        cmocka_unit_test(test_variants__stay_within_the_limit_and_are_made_again),
+        cmocka_unit_test(test_variants__borrowed_ones_are_never_evicted),
+        cmocka_unit_test(test_variants__refuse_a_limit_under_one_expert),
+        cmocka_unit_test(test_variants__check_assignments),
+        cmocka_unit_test(test_variants__prepare_what_fits),
+        cmocka_unit_test(test_variants__run_a_model_larger_than_the_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
