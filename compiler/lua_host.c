@@ -530,3 +530,8 @@ enum moec_status moec_lua_script_load(const char *prefix, const char *name_or_pa
     return moec_fail(err, MOEC_ERR_NOT_FOUND, "no '%s' in %s (built in: %s); own files end in .lua",
                      name_or_path, prefix, known);
 }
+
+const char *moec_lua_version(void)
+{
+    return LUA_RELEASE;
+}

@@ -81,4 +81,7 @@ const char *moec_lua_library_name(const char *prefix, size_t index);
 MOEC_WARN_UNUSED enum moec_status moec_lua_script_load(const char *prefix, const char *name_or_path,
                                                        char **text, size_t *n_text, struct moec_error *err);
 
+/* "Lua 5.4.4". */
+const char *moec_lua_version(void);
+
 #endif

@@ -111,3 +111,8 @@ out:
     (void)ZSTD_freeDStream(stream);
     return status;
 }
+
+const char *moec_compress_version(void)
+{
+    return ZSTD_versionString();
+}

@@ -21,4 +21,8 @@ bool moec_is_zstd(const void *bytes, size_t n);
 MOEC_WARN_UNUSED enum moec_status moec_decompress_all(const void *bytes, size_t n, uint64_t limit_bytes,
                                                       char **out, size_t *n_out, const char *subject,
                                                       struct moec_error *err);
+
+/* Version of the library in use, "1.5.4". */
+const char *moec_compress_version(void);
+
 #endif

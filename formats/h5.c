@@ -712,3 +712,10 @@ enum moec_status moec_h5_read_f64(struct moec_h5 *h5, const char *path, const ch
 {
     return read_number(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, value, err);
 }
+
+void moec_h5_version(char text[static 32])
+{
+    unsigned major = 0, minor = 0, release = 0;
+    (void)H5get_libversion(&major, &minor, &release);
+    (void)snprintf(text, 32, "%u.%u.%u", major, minor, release);
+}

@@ -92,4 +92,7 @@ size_t moec_h5_type_bytes(enum moec_h5_type type);
 /* True when the bytes hold an HDF5 signature at offset 0, 512, 1024, ... */
 bool moec_h5_has_signature(const uint8_t *bytes, size_t n_bytes);
 
+/* Version of the library in use, "1.10.8". */
+void moec_h5_version(char text[static 32]);
+
 #endif

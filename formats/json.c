@@ -376,3 +376,8 @@ struct moec_json_member moec_json_next(const struct moec_json *object, struct mo
 {
     return member_at(json_object_iter_next(raw(object), previous.position));
 }
+
+const char *moec_json_version(void)
+{
+    return jansson_version_str();
+}

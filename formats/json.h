@@ -118,4 +118,7 @@ struct moec_json_member {
 struct moec_json_member moec_json_first(const struct moec_json *object);
 struct moec_json_member moec_json_next(const struct moec_json *object, struct moec_json_member member);
 
+/* Version of the library in use, "2.14". */
+const char *moec_json_version(void);
+
 #endif

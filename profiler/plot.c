@@ -27,6 +27,16 @@ struct moec_plot {
     struct sink sink;
 };
 
+/* Fontconfig keeps its configuration until the process ends, behind pointers that leak checkers cannot
+ * follow. */
+#if defined(__SANITIZE_ADDRESS__)
+const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)
+{
+    return "leak:libfontconfig\n";
+}
+#endif
+
 /* --- files -------------------------------------------------------------------------------------------------
  */
 
@@ -426,4 +436,9 @@ void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double wid
                        fabs(value) < ticks.step / 2 ? 0.0 : value);
         moec_plot_text(plot, x + width + 5, at, MOEC_PLOT_LEFT, font, number);
     }
+}
+
+const char *moec_plot_version(void)
+{
+    return cairo_version_string();
 }

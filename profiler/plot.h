@@ -113,4 +113,7 @@ uint32_t moec_plot_paragraph(struct moec_plot *plot, double x, double y, double 
 void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double width, double height, double low,
                           double high, struct moec_plot_font font);
 
+/* Version of Cairo in use, "1.16.0". */
+const char *moec_plot_version(void);
+
 #endif

@@ -271,3 +271,8 @@ enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer
     }
     return MOEC_OK;
 }
+
+const char *moec_tokenizer_utf8proc_version(void)
+{
+    return utf8proc_version();
+}

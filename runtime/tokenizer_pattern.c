@@ -681,3 +681,10 @@ out:
     moec_pattern_memory_free(match_data);
     return status;
 }
+
+void moec_tokenizer_pcre2_version(char text[static 64])
+{
+    text[0] = '\0';
+    if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) < 64)
+        (void)pcre2_config(PCRE2_CONFIG_VERSION, text);
+}

@@ -1,0 +1,26 @@
+#include "cli/versions.h"
+#include "compiler/lua_host.h"
+#include "formats/compress.h"
+#include "formats/h5.h"
+#include "formats/json.h"
+#include "profiler/plot.h"
+#include "runtime/kernels.h"
+#include "runtime/tokenizer.h"
+
+void cli_print_versions(FILE *out)
+{
+    char hdf5[32], pcre2[64];
+    moec_h5_version(hdf5);
+    moec_tokenizer_pcre2_version(pcre2);
+    fprintf(out, "moec %s, arithmetic canonical-f32\n", MOEC_VERSION);
+    fprintf(out, "kernels   %s (this machine)\n", moec_kernels_best()->name);
+    fprintf(out, "HDF5      %s\n%s\njansson   %s\nzstd      %s\n", hdf5, moec_lua_version(), moec_json_version(),
+            moec_compress_version());
+    fprintf(out, "PCRE2     %s\nutf8proc  %s\nCairo     %s\n", pcre2, moec_tokenizer_utf8proc_version(),
+            moec_plot_version());
+#ifdef __clang__
+    fprintf(out, "compiler  clang %s\n", __clang_version__);
+#else
+    fprintf(out, "compiler  gcc %s\n", __VERSION__);
+#endif
+}
