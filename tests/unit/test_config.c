@@ -1,0 +1,215 @@
+#include "tests/unit/temporary.h"
+
+#include "formats/config.h"
+
+#include <math.h>
+
+static struct moec_config sample(void)
+{
+    struct moec_config c = {.family = "qwen2_moe",
+                            .n_layer = 5,
+                            .n_embd = 48,
+                            .n_head = 6,
+                            .n_kv_head = 2,
+                            .head_dim = 8,
+                            .n_vocab = 99,
+                            .n_position = 1000,
+                            .window = 17,
+                            .rope_theta = 1e6,
+                            .rms_eps = 1e-6,
+                            .clip_qkv = 7.5f,
+                            .qkv_bias = true,
+                            .tied_head = true,
+                            .n_expert = 9,
+                            .top_k = 3,
+                            .n_ff_expert = 20,
+                            .n_ff_shared = 30,
+                            .n_ff_dense = 40,
+                            .shared_gate = true,
+                            .layer_is_moe = {1, 0, 1, 1, 0},
+                            .expert_dtype = MOEC_DTYPE_BF16,
+                            .n_eos = 2,
+                            .eos_ids = {98, 5}};
+    return c;
+}
+
+static void test_config__section_round_trip(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    memset(&back, 0xee, sizeof back);
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    assert_int_equal(n, 112 + 4 * 2 + 5);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_string_equal(back.family, c.family);
+    const uint32_t *const fields[][2] = {
+        {&c.n_layer, &back.n_layer},         {&c.n_embd, &back.n_embd},
+        {&c.n_head, &back.n_head},           {&c.n_kv_head, &back.n_kv_head},
+        {&c.head_dim, &back.head_dim},       {&c.n_vocab, &back.n_vocab},
+        {&c.n_position, &back.n_position},   {&c.window, &back.window},
+        {&c.n_expert, &back.n_expert},       {&c.top_k, &back.top_k},
+        {&c.n_ff_expert, &back.n_ff_expert}, {&c.n_ff_shared, &back.n_ff_shared},
+        {&c.n_ff_dense, &back.n_ff_dense},   {&c.n_eos, &back.n_eos},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        assert_int_equal(*fields[i][0], *fields[i][1]);
+    assert_true(back.rope_theta == c.rope_theta && back.rms_eps == c.rms_eps && back.clip_qkv == c.clip_qkv);
+    assert_true(back.qkv_bias && !back.qk_norm && back.tied_head && back.shared_gate && !back.norm_topk_prob);
+    assert_int_equal(back.expert_dtype, MOEC_DTYPE_BF16);
+    assert_memory_equal(back.layer_is_moe, c.layer_is_moe, sizeof c.layer_is_moe);
+    assert_int_equal(back.eos_ids[0], 98);
+    assert_int_equal(back.eos_ids[1], 5);
+    uint8_t *again = NULL;
+    size_t n_again = 0;
+    assert_status(moec_config_encode(&back, &again, &n_again, &err), MOEC_OK, err);
+    assert_int_equal(n, n_again);
+    assert_memory_equal(bytes, again, n);
+    free(again);
+    free(bytes);
+}
+
+static void test_config__section_of_wrong_length(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    for (size_t short_n = 0; short_n < n; short_n++) {
+        uint8_t *copy = malloc(short_n + 1); /* exact size: a read past it is seen by the address sanitizer */
+        struct moec_error why = {0};
+        assert_non_null(copy);
+        copy = realloc(copy, short_n > 0 ? short_n : 1);
+        memcpy(copy, bytes, short_n);
+        assert_int_not_equal(moec_config_decode(copy, short_n, &back, &why), MOEC_OK);
+        assert_message(why, "config section");
+        free(copy);
+    }
+    uint8_t *longer = malloc(n + 1);
+    assert_non_null(longer);
+    memcpy(longer, bytes, n);
+    longer[n] = 0;
+    assert_status(moec_config_decode(longer, n + 1, &back, &err), MOEC_ERR_FORMAT, err);
+    free(longer);
+    free(bytes);
+}
+
+/* No flipped byte may crash, and what is accepted must be a config that passes its checks and encodes to
+ * these bytes. */
+static void test_config__section_with_flipped_bytes(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL, *again = NULL;
+    size_t n = 0, n_again = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    for (size_t i = 0; i < n; i++)
+        for (int bit = 0; bit < 8; bit++) {
+            struct moec_error why = {0};
+            bytes[i] ^= (uint8_t)(1 << bit);
+            if (moec_config_decode(bytes, n, &back, &why) == MOEC_OK) {
+                assert_status(moec_config_check(&back, "x", &why), MOEC_OK, why);
+                assert_status(moec_config_encode(&back, &again, &n_again, &why), MOEC_OK, why);
+                assert_int_equal(n_again, n);
+                assert_memory_equal(again, bytes, n);
+                free(again);
+            } else {
+                assert_true(why.message[0] != '\0');
+            }
+            bytes[i] ^= (uint8_t)(1 << bit);
+        }
+    free(bytes);
+}
+
+static void expect_refusal(const struct moec_config *c, enum moec_status status, const char *part)
+{
+    struct moec_error err = {0};
+    assert_status(moec_config_check(c, "'config.json'", &err), status, err);
+    assert_message(err, "'config.json'");
+    assert_message(err, part);
+}
+
+#define REFUSED(change, status, part)                                                                        \
+    do {                                                                                                     \
+        struct moec_config c = sample();                                                                     \
+        change;                                                                                              \
+        expect_refusal(&c, status, part);                                                                    \
+    } while (0)
+
+static void test_config__check_refuses(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_config good = sample();
+    assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
+    REFUSED(c.n_layer = 0, MOEC_ERR_LIMIT, "layers 0, expected 1..1024");
+    REFUSED(c.n_layer = 1025, MOEC_ERR_LIMIT, "layers 1025");
+    REFUSED(c.n_embd = 0, MOEC_ERR_LIMIT, "hidden size");
+    REFUSED(c.n_embd = MOEC_MAX_DIMENSION + 1, MOEC_ERR_LIMIT, "hidden size");
+    REFUSED(c.n_head = 0, MOEC_ERR_LIMIT, "attention heads");
+    REFUSED(c.n_kv_head = 0, MOEC_ERR_LIMIT, "key/value heads");
+    REFUSED(c.n_kv_head = 7, MOEC_ERR_LIMIT, "key/value heads");
+    REFUSED(c.n_kv_head = 4, MOEC_ERR_FORMAT, "expected a multiple");
+    REFUSED(c.head_dim = 7, MOEC_ERR_FORMAT, "even");
+    REFUSED(c.head_dim = 0, MOEC_ERR_LIMIT, "head dimension");
+    REFUSED((c.n_head = 1u << 20, c.n_kv_head = 1, c.head_dim = 1u << 20), MOEC_ERR_LIMIT,
+            "heads x head dimension");
+    REFUSED(c.n_vocab = 0, MOEC_ERR_LIMIT, "vocabulary");
+    REFUSED(c.n_vocab = UINT32_MAX, MOEC_ERR_LIMIT, "vocabulary");
+    REFUSED(c.n_position = 0, MOEC_ERR_LIMIT, "positions");
+    REFUSED(c.window = UINT32_MAX, MOEC_ERR_LIMIT, "window");
+    REFUSED(c.rope_theta = 0, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.rope_theta = (double)NAN, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.rms_eps = (double)NAN, MOEC_ERR_FORMAT, "epsilon");
+    REFUSED(c.rms_eps = -1e-9, MOEC_ERR_FORMAT, "epsilon");
+    REFUSED(c.clip_qkv = INFINITY, MOEC_ERR_FORMAT, "clip");
+    REFUSED(c.n_expert = 0, MOEC_ERR_LIMIT, "experts");
+    REFUSED(c.n_expert = 4097, MOEC_ERR_LIMIT, "experts 4097");
+    REFUSED(c.top_k = 10, MOEC_ERR_LIMIT, "experts for each token 10, expected 1..9");
+    REFUSED(c.top_k = 0, MOEC_ERR_LIMIT, "experts for each token");
+    REFUSED((c.n_expert = 100, c.top_k = 65), MOEC_ERR_LIMIT, "expected 1..64");
+    REFUSED(c.n_ff_expert = 0, MOEC_ERR_LIMIT, "expert size");
+    REFUSED(c.n_ff_shared = 0, MOEC_ERR_FORMAT, "no shared expert");
+    REFUSED(c.n_ff_dense = 0, MOEC_ERR_LIMIT, "dense MLP size");
+    REFUSED((c.layer_is_moe[1] = 1, c.layer_is_moe[4] = 1), MOEC_ERR_LIMIT, "without dense layers");
+    REFUSED(memset(c.layer_is_moe, 0, 5), MOEC_ERR_FORMAT, "no layer with experts");
+    REFUSED(c.layer_is_moe[2] = 2, MOEC_ERR_FORMAT, "layer 2");
+    REFUSED(c.layer_is_moe[5] = 1, MOEC_ERR_FORMAT, "layer 5 of 5");
+    REFUSED(c.expert_dtype = MOEC_DTYPE_INT4, MOEC_ERR_FORMAT, "expert dtype");
+    REFUSED(c.n_eos = 17, MOEC_ERR_LIMIT, "end-of-text ids");
+    REFUSED(c.eos_ids[1] = 99, MOEC_ERR_LIMIT, "end-of-text id 99");
+    REFUSED(memset(c.family, 'a', sizeof c.family), MOEC_ERR_FORMAT, "family");
+    REFUSED(c.family[0] = '\0', MOEC_ERR_FORMAT, "family");
+    REFUSED(c.family[3] = '\n', MOEC_ERR_FORMAT, "family");
+}
+
+static void test_config__moe_layers(void **state)
+{
+    (void)state;
+    struct moec_config c = sample();
+    const int32_t ordinals[6] = {0, -1, 1, 2, -1, -1};
+    assert_int_equal(moec_config_moe_count(&c), 3);
+    for (uint32_t layer = 0; layer < 6; layer++)
+        assert_int_equal(moec_config_moe_ordinal(&c, layer), ordinals[layer]);
+    assert_int_equal(moec_config_moe_layer(&c, 0), 0);
+    assert_int_equal(moec_config_moe_layer(&c, 1), 2);
+    assert_int_equal(moec_config_moe_layer(&c, 2), 3);
+    assert_int_equal(moec_config_moe_layer(&c, 3), c.n_layer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_config__section_round_trip),
+        cmocka_unit_test(test_config__section_of_wrong_length),
+        cmocka_unit_test(test_config__section_with_flipped_bytes),
+        cmocka_unit_test(test_config__check_refuses),
+        cmocka_unit_test(test_config__moe_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+#include "tests/unit/temporary.h"
+
+#include "formats/half.h"
+#include "formats/record.h"
+
+#include <math.h>
+
+#define N_FF   83 /* more than one transposed block, and an incomplete one */
+#define N_EMBD 50
+
+static struct moec_config sample(void)
+{
+    struct moec_config c = {.n_layer = 3,
+                            .n_embd = N_EMBD,
+                            .n_head = 4,
+                            .n_kv_head = 2,
+                            .head_dim = 6,
+                            .n_vocab = 11,
+                            .n_expert = 5,
+                            .n_ff_expert = N_FF,
+                            .n_ff_shared = 7,
+                            .n_ff_dense = 9,
+                            .shared_gate = true,
+                            .qkv_bias = true,
+                            .layer_is_moe = {1, 0, 1}};
+    return c;
+}
+
+/* --- expert records ----------------------------------------------------------------------------------------
+ */
+
+static const struct moec_codec codecs[] = {
+    {.dtype = MOEC_DTYPE_F32}, {.dtype = MOEC_DTYPE_F16}, {.dtype = MOEC_DTYPE_BF16}, {MOEC_DTYPE_INT2, 0, 0},
+    {MOEC_DTYPE_INT3, 1, 32},  {MOEC_DTYPE_INT4, 0, 64},  {MOEC_DTYPE_INT8, 1, 128},
+};
+#define N_CODECS (sizeof codecs / sizeof *codecs)
+
+struct expert {
+    float gate[N_FF * N_EMBD], up[N_FF * N_EMBD], down[N_EMBD * N_FF];
+};
+
+static struct expert *random_expert(uint64_t seed)
+{
+    struct expert *expert = malloc(sizeof *expert);
+    assert_non_null(expert);
+    for (size_t i = 0; i < N_FF * N_EMBD; i++) {
+        expert->gate[i] = random_float(&seed);
+        expert->up[i] = random_float(&seed);
+        expert->down[i] = random_float(&seed);
+    }
+    return expert;
+}
+
+static void assert_row(const struct moec_matrix *matrix, uint32_t row, const float *expected)
+{
+    uint8_t bytes[4 * N_EMBD];
+    struct moec_error err = {0};
+    size_t n = moec_codec_row_bytes(matrix->codec, N_EMBD);
+    assert_status(moec_codec_encode_row(matrix->codec, expected, N_EMBD, bytes, &err), MOEC_OK, err);
+    assert_memory_equal(matrix->data + row * matrix->stride_bytes, bytes, n);
+}
+
+static void test_record__sections_hold_rows_and_pairs(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    struct expert *expert = random_expert(8);
+    for (size_t c = 0; c < N_CODECS; c++) {
+        struct moec_record_layout layout = moec_record_layout_make(&config, codecs[c]);
+        struct moec_mlp mlp;
+        struct moec_error err = {0};
+        assert_int_equal(layout.row_bytes, moec_codec_row_bytes(codecs[c], N_EMBD));
+        assert_int_equal(layout.up_bytes, N_FF * layout.row_bytes);
+        assert_int_equal(layout.pair_bytes, 2 * N_FF * layout.row_bytes);
+        assert_int_equal(layout.n_bytes, 3 * N_FF * layout.row_bytes);
+        uint8_t *record = malloc(layout.n_bytes);
+        assert_non_null(record);
+        assert_status(moec_record_encode(&layout, expert->gate, expert->up, expert->down, record, &err),
+                      MOEC_OK, err);
+        assert_true(moec_record_is_finite(&layout, record));
+        moec_record_bind(&layout, record, &mlp);
+        assert_ptr_equal(mlp.up.data, record);
+        assert_ptr_equal(mlp.gate.data, record + layout.up_bytes);
+        assert_ptr_equal(mlp.down.data, record + layout.up_bytes + layout.row_bytes);
+        assert_int_equal(mlp.up.stride_bytes, layout.row_bytes);
+        assert_int_equal(mlp.gate.stride_bytes, 2 * layout.row_bytes);
+        assert_int_equal(mlp.down.stride_bytes, 2 * layout.row_bytes);
+        for (uint32_t i = 0; i < N_FF; i++) {
+            float column[N_EMBD];
+            for (size_t e = 0; e < N_EMBD; e++)
+                column[e] = expert->down[e * N_FF + i];
+            assert_row(&mlp.up, i, expert->up + i * N_EMBD);
+            assert_row(&mlp.gate, i, expert->gate + i * N_EMBD);
+            assert_row(&mlp.down, i, column);
+        }
+        free(record);
+    }
+    free(expert);
+}
+
+static void test_record__bad_weights_are_named(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    struct moec_record_layout layout = moec_record_layout_make(&config, codecs[3]);
+    struct expert *expert = random_expert(9);
+    uint8_t *record = malloc(layout.n_bytes);
+    struct moec_error err = {0};
+    assert_non_null(record);
+    expert->down[7 * N_FF + 80] = NAN;
+    assert_status(moec_record_encode(&layout, expert->gate, expert->up, expert->down, record, &err),
+                  MOEC_ERR_FORMAT, err);
+    assert_message(err, "down projection, neuron 80: weight 7 of the row is NaN");
+    expert->gate[3 * N_EMBD + 2] = INFINITY;
+    err = (struct moec_error){0};
+    assert_status(moec_record_encode(&layout, expert->gate, expert->up, expert->down, record, &err),
+                  MOEC_ERR_FORMAT, err);
+    assert_message(err, "gate projection, neuron 3: weight 2 of the row is infinite");
+    free(record);
+    free(expert);
+}
+
+static void test_record__damage_is_seen(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    struct expert *expert = random_expert(10);
+    for (size_t c = 0; c < N_CODECS; c++) {
+        struct moec_record_layout layout = moec_record_layout_make(&config, codecs[c]);
+        struct moec_error err = {0};
+        uint8_t *record = malloc(layout.n_bytes);
+        assert_non_null(record);
+        assert_status(moec_record_encode(&layout, expert->gate, expert->up, expert->down, record, &err),
+                      MOEC_OK, err);
+        /* The last row's last bytes: its last float, or its last scale with the zeros behind. */
+        size_t zeros = codecs[c].scheme != 0 ? moec_codec_row_groups(codecs[c], N_EMBD) : 0;
+        memset(record + layout.n_bytes - zeros - 2, 0xff, 2);
+        assert_false(moec_record_is_finite(&layout, record));
+        free(record);
+    }
+    free(expert);
+}
+
+static void test_record__transposing_any_dtype(void **state)
+{
+    (void)state;
+    enum { ROWS = 37, COLUMNS = 53, FIRST = 5, COUNT = 41 };
+    float source[ROWS * COLUMNS], out[COUNT * ROWS + 1];
+    uint16_t halves[ROWS * COLUMNS];
+    uint64_t seed = 12;
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) /* exact in every dtype */
+        source[i] = (float)(int32_t)(random_u32(&seed) % 255) - 127;
+    for (int dtype = MOEC_DTYPE_F32; dtype <= MOEC_DTYPE_BF16; dtype++) {
+        for (size_t i = 0; i < ROWS * COLUMNS; i++)
+            halves[i] = dtype == MOEC_DTYPE_F16 ? moec_f32_to_f16(source[i]) : moec_f32_to_bf16(source[i]);
+        out[COUNT * ROWS] = 1234.5f;
+        moec_transpose_to_f32((enum moec_dtype)dtype,
+                              dtype == MOEC_DTYPE_F32 ? (void *)source : (void *)halves, ROWS, COLUMNS, FIRST,
+                              COUNT, out);
+        assert_true(out[COUNT * ROWS] == 1234.5f);
+        for (size_t i = 0; i < COUNT; i++)
+            for (size_t j = 0; j < ROWS; j++)
+                assert_true(out[i * ROWS + j] == source[j * COLUMNS + FIRST + i]);
+    }
+}
+
+/* --- dense table -------------------------------------------------------------------------------------------
+ */
+
+static struct moec_codec int4_where_allowed(void *context, enum moec_role role, uint32_t layer)
+{
+    (void)layer;
+    ++*(int *)context;
+    if (moec_role_is_quantisable(role))
+        return (struct moec_codec){MOEC_DTYPE_INT4, MOEC_SCHEME_SYMMETRIC, 0};
+    return (struct moec_codec){.dtype = MOEC_DTYPE_F32};
+}
+
+static struct moec_codec int4_everywhere(void *context, enum moec_role role, uint32_t layer)
+{
+    (void)context;
+    (void)role;
+    (void)layer;
+    return (struct moec_codec){MOEC_DTYPE_INT4, MOEC_SCHEME_SYMMETRIC, 0};
+}
+
+static void test_record__dense_table_lists_what_the_config_has(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    struct moec_dense dense;
+    struct moec_matrix matrix;
+    struct moec_error err = {0};
+    int calls = 0;
+    assert_status(moec_dense_create(&config, int4_where_allowed, &calls, &dense, &err), MOEC_OK, err);
+    /* 9 of attention and norms in each of 3 layers, 5 more in 2 MoE layers, 3 in the dense one, 3 of no
+     * layer. */
+    assert_int_equal(dense.n_entries, 3 * 9 + 2 * 5 + 3 + 3);
+    assert_int_equal(calls, dense.n_entries);
+    assert_int_equal((uintptr_t)dense.blob % 64, 0);
+    assert_status(moec_dense_check(&dense, &config, &err), MOEC_OK, err);
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < dense.n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense.entries[i];
+        assert_int_equal(entry->offset, (end + 63) / 64 * 64);
+        end = entry->offset + entry->n_bytes;
+        assert_true(moec_dense_find(&dense, (enum moec_role)entry->role, entry->layer, &matrix));
+        assert_ptr_equal(matrix.data, dense.blob + entry->offset);
+        assert_int_equal((uint64_t)matrix.rows * matrix.stride_bytes, entry->n_bytes);
+    }
+    assert_true(moec_dense_find(&dense, MOEC_ROLE_SHARED_DOWN, 2, &matrix));
+    assert_int_equal(matrix.rows, 7);
+    assert_int_equal(matrix.columns, N_EMBD);
+    assert_true(moec_dense_find(&dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &matrix));
+    assert_false(moec_dense_find(&dense, MOEC_ROLE_ROUTER, 1, &matrix));
+    assert_false(moec_dense_find(&dense, MOEC_ROLE_DENSE_UP, 0, &matrix));
+    assert_false(moec_dense_find(&dense, MOEC_ROLE_Q_NORM, 0, &matrix));
+    assert_false(moec_dense_find(&dense, MOEC_ROLE_Q, 3, &matrix));
+    moec_dense_release(&dense);
+    moec_dense_release(&dense);
+    moec_dense_release(NULL);
+    config.tied_head = true;
+    assert_status(moec_dense_create(&config, int4_where_allowed, &calls, &dense, &err), MOEC_OK, err);
+    assert_false(moec_dense_find(&dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &matrix));
+    moec_dense_release(&dense);
+    assert_status(moec_dense_create(&config, int4_everywhere, NULL, &dense, &err), MOEC_ERR_FORMAT, err);
+    assert_message(err, "'attention norm' of layer 0 is quantised");
+}
+
+static void refuse_table(const struct moec_dense *dense, const char *part)
+{
+    struct moec_config config = sample();
+    struct moec_error err = {0};
+    assert_status(moec_dense_check(dense, &config, &err), MOEC_ERR_FORMAT, err);
+    assert_message(err, part);
+}
+
+#define DAMAGED(change, part)                                                                                \
+    do {                                                                                                     \
+        struct moec_dense_entry kept = dense.entries[5];                                                     \
+        struct moec_dense_entry *e = &dense.entries[5];                                                      \
+        change;                                                                                              \
+        refuse_table(&dense, part);                                                                          \
+        dense.entries[5] = kept;                                                                             \
+    } while (0)
+
+static void test_record__dense_table_is_checked(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    struct moec_dense dense;
+    struct moec_error err = {0};
+    int calls = 0;
+    assert_status(moec_dense_create(&config, int4_where_allowed, &calls, &dense, &err), MOEC_OK, err);
+    DAMAGED(e->role = MOEC_ROLE_ROUTER, "expected 'q bias' of layer 0");
+    DAMAGED(e->role = 0xffffffffu, "unknown role");
+    DAMAGED(e->layer = 1, "of layer 1, expected");
+    DAMAGED(e->rows++, "has shape [2, 24], expected [1, 24]");
+    DAMAGED(e->columns = 23, "has shape");
+    DAMAGED(e->codec.dtype = MOEC_DTYPE_INT8, "is quantised");
+    DAMAGED(e->codec.dtype = 99, "unknown codec dtype 99");
+    DAMAGED(e->codec.dtype = MOEC_DTYPE_F16, "expected 48");
+    DAMAGED(e->n_bytes += 64, "expected 96");
+    DAMAGED(e->offset += 1, "expected a multiple of 64");
+    DAMAGED(e->offset -= 64, "from");
+    DAMAGED(e->offset = 0, "from");
+    DAMAGED(e->offset = UINT64_MAX - 63, "past the dense weights");
+    dense.n_entries--;
+    refuse_table(&dense, "is missing");
+    dense.n_entries += 1;
+    dense.blob_bytes -= 192;
+    refuse_table(&dense, "past the dense weights");
+    dense.blob_bytes += 192;
+    config.n_layer = 2;
+    config.layer_is_moe[2] = 0;
+    assert_status(moec_dense_check(&dense, &config, &err), MOEC_ERR_FORMAT, err);
+    moec_dense_release(&dense);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_record__sections_hold_rows_and_pairs),
+        cmocka_unit_test(test_record__bad_weights_are_named),
+        cmocka_unit_test(test_record__damage_is_seen),
+        cmocka_unit_test(test_record__transposing_any_dtype),
+        cmocka_unit_test(test_record__dense_table_lists_what_the_config_has),
+        cmocka_unit_test(test_record__dense_table_is_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
