@@ -14,8 +14,8 @@ void cli_print_versions(FILE *out)
     moec_tokenizer_pcre2_version(pcre2);
     fprintf(out, "moec %s, arithmetic canonical-f32\n", MOEC_VERSION);
     fprintf(out, "kernels   %s (this machine)\n", moec_kernels_best()->name);
-    fprintf(out, "HDF5      %s\n%s\njansson   %s\nzstd      %s\n", hdf5, moec_lua_version(), moec_json_version(),
-            moec_compress_version());
+    fprintf(out, "HDF5      %s\n%s\njansson   %s\nzstd      %s\n", hdf5, moec_lua_version(),
+            moec_json_version(), moec_compress_version());
     fprintf(out, "PCRE2     %s\nutf8proc  %s\nCairo     %s\n", pcre2, moec_tokenizer_utf8proc_version(),
             moec_plot_version());
 #ifdef __clang__

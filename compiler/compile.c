@@ -1,6 +1,7 @@
 #include "compiler/compile.h"
 #include "compiler/pack.h"
 #include "formats/memory.h"
+#include "profiler/paths.h"
 #include "profiler/score.h"
 #include "profiler/variants.h"
 
@@ -27,6 +28,7 @@ struct compile_run {
     struct moec_model *original; /* dense weights as in the checkpoint */
     struct moec_model *compiled; /* dense weights as in the bundle; the original when these are the same */
     struct moec_variants *variants;
+    struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
     struct moec_bundle_plan *plan;
     struct compile_part search;
     struct moec_loss search_loss; /* of the assignment that was evaluated last */
@@ -103,16 +105,29 @@ static enum moec_status load_models(struct compile_run *run, struct moec_error *
     return MOEC_OK;
 }
 
+/* The path table may take 1 % of the bundle. What the bundle will weigh is not known before the search, but
+ * never less than dense weights and every expert at 2 bits. */
+static enum moec_status prune_paths(struct compile_run *run, struct moec_error *err)
+{
+    const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
+    uint64_t least =
+        run->compiled->dense.blob_bytes + (uint64_t)moec_config_moe_count(config) * config->n_expert *
+                                              moec_record_layout_make(config, run->codecs[2]).n_bytes;
+    return moec_paths_prune(&run->profile->paths, least / 100, &run->paths, err);
+}
+
 static enum moec_status make_plan(struct compile_run *run, struct moec_error *err)
 {
     struct moec_routing_summary routing = {0};
-    if (run->profile != NULL)
+    if (run->profile != NULL) {
+        MOEC_TRY(prune_paths(run, err));
         routing = (struct moec_routing_summary){.activations = run->profile->activations,
                                                 .mean_gate_weight = run->profile->mean_gate_weight};
+    }
     struct moec_bundle_parts parts = {
         .config = moec_checkpoint_config(run->checkpoint),
         .tokenizer = moec_checkpoint_tokenizer(run->checkpoint),
-        .paths = run->profile != NULL ? &run->profile->paths : NULL,
+        .paths = run->profile != NULL ? &run->paths : NULL,
         .routing = &routing,
         .dense = &run->compiled->dense,
         .codecs = run->codecs,
@@ -380,6 +395,7 @@ static void release_run(struct compile_run *run)
 {
     release_part(&run->search);
     moec_bundle_plan_free(run->plan);
+    moec_path_table_release(&run->paths);
     if (run->original != run->compiled)
         moec_model_free(run->original);
     moec_model_free(run->compiled);

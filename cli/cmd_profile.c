@@ -1,0 +1,258 @@
+#include "cli/commands.h"
+#include "cli/measure_options.h"
+#include "cli/profile_job.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "formats/json_write.h"
+#include "formats/profile_h5.h"
+#include "profiler/heatmap.h"
+#include "profiler/metrics.h"
+#include "profiler/terminal_heatmap.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static const struct cli_option options[] = {
+    CLI_DATA_OPTIONS,
+    CLI_SAMPLES_OPTION,
+    {"bits", 0, "LIST", NULL, "Bitwidths to measure for each expert (default 2,3,4,8).", false},
+    CLI_QUANTISER_OPTIONS,
+    {"output", 'o', "PROFILE.h5", NULL, "The profile (HDF5; formats/PROFILE.md describes it).", false},
+    {"heatmap", 0, "FILE", NULL,
+     "Draw the heatmap of expert sensitivity: .png, .svg, .pdf or .csv; may be repeated.", true},
+    {"show", 0, "PROFILE.h5", NULL,
+     "Show a profile on the terminal (and draw --heatmap from it) instead of measuring.", false},
+    {"show-bits", 0, "BITS", "2|3|4|8",
+     "Bitwidth that --show and --heatmap show (default: the lowest profiled).", false},
+    {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always, never.",
+     false},
+    {"trust-profile", 0, NULL, NULL,
+     "Show a profile that another program changed (its checksum no longer matches).", false},
+    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
+    CLI_MACHINE_OPTIONS,
+    {0},
+};
+
+static const uint32_t profiled_bits[] = {2, 3, 4, 8, 0};
+
+struct profile_job {
+    const struct cli_args *args;
+    struct cli_measure_options measure;
+    struct moec_checkpoint *checkpoint;
+    struct moec_profile profile;
+    struct cli_progress progress;
+    uint32_t show_bits; /* 0 = the lowest */
+    double seconds;
+};
+
+static enum moec_status draw_heatmaps(const struct profile_job *job, struct moec_error *err)
+{
+    for (uint32_t i = 0; i < cli_count(job->args, "heatmap"); i++)
+        MOEC_TRY(moec_heatmap_write(&job->profile, job->show_bits, cli_repeat(job->args, "heatmap", i), err));
+    return MOEC_OK;
+}
+
+static enum moec_status show_profile(const struct profile_job *job, struct moec_error *err)
+{
+    const char *colour = cli_text(job->args, "color");
+    struct cli_terminal terminal = cli_terminal_detect(colour != NULL ? colour : "auto");
+    struct moec_terminal shown = {
+        .columns = (uint32_t)terminal.columns,
+        .colour = (enum moec_terminal_colour)terminal.colour,
+        .utf8 = terminal.is_utf8,
+    };
+    char *text = NULL;
+    MOEC_TRY(moec_terminal_heatmap(&job->profile, job->show_bits, &shown, &text, err));
+    fputs(text, stdout);
+    free(text);
+    return MOEC_OK;
+}
+
+/* Experts that the data never reached, by name, and what is assumed for them. */
+static void print_unreached(const struct moec_profile *profile)
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < profile->n_moe_layer; s++)
+        for (uint32_t e = 0; e < profile->n_expert; e++)
+            n += !moec_profile_expert_reached(profile, s, e);
+    if (n == 0) {
+        printf("experts: the data reached all %" PRIu32 "\n", profile->n_moe_layer * profile->n_expert);
+        return;
+    }
+    printf("experts: the data never reached %" PRIu32 " of %" PRIu32
+           "; searches take each for as sensitive as the most "
+           "sensitive of its layer:\n",
+           n, profile->n_moe_layer * profile->n_expert);
+    for (uint32_t s = 0; s < profile->n_moe_layer; s++)
+        for (uint32_t e = 0; e < profile->n_expert; e++)
+            if (!moec_profile_expert_reached(profile, s, e))
+                printf("  layer %" PRIu32 " expert %" PRIu32 "\n", profile->moe_layers[s], e);
+}
+
+static enum moec_status loss_of(const struct moec_profile *profile, const struct moec_measure *measure,
+                                struct moec_loss *loss, struct moec_error *err)
+{
+    struct moec_loss_options loss_options = moec_loss_options_default();
+    return moec_loss_measure(profile->reference.nll, measure->nll, measure->kl, profile->window_scored,
+                             profile->n_window, MOEC_PART_ALL, &loss_options, loss, err);
+}
+
+static enum moec_status print_report(const struct profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile *profile = &job->profile;
+    struct moec_loss loss;
+    MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
+    printf("perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
+           " tokens scored)\n",
+           loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
+    printf("baseline, all experts at %" PRIu32
+           " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+           profile->baseline_bits, 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
+    for (uint32_t u = 0; u < profile->n_uniform; u++) {
+        MOEC_TRY(loss_of(profile, &profile->uniform[u], &loss, err));
+        printf("all experts at %2" PRIu32 " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+               profile->uniform_bits[u], 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
+    }
+    print_unreached(profile);
+    printf("cost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes, profile->naive_passes,
+           profile->cost_passes / profile->naive_passes, job->seconds);
+    if (cli_has(job->args, "output"))
+        printf("wrote '%s'; see it with: moec profile --show %s\n", cli_text(job->args, "output"),
+               cli_text(job->args, "output"));
+    return MOEC_OK;
+}
+
+static struct moec_json_out *json_loss(const struct moec_loss *loss)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_double(node, "value", loss->compiled);
+    moec_json_out_double(node, "loss", loss->loss);
+    moec_json_out_double(node, "loss_low", loss->low);
+    moec_json_out_double(node, "loss_high", loss->high);
+    moec_json_out_double(node, "mean_kl", loss->mean_kl);
+    return node;
+}
+
+static struct moec_json_out *json_uniform(const struct moec_profile *profile)
+{
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t u = 0; u < profile->n_uniform; u++) {
+        struct moec_loss loss = {0};
+        if (loss_of(profile, &profile->uniform[u], &loss, NULL) != MOEC_OK)
+            continue;
+        struct moec_json_out *node = json_loss(&loss);
+        moec_json_out_u64(node, "bits", profile->uniform_bits[u]);
+        moec_json_out_node(list, NULL, node);
+    }
+    return list;
+}
+
+static struct moec_json_out *json_unreached(const struct moec_profile *profile)
+{
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t s = 0; s < profile->n_moe_layer; s++)
+        for (uint32_t e = 0; e < profile->n_expert; e++)
+            if (!moec_profile_expert_reached(profile, s, e)) {
+                struct moec_json_out *node = moec_json_out_object();
+                moec_json_out_u64(node, "layer", profile->moe_layers[s]);
+                moec_json_out_u64(node, "expert", e);
+                moec_json_out_node(list, NULL, node);
+            }
+    return list;
+}
+
+static enum moec_status print_json(const struct profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile *profile = &job->profile;
+    struct moec_loss loss;
+    MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_string(root, "metric", profile->metric);
+    moec_json_out_double(root, "value", loss.reference);
+    moec_json_out_u64(root, "tokens", loss.n_token);
+    moec_json_out_u64(root, "samples", profile->n_window);
+    moec_json_out_u64(root, "baseline_bits", profile->baseline_bits);
+    moec_json_out_node(root, "baseline", json_loss(&loss));
+    moec_json_out_node(root, "uniform", json_uniform(profile));
+    moec_json_out_node(root, "unreached", json_unreached(profile));
+    moec_json_out_double(root, "cost_passes", profile->cost_passes);
+    moec_json_out_double(root, "naive_passes", profile->naive_passes);
+    moec_json_out_double(root, "seconds", job->seconds);
+    char *text = NULL;
+    enum moec_status status = moec_json_out_text(root, &text, err);
+    if (status == MOEC_OK)
+        fputs(text, stdout);
+    free(text);
+    moec_json_out_free(root);
+    return status;
+}
+
+static enum moec_status show(struct profile_job *job, struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    if (job->args->n_positional > 0 || cli_has(job->args, "data") || cli_has(job->args, "output"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--show takes a profile alone: leave out MODEL, --data and -o");
+    MOEC_TRY(moec_profile_read(cli_text(job->args, "show"), cli_has(job->args, "trust-profile"),
+                               &job->profile, digest, err));
+    MOEC_TRY(draw_heatmaps(job, err));
+    return show_profile(job, err);
+}
+
+static enum moec_status measure(struct profile_job *job, struct moec_error *err)
+{
+    uint32_t bits[MOEC_PROFILE_MAX_BITS] = {2, 3, 4, 8};
+    uint32_t n_bits = 4;
+    const struct cli_args *args = job->args;
+    if (args->n_positional == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "missing argument: expected MODEL, or --show PROFILE.h5");
+    MOEC_TRY(cli_read_measure_options(args, 64, &job->measure, err));
+    MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
+    if (job->measure.data == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
+    if (!cli_has(args, "output") && !cli_has(args, "heatmap"))
+        return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
+    cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
+    double start = cli_seconds();
+    MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
+    MOEC_TRY(
+        cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
+    job->seconds = cli_seconds() - start;
+    if (cli_has(args, "output"))
+        MOEC_TRY(moec_profile_write(&job->profile, cli_text(args, "output"), err));
+    MOEC_TRY(draw_heatmaps(job, err));
+    return cli_has(args, "json") ? print_json(job, err) : print_report(job, err);
+}
+
+static int run_profile(const struct cli_args *args)
+{
+    struct profile_job job = {.args = args};
+    struct moec_error err = {0};
+    enum moec_status status = cli_u32(args, "show-bits", 2, 8, &job.show_bits, &err);
+    if (status == MOEC_OK)
+        status = cli_has(args, "show") ? show(&job, &err) : measure(&job, &err);
+    cli_progress_end(&job.progress);
+    moec_profile_release(&job.profile);
+    moec_checkpoint_close(job.checkpoint);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_profile = {
+    .name = "profile",
+    .summary = "measure what every expert loses at every bitwidth, and which experts follow which",
+    .usage = "MODEL",
+    .about = "MODEL is a Hugging Face folder. For every MoE layer, expert and bitwidth the loss of the whole "
+             "model is measured when "
+             "that expert alone has that bitwidth and the others the baseline; what cannot change is not "
+             "computed again. The profile "
+             "also holds the loss of whole-model bitwidths, routing counts, the path table and the routing "
+             "of every token.\n"
+             "Half of the windows serve the search of moec compile, the other half its certificate.",
+    .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
+                "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
+                "moec profile --show profile.h5\n"
+                "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3",
+    .n_positional_min = 0,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_profile,
+};

@@ -1,0 +1,20 @@
+/* The profiling job as verbs share it: `profile` writes its result, `compile --data` goes on with it. */
+#ifndef MOEC_CLI_PROFILE_JOB_H
+#define MOEC_CLI_PROFILE_JOB_H
+
+#include "cli/measure_options.h"
+#include "cli/progress.h"
+#include "formats/checkpoint.h"
+#include "formats/profile.h"
+
+/* Runs moec_profile_run with progress. `profile` is released by the caller. */
+MOEC_WARN_UNUSED enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
+                                                  const struct cli_measure_options *measure,
+                                                  const uint32_t *bits, uint32_t n_bits,
+                                                  struct cli_progress *progress, struct moec_profile *profile,
+                                                  struct moec_error *err);
+
+/* Last part of a path, without trailing slashes. */
+void cli_base_name(const char *path, char *name, size_t capacity);
+
+#endif
