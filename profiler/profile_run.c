@@ -1,0 +1,287 @@
+#include "profiler/profile_run.h"
+
+#include "formats/memory.h"
+#include "profiler/cost.h"
+#include "profiler/paths.h"
+#include "profiler/routing.h"
+#include "profiler/score.h"
+#include "profiler/sensitivity.h"
+#include "profiler/windows.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct job {
+    struct moec_checkpoint *checkpoint;
+    const struct moec_config *config;
+    const struct moec_profile_options *options;
+    struct moec_profile *profile;
+    struct moec_tokenizer *tokenizer;
+    struct moec_rows rows;
+    struct moec_windows windows;
+    struct moec_model *model;
+    struct moec_variants *variants;
+    struct moec_scorer *scorer;
+    uint64_t multiply_adds; /* beside the scorer's */
+};
+
+static enum moec_status check_options(const struct job *job, struct moec_error *err)
+{
+    const struct moec_profile_options *options = job->options;
+    const uint32_t baseline = options->baseline_bits;
+    if (baseline != 4 && baseline != 16)
+        return moec_fail(err, MOEC_ERR_USAGE, "a baseline of %" PRIu32 " bits, expected 4 or 16", baseline);
+    if (options->n_bits == 0 || options->n_bits > MOEC_PROFILE_MAX_BITS)
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " bitwidths, expected 1..%d", options->n_bits,
+                         MOEC_PROFILE_MAX_BITS);
+    bool has_other = false;
+    for (uint32_t i = 0; i < options->n_bits; i++) {
+        const uint32_t bits = options->bits[i];
+        if (bits != 2 && bits != 3 && bits != 4 && bits != 8 && bits != 16)
+            return moec_fail(err, MOEC_ERR_USAGE, "a bitwidth of %" PRIu32 ", expected 2, 3, 4, 8 or 16",
+                             bits);
+        for (uint32_t j = 0; j < i; j++) {
+            if (options->bits[j] == bits)
+                return moec_fail(err, MOEC_ERR_USAGE, "the bitwidth %" PRIu32 " is given twice", bits);
+        }
+        has_other = has_other || bits != baseline;
+    }
+    if (!has_other)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the only bitwidth is that of the baseline, %" PRIu32 "; give another to measure",
+                         baseline);
+    if (moec_config_moe_count(job->config) == 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the model in '%s' has no layer with experts",
+                         moec_checkpoint_folder(job->checkpoint));
+    if (options->seq_len_tokens > job->config->n_position)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
+                         " positions of the model",
+                         options->seq_len_tokens, job->config->n_position);
+    return MOEC_OK;
+}
+
+static enum moec_status read_windows(struct job *job, struct moec_error *err)
+{
+    const struct moec_profile_options *options = job->options;
+    const char *folder = moec_checkpoint_folder(job->checkpoint);
+    const struct moec_tokenizer_model *tokenizer = moec_checkpoint_tokenizer(job->checkpoint);
+    if (tokenizer == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has no tokenizer.json, so text cannot be measured on it", folder);
+    MOEC_TRY(moec_tokenizer_model_fits(tokenizer, job->config->n_vocab, folder, err));
+    MOEC_TRY(moec_tokenizer_create(tokenizer, &job->tokenizer, err));
+    MOEC_TRY(moec_rows_read(&options->task, options->data_path, &job->rows, err));
+    const struct moec_pool pool = moec_pool_make(options->n_threads);
+    const struct moec_windows_options windows = {.seq_len_tokens = options->seq_len_tokens,
+                                                 .n_sample = options->n_sample,
+                                                 .seed = options->seed,
+                                                 .min_part_windows = MOEC_MIN_PART_WINDOWS};
+    if (options->n_sample == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "0 windows, expected at least %d", 2 * MOEC_MIN_PART_WINDOWS);
+    return moec_windows_make(&job->rows, job->tokenizer, &windows, &pool, &job->windows, err);
+}
+
+static void copy_text(char *to, size_t room, const char *from)
+{
+    (void)snprintf(to, room, "%s", from);
+}
+
+/* Bitwidths in increasing order, with and without the baseline's. */
+static void sort_bits(const struct moec_profile_options *options, struct moec_profile *profile)
+{
+    static const uint32_t known[] = {2, 3, 4, 8, 16};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        bool asked = false;
+        for (uint32_t b = 0; b < options->n_bits; b++)
+            asked = asked || options->bits[b] == known[i];
+        if (!asked)
+            continue;
+        profile->uniform_bits[profile->n_uniform++] = known[i];
+        if (known[i] != options->baseline_bits)
+            profile->bits[profile->n_bits++] = known[i];
+    }
+}
+
+static enum moec_status describe(struct job *job, struct moec_error *err)
+{
+    const struct moec_profile_options *options = job->options;
+    const struct moec_windows *windows = &job->windows;
+    struct moec_profile *profile = job->profile;
+    *profile = (struct moec_profile){.seq_len_tokens = options->seq_len_tokens,
+                                     .seed = options->seed,
+                                     .baseline_bits = options->baseline_bits,
+                                     .scheme = (uint8_t)options->scheme,
+                                     .group = (uint16_t)options->group,
+                                     .config = *job->config,
+                                     .n_moe_layer = moec_config_moe_count(job->config),
+                                     .n_expert = job->config->n_expert,
+                                     .top_k = job->config->top_k,
+                                     .n_window = windows->n_window,
+                                     .n_window_available = windows->n_available,
+                                     .n_trace_token = moec_windows_token_count(windows)};
+    sort_bits(options, profile);
+    copy_text(profile->moec_version, sizeof profile->moec_version, MOEC_VERSION);
+    copy_text(profile->arithmetic, sizeof profile->arithmetic, "canonical-f32");
+    copy_text(profile->task, sizeof profile->task, options->task.name);
+    copy_text(profile->metric, sizeof profile->metric, moec_task_metric_name(options->task.metric));
+    copy_text(profile->data_name, sizeof profile->data_name, job->rows.name);
+    memcpy(profile->data_digest, job->rows.digest, sizeof profile->data_digest);
+    MOEC_TRY(moec_checkpoint_digest(job->checkpoint, NULL, NULL, profile->model_digest, err));
+    MOEC_TRY(moec_profile_allocate(profile, err));
+    for (uint32_t s = 0; s < profile->n_moe_layer; s++)
+        profile->moe_layers[s] = moec_config_moe_layer(job->config, s);
+    const size_t n = windows->n_window;
+    memcpy(profile->window_tokens, windows->tokens, n * windows->seq_len_tokens * sizeof *windows->tokens);
+    memcpy(profile->window_length, windows->length, n * sizeof *windows->length);
+    memcpy(profile->window_scored, windows->scored, n * sizeof *windows->scored);
+    memcpy(profile->window_index, windows->index, n * sizeof *windows->index);
+    return MOEC_OK;
+}
+
+static enum moec_status open_model(struct job *job, struct moec_error *err)
+{
+    const struct moec_profile_options *options = job->options;
+    const struct moec_scorer_options scoring = {.kernels = options->kernels, .n_threads = options->n_threads};
+    struct moec_dense dense;
+    MOEC_TRY(moec_checkpoint_load_dense(job->checkpoint, 16, 0, &dense, err));
+    MOEC_TRY(moec_model_create(job->config, &dense, &job->model, err));
+    MOEC_TRY(moec_variants_create(job->checkpoint, options->scheme, options->group, options->cache_bytes,
+                                  options->n_threads, &job->variants, err));
+    return moec_scorer_create(job->model, moec_variants_experts(job->variants), &job->windows, &scoring,
+                              &job->scorer, err);
+}
+
+static enum moec_status measure_original(struct job *job, struct moec_error *err)
+{
+    const struct moec_profile_options *options = job->options;
+    struct moec_profile *profile = job->profile;
+    struct moec_experts *experts = moec_variants_experts(job->variants);
+    MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
+    MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, experts, profile->reference.nll,
+                                       options->progress, err));
+    struct moec_routing routing = {.experts = profile->trace_experts,
+                                   .weights = profile->trace_weights,
+                                   .activations = profile->activations,
+                                   .mean_gate_weight = profile->mean_gate_weight};
+    MOEC_TRY(moec_routing_run(job->model, experts, options->kernels, options->n_threads, &job->windows,
+                              &routing, options->progress, err));
+    job->multiply_adds += routing.multiply_adds;
+    return MOEC_OK;
+}
+
+static void copy_measure(const struct moec_measure *from, uint32_t n_window, struct moec_measure *to)
+{
+    memcpy(to->nll, from->nll, n_window * sizeof *to->nll);
+    memcpy(to->kl, from->kl, n_window * sizeof *to->kl);
+}
+
+/* Whole models at one bitwidth; that of the baseline comes out of the sensitivity sweep. */
+static enum moec_status measure_uniform(struct job *job, struct moec_error *err)
+{
+    struct moec_profile *profile = job->profile;
+    for (uint32_t u = 0; u < profile->n_uniform; u++) {
+        if (profile->uniform_bits[u] == profile->baseline_bits)
+            continue;
+        MOEC_TRY(moec_variants_assign_all(job->variants, profile->uniform_bits[u], err));
+        MOEC_TRY(moec_scorer_run(job->scorer, &profile->uniform[u], job->options->progress, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status measure_sensitivity(struct job *job, struct moec_error *err)
+{
+    const struct moec_profile_options *options = job->options;
+    struct moec_profile *profile = job->profile;
+    const struct moec_sensitivity_options sweep = {.model = job->model,
+                                                   .variants = job->variants,
+                                                   .kernels = options->kernels,
+                                                   .windows = &job->windows,
+                                                   .n_threads = options->n_threads,
+                                                   .baseline_bits = profile->baseline_bits,
+                                                   .bits = profile->bits,
+                                                   .n_bits = profile->n_bits,
+                                                   .reference_hidden =
+                                                       moec_scorer_reference_hidden(job->scorer),
+                                                   .work_bytes = options->work_bytes,
+                                                   .progress = options->progress};
+    struct moec_sensitivity result = {
+        .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
+    MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
+    for (uint32_t u = 0; u < profile->n_uniform; u++) {
+        if (profile->uniform_bits[u] == profile->baseline_bits)
+            copy_measure(&profile->baseline, profile->n_window, &profile->uniform[u]);
+    }
+    const double pass = (double)moec_cost_pass(job->config, &job->windows);
+    job->multiply_adds += result.multiply_adds + moec_scorer_multiply_adds(job->scorer);
+    profile->cost_passes = (double)job->multiply_adds / pass;
+    profile->naive_passes = (double)profile->n_moe_layer * profile->n_expert * profile->n_bits;
+    return MOEC_OK;
+}
+
+/* The table is made of all windows; its recall is that of a table of the even ones, on the odd ones. */
+static enum moec_status make_paths(struct job *job, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_profile *profile = job->profile;
+    struct moec_path_table half = {0};
+    uint8_t *even = NULL, *odd = NULL;
+    const struct moec_path_trace trace = {.n_layer = profile->n_moe_layer,
+                                          .n_expert = profile->n_expert,
+                                          .top_k = profile->top_k,
+                                          .n_token = profile->n_trace_token,
+                                          .experts = profile->trace_experts,
+                                          .weights = profile->trace_weights};
+    MOEC_TRY_OUT(moec_alloc((void **)&even, profile->n_trace_token, 1, "tokens of a part", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&odd, profile->n_trace_token, 1, "tokens of a part", err));
+    uint64_t token = 0;
+    for (uint32_t w = 0; w < profile->n_window; w++) {
+        for (uint32_t i = 0; i < profile->window_length[w]; i++, token++) {
+            even[token] = moec_part_has(MOEC_PART_SEARCH, w);
+            odd[token] = moec_part_has(MOEC_PART_CERTIFICATE, w);
+        }
+    }
+    MOEC_TRY_OUT(moec_paths_build(&trace, even, &half, err));
+    MOEC_TRY_OUT(moec_paths_recall(&half, &trace, odd, profile->path_recall, profile->frequency_recall, err));
+    MOEC_TRY_OUT(moec_paths_build(&trace, NULL, &profile->paths, err));
+out:
+    moec_path_table_release(&half);
+    free(even);
+    free(odd);
+    return status;
+}
+
+static enum moec_status run(struct job *job, struct moec_error *err)
+{
+    MOEC_TRY(check_options(job, err));
+    MOEC_TRY(read_windows(job, err));
+    MOEC_TRY(describe(job, err));
+    MOEC_TRY(open_model(job, err));
+    MOEC_TRY(measure_original(job, err));
+    MOEC_TRY(make_paths(job, err));
+    MOEC_TRY(measure_uniform(job, err));
+    MOEC_TRY(measure_sensitivity(job, err));
+    return moec_profile_check(job->profile, "the profile just measured", err);
+}
+
+enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
+                                  const struct moec_profile_options *options, struct moec_profile *profile,
+                                  struct moec_error *err)
+{
+    struct job job = {.checkpoint = checkpoint,
+                      .config = moec_checkpoint_config(checkpoint),
+                      .options = options,
+                      .profile = profile};
+    *profile = (struct moec_profile){0};
+    enum moec_status status = run(&job, err);
+    moec_scorer_free(job.scorer);
+    moec_variants_free(job.variants);
+    moec_model_free(job.model);
+    moec_windows_release(&job.windows);
+    moec_rows_release(&job.rows);
+    moec_tokenizer_free(job.tokenizer);
+    if (status != MOEC_OK)
+        moec_profile_release(profile);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* The whole of `moec profile`: from a checkpoint and data to a profile in memory.
+ *
+ * In order: read and draw windows, evaluate the original, trace its routing, evaluate whole models at one
+ * bitwidth each, sweep the sensitivity of every expert, make the path table. The same inputs give the same
+ * profile at any number of threads, with any instruction set and any working memory. */
+#ifndef MOEC_PROFILER_PROFILE_RUN_H
+#define MOEC_PROFILER_PROFILE_RUN_H
+
+#include "formats/checkpoint.h"
+#include "formats/profile.h"
+#include "profiler/progress.h"
+#include "profiler/task.h"
+#include "runtime/kernels.h"
+
+struct moec_profile_options {
+    struct moec_task task;
+    const char *data_path;
+    uint32_t seq_len_tokens;
+    uint32_t n_sample; /* windows to draw, at least 2 * MOEC_MIN_PART_WINDOWS */
+    uint64_t seed;
+    const uint32_t
+        *bits; /* (n_bits) of 2, 3, 4, 8, 16, in any order, each once; the baseline's may be among them */
+    uint32_t n_bits;
+    uint32_t baseline_bits; /* 4 or 16 */
+    enum moec_scheme scheme;
+    uint32_t group; /* 0 (channel), 32, 64, 128 */
+    const struct moec_kernels *kernels;
+    int n_threads;        /* as moec_pool_make */
+    uint64_t work_bytes;  /* activations of the sweep; 0 = 1 GiB */
+    uint64_t cache_bytes; /* encoded experts; 0 = all of them */
+    const struct moec_progress
+        *progress; /* may be NULL; phases: original, routing, evaluation, sensitivity */
+};
+
+/* Fills `profile` (released by the caller). The digest of a large checkpoint takes long and has a progress of
+ * its own: call moec_checkpoint_digest before to show it. On failure `profile` is empty. Errors:
+ * MOEC_ERR_USAGE (options), MOEC_ERR_UNSUPPORTED (no tokenizer), MOEC_ERR_LIMIT (windows longer than the
+ * model's context, too little data), and those of every part. */
+MOEC_WARN_UNUSED enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
+                                                   const struct moec_profile_options *options,
+                                                   struct moec_profile *profile, struct moec_error *err);
+
+#endif
