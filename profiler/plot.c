@@ -29,6 +29,11 @@ struct moec_plot {
 
 /* Fontconfig keeps its configuration until the process ends, behind pointers that leak checkers cannot
  * follow. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1 /* as gcc says it */
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 const char *__lsan_default_suppressions(void);
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void)

@@ -197,6 +197,8 @@ static void put_numbers_left(const struct page *page, uint32_t first, uint32_t l
     put_spaces(page, ROW_LABEL);
     for (uint32_t e = first; e <= last; e += every) {
         uint32_t at = (e - first) * page->cell;
+        if (ROW_LABEL + at + widest > page->terminal.columns)
+            break;
         put_spaces(page, at - column);
         column = at + (uint32_t)fprintf(page->stream, "%" PRIu32, e);
     }
@@ -204,8 +206,9 @@ static void put_numbers_left(const struct page *page, uint32_t first, uint32_t l
     put_spaces(page, ROW_LABEL);
     for (uint32_t e = first; e <= last; e++) {
         (void)fputs((e - first) % every > 0 ? rule : utf8 ? "\u2502" : "|", page->stream);
-        if (e < last)
-            put_spaces(page, page->cell - 1);
+        if (page->cell > 1 && last - e < every && (e - first) % every == 0)
+            break;
+        put_spaces(page, page->cell - 1);
     }
     (void)fputc('\n', page->stream);
 }
