@@ -67,7 +67,7 @@ static enum moec_status read_confidence(const struct cli_args *args, double *con
 static void spell_options(struct compile_job *job)
 {
     const struct moec_compile_options *compile = &job->compile;
-    char loss[32] = "none", size[32] = "none", bits[16] = "", copies[64] = "none";
+    char loss[32] = "none", size[32] = "none", bits[32] = "", copies[64] = "none";
     if (!isnan(compile->max_loss))
         (void)snprintf(loss, sizeof loss, "%.9g", compile->max_loss);
     if (compile->max_bytes > 0)
