@@ -1,0 +1,722 @@
+#include "tests/unit/temporary.h"
+
+#include "formats/checkpoint.h"
+#include "formats/half.h"
+#include "formats/safetensors.h"
+
+#define FAMILIES "tests/fixtures/families/"
+
+static const char *const fixtures[] = {FAMILIES "qwen2_moe", FAMILIES "qwen2_moe-tied",
+                                       FAMILIES "olmoe",     FAMILIES "olmoe-b",
+                                       FAMILIES "mixtral",   FAMILIES "mixtral-window"};
+#define N_FIXTURES (sizeof fixtures / sizeof *fixtures)
+
+static struct moec_checkpoint *open_good(const char *folder)
+{
+    struct moec_checkpoint *ck = NULL;
+    struct moec_error err = {0};
+    assert_status(moec_checkpoint_open(folder, &ck, &err), MOEC_OK, err);
+    return ck;
+}
+
+/* --- good checkpoints --------------------------------------------------------------------------------------
+ */
+
+static void test_checkpoint__configs(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *ck = open_good(FAMILIES "qwen2_moe");
+    const struct moec_config *c = moec_checkpoint_config(ck);
+    assert_string_equal(c->family, "qwen2_moe");
+    assert_string_equal(moec_checkpoint_folder(ck), FAMILIES "qwen2_moe");
+    assert_null(moec_checkpoint_tokenizer(ck));
+    assert_int_equal(c->n_layer, 4);
+    assert_int_equal(c->n_embd, 32);
+    assert_int_equal(c->n_head, 4);
+    assert_int_equal(c->n_kv_head, 2);
+    assert_int_equal(c->head_dim, 8);
+    assert_int_equal(c->n_vocab, 131);
+    assert_int_equal(c->n_position, 256);
+    assert_int_equal(c->window, 0);
+    assert_true(c->rope_theta == 10000.0 && c->rms_eps == 1e-6 && c->clip_qkv == 0);
+    assert_true(c->qkv_bias && !c->qk_norm && !c->tied_head && c->shared_gate && !c->norm_topk_prob);
+    assert_int_equal(c->n_expert, 6);
+    assert_int_equal(c->top_k, 3);
+    assert_int_equal(c->n_ff_expert, 11);
+    assert_int_equal(c->n_ff_shared, 20);
+    assert_int_equal(c->n_ff_dense, 28);
+    assert_memory_equal(c->layer_is_moe, ((uint8_t[]){1, 0, 1, 1, 0}), 5);
+    assert_int_equal(c->expert_dtype, MOEC_DTYPE_BF16);
+    assert_int_equal(c->n_eos, 2); /* generation_config.json's list, not config.json's 130 */
+    assert_int_equal(c->eos_ids[0], 130);
+    assert_int_equal(c->eos_ids[1], 128);
+    assert_int_equal(moec_checkpoint_expert_bytes(ck), 3 * 6 * 3 * 11 * 32 * 2);
+    assert_true(moec_checkpoint_weight_bytes(ck) > moec_checkpoint_expert_bytes(ck));
+    moec_checkpoint_close(ck);
+
+    ck = open_good(FAMILIES "qwen2_moe-tied");
+    c = moec_checkpoint_config(ck);
+    assert_true(c->tied_head && c->norm_topk_prob && c->rope_theta == 1e6);
+    assert_memory_equal(c->layer_is_moe, ((uint8_t[]){0, 1, 0, 1, 0}), 5);
+    assert_int_equal(c->expert_dtype, MOEC_DTYPE_F16);
+    moec_checkpoint_close(ck);
+
+    ck = open_good(FAMILIES "olmoe");
+    c = moec_checkpoint_config(ck);
+    assert_true(c->qk_norm && !c->qkv_bias && c->norm_topk_prob && c->clip_qkv == 1.5f && c->rms_eps == 1e-5);
+    assert_int_equal(c->n_ff_shared, 0);
+    assert_int_equal(c->n_ff_dense, 0);
+    assert_int_equal(c->expert_dtype, MOEC_DTYPE_F32);
+    moec_checkpoint_close(ck);
+
+    ck = open_good(FAMILIES "olmoe-b"); /* no generation_config.json */
+    c = moec_checkpoint_config(ck);
+    assert_int_equal(c->n_eos, 1);
+    assert_int_equal(c->eos_ids[0], 112);
+    assert_false(c->norm_topk_prob);
+    moec_checkpoint_close(ck);
+
+    ck = open_good(FAMILIES "mixtral-window");
+    c = moec_checkpoint_config(ck);
+    assert_int_equal(c->window, 11);
+    assert_int_equal(c->head_dim, 12);
+    assert_int_equal(c->n_expert, 4);
+    assert_true(c->norm_topk_prob);
+    moec_checkpoint_close(ck);
+    moec_checkpoint_close(NULL);
+}
+
+struct expert_weights {
+    size_t n;
+    float *gate, *up, *down;
+};
+
+static struct expert_weights expert_weights(const struct moec_config *c)
+{
+    size_t n = (size_t)c->n_ff_expert * c->n_embd;
+    float *memory = malloc(3 * n * sizeof *memory);
+    assert_non_null(memory);
+    return (struct expert_weights){n, memory, memory + n, memory + 2 * n};
+}
+
+/* Reads a tensor through its table alone, and compares with F32 weights. */
+static void assert_weights(const char *folder, const char *shard, const char *name, const float *weights,
+                           size_t n)
+{
+    char *path = temporary_path(folder, shard);
+    struct moec_safetensors file;
+    struct moec_error err = {0};
+    assert_status(moec_safetensors_open(&file, path, &err), MOEC_OK, err);
+    const struct moec_safetensors_entry *entry = moec_safetensors_find(&file, name);
+    assert_non_null(entry);
+    uint8_t *raw = malloc(entry->n_bytes);
+    assert_non_null(raw);
+    assert_status(moec_file_read(&file.file, entry->offset, raw, entry->n_bytes, &err), MOEC_OK, err);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = 0;
+        uint16_t half = 0;
+        float value;
+        if (entry->dtype == MOEC_DTYPE_F32) {
+            memcpy(&bits, raw + 4 * i, 4);
+            value = moec_f32_from_bits(bits);
+        } else {
+            memcpy(&half, raw + 2 * i, 2);
+            value = entry->dtype == MOEC_DTYPE_F16 ? moec_f16_to_f32(half) : moec_bf16_to_f32(half);
+        }
+        assert_int_equal(moec_f32_bits(weights[i]), moec_f32_bits(value));
+    }
+    free(raw);
+    free(path);
+    moec_safetensors_close(&file);
+}
+
+static void test_checkpoint__experts_are_the_tensors_of_their_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *shard, *prefix;
+        const char *gate, *up, *down;
+        uint32_t layer, expert;
+    } cases[] = {
+        {FAMILIES "olmoe", "model.safetensors", "model.layers.2.mlp.experts.3.", "gate_proj", "up_proj",
+         "down_proj", 2, 3},
+        {FAMILIES "qwen2_moe-tied", "model.safetensors", "model.layers.3.mlp.experts.7.", "gate_proj",
+         "up_proj", "down_proj", 3, 7},
+        {FAMILIES "mixtral", "model.safetensors", "model.layers.0.block_sparse_moe.experts.5.", "w1", "w3",
+         "w2", 0, 5},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct moec_checkpoint *ck = open_good(cases[i].folder);
+        struct expert_weights w = expert_weights(moec_checkpoint_config(ck));
+        struct moec_error err = {0};
+        assert_status(
+            moec_checkpoint_load_expert(ck, cases[i].layer, cases[i].expert, w.gate, w.up, w.down, &err),
+            MOEC_OK, err);
+        const char *const names[3] = {cases[i].gate, cases[i].up, cases[i].down};
+        for (size_t p = 0; p < 3; p++) {
+            char name[128];
+            (void)snprintf(name, sizeof name, "%s%s.weight", cases[i].prefix, names[p]);
+            assert_weights(cases[i].folder, cases[i].shard, name, w.gate + p * w.n, w.n);
+        }
+        free(w.gate);
+        moec_checkpoint_close(ck);
+    }
+}
+
+/* Every expert of every fixture: a record made from the file is the record made from its F32 weights. */
+static void test_checkpoint__records_are_those_of_the_weights(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FIXTURES; f++) {
+        struct moec_checkpoint *ck = open_good(fixtures[f]);
+        const struct moec_config *c = moec_checkpoint_config(ck);
+        struct expert_weights w = expert_weights(c);
+        struct moec_error err = {0};
+        void *scratch = malloc(moec_checkpoint_expert_scratch_bytes(ck));
+        assert_non_null(scratch);
+        const uint32_t bits[] = {2, 3, 4, 8, 16};
+        for (uint32_t layer = 0; layer < c->n_layer; layer++)
+            for (uint32_t expert = 0; c->layer_is_moe[layer] && expert < c->n_expert; expert++) {
+                struct moec_codec codec;
+                size_t b = (layer + expert) % 5;
+                assert_status(moec_codec_for_bits(bits[b], (enum moec_scheme)(expert % 2),
+                                                  expert % 3 == 0 ? 32 : 0, (enum moec_dtype)c->expert_dtype,
+                                                  &codec, &err),
+                              MOEC_OK, err);
+                struct moec_record_layout layout = moec_record_layout_make(c, codec);
+                uint8_t *direct = malloc(layout.n_bytes), *expected = malloc(layout.n_bytes);
+                assert_non_null(direct);
+                assert_non_null(expected);
+                assert_status(
+                    moec_checkpoint_encode_expert(ck, layer, expert, &layout, scratch, direct, &err), MOEC_OK,
+                    err);
+                assert_status(moec_checkpoint_load_expert(ck, layer, expert, w.gate, w.up, w.down, &err),
+                              MOEC_OK, err);
+                assert_status(moec_record_encode(&layout, w.gate, w.up, w.down, expected, &err), MOEC_OK,
+                              err);
+                assert_memory_equal(direct, expected, layout.n_bytes);
+                free(direct);
+                free(expected);
+            }
+        free(scratch);
+        free(w.gate);
+        moec_checkpoint_close(ck);
+    }
+}
+
+static void test_checkpoint__sixteen_bits_keep_the_source(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *ck = open_good(FAMILIES "mixtral");
+    const struct moec_config *c = moec_checkpoint_config(ck);
+    struct expert_weights w = expert_weights(c);
+    struct moec_record_layout layout =
+        moec_record_layout_make(c, (struct moec_codec){.dtype = MOEC_DTYPE_BF16});
+    uint8_t *record = malloc(layout.n_bytes);
+    void *scratch = malloc(moec_checkpoint_expert_scratch_bytes(ck));
+    struct moec_mlp mlp;
+    struct moec_error err = {0};
+    assert_non_null(record);
+    assert_non_null(scratch);
+    assert_status(moec_checkpoint_encode_expert(ck, 1, 2, &layout, scratch, record, &err), MOEC_OK, err);
+    assert_status(moec_checkpoint_load_expert(ck, 1, 2, w.gate, w.up, w.down, &err), MOEC_OK, err);
+    moec_record_bind(&layout, record, &mlp);
+    for (uint32_t i = 0; i < c->n_ff_expert; i++)
+        for (uint32_t e = 0; e < c->n_embd; e++) {
+            const struct moec_matrix *const matrices[3] = {&mlp.gate, &mlp.up, &mlp.down};
+            const float expected[3] = {w.gate[i * c->n_embd + e], w.up[i * c->n_embd + e],
+                                       w.down[e * c->n_ff_expert + i]};
+            for (size_t m = 0; m < 3; m++) {
+                const uint8_t *at = matrices[m]->data + i * matrices[m]->stride_bytes + 2 * (size_t)e;
+                assert_int_equal((uint32_t)(at[0] | at[1] << 8) << 16, moec_f32_bits(expected[m]));
+            }
+        }
+    struct moec_record_layout wrong = layout;
+    wrong.n_ff++;
+    assert_status(moec_checkpoint_encode_expert(ck, 1, 2, &wrong, scratch, record, &err), MOEC_ERR_MISMATCH,
+                  err);
+    err = (struct moec_error){0};
+    assert_status(moec_checkpoint_encode_expert(ck, 9, 0, &layout, scratch, record, &err), MOEC_ERR_USAGE,
+                  err);
+    err = (struct moec_error){0};
+    assert_status(moec_checkpoint_load_expert(ck, 0, 6, w.gate, w.up, w.down, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "no expert 6 in layer 0");
+    free(scratch);
+    free(record);
+    free(w.gate);
+    moec_checkpoint_close(ck);
+}
+
+static void test_checkpoint__dense_weights(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FIXTURES; f++) {
+        struct moec_checkpoint *ck = open_good(fixtures[f]);
+        const struct moec_config *c = moec_checkpoint_config(ck);
+        struct moec_dense exact, quantised;
+        struct moec_error err = {0};
+        assert_status(moec_checkpoint_load_dense(ck, 16, 0, &exact, &err), MOEC_OK, err);
+        assert_status(moec_dense_check(&exact, c, &err), MOEC_OK, err);
+        for (uint32_t i = 0; i < exact.n_entries; i++)
+            assert_int_equal(exact.entries[i].codec.dtype, c->expert_dtype);
+        for (uint32_t bits = 4; bits <= 8; bits += 4) {
+            assert_status(moec_checkpoint_load_dense(ck, bits, bits == 4 ? 32 : 0, &quantised, &err), MOEC_OK,
+                          err);
+            assert_status(moec_dense_check(&quantised, c, &err), MOEC_OK, err);
+            assert_int_equal(quantised.n_entries, exact.n_entries);
+            for (uint32_t i = 0; i < exact.n_entries; i++) {
+                const struct moec_dense_entry *from = &exact.entries[i], *to = &quantised.entries[i];
+                bool may = moec_role_is_quantisable((enum moec_role)from->role);
+                assert_int_equal(moec_codec_bits(to->codec), may ? bits : moec_codec_bits(from->codec));
+                size_t source_row = moec_codec_row_bytes(from->codec, from->columns);
+                size_t row_bytes = moec_codec_row_bytes(to->codec, to->columns);
+                for (uint32_t r = 0; r < from->rows; r++) {
+                    float weights[64];
+                    uint8_t row[512];
+                    assert_true(from->columns <= 64);
+                    moec_codec_decode_row(from->codec, exact.blob + from->offset + r * source_row,
+                                          from->columns, weights);
+                    assert_status(moec_codec_encode_row(to->codec, weights, to->columns, row, &err), MOEC_OK,
+                                  err);
+                    assert_memory_equal(row, quantised.blob + to->offset + r * row_bytes, row_bytes);
+                }
+            }
+            moec_dense_release(&quantised);
+        }
+        assert_status(moec_checkpoint_load_dense(ck, 5, 0, &quantised, &err), MOEC_ERR_USAGE, err);
+        moec_dense_release(&exact);
+        moec_checkpoint_close(ck);
+    }
+}
+
+static void test_checkpoint__dense_tensors_stand_in_their_places(void **state)
+{
+    (void)state;
+    static const char folder[] = FAMILIES "qwen2_moe-tied", shard[] = "model.safetensors";
+    struct moec_checkpoint *ck = open_good(folder);
+    struct moec_dense dense;
+    struct moec_matrix m;
+    struct moec_error err = {0};
+    float weights[64 * 128], transposed[64 * 128];
+    assert_status(moec_checkpoint_load_dense(ck, 16, 0, &dense, &err), MOEC_OK, err);
+    static const struct {
+        enum moec_role role;
+        uint32_t layer;
+        const char *name;
+    } cases[] = {
+        {MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE, "model.embed_tokens.weight"},
+        {MOEC_ROLE_FINAL_NORM, MOEC_LAYER_NONE, "model.norm.weight"},
+        {MOEC_ROLE_ATTENTION_NORM, 1, "model.layers.1.input_layernorm.weight"},
+        {MOEC_ROLE_MLP_NORM, 1, "model.layers.1.post_attention_layernorm.weight"},
+        {MOEC_ROLE_Q, 0, "model.layers.0.self_attn.q_proj.weight"},
+        {MOEC_ROLE_K_BIAS, 3, "model.layers.3.self_attn.k_proj.bias"},
+        {MOEC_ROLE_O, 2, "model.layers.2.self_attn.o_proj.weight"},
+        {MOEC_ROLE_ROUTER, 3, "model.layers.3.mlp.gate.weight"},
+        {MOEC_ROLE_SHARED_EXPERT_GATE, 3, "model.layers.3.mlp.shared_expert_gate.weight"},
+        {MOEC_ROLE_SHARED_UP, 1, "model.layers.1.mlp.shared_expert.up_proj.weight"},
+        {MOEC_ROLE_SHARED_GATE, 1, "model.layers.1.mlp.shared_expert.gate_proj.weight"},
+        {MOEC_ROLE_SHARED_DOWN, 1, "model.layers.1.mlp.shared_expert.down_proj.weight"},
+        {MOEC_ROLE_DENSE_DOWN, 2, "model.layers.2.mlp.down_proj.weight"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_true(moec_dense_find(&dense, cases[i].role, cases[i].layer, &m));
+        for (uint32_t r = 0; r < m.rows; r++)
+            moec_codec_decode_row(m.codec, m.data + r * m.stride_bytes, m.columns, weights + r * m.columns);
+        const float *expected = weights;
+        if (cases[i].role == MOEC_ROLE_SHARED_DOWN || cases[i].role == MOEC_ROLE_DENSE_DOWN) {
+            for (uint32_t r = 0; r < m.rows; r++)
+                for (uint32_t e = 0; e < m.columns; e++)
+                    transposed[e * m.rows + r] = weights[r * m.columns + e];
+            expected = transposed;
+        }
+        assert_weights(folder, shard, cases[i].name, expected, (size_t)m.rows * m.columns);
+    }
+    moec_dense_release(&dense);
+    moec_checkpoint_close(ck);
+}
+
+/* --- digest ------------------------------------------------------------------------------------------------
+ */
+
+struct seen {
+    uint64_t done, total;
+    int calls;
+};
+
+static void note_progress(void *context, uint64_t done, uint64_t total)
+{
+    struct seen *seen = context;
+    assert_true(done >= seen->done && done <= total);
+    seen->done = done;
+    seen->total = total;
+    seen->calls++;
+}
+
+static void digest_of(const char *folder, uint8_t digest[static MOEC_SHA256_BYTES])
+{
+    struct moec_checkpoint *ck = open_good(folder);
+    struct moec_error err = {0};
+    struct seen seen = {0};
+    uint8_t again[MOEC_SHA256_BYTES];
+    assert_status(moec_checkpoint_digest(ck, note_progress, &seen, digest, &err), MOEC_OK, err);
+    assert_true(seen.calls > 0);
+    assert_int_equal(seen.done, seen.total);
+    seen = (struct seen){0};
+    assert_status(moec_checkpoint_digest(ck, note_progress, &seen, again, &err), MOEC_OK, err);
+    assert_int_equal(seen.calls, 0);
+    assert_memory_equal(digest, again, sizeof again);
+    moec_checkpoint_close(ck);
+}
+
+static void test_checkpoint__digest_covers_every_file(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"config.json", "generation_config.json",
+                                        "model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors"};
+    uint8_t first[MOEC_SHA256_BYTES], copied[MOEC_SHA256_BYTES], changed[MOEC_SHA256_BYTES];
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "qwen2_moe", folder);
+    digest_of(FAMILIES "qwen2_moe", first);
+    digest_of(folder, copied);
+    assert_memory_equal(first, copied, sizeof first);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = 0;
+        uint8_t *bytes = temporary_read(folder, names[i], &n);
+        if (strstr(names[i], ".json") !=
+            NULL) { /* the NUL behind becomes white space, which changes no value */
+            bytes[n] = '\n';
+            temporary_write(folder, names[i], bytes, n + 1);
+        } else {
+            bytes[n - 1] ^= 1;
+            temporary_write(folder, names[i], bytes, n);
+            bytes[n - 1] ^= 1;
+        }
+        digest_of(folder, changed);
+        assert_memory_not_equal(first, changed, sizeof first);
+        temporary_write(folder, names[i], bytes, n);
+        free(bytes);
+    }
+    digest_of(folder, copied);
+    assert_memory_equal(first, copied, sizeof first);
+    temporary_remove(folder);
+}
+
+/* --- bad folders -------------------------------------------------------------------------------------------
+ */
+
+static void refuse(const char *folder, enum moec_status status, const char *part)
+{
+    struct moec_checkpoint *ck = NULL;
+    struct moec_error err = {0};
+    assert_status(moec_checkpoint_open(folder, &ck, &err), status, err);
+    assert_null(ck);
+    assert_message(err, part);
+}
+
+/* Replaces the first `from` in a file by `to`, which must not be longer; spaces follow. */
+static void patch(const char *folder, const char *name, const char *from, const char *to)
+{
+    size_t n = 0, n_from = strlen(from), n_to = strlen(to);
+    uint8_t *bytes = temporary_read(folder, name, &n);
+    uint8_t *at = memmem(bytes, n, from, n_from);
+    assert_non_null(at);
+    assert_true(n_to <= n_from);
+    memcpy(at, to, n_to);
+    memset(at + n_to, ' ', n_from - n_to);
+    temporary_write(folder, name, bytes, n);
+    free(bytes);
+}
+
+static void delete_file(const char *folder, const char *name)
+{
+    char *path = temporary_path(folder, name);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
+static void test_checkpoint__folders_that_are_none(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    char *file = temporary_path(folder, "config.json");
+    refuse("/no/such/folder", MOEC_ERR_NOT_FOUND, "'/no/such/folder' does not exist");
+    refuse(folder, MOEC_ERR_NOT_FOUND, "config.json");
+    temporary_write(folder, "config.json", "{}", 2);
+    refuse(file, MOEC_ERR_FORMAT, "is a file, expected a folder");
+    refuse(folder, MOEC_ERR_FORMAT, "no 'model_type'");
+    temporary_write(folder, "config.json", "{\"model_type\": \"llama\"}", 23);
+    refuse(folder, MOEC_ERR_UNSUPPORTED,
+           "says 'model_type' 'llama', families known: 'qwen2_moe', 'olmoe', 'mixtral'");
+    temporary_write(folder, "config.json", "{\"model_type\": ", 15);
+    refuse(folder, MOEC_ERR_FORMAT, "not valid JSON at line 1");
+    temporary_write(folder, "config.json", "[]", 2);
+    refuse(folder, MOEC_ERR_FORMAT, "an array, expected an object");
+    temporary_write(folder, "config.json", "{\"model_type\": \"mixtral\"}", 25);
+    refuse(folder, MOEC_ERR_NOT_FOUND, "expected 'model.safetensors' or 'model.safetensors.index.json'");
+    temporary_write(folder, "pytorch_model.bin", "x", 1);
+    refuse(folder, MOEC_ERR_UNSUPPORTED, "convert it with transformers");
+    free(file);
+    temporary_remove(folder);
+}
+
+static void test_checkpoint__shards(void **state)
+{
+    (void)state;
+    static const char index[] = "model.safetensors.index.json", second[] = "model-00002-of-00002.safetensors";
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "qwen2_moe", folder);
+    char *path = temporary_path(folder, second), *away = temporary_path(folder, "away");
+    assert_int_equal(rename(path, away), 0);
+    refuse(folder, MOEC_ERR_NOT_FOUND, second);
+    refuse(folder, MOEC_ERR_NOT_FOUND, "shard 2 of 2 in");
+    assert_int_equal(rename(away, path), 0);
+    size_t n = 0;
+    uint8_t *good = temporary_read(folder, index, &n);
+
+    patch(folder, index, second, "../../../../../etc/passwd");
+    refuse(folder, MOEC_ERR_FORMAT, "expected a plain file name");
+    temporary_write(folder, index, good, n);
+    patch(folder, index, "\"lm_head.weight\"", "\"lm_heat.weight\"");
+    refuse(folder, MOEC_ERR_FORMAT, "tensor 'lm_heat.weight' is in 'model-0000");
+    temporary_write(folder, index, good, n);
+    patch(folder, index, "\"weight_map\"", "\"weight_mop\"");
+    refuse(folder, MOEC_ERR_FORMAT, "no 'weight_map'");
+    temporary_write(folder, index, "{\"weight_map\": {}}", 18);
+    refuse(folder, MOEC_ERR_FORMAT, "names 0 shards");
+    temporary_write(folder, index, "{\"weight_map\": {\"a\": 5}}", 24);
+    refuse(folder, MOEC_ERR_FORMAT, "shard of tensor 'a'");
+    temporary_write(folder, index, good, n / 2);
+    refuse(folder, MOEC_ERR_FORMAT, "not valid JSON");
+    temporary_write(folder, index, good, n);
+    free(good);
+
+    good = temporary_read(folder, second, &n);
+    temporary_write(folder, second, good, n - 7);
+    refuse(folder, MOEC_ERR_FORMAT, "the file is truncated");
+    temporary_write(folder, second, good, n);
+    free(good);
+    moec_checkpoint_close(open_good(folder));
+    free(path);
+    free(away);
+    temporary_remove(folder);
+}
+
+static void test_checkpoint__tensors(void **state)
+{
+    (void)state;
+    static const char weights[] = "model.safetensors", some_k[] = "model.layers.1.self_attn.k_proj.weight";
+    static const struct {
+        const char *from, *to;
+        enum moec_status status;
+        const char *part;
+    } cases[] = {
+        {some_k, "model.layers.1.self_attn.x_proj.weight", MOEC_ERR_FORMAT,
+         "model.safetensors' has no tensor 'model.layers.1.self_attn.k_proj.weight', which 'mixtral' models "
+         "need"},
+        {"\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"BF16\"",
+         "\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"I16\"", MOEC_ERR_UNSUPPORTED,
+         "has dtype I16, expected BF16, F16 or F32"},
+        {"\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[16,32]",
+         "\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[32,16]", MOEC_ERR_FORMAT,
+         "has shape [32, 16], expected [16, 32]"},
+        {"\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[16,32]",
+         "\"model.layers.1.self_attn.k_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[512]", MOEC_ERR_FORMAT,
+         "has shape [512], expected [16, 32]"},
+        {"\"model.layers.2.block_sparse_moe.experts.1.w2.weight\":{\"dtype\":\"BF16\"",
+         "\"model.layers.2.block_sparse_moe.experts.1.w2.weight\":{\"dtype\":\"F16\"", MOEC_ERR_UNSUPPORTED,
+         "has dtype F16 but earlier experts have BF16"},
+    };
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "mixtral", folder);
+    size_t n = 0;
+    uint8_t *good = temporary_read(folder, weights, &n);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        patch(folder, weights, cases[i].from, cases[i].to);
+        refuse(folder, cases[i].status, cases[i].part);
+        temporary_write(folder, weights, good, n);
+    }
+    patch(folder, "config.json", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4");
+    refuse(folder, MOEC_ERR_FORMAT, "no tensor 'model.layers.3.input_layernorm.weight'");
+    free(good);
+    temporary_remove(folder);
+}
+
+static void test_checkpoint__weights_that_are_no_numbers(void **state)
+{
+    (void)state;
+    static const char weights[] = "model.safetensors";
+    char *folder = temporary_folder(), *path = NULL;
+    temporary_copy(FAMILIES "mixtral", folder);
+    path = temporary_path(folder, weights);
+    struct moec_safetensors table;
+    struct moec_error err = {0};
+    size_t n = 0;
+    assert_status(moec_safetensors_open(&table, path, &err), MOEC_OK, err);
+    uint64_t down =
+        moec_safetensors_find(&table, "model.layers.1.block_sparse_moe.experts.2.w2.weight")->offset +
+        2 * (20 * 3 + 4);
+    uint64_t norm = moec_safetensors_find(&table, "model.norm.weight")->offset + 2 * 9;
+    moec_safetensors_close(&table);
+    uint8_t *bytes = temporary_read(folder, weights, &n);
+    memcpy(bytes + down, "\xc1\x7f", 2); /* NaN */
+    memcpy(bytes + norm, "\x80\xff", 2); /* -infinity */
+    temporary_write(folder, weights, bytes, n);
+    free(bytes);
+
+    struct moec_checkpoint *ck = open_good(folder);
+    struct expert_weights w = expert_weights(moec_checkpoint_config(ck));
+    void *scratch = malloc(moec_checkpoint_expert_scratch_bytes(ck));
+    assert_non_null(scratch);
+    char place[64];
+    (void)snprintf(place, sizeof place, "NaN at [3, 4] (offset %llu)", (unsigned long long)down);
+    assert_status(moec_checkpoint_load_expert(ck, 1, 2, w.gate, w.up, w.down, &err), MOEC_ERR_FORMAT, err);
+    assert_message(err, "tensor 'model.layers.1.block_sparse_moe.experts.2.w2.weight' in");
+    assert_message(err, place);
+    for (uint32_t bits = 2; bits <= 16; bits *= 2) {
+        struct moec_codec codec;
+        err = (struct moec_error){0};
+        assert_status(moec_codec_for_bits(bits, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_BF16, &codec, &err),
+                      MOEC_OK, err);
+        struct moec_record_layout layout = moec_record_layout_make(moec_checkpoint_config(ck), codec);
+        uint8_t *record = malloc(layout.n_bytes);
+        assert_non_null(record);
+        assert_status(moec_checkpoint_encode_expert(ck, 1, 2, &layout, scratch, record, &err),
+                      MOEC_ERR_FORMAT, err);
+        assert_message(err, place);
+        err = (struct moec_error){0};
+        assert_status(moec_checkpoint_encode_expert(ck, 1, 3, &layout, scratch, record, &err), MOEC_OK, err);
+        free(record);
+    }
+    struct moec_dense dense;
+    assert_status(moec_checkpoint_load_dense(ck, 8, 0, &dense, &err), MOEC_ERR_FORMAT, err);
+    assert_message(err, "tensor 'model.norm.weight'");
+    assert_message(err, "infinity at [0, 9]");
+    free(scratch);
+    free(w.gate);
+    moec_checkpoint_close(ck);
+    free(path);
+    temporary_remove(folder);
+}
+
+/* A file that shrinks after it was opened must give a message, not a signal. */
+static void test_checkpoint__a_file_cut_while_open(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), *path = temporary_path(folder, "model.safetensors");
+    temporary_copy(FAMILIES "mixtral", folder);
+    struct moec_checkpoint *ck = open_good(folder);
+    struct expert_weights w = expert_weights(moec_checkpoint_config(ck));
+    struct moec_error err = {0};
+    assert_int_equal(truncate(path, 20000), 0);
+    assert_status(moec_checkpoint_load_expert(ck, 2, 5, w.gate, w.up, w.down, &err), MOEC_ERR_IO, err);
+    assert_message(err, "tensor 'model.layers.2.block_sparse_moe.experts.5.w1.weight'");
+    assert_message(err, "the file is truncated");
+    free(w.gate);
+    moec_checkpoint_close(ck);
+    free(path);
+    temporary_remove(folder);
+}
+
+/* Bits of header and JSON flipped here and there: never a crash, and never an empty message. */
+static void test_checkpoint__flipped_bits(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.safetensors", "config.json", "generation_config.json"};
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "mixtral", folder);
+    uint64_t seed = 6;
+    int refused = 0;
+    for (size_t f = 0; f < 3; f++) {
+        size_t n = 0;
+        uint8_t *bytes = temporary_read(folder, names[f], &n);
+        size_t range = f == 0 ? 9000 : n;
+        for (int i = 0; i < 400; i++) {
+            size_t at = i < 8 ? (size_t)i : random_u32(&seed) % range;
+            uint8_t bit = (uint8_t)(1u << (random_u32(&seed) & 7));
+            struct moec_checkpoint *ck = NULL;
+            struct moec_error err = {0};
+            bytes[at] ^= bit;
+            temporary_write(folder, names[f], bytes, n);
+            if (moec_checkpoint_open(folder, &ck, &err) != MOEC_OK) {
+                assert_true(strlen(err.message) > 10);
+                refused++;
+            }
+            moec_checkpoint_close(ck);
+            bytes[at] ^= bit;
+        }
+        temporary_write(folder, names[f], bytes, n);
+        free(bytes);
+    }
+    assert_true(refused > 500);
+    moec_checkpoint_close(open_good(folder));
+    temporary_remove(folder);
+}
+
+static void test_checkpoint__tokenizer_and_generation_config(void **state)
+{
+    (void)state;
+    static const char tokenizer[] =
+        "{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": null, \"pre_tokenizer\": null, "
+        "\"post_processor\": null, \"decoder\": null, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, "
+        "\"b\": %d}, "
+        "\"merges\": []}}";
+    char *folder = temporary_folder(), text[512];
+    temporary_copy(FAMILIES "olmoe-b", folder); /* vocabulary of 113 */
+    (void)snprintf(text, sizeof text, tokenizer, 112);
+    temporary_write(folder, "tokenizer.json", text, strlen(text));
+    struct moec_checkpoint *ck = open_good(folder);
+    assert_non_null(moec_checkpoint_tokenizer(ck));
+    assert_int_equal(moec_checkpoint_tokenizer(ck)->n_tokens, 113);
+    moec_checkpoint_close(ck);
+    (void)snprintf(text, sizeof text, tokenizer, 113);
+    temporary_write(folder, "tokenizer.json", text, strlen(text));
+    refuse(folder, MOEC_ERR_MISMATCH, "tokenizer.json");
+    temporary_write(folder, "tokenizer.json", "{", 1);
+    refuse(folder, MOEC_ERR_FORMAT, "tokenizer.json");
+    delete_file(folder, "tokenizer.json");
+
+    static const struct {
+        const char *text;
+        uint32_t n_eos, first;
+    } cases[] = {{"{\"eos_token_id\": 7}", 1, 7},
+                 {"{\"eos_token_id\": [9, 113, 8]}", 2, 9}, /* 113 is past the vocabulary */
+                 {"{\"eos_token_id\": null}", 1, 112},
+                 {"{}", 1, 112},
+                 {"{\"eos_token_id\": []}", 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        temporary_write(folder, "generation_config.json", cases[i].text, strlen(cases[i].text));
+        ck = open_good(folder);
+        assert_int_equal(moec_checkpoint_config(ck)->n_eos, cases[i].n_eos);
+        if (cases[i].n_eos > 0)
+            assert_int_equal(moec_checkpoint_config(ck)->eos_ids[0], cases[i].first);
+        moec_checkpoint_close(ck);
+    }
+    static const char many[] = "{\"eos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}";
+    temporary_write(folder, "generation_config.json", many, strlen(many));
+    refuse(folder, MOEC_ERR_LIMIT, "more than 16 ids");
+    temporary_write(folder, "generation_config.json", "{\"eos_token_id\": \"x\"}", 21);
+    refuse(folder, MOEC_ERR_FORMAT, "'eos_token_id' in");
+    temporary_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_checkpoint__configs),
+        cmocka_unit_test(test_checkpoint__experts_are_the_tensors_of_their_names),
+        cmocka_unit_test(test_checkpoint__records_are_those_of_the_weights),
+        cmocka_unit_test(test_checkpoint__sixteen_bits_keep_the_source),
+        cmocka_unit_test(test_checkpoint__dense_weights),
+        cmocka_unit_test(test_checkpoint__dense_tensors_stand_in_their_places),
+        cmocka_unit_test(test_checkpoint__digest_covers_every_file),
+        cmocka_unit_test(test_checkpoint__folders_that_are_none),
+        cmocka_unit_test(test_checkpoint__shards),
+        cmocka_unit_test(test_checkpoint__tensors),
+        cmocka_unit_test(test_checkpoint__weights_that_are_no_numbers),
+        cmocka_unit_test(test_checkpoint__a_file_cut_while_open),
+        cmocka_unit_test(test_checkpoint__flipped_bits),
+        cmocka_unit_test(test_checkpoint__tokenizer_and_generation_config),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

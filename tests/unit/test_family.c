@@ -1,0 +1,234 @@
+#include "tests/unit/temporary.h"
+
+#include "formats/family.h"
+
+#define QWEN    "\"model_type\": \"qwen2_moe\""
+#define OLMOE   "\"model_type\": \"olmoe\""
+#define MIXTRAL "\"model_type\": \"mixtral\""
+
+static enum moec_status read_config(const char *text, struct moec_config *config, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    const struct moec_family *family = NULL;
+    assert_status(moec_json_parse(text, strlen(text), 1 << 20, "config.json", &root, err), MOEC_OK, *err);
+    enum moec_status status = moec_family_read_config(root, "'config.json'", &family, config, err);
+    if (status == MOEC_OK) {
+        assert_non_null(family);
+        assert_string_equal(family->model_type, config->family);
+    }
+    moec_json_free(root);
+    return status;
+}
+
+static struct moec_config good(const char *text)
+{
+    struct moec_config config;
+    struct moec_error err = {0};
+    assert_status(read_config(text, &config, &err), MOEC_OK, err);
+    return config;
+}
+
+/* transformers leaves out what equals the defaults of its config classes. */
+static void test_family__defaults_are_those_of_transformers(void **state)
+{
+    (void)state;
+    struct moec_config q = good("{" QWEN "}");
+    assert_int_equal(q.n_vocab, 151936);
+    assert_int_equal(q.n_embd, 2048);
+    assert_int_equal(q.n_layer, 24);
+    assert_int_equal(q.n_head, 16);
+    assert_int_equal(q.n_kv_head, 16);
+    assert_int_equal(q.head_dim, 128);
+    assert_int_equal(q.n_position, 32768);
+    assert_int_equal(q.n_expert, 60);
+    assert_int_equal(q.top_k, 4);
+    assert_int_equal(q.n_ff_expert, 1408);
+    assert_int_equal(q.n_ff_shared, 5632);
+    assert_int_equal(q.n_ff_dense, 0); /* no layer without experts */
+    assert_int_equal(q.n_eos, 0);
+    assert_int_equal(q.window, 0);
+    assert_int_equal(moec_config_moe_count(&q), 24);
+    assert_true(q.rope_theta == 1e4 && q.rms_eps == 1e-6 && q.qkv_bias && q.shared_gate);
+    assert_true(!q.tied_head && !q.norm_topk_prob && !q.qk_norm);
+    struct moec_config o = good("{" OLMOE "}");
+    assert_int_equal(o.n_vocab, 50304);
+    assert_int_equal(o.n_layer, 16);
+    assert_int_equal(o.n_kv_head, 16);
+    assert_int_equal(o.n_position, 4096);
+    assert_int_equal(o.n_expert, 64);
+    assert_int_equal(o.top_k, 8);
+    assert_int_equal(o.n_ff_expert, 2048);
+    assert_int_equal(o.n_eos, 1);
+    assert_int_equal(o.eos_ids[0], 50279);
+    assert_true(o.qk_norm && !o.qkv_bias && o.clip_qkv == 0 && o.rms_eps == 1e-5 && !o.norm_topk_prob);
+    struct moec_config m = good("{" MIXTRAL "}");
+    assert_int_equal(m.n_vocab, 32000);
+    assert_int_equal(m.n_embd, 4096);
+    assert_int_equal(m.n_layer, 32);
+    assert_int_equal(m.n_head, 32);
+    assert_int_equal(m.n_kv_head, 8);
+    assert_int_equal(m.n_position, 131072);
+    assert_int_equal(m.n_expert, 8);
+    assert_int_equal(m.top_k, 2);
+    assert_int_equal(m.n_ff_expert, 14336);
+    assert_int_equal(m.window, 0);
+    assert_int_equal(m.eos_ids[0], 2);
+    assert_true(m.rope_theta == 1e6 && m.rms_eps == 1e-5 && m.norm_topk_prob);
+}
+
+static void test_family__heads_and_rope(void **state)
+{
+    (void)state;
+    struct moec_config c = good("{" MIXTRAL ", \"num_key_value_heads\": null, \"head_dim\": null}");
+    assert_int_equal(c.n_kv_head, 32);
+    assert_int_equal(c.head_dim, 128);
+    c = good("{" MIXTRAL ", \"head_dim\": 64}");
+    assert_int_equal(c.head_dim, 64);
+    c = good("{" MIXTRAL ", \"rope_scaling\": null, \"rope_theta\": 5000}");
+    assert_true(c.rope_theta == 5000);
+    c = good("{" MIXTRAL ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 777.5}, "
+                         "\"dtype\": \"bfloat16\"}");
+    assert_true(c.rope_theta == 777.5);
+    c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"default\"}}");
+    assert_true(c.rope_theta == 1e6);
+}
+
+static void test_family__qwen_layers(void **state)
+{
+    (void)state;
+    struct moec_config c = good("{" QWEN ", \"num_hidden_layers\": 6, \"decoder_sparse_step\": 2}");
+    assert_memory_equal(c.layer_is_moe, ((uint8_t[]){0, 1, 0, 1, 0, 1, 0}), 7);
+    assert_int_equal(c.n_ff_dense, 5632);
+    c = good("{" QWEN
+             ", \"num_hidden_layers\": 4, \"mlp_only_layers\": [0, 3, 77], \"intermediate_size\": 99}");
+    assert_memory_equal(c.layer_is_moe, ((uint8_t[]){0, 1, 1, 0, 0}), 5);
+    assert_int_equal(c.n_ff_dense, 99);
+    c = good("{" QWEN ", \"qkv_bias\": false, \"mlp_only_layers\": null}");
+    assert_false(c.qkv_bias);
+}
+
+static void test_family__windows(void **state)
+{
+    (void)state;
+    assert_int_equal(good("{" QWEN ", \"sliding_window\": 100}").window, 0);
+    assert_int_equal(good("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": null}").window, 0);
+    assert_int_equal(
+        good("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 0}")
+            .window,
+        100);
+    assert_int_equal(good("{" MIXTRAL ", \"sliding_window\": 4096}").window, 4096);
+    assert_int_equal(good("{" MIXTRAL ", \"sliding_window\": null}").window, 0);
+}
+
+static void test_family__end_of_text(void **state)
+{
+    (void)state;
+    struct moec_config c = good("{" OLMOE ", \"vocab_size\": 100}");
+    assert_int_equal(c.n_eos, 0); /* the class's 50279 does not exist here */
+    c = good("{" OLMOE ", \"eos_token_id\": [3, 60000, 4]}");
+    assert_int_equal(c.n_eos, 2);
+    assert_int_equal(c.eos_ids[0], 3);
+    assert_int_equal(c.eos_ids[1], 4);
+}
+
+static void test_family__refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum moec_status status;
+        const char *part;
+    } cases[] = {
+        {"{}", MOEC_ERR_FORMAT, "'model_type'"},
+        {"{\"model_type\": 3}", MOEC_ERR_FORMAT, "'model_type'"},
+        {"{\"model_type\": \"dbrx\"}", MOEC_ERR_UNSUPPORTED,
+         "families known: 'qwen2_moe', 'olmoe', 'mixtral'"},
+        {"{" QWEN ", \"hidden_act\": \"gelu\"}", MOEC_ERR_UNSUPPORTED, "'hidden_act' 'gelu'"},
+        {"{" QWEN ", \"quantization_config\": {\"quant_method\": \"gptq\"}}", MOEC_ERR_UNSUPPORTED,
+         "'quantization_config'"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}}", MOEC_ERR_UNSUPPORTED, "'yarn'"},
+        {"{" QWEN ", \"rope_scaling\": {\"rope_type\": \"linear\"}}", MOEC_ERR_UNSUPPORTED, "'linear'"},
+        {"{" QWEN ", \"rope_parameters\": {\"rope_type\": \"llama3\"}}", MOEC_ERR_UNSUPPORTED, "'llama3'"},
+        {"{" QWEN ", \"rope_scaling\": \"yarn\"}", MOEC_ERR_FORMAT, "'rope_scaling'"},
+        {"{" QWEN ", \"partial_rotary_factor\": 0.5}", MOEC_ERR_UNSUPPORTED, "0.5"},
+        {"{" QWEN ", \"use_sliding_window\": true}", MOEC_ERR_UNSUPPORTED, "'max_window_layers' 28"},
+        {"{" QWEN ", \"use_sliding_window\": true, \"max_window_layers\": 0, \"sliding_window\": 0}",
+         MOEC_ERR_FORMAT, "'sliding_window'"},
+        {"{" QWEN ", \"head_dim\": 64}", MOEC_ERR_UNSUPPORTED, "'head_dim' 64"},
+        {"{" QWEN ", \"decoder_sparse_step\": 0}", MOEC_ERR_FORMAT, "'decoder_sparse_step'"},
+        {"{" QWEN ", \"decoder_sparse_step\": 25}", MOEC_ERR_FORMAT, "no layer with experts"},
+        {"{" QWEN ", \"mlp_only_layers\": 3}", MOEC_ERR_FORMAT, "'mlp_only_layers'"},
+        {"{" QWEN ", \"mlp_only_layers\": [-1]}", MOEC_ERR_FORMAT, "'mlp_only_layers'[0]"},
+        {"{" QWEN ", \"num_experts\": 0}", MOEC_ERR_LIMIT, "experts 0"},
+        {"{" QWEN ", \"num_attention_heads\": 0}", MOEC_ERR_FORMAT, "'num_attention_heads' 0"},
+        {"{" QWEN ", \"hidden_size\": 2047}", MOEC_ERR_FORMAT, "expected a multiple"},
+        {"{" QWEN ", \"hidden_size\": 99999999999}", MOEC_ERR_FORMAT, "'hidden_size'"},
+        {"{" QWEN ", \"hidden_size\": -2048}", MOEC_ERR_FORMAT, "'hidden_size'"},
+        {"{" QWEN ", \"hidden_size\": 2048.5}", MOEC_ERR_FORMAT, "'hidden_size'"},
+        {"{" QWEN ", \"num_hidden_layers\": 1000000}", MOEC_ERR_FORMAT, "'num_hidden_layers'"},
+        {"{" QWEN ", \"vocab_size\": 0}", MOEC_ERR_LIMIT, "vocabulary 0"},
+        {"{" QWEN ", \"rms_norm_eps\": 2}", MOEC_ERR_FORMAT, "'rms_norm_eps'"},
+        {"{" QWEN ", \"rope_theta\": 0}", MOEC_ERR_FORMAT, "'rope_theta'"},
+        {"{" QWEN ", \"num_experts_per_tok\": 61}", MOEC_ERR_LIMIT, "expected 1..60"},
+        {"{" QWEN ", \"tie_word_embeddings\": 1}", MOEC_ERR_FORMAT, "'tie_word_embeddings'"},
+        {"{" OLMOE ", \"attention_bias\": true}", MOEC_ERR_UNSUPPORTED, "'attention_bias'"},
+        {"{" OLMOE ", \"clip_qkv\": 0}", MOEC_ERR_FORMAT, "'clip_qkv'"},
+        {"{" OLMOE ", \"head_dim\": 32}", MOEC_ERR_UNSUPPORTED, "'head_dim' 32"},
+        {"{" MIXTRAL ", \"sliding_window\": 0}", MOEC_ERR_FORMAT, "'sliding_window'"},
+        {"{" MIXTRAL ", \"num_key_value_heads\": 5}", MOEC_ERR_FORMAT, "expected a multiple"},
+        {"{" MIXTRAL ", \"eos_token_id\": -1}", MOEC_ERR_FORMAT, "'eos_token_id'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct moec_config config;
+        struct moec_error err = {0};
+        assert_status(read_config(cases[i].text, &config, &err), cases[i].status, err);
+        assert_message(err, cases[i].part);
+        assert_message(err, "config.json");
+    }
+}
+
+static void test_family__tensor_names(void **state)
+{
+    (void)state;
+    char name[MOEC_TENSOR_NAME_BYTES];
+    const struct moec_family *family = moec_family_find("mixtral");
+    assert_non_null(family);
+    assert_null(moec_family_find("mixtra"));
+    assert_string_equal(moec_family_tensor_name(family->expert_names[MOEC_PROJECTION_DOWN], 1023, 4095, name),
+                        "model.layers.1023.block_sparse_moe.experts.4095.w2.weight");
+    assert_string_equal(moec_family_tensor_name(family->names[MOEC_ROLE_HEAD], MOEC_LAYER_NONE, 0, name),
+                        "lm_head.weight");
+    /* The longest names of every family fit, and every role that a config of the family expects has a name.
+     */
+    static const char *const texts[] = {"{" QWEN ", \"decoder_sparse_step\": 2}", "{" OLMOE "}",
+                                        "{" MIXTRAL "}"};
+    for (size_t i = 0; i < 3; i++) {
+        struct moec_config c = good(texts[i]);
+        family = moec_family_find(c.family);
+        for (uint32_t layer = 0; layer <= c.n_layer; layer++)
+            for (int role = 0; role < MOEC_ROLE_COUNT; role++) {
+                uint32_t at = layer == c.n_layer ? MOEC_LAYER_NONE : layer;
+                if (!moec_role_expected(&c, (enum moec_role)role, at))
+                    continue;
+                assert_non_null(family->names[role]);
+                (void)moec_family_tensor_name(family->names[role], UINT32_MAX, UINT32_MAX, name);
+                const char *suffix = strrchr(name, '.'); /* a name that was cut lacks it */
+                assert_non_null(suffix);
+                assert_true(strcmp(suffix, ".weight") == 0 || strcmp(suffix, ".bias") == 0);
+            }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_family__defaults_are_those_of_transformers),
+        cmocka_unit_test(test_family__heads_and_rope),
+        cmocka_unit_test(test_family__qwen_layers),
+        cmocka_unit_test(test_family__windows),
+        cmocka_unit_test(test_family__end_of_text),
+        cmocka_unit_test(test_family__refusals),
+        cmocka_unit_test(test_family__tensor_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
