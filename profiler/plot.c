@@ -226,17 +226,21 @@ void moec_plot_free(struct moec_plot *plot)
 }
 
 /* Cairo numbers the surfaces of a process and writes the number into SVG; a second plot of the same profile
- * would differ. The number is put to zeros, which keeps the length. */
+ * would differ. The number is taken out. */
 static void still_svg(struct sink *sink)
 {
     static const char mark[] = "id=\"surface";
-    uint8_t *bytes = sink->bytes, *end = bytes + sink->n_bytes;
-    for (uint8_t *at = bytes; at != NULL && at < end;) {
-        at = memmem(at, (size_t)(end - at), mark, sizeof mark - 1);
-        if (at == NULL)
+    uint8_t *bytes = sink->bytes;
+    for (size_t at = 0; at < sink->n_bytes;) {
+        const uint8_t *found = memmem(bytes + at, sink->n_bytes - at, mark, sizeof mark - 1);
+        if (found == NULL)
             break;
-        for (at += sizeof mark - 1; at < end && *at >= '0' && *at <= '9'; at++)
-            *at = '0';
+        at = (size_t)(found - bytes) + sizeof mark - 1;
+        size_t end = at;
+        while (end < sink->n_bytes && bytes[end] >= '0' && bytes[end] <= '9')
+            end++;
+        memmove(bytes + at, bytes + end, sink->n_bytes - end);
+        sink->n_bytes -= end - at;
     }
 }
 
