@@ -56,6 +56,25 @@ void moec_memory_request_bundle(struct moec_memory_request *request, const struc
     request->token_record_bytes = sizes.token_bytes;
 }
 
+/* No item may come near the end of 64 bits, so that sums of items cannot. */
+static enum moec_status check_sizes(const struct moec_memory_request *request, struct moec_error *err)
+{
+    const uint64_t limit = (uint64_t)1 << 56;
+    const struct moec_config *config = request->config;
+    uint64_t session = 0;
+    if (request->n_context == 0 || request->n_context > MOEC_MAX_POSITIONS)
+        return moec_fail(err, MOEC_ERR_LIMIT, "a context of %u tokens, expected 1 to %u", request->n_context,
+                         MOEC_MAX_POSITIONS);
+    uint64_t one = moec_session_bytes(config, request->n_context, MOEC_PLAN_MAX_TOKENS) +
+                   moec_forward_scratch_bytes(config, MOEC_PLAN_MAX_TOKENS, request->n_threads);
+    if (__builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
+        request->base_bytes > limit || request->dense_bytes > limit || request->all_record_bytes > limit ||
+        request->largest_record_bytes > request->all_record_bytes)
+        return moec_fail(err, MOEC_ERR_LIMIT, "%u sessions of %u tokens are over every limit of memory",
+                         n_sessions(request), request->n_context);
+    return MOEC_OK;
+}
+
 /* --- the plan ----------------------------------------------------------------------------------------------
  */
 
@@ -115,6 +134,7 @@ enum moec_status moec_memory_plan_make(const struct moec_memory_request *request
                                        struct moec_memory_plan *plan, struct moec_error *err)
 {
     struct moec_memory_plan made;
+    MOEC_TRY(check_sizes(request, err));
     plan_floor(request, &made);
     bool unlimited = request->budget_bytes == 0;
     if (!unlimited && request->budget_bytes < made.floor_bytes)
