@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Compares moec's logits with those of transformers on fresh random checkpoints of every family.
+
+    python3 tests/live/compare_logits.py [--tool build/tools/logits] [--seeds N] [--tokens N] [NAME ...]
+
+Needs what tests/fixtures/make_families.py needs. The tool is called as `logits CHECKPOINT TOKENS.u32 OUT.f32`. Agreement
+is max |ours - theirs| <= 1e-4 x (max - min of theirs) at every position. Exits 1 when a comparison fails.
+"""
+
+import argparse
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "fixtures"))
+import make_families  # noqa: E402 (its folder is put on the path above)
+
+LIMIT = 1e-4
+
+
+def compare(tool, folder):
+    """Largest difference over all positions, as a part of the spread of theirs there."""
+    theirs = np.fromfile(folder / "logits.f32", "<f4")
+    n_tokens = (folder / "tokens.u32").stat().st_size // 4
+    theirs = theirs.reshape(n_tokens, -1)
+    subprocess.run([tool, folder, folder / "tokens.u32", folder / "ours.f32"], check=True)
+    ours = np.fromfile(folder / "ours.f32", "<f4")
+    if ours.size != theirs.size:
+        raise SystemExit(f"{folder.name}: {ours.size} logits, expected {theirs.size}")
+    difference = np.abs(ours.reshape(theirs.shape) - theirs).max(axis=1)
+    return float(np.nan_to_num(difference / np.ptp(theirs, axis=1), nan=np.inf).max())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tool", default=str(ROOT / "build" / "tools" / "logits"))
+    parser.add_argument("--seeds", type=int, default=3, help="checkpoints of each family (default 3)")
+    parser.add_argument("--first-seed", type=int, default=None, help="default: a random one, which is printed")
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(make_families.VARIANTS)}")
+    options = parser.parse_args()
+    seed = options.first_seed if options.first_seed is not None else random.randrange(1000, 1 << 30)
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="moec-logits-") as temporary:
+        for name in options.names or make_families.VARIANTS:
+            next_seed = seed
+            for _ in range(options.seeds):
+                folder = pathlib.Path(temporary) / name
+                taken = make_families.make(name, folder, next_seed, options.tokens)
+                worst = compare(options.tool, folder)
+                good = worst <= LIMIT
+                failed += not good
+                print(f"{'ok' if good else 'FAILED'} {name} seed {taken}: {worst:.2e} of the spread, limit {LIMIT:g}")
+                next_seed = taken + 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
