@@ -1,0 +1,259 @@
+/* The memory plan: what is spent adds up, stays within the budget, and the floor is the floor. */
+#include "tests/unit/temporary.h"
+
+#include "formats/memory.h"
+#include "runtime/memory_plan.h"
+#include "runtime/session.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static const struct moec_config config = {.family = "sample",
+                                          .n_layer = 8,
+                                          .n_embd = 256,
+                                          .n_head = 4,
+                                          .n_kv_head = 2,
+                                          .head_dim = 64,
+                                          .n_vocab = 6144,
+                                          .n_position = 2048,
+                                          .rope_theta = 10000,
+                                          .rms_eps = 1e-6,
+                                          .n_expert = 32,
+                                          .top_k = 4,
+                                          .n_ff_expert = 128,
+                                          .n_ff_shared = 256,
+                                          .layer_is_moe = {1, 1, 1, 1, 1, 1, 1, 1}};
+
+#define RECORD ((uint64_t)49920)
+
+static struct moec_memory_request make_request(uint64_t budget_bytes)
+{
+    return (struct moec_memory_request){.config = &config,
+                                        .budget_bytes = budget_bytes,
+                                        .base_bytes = 5 * MIB,
+                                        .dense_bytes = 9 * MIB,
+                                        .table_bytes = 20000,
+                                        .largest_record_bytes = RECORD,
+                                        .all_record_bytes = 256 * RECORD,
+                                        .token_record_bytes = 32 * RECORD,
+                                        .n_context = 1024,
+                                        .n_sessions = 1,
+                                        .n_logits = 1,
+                                        .n_threads = 2};
+}
+
+static uint64_t sum(const struct moec_memory_plan *plan)
+{
+    return plan->base_bytes + plan->dense_bytes + plan->kv_bytes + plan->scratch_bytes + plan->logits_bytes +
+           plan->table_bytes + plan->margin_bytes + plan->expert_buffer_bytes;
+}
+
+static uint64_t floor_of(const struct moec_memory_request *request)
+{
+    struct moec_memory_request unlimited = *request;
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    unlimited.budget_bytes = 0;
+    assert_status(moec_memory_plan_make(&unlimited, &plan, &err), MOEC_OK, err);
+    return plan.floor_bytes;
+}
+
+static void test_memory_plan__every_budget_adds_up(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    uint64_t lowest = floor_of(&request), previous_buffer = 0;
+    uint32_t previous_chunk = 0;
+    for (uint64_t budget = lowest; budget < lowest + 60 * MIB; budget += 77777) {
+        struct moec_memory_plan plan;
+        struct moec_error err = {0};
+        request.budget_bytes = budget;
+        assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+        assert_int_equal(plan.total_bytes, sum(&plan));
+        assert_true(plan.total_bytes <= budget);
+        assert_true(plan.total_bytes == budget || plan.holds_all);
+        assert_true(plan.expert_buffer_bytes >= RECORD && plan.expert_buffer_bytes <= 256 * RECORD);
+        assert_true(plan.kv_bytes >= (uint64_t)8 * 2 * 1024 * 128 * 4);
+        assert_int_equal(plan.logits_bytes, 6144 * 4);
+        assert_true(plan.scratch_bytes >= moec_forward_scratch_bytes(&config, plan.max_tokens, 2));
+        assert_true(plan.dense_bytes > 9 * MIB && plan.dense_bytes < 10 * MIB);
+        assert_true(plan.max_tokens >= previous_chunk && plan.max_tokens <= MOEC_PLAN_MAX_TOKENS);
+        /* the buffer shrinks only where a longer chunk takes its room */
+        assert_true(plan.expert_buffer_bytes >= previous_buffer || plan.max_tokens > previous_chunk);
+        assert_true(plan.holds_all == (plan.expert_buffer_bytes == 256 * RECORD));
+        assert_true(plan.below_working_set == (plan.expert_buffer_bytes < 32 * RECORD));
+        previous_buffer = plan.expert_buffer_bytes;
+        previous_chunk = plan.max_tokens;
+    }
+    assert_int_equal(previous_chunk, MOEC_PLAN_MAX_TOKENS);
+    assert_int_equal(previous_buffer, 256 * RECORD);
+}
+
+static void test_memory_plan__below_the_floor_is_itemised(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    uint64_t lowest = floor_of(&request);
+    request.budget_bytes = lowest - 1;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_ERR_BUDGET, err);
+    char stated[32];
+    (void)snprintf(stated, sizeof stated, "%llu", (unsigned long long)lowest);
+    assert_message(err, stated);
+    assert_message(err, "process 5.00");
+    assert_message(err, "dense weights 9.");
+    assert_message(err, "KV cache for 1024 positions 8.");
+    assert_message(err, "largest expert 0.05");
+    assert_message(err, "raise --memory or lower --ctx");
+    request.budget_bytes = lowest;
+    err = (struct moec_error){0};
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_int_equal(plan.max_tokens, 1);
+    assert_int_equal(plan.expert_buffer_bytes, RECORD);
+    assert_int_equal(plan.total_bytes, lowest);
+}
+
+static void test_memory_plan__no_limit_holds_everything(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    char text[512];
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_true(plan.holds_all && !plan.below_working_set);
+    assert_int_equal(plan.max_tokens, MOEC_PLAN_MAX_TOKENS);
+    assert_false(moec_memory_plan_warning(&plan, text, sizeof text));
+}
+
+static void test_memory_plan__warns_below_the_working_set(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    char text[512];
+    request.budget_bytes = floor_of(&request) + 10 * RECORD;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_true(plan.below_working_set);
+    assert_true(moec_memory_plan_warning(&plan, text, sizeof text));
+    assert_non_null(strstr(text, "experts of one token (1.52 MiB)"));
+}
+
+static void test_memory_plan__sessions_and_context_count(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    uint64_t one = floor_of(&request);
+    request.n_sessions = 3;
+    uint64_t three = floor_of(&request);
+    assert_true(three - one >= 2 * (uint64_t)8 * 2 * 1024 * 128 * 4);
+    request.n_sessions = 1;
+    request.n_context = 2048;
+    assert_true(floor_of(&request) - one >= (uint64_t)8 * 2 * 1024 * 128 * 4);
+    request.n_context = 4; /* a chunk is no longer than the context */
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_int_equal(plan.max_tokens, 4);
+}
+
+static void test_memory_plan__absurd_requests_are_refused(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    request.n_context = 0;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_ERR_LIMIT, err);
+    request = make_request(0);
+    request.n_context = MOEC_MAX_POSITIONS;
+    request.n_sessions = UINT32_MAX;
+    err = (struct moec_error){0};
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_ERR_LIMIT, err);
+    request = make_request(0);
+    request.base_bytes = UINT64_MAX;
+    err = (struct moec_error){0};
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_ERR_LIMIT, err);
+}
+
+/* The plan counts at least what model and session really allocate. */
+static void test_memory_plan__covers_the_model(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    struct moec_memory_plan plan;
+    struct moec_error err = {0};
+    struct moec_dense dense = {0};
+    struct moec_model *model = NULL;
+    struct moec_codec codecs[17] = {0};
+    struct moec_config biased = config;
+    biased.qkv_bias = biased.shared_gate = true;
+    assert_status(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_BF16, &codecs[16], &err),
+                  MOEC_OK, err);
+    uint32_t rows = 0, columns = 0, n_entries = 0;
+    uint64_t end = 0;
+    struct moec_dense_entry entries[256] = {0};
+    for (uint32_t i = 0; i < (biased.n_layer + 1) * MOEC_ROLE_COUNT; i++) {
+        uint32_t layer = i / MOEC_ROLE_COUNT < biased.n_layer ? i / MOEC_ROLE_COUNT : MOEC_LAYER_NONE;
+        if (!moec_role_expected(&biased, i % MOEC_ROLE_COUNT, layer))
+            continue;
+        moec_role_shape(&biased, i % MOEC_ROLE_COUNT, &rows, &columns);
+        entries[n_entries++] = (struct moec_dense_entry){.role = i % MOEC_ROLE_COUNT,
+                                                         .layer = layer,
+                                                         .codec = codecs[16],
+                                                         .rows = rows,
+                                                         .columns = columns,
+                                                         .offset = end,
+                                                         .n_bytes = (uint64_t)rows * columns * 2};
+        end += ((uint64_t)rows * columns * 2 + 63) / 64 * 64;
+    }
+    void *memory = NULL;
+    assert_status(moec_alloc(&memory, n_entries, sizeof *entries, "table", &err), MOEC_OK, err);
+    dense.entries = memory;
+    dense.n_entries = n_entries;
+    memcpy(dense.entries, entries, n_entries * sizeof *entries);
+    assert_status(moec_alloc_aligned(&memory, end, 1, "blob", &err), MOEC_OK, err);
+    dense.blob = memory;
+    dense.blob_bytes = end;
+    memset(dense.blob, 0, end);
+    request.config = &biased;
+    request.dense_bytes = end;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_status(moec_model_create(&biased, &dense, &model, &err), MOEC_OK, err);
+    assert_true(plan.dense_bytes >= moec_model_bytes(model));
+    assert_true(plan.dense_bytes < moec_model_bytes(model) + 256 * 1024);
+    moec_model_free(model);
+}
+
+static void test_memory_plan__peak_is_measured(void **state)
+{
+    (void)state;
+    uint64_t before = 0, after = 0;
+    struct moec_error err = {0};
+    assert_status(moec_memory_peak_bytes(&before, &err), MOEC_OK, err);
+    assert_true(before > 100000);
+    size_t n = 64 * MIB;
+    volatile uint8_t *touched = malloc(n);
+    assert_non_null(touched);
+    for (size_t i = 0; i < n; i += 4096)
+        touched[i] = 1;
+    assert_status(moec_memory_peak_bytes(&after, &err), MOEC_OK, err);
+    assert_true(after >= before + 48 * MIB);
+    free((void *)(uintptr_t)touched);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_plan__every_budget_adds_up),
+        cmocka_unit_test(test_memory_plan__below_the_floor_is_itemised),
+        cmocka_unit_test(test_memory_plan__no_limit_holds_everything),
+        cmocka_unit_test(test_memory_plan__warns_below_the_working_set),
+        cmocka_unit_test(test_memory_plan__sessions_and_context_count),
+        cmocka_unit_test(test_memory_plan__absurd_requests_are_refused),
+        cmocka_unit_test(test_memory_plan__covers_the_model),
+        cmocka_unit_test(test_memory_plan__peak_is_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
