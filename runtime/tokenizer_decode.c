@@ -11,6 +11,9 @@
 #define REPLACEMENT       "\xEF\xBF\xBD"
 #define REPLACEMENT_BYTES 3u
 
+/* A token may grow to this in a decoder step. */
+#define TOKEN_LIMIT_BYTES ((size_t)1 << 20)
+
 void moec_tokenizer_plan_decoder(struct moec_tokenizer *tokenizer)
 {
     const struct moec_tokenizer_model *m = tokenizer->model;
@@ -86,8 +89,8 @@ static enum moec_status token_steps(struct moec_detokenizer *d, const char **tex
         switch (step->kind) {
         case MOEC_STEP_REPLACE:
             MOEC_TRY(moec_pattern_replace(d->tokenizer->decoder_patterns[i], *text, *n_bytes,
-                                          m->text + step->content.offset, step->content.length, out, NULL,
-                                          err));
+                                          m->text + step->content.offset, step->content.length, out,
+                                          TOKEN_LIMIT_BYTES, NULL, err));
             break;
         case MOEC_STEP_STRIP_CHAR:
             MOEC_TRY(strip_token(m, step, *text, *n_bytes, out, err));

@@ -56,8 +56,8 @@ MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_next(struct moec_pattern_wal
 MOEC_WARN_UNUSED enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const char *text,
                                                        size_t n_bytes, const char *content,
                                                        size_t content_bytes,
-                                                       struct moec_tokenizer_buffer *out, bool *keeps_start,
-                                                       struct moec_error *err);
+                                                       struct moec_tokenizer_buffer *out, size_t limit_bytes,
+                                                       bool *keeps_start, struct moec_error *err);
 
 /* --- the tokenizer --- */
 

@@ -231,8 +231,8 @@ static enum moec_status strip(const struct moec_tokenizer_step *step, const char
 }
 
 static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint32_t index, const char *text,
-                                   size_t n_bytes, struct moec_tokenizer_buffer *out, bool *at_start,
-                                   struct moec_error *err)
+                                   size_t n_bytes, struct moec_tokenizer_buffer *out, size_t limit_bytes,
+                                   bool *at_start, struct moec_error *err)
 {
     const struct moec_tokenizer_model *m = tokenizer->model;
     const struct moec_tokenizer_step *step = &m->normalizer[index];
@@ -246,7 +246,7 @@ static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint3
         return moec_buffer_append(out, text, n_bytes, err);
     case MOEC_STEP_REPLACE:
         return moec_pattern_replace(tokenizer->normalizer_patterns[index], text, n_bytes, content,
-                                    step->content.length, out, at_start, err);
+                                    step->content.length, out, limit_bytes, at_start, err);
     case MOEC_STEP_STRIP:
         return strip(step, text, n_bytes, out, at_start, err);
     default:
@@ -259,13 +259,15 @@ enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer
                                           const char **out, size_t *out_bytes, bool *at_start,
                                           struct moec_error *err)
 {
+    /* Compatibility forms make at most 11 bytes of one (U+FDFA); no published tokenizer comes near. */
+    size_t limit_bytes = 64 * n_bytes + 65536;
     *out = text;
     *out_bytes = n_bytes;
     for (uint32_t i = 0; i < tokenizer->model->n_normalizer; i++) {
         struct moec_tokenizer_buffer *to = &buffers[i % 2];
         to->n_bytes = 0;
         MOEC_TRY(moec_buffer_append(to, "", 0, err));
-        MOEC_TRY(apply_step(tokenizer, i, *out, *out_bytes, to, at_start, err));
+        MOEC_TRY(apply_step(tokenizer, i, *out, *out_bytes, to, limit_bytes, at_start, err));
         *out = to->bytes;
         *out_bytes = to->n_bytes;
     }

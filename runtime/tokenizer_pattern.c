@@ -655,8 +655,8 @@ enum moec_status moec_pattern_walk_next(struct moec_pattern_walk *walk, struct m
 
 enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const char *text, size_t n_bytes,
                                       const char *content, size_t content_bytes,
-                                      struct moec_tokenizer_buffer *out, bool *keeps_start,
-                                      struct moec_error *err)
+                                      struct moec_tokenizer_buffer *out, size_t limit_bytes,
+                                      bool *keeps_start, struct moec_error *err)
 {
     struct moec_pattern_walk walk;
     enum moec_status status = MOEC_OK;
@@ -668,10 +668,15 @@ enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const 
         MOEC_TRY_OUT(moec_pattern_walk_next(&walk, &part, &more, err));
         if (!more)
             break;
-        if (part.is_match)
-            MOEC_TRY_OUT(moec_buffer_append(out, content, content_bytes, err));
-        else
-            MOEC_TRY_OUT(moec_buffer_append(out, text + part.start, part.end - part.start, err));
+        const char *piece = part.is_match ? content : text + part.start;
+        size_t piece_bytes = part.is_match ? content_bytes : part.end - part.start;
+        if (out->n_bytes > limit_bytes || piece_bytes > limit_bytes - out->n_bytes) {
+            status = moec_fail(err, MOEC_ERR_LIMIT,
+                               "a replacement of the tokenizer makes more than %zu bytes of %zu", limit_bytes,
+                               n_bytes);
+            goto out;
+        }
+        MOEC_TRY_OUT(moec_buffer_append(out, piece, piece_bytes, err));
         /* The library aligns what it puts in with the last character that it takes out. */
         if (keeps_start != NULL && part.is_match && part.start == 0 && part.end > 0 &&
             (content_bytes == 0 || moec_utf8_read(text, n_bytes).n_bytes != part.end))
