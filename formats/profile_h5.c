@@ -102,7 +102,7 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
          "tokens",
          NULL, p->reference.nll, false},
         {"/baseline/nll", MOEC_H5_F64, "W", "nats", "the same with all experts at the baseline bitwidth",
-         NULL, p->baseline.nll, false},
+         "EdgeMoE III-B, Fig. 6", p->baseline.nll, false},
         {"/baseline/kl", MOEC_H5_F64, "W", "nats", "KL(original || baseline), sum over scored tokens", NULL,
          p->baseline.kl, false},
         {"/uniform/nll", MOEC_H5_F64, "UW", "nats", "the same with all experts at one bitwidth",

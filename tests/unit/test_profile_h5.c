@@ -407,6 +407,19 @@ static void test_profile_h5__hdf5_tools_read_it(void **state)
     assert_non_null(strstr(output, "/sensitivity/nll         Dataset {3, 8, 2, 6}"));
     assert_non_null(strstr(output, "/routing/trace           Dataset {93, 3, 2}"));
 
+    /* The schema on paper names every group and dataset that is there. */
+    size_t n_schema = 0;
+    char *schema = (char *)temporary_read("formats", "PROFILE.md", &n_schema);
+    uint32_t n_object = 0;
+    for (char *line = output; *line != '\0'; line += strcspn(line, "\n") + 1, n_object++) {
+        char name[64];
+        assert_int_equal(sscanf(line, "%63s", name), 1);
+        if (strstr(schema, name) == NULL)
+            fail_msg("'%s' is not in formats/PROFILE.md", name);
+    }
+    assert_true(n_object > 40);
+    free(schema);
+
     (void)snprintf(command, sizeof command, "h5dump -A -p -d /sensitivity/loss '%s'", place->file);
     assert_true(run(command, output, sizeof output));
     assert_non_null(strstr(output, "COMPRESSION DEFLATE"));
