@@ -1,0 +1,168 @@
+#!/bin/sh
+# The main job on the embedded sample, small: profile, show, compile with every policy, run, eval, inspect, verify.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+model=datasets/sample/model
+small="--seq-len 64 --samples 48"
+
+# number FILE KEY: a number of flat JSON.
+number() {
+    sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*\$/\1/p" "$1" | head -n 1
+}
+# holds NAME EXPRESSION: an awk expression is true.
+holds() {
+    if awk "BEGIN { exit !($2) }"; then
+        pass "$1"
+    else
+        fail "$1 (not true: $2)"
+    fi
+}
+same() {
+    if cmp -s "$1" "$2"; then
+        pass "$3"
+    else
+        fail "$3"
+    fi
+}
+
+# ---- profile ----
+
+# shellcheck disable=SC2086 # options are words
+try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt $small -o "$work/profile.h5" \
+    --heatmap "$work/map.png" --heatmap "$work/map.svg" --heatmap "$work/map.pdf" --heatmap "$work/map.csv" --json --threads 2
+cp "$work/stdout" "$work/profile.json"
+holds "the cost is at most 0.6 of the naive cost" \
+    "$(number "$work/profile.json" cost_passes) <= 0.6 * $(number "$work/profile.json" naive_passes)"
+for ending in png svg pdf csv; do
+    try 0 "heatmap as $ending" test -s "$work/map.$ending"
+done
+# shellcheck disable=SC2086
+try 0 "profile on one thread, scalar, with little working memory" "$moec" profile $model \
+    --data datasets/sample/calibration.txt $small -o "$work/again.h5" --threads 1 --bits 2,4 --quiet
+# shellcheck disable=SC2086
+try 0 "the same with two threads and other memory" "$moec" profile $model \
+    --data datasets/sample/calibration.txt $small -o "$work/third.h5" --threads 2 --bits 2,4 --work-memory 64MiB --quiet
+same "$work/again.h5" "$work/third.h5" "profiles are equal byte for byte at any thread count and working memory"
+try 0 "profile --show" env LC_ALL=C "$moec" profile --show "$work/profile.h5"
+if [ "$(wc -L <"$work/stdout")" -le 80 ]; then
+    pass "--show stays within 80 columns"
+else
+    fail "--show stays within 80 columns"
+fi
+says stdout 'layer|Layer' "--show labels its axes"
+try 0 "profile --show in colour" "$moec" profile --show "$work/profile.h5" --color always
+says stdout "$(printf '\033')\[" "colour is there when asked for"
+try 0 "profile of a group size and scheme, F16 baseline" "$moec" profile $model --data datasets/sample/calibration.txt \
+    --seq-len 16 --samples 32 --bits 2 --group 32 --scheme asymmetric --baseline 16 -o "$work/group.h5" --quiet
+
+# ---- compile ----
+
+for policy in edgemoe marginal uniform; do
+    try 0 "compile --policy $policy" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --policy $policy \
+        -o "$work/$policy.moec" --json --quiet
+    cp "$work/stdout" "$work/$policy.json"
+    holds "$policy: the certificate keeps the promise" "$(number "$work/$policy.json" loss) <= 0.05"
+    holds "$policy: the size that was promised is the size of the file" \
+        "$(number "$work/$policy.json" bundle_bytes) == $(wc -c <"$work/$policy.moec")"
+    try 0 "$policy: verify" "$moec" verify "$work/$policy.moec"
+done
+holds "edgemoe is at most as large as uniform" "$(wc -c <"$work/edgemoe.moec") <= $(wc -c <"$work/uniform.moec")"
+try 0 "compile again" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% -o "$work/twice.moec" --quiet --threads 1
+same "$work/edgemoe.moec" "$work/twice.moec" "the same inputs give the same bytes at any thread count"
+
+try 0 "a plan only" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --dry-run --quiet
+says stdout 'plan \(nothing written\)' "and says so"
+try 0 "compile --max-size" "$moec" compile $model --profile "$work/profile.h5" --max-size 3400KB -o "$work/size.moec" --quiet
+holds "the size is kept" "$(wc -c <"$work/size.moec") <= 3400000"
+try 1 "an impossible size" "$moec" compile $model --profile "$work/profile.h5" --max-size 100KB -o "$work/none.moec" --quiet
+try 1 "leaves nothing" test -e "$work/none.moec"
+try 1 "an impossible loss and size" "$moec" compile $model --profile "$work/profile.h5" --max-loss 0.01% --max-size 2MB \
+    -o "$work/none.moec" --quiet
+try 1 "leaves nothing either" test -e "$work/none.moec"
+try 0 "compile with copies and dense weights at 8 bits" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% \
+    --copies 2,8 --dense-bits 8 -o "$work/copies.moec" --quiet
+try 0 "inspect" "$moec" inspect "$work/copies.moec"
+says stdout 'copy 2:.* 8.00 bits' "inspect lists the copies"
+try 0 "inspect --json" "$moec" inspect --json "$work/copies.moec"
+says stdout '"loss":' "its certificate is in the JSON"
+cat >"$work/mine.lua" <<'EOF'
+local assignment = require "assignment"
+return function(moec)
+  local mine = assignment.uniform(moec, 8)
+  mine[1][1] = 2
+  assert(moec.evaluate(mine).loss_high < 1)
+  return mine
+end
+EOF
+try 0 "a policy of one's own" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --policy "$work/mine.lua" \
+    -o "$work/mine.moec" --quiet
+# The worked example of the documentation.
+awk '/^```lua/ { on = 1; next } /^```/ { on = 0 } on' lua/README.md >"$work/documented.lua"
+try 0 "the documented policy works" "$moec" compile $model --profile "$work/profile.h5" --max-loss 8% \
+    --policy "$work/documented.lua" -o "$work/documented.moec" --quiet
+
+refused() { # NAME PATTERN SOURCE
+    printf '%s\n' "$3" >"$work/bad.lua"
+    try 1 "policy: $1" timeout 120 "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% \
+        --policy "$work/bad.lua" -o "$work/bad.moec" --quiet
+    says stderr "$2" "policy: $1 is explained"
+    try 1 "policy: $1 leaves nothing" test -e "$work/bad.moec"
+}
+refused "wrong bitwidth" 'no valid bitwidth at \[1\]\[2\]' \
+    'return function(m) local a = require("assignment").uniform(m, 4) a[1][2] = 5 return a end'
+refused "a layer missing" 'layers, expected' 'return function(m) return {{4}} end'
+refused "no function" 'expected a function' 'return 42'
+refused "a syntax error" 'bad.lua:1' 'return function('
+refused "memory hog" 'MiB of memory' 'return function() local t = {} while true do t[#t + 1] = ("x"):rep(1e6) .. #t end end'
+refused "an assignment that loses too much" 'the target is' 'return function(m) return require("assignment").uniform(m, 2) end'
+try 1 "an unknown policy" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --policy nope -o "$work/bad.moec"
+says stderr 'edgemoe, marginal, uniform' "the message lists the built-in ones"
+try 2 "a loss of 2 without percent" "$moec" compile $model --profile "$work/profile.h5" --max-loss 2 -o "$work/bad.moec"
+says stderr "'2%' is 0.02" "the message says how to write it"
+
+# ---- eval, run ----
+
+try 0 "eval of the folder" "$moec" eval $model --data datasets/sample/test.txt --samples 40 --json --quiet
+folder=$(number "$work/stdout" value)
+try 0 "eval of a bundle against it" "$moec" eval "$work/edgemoe.moec" --data datasets/sample/test.txt --samples 40 \
+    --reference $model --json --quiet
+holds "the reference is the folder's value" "$(number "$work/stdout" reference) == $folder"
+holds "the loss is what the values say" \
+    "($(number "$work/stdout" value) / $folder - 1 - $(number "$work/stdout" loss)) ^ 2 < 1e-18"
+
+try 0 "run" "$moec" run "$work/edgemoe.moec" -p "The old" -n 48
+cp "$work/stdout" "$work/text"
+for memory in 24MiB 32MiB 64MiB; do
+    try 0 "run in $memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --memory $memory --ctx 128 --stats
+    same "$work/text" "$work/stdout" "the text is the same in $memory"
+done
+for cpu in scalar avx2 avx512; do
+    "$moec" run "$work/edgemoe.moec" -p "The old" -n 48 --cpu $cpu --threads 1 >"$work/stdout" 2>"$work/stderr"
+    if grep -q 'cannot run\|not support\|does not' "$work/stderr"; then
+        skip "the text is the same with $cpu" "this machine has no $cpu"
+    else
+        same "$work/text" "$work/stdout" "the text is the same with $cpu"
+    fi
+done
+try 1 "run in far too little memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --memory 2MiB
+says stderr 'dense' "the message itemises the floor"
+try 0 "prompt from standard input" sh -c "printf 'The old' | '$moec' run '$work/edgemoe.moec' - -n 48"
+same "$work/text" "$work/stdout" "the same text from standard input"
+first=$(head -c 12 "$work/text" | tail -c 4)
+try 0 "run --stop" "$moec" run "$work/edgemoe.moec" -p "The old" -n 48 --stop "$first"
+if [ "$(head -c 8 "$work/text")" = "$(head -c 8 "$work/stdout")" ] && ! grep -qF -e "$first" "$work/stdout"; then
+    pass "output ends before the stop text"
+else
+    fail "output ends before the stop text '$first'"
+fi
+try 0 "sampling" "$moec" run "$work/edgemoe.moec" -p "The old" -n 32 --temp 0.9 --top-k 20 --top-p 0.9 --seed 3
+cp "$work/stdout" "$work/sampled"
+try 0 "sampling again" "$moec" run "$work/edgemoe.moec" -p "The old" -n 32 --temp 0.9 --top-k 20 --top-p 0.9 --seed 3 --threads 1
+same "$work/sampled" "$work/stdout" "the same seed gives the same text"
+try 0 "a precision copy" "$moec" run "$work/copies.moec" -p "The old" -n 8 --copy 2
+try 1 "a copy that is not there" "$moec" run "$work/copies.moec" -p "The old" -n 8 --copy 5
+try 1 "a prompt longer than the context" "$moec" run "$work/edgemoe.moec" -p "The old miller went to the mill." --ctx 2
+try 1 "an empty prompt" "$moec" run "$work/edgemoe.moec" -p ""
+
+done_testing
