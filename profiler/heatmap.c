@@ -76,6 +76,12 @@ static enum moec_status choose_range(struct moec_heatmap *map, struct moec_error
     return MOEC_OK;
 }
 
+/* A variant that guesses worse than chance in every token passes what a double can say of perplexity. */
+static double finite_loss(const struct moec_profile *profile, const double *nll)
+{
+    return fmin(moec_profile_loss(profile, nll), MOEC_HEATMAP_MOST);
+}
+
 enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t bits,
                                    struct moec_heatmap *heatmap, struct moec_error *err)
 {
@@ -86,7 +92,7 @@ enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t 
     heatmap->n_layer = profile->n_moe_layer;
     heatmap->n_expert = profile->n_expert;
     heatmap->bits = profile->bits[b];
-    heatmap->baseline = moec_profile_loss(profile, profile->baseline.nll);
+    heatmap->baseline = finite_loss(profile, profile->baseline.nll);
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_alloc((void **)&heatmap->loss, n, sizeof(double), "a heatmap", err));
     MOEC_TRY_OUT(moec_alloc((void **)&heatmap->reached, n, sizeof(bool), "a heatmap", err));
@@ -94,7 +100,7 @@ enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t 
         for (uint32_t e = 0; e < profile->n_expert; e++) {
             uint64_t i = (uint64_t)s * profile->n_expert + e;
             const double *nll = moec_profile_expert_row(profile, profile->expert_nll, s, e, b);
-            heatmap->loss[i] = moec_profile_loss(profile, nll);
+            heatmap->loss[i] = finite_loss(profile, nll);
             heatmap->reached[i] = moec_profile_expert_reached(profile, s, e);
         }
     MOEC_TRY_OUT(choose_range(heatmap, err));

@@ -9,6 +9,8 @@
 
 #include "formats/profile.h"
 
+#define MOEC_HEATMAP_MOST 1e9 /* larger losses are shown as this one */
+
 struct moec_heatmap {
     uint32_t n_layer, n_expert; /* S, E */
     uint32_t bits;              /* of the one expert */

@@ -309,6 +309,12 @@ static void test_plot__heatmap_values(void **state)
     assert_near(map.largest, 2, 1e-9);
     assert_true(map.high < 0.1 && map.n_above > 0 && map.n_above < 20);
     moec_heatmap_release(&map);
+    /* A broken variant has a loss beyond numbers; the heatmap has not. */
+    for (uint32_t w = 0; w < profile.n_window; w++)
+        row[w] = 1e14;
+    assert_status(moec_heatmap_make(&profile, 2, &map, &err), MOEC_OK, err);
+    assert_true(map.largest == MOEC_HEATMAP_MOST && isfinite(map.high));
+    moec_heatmap_release(&map);
     assert_int_equal(moec_heatmap_make(&profile, 5, &map, &err), MOEC_ERR_USAGE);
     assert_message(err, "no expert was measured at 5 bits, expected one of 2, 3, 8");
     moec_profile_release(&profile);
