@@ -17,7 +17,7 @@ endif
 BUILD := build$(if $(SANITIZE),/sanitize-$(SANITIZE))$(if $(findstring clang,$(CC)),/clang)
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
-            libutf8proc-dev libcairo2-dev nettle-dev libcmocka-dev zstd
+            libutf8proc-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
 PACKAGES_TEST  := clang libclang-rt-14-dev libomp-14-dev libsimde-dev mandoc
 PACKAGES_CHECK := clang-format clang-tidy shellcheck
 
@@ -117,6 +117,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libmoec.a $(BUILD)/libmoe
 	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
 # Programs for measuring and comparing by hand; no test needs them.
+$(BUILD)/tools/make_bundle_seeds: TOOL_LIBS += -lcmocka
 $(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
