@@ -387,6 +387,10 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
                 "'%s' has '%s' as number %u of its copy levels, expected 0 first and increasing levels "
                 "below %d",
                 bundle->file.path, section->name, bundle->n_copy, MOEC_MAX_COPIES);
+        if (section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES)
+            return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' has %" PRIu64 " bytes, expected %zu",
+                             section->name, bundle->file.path, section->content_bytes,
+                             MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES);
         levels[bundle->n_copy++] = section;
     }
     if (bundle->n_copy == 0 || n_records != bundle->n_copy)
