@@ -36,7 +36,8 @@ static double megabytes(const struct records *records)
 }
 
 static enum moec_status encode(const struct moec_checkpoint *checkpoint, uint32_t bits,
-                               struct records *records, struct moec_error *err)
+                               enum moec_scheme scheme, uint32_t group, struct records *records,
+                               struct moec_error *err)
 {
     const struct moec_config *config = moec_checkpoint_config(checkpoint);
     struct moec_codec codec;
