@@ -29,9 +29,9 @@
 struct moec_tokenizer; /* opaque */
 
 /* Prepares `model` for use: hash of the vocabulary, compiled patterns, added-token matcher. `model` is
- * borrowed and must outlive the tokenizer. `*out` is owned by the caller (moec_tokenizer_free), NULL on
- * failure. Errors: MOEC_ERR_UNSUPPORTED (a pattern outside the dialect, an order of steps that moec lacks),
- * MOEC_ERR_FORMAT, MOEC_ERR_MEMORY. */
+ * borrowed and must outlive the tokenizer at the same address. `*out` is owned by the caller
+ * (moec_tokenizer_free), NULL on failure. Errors: MOEC_ERR_UNSUPPORTED (a pattern outside the dialect, an
+ * order of steps that moec lacks), MOEC_ERR_FORMAT, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_create(const struct moec_tokenizer_model *model,
                                                         struct moec_tokenizer **out, struct moec_error *err);
 void moec_tokenizer_free(struct moec_tokenizer *tokenizer);

@@ -1,0 +1,720 @@
+#include "formats/memory.h"
+#include "formats/tokenizer_json.h"
+#include "formats/utf8.h"
+#include "runtime/tokenizer.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static const char *const names[] = {"gpt2",  "llama3", "metaspace", "mixtral",
+                                    "olmoe", "qwen2",  "steps",     "words"};
+#define N_NAMES (sizeof names / sizeof names[0])
+
+struct loaded {
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer;
+};
+
+static char *read_file(const char *path, size_t *n_bytes)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        fail_msg("cannot open '%s'", path);
+    (void)fseek(file, 0, SEEK_END);
+    size_t size = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = test_malloc(size + 1);
+    *n_bytes = fread(bytes, 1, size, file);
+    bytes[*n_bytes] = '\0';
+    (void)fclose(file);
+    return bytes;
+}
+
+static char *fixture_path(char path[128], const char *name, const char *file)
+{
+    (void)snprintf(path, 128, "tests/fixtures/tokenizers/%s/%s", name, file);
+    return path;
+}
+
+/* Into the caller's memory: the tokenizer borrows the model where it lies. */
+static void load(struct loaded *l, const char *name)
+{
+    *l = (struct loaded){0};
+    struct moec_error err = {0};
+    char path[128];
+    size_t n_bytes = 0;
+    char *json = read_file(fixture_path(path, name, "tokenizer.json"), &n_bytes);
+    if (moec_tokenizer_json_read(json, n_bytes, path, &l->model, &err) != MOEC_OK ||
+        moec_tokenizer_create(&l->model, &l->tokenizer, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    test_free(json);
+}
+
+static void unload(struct loaded *l)
+{
+    moec_tokenizer_free(l->tokenizer);
+    moec_tokenizer_model_release(&l->model);
+}
+
+/* --- the reference library's answers --- */
+
+/* Takes the next tab-separated column, which may be empty. */
+static char *next_column(char **line)
+{
+    char *start = *line;
+    size_t n = strcspn(start, "\t\n");
+    *line = start[n] != '\0' ? start + n + 1 : start + n;
+    start[n] = '\0';
+    return start;
+}
+
+static size_t from_hex(const char *hex, char *bytes)
+{
+    size_t n = strlen(hex) / 2;
+    for (size_t i = 0; i < n; i++) {
+        char pair[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
+        bytes[i] = (char)strtoul(pair, NULL, 16);
+    }
+    return n;
+}
+
+static void expect_ids(const struct loaded *l, const char *where, const char *text, size_t n_bytes,
+                       bool special, const char *expected)
+{
+    struct moec_error err = {0};
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    if (moec_tokenizer_encode(l->tokenizer, text, n_bytes, special, &ids, &n_ids, &err) != MOEC_OK)
+        fail_msg("%s: %s", where, err.message);
+    size_t i = 0;
+    const char *at = expected;
+    while (*at != '\0') {
+        char *end = NULL;
+        unsigned long id = strtoul(at, &end, 10);
+        if (i >= n_ids || ids[i] != id)
+            fail_msg("%s: id %zu is %ld, expected %lu", where, i, i < n_ids ? (long)ids[i] : -1L, id);
+        i++;
+        at = *end == ' ' ? end + 1 : end;
+    }
+    if (i != n_ids)
+        fail_msg("%s: %zu ids, expected %zu", where, n_ids, i);
+    free(ids);
+}
+
+static void expect_text(const struct loaded *l, const char *where, const uint32_t *ids, size_t n_ids,
+                        bool skip, const char *expected_hex)
+{
+    struct moec_error err = {0};
+    char *text = NULL;
+    size_t n_bytes = 0;
+    char *expected = test_malloc(strlen(expected_hex) + 1);
+    size_t n_expected = from_hex(expected_hex, expected);
+    if (moec_tokenizer_decode(l->tokenizer, ids, n_ids, skip, &text, &n_bytes, &err) != MOEC_OK)
+        fail_msg("%s: %s", where, err.message);
+    if (n_bytes != n_expected || memcmp(text, expected, n_bytes) != 0)
+        fail_msg("%s: decodes to '%s'", where, text);
+    free(text);
+    test_free(expected);
+}
+
+static void check_line(const struct loaded *l, const char *where, char *line)
+{
+    struct moec_error err = {0};
+    char *hex = next_column(&line);
+    char *text = test_malloc(strlen(hex) + 1);
+    size_t n_bytes = from_hex(hex, text);
+    expect_ids(l, where, text, n_bytes, false, next_column(&line));
+    expect_ids(l, where, text, n_bytes, true, next_column(&line));
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    assert_int_equal(moec_tokenizer_encode(l->tokenizer, text, n_bytes, true, &ids, &n_ids, &err), MOEC_OK);
+    expect_text(l, where, ids, n_ids, false, next_column(&line));
+    expect_text(l, where, ids, n_ids, true, next_column(&line));
+    free(ids);
+    test_free(text);
+}
+
+static void test_tokenizer__equals_the_reference_library(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < N_NAMES; n++) {
+        struct loaded l;
+        load(&l, names[n]);
+        char path[128];
+        size_t n_bytes = 0;
+        char *lines = read_file(fixture_path(path, names[n], "expected.txt"), &n_bytes);
+        size_t count = 0;
+        for (char *line = lines; *line != '\0';) {
+            char *end = strchr(line, '\n');
+            assert_non_null(end);
+            *end = '\0';
+            char where[160];
+            (void)snprintf(where, sizeof where, "%s line %zu", path, ++count);
+            check_line(&l, where, line);
+            line = end + 1;
+        }
+        assert_true(count > 150);
+        test_free(lines);
+        unload(&l);
+    }
+}
+
+/* --- binary form --- */
+
+static void test_tokenizer__binary_form_is_stable(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < N_NAMES; n++) {
+        struct loaded l;
+        load(&l, names[n]);
+        struct moec_error err = {0};
+        struct moec_tokenizer_model again;
+        void *bytes[2] = {NULL, NULL};
+        size_t n_bytes[2] = {0, 0};
+        assert_int_equal(moec_tokenizer_model_encode(&l.model, &bytes[0], &n_bytes[0], &err), MOEC_OK);
+        assert_int_equal(moec_tokenizer_model_decode(bytes[0], n_bytes[0], "b", &again, &err), MOEC_OK);
+        assert_int_equal(moec_tokenizer_model_encode(&again, &bytes[1], &n_bytes[1], &err), MOEC_OK);
+        assert_int_equal(n_bytes[0], n_bytes[1]);
+        assert_memory_equal(bytes[0], bytes[1], n_bytes[0]);
+        moec_tokenizer_model_release(&again);
+        free(bytes[0]);
+        free(bytes[1]);
+        unload(&l);
+    }
+}
+
+/* Every cut is refused; every flipped bit is refused or gives a model that can be used. */
+static void test_tokenizer__binary_form_survives_damage(void **state)
+{
+    (void)state;
+    struct loaded l;
+    load(&l, "steps");
+    struct moec_error err = {0};
+    void *bytes = NULL;
+    size_t n_bytes = 0;
+    assert_int_equal(moec_tokenizer_model_encode(&l.model, &bytes, &n_bytes, &err), MOEC_OK);
+    for (size_t cut = 0; cut < n_bytes; cut++) {
+        struct moec_tokenizer_model model;
+        err = (struct moec_error){0};
+        assert_int_not_equal(moec_tokenizer_model_decode(bytes, cut, "b", &model, &err), MOEC_OK);
+        assert_null(model.block);
+    }
+    uint8_t *flipped = bytes;
+    for (size_t bit = 0; bit < 8 * n_bytes; bit++) {
+        struct moec_tokenizer_model model;
+        struct moec_tokenizer *tokenizer = NULL;
+        err = (struct moec_error){0};
+        flipped[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        if (moec_tokenizer_model_decode(bytes, n_bytes, "b", &model, &err) == MOEC_OK &&
+            moec_tokenizer_create(&model, &tokenizer, &err) == MOEC_OK) {
+            uint32_t *ids = NULL;
+            size_t n_ids = 0;
+            if (moec_tokenizer_encode(tokenizer, "the <r> word 12", 15, true, &ids, &n_ids, &err) == MOEC_OK)
+                free(ids);
+        }
+        moec_tokenizer_free(tokenizer);
+        moec_tokenizer_model_release(&model);
+        flipped[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+    }
+    free(bytes);
+    unload(&l);
+}
+
+/* --- refusals --- */
+
+#define HEAD                                                                                                 \
+    "{\"added_tokens\": [], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
+#define MERGES "\"merges\": [[\"a\", \"b\"]]}"
+
+static void test_tokenizer__refuses_with_file_and_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        enum moec_status status;
+        const char *part;
+    } cases[] = {
+        {"{\"model\": ", MOEC_ERR_FORMAT, "'t.json' is not valid JSON at line 1"},
+        {"[]", MOEC_ERR_FORMAT, "'t.json' holds an array, expected an object"},
+        {"{}", MOEC_ERR_FORMAT, "'t.json' has no 'model'"},
+        {"{\"model\": {\"type\": \"Unigram\"}}", MOEC_ERR_UNSUPPORTED, "model.type in 't.json' is 'Unigram'"},
+        {HEAD "\"merges\": [\"a b\", \"ab\"]}}", MOEC_ERR_FORMAT, "model.merges[1] in 't.json' is 'ab'"},
+        {HEAD "\"merges\": [[\"b\", \"a\"]]}}", MOEC_ERR_FORMAT,
+         "model.merges[0] in 't.json' needs the token 'ba'"},
+        {HEAD "\"merges\": [[\"a\", \"b\"], [\"a\"]]}}", MOEC_ERR_FORMAT, "model.merges[1]"},
+        {HEAD "\"dropout\": 0.1, " MERGES "}", MOEC_ERR_UNSUPPORTED, "model.dropout"},
+        {HEAD "\"end_of_word_suffix\": \"</w>\", " MERGES "}", MOEC_ERR_UNSUPPORTED,
+         "model.end_of_word_suffix"},
+        {HEAD MERGES
+         ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": "
+         "\"Precompiled\"}]}}",
+         MOEC_ERR_UNSUPPORTED, "normalizer.normalizers[1] in 't.json' is 'Precompiled'"},
+        {HEAD MERGES ", \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}}", MOEC_ERR_UNSUPPORTED,
+         "pre_tokenizer"},
+        {HEAD MERGES
+         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
+         "\"isolated\"}}",
+         MOEC_ERR_FORMAT, "'behavior' in pre_tokenizer in 't.json' is 'isolated'"},
+        {HEAD MERGES ", \"post_processor\": {\"type\": \"BertProcessing\"}}", MOEC_ERR_UNSUPPORTED,
+         "post_processor"},
+        {HEAD MERGES ", \"decoder\": {\"type\": \"CTC\"}}", MOEC_ERR_UNSUPPORTED,
+         "decoder in 't.json' is 'CTC'"},
+        {HEAD MERGES
+         ", \"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": "
+         "\"ByteFallback\"}]}}",
+         MOEC_ERR_UNSUPPORTED, "decoder step 1"},
+        {HEAD MERGES
+         ", \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, "
+         "{\"type\": \"Digits\"}]}}",
+         MOEC_ERR_UNSUPPORTED, "after ByteLevel"},
+        {"{\"model\": {\"vocab\": {\"a\": 0, \"b\": 0}, \"merges\": []}}", MOEC_ERR_FORMAT,
+         "tokens 'a' and 'b' in 't.json' both have id 0"},
+        {"{\"model\": {\"vocab\": {\"a\": -1}, \"merges\": []}}", MOEC_ERR_FORMAT, "the id of token 'a'"},
+        {"{\"model\": {\"vocab\": {\"a\": 99999999}, \"merges\": []}}", MOEC_ERR_FORMAT,
+         "the id of token 'a'"},
+        {"{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}, \"merges\": []}}", MOEC_ERR_FORMAT, "duplicate"},
+        {"{\"model\": {\"vocab\": [], \"merges\": []}}", MOEC_ERR_FORMAT,
+         "'vocab' in model in 't.json' is an array"},
+        {"{\"model\": {\"vocab\": {}, \"merges\": []}, \"added_tokens\": [{\"content\": \"x\"}]}",
+         MOEC_ERR_FORMAT, "added_tokens[0] in 't.json' has no 'special'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct moec_tokenizer_model model;
+        struct moec_error err = {0};
+        enum moec_status status =
+            moec_tokenizer_json_read(cases[i].json, strlen(cases[i].json), "t.json", &model, &err);
+        if (status != cases[i].status || strstr(err.message, cases[i].part) == NULL)
+            fail_msg("case %zu: status %d, '%s'", i, (int)status, err.message);
+        assert_null(model.block);
+    }
+}
+
+static void test_tokenizer__refuses_ids_past_the_vocabulary(void **state)
+{
+    (void)state;
+    struct loaded l;
+    load(&l, "qwen2");
+    struct moec_error err = {0};
+    assert_int_equal(moec_tokenizer_model_fits(&l.model, l.model.n_tokens, "t.json", &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_model_fits(&l.model, UINT64_MAX, "t.json", &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_model_fits(&l.model, l.model.n_tokens - 1, "t.json", &err),
+                     MOEC_ERR_MISMATCH);
+    assert_non_null(strstr(err.message, "tokenizer 't.json' has token '</tool_call>' with id 764"));
+    unload(&l);
+}
+
+/* Creates a byte-level tokenizer that splits with `pattern`; returns the status and the message. */
+static enum moec_status create_with_pattern(const char *pattern, struct moec_error *err)
+{
+    char json[1024];
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    *err = (struct moec_error){0};
+    (void)snprintf(
+        json, sizeof json,
+        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"pre_tokenizer\": {\"type\": \"Split\", "
+        "\"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\"}}",
+        pattern);
+    enum moec_status status = moec_tokenizer_json_read(json, strlen(json), "t.json", &model, err);
+    if (status == MOEC_OK)
+        status = moec_tokenizer_create(&model, &tokenizer, err);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
+    return status;
+}
+
+static void test_tokenizer__refuses_patterns_that_mean_something_else(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "\\\\h",
+        "a\\\\b",
+        "\\\\R",
+        "\\\\X",
+        "(a)\\\\1",
+        "[a[bc]]",
+        "[a&&b]",
+        "[[:alpha:]]",
+        "(?<name>a)",
+        "(?m:a)",
+        "(?x:a b)",
+        "a{2}?",
+        "a{2}+",
+        "a**",
+        "*a",
+        "(",
+        ")",
+        "[",
+        "[]",
+        "\\\\",
+        "\\\\p{Foo}",
+        "\\\\pL",
+        "\\\\xA0",
+        "\\\\x{110000}",
+        "\\\\u12",
+        "[\\\\W]",
+        "[z-a]",
+        "(?i:ss)",
+        "(?i:\xc3\x9f)",
+        "(?i:\\\\p{Lu})",
+        "a(?i)b",
+        "(?<=a*)b",
+        "\\\\p{L",
+        "(?#note)",
+        "[\\\\d-z]",
+        "\\\\x{d800}",
+        "(?:(?:a{60000}){60000})",
+    };
+    struct moec_error err;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        if (create_with_pattern(refused[i], &err) != MOEC_ERR_UNSUPPORTED ||
+            strstr(err.message, "pre-tokenizer step 0 of the tokenizer: pattern '") == NULL)
+            fail_msg("pattern '%s': '%s'", refused[i], err.message);
+    }
+    static const char *const accepted[] = {
+        "a{",
+        "a{,3}",
+        "a{2,}b{1,2}",
+        "(a|b)+?c*+",
+        "(?i:'s|'t)|x",
+        "(?i)ab",
+        "[-a]",
+        "[a-]",
+        "[^\\\\s\\\\p{L}\\\\-]+",
+        "\\\\u0041\\\\x41\\\\x{1F600}",
+        "(?=a)(?!b)(?<=c)(?<!d)(?>e)",
+        "^a.$",
+        "\\\\Aa\\\\z",
+        "\\\\p{^L}\\\\P{N}",
+        "",
+    };
+    for (size_t i = 0; i + 1 < sizeof accepted / sizeof accepted[0]; i++) {
+        if (create_with_pattern(accepted[i], &err) != MOEC_OK)
+            fail_msg("pattern '%s': '%s'", accepted[i], err.message);
+    }
+    assert_int_equal(create_with_pattern("", &err), MOEC_ERR_UNSUPPORTED);
+}
+
+static void test_tokenizer__stops_endless_backtracking(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"pre_tokenizer\": "
+                               "{\"type\": \"Split\", \"pattern\": "
+                               "{\"Regex\": \"(?:a|aa)+c\"}, \"behavior\": \"Isolated\"}}";
+    struct moec_error err = {0};
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    char text[200];
+    memset(text, 'a', sizeof text);
+    /* Without a c in the text PCRE2 would see at once that there is no match. */
+    memcpy(text + sizeof text - 2, "-c", 2);
+    assert_int_equal(moec_tokenizer_json_read(json, sizeof json - 1, "t.json", &model, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_encode(tokenizer, text, sizeof text, false, &ids, &n_ids, &err),
+                     MOEC_ERR_LIMIT);
+    assert_null(ids);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
+}
+
+static void test_tokenizer__stops_exploding_replacements(void **state)
+{
+    (void)state;
+    char json[8192];
+    int used = snprintf(json, sizeof json,
+                        "{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"normalizer\": {\"type\": "
+                        "\"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}");
+    for (int i = 0; i < 20; i++)
+        used += snprintf(
+            json + used, sizeof json - (size_t)used,
+            ", {\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"aaaaaaaaaaaaaaaa\"}");
+    used += snprintf(json + used, sizeof json - (size_t)used, "]}}");
+    struct moec_error err = {0};
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    assert_int_equal(moec_tokenizer_json_read(json, (size_t)used, "t.json", &model, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_encode(tokenizer, "a", 1, false, &ids, &n_ids, &err), MOEC_ERR_LIMIT);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
+}
+
+/* --- speed --- */
+
+/* Instrumented code is several times slower, and says nothing of speed. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LIMIT_SECONDS 30
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                                   \
+    __has_feature(undefined_behavior_sanitizer)
+#define LIMIT_SECONDS 30
+#endif
+#endif
+#ifndef LIMIT_SECONDS
+#define LIMIT_SECONDS 1
+#endif
+
+/* Processor time, so that a busy machine does not fail the test. */
+static double seconds(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void test_tokenizer__a_long_word_takes_no_second(void **state)
+{
+    (void)state;
+    enum { N_BYTES = 100000 };
+    static const char *const units[] = {"a", "the",          " ",   "\n", "\xcc\x81\xcc\x96", "=",
+                                        "7", "\xe6\x97\xa5", "\xff"};
+    char *text = test_malloc(N_BYTES);
+    for (size_t n = 0; n < N_NAMES; n++) {
+        struct loaded l;
+        load(&l, names[n]);
+        for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+            size_t length = strlen(units[u]);
+            for (size_t i = 0; i < N_BYTES; i++)
+                text[i] = units[u][i % length];
+            struct moec_error err = {0};
+            uint32_t *ids = NULL;
+            size_t n_ids = 0;
+            double start = seconds();
+            assert_int_equal(moec_tokenizer_encode(l.tokenizer, text, N_BYTES, true, &ids, &n_ids, &err),
+                             MOEC_OK);
+            double took = seconds() - start;
+            if (took >= LIMIT_SECONDS)
+                fail_msg("%s: 100 KB of '%s' took %.2f s", names[n], units[u], took);
+            free(ids);
+        }
+        unload(&l);
+    }
+    test_free(text);
+}
+
+/* --- decoding as a stream --- */
+
+static void test_tokenizer__streams_whole_characters(void **state)
+{
+    (void)state;
+    struct loaded l;
+    load(&l, "gpt2");
+    struct moec_error err = {0};
+    struct moec_detokenizer d;
+    const char *piece = NULL;
+    size_t n_bytes = 0;
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    const char *text = "x\xF0\x9F\x98\xB5\xE2\x82\xACy"; /* x, U+1F635, U+20AC, y */
+    assert_int_equal(moec_tokenizer_encode(l.tokenizer, text, strlen(text), false, &ids, &n_ids, &err),
+                     MOEC_OK);
+    assert_true(n_ids > 4);
+    char joined[32] = "";
+    moec_detokenizer_init(&d, l.tokenizer, false);
+    for (size_t i = 0; i < n_ids; i++) {
+        assert_int_equal(moec_detokenizer_push(&d, ids[i], &piece, &n_bytes, &err), MOEC_OK);
+        assert_int_equal(moec_utf8_valid_bytes(piece, n_bytes), n_bytes);
+        assert_null(strstr(piece, "\xEF\xBF\xBD"));
+        (void)strncat(joined, piece, sizeof joined - strlen(joined) - 1);
+    }
+    assert_string_equal(joined, text);
+    assert_int_equal(moec_detokenizer_finish(&d, &piece, &n_bytes, &err), MOEC_OK);
+    assert_int_equal(n_bytes, 0);
+
+    /* A character that never completes becomes one U+FFFD at the end, and the state starts anew. */
+    assert_int_equal(moec_detokenizer_push(&d, moec_tokenizer_token_id(l.tokenizer, "\xC3\xB0", 2), &piece,
+                                           &n_bytes, &err),
+                     MOEC_OK);
+    assert_int_equal(n_bytes, 0);
+    assert_int_equal(moec_detokenizer_finish(&d, &piece, &n_bytes, &err), MOEC_OK);
+    assert_string_equal(piece, "\xEF\xBF\xBD");
+    assert_int_equal(
+        moec_detokenizer_push(&d, moec_tokenizer_token_id(l.tokenizer, "x", 1), &piece, &n_bytes, &err),
+        MOEC_OK);
+    assert_string_equal(piece, "x");
+    moec_detokenizer_release(&d);
+    free(ids);
+    unload(&l);
+}
+
+static void test_tokenizer__streams_what_it_decodes_whole(void **state)
+{
+    (void)state;
+    const char *text = "  The <s>quick</s> brown\n\n fox, \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\xB5! ";
+    for (size_t n = 0; n < N_NAMES; n++) {
+        struct loaded l;
+        load(&l, names[n]);
+        struct moec_error err = {0};
+        uint32_t *ids = NULL;
+        size_t n_ids = 0;
+        char *whole = NULL;
+        size_t n_whole = 0;
+        assert_int_equal(moec_tokenizer_encode(l.tokenizer, text, strlen(text), true, &ids, &n_ids, &err),
+                         MOEC_OK);
+        assert_int_equal(moec_tokenizer_decode(l.tokenizer, ids, n_ids, true, &whole, &n_whole, &err),
+                         MOEC_OK);
+        struct moec_detokenizer d;
+        char joined[256] = "";
+        moec_detokenizer_init(&d, l.tokenizer, true);
+        for (size_t i = 0; i <= n_ids; i++) {
+            const char *piece = NULL;
+            size_t n_bytes = 0;
+            assert_int_equal(i < n_ids ? moec_detokenizer_push(&d, ids[i], &piece, &n_bytes, &err)
+                                       : moec_detokenizer_finish(&d, &piece, &n_bytes, &err),
+                             MOEC_OK);
+            (void)strncat(joined, piece, sizeof joined - strlen(joined) - 1);
+        }
+        assert_string_equal(joined, whole);
+        moec_detokenizer_release(&d);
+        free(whole);
+        free(ids);
+        unload(&l);
+    }
+}
+
+static void test_tokenizer__broken_byte_runs(void **state)
+{
+    (void)state;
+    struct loaded l;
+    load(&l, "mixtral");
+    struct moec_error err = {0};
+    uint32_t ids[] = {
+        moec_tokenizer_token_id(l.tokenizer, "<0xE6>", 6), moec_tokenizer_token_id(l.tokenizer, "<0x97>", 6),
+        moec_tokenizer_token_id(l.tokenizer, "<0xA5>", 6), moec_tokenizer_token_id(l.tokenizer, "<0xFF>", 6),
+        moec_tokenizer_token_id(l.tokenizer, "a", 1),
+    };
+    char *whole = NULL;
+    size_t n_whole = 0;
+    /* The library spoils the whole run, one U+FFFD for each byte. */
+    assert_int_equal(moec_tokenizer_decode(l.tokenizer, ids, 5, true, &whole, &n_whole, &err), MOEC_OK);
+    assert_string_equal(whole, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+                               "a");
+    free(whole);
+    /* The stream has handed the first character out by then. */
+    struct moec_detokenizer d;
+    const char *piece = NULL;
+    size_t n_bytes = 0;
+    char joined[64] = "";
+    moec_detokenizer_init(&d, l.tokenizer, true);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(moec_detokenizer_push(&d, ids[i], &piece, &n_bytes, &err), MOEC_OK);
+        (void)strncat(joined, piece, sizeof joined - strlen(joined) - 1);
+    }
+    assert_string_equal(joined, "\xE6\x97\xA5\xEF\xBF\xBD"
+                                "a");
+    moec_detokenizer_release(&d);
+    unload(&l);
+}
+
+/* --- look-ups and threads --- */
+
+static void test_tokenizer__looks_up_tokens(void **state)
+{
+    (void)state;
+    struct loaded mixtral;
+    load(&mixtral, "mixtral");
+    assert_int_equal(moec_tokenizer_bos_id(mixtral.tokenizer), 1);
+    assert_int_equal(moec_tokenizer_eos_id(mixtral.tokenizer), MOEC_TOKENIZER_NO_ID);
+    assert_int_equal(moec_tokenizer_token_id(mixtral.tokenizer, "</s>", 4), 2);
+    assert_true(moec_tokenizer_is_special(mixtral.tokenizer, 2));
+    assert_false(moec_tokenizer_is_special(mixtral.tokenizer, 3));
+    assert_false(moec_tokenizer_is_special(mixtral.tokenizer, UINT32_MAX));
+    assert_int_equal(moec_tokenizer_token_id(mixtral.tokenizer, "no such token", 13), MOEC_TOKENIZER_NO_ID);
+    assert_int_equal(moec_tokenizer_token_id(mixtral.tokenizer, "", 0), MOEC_TOKENIZER_NO_ID);
+    unload(&mixtral);
+
+    struct loaded gpt2;
+    load(&gpt2, "gpt2");
+    assert_int_equal(moec_tokenizer_bos_id(gpt2.tokenizer), MOEC_TOKENIZER_NO_ID);
+    assert_int_equal(moec_tokenizer_token_id(gpt2.tokenizer, "<|endoftext|>", 13),
+                     moec_tokenizer_size(gpt2.tokenizer) - 1);
+    unload(&gpt2);
+
+    struct loaded olmoe;
+    load(&olmoe, "olmoe");
+    assert_int_equal(moec_tokenizer_eos_id(olmoe.tokenizer), 0);
+    struct moec_error err = {0};
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    assert_int_equal(moec_tokenizer_encode(olmoe.tokenizer, NULL, 0, true, &ids, &n_ids, &err), MOEC_OK);
+    assert_int_equal(n_ids, 1);
+    free(ids);
+    assert_int_equal(moec_tokenizer_encode(olmoe.tokenizer, NULL, 0, false, &ids, &n_ids, &err), MOEC_OK);
+    assert_int_equal(n_ids, 0);
+    assert_non_null(ids);
+    free(ids);
+    unload(&olmoe);
+}
+
+struct job {
+    const struct moec_tokenizer *tokenizer;
+    uint64_t sum;
+};
+
+static void *encode_often(void *argument)
+{
+    struct job *job = argument;
+    for (int i = 0; i < 200; i++) {
+        const char text[] = "It's  the quick\xCC\x81 brown fox 123 <|im_start|>\n\n";
+        uint32_t *ids = NULL;
+        size_t n_ids = 0;
+        if (moec_tokenizer_encode(job->tokenizer, text, sizeof text - 1, true, &ids, &n_ids, NULL) != MOEC_OK)
+            return NULL;
+        for (size_t k = 0; k < n_ids; k++)
+            job->sum = job->sum * 31 + ids[k];
+        free(ids);
+    }
+    return NULL;
+}
+
+static void test_tokenizer__encodes_in_many_threads(void **state)
+{
+    (void)state;
+    struct loaded l;
+    load(&l, "qwen2");
+    pthread_t threads[4];
+    struct job jobs[4];
+    for (size_t i = 0; i < 4; i++) {
+        jobs[i] = (struct job){.tokenizer = l.tokenizer};
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_often, &jobs[i]), 0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_true(jobs[i].sum != 0 && jobs[i].sum == jobs[0].sum);
+    }
+    unload(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tokenizer__equals_the_reference_library),
+        cmocka_unit_test(test_tokenizer__binary_form_is_stable),
+        cmocka_unit_test(test_tokenizer__binary_form_survives_damage),
+        cmocka_unit_test(test_tokenizer__refuses_with_file_and_place),
+        cmocka_unit_test(test_tokenizer__refuses_ids_past_the_vocabulary),
+        cmocka_unit_test(test_tokenizer__refuses_patterns_that_mean_something_else),
+        cmocka_unit_test(test_tokenizer__stops_endless_backtracking),
+        cmocka_unit_test(test_tokenizer__stops_exploding_replacements),
+        cmocka_unit_test(test_tokenizer__a_long_word_takes_no_second),
+        cmocka_unit_test(test_tokenizer__streams_whole_characters),
+        cmocka_unit_test(test_tokenizer__streams_what_it_decodes_whole),
+        cmocka_unit_test(test_tokenizer__broken_byte_runs),
+        cmocka_unit_test(test_tokenizer__looks_up_tokens),
+        cmocka_unit_test(test_tokenizer__encodes_in_many_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
