@@ -3,8 +3,8 @@
 
     python3 tests/live/compare_logits.py [--tool build/tools/logits] [--seeds N] [--tokens N] [NAME ...]
 
-Needs what tests/fixtures/make_families.py needs. The tool is called as `logits CHECKPOINT TOKENS.u32 OUT.f32`. Agreement
-is max |ours - theirs| <= 1e-4 x (max - min of theirs) at every position. Exits 1 when a comparison fails.
+Needs what tests/fixtures/make_families.py needs, and `make build/tools/logits`. The tool is called as `logits CHECKPOINT
+TOKENS.u32 OUT.f32` for prefill, with --step for decoding token by token, and with a small --chunk. Agreement is max |ours - theirs| <= 1e-4 x (max - min of theirs) at every position. Exits 1 when a comparison fails.
 """
 
 import argparse
@@ -23,12 +23,15 @@ import make_families  # noqa: E402 (its folder is put on the path above)
 LIMIT = 1e-4
 
 
-def compare(tool, folder):
+MODES = {"prefill": [], "decoding": ["--step"], "chunks of 7": ["--chunk", "7"]}
+
+
+def compare(tool, folder, arguments):
     """Largest difference over all positions, as a part of the spread of theirs there."""
     theirs = np.fromfile(folder / "logits.f32", "<f4")
     n_tokens = (folder / "tokens.u32").stat().st_size // 4
     theirs = theirs.reshape(n_tokens, -1)
-    subprocess.run([tool, folder, folder / "tokens.u32", folder / "ours.f32"], check=True)
+    subprocess.run([tool, folder, folder / "tokens.u32", folder / "ours.f32", *arguments], check=True)
     ours = np.fromfile(folder / "ours.f32", "<f4")
     if ours.size != theirs.size:
         raise SystemExit(f"{folder.name}: {ours.size} logits, expected {theirs.size}")
@@ -51,11 +54,13 @@ def main():
             next_seed = seed
             for _ in range(options.seeds):
                 folder = pathlib.Path(temporary) / name
-                taken = make_families.make(name, folder, next_seed, options.tokens)
-                worst = compare(options.tool, folder)
-                good = worst <= LIMIT
-                failed += not good
-                print(f"{'ok' if good else 'FAILED'} {name} seed {taken}: {worst:.2e} of the spread, limit {LIMIT:g}")
+                taken = make_families.make(name, folder, next_seed, options.tokens, ordered=False)
+                for mode, arguments in MODES.items():
+                    worst = compare(options.tool, folder, arguments)
+                    good = worst <= LIMIT
+                    failed += not good
+                    print(f"{'ok' if good else 'FAILED'} {name} seed {taken}, {mode}: {worst:.2e} of the spread, "
+                          f"limit {LIMIT:g}")
                 next_seed = taken + 1
     return 1 if failed else 0
 
