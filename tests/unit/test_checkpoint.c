@@ -474,8 +474,16 @@ static void test_checkpoint__shards(void **state)
     size_t n = 0;
     uint8_t *good = temporary_read(folder, index, &n);
 
-    patch(folder, index, second, "../../../../../etc/passwd");
-    refuse(folder, MOEC_ERR_FORMAT, "expected a plain file name");
+    static const char *const outside[] = {
+        "", "..", ".hidden", "/etc/passwd", "sub/model.safetensors", "sub\\model"};
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+        char map[96];
+        int length = snprintf(map, sizeof map, "{\"weight_map\": {\"a\": \"%s\"}}",
+                              strchr(outside[i], '\\') != NULL ? "sub\\\\model" : outside[i]);
+        temporary_write(folder, index, map, (size_t)length);
+        refuse(folder, MOEC_ERR_FORMAT, "expected a plain file name");
+        refuse(folder, MOEC_ERR_FORMAT, outside[i]);
+    }
     temporary_write(folder, index, good, n);
     patch(folder, index, "\"lm_head.weight\"", "\"lm_heat.weight\"");
     refuse(folder, MOEC_ERR_FORMAT, "tensor 'lm_heat.weight' is in 'model-0000");
