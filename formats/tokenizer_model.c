@@ -3,6 +3,7 @@
 #include "formats/memory.h"
 #include "formats/utf8.h"
 
+#include <endian.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -18,9 +19,11 @@
 #define ADDED_WORDS  2u
 #define STEP_WORDS   9u
 
-_Static_assert(sizeof(struct moec_tokenizer_merge) == MERGE_WORDS * 4, "a merge is three words");
-_Static_assert(sizeof(struct moec_tokenizer_added) == ADDED_WORDS * 4, "an added token is two words");
-_Static_assert(sizeof(struct moec_tokenizer_step) == STEP_WORDS * 4, "a step is nine words");
+_Static_assert(sizeof(struct moec_tokenizer_merge) == MERGE_WORDS * sizeof(uint32_t),
+               "a merge is three words");
+_Static_assert(sizeof(struct moec_tokenizer_added) == ADDED_WORDS * sizeof(uint32_t),
+               "an added token is two words");
+_Static_assert(sizeof(struct moec_tokenizer_step) == STEP_WORDS * sizeof(uint32_t), "a step is nine words");
 
 const char *moec_tokenizer_model_text(const struct moec_tokenizer_model *model, uint32_t id, uint32_t *length)
 {
@@ -114,16 +117,11 @@ static void place_arrays(struct moec_tokenizer_model *m)
     m->text = (const char *)at;
 }
 
-/* Turns little-endian words into the machine's and back. */
+/* Turns little-endian words into the machine's and back; nothing is left of it where they are the same. */
 static void swap_words(uint32_t *words, uint64_t count)
 {
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     for (uint64_t i = 0; i < count; i++)
-        words[i] = __builtin_bswap32(words[i]);
-#else
-    (void)words;
-    (void)count;
-#endif
+        words[i] = le32toh(words[i]);
 }
 
 /* --- checks --- */

@@ -87,7 +87,9 @@ static bool at_text(const struct translation *t, const char *text)
 
 static char peek(const struct translation *t)
 {
-    return t->at < t->n_bytes ? t->text[t->at] : '\0';
+    if (t->at >= t->n_bytes)
+        return '\0';
+    return t->text[t->at];
 }
 
 /* Reads 1..most hexadecimal digits. */
