@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Under so many multiply-adds waking a second thread costs more than it saves. */
-#define SHARED_WORK_MIN 32768u
-
 size_t moec_forward_stride(const struct moec_config *config)
 {
     return moec_lanes_padded(config->n_embd);
@@ -63,7 +60,7 @@ enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t
 void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64_t work,
                       moec_parallel_body *body, void *context)
 {
-    if (n_items > 1 && work >= SHARED_WORK_MIN) {
+    if (n_items > 1 && work >= moec_forward_scratch(forward)->shared_work_min) {
         moec_parallel_for(&forward->pool, n_items, body, context);
         return;
     }

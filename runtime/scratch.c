@@ -158,7 +158,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
 
 static struct moec_scratch scratch_sizes(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
-    struct moec_scratch sizes = {0};
+    struct moec_scratch sizes = {.shared_work_min = MOEC_SHARED_WORK};
     sizes.stride = moec_forward_stride(config);
     sizes.q_stride = moec_lanes_padded((size_t)config->n_head * config->head_dim);
     sizes.head_stride = moec_lanes_padded(config->head_dim);

@@ -20,7 +20,9 @@
 #define MOEC_ROUTER_TOKENS  32   /* tokens in a tile of the router */
 #define MOEC_ROUTER_ROWS    64   /* experts decoded at once by the router */
 #define MOEC_SPLIT_ROWS     32   /* MLP rows up to which work is split by neurons instead of tokens */
-#define MOEC_HELD_EXPERTS   64   /* experts computed together at most */
+#define MOEC_SHARED_WORK    32768 /* multiply-adds under which waking a second thread costs more than it saves \
+                                   */
+#define MOEC_HELD_EXPERTS 64      /* experts computed together at most */
 
 struct moec_linear_scratch {
     float *weights; /* tile of decoded rows */
@@ -71,12 +73,13 @@ struct moec_mlp_job {
 };
 
 struct moec_scratch {
-    size_t stride;           /* S */
-    size_t q_stride;         /* n_head * head_dim, padded */
-    size_t head_stride;      /* head_dim, padded */
-    uint32_t mlp_tile;       /* tokens in a tile of an MLP */
-    uint32_t attention_tile; /* queries in a tile of attention */
-    uint32_t n_partials;     /* rows of `partials` */
+    uint64_t shared_work_min; /* MOEC_SHARED_WORK, a test may share less */
+    size_t stride;            /* S */
+    size_t q_stride;          /* n_head * head_dim, padded */
+    size_t head_stride;       /* head_dim, padded */
+    uint32_t mlp_tile;        /* tokens in a tile of an MLP */
+    uint32_t attention_tile;  /* queries in a tile of attention */
+    uint32_t n_partials;      /* rows of `partials` */
 
     float *normed;           /* (M, S) */
     float *rope;             /* (M, head_dim): cosines, then sines */

@@ -5,6 +5,7 @@
 #include "formats/checkpoint.h"
 #include "formats/file.h"
 #include "profiler/variants.h"
+#include "runtime/scratch.h"
 #include "runtime/session.h"
 
 #include <setjmp.h>
@@ -105,6 +106,7 @@ FIXTURE_UNUSED static float *fixture_run(const struct fixture *fixture, const st
     assert_ok(moec_forward_init(&forward, fixture->model, kernels, n_threads,
                                 moec_variants_experts(fixture->variants), max_tokens, &err),
               err);
+    moec_forward_scratch(&forward)->shared_work_min = 0; /* tiny models use the threads too */
     assert_ok(moec_session_create(&forward, n_tok, &session, &err), err);
     for (uint32_t done = 0; done < n_tok; done += chunk) {
         uint32_t n = n_tok - done < chunk ? n_tok - done : chunk;
