@@ -172,6 +172,12 @@ out:
     return status;
 }
 
+enum moec_status moec_path_table_check(const struct moec_path_table *table, struct moec_error *err)
+{
+    MOEC_TRY(check_dimensions(table, 0, err));
+    return check_table(table, err);
+}
+
 /* Columns instead of rows: each compresses far better beside its like. */
 enum moec_status moec_path_table_encode(const struct moec_path_table *table, uint8_t **bytes, size_t *n_bytes,
                                         struct moec_error *err)
@@ -181,8 +187,7 @@ enum moec_status moec_path_table_encode(const struct moec_path_table *table, uin
     uint64_t total = HEADER_BYTES + (uint64_t)n_frequency * VALUE_BYTES + (uint64_t)n_key * KEY_BYTES +
                      (uint64_t)n_values * VALUE_BYTES;
     void *memory = NULL;
-    MOEC_TRY(check_dimensions(table, 0, err));
-    MOEC_TRY(check_table(table, err));
+    MOEC_TRY(moec_path_table_check(table, err));
     MOEC_TRY(moec_alloc(&memory, total, 1, "path table", err));
     uint8_t *at = memory;
     const uint32_t header[6] = {table->n_layer, table->n_expert, table->top_k,

@@ -39,6 +39,10 @@ struct moec_path_table {
 
 void moec_path_table_release(struct moec_path_table *table);
 
+/* Checks dimensions, keys (in range, in order) and lists of values (in range, each expert once, by falling probability).
+ * The arrays have the lengths that the dimensions say. Errors: MOEC_ERR_FORMAT. */
+MOEC_WARN_UNUSED enum moec_status moec_path_table_check(const struct moec_path_table *table, struct moec_error *err);
+
 /* Probability of each expert of MoE layer `layer` (1..n_layer-1), predicted from a token's choices in the layer before
  * (`last`, top_k experts with gate weights) and two before (`before`, NULL for layer 1): mean over the token's pairs
  * weighted by the products of their gate weights. out: (n_expert). */

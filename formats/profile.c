@@ -300,53 +300,19 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
     return check_doubles(p->frequency_recall, n_recall, 0, 1, "recall by frequency", subject, err);
 }
 
-/* Order of the rows of a path table: by (layer, first, second), MOEC_PATH_NONE last. */
-static uint64_t key_order(const struct moec_path_key *key)
-{
-    return (uint64_t)key->layer << 32 | (uint64_t)key->first << 16 | key->second;
-}
-
-static enum moec_status check_path_values(const struct moec_path_value *values, uint64_t n, uint32_t n_expert,
-                                          bool unused_allowed, const char *what, const char *subject,
-                                          struct moec_error *err)
-{
-    for (uint64_t i = 0; i < n; i++)
-        if (values[i].expert >= n_expert && !(unused_allowed && values[i].expert == MOEC_PATH_NONE))
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s %" PRIu64 " names expert %u, expected less than %" PRIu32, subject, what,
-                             i, (unsigned)values[i].expert, n_expert);
-    return MOEC_OK;
-}
-
 static enum moec_status check_paths(const struct moec_profile *p, const char *subject, struct moec_error *err)
 {
     const struct moec_path_table *paths = &p->paths;
-    uint32_t n_value = 2 * p->top_k < p->n_expert ? 2 * p->top_k : p->n_expert;
-    if (paths->n_layer != p->n_moe_layer || paths->n_expert != p->n_expert || paths->top_k != p->top_k ||
-        paths->n_value != n_value)
+    if (paths->n_layer != p->n_moe_layer || paths->n_expert != p->n_expert || paths->top_k != p->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: path table of %" PRIu32 " layers, %" PRIu32 " experts, top-k %" PRIu32
-                         ", %" PRIu32 " values a key, expected %" PRIu32 ", %" PRIu32 ", %" PRIu32
-                         ", %" PRIu32,
-                         subject, paths->n_layer, paths->n_expert, paths->top_k, paths->n_value,
-                         p->n_moe_layer, p->n_expert, p->top_k, n_value);
-    for (uint32_t i = 0; i < paths->n_key; i++) {
-        const struct moec_path_key *key = &paths->keys[i];
-        bool single = key->first == MOEC_PATH_NONE;
-        if (key->layer < (single ? 1 : 2) || key->layer >= p->n_moe_layer ||
-            (!single && key->first >= p->n_expert) || key->second >= p->n_expert || key->reserved != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: key %" PRIu32
-                             " of the path table is (layer %u, %u, %u), which the model has not",
-                             subject, i, (unsigned)key->layer, (unsigned)key->first, (unsigned)key->second);
-        if (i > 0 && key_order(key) <= key_order(key - 1))
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s: key %" PRIu32 " of the path table is out of order",
-                             subject, i);
-    }
-    MOEC_TRY(check_path_values(paths->values, (uint64_t)paths->n_key * n_value, p->n_expert, true,
-                               "value of the path table", subject, err));
-    return check_path_values(paths->frequency, (uint64_t)p->n_moe_layer * p->n_expert, p->n_expert, false,
-                             "frequency of the path table", subject, err);
+                         ", expected %" PRIu32 ", %" PRIu32 ", %" PRIu32,
+                         subject, paths->n_layer, paths->n_expert, paths->top_k, p->n_moe_layer, p->n_expert,
+                         p->top_k);
+    enum moec_status status = moec_path_table_check(paths, err);
+    if (status != MOEC_OK)
+        (void)moec_error_prefix(err, "%s", subject);
+    return status;
 }
 
 enum moec_status moec_profile_check(const struct moec_profile *profile, const char *subject,

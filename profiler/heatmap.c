@@ -1,6 +1,7 @@
 #include "profiler/heatmap.h"
 
 #include "formats/memory.h"
+#include "formats/utf8.h"
 #include "profiler/metrics.h"
 #include "profiler/plot.h"
 
@@ -126,13 +127,24 @@ int moec_heatmap_decimals(const struct moec_heatmap *heatmap)
 /* --- words -------------------------------------------------------------------------------------------------
  */
 
-/* Names come from files and end on terminals. */
+/* Names come from files and end on terminals: control characters, those that turn the direction of writing,
+ * and broken UTF-8 (which Cairo refuses) become '?'. */
 static void copy_clean(char *to, size_t capacity, const char *from)
 {
-    size_t i = 0;
-    for (; from[i] != '\0' && i + 1 < capacity; i++)
-        to[i] = (unsigned char)from[i] < 0x20 || from[i] == 0x7f ? '?' : from[i];
-    to[i] = '\0';
+    size_t length = strnlen(from, capacity - 1), n = 0;
+    for (size_t i = 0; i < length;) {
+        struct moec_utf8_char c = moec_utf8_read(from + i, length - i);
+        uint32_t point = c.code_point;
+        bool good = c.valid && point >= 0x20 && !(point >= 0x7f && point < 0xa0) &&
+                    !(point >= 0x202a && point <= 0x202e) && !(point >= 0x2066 && point <= 0x2069);
+        if (good)
+            memcpy(to + n, from + i, c.n_bytes);
+        else
+            to[n] = '?';
+        n += good ? c.n_bytes : 1;
+        i += c.n_bytes;
+    }
+    to[n] = '\0';
 }
 
 void moec_heatmap_bits_name(uint32_t bits, char name[static 16])
@@ -145,12 +157,14 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
 {
     char model[2 * MOEC_SHA256_BYTES + 1], data[2 * MOEC_SHA256_BYTES + 1];
     char name[sizeof profile->data_name], task[sizeof profile->task], metric[sizeof profile->metric];
-    char arithmetic[sizeof profile->arithmetic], group[16] = "channel", one[16], others[16];
+    char version[sizeof profile->moec_version], arithmetic[sizeof profile->arithmetic], group[16] = "channel",
+                                                                                        one[16], others[16];
     moec_sha256_hex(profile->model_digest, model);
     moec_sha256_hex(profile->data_digest, data);
     copy_clean(name, sizeof name, profile->data_name);
     copy_clean(task, sizeof task, profile->task);
     copy_clean(metric, sizeof metric, profile->metric);
+    copy_clean(version, sizeof version, profile->moec_version);
     copy_clean(arithmetic, sizeof arithmetic, profile->arithmetic);
     if (profile->group > 0)
         (void)snprintf(group, sizeof group, "group of %u", (unsigned)profile->group);
@@ -169,8 +183,9 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
     (void)snprintf(
         words->measure, sizeof words->measure,
         "increase of %s over the original weights, all windows; %s quantisation, one scale per %s, "
-        "%s arithmetic; after EdgeMoE, Fig. 7(a)",
-        metric, profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", group, arithmetic);
+        "%s arithmetic, moec %s; after EdgeMoE, Fig. 7(a)",
+        metric, profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", group, arithmetic,
+        version);
 }
 
 /* --- table -------------------------------------------------------------------------------------------------
@@ -360,8 +375,8 @@ static enum moec_status draw(const struct moec_profile *profile, const struct mo
     struct moec_plot *plot = NULL;
     char caption[sizeof words + 64];
     moec_heatmap_describe(profile, map, &words);
-    (void)snprintf(caption, sizeof caption, "Model: %s. Data: %s. Loss: %s. moec %.*s.", words.model,
-                   words.data, words.measure, (int)sizeof profile->moec_version - 1, profile->moec_version);
+    (void)snprintf(caption, sizeof caption, "Model: %s. Data: %s. Loss: %s.", words.model, words.data,
+                   words.measure);
     struct layout at = lay_out(map, caption);
     MOEC_TRY(moec_plot_open(path, format, at.width, at.height, words.title, &plot, err));
     moec_plot_text(plot, at.left, MARGIN + 8, MOEC_PLOT_LEFT, font_of(13, true, black), words.title);

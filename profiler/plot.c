@@ -3,6 +3,7 @@
 #include "formats/file.h"
 #include "formats/memory.h"
 
+#include <assert.h>
 #include <cairo-pdf.h>
 #include <cairo-svg.h>
 #include <cairo.h>
@@ -87,7 +88,10 @@ enum moec_status moec_plot_write_csv(const char *path, const char *text, size_t 
 static const struct moec_colour viridis[] = {{68, 1, 84},    {72, 36, 117},  {65, 68, 135},  {53, 95, 141},
                                              {42, 120, 142}, {33, 145, 140}, {34, 168, 132}, {68, 191, 112},
                                              {122, 209, 81}, {189, 223, 38}, {253, 231, 37}};
-#define N_VIRIDIS (sizeof viridis / sizeof *viridis)
+#define N_VIRIDIS    (sizeof viridis / sizeof *viridis)
+#define LAST_VIRIDIS 10.0
+
+static_assert(N_VIRIDIS == 11, "tenths");
 
 static uint8_t blend(uint8_t a, uint8_t b, double part)
 {
@@ -96,7 +100,7 @@ static uint8_t blend(uint8_t a, uint8_t b, double part)
 
 struct moec_colour moec_colour_of(double unit)
 {
-    double at = (unit > 0 ? fmin(unit, 1) : 0) * (double)(N_VIRIDIS - 1);
+    double at = (unit > 0 ? fmin(unit, 1) : 0) * LAST_VIRIDIS;
     size_t i = (size_t)at < N_VIRIDIS - 1 ? (size_t)at : N_VIRIDIS - 2;
     const struct moec_colour *a = &viridis[i], *b = &viridis[i + 1];
     double part = at - (double)i;
@@ -295,7 +299,8 @@ void moec_plot_hatch(struct moec_plot *plot, double x, double y, double width, d
     cairo_clip(plot->cairo);
     use_colour(plot, (struct moec_colour){120, 120, 120});
     cairo_set_line_width(plot->cairo, 0.8);
-    for (double at = -height; at < width; at += 4) {
+    for (int stroke = 0; stroke * 4 < width + height; stroke++) {
+        double at = stroke * 4 - height;
         cairo_move_to(plot->cairo, x + at, y + height);
         cairo_line_to(plot->cairo, x + at + height, y);
     }
@@ -426,9 +431,8 @@ void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double wid
 {
     cairo_pattern_t *gradient = cairo_pattern_create_linear(x, y + height, x, y);
     for (size_t i = 0; i < N_VIRIDIS; i++)
-        cairo_pattern_add_color_stop_rgb(gradient, (double)i / (double)(N_VIRIDIS - 1),
-                                         viridis[i].red / 255.0, viridis[i].green / 255.0,
-                                         viridis[i].blue / 255.0);
+        cairo_pattern_add_color_stop_rgb(gradient, (double)i / LAST_VIRIDIS, viridis[i].red / 255.0,
+                                         viridis[i].green / 255.0, viridis[i].blue / 255.0);
     cairo_rectangle(plot->cairo, x, y, width, height);
     cairo_set_source(plot->cairo, gradient);
     cairo_fill(plot->cairo);

@@ -320,6 +320,21 @@ static void test_plot__heatmap_values(void **state)
     moec_profile_release(&profile);
 }
 
+/* File names are bytes; Cairo takes only UTF-8. */
+static void test_plot__broken_names_are_drawn(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), *path = temporary_path(folder, "h.svg");
+    struct moec_profile profile = make(2, 4, 0);
+    struct moec_error err = {0};
+    memset(profile.data_name, 0xe2, sizeof profile.data_name - 1);
+    memset(profile.task, 0x80, sizeof profile.task - 1);
+    assert_status(moec_heatmap_write(&profile, 0, path, &err), MOEC_OK, err);
+    moec_profile_release(&profile);
+    free(path);
+    temporary_remove(folder);
+}
+
 static void test_plot__failure_leaves_nothing(void **state)
 {
     (void)state;
@@ -433,10 +448,10 @@ static void test_plot__terminal_text(void **state)
     (void)state;
     struct moec_profile profile;
     make_round(&profile);
-    (void)snprintf(profile.data_name, sizeof profile.data_name, "caf\xc3\xa9\033[31m.txt");
+    (void)snprintf(profile.data_name, sizeof profile.data_name, "caf\xc3\xa9\033[31m\xc2\x9b\xff.txt");
     char *text = render(&profile, 80, MOEC_TERMINAL_PLAIN, false);
     assert_non_null(strstr(text, "Loss of the model when one expert is INT2 and the others INT4\n"));
-    assert_non_null(strstr(text, "data   caf??[31m.txt, task language-modelling, 6 of 18 windows"));
+    assert_non_null(strstr(text, "data   caf??[31m??.txt, task language-modelling, 6 of 18 windows"));
     assert_non_null(strstr(text, "\n           0      1      2\n    1   2.00  -0.50      ?\n"));
     assert_non_null(strstr(text, "never reached by the data, loss unknown: 1\n"));
     assert_non_null(strstr(text, "layer 1 expert 0            2.00          +1.00         11\n"
@@ -444,7 +459,7 @@ static void test_plot__terminal_text(void **state)
     assert_non_null(strstr(text, "  (baseline)\n"));
     free(text);
     text = render(&profile, 80, MOEC_TERMINAL_PLAIN, true);
-    assert_non_null(strstr(text, "caf\xc3\xa9?[31m.txt"));
+    assert_non_null(strstr(text, "caf\xc3\xa9?[31m??.txt"));
     free(text);
     moec_profile_release(&profile);
 }
@@ -484,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_plot__same_bytes_a_second_later),
         cmocka_unit_test(test_plot__csv_is_exact),
         cmocka_unit_test(test_plot__heatmap_values),
+        cmocka_unit_test(test_plot__broken_names_are_drawn),
         cmocka_unit_test(test_plot__failure_leaves_nothing),
         cmocka_unit_test(test_plot__terminal_fits_and_shows_every_expert),
         cmocka_unit_test(test_plot__terminal_text),

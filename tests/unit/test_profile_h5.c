@@ -336,12 +336,13 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.trace_experts[7], 8, "choice 7 of the routing trace is expert 8");
     EXPECT_REFUSED(p.trace_weights[7], 0x7c00, "F16 bits 0x7c00");
     EXPECT_REFUSED(p.path_recall[2], 1.5, "expected 0 to 1");
-    EXPECT_REFUSED(p.paths.n_value, 3, "path table of");
-    EXPECT_REFUSED(p.paths.keys[1].second, 9, "key 1 of the path table");
-    EXPECT_REFUSED(p.paths.keys[1].layer, 3, "key 1 of the path table");
-    EXPECT_REFUSED(p.paths.keys[1].second, 0, "out of order");
-    EXPECT_REFUSED(p.paths.values[3].expert, 8, "names expert 8");
-    EXPECT_REFUSED(p.paths.frequency[3].expert, MOEC_PATH_NONE, "names expert 65535");
+    EXPECT_REFUSED(p.paths.n_layer, 2, "p: path table of 2 layers");
+    EXPECT_REFUSED(p.paths.n_value, 3, "p: path table is of");
+    EXPECT_REFUSED(p.paths.keys[1].second, 9, "p: path table has a wrong key 1");
+    EXPECT_REFUSED(p.paths.keys[1].layer, 3, "wrong key 1");
+    EXPECT_REFUSED(p.paths.keys[1].second, 0, "not in order");
+    EXPECT_REFUSED(p.paths.values[3].expert, 8, "wrong value 3 of key 0");
+    EXPECT_REFUSED(p.paths.frequency[3].expert, 8, "wrong value 3 of frequency row 0");
     assert_int_equal(moec_profile_check(&p, "p", NULL), MOEC_OK);
     moec_profile_release(&p);
 }
