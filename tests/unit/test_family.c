@@ -87,7 +87,7 @@ static void test_family__heads_and_rope(void **state)
     c = good("{" MIXTRAL ", \"rope_scaling\": null, \"rope_theta\": 5000}");
     assert_true(c.rope_theta == 5000);
     c = good("{" MIXTRAL ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 777.5}, "
-                         "\"dtype\": \"bfloat16\"}");
+             "\"dtype\": \"bfloat16\"}");
     assert_true(c.rope_theta == 777.5);
     c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"default\"}}");
     assert_true(c.rope_theta == 1e6);
