@@ -21,7 +21,7 @@
 #include "runtime/evict.h"
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
-#define MOEC_PLAN_MARGIN_BYTES ((uint64_t)3 << 20)
+#define MOEC_PLAN_MARGIN_BYTES ((uint64_t)2 << 20)
 #define MOEC_PLAN_THREAD_BYTES ((uint64_t)128 << 10) /* margin for each thread */
 
 struct moec_memory_request {
