@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the corpus of the sample model: ten domains of generated text, in three splits that share no word pairs.
+"""Writes the corpus of the sample model: ten domains of generated text, in three splits without a common document.
 
 Usage:
     make_corpus.py SPLIT BYTES FILE [--domain NAME]

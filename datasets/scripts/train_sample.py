@@ -378,19 +378,20 @@ answer each token (`norm_topk_prob` false), intermediate size {inner}, tied head
 ## Data and training
 
 `datasets/scripts/make_corpus.py` generates every word from grammars and word lists written for this project. Its
-domains
-({domains})
+domains ({domains})
 have about equal shares of the bytes. Training, calibration and test use different seeds and share no content-bearing
-word pairs; neither calibration nor test text was seen in training.
+word pairs in nine of the domains (card games are dealt at random). No document of calibration or test occurs in training;
+short lines that a template gives again and again do.
 
 The model saw {tokens:.1f} million tokens drawn from a stream of {stream:.1f} million ({steps} steps of {batch} tokens
 in windows of {window}, every fifth batch in windows of 1024). In the stream, documents end with `<|endoftext|>` or with
 a blank line, equally often; the text files use the blank line. AdamW with weight decay 0.1 and seed {seed} in float32;
-the learning rate follows straight lines from 0 through {rates} to 0 at the end.{resumed}
-
+the learning rate follows straight lines from 0 through {rates} to 0 at the end.
+{resumed}
 Two small terms shape the routing: the usual load-balancing loss over the whole batch ({balance} per layer) and, with
-the opposite sign ({concentration}) and from step {second} on, the same quantity within each domain. The latter makes tokens of one domain agree
-on their experts more than they would by themselves, so that a model this small shows domain-dependent routing.
+the opposite sign ({concentration}) and from step {second} on, the same quantity within each domain. The
+latter makes tokens of one domain agree on their experts more than they would by themselves, so that a model this small
+shows domain-dependent routing.
 
     python3 datasets/scripts/train_sample.py --steps {steps} --seed {seed}
 
@@ -427,10 +428,10 @@ Greedy, from the first line or words of each:
 ## Limits
 
 The model knows a few hundred words and the templates of its generator. It is no measure of language ability, and losses
-from quantisation do not carry over to large models. It was trained on windows of up to 1024 tokens. The text is mostly
-ASCII English with some accented letters and symbols.
+from quantisation do not carry over to large models. Training was short: the model has each domain's form, but it mixes
+up names and pronouns and gets most sums wrong. The text is mostly ASCII English with some accented letters and symbols.
 """
-RESUMED = " The run was interrupted after step {step} and resumed from the BF16 weights with fresh moments."
+RESUMED = "The run was interrupted after step {step} and resumed from the BF16 weights with fresh moments.\n"
 PROMPTS = ["The Tailor and the Owl\nOnce upon a time", "def count_points(", "Problem 1: Mira has 12 stamps and",
            "Weather report issued at Redcliff", "Dear Nora,\n"]
 
