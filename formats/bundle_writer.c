@@ -425,10 +425,17 @@ out:
 
 bool moec_bundle_writer_next(const struct moec_bundle_writer *writer, struct moec_bundle_next *next)
 {
+    return moec_bundle_writer_ahead(writer, 0, next);
+}
+
+bool moec_bundle_writer_ahead(const struct moec_bundle_writer *writer, size_t ahead,
+                              struct moec_bundle_next *next)
+{
     const struct moec_bundle_plan *plan = writer->plan;
     size_t n = experts_per_level(writer), at = writer->n_record;
-    if (at == writer->n_copy * n)
+    if (ahead >= writer->n_copy * n - at)
         return false;
+    at += ahead;
     next->copy = (uint32_t)(at / n);
     next->ordinal = (uint32_t)(at % n / plan->config.n_expert);
     next->layer = moec_config_moe_layer(&plan->config, next->ordinal);

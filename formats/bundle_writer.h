@@ -68,6 +68,9 @@ struct moec_bundle_next {
     struct moec_record_layout layout;
 };
 bool moec_bundle_writer_next(const struct moec_bundle_writer *writer, struct moec_bundle_next *next);
+/* The same for the record that comes `ahead` places later, so that several can be encoded at once. */
+bool moec_bundle_writer_ahead(const struct moec_bundle_writer *writer, size_t ahead,
+                              struct moec_bundle_next *next);
 
 /* Appends the next record: next.layout.n_bytes bytes. Errors: MOEC_ERR_USAGE when n_bytes differs or all are
  * written, MOEC_ERR_FORMAT when a scale or float is not finite, MOEC_ERR_IO (disk full). */
