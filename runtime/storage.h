@@ -1,9 +1,9 @@
 /* Reading expert records from an open bundle: the one place that decides how bytes come from the device (D8).
  *
  * Reads go through pread and the page cache. Every read is checked by CRC32C, also of a record that was read
- * before: it costs about a tenth of a nanosecond a byte, and storage or memory may fail at any time. That
- * scales and floats are finite is a property of the same bytes and is looked at on the first read only.
- * Thread rule: any number of threads may read at once. */
+ * before: it costs some tenths of a nanosecond a byte where storage takes several, and either may fail at any
+ * time. That scales and floats are finite is a property of the same bytes and is looked at on the first read
+ * only. Thread rule: any number of threads may read at once. */
 #ifndef MOEC_RUNTIME_STORAGE_H
 #define MOEC_RUNTIME_STORAGE_H
 
