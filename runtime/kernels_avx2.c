@@ -247,52 +247,61 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
 /* --- tile of dot -----------------------------------------------------------------------------------------
  */
 
-/* One half of the lanes at a time (0 or 8): 3 tokens by 4 rows then need 12 accumulators and 7 loads for 12
- * fused operations, where both halves of 3 by 2 would need 10. */
-INLINE void dot_half(const int nt, const int nr, const float *const *x, const float *const *w, size_t from,
-                     size_t to, const int half, bool first, float acc[][DOT_ROWS][LANES], const int row)
+/* A load that happens once: the empty statement hides where the value came from, or GCC would load it anew
+ * for each of two uses, and a tile has no load to spare. */
+INLINE __m256 load_once(const float *p)
 {
-    __m256 sums[3 * 4 > 8 ? 3 * 4 : 8];
-    UNROLL
-    for (int i = 0; i < nt * nr; i++)
-        sums[i] = first ? _mm256_setzero_ps() : _mm256_loadu_ps(acc[i / nr][row + i % nr] + half);
-    for (size_t k = from + (size_t)half; k < to; k += LANES) {
-        __m256 tokens[3];
-        UNROLL
-        for (int t = 0; t < nt; t++)
-            tokens[t] = _mm256_loadu_ps(x[t] + k);
-        UNROLL
-        for (int r = 0; r < nr; r++) {
-            __m256 weights = _mm256_loadu_ps(w[row + r] + k);
-            UNROLL
-            for (int t = 0; t < nt; t++)
-                sums[t * nr + r] = _mm256_fmadd_ps(tokens[t], weights, sums[t * nr + r]);
-        }
-    }
-    UNROLL
-    for (int i = 0; i < nt * nr; i++)
-        _mm256_storeu_ps(acc[i / nr][row + i % nr] + half, sums[i]);
+    __m256 v = _mm256_loadu_ps(p);
+    __asm__("" : "+x"(v));
+    return v;
 }
 
-INLINE void dot_tile(const int nt, const float *const *x, const float *const *w, size_t from, size_t to,
-                     bool first, bool last, float acc[][DOT_ROWS][LANES], float y[][DOT_ROWS])
+/* 3 tokens by 2 rows: 12 accumulators hide the latency of a fused operation, and the two halves one after the
+ * other need 10 loads for 12 fused operations and 16 registers. */
+INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct slice *slice,
+                     const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,
+                     size_t y_stride)
 {
-    const int nr = nt == 1 ? 8 : 4; /* at least 8 accumulators hide the latency of a fused operation */
-    UNROLL
+    const int nr = nt == 1 ? 4 : 2, n = nt * nr;
+    __m256 halves_added[DOT_TOKENS][DOT_ROWS];
+    NO_UNROLL
     for (int row = 0; row < DOT_ROWS; row += nr) {
-        dot_half(nt, nr, x, w, from, to, 0, first, acc, row);
-        dot_half(nt, nr, x, w, from, to, 8, first, acc, row);
-    }
-    if (!last)
-        return;
-    UNROLL
-    for (int t = 0; t < nt; t++) {
-        __m256 sums[DOT_ROWS];
+        const float *const *w = slice->w + row;
+        lanes sums[2 * DOT_TOKENS];
         UNROLL
-        for (int r = 0; r < DOT_ROWS; r++)
-            sums[r] = _mm256_add_ps(_mm256_loadu_ps(acc[t][r]), _mm256_loadu_ps(acc[t][r] + 8));
-        _mm256_storeu_ps(y[t], tree_of_eight(sums));
+        for (int i = 0; i < n; i++)
+            sums[i] = first ? lanes_zero() : lanes_load(acc[i % nt][row + i / nt]);
+        for (size_t k = slice->from; k < slice->to; k += LANES) {
+            __m256 tokens[DOT_TOKENS], weights = _mm256_setzero_ps();
+            UNROLL
+            for (int t = 0; t < nt; t++)
+                tokens[t] = load_once(x + (size_t)t * x_stride + k);
+            UNROLL
+            for (int i = 0; i < n; i++) {
+                if (i % nt == 0)
+                    weights = load_once(w[i / nt] + k);
+                sums[i].low = _mm256_fmadd_ps(tokens[i % nt], weights, sums[i].low);
+            }
+            UNROLL
+            for (int t = 0; t < nt; t++)
+                tokens[t] = load_once(x + (size_t)t * x_stride + k + 8);
+            UNROLL
+            for (int i = 0; i < n; i++) {
+                if (i % nt == 0)
+                    weights = load_once(w[i / nt] + k + 8);
+                sums[i].high = _mm256_fmadd_ps(tokens[i % nt], weights, sums[i].high);
+            }
+        }
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            if (last)
+                halves_added[i % nt][row + i / nt] = _mm256_add_ps(sums[i].low, sums[i].high);
+            else
+                lanes_store(acc[i % nt][row + i / nt], sums[i]);
+        }
     }
+    for (int t = 0; t < nt && last; t++)
+        _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(halves_added[t]));
 }
 
 #include "runtime/kernels_lanes.h"

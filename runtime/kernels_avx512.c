@@ -229,39 +229,39 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
 /* --- tile of dot -----------------------------------------------------------------------------------------
  */
 
-INLINE void dot_tile(const int nt, const float *const *x, const float *const *w, size_t from, size_t to,
-                     bool first, bool last, float acc[][DOT_ROWS][LANES], float y[][DOT_ROWS])
+INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct slice *slice,
+                     const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,
+                     size_t y_stride)
 {
     __m512 sums[DOT_TOKENS * DOT_ROWS];
     UNROLL
     for (int i = 0; i < nt * DOT_ROWS; i++)
-        sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[i / DOT_ROWS][i % DOT_ROWS]);
-    for (size_t k = from; k < to; k += LANES) {
-        __m512 tokens[DOT_TOKENS];
+        sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[i % nt][i / nt]);
+    for (size_t k = slice->from; k < slice->to; k += LANES) {
+        __m512 tokens[DOT_TOKENS], weights = _mm512_setzero_ps();
         UNROLL
         for (int t = 0; t < nt; t++)
-            tokens[t] = _mm512_loadu_ps(x[t] + k);
+            tokens[t] = _mm512_loadu_ps(x + (size_t)t * x_stride + k);
         UNROLL
-        for (int r = 0; r < DOT_ROWS; r++) {
-            __m512 weights = _mm512_loadu_ps(w[r] + k);
-            UNROLL
-            for (int t = 0; t < nt; t++)
-                sums[t * DOT_ROWS + r] = _mm512_fmadd_ps(tokens[t], weights, sums[t * DOT_ROWS + r]);
+        for (int i = 0; i < nt * DOT_ROWS; i++) {
+            if (i % nt == 0)
+                weights = _mm512_loadu_ps(slice->w[i / nt] + k);
+            sums[i] = _mm512_fmadd_ps(tokens[i % nt], weights, sums[i]);
         }
+    }
+    if (!last) {
+        UNROLL
+        for (int i = 0; i < nt * DOT_ROWS; i++)
+            _mm512_storeu_ps(acc[i % nt][i / nt], sums[i]);
+        return;
     }
     UNROLL
     for (int t = 0; t < nt; t++) {
-        if (last) {
-            __m256 halves[DOT_ROWS];
-            UNROLL
-            for (int r = 0; r < DOT_ROWS; r++)
-                halves[r] = halves_added(sums[t * DOT_ROWS + r]);
-            _mm256_storeu_ps(y[t], tree_of_eight(halves));
-        } else {
-            UNROLL
-            for (int r = 0; r < DOT_ROWS; r++)
-                _mm512_storeu_ps(acc[t][r], sums[t * DOT_ROWS + r]);
-        }
+        __m256 halves[DOT_ROWS];
+        UNROLL
+        for (int r = 0; r < DOT_ROWS; r++)
+            halves[r] = halves_added(sums[r * nt + t]);
+        _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(halves));
     }
 }
 

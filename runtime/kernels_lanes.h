@@ -25,76 +25,105 @@
 /* --- dot of decoded rows ---------------------------------------------------------------------------------
  */
 
-/* A block of tokens by DOT_ROWS rows. dot_tile(nt, x, w, from, to, first, last, acc, y) runs nt tokens (1..3)
- * against the rows over k in from..to-1: lanes start at 0 when `first`, else where acc[token][row] has them,
- * and go back there or, when `last`, down the tree to y[token][row]. Cutting K keeps the rows of a tile in
- * the first-level cache. */
-static void dot_block(const float *const *x, uint32_t n_tok, const float *const *w, size_t k,
-                      float y[][DOT_ROWS])
+/* n_tok tokens against a slice, in tiles of at most DOT_TOKENS tokens.
+ * dot_tile(nt, x, x_stride, slice, first, last, acc, y, y_stride): lanes start at 0 when `first`, else where
+ * acc[token][row] has them, and go back there or, when `last`, down the tree to y[token * y_stride + row]. */
+INLINE void dot_slice(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *slice,
+                      const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,
+                      size_t y_stride)
 {
-    float acc[DOT_TOKENS * DOT_TILES][DOT_ROWS][LANES];
-    for (size_t from = 0; from < k; from += DOT_DEPTH) {
-        size_t to = k - from < DOT_DEPTH ? k : from + DOT_DEPTH;
-        bool first = from == 0, last = to == k;
-        for (uint32_t t = 0; t < n_tok;) {
-            uint32_t left = n_tok - t;
-            if (left == 3 || left > 4) {
-                dot_tile(3, x + t, w, from, to, first, last, acc + t, y + t);
-                t += 3;
-            } else if (left > 1) {
-                dot_tile(2, x + t, w, from, to, first, last, acc + t, y + t);
-                t += 2;
-            } else {
-                dot_tile(1, x + t, w, from, to, first, last, acc + t, y + t);
-                t += 1;
-            }
-        }
-    }
+    uint32_t t = 0;
+    for (; n_tok - t == 3 || n_tok - t > 4; t += 3)
+        dot_tile(3, x + t * x_stride, x_stride, slice, first, last, acc + t, y + t * y_stride, y_stride);
+    for (; n_tok - t > 1; t += 2)
+        dot_tile(2, x + t * x_stride, x_stride, slice, first, last, acc + t, y + t * y_stride, y_stride);
+    if (t < n_tok)
+        dot_tile(1, x + t * x_stride, x_stride, slice, first, last, acc + t, y + t * y_stride, y_stride);
 }
 
-/* Tokens x..x+n_tok-1 against all rows, DOT_ROWS at a time; a last, short group repeats its last row. */
-static void dot_tokens(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
-                       uint32_t n_rows, size_t k, float *y, size_t y_stride)
+/* Rows too long for the first-level cache: cut along k, few tokens at a time. */
+static void dot_long(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k, float *y,
+                     size_t y_stride)
 {
-    for (uint32_t r = 0; r < n_rows; r += DOT_ROWS) {
-        uint32_t rows = n_rows - r < DOT_ROWS ? n_rows - r : DOT_ROWS;
-        const float *w_rows[DOT_ROWS];
-        for (uint32_t i = 0; i < DOT_ROWS; i++)
-            w_rows[i] = w + (r + (i < rows ? i : rows - 1)) * w_stride;
-        for (uint32_t t = 0; t < n_tok; t += DOT_TOKENS * DOT_TILES) {
-            uint32_t tokens = n_tok - t < DOT_TOKENS * DOT_TILES ? n_tok - t : DOT_TOKENS * DOT_TILES;
-            const float *x_rows[DOT_TOKENS * DOT_TILES];
-            float out[DOT_TOKENS * DOT_TILES][DOT_ROWS];
-            for (uint32_t i = 0; i < tokens; i++)
-                x_rows[i] = x + (t + i) * x_stride;
-            dot_block(x_rows, tokens, w_rows, k, out);
-            for (uint32_t i = 0; i < tokens; i++) {
-                if (rows == DOT_ROWS)
-                    memcpy(y + (t + i) * y_stride + r, out[i], sizeof out[i]);
-                else
-                    memcpy(y + (t + i) * y_stride + r, out[i], rows * sizeof out[i][0]);
-            }
-        }
+    float acc[DOT_TOKENS * DOT_TILES][DOT_ROWS][LANES];
+    slice->from = 0;
+    slice->to = DOT_DEPTH;
+    dot_slice(x, x_stride, n_tok, slice, true, false, acc, y, y_stride);
+    for (; k - slice->to > DOT_DEPTH;) {
+        slice->from = slice->to;
+        slice->to += DOT_DEPTH;
+        dot_slice(x, x_stride, n_tok, slice, false, false, acc, y, y_stride);
+    }
+    slice->from = slice->to;
+    slice->to = k;
+    dot_slice(x, x_stride, n_tok, slice, false, true, acc, y, y_stride);
+}
+
+static void dot_short(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k,
+                      float *y, size_t y_stride)
+{
+    float acc[DOT_TOKENS][DOT_ROWS][LANES];
+    slice->from = 0;
+    slice->to = k;
+    for (; n_tok == 3 || n_tok > 4; n_tok -= 3, x += 3 * x_stride, y += 3 * y_stride)
+        dot_tile(3, x, x_stride, slice, true, true, acc, y, y_stride);
+    for (; n_tok > 1; n_tok -= 2, x += 2 * x_stride, y += 2 * y_stride)
+        dot_tile(2, x, x_stride, slice, true, true, acc, y, y_stride);
+    if (n_tok > 0)
+        dot_tile(1, x, x_stride, slice, true, true, acc, y, y_stride);
+}
+
+/* All tokens against DOT_ROWS rows. */
+static void dot_rows_of_eight(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k,
+                              float *y, size_t y_stride)
+{
+    const uint32_t at_once = DOT_TOKENS * DOT_TILES;
+    if (k <= 2 * DOT_DEPTH) {
+        dot_short(x, x_stride, n_tok, slice, k, y, y_stride);
+        return;
+    }
+    for (uint32_t t = 0; t < n_tok; t += at_once)
+        dot_long(x + t * x_stride, x_stride, n_tok - t < at_once ? n_tok - t : at_once, slice, k,
+                 y + t * y_stride, y_stride);
+}
+
+/* A last group of fewer than DOT_ROWS rows: the last row repeats and its repetitions are dropped. */
+static void dot_last_rows(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k,
+                          uint32_t n_rows, float *y, size_t y_stride)
+{
+    float out[DOT_TOKENS * DOT_TILES][DOT_ROWS];
+    const uint32_t at_once = DOT_TOKENS * DOT_TILES;
+    for (uint32_t t = 0; t < n_tok; t += at_once) {
+        uint32_t tokens = n_tok - t < at_once ? n_tok - t : at_once;
+        dot_rows_of_eight(x + t * x_stride, x_stride, tokens, slice, k, out[0], DOT_ROWS);
+        for (uint32_t i = 0; i < tokens; i++)
+            memcpy(y + (t + i) * y_stride, out[i], n_rows * sizeof out[i][0]);
     }
 }
 
 static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
                 uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
 {
-    const size_t cached_floats = 32768; /* tokens that stay in the second-level cache while the rows pass */
-    size_t padded = moec_lanes_padded(k);
-    size_t at_once =
-        cached_floats / (padded > 0 ? padded : 1) / (DOT_TOKENS * DOT_TILES) * (DOT_TOKENS * DOT_TILES);
-    if (at_once == 0)
-        at_once = DOT_TOKENS * DOT_TILES;
-    for (size_t t = 0; t < n_tok; t += at_once) {
-        size_t tokens = n_tok - t < at_once ? n_tok - t : at_once;
-        if (padded == 0)
-            for (size_t i = 0; i < tokens; i++)
-                memset(y + (t + i) * y_stride, 0, n_rows * sizeof *y);
-        else
-            dot_tokens(x + t * x_stride, x_stride, (uint32_t)tokens, w, w_stride, n_rows, padded,
-                       y + t * y_stride, y_stride);
+    const uint32_t cached_floats = 32768; /* tokens that stay in the second-level cache while the rows pass */
+    const size_t padded = moec_lanes_padded(k);
+    uint32_t at_once = padded < cached_floats / 12 ? cached_floats / (uint32_t)padded / 12 * 12 : 12;
+    for (uint32_t t = 0; t < n_tok; t += at_once) {
+        uint32_t tokens = n_tok - t < at_once ? n_tok - t : at_once;
+        for (uint32_t r = 0; r < n_rows; r += DOT_ROWS) {
+            uint32_t rows = n_rows - r < DOT_ROWS ? n_rows - r : DOT_ROWS;
+            struct slice slice;
+            for (uint32_t i = 0; i < DOT_ROWS; i++)
+                slice.w[i] = w + (r + (i < rows ? i : rows - 1)) * w_stride;
+            if (tokens >= 12 && r + 2 * DOT_ROWS <= n_rows)
+                for (size_t i = 0; i < DOT_ROWS * w_stride; i += 16)
+                    _mm_prefetch((const char *)(w + (r + DOT_ROWS) * w_stride + i), _MM_HINT_T1);
+            if (rows == DOT_ROWS)
+                dot_rows_of_eight(x + t * x_stride, x_stride, tokens, &slice, padded, y + t * y_stride + r,
+                                  y_stride);
+            else
+                dot_last_rows(x + t * x_stride, x_stride, tokens, &slice, padded, rows, y + t * y_stride + r,
+                              y_stride);
+        }
     }
 }
 

@@ -12,13 +12,28 @@
 #define LANES  MOEC_LANES
 #define BLOCK  MOEC_CODEC_BLOCK
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
+/* Loops with a constant count over arrays of registers: unrolled whole, or the arrays would live in memory.
+ */
+#if defined(__clang__)
+#define UNROLL    _Pragma("clang loop unroll(full)")
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define UNROLL    _Pragma("GCC unroll 32")
+#define NO_UNROLL _Pragma("GCC unroll 1")
+#endif
 
 #define DOT_ROWS   8   /* rows of a tile of dot: the results of one token fill a 256-bit register */
 #define DOT_TOKENS 3   /* tokens of a tile */
 #define DOT_TILES  4   /* tiles that take turns on the same rows */
-#define DOT_DEPTH  512 /* k covered before the next tile's turn: 11 rows of 2 KiB */
+#define DOT_DEPTH  256 /* k covered before the next tile's turn: 11 rows of 2 KiB */
 #define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
+
+/* DOT_ROWS rows of the weights and a range of k. */
+struct slice {
+    const float *w[DOT_ROWS];
+    size_t from;
+    size_t to;
+};
 
 /* Eight dots at once: v[r] holds a[i] + a[i + 8] of row r; the result holds the dots of rows 0..7. Each step
  * puts the halves to be added of two rows side by side, which costs one blend and one shuffle for two rows.
