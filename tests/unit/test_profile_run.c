@@ -1,0 +1,189 @@
+#include "formats/file.h"
+#include "profiler/metrics.h"
+#include "profiler/profile_run.h"
+#include "profiler/score.h"
+#include "profiler/sensitivity.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "datasets/sample/model"
+#define DATA  "datasets/sample/calibration.txt"
+
+#define MUST(call)                                                                                           \
+    do {                                                                                                     \
+        struct moec_error err = {0};                                                                         \
+        if ((call) != MOEC_OK)                                                                               \
+            fail_msg("%s", err.message);                                                                     \
+    } while (0)
+
+static const uint32_t two_bits[] = {4, 2};
+
+static struct moec_profile_options options_make(void)
+{
+    return (struct moec_profile_options){.task = moec_task_text(),
+                                         .data_path = DATA,
+                                         .seq_len_tokens = 12,
+                                         .n_sample = 33,
+                                         .seed = 9,
+                                         .bits = two_bits,
+                                         .n_bits = 2,
+                                         .baseline_bits = 4,
+                                         .kernels = moec_kernels_best(),
+                                         .n_threads = 1};
+}
+
+static void check_same_bytes(const void *a, const void *b, size_t n_bytes)
+{
+    assert_memory_equal(a, b, n_bytes);
+}
+
+static void test_profile_run__same_at_any_thread_count(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = NULL;
+    struct moec_profile a, b;
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    struct moec_profile_options options = options_make();
+    MUST(moec_profile_run(checkpoint, &options, &a, &err));
+    options.n_threads = 3;
+    options.work_bytes = 4 << 20;
+    MUST(moec_profile_run(checkpoint, &options, &b, &err));
+
+    assert_int_equal(a.n_window, 33);
+    assert_int_equal(a.n_bits, 1);
+    assert_int_equal(a.bits[0], 2);
+    assert_int_equal(a.n_uniform, 2);
+    assert_int_equal(a.uniform_bits[1], 4);
+    assert_string_equal(a.data_name, "calibration.txt");
+    const size_t n_window = a.n_window, n_expert = (size_t)a.n_moe_layer * a.n_expert;
+    check_same_bytes(a.window_tokens, b.window_tokens, n_window * a.seq_len_tokens * sizeof(uint32_t));
+    check_same_bytes(a.reference.nll, b.reference.nll, n_window * sizeof(double));
+    check_same_bytes(a.baseline.kl, b.baseline.kl, n_window * sizeof(double));
+    check_same_bytes(a.uniform[0].nll, b.uniform[0].nll, n_window * sizeof(double));
+    check_same_bytes(a.uniform[1].nll, a.baseline.nll, n_window * sizeof(double));
+    check_same_bytes(a.expert_nll, b.expert_nll, n_expert * n_window * sizeof(double));
+    check_same_bytes(a.expert_kl, b.expert_kl, n_expert * n_window * sizeof(double));
+    check_same_bytes(a.activations, b.activations, n_expert * sizeof(uint64_t));
+    check_same_bytes(a.mean_gate_weight, b.mean_gate_weight, n_expert * sizeof(double));
+    check_same_bytes(a.trace_experts, b.trace_experts, a.n_trace_token * a.n_moe_layer * a.top_k * 2);
+    check_same_bytes(a.path_recall, b.path_recall, (size_t)a.n_moe_layer * 3 * sizeof(double));
+    assert_int_equal(a.paths.n_key, b.paths.n_key);
+    check_same_bytes(a.paths.keys, b.paths.keys, a.paths.n_key * sizeof *a.paths.keys);
+    assert_true(a.cost_passes > 1 && a.cost_passes < a.naive_passes);
+    assert_true(a.naive_passes == (double)n_expert);
+    moec_profile_release(&a);
+    moec_profile_release(&b);
+    moec_checkpoint_close(checkpoint);
+}
+
+/* The trained sample: every measure of the sweep is that of a full evaluation of the model changed so, and an
+ * expert's row of the profile is what a search would measure for the same assignment. */
+static void test_profile_run__sweep_equals_full_evaluations_on_the_sample(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = NULL;
+    struct moec_profile profile;
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    struct moec_profile_options options = options_make();
+    MUST(moec_profile_run(checkpoint, &options, &profile, &err));
+
+    const struct moec_config *config = moec_checkpoint_config(checkpoint);
+    struct moec_windows windows;
+    MUST(moec_windows_from_profile(&profile, MOEC_PART_ALL, &windows, &err));
+    struct moec_dense dense;
+    struct moec_model *model = NULL;
+    struct moec_variants *variants = NULL;
+    MUST(moec_checkpoint_load_dense(checkpoint, 16, 0, &dense, &err));
+    MUST(moec_model_create(config, &dense, &model, &err));
+    MUST(moec_variants_create(checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &variants, &err));
+    const size_t n_window = profile.n_window,
+                 n_cell = (size_t)profile.n_moe_layer * profile.n_expert * n_window;
+    struct moec_sensitivity naive = {
+        .baseline = {calloc(n_window, sizeof(double)), calloc(n_window, sizeof(double))},
+        .expert_nll = calloc(n_cell, sizeof(double)),
+        .expert_kl = calloc(n_cell, sizeof(double))};
+    const struct moec_sensitivity_options sweep = {.model = model,
+                                                   .variants = variants,
+                                                   .kernels = moec_kernels_best(),
+                                                   .windows = &windows,
+                                                   .n_threads = 2,
+                                                   .baseline_bits = 4,
+                                                   .bits = profile.bits,
+                                                   .n_bits = profile.n_bits};
+    MUST(moec_sensitivity_run_naive(&sweep, &naive, &err));
+    check_same_bytes(naive.baseline.nll, profile.baseline.nll, n_window * sizeof(double));
+    check_same_bytes(naive.baseline.kl, profile.baseline.kl, n_window * sizeof(double));
+    check_same_bytes(naive.expert_nll, profile.expert_nll, n_cell * sizeof(double));
+    check_same_bytes(naive.expert_kl, profile.expert_kl, n_cell * sizeof(double));
+    free(naive.baseline.nll);
+    free(naive.baseline.kl);
+    free(naive.expert_nll);
+    free(naive.expert_kl);
+    moec_variants_free(variants);
+    moec_model_free(model);
+    moec_windows_release(&windows);
+    moec_profile_release(&profile);
+    moec_checkpoint_close(checkpoint);
+}
+
+static void test_profile_run__wrong_options(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = NULL;
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    static const uint32_t only_baseline[] = {4}, twice[] = {2, 4, 2}, five[] = {5, 2};
+    static const struct {
+        const uint32_t *bits;
+        uint32_t n_bits, baseline_bits, seq_len_tokens, n_sample;
+        enum moec_status status;
+        const char *message;
+    } wrong[] = {
+        {only_baseline, 1, 4, 12, 33, MOEC_ERR_USAGE, "baseline"},
+        {twice, 3, 4, 12, 33, MOEC_ERR_USAGE, "twice"},
+        {five, 2, 4, 12, 33, MOEC_ERR_USAGE, "expected 2, 3, 4, 8 or 16"},
+        {two_bits, 0, 4, 12, 33, MOEC_ERR_USAGE, "0 bitwidths"},
+        {two_bits, 2, 8, 12, 33, MOEC_ERR_USAGE, "expected 4 or 16"},
+        {two_bits, 2, 4, 12, 31, MOEC_ERR_USAGE, "at least 16"},
+        {two_bits, 2, 4, 12, 0, MOEC_ERR_USAGE, "at least 32"},
+        {two_bits, 2, 4, 100000, 33, MOEC_ERR_LIMIT, "positions of the model"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct moec_profile_options options = options_make();
+        struct moec_profile profile;
+        struct moec_error err = {0};
+        options.bits = wrong[i].bits;
+        options.n_bits = wrong[i].n_bits;
+        options.baseline_bits = wrong[i].baseline_bits;
+        options.seq_len_tokens = wrong[i].seq_len_tokens;
+        options.n_sample = wrong[i].n_sample;
+        assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &err), wrong[i].status);
+        if (strstr(err.message, wrong[i].message) == NULL)
+            fail_msg("'%s' lacks '%s'", err.message, wrong[i].message);
+        assert_null(profile.expert_nll);
+    }
+    struct moec_profile_options options = options_make();
+    struct moec_profile profile;
+    struct moec_error err = {0};
+    options.data_path = "datasets/sample/no-such-file.txt";
+    assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &err), MOEC_ERR_NOT_FOUND);
+    moec_checkpoint_close(checkpoint);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_profile_run__same_at_any_thread_count),
+        cmocka_unit_test(test_profile_run__sweep_equals_full_evaluations_on_the_sample),
+        cmocka_unit_test(test_profile_run__wrong_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
