@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* "MOEC" and line ends of both styles: a transfer as text that changes line ends breaks it. */
+static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
+
 /* --- header and contents table -----------------------------------------------------------------------------
  */
 
@@ -43,7 +46,7 @@ static enum moec_status check_header(const struct moec_file *file, const uint8_t
     const char *path = file->path;
     uint32_t crc = moec_crc32c(0, header, MOEC_HEADER_CRC);
     bool intact = crc == moec_get_u32(header + MOEC_HEADER_CRC);
-    if (memcmp(header, MOEC_BUNDLE_MAGIC, MOEC_BUNDLE_MAGIC_BYTES) != 0) {
+    if (memcmp(header, magic, sizeof magic) != 0) {
         *place = "header";
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "'%s' is not a moec bundle: its first bytes are not the magic number", path);
@@ -193,7 +196,7 @@ void moec_contents_encode(const struct moec_contents *contents, uint8_t *header,
         memcpy(entry + 40, section->digest, sizeof section->digest);
     }
     memset(header, 0, MOEC_BUNDLE_HEADER_BYTES);
-    memcpy(header, MOEC_BUNDLE_MAGIC, MOEC_BUNDLE_MAGIC_BYTES);
+    memcpy(header, magic, sizeof magic);
     moec_put_u32(header + MOEC_HEADER_VERSION, MOEC_BUNDLE_VERSION);
     moec_put_u32(header + MOEC_HEADER_ALIGNMENT, contents->alignment);
     moec_put_u64(header + MOEC_HEADER_FILE_BYTES, contents->file_bytes);
@@ -303,6 +306,7 @@ static enum moec_status open_statements(struct moec_bundle *bundle, struct moec_
     MOEC_TRY(load_small(bundle, MOEC_SECTION_CERTIFICATE, true, &bytes, &n, err));
     enum moec_status status = moec_certificate_decode(bytes, n, &bundle->certificate, err);
     free(bytes);
+    bytes = NULL;
     MOEC_TRY(status);
     MOEC_TRY(load_small(bundle, MOEC_SECTION_PROVENANCE, true, &bytes, &n, err));
     status = moec_provenance_decode(bytes, n, &bundle->provenance, err);
@@ -370,7 +374,7 @@ static enum moec_status open_level(struct moec_bundle *bundle, const struct moec
 static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_error *err)
 {
     const struct moec_contents *contents = bundle->sections;
-    const struct moec_section *levels[MOEC_MAX_COPIES];
+    const struct moec_section *levels[MOEC_MAX_COPIES] = {NULL};
     size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
     uint32_t n_records = 0;
     void *memory = NULL;
@@ -398,7 +402,7 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
                          bundle->file.path, bundle->n_copy, n_records);
     MOEC_TRY(moec_alloc(&memory, (uint64_t)bundle->n_copy * n, sizeof *bundle->records, "record index", err));
     bundle->records = memory;
-    for (uint32_t copy = 0; copy < bundle->n_copy; copy++)
+    for (uint32_t copy = 0; copy < bundle->n_copy && levels[copy] != NULL; copy++)
         MOEC_TRY(open_level(bundle, levels[copy], copy, err));
     return MOEC_OK;
 }

@@ -7,9 +7,7 @@
 
 #include "formats/bundle.h"
 
-#define MOEC_BUNDLE_MAGIC       "MOEC\r\n\x1a\n" /* text transfers that change line ends break it */
-#define MOEC_BUNDLE_MAGIC_BYTES 8
-#define MOEC_BUNDLE_VERSION     1u
+#define MOEC_BUNDLE_VERSION 1u
 
 #define MOEC_BUNDLE_HEADER_BYTES  128u
 #define MOEC_BUNDLE_SECTION_BYTES 80u /* one entry of the contents table */

@@ -68,7 +68,7 @@ static enum moec_status read_piece(struct section_reader *reader, uint8_t *buffe
 {
     const struct moec_section *section = reader->section;
     uint64_t at = section->offset + reader->done;
-    uint8_t header[MOEC_PIECE_HEADER_BYTES];
+    uint8_t header[MOEC_PIECE_HEADER_BYTES] = {0};
     MOEC_TRY(read_stored(reader, header, sizeof header, err));
     bool raw = (moec_get_u32(header) & MOEC_PIECE_RAW) != 0;
     uint32_t n_stored = moec_get_u32(header) & ~MOEC_PIECE_RAW;

@@ -13,8 +13,8 @@ struct planned_section {
     uint32_t kind;
     uint32_t flags;
     uint64_t content_bytes;
-    uint8_t
-        *stored; /* owned; NULL for dense weights, written piece by piece, and for statements, written last */
+    /* Owned; NULL for dense weights, written piece by piece, and for statements, written last. */
+    const uint8_t *stored;
     uint64_t stored_bytes;
 };
 
@@ -59,7 +59,7 @@ static enum moec_status count_bytes(void *context, const uint8_t *bytes, size_t 
 }
 
 /* Takes ownership of `content` in every case; stores it as it is. */
-static void plan_plain(struct moec_bundle_plan *plan, uint32_t kind, uint8_t *content, uint64_t n)
+static void plan_plain(struct moec_bundle_plan *plan, uint32_t kind, const uint8_t *content, uint64_t n)
 {
     plan->sections[plan->n_sections++] =
         (struct planned_section){.kind = kind, .content_bytes = n, .stored = content, .stored_bytes = n};
@@ -213,7 +213,7 @@ void moec_bundle_plan_free(struct moec_bundle_plan *plan)
     if (plan == NULL)
         return;
     for (uint32_t i = 0; i < plan->n_sections; i++)
-        free(plan->sections[i].stored);
+        free((void *)(uintptr_t)plan->sections[i].stored);
     free(plan);
 }
 

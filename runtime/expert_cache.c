@@ -64,7 +64,7 @@ struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, 
 {
     struct moec_record_sizes sizes = {0};
     uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
-    for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
+    for (uint32_t ordinal = 0; ordinal < n_layer && n_expert > 0; ordinal++) {
         uint64_t layer_bytes = 0;
         for (uint32_t expert = 0; expert < n_expert; expert++) {
             uint64_t slot = slot_bytes(moec_bundle_record(bundle, copy, ordinal, expert)->n_bytes);
@@ -92,7 +92,7 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle, const s
  * the largest. */
 static uint32_t records_held(uint64_t arena_bytes, uint64_t largest, bool equal_sizes, uint32_t n_sessions)
 {
-    uint64_t fit = arena_bytes / largest;
+    uint64_t fit = largest > 0 ? arena_bytes / largest : 0;
     uint64_t held = (equal_sizes ? fit : (fit + 1) / 2) / n_sessions;
     return held < 1 ? 1 : held > UINT32_MAX ? UINT32_MAX : (uint32_t)held;
 }

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
@@ -17,7 +18,7 @@
 static uint64_t derived_bytes(const struct moec_config *config)
 {
     uint64_t heads = ((uint64_t)config->n_head + 2 * (uint64_t)config->n_kv_head) * config->head_dim;
-    uint64_t floats = 3 * (uint64_t)config->n_embd + 2 * heads + 16 * MOEC_LANES;
+    uint64_t floats = 3 * (uint64_t)config->n_embd + 2 * heads + (uint64_t)16 * MOEC_LANES;
     uint64_t layer = floats * sizeof(float) + sizeof(struct moec_layer) +
                      MOEC_ROLE_COUNT * sizeof(struct moec_dense_entry);
     return config->n_layer * layer + (config->n_embd + (uint64_t)config->head_dim) * sizeof(float) +
@@ -175,12 +176,15 @@ enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err)
     char line[256];
     uint64_t kib = 0;
     bool found = false;
+    const char *key = "VmHWM:";
     FILE *status = fopen("/proc/self/status", "re");
-    while (status != NULL && !found && fgets(line, sizeof line, status) != NULL)
-        found = sscanf(line, "VmHWM: %" SCNu64 " kB", &kib) == 1;
+    while (status != NULL && !found && fgets(line, sizeof line, status) != NULL) {
+        found = strncmp(line, key, strlen(key)) == 0;
+        kib = found ? strtoull(line + strlen(key), NULL, 10) : 0;
+    }
     if (status != NULL)
         (void)fclose(status);
-    if (!found)
+    if (kib == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "cannot read VmHWM in '/proc/self/status': a memory budget needs it");
     *bytes = kib * 1024;
