@@ -184,17 +184,13 @@ static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    uint32_t head_dim = tile->attention->forward->model->config.head_dim;
-    for (uint32_t i = 0; i < n; i++)
-        s[i] *= tile->attention->scale;
+    size_t head_stride = moec_forward_scratch(tile->attention->forward)->head_stride;
     float max = kernels->max(s, n);
     float old = scratch->max[row];
     if (max > old && scratch->total[row] > 0) {
         float shrink = moec_exp_f32(old - max);
-        float *sum = scratch->sum + row * moec_forward_scratch(tile->attention->forward)->head_stride;
         scratch->total[row] *= shrink;
-        for (uint32_t i = 0; i < head_dim; i++)
-            sum[i] *= shrink;
+        moec_scale_lanes(scratch->sum + row * head_stride, head_stride, shrink);
     }
     if (max > old)
         scratch->max[row] = max;
@@ -252,8 +248,11 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
         uint32_t visible = first_visible(attention, position);
         uint32_t from = visible > chunk ? visible - chunk : 0;
         uint32_t to = moec_min_u32(MOEC_SUM_CHUNK, position + 1 - chunk);
-        for (uint32_t row = q * group; row < (q + 1) * group; row++)
-            fold_scores(tile, row, scratch->scores + row * MOEC_SUM_CHUNK + from, to - from);
+        for (uint32_t row = q * group; row < (q + 1) * group; row++) {
+            float *scores = scratch->scores + row * MOEC_SUM_CHUNK;
+            moec_scale_lanes(scores, to, attention->scale);
+            fold_scores(tile, row, scores + from, to - from);
+        }
         if (from == 0 && to == MOEC_SUM_CHUNK) {
             whole++;
             continue;
@@ -265,6 +264,14 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
     }
     if (whole > 0)
         add_values(tile, end - whole, whole, values, stride, 0, MOEC_SUM_CHUNK);
+}
+
+static void divide_lanes(float *x, size_t n, float divisor)
+{
+    for (size_t at = 0; at < n; at += MOEC_LANES) {
+        for (size_t i = 0; i < MOEC_LANES; i++)
+            x[at + i] = x[at + i] / divisor;
+    }
 }
 
 static void attend_tile(const struct tile *tile)
@@ -292,8 +299,9 @@ static void attend_tile(const struct tile *tile)
         attend_chunk(tile, chunk);
     for (uint32_t row = 0; row < rows; row++) {
         float *to = q + (row / group) * shared->q_stride + (row % group) * head_dim;
-        for (uint32_t i = 0; i < head_dim; i++)
-            to[i] = scratch->sum[row * head_stride + i] / scratch->total[row];
+        float *sum = scratch->sum + row * head_stride;
+        divide_lanes(sum, head_stride, scratch->total[row]);
+        memcpy(to, sum, head_dim * sizeof(float));
     }
 }
 

@@ -312,9 +312,7 @@ static void combine_tile(void *context, size_t item, int thread)
         float *shared = NULL;
         if (moe->weights->has_shared) {
             shared = moe->shared_output + t * stride;
-            float gate = scratch->shared_gate[t];
-            for (uint32_t i = 0; i < config->n_embd; i++)
-                shared[i] *= gate;
+            moec_scale_lanes(shared, stride, scratch->shared_gate[t]);
         }
         combine(forward, outputs, moe->routing.weights + (size_t)t * k, shared, scratch->threads[thread].row,
                 moe->hidden + t * stride);

@@ -31,14 +31,6 @@ void moec_linear_add(const struct moec_linear *linear, const struct moec_linear_
     linear->forward->kernels->add(y, n, part->out + token * part->out_stride + row);
 }
 
-static void deliver(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
-                    uint32_t row, uint32_t n, float *y)
-{
-    if (part->bias != NULL)
-        linear->forward->kernels->add(part->bias + row, n, y);
-    part->sink(linear, part, token, row, n, y);
-}
-
 static void run_decoded(const struct cut *cut, const struct moec_linear_part *part, uint32_t row,
                         uint32_t n_rows, uint32_t token, uint32_t n_tok,
                         const struct moec_linear_scratch *scratch)
@@ -48,12 +40,20 @@ static void run_decoded(const struct cut *cut, const struct moec_linear_part *pa
     uint32_t k = part->matrix->columns;
     size_t w_stride = moec_lanes_padded(k);
     kernels->decode_rows(part->matrix, row, n_rows, scratch->weights, w_stride);
+    bool direct = part->sink == moec_linear_store; /* the product can write where the sink would */
     for (uint32_t done = 0; done < n_tok; done += MOEC_TILE_TOKENS) {
         uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, n_tok - done);
-        const float *x = linear->x + (token + done) * linear->x_stride;
-        kernels->dot(x, linear->x_stride, n, scratch->weights, w_stride, n_rows, k, scratch->y, n_rows);
-        for (uint32_t t = 0; t < n; t++)
-            deliver(linear, part, token + done + t, row, n_rows, scratch->y + (size_t)t * n_rows);
+        uint32_t first = token + done;
+        float *y = direct ? part->out + first * part->out_stride + row : scratch->y;
+        size_t y_stride = direct ? part->out_stride : n_rows;
+        kernels->dot(linear->x + first * linear->x_stride, linear->x_stride, n, scratch->weights, w_stride,
+                     n_rows, k, y, y_stride);
+        for (uint32_t t = 0; t < n; t++, y += y_stride) {
+            if (part->bias != NULL)
+                kernels->add(part->bias + row, n_rows, y);
+            if (!direct)
+                part->sink(linear, part, first + t, row, n_rows, y);
+        }
     }
 }
 
@@ -79,7 +79,9 @@ static void run_item(void *context, size_t item, int thread)
     for (uint32_t t = token; t < token + n_tok; t++) {
         linear->forward->kernels->dot_encoded(part->matrix, row, n_rows, linear->x + t * linear->x_stride,
                                               scratch->y);
-        deliver(linear, part, t, row, n_rows, scratch->y);
+        if (part->bias != NULL)
+            linear->forward->kernels->add(part->bias + row, n_rows, scratch->y);
+        part->sink(linear, part, t, row, n_rows, scratch->y);
     }
 }
 

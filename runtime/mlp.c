@@ -76,6 +76,19 @@ static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint3
     return copy;
 }
 
+/* Adds a chunk's sum to an output row of `width` floats; the first is the output itself. Padding becomes
+ * zero. */
+static void add_chunk(const struct moec_kernels *kernels, bool first, const float *sum, size_t columns,
+                      size_t width, float *out)
+{
+    if (!first) {
+        kernels->add(sum, columns, out);
+        return;
+    }
+    memcpy(out, sum, columns * sizeof(float));
+    memset(out + columns, 0, (width - columns) * sizeof(float));
+}
+
 static void tile_item(void *context, size_t item, int thread)
 {
     const struct mlp_run *run = context;
@@ -91,8 +104,6 @@ static void tile_item(void *context, size_t item, int thread)
     uint32_t columns = job->mlp.down.columns;
 
     const float *x = gather(job, first, n, stride, scratch->x);
-    for (uint32_t i = 0; i < n; i++)
-        memset(output_row(job, first + i, stride), 0, stride * sizeof(float));
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++)
@@ -101,7 +112,8 @@ static void tile_item(void *context, size_t item, int thread)
             chunk_decoded(run, &job->mlp, neuron, n, x, scratch, scratch->y);
         }
         for (uint32_t i = 0; i < n; i++)
-            kernels->add(scratch->y + i * stride, columns, output_row(job, first + i, stride));
+            add_chunk(kernels, neuron == 0, scratch->y + i * stride, columns, stride,
+                      output_row(job, first + i, stride));
     }
 }
 
@@ -179,9 +191,7 @@ static void fold_item(void *context, size_t item, int thread)
         }
         for (uint32_t row = 0; row < job->n; row++, partial += stride) {
             float *out = output_row(job, row, stride);
-            if (chunk == 0)
-                memset(out + from, 0, n * sizeof(float));
-            run->forward->kernels->add(partial + from, n_add, out + from);
+            add_chunk(run->forward->kernels, chunk == 0, partial + from, n_add, n, out + from);
         }
         chunk++;
     }

@@ -20,9 +20,10 @@
 #define MOEC_ROUTER_TOKENS  32   /* tokens in a tile of the router */
 #define MOEC_ROUTER_ROWS    64   /* experts decoded at once by the router */
 #define MOEC_SPLIT_ROWS     32   /* MLP rows up to which work is split by neurons instead of tokens */
-#define MOEC_SHARED_WORK    32768 /* multiply-adds under which waking a second thread costs more than it saves \
-                                   */
-#define MOEC_HELD_EXPERTS 64      /* experts computed together at most */
+#define MOEC_SHARED_WORK                                                                                     \
+    32768                    /* multiply-adds under which waking a second thread costs more than it saves    \
+                              */
+#define MOEC_HELD_EXPERTS 64 /* experts computed together at most */
 
 struct moec_linear_scratch {
     float *weights; /* tile of decoded rows */
@@ -130,6 +131,15 @@ void moec_forward_norm(const struct moec_forward *forward, const float *weight, 
 static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
 {
     return forward->scratch;
+}
+
+/* x[i] = x[i] * factor over whole lanes; the constant inner count lets compilers vectorise it. */
+static inline void moec_scale_lanes(float *x, size_t n, float factor)
+{
+    for (size_t at = 0; at < n; at += MOEC_LANES) {
+        for (size_t i = 0; i < MOEC_LANES; i++)
+            x[at + i] *= factor;
+    }
 }
 
 /* The smaller of two counts. */

@@ -245,11 +245,12 @@ static enum moec_status run_decode(struct bench *bench, struct moec_error *err)
     if (status == MOEC_OK)
         status = moec_session_create(&forward, n, &session, err);
     double start = now();
+    double cpu_start = cpu_now();
     for (uint32_t t = 0; t < n && status == MOEC_OK; t++)
         status = moec_session_step(session, bench->tokens + t, 1, &at, 1, bench->logits, err);
     double seconds = now() - start;
-    printf("decoding %u tokens: %.0f tokens/s, scratch %llu bytes\n", n, n / seconds,
-           (unsigned long long)forward.scratch_bytes);
+    printf("decoding %u tokens: %.0f tokens/s, %.3f ms of core time each, scratch %llu bytes\n", n,
+           n / seconds, 1e3 * (cpu_now() - cpu_start) / n, (unsigned long long)forward.scratch_bytes);
     moec_session_free(session);
     moec_forward_release(&forward);
     return status;
