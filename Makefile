@@ -18,7 +18,7 @@ BUILD := build$(if $(SANITIZE),/sanitize-$(SANITIZE))$(if $(findstring clang,$(C
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
             libutf8proc-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
-PACKAGES_TEST  := clang libclang-rt-14-dev libomp-14-dev libsimde-dev mandoc
+PACKAGES_TEST  := clang libclang-rt-14-dev libsimde-dev mandoc
 PACKAGES_CHECK := clang-format clang-tidy shellcheck
 
 # Without the development packages (before the first `make deps`) pkg-config answers nothing; the compiler then
@@ -29,9 +29,8 @@ TOOL_PC    := hdf5 lua5.4 jansson cairo
 
 WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wundef
 # -ffp-contract=off: a fused multiply-add appears where the source says fma and nowhere else (canonical arithmetic).
-BASE_FLAGS := -std=gnu11 -I. -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"' -ffp-contract=off -fno-math-errno -fPIC \
+BASE_FLAGS := -std=gnu11 -pthread -I. -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"' -ffp-contract=off -fno-math-errno -fPIC \
               -fvisibility=hidden $(WARNINGS) $(if $(filter 1,$(DEV)),-Werror)
-OPENMP := -fopenmp
 ifneq ($(SANITIZE),)
 SAN_FLAGS := -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
 ifeq ($(SANITIZE),undefined)
@@ -40,11 +39,8 @@ endif
 ifeq ($(SANITIZE),fuzz)
 SAN_FLAGS := -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer
 endif
-ifeq ($(SANITIZE),thread)
-OPENMP := -pthread -DMOEC_PTHREADS
 endif
-endif
-ALL_CFLAGS := $(BASE_FLAGS) $(CFLAGS) $(OPENMP) $(SAN_FLAGS) $(call pc,--cflags $(RUNTIME_PC) $(TOOL_PC))
+ALL_CFLAGS := $(BASE_FLAGS) $(CFLAGS) $(SAN_FLAGS) $(call pc,--cflags $(RUNTIME_PC) $(TOOL_PC))
 RUNTIME_LIBS := $(call pc,--libs $(RUNTIME_PC)) -lm -pthread
 # hdf5_hl (dimension scales) has no pkg-config file of its own in Debian; hdf5's names its folder.
 TOOL_LIBS    := -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
@@ -88,7 +84,7 @@ $(BUILD)/libmoert.a: $(MOERT_OBJ)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/libmoert.so: $(MOERT_OBJ)
-	$(Q)$(CC) -shared -Wl,-soname,libmoert.so.0 $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
+	$(Q)$(CC) -shared -Wl,-soname,libmoert.so.0 -Wl,-z,nodelete $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
 # Lua modules, policies and tasks become part of the program.
 LUA_FILES := $(sort $(wildcard lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua))
@@ -103,10 +99,10 @@ $(BUILD)/libmoec.a: $(TOOL_OBJ) $(BUILD)/obj/lua_library.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
-	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
+	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
 $(BUILD)/moec-run: $(call obj,$(RUN_SRC)) $(BUILD)/libmoert.a
-	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
+	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
 $(BUILD)/moert.pc: runtime/moert.pc.in Makefile
 	@mkdir -p $(@D)
@@ -114,13 +110,13 @@ $(BUILD)/moert.pc: runtime/moert.pc.in Makefile
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
+	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
 # Programs for measuring and comparing by hand; no test needs them.
 $(BUILD)/tools/make_bundle_seeds: TOOL_LIBS += -lcmocka
 $(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
+	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
 # ---- tests ----
 
@@ -148,7 +144,7 @@ fuzz-programs:
 	@$(MAKE) --no-print-directory CC=clang SANITIZE=fuzz BUILD=$(FUZZ_BUILD) $(FUZZ_BIN)
 
 $(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libmoec.a $(FUZZ_BUILD)/libmoert.a
-	$(Q)$(CC) $(OPENMP) $(SAN_FLAGS) -fsanitize=fuzzer $^ -o $@ $(TOOL_LIBS)
+	$(Q)$(CC) $(SAN_FLAGS) -fsanitize=fuzzer $^ -o $@ $(TOOL_LIBS)
 
 # Long runs by hand: make fuzz FUZZ_RUNS=10000000
 fuzz: deps-test

@@ -1,8 +1,10 @@
 /* The one way to use several cores (D11): every parallel region of moec goes through moec_parallel_for.
  *
- * OpenMP does the work; with MOEC_PTHREADS (ThreadSanitizer builds, which cannot see into OpenMP) plain
- * threads do. Items must be independent: results never depend on which thread runs an item, or in which
- * order. Thread rule: one parallel_for at a time for each pool. */
+ * Plain threads, one team for the process. OpenMP would end every region in a barrier over all its threads:
+ * where other programs want the same cores, decoding was measured 20 to 40 times slower for it (one thread
+ * not running holds up all). Here a region waits only for threads that took work. Items must be independent:
+ * results never depend on which thread runs an item, or in which order. Thread rule: any thread may call;
+ * while one call has the team, others run alone. */
 #ifndef MOEC_RUNTIME_PARALLEL_H
 #define MOEC_RUNTIME_PARALLEL_H
 
