@@ -8,7 +8,7 @@
 local assignment = require "assignment"
 local target = require "target"
 
-local EDGE_TRIALS = 16 -- measurements spent on single steps behind the edge
+local EDGE_TRIALS = 8 -- measurements spent on single steps behind the edge
 
 -- What an expert loses at `bits`, relative to the baseline: mean KL divergence, a much less noisy measure of the same
 -- harm than the change of perplexity, and never negative by luck.
