@@ -215,7 +215,8 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
 {
     switch (dtype) {
     case MOEC_DTYPE_F32:
-        memcpy(out, bytes, 2 * sizeof out[0]);
+        out[0] = lanes_load((const float *)(const void *)bytes);
+        out[1] = lanes_load((const float *)(const void *)(bytes + 64));
         break;
     case MOEC_DTYPE_F16:
         out[0] = (lanes){_mm256_cvtph_ps(eight_halves(bytes)), _mm256_cvtph_ps(eight_halves(bytes + 16))};
@@ -266,12 +267,15 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
     __m256 halves_added[DOT_TOKENS][DOT_ROWS];
     NO_UNROLL
     for (int row = 0; row < DOT_ROWS; row += nr) {
-        const float *const *w = slice->w + row;
+        const float *w[4];
         lanes sums[2 * DOT_TOKENS];
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            w[r] = slice->w[row + r];
         UNROLL
         for (int i = 0; i < n; i++)
             sums[i] = first ? lanes_zero() : lanes_load(acc[i % nt][row + i / nt]);
-        for (size_t k = slice->from; k < slice->to; k += LANES) {
+        for (size_t k = 0; k < slice->k; k += LANES) {
             __m256 tokens[DOT_TOKENS], weights = _mm256_setzero_ps();
             UNROLL
             for (int t = 0; t < nt; t++)

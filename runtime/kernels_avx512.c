@@ -237,7 +237,7 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
     UNROLL
     for (int i = 0; i < nt * DOT_ROWS; i++)
         sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[i % nt][i / nt]);
-    for (size_t k = slice->from; k < slice->to; k += LANES) {
+    for (size_t k = 0; k < slice->k; k += LANES) {
         __m512 tokens[DOT_TOKENS], weights = _mm512_setzero_ps();
         UNROLL
         for (int t = 0; t < nt; t++)

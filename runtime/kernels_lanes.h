@@ -29,100 +29,120 @@
  * dot_tile(nt, x, x_stride, slice, first, last, acc, y, y_stride): lanes start at 0 when `first`, else where
  * acc[token][row] has them, and go back there or, when `last`, down the tree to y[token * y_stride + row]. */
 INLINE void dot_slice(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *slice,
-                      const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,
+                      const bool first, const bool last, float (*acc)[DOT_ROWS][LANES], float *y,
                       size_t y_stride)
 {
+    const bool whole = first && last; /* acc is then scratch of one tile */
     uint32_t t = 0;
     for (; n_tok - t == 3 || n_tok - t > 4; t += 3)
-        dot_tile(3, x + t * x_stride, x_stride, slice, first, last, acc + t, y + t * y_stride, y_stride);
+        dot_tile(3, x + t * x_stride, x_stride, slice, first, last, whole ? acc : acc + t, y + t * y_stride,
+                 y_stride);
     for (; n_tok - t > 1; t += 2)
-        dot_tile(2, x + t * x_stride, x_stride, slice, first, last, acc + t, y + t * y_stride, y_stride);
+        dot_tile(2, x + t * x_stride, x_stride, slice, first, last, whole ? acc : acc + t, y + t * y_stride,
+                 y_stride);
     if (t < n_tok)
-        dot_tile(1, x + t * x_stride, x_stride, slice, first, last, acc + t, y + t * y_stride, y_stride);
+        dot_tile(1, x + t * x_stride, x_stride, slice, first, last, whole ? acc : acc + t, y + t * y_stride,
+                 y_stride);
 }
 
-/* Rows too long for the first-level cache: cut along k, few tokens at a time. */
-static void dot_long(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k, float *y,
-                     size_t y_stride)
+/* Slice of rows too long for the first-level cache. Long rows tend to lie a power of two apart, where their
+ * lines fall on few places of that cache, so a slice that many tokens will use is copied together. */
+INLINE struct slice cut_slice(const struct slice *rows, size_t at, size_t k, bool copy,
+                              float packed[DOT_ROWS][DOT_DEPTH])
 {
-    float acc[DOT_TOKENS * DOT_TILES][DOT_ROWS][LANES];
-    slice->from = 0;
-    slice->to = DOT_DEPTH;
-    dot_slice(x, x_stride, n_tok, slice, true, false, acc, y, y_stride);
-    for (; k - slice->to > DOT_DEPTH;) {
-        slice->from = slice->to;
-        slice->to += DOT_DEPTH;
-        dot_slice(x, x_stride, n_tok, slice, false, false, acc, y, y_stride);
+    struct slice slice = {.k = k};
+    for (int r = 0; r < DOT_ROWS; r++) {
+        slice.w[r] = rows->w[r] + at;
+        if (copy) {
+            for (size_t i = 0; i < k; i += LANES)
+                lanes_store(packed[r] + i, lanes_load(slice.w[r] + i));
+            slice.w[r] = packed[r];
+        }
     }
-    slice->from = slice->to;
-    slice->to = k;
-    dot_slice(x, x_stride, n_tok, slice, false, true, acc, y, y_stride);
+    return slice;
 }
 
-static void dot_short(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k,
-                      float *y, size_t y_stride)
+/* At most DOT_CUT tokens against rows that are cut along k. */
+static void dot_cut(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows, float *y,
+                    size_t y_stride)
+{
+    float acc[DOT_CUT][DOT_ROWS][LANES], packed[DOT_ROWS][DOT_DEPTH];
+    const bool copy = n_tok > 2 * DOT_TOKENS;
+    size_t at = DOT_DEPTH;
+    struct slice slice = cut_slice(rows, 0, DOT_DEPTH, copy, packed);
+    dot_slice(x, x_stride, n_tok, &slice, true, false, acc, y, y_stride);
+    for (; rows->k - at > DOT_DEPTH; at += DOT_DEPTH) {
+        slice = cut_slice(rows, at, DOT_DEPTH, copy, packed);
+        dot_slice(x + at, x_stride, n_tok, &slice, false, false, acc, y, y_stride);
+    }
+    slice = cut_slice(rows, at, rows->k - at, copy, packed);
+    dot_slice(x + at, x_stride, n_tok, &slice, false, true, acc, y, y_stride);
+}
+
+static void dot_whole(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows, float *y,
+                      size_t y_stride)
 {
     float acc[DOT_TOKENS][DOT_ROWS][LANES];
-    slice->from = 0;
-    slice->to = k;
-    for (; n_tok == 3 || n_tok > 4; n_tok -= 3, x += 3 * x_stride, y += 3 * y_stride)
-        dot_tile(3, x, x_stride, slice, true, true, acc, y, y_stride);
-    for (; n_tok > 1; n_tok -= 2, x += 2 * x_stride, y += 2 * y_stride)
-        dot_tile(2, x, x_stride, slice, true, true, acc, y, y_stride);
-    if (n_tok > 0)
-        dot_tile(1, x, x_stride, slice, true, true, acc, y, y_stride);
+    dot_slice(x, x_stride, n_tok, rows, true, true, acc, y, y_stride);
 }
 
 /* All tokens against DOT_ROWS rows. */
-static void dot_rows_of_eight(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k,
-                              float *y, size_t y_stride)
+static void dot_eight_rows(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows,
+                           float *y, size_t y_stride)
 {
-    const uint32_t at_once = DOT_TOKENS * DOT_TILES;
-    if (k <= 2 * DOT_DEPTH) {
-        dot_short(x, x_stride, n_tok, slice, k, y, y_stride);
+    if (rows->k <= DOT_DEPTH) {
+        dot_whole(x, x_stride, n_tok, rows, y, y_stride);
         return;
     }
-    for (uint32_t t = 0; t < n_tok; t += at_once)
-        dot_long(x + t * x_stride, x_stride, n_tok - t < at_once ? n_tok - t : at_once, slice, k,
-                 y + t * y_stride, y_stride);
+    for (uint32_t t = 0; t < n_tok; t += DOT_CUT)
+        dot_cut(x + t * x_stride, x_stride, n_tok - t < DOT_CUT ? n_tok - t : DOT_CUT, rows, y + t * y_stride,
+                y_stride);
 }
 
-/* A last group of fewer than DOT_ROWS rows: the last row repeats and its repetitions are dropped. */
-static void dot_last_rows(const float *x, size_t x_stride, uint32_t n_tok, struct slice *slice, size_t k,
+/* A last group of fewer than DOT_ROWS rows: its last row stands for the missing ones, whose results are
+ * dropped. */
+static void dot_last_rows(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows,
                           uint32_t n_rows, float *y, size_t y_stride)
 {
-    float out[DOT_TOKENS * DOT_TILES][DOT_ROWS];
-    const uint32_t at_once = DOT_TOKENS * DOT_TILES;
-    for (uint32_t t = 0; t < n_tok; t += at_once) {
-        uint32_t tokens = n_tok - t < at_once ? n_tok - t : at_once;
-        dot_rows_of_eight(x + t * x_stride, x_stride, tokens, slice, k, out[0], DOT_ROWS);
+    float out[DOT_CUT][DOT_ROWS];
+    for (uint32_t t = 0; t < n_tok; t += DOT_CUT) {
+        uint32_t tokens = n_tok - t < DOT_CUT ? n_tok - t : DOT_CUT;
+        dot_eight_rows(x + t * x_stride, x_stride, tokens, rows, out[0], DOT_ROWS);
         for (uint32_t i = 0; i < tokens; i++)
             memcpy(y + (t + i) * y_stride, out[i], n_rows * sizeof out[i][0]);
     }
 }
 
+/* Asks for the rows that come next while many tokens still use the present ones. */
+INLINE void prefetch_rows(const float *rows, size_t row_stride)
+{
+    const size_t floats_per_line = 16;
+    for (size_t i = 0; i < DOT_ROWS * row_stride; i += floats_per_line)
+        _mm_prefetch((const char *)(rows + i), _MM_HINT_T1);
+}
+
 static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
                 uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
 {
-    const uint32_t cached_floats = 32768; /* tokens that stay in the second-level cache while the rows pass */
     const size_t padded = moec_lanes_padded(k);
-    uint32_t at_once = padded < cached_floats / 12 ? cached_floats / (uint32_t)padded / 12 * 12 : 12;
+    /* as many tokens as stay in the second-level cache while the rows pass */
+    const uint32_t cached_floats = 1u << 15, fit = padded > 0 ? cached_floats / (uint32_t)padded : n_tok;
+    const uint32_t at_once = fit > DOT_CUT ? fit / DOT_CUT * DOT_CUT : DOT_CUT;
     for (uint32_t t = 0; t < n_tok; t += at_once) {
+        const float *x_rows = x + t * x_stride;
+        float *y_rows = y + t * y_stride;
         uint32_t tokens = n_tok - t < at_once ? n_tok - t : at_once;
         for (uint32_t r = 0; r < n_rows; r += DOT_ROWS) {
-            uint32_t rows = n_rows - r < DOT_ROWS ? n_rows - r : DOT_ROWS;
-            struct slice slice;
+            uint32_t left = n_rows - r;
+            struct slice rows = {.k = padded};
             for (uint32_t i = 0; i < DOT_ROWS; i++)
-                slice.w[i] = w + (r + (i < rows ? i : rows - 1)) * w_stride;
-            if (tokens >= 12 && r + 2 * DOT_ROWS <= n_rows)
-                for (size_t i = 0; i < DOT_ROWS * w_stride; i += 16)
-                    _mm_prefetch((const char *)(w + (r + DOT_ROWS) * w_stride + i), _MM_HINT_T1);
-            if (rows == DOT_ROWS)
-                dot_rows_of_eight(x + t * x_stride, x_stride, tokens, &slice, padded, y + t * y_stride + r,
-                                  y_stride);
+                rows.w[i] = w + (r + (i < left ? i : left - 1)) * w_stride;
+            if (tokens > 4 * DOT_TOKENS && left >= 2 * DOT_ROWS && w_stride <= DOT_DEPTH)
+                prefetch_rows(rows.w[0] + DOT_ROWS * w_stride, w_stride);
+            if (left >= DOT_ROWS)
+                dot_eight_rows(x_rows, x_stride, tokens, &rows, y_rows + r, y_stride);
             else
-                dot_last_rows(x + t * x_stride, x_stride, tokens, &slice, padded, rows, y + t * y_stride + r,
-                              y_stride);
+                dot_last_rows(x_rows, x_stride, tokens, &rows, left, y_rows + r, y_stride);
         }
     }
 }

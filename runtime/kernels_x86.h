@@ -24,15 +24,14 @@
 
 #define DOT_ROWS   8   /* rows of a tile of dot: the results of one token fill a 256-bit register */
 #define DOT_TOKENS 3   /* tokens of a tile */
-#define DOT_TILES  4   /* tiles that take turns on the same rows */
-#define DOT_DEPTH  256 /* k covered before the next tile's turn: 11 rows of 2 KiB */
+#define DOT_DEPTH  512 /* longest k of a tile: 11 rows of 2 KiB in the first-level cache */
+#define DOT_CUT    30  /* tokens whose sums wait between the cuts */
 #define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
 
-/* DOT_ROWS rows of the weights and a range of k. */
+/* A range of k of DOT_ROWS rows of the weights. */
 struct slice {
     const float *w[DOT_ROWS];
-    size_t from;
-    size_t to;
+    size_t k;
 };
 
 /* Eight dots at once: v[r] holds a[i] + a[i + 8] of row r; the result holds the dots of rows 0..7. Each step

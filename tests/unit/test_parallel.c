@@ -1,0 +1,169 @@
+/* Every item runs once, thread numbers are exclusive, and a blocked product has the same bits however many
+ * threads share it. */
+#include "runtime/parallel.h"
+#include "tests/unit/kernel_sets.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_ITEMS   20000
+#define MAX_THREADS 256
+
+struct count {
+    atomic_int runs[MAX_ITEMS];
+    atomic_int busy[MAX_THREADS];
+    atomic_int clashes;
+    int n_threads;
+};
+
+static void count_item(void *context, size_t item, int thread)
+{
+    struct count *count = context;
+    if (thread < 0 || thread >= count->n_threads || atomic_fetch_add(&count->busy[thread], 1) != 0)
+        atomic_fetch_add(&count->clashes, 1);
+    atomic_fetch_add(&count->runs[item], 1);
+    if (thread >= 0 && thread < count->n_threads)
+        atomic_fetch_sub(&count->busy[thread], 1);
+}
+
+static void test_parallel__every_item_runs_once(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, MAX_ITEMS};
+    static const int threads[] = {1, 2, 5, 16};
+    struct count *count = malloc(sizeof *count);
+    assert_non_null(count);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+            memset(count, 0, sizeof *count);
+            struct moec_pool pool = moec_pool_make(threads[t]);
+            count->n_threads = pool.n_threads;
+            moec_parallel_for(&pool, sizes[s], count_item, count);
+            assert_int_equal(atomic_load(&count->clashes), 0);
+            for (size_t i = 0; i < MAX_ITEMS; i++)
+                assert_int_equal(atomic_load(&count->runs[i]), i < sizes[s] ? 1 : 0);
+        }
+    }
+    free(count);
+}
+
+static void test_parallel__pool_sizes_are_sane(void **state)
+{
+    (void)state;
+    assert_true(moec_pool_make(0).n_threads >= 1);
+    assert_true(moec_pool_make(-3).n_threads >= 1);
+    assert_int_equal(moec_pool_make(3).n_threads, 3);
+    assert_int_equal(moec_pool_make(100000).n_threads, MAX_THREADS);
+}
+
+/* What a body writes is seen after the call, without atomics. */
+static void square(void *context, size_t item, int thread)
+{
+    (void)thread;
+    ((size_t *)context)[item] = item * item;
+}
+
+static void test_parallel__results_are_visible_afterwards(void **state)
+{
+    (void)state;
+    size_t *squares = calloc(MAX_ITEMS, sizeof *squares);
+    assert_non_null(squares);
+    struct moec_pool pool = moec_pool_make(4);
+    for (int round = 0; round < 20; round++) {
+        moec_parallel_for(&pool, MAX_ITEMS, square, squares);
+        for (size_t i = 0; i < MAX_ITEMS; i++) {
+            assert_int_equal(squares[i], i * i);
+            squares[i] = 0;
+        }
+    }
+    free(squares);
+}
+
+/* --- a product shared by threads -------------------------------------------------------------------------
+ */
+
+enum { N_TOK = 37, N_ROWS = 203, K = 250, STRIDE = 256 };
+
+struct product {
+    const struct moec_kernels *kernels;
+    const float *x, *w;
+    float *y;
+    uint32_t tokens_per_item, rows_per_item;
+};
+
+static void run_part(void *context, size_t item, int thread)
+{
+    const struct product *p = context;
+    uint32_t row_parts = (N_ROWS + p->rows_per_item - 1) / p->rows_per_item;
+    uint32_t t = (uint32_t)item / row_parts * p->tokens_per_item,
+             r = (uint32_t)item % row_parts * p->rows_per_item;
+    uint32_t n_tok = N_TOK - t < p->tokens_per_item ? N_TOK - t : p->tokens_per_item;
+    uint32_t n_rows = N_ROWS - r < p->rows_per_item ? N_ROWS - r : p->rows_per_item;
+    (void)thread;
+    p->kernels->dot(p->x + t * STRIDE, STRIDE, n_tok, p->w + r * STRIDE, STRIDE, n_rows, K,
+                    p->y + t * N_ROWS + r, N_ROWS);
+}
+
+static float *random_rows(uint32_t n_rows)
+{
+    float *rows = calloc((size_t)n_rows * STRIDE, sizeof *rows);
+    uint32_t seed = n_rows;
+    assert_non_null(rows);
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t i = 0; i < K; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            rows[r * STRIDE + i] = (float)(int32_t)seed * 0x1p-31f;
+        }
+    return rows;
+}
+
+/* Prefill in any chunking and step by step, at 1, 2 and 5 threads, on every instruction set. */
+static void test_parallel__products_have_same_bits_in_any_cut_at_any_thread_count(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 2, 5};
+    static const uint32_t cuts[][2] = {{N_TOK, N_ROWS}, {1, N_ROWS}, {1, 1}, {5, 16}, {7, 33}, {N_TOK, 3}};
+    float *x = random_rows(N_TOK), *w = random_rows(N_ROWS);
+    float *want = calloc(N_TOK * N_ROWS, sizeof *want), *got = calloc(N_TOK * N_ROWS, sizeof *got);
+    assert_non_null(want);
+    assert_non_null(got);
+    moec_kernels_scalar.dot(x, STRIDE, N_TOK, w, STRIDE, N_ROWS, K, want, N_ROWS);
+    for (size_t s = 0; s <= n_kernel_sets(); s++) {
+        struct product product = {.x = x, .w = w, .y = got};
+        product.kernels = s < n_kernel_sets() ? kernel_set(s) : &moec_kernels_scalar;
+        for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+            product.tokens_per_item = cuts[c][0];
+            product.rows_per_item = cuts[c][1];
+            size_t token_parts = (N_TOK + cuts[c][0] - 1) / cuts[c][0];
+            size_t row_parts = (N_ROWS + cuts[c][1] - 1) / cuts[c][1];
+            for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+                struct moec_pool pool = moec_pool_make(threads[t]);
+                memset(got, 0xff, N_TOK * N_ROWS * sizeof *got);
+                moec_parallel_for(&pool, token_parts * row_parts, run_part, &product);
+                assert_memory_equal(got, want, N_TOK * N_ROWS * sizeof *got);
+            }
+        }
+    }
+    free(x);
+    free(w);
+    free(want);
+    free(got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parallel__every_item_runs_once),
+        cmocka_unit_test(test_parallel__pool_sizes_are_sane),
+        cmocka_unit_test(test_parallel__results_are_visible_afterwards),
+        cmocka_unit_test(test_parallel__products_have_same_bits_in_any_cut_at_any_thread_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
