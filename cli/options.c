@@ -379,7 +379,7 @@ void cli_print_help(FILE *out, const char *program, const struct cli_command *co
     }
 }
 
-/* mdoc text: a leading dot or quote and backslashes would be requests. */
+/* mdoc text: a leading dot or quote and backslashes would be requests, bare hyphens are typeset as such. */
 static void print_roff(FILE *out, const char *text)
 {
     bool at_start = true;
@@ -397,6 +397,20 @@ static void print_roff(FILE *out, const char *text)
     fputc('\n', out);
 }
 
+static void print_manual_option(FILE *out, const struct cli_option *option)
+{
+    fprintf(out, ".It ");
+    if (option->letter)
+        fprintf(out, "Fl %c , ", option->letter);
+    fprintf(out, "Fl \\-");
+    for (const char *at = option->name; *at != '\0'; at++)
+        fprintf(out, *at == '-' ? "\\-" : "%c", *at);
+    if (option->argument != NULL)
+        fprintf(out, " Ar %s", option->argument);
+    fputc('\n', out);
+    print_roff(out, option->help);
+}
+
 void cli_print_manual(FILE *out, const char *program, const struct cli_command *command)
 {
     bool is_alone = strcmp(program, "moec") != 0;
@@ -409,16 +423,9 @@ void cli_print_manual(FILE *out, const char *program, const struct cli_command *
             command_label(program, command, label), command->usage);
     print_roff(out, command->about);
     fprintf(out, ".Sh OPTIONS\n.Bl -tag -width Ds\n");
-    for (const struct cli_option *option = command->options; option->name != NULL; option++) {
-        fprintf(out, ".It ");
-        if (option->letter)
-            fprintf(out, "Fl %c , ", option->letter);
-        fprintf(out, "Fl \\-%s", option->name);
-        if (option->argument != NULL)
-            fprintf(out, " Ar %s", option->argument);
-        fputc('\n', out);
-        print_roff(out, option->help);
-    }
+    for (const struct cli_option *option = command->options; option->name != NULL; option++)
+        print_manual_option(out, option);
+    print_manual_option(out, &help_option);
     fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"
                  ".Sh EXAMPLES\n.Bd -literal -offset indent\n");
     print_roff(out, command->examples);

@@ -24,7 +24,7 @@ for verb in $verbs; do
     "$moec" manual "$verb" >"$work/page.1"
     missing=
     while read -r option; do
-        grep -q -e "$(printf '%s' "${option#--}" | sed 's/-/.-/g')" "$work/page.1" || missing="$missing $option"
+        grep -q -e "$(printf '%s' "${option#--}" | sed 's/-/.-/g')\>" "$work/page.1" || missing="$missing $option"
     done <"$work/options"
     if [ -z "$missing" ]; then
         pass "man page of $verb has every option"
