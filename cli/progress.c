@@ -45,7 +45,9 @@ void cli_progress_show(struct cli_progress *progress, const char *phase, double 
         progress->shown_ns = 0;
     }
     int64_t every = progress->is_terminal ? TERMINAL_EVERY_NS : LOG_EVERY_NS;
-    if (!is_new && now - progress->shown_ns < every && done < total)
+    if (is_new && !progress->is_terminal)
+        progress->shown_ns = now; /* a log says how far a phase came, not that it began */
+    if (now - progress->shown_ns < every && done < total)
         return;
     progress->shown_ns = now;
     double seconds = (double)(now - progress->phase_ns) / (double)SECOND_NS;
@@ -56,8 +58,9 @@ void cli_progress_show(struct cli_progress *progress, const char *phase, double 
         format_duration(left, (total - done) / rate);
         (void)snprintf(tail, sizeof tail, ", %.3g %s/s, %s left", rate, progress->unit, left);
     }
-    fprintf(stderr, "%s%s: %.1f of %.1f %s (%.0f%%)%s%s", progress->is_terminal ? "\r\033[K" : "", phase,
-            done, total, progress->unit, total > 0 ? 100 * done / total : 100, tail,
+    int decimals = strcmp(progress->unit, "passes") == 0 ? 1 : 0;
+    fprintf(stderr, "%s%s: %.*f of %.*f %s (%.0f%%)%s%s", progress->is_terminal ? "\r\033[K" : "", phase,
+            decimals, done, decimals, total, progress->unit, total > 0 ? 100 * done / total : 100, tail,
             progress->is_terminal ? "" : "\n");
     (void)fflush(stderr);
     progress->is_line_open = progress->is_terminal;

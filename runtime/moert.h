@@ -79,8 +79,8 @@ struct moert_info {
     uint64_t scratch_bytes; /* activations */
     uint64_t expert_buffer_bytes;
     uint64_t expert_total_bytes; /* all experts of the copy in use */
-    uint64_t working_set_bytes; /* MoE layers x top-k x largest record: an LRU buffer below it hits nothing in
-                                   decoding */
+    uint64_t working_set_bytes; /* experts of one token: MoE layers x top-k x mean record of the layer; an LRU
+                                   buffer below it hits nothing in decoding */
     uint32_t prefill_tokens;    /* largest chunk of a prefill */
 };
 

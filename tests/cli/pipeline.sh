@@ -136,6 +136,7 @@ cp "$work/stdout" "$work/text"
 for memory in 24MiB 32MiB 64MiB; do
     try 0 "run in $memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --memory $memory --ctx 128 --stats
     same "$work/text" "$work/stdout" "the text is the same in $memory"
+    holds "the peak stays within $memory" "$(sed -n 's/.*peak \([0-9.]*\) MiB of budget \([0-9.]*\) MiB.*/\1 <= \2/p' "$work/stderr")"
 done
 for cpu in scalar avx2 avx512; do
     "$moec" run "$work/edgemoe.moec" -p "The old" -n 48 --cpu $cpu --threads 1 >"$work/stdout" 2>"$work/stderr"
