@@ -27,7 +27,15 @@
 #include <unistd.h>
 
 #define SCRIPT_MAX_BYTES (1u << 20)
-#define EXIT_MEMORY      42 /* the child ran into its memory limit where it could not tell so itself */
+#ifdef __has_feature /* clang */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MOEC_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MOEC_SANITIZED
+#endif
+
+#define EXIT_MEMORY 42 /* the child ran into its memory limit where it could not tell so itself */
 
 const struct moec_guest_limits moec_guest_limits_default = {
     .memory_bytes = 256u << 20,
@@ -338,7 +346,7 @@ static void limit_child(const struct moec_guest_limits *limits)
     struct rlimit core = {0, 0};
     (void)setrlimit(RLIMIT_CPU, &cpu);
     (void)setrlimit(RLIMIT_CORE, &core);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef MOEC_SANITIZED
     /* The forked image already counts; sanitizers reserve terabytes and would not survive this limit. */
     long pages = 0;
     FILE *statm = fopen("/proc/self/statm", "re");
