@@ -13,11 +13,13 @@
 #include <math.h>
 #include <string.h>
 
+/* One block; tokens are counted from its first row. */
 struct attention {
     struct moec_forward *forward;
     const struct moec_layer *layer;
     const struct moec_span *spans;
     uint32_t n_spans;
+    uint32_t first_row;
     uint32_t n_tok;
     size_t kv_stride; /* floats of one position's keys */
     uint32_t group;   /* query heads that share a key/value head */
@@ -52,7 +54,8 @@ static float *own_row(const struct attention *attention, uint32_t token, bool va
 {
     const struct moec_span *span =
         &attention->spans[moec_forward_scratch(attention->forward)->row_span[token]];
-    return (value ? span->v_own : span->k_own) + (token - span->first_row) * attention->kv_stride;
+    return (value ? span->v_own : span->k_own) +
+           (attention->first_row + token - span->first_row) * attention->kv_stride;
 }
 
 static void store_key(const struct moec_linear *linear, const struct moec_linear_part *part, uint32_t token,
@@ -115,7 +118,7 @@ static void place_rows(void *context, size_t item, int thread)
     size_t n_q = (size_t)config->n_head * config->head_dim;
     for (uint32_t token = first; token < end; token++) {
         const struct moec_span *span = &attention->spans[scratch->row_span[token]];
-        uint32_t position = span->first_position + (token - span->first_row);
+        uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
         float *q = scratch->q + token * scratch->q_stride;
         float *k = own_row(attention, token, false);
         float *cosine = scratch->rope + (size_t)token * config->head_dim;
@@ -283,7 +286,8 @@ static void attend_tile(const struct tile *tile)
     size_t head_stride = shared->head_stride;
     uint32_t group = attention->group;
     uint32_t rows = tile->n * group;
-    uint32_t first_token = tile->span->first_row + (tile->first - tile->span->first_position);
+    uint32_t first_token =
+        tile->span->first_row - attention->first_row + (tile->first - tile->span->first_position);
     float *q = shared->q + first_token * shared->q_stride + (size_t)tile->kv_head * group * head_dim;
 
     for (uint32_t row = 0; row < rows; row++) {
@@ -354,18 +358,17 @@ static void attend(struct attention *attention)
     moec_forward_run(forward, n_units * config->n_kv_head, work, attend_item, attention);
 }
 
-enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
-                                        const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
-                                        float *hidden, struct moec_error *err)
+static void run_block(struct moec_forward *forward, const struct moec_layer *weights,
+                      const struct moec_span *spans, uint32_t n_spans, uint32_t first_row, uint32_t n_tok,
+                      float *hidden)
 {
-    MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_config *config = &forward->model->config;
-    const struct moec_layer *weights = &forward->model->layers[layer];
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     struct attention attention = {.forward = forward,
                                   .layer = weights,
                                   .spans = spans,
                                   .n_spans = n_spans,
+                                  .first_row = first_row,
                                   .n_tok = n_tok,
                                   .kv_stride = (size_t)config->n_kv_head * config->head_dim,
                                   .group = config->n_head / config->n_kv_head,
@@ -373,7 +376,7 @@ enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t l
                                   .hidden = hidden};
     for (uint32_t i = 0; i < n_spans; i++) {
         for (uint32_t row = 0; row < spans[i].n_rows; row++)
-            scratch->row_span[spans[i].first_row + row] = i;
+            scratch->row_span[spans[i].first_row - first_row + row] = i;
     }
     size_t n_q = (size_t)config->n_head * config->head_dim;
     size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
@@ -399,5 +402,39 @@ enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t l
         .forward = forward, .x = scratch->q, .x_stride = scratch->q_stride, .n_tok = n_tok, .n_parts = 1};
     o.parts[0] = (struct moec_linear_part){&weights->o, NULL, moec_linear_add, hidden, scratch->stride};
     moec_linear_run(&o);
+}
+
+/* Whether each span begins where the one before it ends, from row 0 on. */
+static bool spans_are_in_order(const struct moec_span *spans, uint32_t n_spans)
+{
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < n_spans; i++) {
+        if (spans[i].first_row != row)
+            return false;
+        row += spans[i].n_rows;
+    }
+    return true;
+}
+
+enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
+                                        const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                        float *hidden, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = &forward->model->layers[layer];
+    if (!spans_are_in_order(spans, n_spans)) {
+        run_block(forward, weights, spans, n_spans, 0, n_tok, hidden);
+        return MOEC_OK;
+    }
+    size_t stride = moec_forward_scratch(forward)->stride;
+    uint32_t block = moec_forward_scratch(forward)->attention_block;
+    for (uint32_t first = 0, next = 0; first < n_spans; first = next) {
+        uint32_t rows = spans[next++].n_rows;
+        while (next < n_spans && rows + spans[next].n_rows <= block)
+            rows += spans[next++].n_rows;
+        uint32_t first_row = spans[first].first_row;
+        run_block(forward, weights, spans + first, next - first, first_row, rows,
+                  hidden + first_row * stride);
+    }
     return MOEC_OK;
 }

@@ -21,6 +21,11 @@ static uint32_t chunk_count(const struct moec_mlp_job *job)
     return (job->mlp.up.rows - 1) / MOEC_SUM_CHUNK + 1;
 }
 
+static uint32_t tile_count(const struct mlp_run *run, const struct moec_mlp_job *job)
+{
+    return (job->n + run->tile - 1) / run->tile;
+}
+
 static uint32_t pair_of(const struct moec_mlp_job *job, uint32_t i)
 {
     return job->pairs == NULL ? i : job->pairs[i];
@@ -33,7 +38,7 @@ static const float *input_row(const struct moec_mlp_job *job, uint32_t i, size_t
 
 static float *output_row(const struct moec_mlp_job *job, uint32_t i, size_t stride)
 {
-    return job->out + pair_of(job, i) * stride;
+    return job->out + (pair_of(job, i) - job->first_pair) * stride;
 }
 
 /* One chunk of neurons for one row, from encoded weights. */
@@ -97,10 +102,13 @@ static void tile_item(void *context, size_t item, int thread)
     const struct moec_kernels *kernels = run->forward->kernels;
     size_t stride = shared->stride;
     const struct moec_mlp_job *job = run->jobs;
-    for (size_t n; item >= (n = (job->n + run->tile - 1) / run->tile); job++)
-        item -= n;
-    uint32_t first = (uint32_t)item * run->tile;
-    uint32_t n = moec_min_u32(run->tile, job->n - first);
+    size_t n_tiles = 0;
+    for (; item >= (n_tiles = tile_count(run, job)); job++)
+        item -= n_tiles;
+    /* Tiles of one job are equally long: a short rest would decode the weights for few rows. */
+    uint32_t tile = (uint32_t)((job->n + n_tiles - 1) / n_tiles);
+    uint32_t first = moec_min_u32((uint32_t)item * tile, job->n);
+    uint32_t n = moec_min_u32(tile, job->n - first);
     uint32_t columns = job->mlp.down.columns;
 
     const float *x = gather(job, first, n, stride, scratch->x);
@@ -125,7 +133,7 @@ static void run_tiles(struct mlp_run *run, uint64_t rows, uint64_t work)
     run->tile = moec_min_u32(run->tile, shared->mlp_tile);
     size_t n_items = 0;
     for (uint32_t j = 0; j < run->n_jobs; j++)
-        n_items += (run->jobs[j].n + run->tile - 1) / run->tile;
+        n_items += tile_count(run, &run->jobs[j]);
     moec_forward_run(run->forward, n_items, work, tile_item, run);
 }
 

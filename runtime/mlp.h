@@ -8,7 +8,7 @@
 
 #include "runtime/scratch.h"
 
-/* Computes every job's rows of `out`, overwritten, padding zero. At most MOEC_HELD_EXPERTS + 1 jobs. */
+/* Computes every job's rows of `out`, overwritten, padding zero. Jobs may have no rows. */
 void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
 
 #endif

@@ -23,6 +23,16 @@ struct carver {
 #define MLP_TILE_MIN    32u
 #define MLP_TILE_MAX    128u
 
+/* Tokens that attention takes through all its steps together. */
+#define ATTENTION_BLOCK 2048u
+
+/* Expert outputs of a block, in floats: what a last-level cache holds beside the rest. */
+#define MOE_BLOCK_FLOATS (2u * 1024 * 1024)
+
+/* Tokens that a block should bring to each expert, or decoding weights would cost more than the cache saves.
+ */
+#define MOE_BLOCK_EXPERT_TOKENS 256u
+
 static void *carve(struct carver *carver, uint64_t count, uint64_t item_bytes)
 {
     uint64_t at = carver->used_bytes;
@@ -48,6 +58,13 @@ static uint32_t mlp_tile(size_t stride, uint32_t max_tokens)
     size_t rows = MLP_TILE_FLOATS / stride / 8 * 8;
     uint32_t tile = rows < MLP_TILE_MIN ? MLP_TILE_MIN : rows > MLP_TILE_MAX ? MLP_TILE_MAX : (uint32_t)rows;
     return moec_min_u32(tile, max_tokens);
+}
+
+static uint32_t moe_block(const struct moec_config *config, size_t stride)
+{
+    uint64_t cached = MOE_BLOCK_FLOATS / (config->top_k * stride);
+    uint64_t shared_decoding = (uint64_t)MOE_BLOCK_EXPERT_TOKENS * config->n_expert / config->top_k;
+    return (uint32_t)(cached > shared_decoding ? cached : shared_decoding);
 }
 
 /* Rows that hold every chunk sum of a small batch, or as many as keep the threads busy in waves. */
@@ -132,7 +149,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     struct moec_scratch *scratch = carve(carver, 1, sizeof *scratch);
     struct moec_thread_scratch *threads = carve(carver, (uint64_t)n_threads, sizeof *threads);
     sizes->threads = threads;
-    sizes->jobs = carve(carver, MOEC_HELD_EXPERTS + 1, sizeof *sizes->jobs);
+    sizes->jobs = carve(carver, sizes->max_jobs, sizeof *sizes->jobs);
     sizes->normed = carve_floats(carver, max_tokens, sizes->stride);
     sizes->rope = carve_floats(carver, max_tokens, config->head_dim);
     sizes->rope_position = carve(carver, max_tokens, sizeof(uint32_t));
@@ -165,6 +182,9 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
     sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);
     uint32_t queries = MOEC_ATTENTION_ROWS / (config->n_head / config->n_kv_head);
     sizes.attention_tile = moec_min_u32(queries > 0 ? queries : 1, max_tokens);
+    sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
+    sizes.attention_block = ATTENTION_BLOCK;
+    sizes.moe_block = moe_block(config, sizes.stride);
     sizes.n_partials = partial_rows(config, max_tokens, n_threads);
     return sizes;
 }

@@ -68,6 +68,7 @@ struct moec_mlp_job {
     struct moec_mlp mlp;
     const uint32_t *pairs; /* (n) or NULL: 0, 1, .. */
     uint32_t pairs_per_row;
+    uint32_t first_pair; /* the pair whose output row stands first in `out` */
     uint32_t n;
     const float *input; /* row stride S */
     float *out;         /* row stride S */
@@ -90,16 +91,17 @@ struct moec_scratch {
     float *q; /* (M, q_stride), attention only */
 
     /* MLP only */
-    uint32_t *experts;         /* (M, k) */
-    float *weights;            /* (M, k) */
-    float *shared_gate;        /* (M) */
-    uint32_t *pairs;           /* (M, k): token * k + rank, grouped by expert */
-    uint32_t *expert_start;    /* (E + 2) first pair of each expert */
-    uint32_t *active;          /* (E) experts that any token chose */
-    float *rank_outputs;       /* (M, k, S) */
-    float *shared_output;      /* (M, S); also the output of a dense MLP */
-    float *partials;           /* (n_partials, S) chunk sums of a split MLP */
-    struct moec_mlp_job *jobs; /* (MOEC_HELD_EXPERTS + 1) */
+    uint32_t *experts;      /* (M, k) */
+    float *weights;         /* (M, k) */
+    float *shared_gate;     /* (M) */
+    uint32_t *pairs;        /* (M, k): token * k + rank, grouped by expert */
+    uint32_t *expert_start; /* (E + 2) first pair of each expert */
+    uint32_t *active;       /* (E) experts that any token chose */
+    float *rank_outputs;    /* (M, k, S) */
+    float *shared_output;   /* (M, S); also the output of a dense MLP */
+    float *partials;        /* (n_partials, S) chunk sums of a split MLP */
+    uint32_t max_jobs;
+    struct moec_mlp_job *jobs; /* (max_jobs) experts held together, and the shared one */
 
     struct moec_thread_scratch *threads; /* (n_threads) */
 };

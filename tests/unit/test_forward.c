@@ -117,14 +117,6 @@ static void test_forward__same_bits_with_encoded_experts(void **state)
     fixture_close(&fixture);
 }
 
-/* Hidden states and keys of two sequences run as spans of one batch, the second behind a prefix that lies
- * elsewhere. */
-struct batch {
-    float *hidden;
-    float *keys[2];
-    float *values[2];
-};
-
 static float *floats(size_t n)
 {
     float *memory = NULL;
@@ -133,6 +125,7 @@ static float *floats(size_t n)
     return memory;
 }
 
+/* Two sequences as spans of one batch, the second behind a prefix that lies elsewhere. */
 static void test_forward__spans_of_one_batch_do_not_meet(void **state)
 {
     (void)state;
@@ -294,6 +287,62 @@ static void test_forward__trace_holds_what_the_layer_did(void **state)
     }
 }
 
+/* Batches so large that layers work on them block by block, with and without a trace that keeps every row. */
+static void check_large_batch(const struct fixture *fixture, bool traced)
+{
+    const uint32_t n_spans = 12, n_each = 60, n_tok = n_spans * n_each;
+    const struct moec_config *config = &fixture->model->config;
+    size_t stride = moec_forward_stride(config), kv = (size_t)config->n_kv_head * config->head_dim;
+    size_t n_logits = (size_t)n_each * config->n_vocab;
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    struct moec_span spans[12];
+    uint32_t *tokens = fixture_long_tokens(fixture, n_tok);
+    float *hidden = floats(n_tok * stride), *own = floats(2 * n_tok * kv),
+          *logits = floats(n_tok * config->n_vocab);
+    assert_ok(moec_forward_init(&forward, fixture->model, moec_kernels_best(), 2,
+                                moec_variants_experts(fixture->variants), n_tok, &err),
+              err);
+    moec_forward_scratch(&forward)->attention_block = 250;
+    moec_forward_scratch(&forward)->moe_block = 170;
+    struct moec_mlp_trace trace = trace_make(config, traced ? n_tok : 1);
+    for (uint32_t i = 0; i < n_spans; i++)
+        spans[i] = (struct moec_span){.first_row = i * n_each,
+                                      .n_rows = n_each,
+                                      .k_own = own + i * n_each * kv,
+                                      .v_own = own + (n_tok + i * n_each) * kv};
+    assert_ok(moec_forward_embed(&forward, tokens, n_tok, hidden, &err), err);
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        assert_ok(moec_forward_attention(&forward, layer, spans, n_spans, n_tok, hidden, &err), err);
+        assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, traced ? &trace : NULL, &err), err);
+    }
+    assert_ok(moec_forward_head(&forward, n_tok, hidden, logits, config->n_vocab, &err), err);
+    for (uint32_t i = 0; i < n_spans; i += 4) {
+        float *expected =
+            fixture_run(fixture, &moec_kernels_scalar, 1, n_each, tokens + i * n_each, n_each, n_each);
+        assert_same_bits(logits + i * n_logits, expected, n_logits, "a span of a large batch");
+        free(expected);
+    }
+    trace_free(&trace);
+    moec_forward_release(&forward);
+    free(logits);
+    free(own);
+    free(hidden);
+    free(tokens);
+}
+
+static void test_forward__same_bits_in_a_large_batch(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen2_moe", "mixtral-window"};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        struct fixture fixture = fixture_open(names[f]);
+        check_large_batch(&fixture, false);
+        check_large_batch(&fixture, true);
+        fixture_close(&fixture);
+    }
+}
+
 /* A source that lends from variants, counts what is out, and can refuse. */
 struct watched {
     struct moec_experts experts;
@@ -444,6 +493,7 @@ int main(void)
         cmocka_unit_test(test_forward__same_bits_with_encoded_experts),
         cmocka_unit_test(test_forward__spans_of_one_batch_do_not_meet),
         cmocka_unit_test(test_forward__trace_holds_what_the_layer_did),
+        cmocka_unit_test(test_forward__same_bits_in_a_large_batch),
         cmocka_unit_test(test_forward__same_bits_however_many_experts_are_held),
         cmocka_unit_test(test_forward__a_refused_expert_is_an_error_and_nothing_stays_held),
         cmocka_unit_test(test_forward__refuses_what_it_has_no_room_for),

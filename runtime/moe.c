@@ -1,0 +1,249 @@
+#include "runtime/moe.h"
+
+#include "runtime/mlp.h"
+#include "runtime/router.h"
+#include "runtime/scratch.h"
+
+#include <string.h>
+
+/* What one MoE layer works with; arrays are the trace's where it asks for them, else scratch. */
+struct moe {
+    struct moec_forward *forward;
+    const struct moec_layer *weights;
+    uint32_t layer;
+    uint32_t n_tok;
+    struct moec_routing routing;
+    float *normed;
+    float *hidden;
+
+    /* The tokens at work, and those whose outputs stand first in the two buffers: the block's, unless a trace
+     * wants all rows kept. */
+    uint32_t first;
+    uint32_t n;
+    uint32_t first_ranked;
+    uint32_t first_shared;
+    bool keeps_ranks;
+    bool keeps_shared;
+    float *rank_outputs;
+    float *shared_output;
+};
+
+static void combine(const struct moec_forward *forward, const float *const *rank_outputs,
+                    const float *weights, const float *shared_output, float *sum, float *hidden)
+{
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_kernels *kernels = forward->kernels;
+    memset(sum, 0, config->n_embd * sizeof(float));
+    for (uint32_t rank = 0; rank < config->top_k; rank++)
+        kernels->add_scaled(weights[rank], rank_outputs[rank], config->n_embd, sum);
+    if (shared_output != NULL)
+        kernels->add(shared_output, config->n_embd, sum);
+    kernels->add(sum, config->n_embd, hidden);
+}
+
+void moec_forward_combine(struct moec_forward *forward, const float *const *rank_outputs,
+                          const float *weights, const float *shared_output, float *hidden)
+{
+    combine(forward, rank_outputs, weights, shared_output, moec_forward_scratch(forward)->threads[0].row,
+            hidden);
+}
+
+static struct moe moe_make(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, float *hidden,
+                           const struct moec_mlp_trace *trace)
+{
+    static const struct moec_mlp_trace no_trace = {0};
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const struct moec_mlp_trace *t = trace != NULL ? trace : &no_trace;
+    return (struct moe){
+        .forward = forward,
+        .weights = &forward->model->layers[layer],
+        .layer = layer,
+        .n_tok = n_tok,
+        .routing = {.experts = t->experts != NULL ? t->experts : scratch->experts,
+                    .weights = t->weights != NULL ? t->weights : scratch->weights,
+                    .margins = t->margins,
+                    .shared_gate = scratch->shared_gate},
+        .normed = t->input != NULL ? t->input : scratch->normed,
+        .hidden = hidden,
+        .keeps_ranks = t->rank_outputs != NULL,
+        .keeps_shared = t->shared_output != NULL,
+        .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
+        .shared_output = t->shared_output != NULL ? t->shared_output : scratch->shared_output,
+    };
+}
+
+/* Counting sort of (token, rank) pairs by expert, tokens increasing. Returns the number of experts in use. */
+static uint32_t group_pairs(const struct moe *moe)
+{
+    struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    const struct moec_config *config = &moe->forward->model->config;
+    uint32_t n_pairs = moe->n_tok * config->top_k;
+    uint32_t *start = scratch->expert_start;
+    memset(start, 0, (config->n_expert + 2) * sizeof(uint32_t));
+    for (uint32_t p = 0; p < n_pairs; p++)
+        start[moe->routing.experts[p] + 2]++;
+    uint32_t n_active = 0;
+    for (uint32_t e = 0; e < config->n_expert; e++) {
+        if (start[e + 2] > 0)
+            scratch->active[n_active++] = e;
+        start[e + 2] += start[e + 1];
+    }
+    for (uint32_t p = 0; p < n_pairs; p++)
+        scratch->pairs[start[moe->routing.experts[p] + 1]++] = p;
+    return n_active;
+}
+
+static void set_block(struct moe *moe, uint32_t first, uint32_t n)
+{
+    moe->first = first;
+    moe->n = n;
+    moe->first_ranked = moe->keeps_ranks ? 0 : first;
+    moe->first_shared = moe->keeps_shared ? 0 : first;
+}
+
+/* Moves a job on to its expert's pairs in the block; blocks come in increasing order. */
+static void advance_job(const struct moe *moe, uint32_t expert, struct moec_mlp_job *job)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    uint32_t k = moe->forward->model->config.top_k;
+    const uint32_t *end = scratch->pairs + scratch->expert_start[expert + 1];
+    uint32_t block_end = (moe->first + moe->n) * k;
+    job->pairs += job->n;
+    job->pairs_per_row = k;
+    job->first_pair = moe->first_ranked * k;
+    job->input = moe->normed;
+    job->out = moe->rank_outputs;
+    for (job->n = 0; job->pairs + job->n < end && job->pairs[job->n] < block_end;)
+        job->n++;
+}
+
+static struct moec_mlp_job shared_job(const struct moe *moe)
+{
+    size_t stride = moec_forward_scratch(moe->forward)->stride;
+    return (struct moec_mlp_job){.mlp = moe->weights->shared,
+                                 .pairs_per_row = 1,
+                                 .n = moe->n,
+                                 .input = moe->normed + moe->first * stride,
+                                 .out = moe->shared_output + (moe->first - moe->first_shared) * stride};
+}
+
+/* Computes the block's rows of the held experts active[0..n_held-1], and of the shared expert when it is due.
+ */
+static void run_held(const struct moe *moe, const uint32_t *active, uint32_t n_held, bool with_shared)
+{
+    struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    uint32_t n_jobs = n_held;
+    for (uint32_t j = 0; j < n_held; j++)
+        advance_job(moe, active[j], &scratch->jobs[j]);
+    if (with_shared && moe->weights->has_shared)
+        scratch->jobs[n_jobs++] = shared_job(moe);
+    moec_mlp_run(moe->forward, scratch->jobs, n_jobs);
+}
+
+static void combine_tile(void *context, size_t item, int thread)
+{
+    const struct moe *moe = context;
+    struct moec_forward *forward = moe->forward;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    size_t stride = scratch->stride;
+    uint32_t k = forward->model->config.top_k;
+    uint32_t first = moe->first + (uint32_t)item * MOEC_TILE_TOKENS;
+    uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, moe->first + moe->n - first);
+    for (uint32_t t = first; t < end; t++) {
+        const float *outputs[MOEC_MAX_TOP_K];
+        for (uint32_t rank = 0; rank < k; rank++)
+            outputs[rank] = moe->rank_outputs + ((size_t)(t - moe->first_ranked) * k + rank) * stride;
+        float *shared = NULL;
+        if (moe->weights->has_shared) {
+            shared = moe->shared_output + (t - moe->first_shared) * stride;
+            moec_scale_lanes(shared, stride, scratch->shared_gate[t]);
+        }
+        combine(forward, outputs, moe->routing.weights + (size_t)t * k, shared, scratch->threads[thread].row,
+                moe->hidden + t * stride);
+    }
+}
+
+static void combine_block(struct moe *moe)
+{
+    const struct moec_config *config = &moe->forward->model->config;
+    uint64_t work = (uint64_t)moe->n * (config->top_k + 2) * config->n_embd;
+    moec_forward_run(moe->forward, (moe->n + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS, work, combine_tile,
+                     moe);
+}
+
+/* Acquires experts in order from active[0] on, as many as may be held; `n_held` counts them in case of an
+ * error too. */
+static enum moec_status acquire_group(const struct moe *moe, const uint32_t *active, uint32_t n_active,
+                                      uint32_t *n_held, struct moec_error *err)
+{
+    struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    struct moec_experts *source = moe->forward->experts;
+    uint32_t max_held = moec_min_u32(source->max_held > 1 ? source->max_held : 1, scratch->max_jobs - 1);
+    *n_held = 0;
+    while (*n_held < n_active && *n_held < max_held) {
+        uint32_t expert = active[*n_held];
+        if (*n_held > 0 && source->ops->ready != NULL && !source->ops->ready(source, moe->layer, expert))
+            break;
+        struct moec_mlp_job *job = &scratch->jobs[*n_held];
+        *job = (struct moec_mlp_job){.pairs = scratch->pairs + scratch->expert_start[expert]};
+        MOEC_TRY(source->ops->acquire(source, moe->layer, expert, &job->mlp, err));
+        ++*n_held;
+    }
+    return MOEC_OK;
+}
+
+static void release_group(const struct moe *moe, const uint32_t *active, uint32_t n_held)
+{
+    struct moec_experts *source = moe->forward->experts;
+    for (uint32_t j = 0; j < n_held; j++)
+        source->ops->release(source, moe->layer, active[j]);
+}
+
+/* With every expert held: block by block. */
+static void run_blocks(struct moe *moe, const uint32_t *active, uint32_t n_held)
+{
+    uint32_t block = moec_forward_scratch(moe->forward)->moe_block;
+    for (uint32_t first = 0; first < moe->n_tok; first += block) {
+        set_block(moe, first, moec_min_u32(block, moe->n_tok - first));
+        run_held(moe, active, n_held, true);
+        combine_block(moe);
+    }
+}
+
+static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)
+{
+    const uint32_t *active = moec_forward_scratch(moe->forward)->active;
+    set_block(moe, 0, moe->n_tok);
+    for (uint32_t next = 0; next < n_active;) {
+        uint32_t n_held = 0;
+        enum moec_status status = acquire_group(moe, active + next, n_active - next, &n_held, err);
+        if (status == MOEC_OK && n_held == n_active)
+            run_blocks(moe, active, n_held);
+        else if (status == MOEC_OK)
+            run_held(moe, active + next, n_held, next == 0);
+        release_group(moe, active + next, n_held);
+        MOEC_TRY(status);
+        if (n_held == n_active)
+            return MOEC_OK;
+        next += n_held;
+    }
+    combine_block(moe);
+    return MOEC_OK;
+}
+
+enum moec_status moec_moe_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, float *hidden,
+                              const struct moec_mlp_trace *trace, struct moec_error *err)
+{
+    struct moe moe = moe_make(forward, layer, n_tok, hidden, trace);
+    struct moec_experts *source = forward->experts;
+    if (n_tok == 0)
+        return MOEC_OK;
+    moec_router_run(forward, moe.weights, n_tok, hidden, moe.normed, &moe.routing);
+    uint32_t n_active = group_pairs(&moe);
+    if (source->ops->expect != NULL)
+        source->ops->expect(source, layer, moec_forward_scratch(forward)->active, n_active);
+    MOEC_TRY(run_experts(&moe, n_active, err));
+    if (!moe.weights->has_shared && moe.keeps_shared)
+        memset(moe.shared_output, 0, n_tok * moec_forward_stride(&forward->model->config) * sizeof(float));
+    return MOEC_OK;
+}
