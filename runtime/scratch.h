@@ -82,6 +82,8 @@ struct moec_scratch {
     uint32_t mlp_tile;        /* tokens in a tile of an MLP */
     uint32_t attention_tile;  /* queries in a tile of attention */
     uint32_t n_partials;      /* rows of `partials` */
+    uint32_t attention_block; /* tokens of spans worked on together, which stay in the cache between steps */
+    uint32_t moe_block;       /* tokens whose experts are summed together; a test may take smaller blocks */
 
     float *normed;           /* (M, S) */
     float *rope;             /* (M, head_dim): cosines, then sines */
