@@ -8,8 +8,8 @@
  * increasing k that starts at +0, K padded with zeros to a multiple of 16; then the fixed tree s[i] = a[i] +
  * a[i + 8] (i < 8);  s[i] = s[i] + s[i + 4] (i < 4);  s[i] = s[i] + s[i + 2] (i < 2);  s[0] + s[1]
  *  - weighted sum over N (down projection, attention values): for each column a chain of fused multiply-adds
- * in increasing n that starts at +0 within chunks of MOEC_SUM_CHUNK; chunk sums are added in increasing order,
- * by the callers
+ * in increasing n that starts at +0 within chunks of MOEC_SUM_CHUNK; chunk sums are added in increasing
+ * order, by the callers
  *  - exp is moec's own polynomial, the same operations in every set
  * The scalar set (runtime/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs must not
  * alias inputs unless a declaration says so. Nothing here allocates. */

@@ -12,8 +12,7 @@ typedef struct {
     __m256 high;
 } lanes;
 
-/* --- primitives ------------------------------------------------------------------------------------------
- */
+/* --- primitives ------------------------------------------------------------------------------------ */
 
 INLINE lanes lanes_zero(void)
 {
@@ -88,11 +87,14 @@ INLINE lanes lanes_keep(lanes v, size_t n, lanes other)
                    _mm256_blendv_ps(other.high, v.high, _mm256_castsi256_ps(mask.high))};
 }
 
+INLINE __m256 halves_added(lanes v)
+{
+    return _mm256_add_ps(v.low, v.high);
+}
+
 INLINE float lanes_sum(lanes v)
 {
-    __m256 s = _mm256_add_ps(v.low, v.high);
-    return _mm_cvtss_f32(
-        tree_of_four_lanes(_mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1))));
+    return tree_of_one(halves_added(v));
 }
 
 INLINE float lanes_top(lanes v)
@@ -124,8 +126,7 @@ INLINE lanes lanes_cut(lanes v, lanes x, float limit)
                    _mm256_andnot_ps(_mm256_cmp_ps(x.high, bound, _CMP_LT_OQ), v.high)};
 }
 
-/* --- decoding --------------------------------------------------------------------------------------------
- */
+/* --- decoding -------------------------------------------------------------------------------------- */
 
 /* INT4, INT8: weight = code * first + second with first = scale, second = -zero * scale. A code less its zero
  * has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the definition
@@ -206,9 +207,12 @@ INLINE __m128i eight_halves(const uint8_t *bytes)
     return _mm_loadu_si128((const __m128i *)bytes);
 }
 
+/* A BF16 is the upper half of an F32; a shuffle within the halves of a register puts eight of them there. */
 INLINE __m256 from_bf16(const uint8_t *bytes)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight_halves(bytes)), 16));
+    const __m256i picks = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7, -1, -1, 8,
+                                           9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    return _mm256_castsi256_ps(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(eight_halves(bytes)), picks));
 }
 
 INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
@@ -245,8 +249,7 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
     }
 }
 
-/* --- tile of dot -----------------------------------------------------------------------------------------
- */
+/* --- tile of dot ----------------------------------------------------------------------------------- */
 
 /* A load that happens once: the empty statement hides where the value came from, or GCC would load it anew
  * for each of two uses, and a tile has no load to spare. */
@@ -264,7 +267,7 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
                      size_t y_stride)
 {
     const int nr = nt == 1 ? 4 : 2, n = nt * nr;
-    __m256 halves_added[DOT_TOKENS][DOT_ROWS];
+    __m256 eighths[DOT_TOKENS][DOT_ROWS];
     NO_UNROLL
     for (int row = 0; row < DOT_ROWS; row += nr) {
         const float *w[4];
@@ -299,13 +302,13 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
         UNROLL
         for (int i = 0; i < n; i++) {
             if (last)
-                halves_added[i % nt][row + i / nt] = _mm256_add_ps(sums[i].low, sums[i].high);
+                eighths[i % nt][row + i / nt] = halves_added(sums[i]);
             else
                 lanes_store(acc[i % nt][row + i / nt], sums[i]);
         }
     }
     for (int t = 0; t < nt && last; t++)
-        _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(halves_added[t]));
+        _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(eighths[t]));
 }
 
 #include "runtime/kernels_lanes.h"

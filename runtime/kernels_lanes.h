@@ -1,20 +1,31 @@
 /* The kernels written once for all vector instruction sets, over a vector of MOEC_LANES floats.
  *
- * A set (runtime/kernels_avx2.c, ...) defines the type `lanes` and these primitives, then includes this file,
- * which defines the kernels and LANES_KERNELS(name), their table: lanes_zero, lanes_set, lanes_load,
- * lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma(a, b, c) lanes_max(a, b), lanes_min(a,
- * b)  a if it is greater (less) than b, else b lanes_load_some(p, n)             the first n floats, then
- * zeros; 0 < n < 16, nothing past n is read lanes_store_some(p, n, v)         the first n lanes, nothing past
- * n is written lanes_keep(v, n, other)           the first n lanes of v, then those of other; 0 < n <= 16
- *   lanes_sum, lanes_top              the tree of dot with +, and with lanes_max(upper, lower)
- *   lanes_power(p, biased)            p * 2^(n / 2, rounded down) * 2^(the rest of n), n = bits(biased) -
- *                                     bits(EXP_ROUND)
- *   lanes_cut(v, x, limit)            0 where x < limit, else v
- *   struct decoder, decoder_make(dtype, scale as F16, zero), decode_block(dtype, bytes, decoder, out)
- *                                     32 stored weights to out[0] and out[1]
- *   decoder_needs_regular(dtype)      the decoder gives the exact bits only for scales that are finite and
- * above 0 dot_tile                          see dot_block below and the shape of the tiles: SUM_VECTORS,
- * ROWS_AT_ONCE. Arguments called nt, nv, nr and dtype are constants after inlining. */
+ * A set (runtime/kernels_avx2.c, ...) defines the type `lanes` and the primitives below, then includes this
+ * file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt, nv, nr and dtype
+ * are constants after inlining. The set also chooses the shapes SUM_VECTORS and ROWS_AT_ONCE.
+ *
+ * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
+ *
+ * lanes_max(a, b), lanes_min(a, b): a if it is greater (less) than b, else b
+ *
+ * lanes_load_some(p, n): the first n floats, then zeros; 0 < n < 16, nothing past n is read
+ *
+ * lanes_store_some(p, n, v): the first n lanes; nothing past n is written
+ *
+ * lanes_keep(v, n, other): the first n lanes of v, then those of other; 0 < n <= 16
+ *
+ * lanes_sum, lanes_top: the tree of dot with +, and with lanes_max(upper, lower)
+ *
+ * lanes_power(p, biased): p * 2^floor(n / 2) * 2^ceil(n / 2), where n = bits(biased) - bits(EXP_ROUND)
+ *
+ * lanes_cut(v, x, limit): 0 where x < limit, else v
+ *
+ * decoder_make(dtype, scale as F16, zero), decode_block(dtype, bytes, decoder, out): 32 stored weights to
+ * out[0] and out[1]
+ *
+ * decoder_needs_regular(dtype): the decoder gives the exact bits only for scales that are finite and above 0
+ *
+ * dot_tile: see dot_slice below */
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H
 #define MOEC_RUNTIME_KERNELS_LANES_H
 
@@ -22,8 +33,7 @@
 
 #include <math.h>
 
-/* --- dot of decoded rows ---------------------------------------------------------------------------------
- */
+/* --- dot of decoded rows --------------------------------------------------------------------------- */
 
 /* n_tok tokens against a slice, in tiles of at most DOT_TOKENS tokens.
  * dot_tile(nt, x, x_stride, slice, first, last, acc, y, y_stride): lanes start at 0 when `first`, else where
@@ -147,8 +157,7 @@ static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w,
     }
 }
 
-/* --- weighted sum of decoded rows ------------------------------------------------------------------------
- */
+/* --- weighted sum of decoded rows ------------------------------------------------------------------ */
 
 /* nt tokens by nv vectors of columns, of which the first `columns` are stored. */
 INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
@@ -252,8 +261,7 @@ static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const flo
     }
 }
 
-/* --- encoded rows ----------------------------------------------------------------------------------------
- */
+/* --- encoded rows ---------------------------------------------------------------------------------- */
 
 INLINE size_t block_bytes(const int dtype)
 {
@@ -581,8 +589,7 @@ static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, 
                               const float *h,
                               float *y){WITH_DTYPE(matrix->codec.dtype, sum_all, matrix, first, n_rows, h, y)}
 
-/* --- element by element ----------------------------------------------------------------------------------
- */
+/* --- element by element ---------------------------------------------------------------------------- */
 
 INLINE lanes lanes_exp(lanes x)
 {

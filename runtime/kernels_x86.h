@@ -1,5 +1,4 @@
-/* What the x86 vector sets share before runtime/kernels_lanes.h: shapes of the tiles and the tree of eight
- * dots. */
+/* What the x86 vector sets share: shapes of the tiles and the tree of eight dots. */
 #ifndef MOEC_RUNTIME_KERNELS_X86_H
 #define MOEC_RUNTIME_KERNELS_X86_H
 
@@ -12,8 +11,7 @@
 #define LANES  MOEC_LANES
 #define BLOCK  MOEC_CODEC_BLOCK
 #define INLINE static inline __attribute__((always_inline))
-/* Loops with a constant count over arrays of registers: unrolled whole, or the arrays would live in memory.
- */
+/* Loops with a constant count over arrays of registers are unrolled whole; else the arrays live in memory. */
 #if defined(__clang__)
 #define UNROLL    _Pragma("clang loop unroll(full)")
 #define NO_UNROLL _Pragma("clang loop unroll(disable)")
@@ -35,8 +33,7 @@ struct slice {
 };
 
 /* Eight dots at once: v[r] holds a[i] + a[i + 8] of row r; the result holds the dots of rows 0..7. Each step
- * puts the halves to be added of two rows side by side, which costs one blend and one shuffle for two rows.
- */
+ * puts the halves to be added of two rows side by side, at the cost of a blend and a shuffle for both. */
 INLINE __m256 tree_of_eight(const __m256 v[8])
 {
     __m256 four[4], two[2];
@@ -64,10 +61,11 @@ INLINE uint16_t load_u16(const uint8_t *at)
     return value;
 }
 
-INLINE __m128 tree_of_four_lanes(__m128 s)
+INLINE float tree_of_one(__m256 v)
 {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_add_ss(s, _mm_movehdup_ps(s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
 #endif
