@@ -62,7 +62,7 @@ UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
-.PHONY: all help deps deps-test demo test test-programs fuzz fuzz-programs check format install uninstall clean
+.PHONY: all help deps deps-test demo live test test-programs fuzz fuzz-programs check format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so $(BUILD)/moert.pc
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -151,6 +151,15 @@ fuzz: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-programs
 	@FUZZ_RUNS=$(FUZZ_RUNS) tests/fuzz/run.sh
 
+# Against transformers and tokenizers, where PYTHON has them: fresh random models and texts, no fixtures.
+PYTHON ?= python3
+live: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/tools/logits $(BUILD)/tools/tokenize
+	@for script in tests/live/*.py; do \
+	    $(PYTHON) $$script; status=$$?; \
+	    if [ $$status -eq 77 ]; then echo "skipped: $$script (its libraries are not installed for $(PYTHON))"; \
+	    elif [ $$status -ne 0 ]; then exit $$status; fi; done
+
 # ---- quality ----
 
 SOURCES := $(wildcard formats/*.[ch] runtime/*.[ch] profiler/*.[ch] compiler/*.[ch] cli/*.[ch] tests/*/*.[ch])
@@ -159,7 +168,7 @@ check: deps-test
 	@tests/install_packages.sh $(PACKAGES_CHECK)
 	clang-format --dry-run -Werror $(SOURCES)
 	tests/check_layers.sh
-	shellcheck $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh) .ci/run
+	shellcheck -x $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh) .ci/run
 	printf '%s\n' $(wildcard formats/*.c runtime/*.c profiler/*.c compiler/*.c cli/*.c) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -- 2>/dev/null \
 	    $(filter-out -Werror -fno-math-errno,$(ALL_CFLAGS)) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
@@ -204,6 +213,7 @@ help:
 	@echo 'make SANITIZE=address|undefined|thread test   the same under a sanitizer'
 	@echo 'make check           format, clang-tidy, shellcheck, layer rule'
 	@echo 'make format          rewrite sources with clang-format'
+	@echo 'make live            compare with transformers and tokenizers; PYTHON=python3 that has them'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'
 	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'
