@@ -1,5 +1,6 @@
 #include "compiler/policy.h"
 #include "formats/memory.h"
+#include "profiler/metrics.h"
 
 #include <inttypes.h>
 #include <lauxlib.h>
@@ -21,8 +22,8 @@ struct policy_run {
     uint32_t n_layer; /* MoE layers */
     uint32_t n_expert;
     uint32_t n_evaluations;
-    double *loss; /* (S, E, B) on the search part, NULL without a profile */
-    double *kl;   /* (S, E, B) */
+    double *loss; /* (B, S, E) on the search part, NULL without a profile */
+    double *kl;   /* (B, S, E) */
 };
 
 /* ---- the child's side ---- */
@@ -160,7 +161,7 @@ static void push_by_bits(lua_State *lua, const struct policy_run *run, const dou
     const struct moec_profile *profile = run->request->profile;
     lua_createtable(lua, 0, (int)profile->n_bits);
     for (uint32_t b = 0; b < profile->n_bits; b++) {
-        lua_pushnumber(lua, array[expert_index(run, s, e) * profile->n_bits + b]);
+        lua_pushnumber(lua, array[(size_t)b * run->n_layer * run->n_expert + expert_index(run, s, e)]);
         lua_rawseti(lua, -2, profile->bits[b]);
     }
 }
@@ -334,20 +335,24 @@ static void policy_log(void *context, const char *line)
         run->request->ops.log(run->request->context, line);
 }
 
-/* An expert that the search part never reached shows no loss at any bitwidth. It is never taken for
- * insensitive: it is given the largest loss of its layer at that bitwidth. */
-static void assume_unreached(struct policy_run *run, double *array)
+/* Mean KL of each expert at bits[b] on the search part, (S, E); experts that the data never reached get the
+ * largest of their layer, as moec_profile_importance does for the loss. */
+static void expert_divergences(const struct policy_run *run, uint32_t b, double *out)
 {
     const struct moec_profile *profile = run->request->profile;
-    for (uint32_t s = 0; s < run->n_layer; s++)
-        for (uint32_t b = 0; b < profile->n_bits; b++) {
-            double worst = -INFINITY;
-            for (uint32_t e = 0; e < run->n_expert; e++)
-                worst = fmax(worst, array[expert_index(run, s, e) * profile->n_bits + b]);
-            for (uint32_t e = 0; e < run->n_expert; e++)
-                if (profile->activations[expert_index(run, s, e)] == 0)
-                    array[expert_index(run, s, e) * profile->n_bits + b] = worst;
+    for (uint32_t s = 0; s < run->n_layer; s++) {
+        double worst = 0, loss;
+        for (uint32_t e = 0; e < run->n_expert; e++) {
+            double *kl = &out[expert_index(run, s, e)];
+            search_part(profile, moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
+                        moec_profile_expert_row(profile, profile->expert_kl, s, e, b), &loss, kl);
+            if (moec_profile_expert_reached(profile, s, e))
+                worst = fmax(worst, *kl);
         }
+        for (uint32_t e = 0; e < run->n_expert; e++)
+            if (!moec_profile_expert_reached(profile, s, e))
+                out[expert_index(run, s, e)] = worst;
+    }
 }
 
 static enum moec_status prepare_losses(struct policy_run *run, struct moec_error *err)
@@ -355,14 +360,15 @@ static enum moec_status prepare_losses(struct policy_run *run, struct moec_error
     const struct moec_profile *profile = run->request->profile;
     if (profile == NULL)
         return MOEC_OK;
-    uint64_t n = (uint64_t)run->n_layer * run->n_expert * profile->n_bits;
-    MOEC_TRY(moec_alloc((void **)&run->loss, n, sizeof(double), "expert losses", err));
-    MOEC_TRY(moec_alloc((void **)&run->kl, n, sizeof(double), "expert divergences", err));
-    for (uint64_t i = 0; i < n; i++)
-        search_part(profile, profile->expert_nll + i * profile->n_window,
-                    profile->expert_kl + i * profile->n_window, &run->loss[i], &run->kl[i]);
-    assume_unreached(run, run->loss);
-    assume_unreached(run, run->kl);
+    uint64_t n_experts = (uint64_t)run->n_layer * run->n_expert;
+    MOEC_TRY(
+        moec_alloc((void **)&run->loss, n_experts * profile->n_bits, sizeof(double), "expert losses", err));
+    MOEC_TRY(moec_alloc((void **)&run->kl, n_experts * profile->n_bits, sizeof(double), "expert divergences",
+                        err));
+    for (uint32_t b = 0; b < profile->n_bits; b++) {
+        moec_profile_importance(profile, MOEC_PART_SEARCH, b, run->loss + b * n_experts);
+        expert_divergences(run, b, run->kl + b * n_experts);
+    }
     return MOEC_OK;
 }
 
