@@ -1,10 +1,10 @@
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/profile_job.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "compiler/compile.h"
-#include "formats/json_write.h"
 #include "formats/profile_h5.h"
 
 #include <inttypes.h>
@@ -229,13 +229,7 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
         moec_json_out_node(layers, NULL, row);
     }
     moec_json_out_node(root, "assignment", layers);
-    char *text = NULL;
-    enum moec_status status = moec_json_out_text(root, &text, err);
-    if (status == MOEC_OK)
-        fputs(text, stdout);
-    free(text);
-    moec_json_out_free(root);
-    return status;
+    return cli_print_json(root, err);
 }
 
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)

@@ -1,8 +1,8 @@
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
-#include "formats/json_write.h"
 #include "formats/memory.h"
 #include "profiler/metrics.h"
 #include "profiler/rows.h"
@@ -99,18 +99,9 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
     moec_json_out_string(root, "data_sha256", digest);
     if (job->reference_nll != NULL) {
         moec_json_out_double(root, "reference", loss->reference);
-        moec_json_out_double(root, "loss", loss->loss);
-        moec_json_out_double(root, "loss_low", loss->low);
-        moec_json_out_double(root, "loss_high", loss->high);
-        moec_json_out_double(root, "mean_kl", loss->mean_kl);
+        cli_json_loss(root, loss);
     }
-    char *text = NULL;
-    enum moec_status status = moec_json_out_text(root, &text, err);
-    if (status == MOEC_OK)
-        fputs(text, stdout);
-    free(text);
-    moec_json_out_free(root);
-    return status;
+    return cli_print_json(root, err);
 }
 
 static void print_result(const struct eval_job *job, const struct moec_loss *loss)

@@ -1,7 +1,7 @@
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "cli/terminal.h"
 #include "formats/bundle.h"
-#include "formats/json_write.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -261,13 +261,7 @@ static enum moec_status print_json(const struct moec_bundle *bundle, struct moec
         moec_json_out_null(root, "certificate");
     moec_json_out_node(root, "provenance", json_provenance(&bundle->provenance));
     moec_json_out_node(root, "sections", json_sections(bundle));
-    char *text = NULL;
-    enum moec_status status = moec_json_out_text(root, &text, err);
-    if (status == MOEC_OK)
-        fputs(text, stdout);
-    free(text);
-    moec_json_out_free(root);
-    return status;
+    return cli_print_json(root, err);
 }
 
 static int run_inspect(const struct cli_args *args)

@@ -1,9 +1,9 @@
 #include "cli/commands.h"
+#include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/profile_job.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
-#include "formats/json_write.h"
 #include "formats/profile_h5.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
@@ -126,10 +126,7 @@ static struct moec_json_out *json_loss(const struct moec_loss *loss)
 {
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_double(node, "value", loss->compiled);
-    moec_json_out_double(node, "loss", loss->loss);
-    moec_json_out_double(node, "loss_low", loss->low);
-    moec_json_out_double(node, "loss_high", loss->high);
-    moec_json_out_double(node, "mean_kl", loss->mean_kl);
+    cli_json_loss(node, loss);
     return node;
 }
 
@@ -178,13 +175,7 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     moec_json_out_double(root, "cost_passes", profile->cost_passes);
     moec_json_out_double(root, "naive_passes", profile->naive_passes);
     moec_json_out_double(root, "seconds", job->seconds);
-    char *text = NULL;
-    enum moec_status status = moec_json_out_text(root, &text, err);
-    if (status == MOEC_OK)
-        fputs(text, stdout);
-    free(text);
-    moec_json_out_free(root);
-    return status;
+    return cli_print_json(root, err);
 }
 
 static enum moec_status show(struct profile_job *job, struct moec_error *err)

@@ -1,5 +1,6 @@
 #include "formats/config.h"
 
+#include "formats/bytes.h"
 #include "formats/memory.h"
 
 #include <inttypes.h>
@@ -151,45 +152,30 @@ uint32_t moec_config_moe_layer(const struct moec_config *config, uint32_t ordina
 #define SECTION_VERSION 1u
 #define SECTION_FIXED   112u
 
+/* Cursors over moec_put_ and moec_get_. */
 static void put_u32(uint8_t **at, uint32_t value)
 {
-    for (int i = 0; i < 4; i++)
-        *(*at)++ = (uint8_t)((value >> (8 * i)) & 0xff);
+    moec_put_u32(*at, value);
+    *at += 4;
 }
 
-static void put_u64(uint8_t **at, uint64_t value)
+static void put_f64(uint8_t **at, double value)
 {
-    put_u32(at, (uint32_t)(value & 0xffffffffu));
-    put_u32(at, (uint32_t)(value >> 32));
+    moec_put_f64(*at, value);
+    *at += 8;
 }
 
 static uint32_t get_u32(const uint8_t **at)
 {
-    const uint8_t *b = *at;
     *at += 4;
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    return moec_get_u32(*at - 4);
 }
 
-static uint64_t get_u64(const uint8_t **at)
+static double get_f64(const uint8_t **at)
 {
-    uint64_t low = get_u32(at);
-    return low | (uint64_t)get_u32(at) << 32;
+    *at += 8;
+    return moec_get_f64(*at - 8);
 }
-
-static double f64_from_bits(uint64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static uint64_t f64_bits(double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **bytes, size_t *n_bytes,
                                     struct moec_error *err)
 {
@@ -207,8 +193,8 @@ enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **
                                  c->n_ff_expert, c->n_ff_shared, c->n_ff_dense};
     for (size_t i = 0; i < 13; i++)
         put_u32(&at, counts[i]);
-    put_u64(&at, f64_bits(c->rope_theta));
-    put_u64(&at, f64_bits(c->rms_eps));
+    put_f64(&at, c->rope_theta);
+    put_f64(&at, c->rms_eps);
     uint32_t clip;
     memcpy(&clip, &c->clip_qkv, sizeof clip);
     put_u32(&at, clip);
@@ -264,8 +250,8 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
                                   &c.n_ff_expert, &c.n_ff_shared, &c.n_ff_dense};
     for (size_t i = 0; i < 13; i++)
         *counts[i] = get_u32(&at);
-    c.rope_theta = f64_from_bits(get_u64(&at));
-    c.rms_eps = f64_from_bits(get_u64(&at));
+    c.rope_theta = get_f64(&at);
+    c.rms_eps = get_f64(&at);
     uint32_t clip = get_u32(&at);
     memcpy(&c.clip_qkv, &clip, sizeof clip);
     MOEC_TRY(decode_flags(&at, &c, err));

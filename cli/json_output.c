@@ -1,0 +1,23 @@
+#include "cli/json_output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum moec_status cli_print_json(struct moec_json_out *root, struct moec_error *err)
+{
+    char *text = NULL;
+    enum moec_status status = moec_json_out_text(root, &text, err);
+    if (status == MOEC_OK)
+        fputs(text, stdout);
+    free(text);
+    moec_json_out_free(root);
+    return status;
+}
+
+void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss)
+{
+    moec_json_out_double(node, "loss", loss->loss);
+    moec_json_out_double(node, "loss_low", loss->low);
+    moec_json_out_double(node, "loss_high", loss->high);
+    moec_json_out_double(node, "mean_kl", loss->mean_kl);
+}

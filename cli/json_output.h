@@ -1,0 +1,14 @@
+/* What verbs print under --json. */
+#ifndef MOEC_CLI_JSON_OUTPUT_H
+#define MOEC_CLI_JSON_OUTPUT_H
+
+#include "formats/json_write.h"
+#include "profiler/metrics.h"
+
+/* Prints the tree to standard output and frees it in every case. */
+MOEC_WARN_UNUSED enum moec_status cli_print_json(struct moec_json_out *root, struct moec_error *err);
+
+/* Members loss, loss_low, loss_high, mean_kl. */
+void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss);
+
+#endif
