@@ -3,14 +3,21 @@
  * Letters: T tokens, R rows (outputs), K reduction length, N neurons, C columns. All matrices row-major F32
  * unless a struct moec_matrix says otherwise; strides count floats.
  *
- * Every set gives the same bits for the same inputs, whatever T and R are and however a caller cuts them:
- *  - dot over K: 16 interleaved partial sums, lane = k mod 16, each a chain of fused multiply-adds in
- * increasing k that starts at +0, K padded with zeros to a multiple of 16; then the fixed tree s[i] = a[i] +
- * a[i + 8] (i < 8);  s[i] = s[i] + s[i + 4] (i < 4);  s[i] = s[i] + s[i + 2] (i < 2);  s[0] + s[1]
- *  - weighted sum over N (down projection, attention values): for each column a chain of fused multiply-adds
- * in increasing n that starts at +0 within chunks of MOEC_SUM_CHUNK; chunk sums are added in increasing
- * order, by the callers
- *  - exp is moec's own polynomial, the same operations in every set
+ * Every set gives the same bits for the same inputs, whatever T and R are and however a caller cuts them.
+ *
+ * dot over K: 16 interleaved partial sums, lane = k mod 16, each a chain of fused multiply-adds in increasing
+ * k that starts at +0, K padded with zeros to a multiple of 16; then the fixed tree
+ *
+ *     s[i] = a[i] + a[i + 8]  for i < 8
+ *     s[i] = s[i] + s[i + 4]  for i < 4
+ *     s[i] = s[i] + s[i + 2]  for i < 2
+ *     s[0] + s[1]
+ *
+ * weighted sum over N (down projection, attention values): for each column a chain of fused multiply-adds in
+ * increasing n that starts at +0 within chunks of MOEC_SUM_CHUNK; callers add chunk sums in increasing order.
+ *
+ * exp is moec's own polynomial, the same operations in every set. Which NaN a NaN result is, is left open.
+ *
  * The scalar set (runtime/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs must not
  * alias inputs unless a declaration says so. Nothing here allocates. */
 #ifndef MOEC_RUNTIME_KERNELS_H
