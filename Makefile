@@ -4,7 +4,7 @@ CC       ?= gcc
 PREFIX   ?= /usr/local
 DESTDIR  ?=
 SANITIZE ?=
-DEV      ?= 1
+DEV      ?= 0
 JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
 CFLAGS   ?= -O2 -g
 VERSION  := 0.1.0
@@ -149,7 +149,7 @@ $(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libmoe
 # Long runs by hand: make fuzz FUZZ_RUNS=10000000
 fuzz: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-programs
-	@FUZZ_RUNS=$(FUZZ_RUNS) tests/fuzz/run.sh
+	@FUZZ_RUNS=$(FUZZ_RUNS) FUZZ_SECONDS=0 tests/fuzz/run.sh
 
 # Against transformers and tokenizers, where PYTHON has them: fresh random models and texts, no fixtures.
 PYTHON ?= python3
