@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRY(call) \
-    if ((call) != MOERT_OK) \
-        return fprintf(stderr, "%s\n", err.message), 1
+#define TRY(call)                                                                                            \
+    if ((call) != MOERT_OK)                                                                                  \
+    return fprintf(stderr, "%s\n", err.message), 1
 
 int main(int argc, char **argv)
 {

@@ -1,8 +1,8 @@
-/* A Hugging Face checkpoint folder: config.json, generation_config.json, safetensors (one or many with an index) and
- * tokenizer.json. Opening validates everything that later code trusts: dimensions, that every tensor that the family
- * expects is there once with the expected shape and a float dtype (BF16, F16, F32), and offsets within the files.
- * Weights stay on disk and are read tensor by tensor, never copied whole. Thread rule: immutable after opening;
- * loading from several threads is fine. */
+/* A Hugging Face checkpoint folder: config.json, generation_config.json, safetensors (one or many with an
+ * index) and tokenizer.json. Opening validates everything that later code trusts: dimensions, that every
+ * tensor that the family expects is there once with the expected shape and a float dtype (BF16, F16, F32),
+ * and offsets within the files. Weights stay on disk and are read tensor by tensor, never copied whole.
+ * Thread rule: immutable after opening; loading from several threads is fine. */
 #ifndef MOEC_FORMATS_CHECKPOINT_H
 #define MOEC_FORMATS_CHECKPOINT_H
 
@@ -30,8 +30,8 @@ const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint);
 uint64_t moec_checkpoint_weight_bytes(const struct moec_checkpoint *checkpoint);
 uint64_t moec_checkpoint_expert_bytes(const struct moec_checkpoint *checkpoint);
 
-/* SHA-256 over config, tokenizer and weight files in a fixed order; computed on first use and kept. Reads every
- * byte: `progress` (may be NULL) is told bytes done and total. */
+/* SHA-256 over config, tokenizer and weight files in a fixed order; computed on first use and kept. Reads
+ * every byte: `progress` (may be NULL) is told bytes done and total. */
 typedef void moec_progress_fn(void *context, uint64_t done, uint64_t total);
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_digest(struct moec_checkpoint *checkpoint,
                                                          moec_progress_fn *progress, void *context,
@@ -42,20 +42,22 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_digest(struct moec_checkpoint 
  * (INT symmetric, `group` as for experts). Released with moec_dense_release. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint,
                                                              uint32_t dense_bits, uint32_t group,
-                                                             struct moec_dense *dense, struct moec_error *err);
+                                                             struct moec_dense *dense,
+                                                             struct moec_error *err);
 
-/* Reads one expert as F32: gate, up (n_ff, n_embd), down (n_embd, n_ff), row-major. NaN or infinite weights are
- * MOEC_ERR_FORMAT naming the tensor. */
+/* Reads one expert as F32: gate, up (n_ff, n_embd), down (n_embd, n_ff), row-major. NaN or infinite weights
+ * are MOEC_ERR_FORMAT naming the tensor. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint,
                                                               uint32_t layer, uint32_t expert, float *gate,
                                                               float *up, float *down, struct moec_error *err);
 
-/* Reads one expert and encodes it as a record of this layout (16 bits keep the source's own bits). `scratch` holds
- * moec_checkpoint_expert_scratch_bytes bytes; one per thread. */
+/* Reads one expert and encodes it as a record of this layout (16 bits keep the source's own bits). `scratch`
+ * holds moec_checkpoint_expert_scratch_bytes bytes; one per thread. */
 size_t moec_checkpoint_expert_scratch_bytes(const struct moec_checkpoint *checkpoint);
-MOEC_WARN_UNUSED enum moec_status
-moec_checkpoint_encode_expert(const struct moec_checkpoint *checkpoint, uint32_t layer, uint32_t expert,
-                              const struct moec_record_layout *layout, void *scratch, uint8_t *record,
-                              struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *checkpoint,
+                                                                uint32_t layer, uint32_t expert,
+                                                                const struct moec_record_layout *layout,
+                                                                void *scratch, uint8_t *record,
+                                                                struct moec_error *err);
 
 #endif

@@ -1,20 +1,22 @@
-/* How a row of weights is stored: 16- and 32-bit floats as they are, or INT2, INT3, INT4, INT8 codes with scales.
+/* How a row of weights is stored: 16- and 32-bit floats as they are, or INT2, INT3, INT4, INT8 codes with
+ * scales.
  *
- * A *row* is the unit of encoding: n consecutive weights that share a channel scale or are cut into groups. Matrices
- * are arrays of rows with a fixed stride. Decoding gives F32(code - zero) * F32(scale), rounded once (the F32
- * subtraction is exact), so every kernel that multiplies decoded weights sees the same bits.
+ * A *row* is the unit of encoding: n consecutive weights that share a channel scale or are cut into groups.
+ * Matrices are arrays of rows with a fixed stride. Decoding gives F32(code - zero) * F32(scale), rounded once
+ * (the F32 subtraction is exact), so every kernel that multiplies decoded weights sees the same bits.
  *
  * Row layout for INTb with n weights: codes | scales | zeros
  *   codes   ceil(n / 32) blocks of 32 codes, 4*b bytes each; codes past n are the zero code
  *           INT8: byte i = code[i]
  *           INT4: byte i = code[i] | code[i + 16] << 4                                      (i in 0..15)
  *           INT2: byte i = code[i] | code[i + 8] << 2 | code[i + 16] << 4 | code[i + 24] << 6 (i in 0..7)
- *           INT3: 8 bytes as INT2 with the low two bits, then a little-endian u32 whose bit i is the high bit of code[i]
- *   scales  one F16 (little-endian) for each group; group 0 ("channel") means one for the row
- *   zeros   asymmetric only: one byte for each group, 0..2^b - 1
- * Codes are unsigned. Symmetric: code = q + 2^(b-1), zero = 2^(b-1) implied. There is no padding.
+ *           INT3: 8 bytes as INT2 with the low two bits, then a little-endian u32 whose bit i is the high bit
+ * of code[i] scales  one F16 (little-endian) for each group; group 0 ("channel") means one for the row zeros
+ * asymmetric only: one byte for each group, 0..2^b - 1 Codes are unsigned. Symmetric: code = q + 2^(b-1),
+ * zero = 2^(b-1) implied. There is no padding.
  *
- * The scalar functions here define the bytes; kernels are checked against them. Thread rule: pure functions. */
+ * The scalar functions here define the bytes; kernels are checked against them. Thread rule: pure functions.
+ */
 #ifndef MOEC_FORMATS_CODEC_H
 #define MOEC_FORMATS_CODEC_H
 
@@ -38,7 +40,8 @@ enum moec_scheme { MOEC_SCHEME_SYMMETRIC = 0, MOEC_SCHEME_ASYMMETRIC = 1 };
 
 #define MOEC_CODEC_BLOCK 32 /* codes in a packed block */
 
-/* group: weights that share a scale, 0 (the whole row), 32, 64 or 128. scheme and group are 0 for float dtypes. */
+/* group: weights that share a scale, 0 (the whole row), 32, 64 or 128. scheme and group are 0 for float
+ * dtypes. */
 struct moec_codec {
     uint8_t dtype;  /* enum moec_dtype */
     uint8_t scheme; /* enum moec_scheme */
@@ -72,16 +75,17 @@ size_t moec_codec_row_groups(struct moec_codec codec, size_t n);
  *   symmetric   s = F16(absmax / (2^(b-1) - 1)),  q = clamp(round-half-even(w / s), -2^(b-1), 2^(b-1) - 1)
  *   asymmetric  s = F16((max - min) / (2^b - 1)), zero = clamp(round-half-even(-min / s), 0, 2^b - 1),
  *               code = clamp(round-half-even(w / s) + zero, 0, 2^b - 1)
- * with the rounded s; w / s is one F32 division. max and min are taken over the weights and 0: a row of positive
- * weights would otherwise need a zero point below 0, and 0 stays representable. s = 0 encodes zeros (symmetric: the
- * implied zero code; asymmetric: code 0, zero 0); that happens when all weights are 0 and also when the quotient is
- * below 2^-25 and F16 rounds it to 0. Float dtypes convert with round to nearest even.
- * `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight is NaN or infinite, or a scale or a
- * 16-bit float overflows (the message gives the index). */
-MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights, size_t n,
-                                                        uint8_t *row, struct moec_error *err);
+ * with the rounded s; w / s is one F32 division. max and min are taken over the weights and 0: a row of
+ * positive weights would otherwise need a zero point below 0, and 0 stays representable. s = 0 encodes zeros
+ * (symmetric: the implied zero code; asymmetric: code 0, zero 0); that happens when all weights are 0 and
+ * also when the quotient is below 2^-25 and F16 rounds it to 0. Float dtypes convert with round to nearest
+ * even. `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight is NaN or infinite, or
+ * a scale or a 16-bit float overflows (the message gives the index). */
+MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights,
+                                                        size_t n, uint8_t *row, struct moec_error *err);
 
-/* Packs given codes, F16 scales and zeros (NULL when symmetric): what quantisers other than the linear one call. */
+/* Packs given codes, F16 scales and zeros (NULL when symmetric): what quantisers other than the linear one
+ * call. */
 void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const uint16_t *scales,
                          const uint8_t *zeros, size_t n, uint8_t *row);
 

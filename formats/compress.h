@@ -17,7 +17,8 @@ MOEC_WARN_UNUSED enum moec_status moec_decompress(const void *bytes, size_t n, u
 /* True when the bytes start with the zstd magic number. */
 bool moec_is_zstd(const void *bytes, size_t n);
 
-/* Decompresses a whole .zst file content of unknown size, at most `limit_bytes`; a NUL follows (not counted). */
+/* Decompresses a whole .zst file content of unknown size, at most `limit_bytes`; a NUL follows (not counted).
+ */
 MOEC_WARN_UNUSED enum moec_status moec_decompress_all(const void *bytes, size_t n, uint64_t limit_bytes,
                                                       char **out, size_t *n_out, const char *subject,
                                                       struct moec_error *err);

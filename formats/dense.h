@@ -1,10 +1,10 @@
 /* Dense weights: everything but the routed experts, as it lies in memory and in a bundle.
  *
- * One blob of encoded rows and a table that says where each tensor stands. Checkpoint reader and bundle reader both
- * give this, so the engine binds either the same way. MLP down projections (shared expert, dense MLP) are stored
- * transposed, one row for each neuron, like those of routed experts (see record.h). Router, norms and biases keep
- * their source dtype; q, k, v, o, embedding, head and dense MLPs take the dense codec (--dense-bits). The router is
- * F32, F16 or BF16 always. Thread rule: immutable after creation. */
+ * One blob of encoded rows and a table that says where each tensor stands. Checkpoint reader and bundle
+ * reader both give this, so the engine binds either the same way. MLP down projections (shared expert, dense
+ * MLP) are stored transposed, one row for each neuron, like those of routed experts (see record.h). Router,
+ * norms and biases keep their source dtype; q, k, v, o, embedding, head and dense MLPs take the dense codec
+ * (--dense-bits). The router is F32, F16 or BF16 always. Thread rule: immutable after creation. */
 #ifndef MOEC_FORMATS_DENSE_H
 #define MOEC_FORMATS_DENSE_H
 
@@ -17,15 +17,15 @@
     X(HEAD, 1, c->n_vocab, c->n_embd)                                                                        \
     X(FINAL_NORM, 2, 1, c->n_embd)                                                                           \
     X(ATTENTION_NORM, 3, 1, c->n_embd)                                                                       \
-    X(Q, 4, c->n_head *c->head_dim, c->n_embd)                                                               \
-    X(K, 5, c->n_kv_head *c->head_dim, c->n_embd)                                                            \
-    X(V, 6, c->n_kv_head *c->head_dim, c->n_embd)                                                            \
-    X(O, 7, c->n_embd, c->n_head *c->head_dim)                                                               \
-    X(Q_BIAS, 8, 1, c->n_head *c->head_dim)                                                                  \
-    X(K_BIAS, 9, 1, c->n_kv_head *c->head_dim)                                                               \
-    X(V_BIAS, 10, 1, c->n_kv_head *c->head_dim)                                                              \
-    X(Q_NORM, 11, 1, c->n_head *c->head_dim)                                                                 \
-    X(K_NORM, 12, 1, c->n_kv_head *c->head_dim)                                                              \
+    X(Q, 4, c->n_head * c->head_dim, c->n_embd)                                                              \
+    X(K, 5, c->n_kv_head * c->head_dim, c->n_embd)                                                           \
+    X(V, 6, c->n_kv_head * c->head_dim, c->n_embd)                                                           \
+    X(O, 7, c->n_embd, c->n_head * c->head_dim)                                                              \
+    X(Q_BIAS, 8, 1, c->n_head * c->head_dim)                                                                 \
+    X(K_BIAS, 9, 1, c->n_kv_head * c->head_dim)                                                              \
+    X(V_BIAS, 10, 1, c->n_kv_head * c->head_dim)                                                             \
+    X(Q_NORM, 11, 1, c->n_head * c->head_dim)                                                                \
+    X(K_NORM, 12, 1, c->n_kv_head * c->head_dim)                                                             \
     X(MLP_NORM, 13, 1, c->n_embd)                                                                            \
     X(ROUTER, 14, c->n_expert, c->n_embd)                                                                    \
     X(SHARED_EXPERT_GATE, 15, 1, c->n_embd)                                                                  \
@@ -73,7 +73,8 @@ struct moec_dense {
 
 const char *moec_role_name(enum moec_role role);
 
-/* Whether a model of this config has the tensor in this layer (MOEC_LAYER_NONE for embedding, head, final norm). */
+/* Whether a model of this config has the tensor in this layer (MOEC_LAYER_NONE for embedding, head, final
+ * norm). */
 bool moec_role_expected(const struct moec_config *config, enum moec_role role, uint32_t layer);
 
 /* Whether --dense-bits applies to this role (else the source dtype is kept). */
@@ -82,15 +83,15 @@ bool moec_role_is_quantisable(enum moec_role role);
 /* Expected shape. */
 void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t *rows, uint32_t *columns);
 
-/* Lays out the table for a config: `codec_of(context, role, layer)` gives each tensor's codec. Allocates entries and
- * an uninitialised blob. */
+/* Lays out the table for a config: `codec_of(context, role, layer)` gives each tensor's codec. Allocates
+ * entries and an uninitialised blob. */
 MOEC_WARN_UNUSED enum moec_status
 moec_dense_create(const struct moec_config *config,
                   struct moec_codec (*codec_of)(void *context, enum moec_role role, uint32_t layer),
                   void *context, struct moec_dense *dense, struct moec_error *err);
 
-/* Checks that a table that came from a file is exactly what the config expects: every tensor once, shapes, codecs,
- * sizes, offsets that do not overlap and lie within the blob. */
+/* Checks that a table that came from a file is exactly what the config expects: every tensor once, shapes,
+ * codecs, sizes, offsets that do not overlap and lie within the blob. */
 MOEC_WARN_UNUSED enum moec_status moec_dense_check(const struct moec_dense *dense,
                                                    const struct moec_config *config, struct moec_error *err);
 

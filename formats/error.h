@@ -1,9 +1,9 @@
 /* The one error convention of moec.
  *
- * Everything that can fail returns an `enum moec_status` (0 = success) and fills a caller-owned `struct moec_error`.
- * Results go through out-pointers and are valid only on success. Library code never prints, exits, aborts or reads
- * the environment. Messages are lower case without a full stop: what failed first, the subject in 'quotes', what was
- * found and what was expected, and what to do next where that is not obvious:
+ * Everything that can fail returns an `enum moec_status` (0 = success) and fills a caller-owned `struct
+ * moec_error`. Results go through out-pointers and are valid only on success. Library code never prints,
+ * exits, aborts or reads the environment. Messages are lower case without a full stop: what failed first, the
+ * subject in 'quotes', what was found and what was expected, and what to do next where that is not obvious:
  *
  *     tensor 'model.norm.weight' in 'model.safetensors' has shape [255], expected [256]
  *
@@ -57,7 +57,8 @@ const char *moec_status_text(enum moec_status status);
 enum moec_status moec_fail(struct moec_error *err, enum moec_status status, const char *format, ...)
     MOEC_PRINTF(3, 4);
 
-/* Puts "context: " in front of the message that `err` holds; a no-op when it holds none. Returns err->status. */
+/* Puts "context: " in front of the message that `err` holds; a no-op when it holds none. Returns err->status.
+ */
 enum moec_status moec_error_prefix(struct moec_error *err, const char *format, ...) MOEC_PRINTF(2, 3);
 
 /* Returns from the calling function with the status when `expr` is not MOEC_OK. */

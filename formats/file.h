@@ -1,9 +1,9 @@
 /* Files: bounded reading and all-or-nothing writing.
  *
- * Inputs are read with pread (never left mapped: a file truncated underneath would kill the process, and mapped pages
- * would count against --memory). Outputs appear under their final name only when complete: written to a temporary
- * file in the same directory, fsynced, renamed. Thread rule: reads of one moec_file from several threads are fine;
- * an output belongs to one thread. */
+ * Inputs are read with pread (never left mapped: a file truncated underneath would kill the process, and
+ * mapped pages would count against --memory). Outputs appear under their final name only when complete:
+ * written to a temporary file in the same directory, fsynced, renamed. Thread rule: reads of one moec_file
+ * from several threads are fine; an output belongs to one thread. */
 #ifndef MOEC_FORMATS_FILE_H
 #define MOEC_FORMATS_FILE_H
 
@@ -12,22 +12,23 @@
 #include <stddef.h>
 
 struct moec_file {
-    int fd;        /* -1 when closed */
+    int fd; /* -1 when closed */
     uint64_t n_bytes;
-    char *path;    /* owned, for messages */
+    char *path; /* owned, for messages */
 };
 
 /* Opens a regular file for reading. Errors: MOEC_ERR_NOT_FOUND, MOEC_ERR_IO ('path' is a directory, ...). */
-MOEC_WARN_UNUSED enum moec_status moec_file_open(struct moec_file *file, const char *path, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_file_open(struct moec_file *file, const char *path,
+                                                 struct moec_error *err);
 void moec_file_close(struct moec_file *file);
 
-/* Reads exactly n bytes at `offset`, retrying EINTR and short reads. A file that ends early is MOEC_ERR_IO naming
- * path and offset. */
+/* Reads exactly n bytes at `offset`, retrying EINTR and short reads. A file that ends early is MOEC_ERR_IO
+ * naming path and offset. */
 MOEC_WARN_UNUSED enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, void *buffer,
                                                  size_t n, struct moec_error *err);
 
-/* Tells the kernel that these cached pages will not be needed (posix_fadvise DONTNEED): big sequential readers call
- * it behind themselves. */
+/* Tells the kernel that these cached pages will not be needed (posix_fadvise DONTNEED): big sequential
+ * readers call it behind themselves. */
 void moec_file_drop(const struct moec_file *file, uint64_t offset, uint64_t n_bytes);
 
 /* Reads a whole file of at most `limit_bytes`, with a NUL after it (not counted). Owned by the caller. */
@@ -36,9 +37,9 @@ MOEC_WARN_UNUSED enum moec_status moec_file_load(const char *path, uint64_t limi
 
 /* An output under construction. */
 struct moec_output {
-    int fd; /* -1 when none */
-    char *path;      /* owned: final name */
-    char *temporary; /* owned: name being written, same directory */
+    int fd;           /* -1 when none */
+    char *path;       /* owned: final name */
+    char *temporary;  /* owned: name being written, same directory */
     uint64_t n_bytes; /* written so far by moec_output_append */
 };
 
@@ -53,7 +54,8 @@ MOEC_WARN_UNUSED enum moec_status moec_output_align(struct moec_output *output, 
 /* Overwrites bytes written before. */
 MOEC_WARN_UNUSED enum moec_status moec_output_patch(struct moec_output *output, uint64_t offset,
                                                     const void *bytes, size_t n, struct moec_error *err);
-/* fsync, rename, fsync of the directory. After success the output is closed; after failure the temporary is gone. */
+/* fsync, rename, fsync of the directory. After success the output is closed; after failure the temporary is
+ * gone. */
 MOEC_WARN_UNUSED enum moec_status moec_output_commit(struct moec_output *output, struct moec_error *err);
 /* Removes the temporary; the final name keeps what it held. NULL-safe, idempotent, a no-op after commit. */
 void moec_output_abort(struct moec_output *output);

@@ -8,8 +8,8 @@ static enum moec_status total_bytes(uint64_t count, uint64_t item_bytes, const c
 {
     if (__builtin_mul_overflow(count, item_bytes, total) || *total > MOEC_ALLOC_MAX_BYTES)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "%s would need %" PRIu64 " x %" PRIu64 " bytes, more than the limit of %" PRIu64, what,
-                         count, item_bytes, MOEC_ALLOC_MAX_BYTES);
+                         "%s would need %" PRIu64 " x %" PRIu64 " bytes, more than the limit of %" PRIu64,
+                         what, count, item_bytes, MOEC_ALLOC_MAX_BYTES);
     return MOEC_OK;
 }
 

@@ -8,20 +8,22 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* No single allocation may exceed this many bytes (1 TiB): absurd dimensions in a file fail here with a message
- * instead of in the kernel's overcommit. */
+/* No single allocation may exceed this many bytes (1 TiB): absurd dimensions in a file fail here with a
+ * message instead of in the kernel's overcommit. */
 #define MOEC_ALLOC_MAX_BYTES ((uint64_t)1 << 40)
 
 /* Allocates zeroed memory for `count` items of `item_bytes`. `what` names it in the message. count 0 gives a
- * non-NULL pointer. Errors: MOEC_ERR_LIMIT when the product overflows or passes the limit, MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status moec_alloc(void **out, uint64_t count, uint64_t item_bytes, const char *what,
-                                             struct moec_error *err);
+ * non-NULL pointer. Errors: MOEC_ERR_LIMIT when the product overflows or passes the limit, MOEC_ERR_MEMORY.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_alloc(void **out, uint64_t count, uint64_t item_bytes,
+                                             const char *what, struct moec_error *err);
 
 /* The same, aligned to 64 bytes and not zeroed: for weights and activations that kernels read. */
 MOEC_WARN_UNUSED enum moec_status moec_alloc_aligned(void **out, uint64_t count, uint64_t item_bytes,
                                                      const char *what, struct moec_error *err);
 
-/* Grows `*array` (capacity `*capacity` items) so that `needed` items fit; doubles. On failure both are unchanged. */
+/* Grows `*array` (capacity `*capacity` items) so that `needed` items fit; doubles. On failure both are
+ * unchanged. */
 MOEC_WARN_UNUSED enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes,
                                             const char *what, struct moec_error *err);
 

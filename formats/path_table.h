@@ -1,9 +1,9 @@
 /* The path table: which experts follow which (EdgeMoE III-C1, "statistical profile of expert activations").
  *
- * Key: one pair (E_{n-2}, E_{n-1}) of experts that a token activated in the two MoE layers before layer n. Value: the
- * experts most often activated in layer n, with their probabilities; the 2k best are kept. Layers are MoE ordinals.
- * Layer 0 has no key and uses the frequency row; layer 1 uses single keys. Unseen pair -> single key E_{n-1} ->
- * frequency of layer n. Thread rule: immutable after creation. */
+ * Key: one pair (E_{n-2}, E_{n-1}) of experts that a token activated in the two MoE layers before layer n.
+ * Value: the experts most often activated in layer n, with their probabilities; the 2k best are kept. Layers
+ * are MoE ordinals. Layer 0 has no key and uses the frequency row; layer 1 uses single keys. Unseen pair ->
+ * single key E_{n-1} -> frequency of layer n. Thread rule: immutable after creation. */
 #ifndef MOEC_FORMATS_PATH_TABLE_H
 #define MOEC_FORMATS_PATH_TABLE_H
 
@@ -27,25 +27,28 @@ struct moec_path_key {
 };
 
 struct moec_path_table {
-    uint32_t n_layer;  /* MoE layers */
+    uint32_t n_layer; /* MoE layers */
     uint32_t n_expert;
     uint32_t top_k;
-    uint32_t n_value;  /* values a key: min(2 * top_k, n_expert) */
+    uint32_t n_value; /* values a key: min(2 * top_k, n_expert) */
     uint32_t n_key;
-    struct moec_path_key *keys;      /* (n_key), owned */
-    struct moec_path_value *values;  /* (n_key, n_value), owned; by falling probability, ties to the lower index */
+    struct moec_path_key *keys; /* (n_key), owned */
+    struct moec_path_value
+        *values; /* (n_key, n_value), owned; by falling probability, ties to the lower index */
     struct moec_path_value *frequency; /* (n_layer, n_expert), owned; by falling probability */
 };
 
 void moec_path_table_release(struct moec_path_table *table);
 
-/* Checks dimensions, keys (in range, in order) and lists of values (in range, each expert once, by falling probability).
- * The arrays have the lengths that the dimensions say. Errors: MOEC_ERR_FORMAT. */
-MOEC_WARN_UNUSED enum moec_status moec_path_table_check(const struct moec_path_table *table, struct moec_error *err);
+/* Checks dimensions, keys (in range, in order) and lists of values (in range, each expert once, by falling
+ * probability). The arrays have the lengths that the dimensions say. Errors: MOEC_ERR_FORMAT. */
+MOEC_WARN_UNUSED enum moec_status moec_path_table_check(const struct moec_path_table *table,
+                                                        struct moec_error *err);
 
-/* Probability of each expert of MoE layer `layer` (1..n_layer-1), predicted from a token's choices in the layer before
- * (`last`, top_k experts with gate weights) and two before (`before`, NULL for layer 1): mean over the token's pairs
- * weighted by the products of their gate weights. out: (n_expert). */
+/* Probability of each expert of MoE layer `layer` (1..n_layer-1), predicted from a token's choices in the
+ * layer before
+ * (`last`, top_k experts with gate weights) and two before (`before`, NULL for layer 1): mean over the
+ * token's pairs weighted by the products of their gate weights. out: (n_expert). */
 void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer, const uint16_t *before,
                              const float *before_weights, const uint16_t *last, const float *last_weights,
                              float *out);
@@ -54,5 +57,6 @@ void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer
 MOEC_WARN_UNUSED enum moec_status moec_path_table_encode(const struct moec_path_table *table, uint8_t **bytes,
                                                          size_t *n_bytes, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_path_table_decode(const uint8_t *bytes, size_t n_bytes,
-                                                         struct moec_path_table *table, struct moec_error *err);
+                                                         struct moec_path_table *table,
+                                                         struct moec_error *err);
 #endif

@@ -1,9 +1,9 @@
 /* A profile: everything that `moec profile` measured, in memory. formats/profile_h5.h stores it as HDF5.
  *
- * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, T tokens of all
- * windows. Arrays are row-major and owned by the profile. NLL values are sums in nats over the scored tokens of one
- * window, F64; every loss and interval is computed from them, paired by window (D5). Even windows are the search part,
- * odd ones the certificate part. Thread rule: plain data. */
+ * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, T
+ * tokens of all windows. Arrays are row-major and owned by the profile. NLL values are sums in nats over the
+ * scored tokens of one window, F64; every loss and interval is computed from them, paired by window (D5).
+ * Even windows are the search part, odd ones the certificate part. Thread rule: plain data. */
 #ifndef MOEC_FORMATS_PROFILE_H
 #define MOEC_FORMATS_PROFILE_H
 
@@ -44,20 +44,20 @@ struct moec_profile {
     uint32_t *moe_layers; /* (S): model layer of each MoE layer */
 
     /* windows */
-    uint32_t n_window; /* W */
+    uint32_t n_window;           /* W */
     uint64_t n_window_available; /* windows that the data had */
-    uint32_t *window_length; /* (W): tokens, 2..seq_len_tokens */
-    uint32_t *window_tokens; /* (W, seq_len_tokens), unused tail 0xffffffff */
-    uint64_t *window_index;  /* (W): which of the available windows it is */
-    uint32_t *window_scored; /* (W): scored tokens (length - 1) */
+    uint32_t *window_length;     /* (W): tokens, 2..seq_len_tokens */
+    uint32_t *window_tokens;     /* (W, seq_len_tokens), unused tail 0xffffffff */
+    uint64_t *window_index;      /* (W): which of the available windows it is */
+    uint32_t *window_scored;     /* (W): scored tokens (length - 1) */
 
     /* losses */
-    struct moec_measure reference; /* original weights; kl is zero */
-    struct moec_measure baseline;  /* all experts at baseline_bits */
-    uint32_t n_uniform;            /* whole-model measurements */
+    struct moec_measure reference;                /* original weights; kl is zero */
+    struct moec_measure baseline;                 /* all experts at baseline_bits */
+    uint32_t n_uniform;                           /* whole-model measurements */
     uint32_t uniform_bits[MOEC_PROFILE_MAX_BITS]; /* (n_uniform), increasing, without 16 unless asked */
     struct moec_measure uniform[MOEC_PROFILE_MAX_BITS];
-    uint32_t n_bits; /* B */
+    uint32_t n_bits;                      /* B */
     uint32_t bits[MOEC_PROFILE_MAX_BITS]; /* (B), increasing, baseline left out */
     double *expert_nll; /* (S, E, B, W): that expert alone at that bitwidth, the others at the baseline */
     double *expert_kl;  /* (S, E, B, W) */
@@ -90,18 +90,19 @@ MOEC_WARN_UNUSED enum moec_status moec_profile_allocate(struct moec_profile *pro
 MOEC_WARN_UNUSED enum moec_status moec_profile_check_dimensions(const struct moec_profile *profile,
                                                                 const char *subject, struct moec_error *err);
 
-/* Checks dimensions, values and relations of a profile that came from a file; afterwards every index in it may be
- * trusted. A profile without routing trace has n_trace_token 0. `subject` opens messages ("profile 'p.h5'").
- * Errors: MOEC_ERR_FORMAT. */
+/* Checks dimensions, values and relations of a profile that came from a file; afterwards every index in it
+ * may be trusted. A profile without routing trace has n_trace_token 0. `subject` opens messages ("profile
+ * 'p.h5'"). Errors: MOEC_ERR_FORMAT. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_check(const struct moec_profile *profile, const char *subject,
                                                      struct moec_error *err);
 
-/* Perplexity over windows: exp(sum of nll / sum of scored); both arrays hold n_window values, at least one token is
- * scored (D5). */
+/* Perplexity over windows: exp(sum of nll / sum of scored); both arrays hold n_window values, at least one
+ * token is scored (D5). */
 double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32_t n_window);
 
-/* Loss of a variant on all windows, relative to the original weights (D5): (perplexity - reference) / reference,
- * computed as exp(mean paired difference of NLL) - 1, which keeps small losses exact. nll: (W). 0.02 is 2 %. */
+/* Loss of a variant on all windows, relative to the original weights (D5): (perplexity - reference) /
+ * reference, computed as exp(mean paired difference of NLL) - 1, which keeps small losses exact. nll: (W).
+ * 0.02 is 2 %. */
 double moec_profile_loss(const struct moec_profile *profile, const double *nll);
 
 /* Row of expert_nll / expert_kl: W doubles of (moe ordinal s, expert e, bit index b). */

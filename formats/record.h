@@ -1,11 +1,12 @@
-/* The expert record: the bytes of one routed expert at one bitwidth, the unit of storage, caching and streaming (D2).
+/* The expert record: the bytes of one routed expert at one bitwidth, the unit of storage, caching and
+ * streaming (D2).
  *
  *   up section    n_ff rows of up_proj, up_row_bytes each
  *   pair section  n_ff pairs: gate_proj row i, then down_proj column i (n_embd weights each, encoded as rows)
  *
- * so that the whole record is one read, the up projection is one read, and neuron i of gate and down is one read
- * (FloE's compact neuron layout). Down's channel or groups run along its column, hence one neuron decodes alone.
- * Bundles align records; the padding after a record is zero bytes and not part of it. */
+ * so that the whole record is one read, the up projection is one read, and neuron i of gate and down is one
+ * read (FloE's compact neuron layout). Down's channel or groups run along its column, hence one neuron
+ * decodes alone. Bundles align records; the padding after a record is zero bytes and not part of it. */
 #ifndef MOEC_FORMATS_RECORD_H
 #define MOEC_FORMATS_RECORD_H
 
@@ -16,15 +17,15 @@ struct moec_record_layout {
     struct moec_codec codec; /* of all three projections */
     uint32_t n_ff;
     uint32_t n_embd;
-    size_t row_bytes;          /* one encoded row of n_embd weights */
-    uint64_t up_bytes;         /* size of the up section */
-    uint64_t pair_bytes;       /* size of the pair section */
-    uint64_t n_bytes;          /* whole record */
+    size_t row_bytes;    /* one encoded row of n_embd weights */
+    uint64_t up_bytes;   /* size of the up section */
+    uint64_t pair_bytes; /* size of the pair section */
+    uint64_t n_bytes;    /* whole record */
 };
 
 /* A gated MLP as kernels read it: three matrices of n_ff rows x n_embd columns (down transposed), out =
- * sum over neurons i of silu(gate_i . x) * (up_i . x) * down_i. Borrows its data. Also used for shared experts and dense
- * MLPs. */
+ * sum over neurons i of silu(gate_i . x) * (up_i . x) * down_i. Borrows its data. Also used for shared
+ * experts and dense MLPs. */
 struct moec_mlp {
     struct moec_matrix gate;
     struct moec_matrix up;
@@ -36,16 +37,16 @@ struct moec_record_layout moec_record_layout_make(const struct moec_config *conf
 /* Points `mlp` into a record of this layout. */
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp);
 
-/* Encodes one expert. gate, up: (n_ff, n_embd) F32 row-major; down: (n_embd, n_ff) row-major as checkpoints store it.
- * `record` has layout->n_bytes. Errors as moec_codec_encode_row, prefixed with the projection. */
-MOEC_WARN_UNUSED enum moec_status moec_record_encode(const struct moec_record_layout *layout, const float *gate,
-                                                     const float *up, const float *down, uint8_t *record,
-                                                     struct moec_error *err);
+/* Encodes one expert. gate, up: (n_ff, n_embd) F32 row-major; down: (n_embd, n_ff) row-major as checkpoints
+ * store it. `record` has layout->n_bytes. Errors as moec_codec_encode_row, prefixed with the projection. */
+MOEC_WARN_UNUSED enum moec_status moec_record_encode(const struct moec_record_layout *layout,
+                                                     const float *gate, const float *up, const float *down,
+                                                     uint8_t *record, struct moec_error *err);
 
 /* Writes columns [first, first + count) of a row-major (rows, columns) matrix of a float dtype as F32 rows:
  * out is (count, rows). `source` holds little-endian F32, F16 or BF16 and must not overlap `out`. */
-void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns, size_t first,
-                           size_t count, float *out);
+void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
+                           size_t first, size_t count, float *out);
 
 /* Neurons of a down projection that are transposed at a time (the last block may be smaller). */
 #define MOEC_TRANSPOSE_NEURONS 64

@@ -1,7 +1,7 @@
 /* One sequence being read or written: KV cache and position (D10).
  *
- * step() runs any number of tokens in chunks of at most the forward's max_tokens; by D1 the chunking never changes a
- * result. Thread rule: one thread at a time for each session. */
+ * step() runs any number of tokens in chunks of at most the forward's max_tokens; by D1 the chunking never
+ * changes a result. Thread rule: one thread at a time for each session. */
 #ifndef MOEC_RUNTIME_SESSION_H
 #define MOEC_RUNTIME_SESSION_H
 
@@ -12,14 +12,15 @@ struct moec_session;
 /* Bytes of keys and values for `n_context` positions, for a budget. */
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens);
 
-/* Borrows `forward` until freed. Memory is reserved for n_context positions (--ctx) and touched as they fill. */
+/* Borrows `forward` until freed. Memory is reserved for n_context positions (--ctx) and touched as they fill.
+ */
 MOEC_WARN_UNUSED enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_context,
                                                       struct moec_session **out, struct moec_error *err);
 void moec_session_free(struct moec_session *session);
 
 /* Appends n tokens. `logits_at` (may be NULL) lists increasing offsets into `tokens` whose logits are wanted;
- * `logits` receives (n_logits, n_vocab). Errors: MOEC_ERR_LIMIT when the context would overflow (state unchanged);
- * after any other error the session is truncated to where it stood. */
+ * `logits` receives (n_logits, n_vocab). Errors: MOEC_ERR_LIMIT when the context would overflow (state
+ * unchanged); after any other error the session is truncated to where it stood. */
 MOEC_WARN_UNUSED enum moec_status moec_session_step(struct moec_session *session, const uint32_t *tokens,
                                                     uint32_t n_tokens, const uint32_t *logits_at,
                                                     uint32_t n_logits, float *logits, struct moec_error *err);
@@ -30,12 +31,12 @@ uint32_t moec_session_context(const struct moec_session *session); /* positions 
 /* Forgets everything from position n on; n must not be past the length. */
 void moec_session_truncate(struct moec_session *session, uint32_t n);
 
-/* Makes `to`, of the same model and at least as large a context, stand where `from` stands. They may have different
- * forwards. */
+/* Makes `to`, of the same model and at least as large a context, stand where `from` stands. They may have
+ * different forwards. */
 void moec_session_copy(struct moec_session *to, const struct moec_session *from);
 
 /* An independent copy of the state, on the same forward. */
-MOEC_WARN_UNUSED enum moec_status moec_session_fork(const struct moec_session *session, struct moec_session **out,
-                                                    struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_session_fork(const struct moec_session *session,
+                                                    struct moec_session **out, struct moec_error *err);
 
 #endif
