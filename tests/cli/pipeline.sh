@@ -4,7 +4,8 @@
 . tests/cli/tap.inc
 
 model=datasets/sample/model
-small="--seq-len 64 --samples 48"
+small="--seq-len 64 --samples 96 --seed 1"
+tiny="--seq-len 64 --samples 48 --bits 2,4"
 
 # number FILE KEY: a number of flat JSON.
 number() {
@@ -38,12 +39,12 @@ for ending in png svg pdf csv; do
     try 0 "heatmap as $ending" test -s "$work/map.$ending"
 done
 # shellcheck disable=SC2086
-try 0 "profile on one thread, scalar, with little working memory" "$moec" profile $model \
-    --data datasets/sample/calibration.txt $small -o "$work/again.h5" --threads 1 --bits 2,4 --quiet
+try 0 "profile on one thread" "$moec" profile $model --data datasets/sample/calibration.txt $tiny -o "$work/tiny.h5" \
+    --threads 1 --quiet
 # shellcheck disable=SC2086
-try 0 "the same with two threads and other memory" "$moec" profile $model \
-    --data datasets/sample/calibration.txt $small -o "$work/third.h5" --threads 2 --bits 2,4 --work-memory 64MiB --quiet
-same "$work/again.h5" "$work/third.h5" "profiles are equal byte for byte at any thread count and working memory"
+try 0 "the same on three threads with other working memory" "$moec" profile $model \
+    --data datasets/sample/calibration.txt $tiny -o "$work/again.h5" --threads 3 --work-memory 64MiB --quiet
+same "$work/tiny.h5" "$work/again.h5" "profiles are equal byte for byte at any thread count and working memory"
 try 0 "profile --show" env LC_ALL=C "$moec" profile --show "$work/profile.h5"
 if [ "$(wc -L <"$work/stdout")" -le 80 ]; then
     pass "--show stays within 80 columns"
@@ -70,6 +71,15 @@ done
 holds "edgemoe is at most as large as uniform" "$(wc -c <"$work/edgemoe.moec") <= $(wc -c <"$work/uniform.moec")"
 try 0 "compile again" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% -o "$work/twice.moec" --quiet --threads 1
 same "$work/edgemoe.moec" "$work/twice.moec" "the same inputs give the same bytes at any thread count"
+
+# 24 windows of 64 tokens are few: what the search accepts on them loses more than 5% on the other 24.
+try 1 "a missed promise" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% -o "$work/missed.moec" --quiet
+says stderr 'certificate part is .* the target is 5.000%; nothing was written' "is explained"
+try 1 "and leaves nothing" test -e "$work/missed.moec"
+try 0 "--accept-miss writes it" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% --accept-miss \
+    -o "$work/missed.moec" --quiet
+try 0 "inspect of it" "$moec" inspect "$work/missed.moec"
+says stdout 'MISSED' "shows the mark"
 
 try 0 "a plan only" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --dry-run --quiet
 says stdout 'plan \(nothing written\)' "and says so"
@@ -113,7 +123,7 @@ refused "wrong bitwidth" 'no valid bitwidth at \[1\]\[2\]' \
     'return function(m) local a = require("assignment").uniform(m, 4) a[1][2] = 5 return a end'
 refused "a layer missing" 'layers, expected' 'return function(m) return {{4}} end'
 refused "no function" 'expected a function' 'return 42'
-refused "a syntax error" 'bad.lua:1' 'return function('
+refused "a syntax error" 'bad.lua:[12]:' 'return function('
 refused "memory hog" 'MiB of memory' 'return function() local t = {} while true do t[#t + 1] = ("x"):rep(1e6) .. #t end end'
 refused "an assignment that loses too much" 'the target is' 'return function(m) return require("assignment").uniform(m, 2) end'
 try 1 "an unknown policy" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --policy nope -o "$work/bad.moec"
@@ -162,8 +172,8 @@ cp "$work/stdout" "$work/sampled"
 try 0 "sampling again" "$moec" run "$work/edgemoe.moec" -p "The old" -n 32 --temp 0.9 --top-k 20 --top-p 0.9 --seed 3 --threads 1
 same "$work/sampled" "$work/stdout" "the same seed gives the same text"
 try 0 "a precision copy" "$moec" run "$work/copies.moec" -p "The old" -n 8 --copy 2
-try 1 "a copy that is not there" "$moec" run "$work/copies.moec" -p "The old" -n 8 --copy 5
+try 2 "a copy that is not there" "$moec" run "$work/copies.moec" -p "The old" -n 8 --copy 5
 try 1 "a prompt longer than the context" "$moec" run "$work/edgemoe.moec" -p "The old miller went to the mill." --ctx 2
-try 1 "an empty prompt" "$moec" run "$work/edgemoe.moec" -p ""
+try 2 "an empty prompt" "$moec" run "$work/edgemoe.moec" -p ""
 
 done_testing
