@@ -71,7 +71,8 @@ ifeq ($(ARCH),x86_64)
 $(BUILD)/obj/runtime/kernels_avx2.o:   ALL_CFLAGS += -mavx2 -mfma -mf16c -O3
 $(BUILD)/obj/runtime/kernels_avx512.o: ALL_CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -O3
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep.
-$(BUILD)/obj/tests/unit/kernels_avx512_simde.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -Wno-psabi
+$(BUILD)/obj/tests/unit/kernels_avx512_simde.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -Wno-psabi \
+    $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever
 KERNEL_SETS := $(BUILD)/obj/tests/unit/kernels_avx512_simde.o
 $(BUILD)/tests/test_kernels $(BUILD)/tests/test_parallel $(BUILD)/tests/test_forward: $(KERNEL_SETS)
 endif
