@@ -63,7 +63,7 @@ UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
 .PHONY: all help deps deps-test demo live test test-programs fuzz fuzz-programs check format install uninstall clean
-all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so $(BUILD)/moert.pc
+all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
@@ -104,10 +104,6 @@ $(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 
 $(BUILD)/moec-run: $(call obj,$(RUN_SRC)) $(BUILD)/libmoert.a
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
-
-$(BUILD)/moert.pc: runtime/moert.pc.in Makefile
-	@mkdir -p $(@D)
-	$(Q)sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
@@ -194,7 +190,7 @@ install: all
 	install -m 755 $(BUILD)/libmoert.so $(DESTDIR)$(PREFIX)/lib/libmoert.so.0
 	ln -sf libmoert.so.0 $(DESTDIR)$(PREFIX)/lib/libmoert.so
 	install -m 644 runtime/moert.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 $(BUILD)/moert.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' runtime/moert.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/moert.pc
 	$(BUILD)/moec manual > $(DESTDIR)$(PREFIX)/share/man/man1/moec.1
 	for verb in $(VERBS); do $(BUILD)/moec manual $$verb > $(DESTDIR)$(PREFIX)/share/man/man1/moec-$$verb.1; done
 	$(BUILD)/moec completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/moec

@@ -33,16 +33,16 @@ if [ "$build" != build ]; then
     done_testing
 fi
 
-try 0 "make install" make --no-print-directory install DESTDIR="$work/root" PREFIX=/usr
-try 0 "the installed moec runs" "$work/root/usr/bin/moec" --version
-try 0 "man pages are installed" test -s "$work/root/usr/share/man/man1/moec-compile.1"
-PKG_CONFIG_PATH=$work/root/usr/lib/pkgconfig
+try 0 "make install" make --no-print-directory install DESTDIR="$work/root" PREFIX=/opt/moec
+try 0 "the installed moec runs" "$work/root/opt/moec/bin/moec" --version
+try 0 "man pages are installed" test -s "$work/root/opt/moec/share/man/man1/moec-compile.1"
+PKG_CONFIG_PATH=$work/root/opt/moec/lib/pkgconfig
 PKG_CONFIG_SYSROOT_DIR=$work/root
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 # shellcheck disable=SC2046 # flags are words
 try 0 "docs/embed.c builds through pkg-config" ${CC:-gcc} -Wall -Wextra -Werror docs/embed.c $(pkg-config --cflags --libs moert) -o "$work/embed"
 try 0 "a bundle for it" "$moec" compile datasets/sample/model --policy uniform --bits 4 -o "$work/model.moec"
-try 0 "the embedding program runs" env LD_LIBRARY_PATH="$work/root/usr/lib" "$work/embed" "$work/model.moec" "The old miller"
+try 0 "the embedding program runs" env LD_LIBRARY_PATH="$work/root/opt/moec/lib" "$work/embed" "$work/model.moec" "The old miller"
 cp "$work/stdout" "$work/embedded"
 try 0 "moec-run says the same" "$build/moec-run" "$work/model.moec" -p "The old miller" -n 32
 if [ "$(cat "$work/embedded")" = "$(cat "$work/stdout")" ]; then
@@ -58,7 +58,7 @@ if command -v g++ >/dev/null; then
 else
     skip "moert.h compiles as C++" "g++ is not installed"
 fi
-try 0 "make uninstall" make --no-print-directory uninstall DESTDIR="$work/root" PREFIX=/usr
+try 0 "make uninstall" make --no-print-directory uninstall DESTDIR="$work/root" PREFIX=/opt/moec
 try 1 "leaves no file" sh -c "find '$work/root' -type f -o -type l | grep ."
 
 done_testing
