@@ -43,12 +43,15 @@ void cli_progress_show(struct cli_progress *progress, const char *phase, double 
         progress->phase_done = done;
         progress->phase_ns = now;
         progress->shown_ns = 0;
+        progress->is_end_shown = false;
     }
     int64_t every = progress->is_terminal ? TERMINAL_EVERY_NS : LOG_EVERY_NS;
     if (is_new && !progress->is_terminal)
         progress->shown_ns = now; /* a log says how far a phase came, not that it began */
-    if (now - progress->shown_ns < every && done < total)
+    bool is_end = done >= total;
+    if (now - progress->shown_ns < every && (!is_end || progress->is_end_shown))
         return;
+    progress->is_end_shown = is_end;
     progress->shown_ns = now;
     double seconds = (double)(now - progress->phase_ns) / (double)SECOND_NS;
     double rate = seconds > 0 ? (done - progress->phase_done) / seconds : 0;

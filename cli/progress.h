@@ -14,6 +14,7 @@ struct cli_progress {
     double phase_done; /* done when the phase began */
     int64_t phase_ns;
     int64_t shown_ns;
+    bool is_end_shown; /* the phase's last state stands there */
     bool is_line_open; /* a rewritable line stands on the terminal */
 };
 

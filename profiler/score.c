@@ -235,8 +235,11 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
     const struct moec_sweep_store store = {.worked = worked, .context = scorer};
-    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, hidden, &store, err));
+    const uint64_t head =
+        moec_cost_head(config, scorer->n_row); /* a pass has one; here none, one or two are computed */
     MOEC_TRY(make_room(scorer, config, err));
+    scorer->run_total = scorer->pass - head + (scorer->reference_kept ? head : 0) + (nll != NULL ? head : 0);
+    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, hidden, &store, err));
     for (uint64_t row = 0; scorer->reference_kept && row < scorer->n_row;) {
         uint64_t left = scorer->n_row - row;
         uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
