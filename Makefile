@@ -161,14 +161,17 @@ live: deps
 
 SOURCES := $(wildcard formats/*.[ch] runtime/*.[ch] profiler/*.[ch] compiler/*.[ch] cli/*.[ch] tests/*/*.[ch])
 
+TIDY_ARCH := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+
 check: deps-test
 	@tests/install_packages.sh $(PACKAGES_CHECK)
 	clang-format --dry-run -Werror $(SOURCES)
 	tests/check_layers.sh
 	shellcheck -x $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh) .ci/run
+	@mkdir -p build/tidy
+	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(TIDY_ARCH) > build/tidy/compile_flags.txt
 	printf '%s\n' $(wildcard formats/*.c runtime/*.c profiler/*.c compiler/*.c cli/*.c) | \
-	    xargs -P$(JOBS) -n4 clang-tidy --quiet -- 2>/dev/null \
-	    $(filter-out -Werror -fno-math-errno,$(ALL_CFLAGS)) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c
+	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/tidy
 
 format:
 	clang-format -i $(SOURCES)

@@ -157,7 +157,7 @@ static enum moec_status check_reference(const struct compile_run *run, const str
     for (uint32_t w = 0; w < run->profile->n_window; w++) {
         if (!moec_part_has(which, w))
             continue;
-        if (memcmp(&part->reference_nll[at], &run->profile->reference.nll[w], sizeof(double)) != 0)
+        if (part->reference_nll[at] != run->profile->reference.nll[w])
             return moec_fail(err, MOEC_ERR_MISMATCH,
                              "the original model gives NLL %.17g on window %" PRIu32
                              ", the profile says %.17g: it was made "

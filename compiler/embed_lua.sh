@@ -10,7 +10,7 @@ for file in lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua; do
     [ -e "$file" ] || continue
     name=${file#lua/}
     name=${name#datasets/}
-    echo "static const unsigned char file_$i[] = {"
+    echo "static const unsigned char file_${i}[] = {"
     od -An -v -tx1 "$file" | sed -e 's/ \([0-9a-f][0-9a-f]\)/0x\1,/g'
     echo '0};'
     entries="$entries    {\"${name%.lua}\", file_$i, sizeof file_$i - 1},

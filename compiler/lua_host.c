@@ -348,11 +348,12 @@ static void limit_child(const struct moec_guest_limits *limits)
     (void)setrlimit(RLIMIT_CORE, &core);
 #ifndef MOEC_SANITIZED
     /* The forked image already counts; sanitizers reserve terabytes and would not survive this limit. */
-    long pages = 0;
     FILE *statm = fopen("/proc/self/statm", "re");
     if (statm != NULL) {
-        if (fscanf(statm, "%ld", &pages) == 1) {
-            uint64_t total = (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) + 2 * limits->memory_bytes;
+        char line[128] = "";
+        if (fgets(line, sizeof line, statm) != NULL) {
+            uint64_t pages = strtoull(line, NULL, 10);
+            uint64_t total = pages * (uint64_t)sysconf(_SC_PAGESIZE) + 2 * limits->memory_bytes;
             struct rlimit space = {.rlim_cur = total, .rlim_max = total};
             (void)setrlimit(RLIMIT_AS, &space);
         }

@@ -351,7 +351,9 @@ enum moec_status moec_rows_parse(const struct moec_task *task, enum moec_task_fo
         status = parse_json(task, bytes, n_bytes, subject, rows, err);
         break;
     case MOEC_TASK_FORMAT_CSV:
-        status = parse_csv(task, delimiter != '\0' ? delimiter : ',', bytes, n_bytes, subject, rows, err);
+        if (delimiter == '\0')
+            delimiter = ',';
+        status = parse_csv(task, delimiter, bytes, n_bytes, subject, rows, err);
         break;
     default:
         status = moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is not given", subject);
