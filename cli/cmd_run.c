@@ -205,19 +205,6 @@ static enum moec_status emit(struct run *run, const char *piece, size_t n, bool 
     return MOEC_OK;
 }
 
-static void print_note(const struct moert_info *info)
-{
-    char buffer[24], need[24];
-    if (info->expert_buffer_bytes < info->working_set_bytes &&
-        info->expert_buffer_bytes < info->expert_total_bytes)
-        fprintf(stderr,
-                "note: the expert buffer (%s) is smaller than the experts of one token (%s): every expert is "
-                "read again for "
-                "every token\n",
-                cli_memory_text(buffer, info->expert_buffer_bytes),
-                cli_memory_text(need, info->working_set_bytes));
-}
-
 static void print_stats(const struct run *run)
 {
     struct moert_info info = moert_engine_info(run->engine);
@@ -258,8 +245,10 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
                      &theirs, err));
     MOEC_TRY(from_runtime(moert_session_create(run->engine, &run->session, &theirs), &theirs, err));
     MOEC_TRY(from_runtime(moert_text_create(run->engine, &run->text, &theirs), &theirs, err));
+    char warning[512];
+    if (moert_engine_warning(run->engine, warning, sizeof warning))
+        fprintf(stderr, "note: %s\n", warning);
     struct moert_info info = moert_engine_info(run->engine);
-    print_note(&info);
     run->logits = malloc(info.n_vocab * sizeof *run->logits);
     if (run->logits == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %" PRIu32 " logits", info.n_vocab);

@@ -13,7 +13,7 @@ static bool has_option(const struct cli_args *args, const char *name)
     return false;
 }
 
-static enum moec_status read_quantiser(const struct cli_args *args, struct cli_measure_options *out)
+static void read_quantiser(const struct cli_args *args, struct cli_measure_options *out)
 {
     /* The table allows only these spellings. */
     if (has_option(args, "group") && strcmp(cli_text(args, "group"), "channel") != 0)
@@ -22,7 +22,6 @@ static enum moec_status read_quantiser(const struct cli_args *args, struct cli_m
         out->scheme = MOEC_SCHEME_ASYMMETRIC;
     if (has_option(args, "baseline"))
         out->baseline_bits = (uint32_t)strtoul(cli_text(args, "baseline"), NULL, 10);
-    return MOEC_OK;
 }
 
 enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t default_samples,
@@ -43,7 +42,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t 
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->seed, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(cli_bytes(args, "work-memory", &out->work_bytes, err));
-    MOEC_TRY(read_quantiser(args, out));
+    read_quantiser(args, out);
     out->n_threads = (int)n_threads;
     MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->kernels, err));
     return moec_task_load(cli_has(args, "task") ? cli_text(args, "task") : "text", &out->task, err);

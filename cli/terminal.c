@@ -1,4 +1,5 @@
 #include "cli/terminal.h"
+#include "runtime/memory_plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -76,16 +77,8 @@ const char *cli_memory_text(char text[static 24], uint64_t bytes)
 
 uint64_t cli_peak_memory_bytes(void)
 {
-    FILE *status = fopen("/proc/self/status", "re");
-    if (status == NULL)
-        return 0;
-    char line[256];
-    uint64_t kib = 0;
-    while (fgets(line, sizeof line, status) != NULL)
-        if (strncmp(line, "VmHWM:", 6) == 0)
-            kib = strtoull(line + 6, NULL, 10);
-    (void)fclose(status);
-    return kib * 1024;
+    uint64_t bytes = 0;
+    return moec_memory_peak_bytes(&bytes, NULL) == MOEC_OK ? bytes : 0;
 }
 
 double cli_seconds(void)

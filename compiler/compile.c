@@ -24,6 +24,8 @@ struct compile_run {
     const struct moec_compile_options *options;
     const struct moec_compile_hooks *hooks;
     struct moec_compile_report *report;
+    enum moec_scheme scheme; /* the profile's, else the options' */
+    uint32_t group;
     struct moec_codec codecs[17];
     struct moec_model *original; /* dense weights as in the checkpoint */
     struct moec_model *compiled; /* dense weights as in the bundle; the original when these are the same */
@@ -75,14 +77,13 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
 static enum moec_status choose_codecs(struct compile_run *run, struct moec_error *err)
 {
     static const uint32_t widths[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
-    enum moec_scheme scheme =
-        run->profile != NULL ? (enum moec_scheme)run->profile->scheme : run->options->scheme;
-    uint32_t group = run->profile != NULL ? run->profile->group : run->options->group;
+    run->scheme = run->profile != NULL ? (enum moec_scheme)run->profile->scheme : run->options->scheme;
+    run->group = run->profile != NULL ? run->profile->group : run->options->group;
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
     for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++)
-        MOEC_TRY(moec_codec_for_bits(widths[i], scheme, group, (enum moec_dtype)config->expert_dtype,
-                                     &run->codecs[widths[i]], err));
-    return moec_variants_create(run->checkpoint, scheme, group, run->options->work_bytes,
+        MOEC_TRY(moec_codec_for_bits(widths[i], run->scheme, run->group,
+                                     (enum moec_dtype)config->expert_dtype, &run->codecs[widths[i]], err));
+    return moec_variants_create(run->checkpoint, run->scheme, run->group, run->options->work_bytes,
                                 run->options->n_threads, &run->variants, err);
 }
 
@@ -90,8 +91,7 @@ static enum moec_status load_model(const struct compile_run *run, uint32_t dense
                                    struct moec_model **out, struct moec_error *err)
 {
     struct moec_dense dense = {0};
-    uint32_t group = run->profile != NULL ? run->profile->group : run->options->group;
-    MOEC_TRY(moec_checkpoint_load_dense(run->checkpoint, dense_bits, group, &dense, err));
+    MOEC_TRY(moec_checkpoint_load_dense(run->checkpoint, dense_bits, run->group, &dense, err));
     return moec_model_create(moec_checkpoint_config(run->checkpoint), &dense, out, err);
 }
 

@@ -176,29 +176,26 @@ static void push_kl(lua_State *lua, const struct policy_run *run, uint32_t s, ui
     push_by_bits(lua, run, run->kl, s, e);
 }
 
-/* Perplexity loss and mean KL of a measure on the search part (even windows). */
-static void search_part(const struct moec_profile *profile, const double *nll, const double *kl, double *loss,
-                        double *mean_kl)
+/* Loss and mean KL on the search part, without an interval. Fails only for values that moec_profile_check
+ * refuses. */
+static struct moec_loss search_part(const struct moec_profile *profile, const double *nll, const double *kl)
 {
-    double variant = 0, reference = 0, divergence = 0, scored = 0;
-    for (uint32_t w = 0; w < profile->n_window; w += 2) {
-        variant += nll[w];
-        reference += profile->reference.nll[w];
-        divergence += kl[w];
-        scored += profile->window_scored[w];
-    }
-    *loss = expm1((variant - reference) / scored);
-    *mean_kl = divergence / scored;
+    struct moec_loss_options options = moec_loss_options_default();
+    options.confidence = MOEC_CONFIDENCE_POINT;
+    struct moec_loss loss = {.loss = NAN, .mean_kl = NAN};
+    enum moec_status status = moec_loss_measure(profile->reference.nll, nll, kl, profile->window_scored,
+                                                profile->n_window, MOEC_PART_SEARCH, &options, &loss, NULL);
+    (void)status;
+    return loss;
 }
 
 static void push_measure(lua_State *lua, const struct moec_profile *profile,
                          const struct moec_measure *measure)
 {
-    double loss, kl;
-    search_part(profile, measure->nll, measure->kl, &loss, &kl);
+    struct moec_loss loss = search_part(profile, measure->nll, measure->kl);
     lua_createtable(lua, 0, 2);
-    set_number(lua, "loss", loss);
-    set_number(lua, "kl", kl);
+    set_number(lua, "loss", loss.loss);
+    set_number(lua, "kl", loss.mean_kl);
 }
 
 static void push_profile(lua_State *lua)
@@ -341,11 +338,12 @@ static void expert_divergences(const struct policy_run *run, uint32_t b, double 
 {
     const struct moec_profile *profile = run->request->profile;
     for (uint32_t s = 0; s < run->n_layer; s++) {
-        double worst = 0, loss;
+        double worst = 0;
         for (uint32_t e = 0; e < run->n_expert; e++) {
             double *kl = &out[expert_index(run, s, e)];
-            search_part(profile, moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
-                        moec_profile_expert_row(profile, profile->expert_kl, s, e, b), &loss, kl);
+            *kl = search_part(profile, moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
+                              moec_profile_expert_row(profile, profile->expert_kl, s, e, b))
+                      .mean_kl;
             if (moec_profile_expert_reached(profile, s, e))
                 worst = fmax(worst, *kl);
         }

@@ -175,6 +175,11 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
     };
 }
 
+bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity)
+{
+    return moec_memory_plan_warning(&engine->plan, text, capacity);
+}
+
 struct moert_stats moert_engine_stats(const struct moert_engine *engine)
 {
     struct moec_cache_counters counters = moec_expert_cache_counters(engine->cache);

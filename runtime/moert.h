@@ -104,6 +104,9 @@ MOERT_API enum moert_status moert_engine_open(const char *path, const struct moe
 /* Sessions and text streams must be gone. NULL is fine. */
 MOERT_API void moert_engine_close(struct moert_engine *engine);
 MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine);
+/* Writes what a user should be told about the budget (an expert buffer under one token's working set) and
+ * returns true when there is something. */
+MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity);
 MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);
 
 /* True for the ids that end a text (there may be several). */
