@@ -10,6 +10,7 @@
 #include "formats/config.h"
 #include "formats/digest.h"
 #include "formats/path_table.h"
+#include "formats/study.h"
 
 #define MOEC_PROFILE_MAX_BITS    8
 #define MOEC_PROFILE_MAX_WINDOWS (1u << 24)
@@ -76,6 +77,8 @@ struct moec_profile {
     /* offline cost, in passes (design: multiply-adds of one full evaluation) */
     double cost_passes;
     double naive_passes;
+
+    struct moec_studies studies; /* everything else that was measured, by name */
 };
 
 /* Frees the members and zeroes the struct. */

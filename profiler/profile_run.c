@@ -3,30 +3,15 @@
 #include "formats/memory.h"
 #include "profiler/cost.h"
 #include "profiler/paths.h"
+#include "profiler/profile_job.h"
 #include "profiler/routing.h"
-#include "profiler/score.h"
 #include "profiler/sensitivity.h"
-#include "profiler/windows.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-struct job {
-    struct moec_checkpoint *checkpoint;
-    const struct moec_config *config;
-    const struct moec_profile_options *options;
-    struct moec_profile *profile;
-    struct moec_tokenizer *tokenizer;
-    struct moec_rows rows;
-    struct moec_windows windows;
-    struct moec_model *model;
-    struct moec_variants *variants;
-    struct moec_scorer *scorer;
-    uint64_t multiply_adds; /* beside the scorer's */
-};
-
-static enum moec_status check_options(const struct job *job, struct moec_error *err)
+static enum moec_status check_options(const struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     const uint32_t baseline = options->baseline_bits;
@@ -62,7 +47,7 @@ static enum moec_status check_options(const struct job *job, struct moec_error *
     return MOEC_OK;
 }
 
-static enum moec_status read_windows(struct job *job, struct moec_error *err)
+static enum moec_status read_windows(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     const char *folder = moec_checkpoint_folder(job->checkpoint);
@@ -104,7 +89,7 @@ static void sort_bits(const struct moec_profile_options *options, struct moec_pr
     }
 }
 
-static enum moec_status describe(struct job *job, struct moec_error *err)
+static enum moec_status describe(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     const struct moec_windows *windows = &job->windows;
@@ -140,7 +125,7 @@ static enum moec_status describe(struct job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
-static enum moec_status open_model(struct job *job, struct moec_error *err)
+static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     const struct moec_scorer_options scoring = {.kernels = options->kernels, .n_threads = options->n_threads};
@@ -153,7 +138,7 @@ static enum moec_status open_model(struct job *job, struct moec_error *err)
                               &job->scorer, err);
 }
 
-static enum moec_status measure_original(struct job *job, struct moec_error *err)
+static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
@@ -178,7 +163,7 @@ static void copy_measure(const struct moec_measure *from, uint32_t n_window, str
 }
 
 /* Whole models at one bitwidth; that of the baseline comes out of the sensitivity sweep. */
-static enum moec_status measure_uniform(struct job *job, struct moec_error *err)
+static enum moec_status measure_uniform(struct moec_profile_job *job, struct moec_error *err)
 {
     struct moec_profile *profile = job->profile;
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
@@ -190,7 +175,7 @@ static enum moec_status measure_uniform(struct job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
-static enum moec_status measure_sensitivity(struct job *job, struct moec_error *err)
+static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
@@ -221,7 +206,7 @@ static enum moec_status measure_sensitivity(struct job *job, struct moec_error *
 }
 
 /* The table is made of all windows; its recall is that of a table of the even ones, on the odd ones. */
-static enum moec_status make_paths(struct job *job, struct moec_error *err)
+static enum moec_status make_paths(struct moec_profile_job *job, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_profile *profile = job->profile;
@@ -252,7 +237,7 @@ out:
     return status;
 }
 
-static enum moec_status run(struct job *job, struct moec_error *err)
+static enum moec_status run(struct moec_profile_job *job, struct moec_error *err)
 {
     MOEC_TRY(check_options(job, err));
     MOEC_TRY(read_windows(job, err));
@@ -269,10 +254,10 @@ enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                   const struct moec_profile_options *options, struct moec_profile *profile,
                                   struct moec_error *err)
 {
-    struct job job = {.checkpoint = checkpoint,
-                      .config = moec_checkpoint_config(checkpoint),
-                      .options = options,
-                      .profile = profile};
+    struct moec_profile_job job = {.checkpoint = checkpoint,
+                                   .config = moec_checkpoint_config(checkpoint),
+                                   .options = options,
+                                   .profile = profile};
     *profile = (struct moec_profile){0};
     enum moec_status status = run(&job, err);
     moec_scorer_free(job.scorer);

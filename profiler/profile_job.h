@@ -1,0 +1,25 @@
+/* What the phases of a profile run share (internal to profiler/): profile_run.c opens it, each phase reads
+ * what earlier ones left and fills its part of the profile. Thread rule: one thread. */
+#ifndef MOEC_PROFILER_PROFILE_JOB_H
+#define MOEC_PROFILER_PROFILE_JOB_H
+
+#include "profiler/profile_run.h"
+#include "profiler/score.h"
+#include "profiler/variants.h"
+#include "profiler/windows.h"
+
+struct moec_profile_job {
+    struct moec_checkpoint *checkpoint;
+    const struct moec_config *config;
+    const struct moec_profile_options *options;
+    struct moec_profile *profile;
+    struct moec_tokenizer *tokenizer;
+    struct moec_rows rows;
+    struct moec_windows windows;
+    struct moec_model *model;
+    struct moec_variants *variants; /* a phase may assign as it likes; the next one assigns anew */
+    struct moec_scorer *scorer;     /* its reference is the original, once that is measured */
+    uint64_t multiply_adds;         /* beside the scorer's */
+};
+
+#endif
