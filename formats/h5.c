@@ -1,8 +1,7 @@
-#include "formats/h5.h"
+#include "formats/h5_internal.h"
 
 #include "formats/memory.h"
 
-#include <hdf5.h>
 #include <hdf5_hl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,20 +14,8 @@
 /* Deflate cannot shrink data more than 1032 times (RFC 1951: 258 bytes in 2 bits), plus headers. */
 #define DEFLATE_MAX_RATIO 1040
 #define DEFLATE_LEVEL     6
-/* The in-memory driver opens nothing, but H5Fcreate first looks for a file of this name: one that cannot be.
- */
-#define NO_FILE "/dev/null/moec"
 
 static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-
-struct moec_h5 {
-    hid_t file;
-    uint64_t user_block_bytes; /* when writing */
-    size_t n_bytes;            /* of the archive that is read, 0 when writing */
-    char *subject;             /* owned; opens messages */
-    H5E_auto2_t old_auto;      /* what HDF5 did with its errors before */
-    void *old_auto_data;
-};
 
 /* --- errors ------------------------------------------------------------------------------------------------
  */
@@ -41,8 +28,8 @@ static herr_t innermost_message(unsigned at, const H5E_error2_t *error, void *da
     return 0;
 }
 
-static enum moec_status h5_fail(const struct moec_h5 *h5, const char *action, const char *path,
-                                struct moec_error *err)
+enum moec_status moec_h5_fail(const struct moec_h5 *h5, const char *action, const char *path,
+                              struct moec_error *err)
 {
     char reason[160] = "no reason given";
     (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost_message, reason);
@@ -169,11 +156,11 @@ enum moec_status moec_h5_create(uint64_t user_block_bytes, struct moec_h5 **out,
     /* Time stamps of the root group are set here; without them equal profiles are equal files. */
     if (creation < 0 || access < 0 || H5Pset_userblock(creation, user_block_bytes) < 0 ||
         H5Pset_obj_track_times(creation, 0) < 0 || H5Pset_fapl_core(access, (size_t)1 << 20, 0) < 0)
-        status = h5_fail(h5, "prepare", "/", err);
+        status = moec_h5_fail(h5, "prepare", "/", err);
     if (status == MOEC_OK) {
         h5->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
         if (h5->file < 0)
-            status = h5_fail(h5, "create", "/", err);
+            status = moec_h5_fail(h5, "create", "/", err);
     }
     if (creation >= 0)
         (void)H5Pclose(creation);
@@ -194,15 +181,15 @@ enum moec_status moec_h5_take_bytes(struct moec_h5 *h5, uint8_t **bytes, size_t 
 {
     uint8_t *image = NULL;
     if (H5Fflush(h5->file, H5F_SCOPE_GLOBAL) < 0)
-        return h5_fail(h5, "finish", "/", err);
+        return moec_h5_fail(h5, "finish", "/", err);
     ssize_t length = H5Fget_file_image(h5->file, NULL, 0);
     if (length <= 0)
-        return h5_fail(h5, "finish", "/", err);
+        return moec_h5_fail(h5, "finish", "/", err);
     size_t block = (size_t)h5->user_block_bytes, n = (size_t)length;
     MOEC_TRY(moec_alloc((void **)&image, (uint64_t)n + block, 1, "the bytes of a profile", err));
     if (H5Fget_file_image(h5->file, image + block, n) != length) {
         free(image);
-        return h5_fail(h5, "finish", "/", err);
+        return moec_h5_fail(h5, "finish", "/", err);
     }
     bool has_block = memcmp(image + block, signature, sizeof signature) != 0;
     if (has_block)
@@ -272,7 +259,7 @@ enum moec_status moec_h5_open(uint8_t *bytes, size_t n_bytes, const char *subjec
     if (access >= 0 && H5Pset_fapl_core(access, (size_t)1 << 16, 0) >= 0 &&
         H5Pset_file_image_callbacks(access, &borrow) >= 0 && H5Pset_file_image(access, bytes, n_bytes) >= 0)
         h5->file = H5Fopen(name, H5F_ACC_RDONLY, access);
-    enum moec_status status = h5->file < 0 ? h5_fail(h5, "open", "/", err) : MOEC_OK;
+    enum moec_status status = h5->file < 0 ? moec_h5_fail(h5, "open", "/", err) : MOEC_OK;
     if (access >= 0)
         (void)H5Pclose(access);
     if (status != MOEC_OK) {
@@ -304,7 +291,7 @@ enum moec_status moec_h5_write_group(struct moec_h5 *h5, const char *path, struc
     hid_t group = H5I_INVALID_HID;
     if (creation >= 0 && H5Pset_obj_track_times(creation, 0) >= 0)
         group = H5Gcreate2(h5->file, path, H5P_DEFAULT, creation, H5P_DEFAULT);
-    enum moec_status status = group < 0 ? h5_fail(h5, "create group", path, err) : MOEC_OK;
+    enum moec_status status = group < 0 ? moec_h5_fail(h5, "create group", path, err) : MOEC_OK;
     if (creation >= 0)
         (void)H5Pclose(creation);
     if (group >= 0)
@@ -332,14 +319,14 @@ static void choose_chunk(const struct moec_h5_dataset *dataset, hsize_t *chunk)
 static hid_t dataset_creation(const struct moec_h5_dataset *dataset)
 {
     hsize_t chunk[MOEC_H5_MAX_RANK];
-    bool empty = false;
+    bool empty = dataset->rank == 0;
     for (uint32_t i = 0; i < dataset->rank; i++)
         empty = empty || dataset->dims[i] == 0;
     hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
     if (creation < 0)
         return creation;
     bool good = H5Pset_obj_track_times(creation, 0) >= 0;
-    /* HDF5 has no chunks of extent 0. */
+    /* HDF5 has no chunks of extent 0, nor of single values. */
     if (!empty) {
         choose_chunk(dataset, chunk);
         good = good && H5Pset_chunk(creation, (int)dataset->rank, chunk) >= 0 &&
@@ -358,16 +345,23 @@ static const char *base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
+/* What an axis is called: the end of its scale's path, behind the name of the study that owns the scale. */
+static const char *axis_name(const char *path)
+{
+    const char *name = base_name(path), *dot = strrchr(name, '.');
+    return dot == NULL ? name : dot + 1;
+}
+
 static bool attach_axes(const struct moec_h5 *h5, const struct moec_h5_dataset *dataset, hid_t id)
 {
     if (dataset->rank == 1 && strcmp(dataset->axes[0], dataset->path) == 0)
-        return H5DSset_scale(id, base_name(dataset->path)) >= 0;
+        return H5DSset_scale(id, axis_name(dataset->path)) >= 0;
     for (uint32_t i = 0; i < dataset->rank; i++) {
         hid_t scale = H5Dopen2(h5->file, dataset->axes[i], H5P_DEFAULT);
         if (scale < 0)
             return false;
         bool good =
-            H5DSattach_scale(id, scale, i) >= 0 && H5DSset_label(id, i, base_name(dataset->axes[i])) >= 0;
+            H5DSattach_scale(id, scale, i) >= 0 && H5DSset_label(id, i, axis_name(dataset->axes[i])) >= 0;
         (void)H5Dclose(scale);
         if (!good)
             return false;
@@ -385,7 +379,8 @@ enum moec_status moec_h5_write(struct moec_h5 *h5, const struct moec_h5_dataset 
         n *= dataset->dims[i];
     }
     hid_t stored = file_type(dataset->type), held = memory_type(dataset->type);
-    hid_t space = H5Screate_simple((int)dataset->rank, dims, NULL);
+    hid_t space =
+        dataset->rank > 0 ? H5Screate_simple((int)dataset->rank, dims, NULL) : H5Screate(H5S_SCALAR);
     hid_t creation = dataset_creation(dataset);
     hid_t id = H5I_INVALID_HID;
     enum moec_status status = MOEC_OK;
@@ -393,7 +388,7 @@ enum moec_status moec_h5_write(struct moec_h5 *h5, const struct moec_h5_dataset 
         id = H5Dcreate2(h5->file, dataset->path, stored, space, H5P_DEFAULT, creation, H5P_DEFAULT);
     if (id < 0 || (n > 0 && H5Dwrite(id, held, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) ||
         !attach_axes(h5, dataset, id)) {
-        status = h5_fail(h5, "write", dataset->path, err);
+        status = moec_h5_fail(h5, "write", dataset->path, err);
         goto out;
     }
     MOEC_TRY_OUT(moec_h5_write_text(h5, dataset->path, "units", dataset->units, err));
@@ -417,8 +412,7 @@ out:
 /* --- reading -----------------------------------------------------------------------------------------------
  */
 
-/* Every step of a path must be a hard link: soft and external ones could lead to another file. */
-static enum moec_status check_links(struct moec_h5 *h5, const char *path, struct moec_error *err)
+enum moec_status moec_h5_check_links(struct moec_h5 *h5, const char *path, struct moec_error *err)
 {
     char step[256];
     size_t length = strlen(path);
@@ -432,11 +426,11 @@ static enum moec_status check_links(struct moec_h5 *h5, const char *path, struct
         H5L_info_t info;
         htri_t exists = H5Lexists(h5->file, step, H5P_DEFAULT);
         if (exists < 0)
-            return h5_fail(h5, "look for", step, err);
+            return moec_h5_fail(h5, "look for", step, err);
         if (exists == 0)
             return moec_fail(err, MOEC_ERR_FORMAT, "%s has no '%s'", h5->subject, step);
         if (H5Lget_info(h5->file, step, &info, H5P_DEFAULT) < 0)
-            return h5_fail(h5, "look for", step, err);
+            return moec_h5_fail(h5, "look for", step, err);
         if (info.type != H5L_TYPE_HARD)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: '%s' is a link to elsewhere, expected the data itself", h5->subject, step);
@@ -444,18 +438,28 @@ static enum moec_status check_links(struct moec_h5 *h5, const char *path, struct
     return MOEC_OK;
 }
 
+/* Rank and extents of an open dataset; rank -1 when they are none that this reads. */
+static enum moec_status read_extents(const struct moec_h5 *h5, const char *path, hid_t id, int *rank,
+                                     hsize_t dims[static H5S_MAX_RANK], struct moec_error *err)
+{
+    hid_t space = H5Dget_space(id);
+    if (space < 0)
+        return moec_h5_fail(h5, "read the extents of", path, err);
+    H5S_class_t class = H5Sget_simple_extent_type(space);
+    *rank = class == H5S_SCALAR || class == H5S_SIMPLE ? H5Sget_simple_extent_ndims(space) : -1;
+    if (*rank > H5S_MAX_RANK || (*rank > 0 && H5Sget_simple_extent_dims(space, dims, NULL) != *rank))
+        *rank = -1;
+    (void)H5Sclose(space);
+    return MOEC_OK;
+}
+
 static enum moec_status check_extents(const struct moec_h5 *h5, const struct moec_h5_dataset *dataset,
                                       hid_t id, uint64_t *n_bytes, struct moec_error *err)
 {
     hsize_t dims[H5S_MAX_RANK];
-    hid_t space = H5Dget_space(id);
-    if (space < 0)
-        return h5_fail(h5, "read the extents of", dataset->path, err);
-    int rank = H5Sget_simple_extent_ndims(space);
-    bool simple = H5Sget_simple_extent_type(space) == H5S_SIMPLE && rank > 0 && rank <= H5S_MAX_RANK &&
-                  H5Sget_simple_extent_dims(space, dims, NULL) == rank;
-    (void)H5Sclose(space);
-    if (!simple || (uint32_t)rank != dataset->rank)
+    int rank = -1;
+    MOEC_TRY(read_extents(h5, dataset->path, id, &rank, dims, err));
+    if (rank < 0 || (uint32_t)rank != dataset->rank)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has %d axes, expected %" PRIu32, h5->subject,
                          dataset->path, rank, dataset->rank);
     *n_bytes = moec_h5_type_bytes(dataset->type);
@@ -463,7 +467,7 @@ static enum moec_status check_extents(const struct moec_h5 *h5, const struct moe
         if (dims[i] != dataset->dims[i])
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: '%s' has the extent %" PRIu64 " along '%s', expected %" PRIu64, h5->subject,
-                             dataset->path, (uint64_t)dims[i], base_name(dataset->axes[i]), dataset->dims[i]);
+                             dataset->path, (uint64_t)dims[i], axis_name(dataset->axes[i]), dataset->dims[i]);
         if (__builtin_mul_overflow(*n_bytes, dataset->dims[i], n_bytes))
             return moec_fail(err, MOEC_ERR_LIMIT, "%s: '%s' is larger than memory can be", h5->subject,
                              dataset->path);
@@ -481,7 +485,7 @@ static enum moec_status check_type(const struct moec_h5 *h5, const struct moec_h
     if (expected >= 0)
         (void)H5Tclose(expected);
     if (equal < 0)
-        return h5_fail(h5, "read the type of", dataset->path, err);
+        return moec_h5_fail(h5, "read the type of", dataset->path, err);
     if (equal == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has another type than little-endian %s", h5->subject,
                          dataset->path, type_name(dataset->type));
@@ -520,7 +524,7 @@ static enum moec_status check_storage(const struct moec_h5 *h5, const struct moe
 {
     hid_t creation = H5Dget_create_plist(id);
     if (creation < 0)
-        return h5_fail(h5, "read the layout of", dataset->path, err);
+        return moec_h5_fail(h5, "read the layout of", dataset->path, err);
     H5D_layout_t layout = H5Pget_layout(creation);
     bool good = layout == H5D_COMPACT || (layout == H5D_CONTIGUOUS && H5Pget_external_count(creation) == 0) ||
                 (layout == H5D_CHUNKED && filters_are_known(creation) &&
@@ -542,10 +546,10 @@ static enum moec_status check_storage(const struct moec_h5 *h5, const struct moe
 static enum moec_status open_checked(struct moec_h5 *h5, const struct moec_h5_dataset *dataset, hid_t *out,
                                      uint64_t *n_bytes, struct moec_error *err)
 {
-    MOEC_TRY(check_links(h5, dataset->path, err));
+    MOEC_TRY(moec_h5_check_links(h5, dataset->path, err));
     hid_t id = H5Dopen2(h5->file, dataset->path, H5P_DEFAULT);
     if (id < 0)
-        return h5_fail(h5, "open", dataset->path, err);
+        return moec_h5_fail(h5, "open", dataset->path, err);
     enum moec_status status = check_type(h5, dataset, id, err);
     if (status == MOEC_OK)
         status = check_extents(h5, dataset, id, n_bytes, err);
@@ -568,6 +572,63 @@ enum moec_status moec_h5_check(struct moec_h5 *h5, const struct moec_h5_dataset 
     return MOEC_OK;
 }
 
+enum moec_status moec_h5_read_extents(struct moec_h5 *h5, const char *path, uint32_t *rank,
+                                      uint64_t dims[static MOEC_H5_MAX_RANK], struct moec_error *err)
+{
+    hsize_t found[H5S_MAX_RANK];
+    int n = -1;
+    MOEC_TRY(moec_h5_check_links(h5, path, err));
+    hid_t id = H5Dopen2(h5->file, path, H5P_DEFAULT);
+    if (id < 0)
+        return moec_h5_fail(h5, "open", path, err);
+    enum moec_status status = read_extents(h5, path, id, &n, found, err);
+    (void)H5Dclose(id);
+    MOEC_TRY(status);
+    if (n < 0 || n > MOEC_H5_MAX_RANK)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has %d axes, expected at most %d", h5->subject, path,
+                         n, MOEC_H5_MAX_RANK);
+    *rank = (uint32_t)n;
+    for (int i = 0; i < n; i++)
+        dims[i] = found[i];
+    return MOEC_OK;
+}
+
+bool moec_h5_has(struct moec_h5 *h5, const char *path)
+{
+    return H5Lexists(h5->file, path, H5P_DEFAULT) > 0;
+}
+
+struct list {
+    void *context;
+    moec_h5_visit *visit;
+    struct moec_error *err;
+    enum moec_status status;
+};
+
+static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *data)
+{
+    struct list *list = data;
+    (void)group;
+    (void)info;
+    list->status = list->visit(list->context, name, list->err);
+    return list->status == MOEC_OK ? 0 : 1;
+}
+
+enum moec_status moec_h5_list(struct moec_h5 *h5, const char *path, moec_h5_visit *visit, void *context,
+                              struct moec_error *err)
+{
+    struct list list = {context, visit, err, MOEC_OK};
+    MOEC_TRY(moec_h5_check_links(h5, path, err));
+    hid_t group = H5Gopen2(h5->file, path, H5P_DEFAULT);
+    if (group < 0)
+        return moec_h5_fail(h5, "open the group", path, err);
+    herr_t ended = H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, visit_link, &list);
+    (void)H5Gclose(group);
+    if (ended < 0)
+        return moec_h5_fail(h5, "list", path, err);
+    return list.status;
+}
+
 enum moec_status moec_h5_read(struct moec_h5 *h5, const struct moec_h5_dataset *dataset, void *data,
                               struct moec_error *err)
 {
@@ -577,140 +638,11 @@ enum moec_status moec_h5_read(struct moec_h5 *h5, const struct moec_h5_dataset *
     enum moec_status status = MOEC_OK;
     hid_t held = memory_type(dataset->type);
     if (held < 0 || (n_bytes > 0 && H5Dread(id, held, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
-        status = h5_fail(h5, "read", dataset->path, err);
+        status = moec_h5_fail(h5, "read", dataset->path, err);
     if (held >= 0)
         (void)H5Tclose(held);
     (void)H5Dclose(id);
     return status;
-}
-
-/* --- attributes --------------------------------------------------------------------------------------------
- */
-
-static enum moec_status write_attribute(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
-                                        hid_t held, const void *value, struct moec_error *err)
-{
-    hid_t space = H5Screate(H5S_SCALAR), attribute = H5I_INVALID_HID;
-    if (space >= 0 && stored >= 0)
-        attribute =
-            H5Acreate_by_name(h5->file, path, name, stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    enum moec_status status = MOEC_OK;
-    if (attribute < 0 || H5Awrite(attribute, held, value) < 0) {
-        status = h5_fail(h5, "write an attribute of", path, err);
-        (void)moec_error_prefix(err, "attribute '%s'", name);
-    }
-    if (attribute >= 0)
-        (void)H5Aclose(attribute);
-    if (space >= 0)
-        (void)H5Sclose(space);
-    return status;
-}
-
-enum moec_status moec_h5_write_text(struct moec_h5 *h5, const char *path, const char *name, const char *text,
-                                    struct moec_error *err)
-{
-    hid_t type = H5Tcopy(H5T_C_S1);
-    if (type < 0)
-        return h5_fail(h5, "write an attribute of", path, err);
-    enum moec_status status = MOEC_OK;
-    if (H5Tset_size(type, strlen(text) + 1) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
-        status = h5_fail(h5, "write an attribute of", path, err);
-    else
-        status = write_attribute(h5, path, name, type, type, text, err);
-    (void)H5Tclose(type);
-    return status;
-}
-
-enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t value,
-                                   struct moec_error *err)
-{
-    return write_attribute(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, &value, err);
-}
-
-enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const char *name, double value,
-                                   struct moec_error *err)
-{
-    return write_attribute(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value, err);
-}
-
-/* Opens a scalar attribute and its type; both are closed by the caller. */
-static enum moec_status open_attribute(struct moec_h5 *h5, const char *path, const char *name,
-                                       hid_t *attribute, hid_t *type, struct moec_error *err)
-{
-    MOEC_TRY(check_links(h5, path, err));
-    htri_t exists = H5Aexists_by_name(h5->file, path, name, H5P_DEFAULT);
-    if (exists < 0)
-        return h5_fail(h5, "look for attributes of", path, err);
-    if (exists == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has no attribute '%s'", h5->subject, path, name);
-    hid_t id = H5Aopen_by_name(h5->file, path, name, H5P_DEFAULT, H5P_DEFAULT);
-    if (id < 0)
-        return h5_fail(h5, "open an attribute of", path, err);
-    hid_t space = H5Aget_space(id);
-    bool scalar = space >= 0 && H5Sget_simple_extent_type(space) == H5S_SCALAR;
-    if (space >= 0)
-        (void)H5Sclose(space);
-    hid_t found = scalar ? H5Aget_type(id) : H5I_INVALID_HID;
-    if (found < 0) {
-        (void)H5Aclose(id);
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not one value", h5->subject,
-                         name, path);
-    }
-    *attribute = id;
-    *type = found;
-    return MOEC_OK;
-}
-
-enum moec_status moec_h5_read_text(struct moec_h5 *h5, const char *path, const char *name, char *text,
-                                   size_t capacity, struct moec_error *err)
-{
-    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
-    MOEC_TRY(open_attribute(h5, path, name, &attribute, &type, err));
-    enum moec_status status = MOEC_OK;
-    bool fixed = H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0;
-    size_t length = fixed ? H5Tget_size(type) : 0;
-    memset(text, 0, capacity);
-    if (length == 0 || length > capacity)
-        status = moec_fail(err, MOEC_ERR_FORMAT,
-                           "%s: attribute '%s' of '%s' is not a text of fixed length up to %zu bytes",
-                           h5->subject, name, path, capacity - 1);
-    else if (H5Aread(attribute, type, text) < 0)
-        status = h5_fail(h5, "read an attribute of", path, err);
-    else if (memchr(text, '\0', capacity) == NULL)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is longer than %zu bytes",
-                           h5->subject, name, path, capacity - 1);
-    (void)H5Tclose(type);
-    (void)H5Aclose(attribute);
-    return status;
-}
-
-static enum moec_status read_number(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
-                                    hid_t held, void *value, struct moec_error *err)
-{
-    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
-    MOEC_TRY(open_attribute(h5, path, name, &attribute, &type, err));
-    enum moec_status status = MOEC_OK;
-    if (H5Tequal(type, stored) <= 0)
-        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' has another type than %s",
-                           h5->subject, name, path,
-                           H5Tget_class(stored) == H5T_FLOAT ? "little-endian f64" : "little-endian u64");
-    else if (H5Aread(attribute, held, value) < 0)
-        status = h5_fail(h5, "read an attribute of", path, err);
-    (void)H5Tclose(type);
-    (void)H5Aclose(attribute);
-    return status;
-}
-
-enum moec_status moec_h5_read_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t *value,
-                                  struct moec_error *err)
-{
-    return read_number(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, value, err);
-}
-
-enum moec_status moec_h5_read_f64(struct moec_h5 *h5, const char *path, const char *name, double *value,
-                                  struct moec_error *err)
-{
-    return read_number(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, value, err);
 }
 
 void moec_h5_version(char text[static 32])

@@ -24,7 +24,7 @@ enum moec_h5_type { MOEC_H5_U8, MOEC_H5_U16, MOEC_H5_F16, MOEC_H5_U32, MOEC_H5_U
 struct moec_h5_dataset {
     const char *path; /* "/group/name" */
     enum moec_h5_type type;
-    uint32_t rank; /* 1..MOEC_H5_MAX_RANK */
+    uint32_t rank; /* 0 (one value)..MOEC_H5_MAX_RANK */
     uint64_t dims[MOEC_H5_MAX_RANK];
     const char *axes[MOEC_H5_MAX_RANK]; /* paths of dimension scales written before; a scale names itself */
     const char *units;                  /* "nats"; "1" for plain numbers */
@@ -69,6 +69,19 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_check(struct moec_h5 *h5, const struct
 MOEC_WARN_UNUSED enum moec_status moec_h5_read(struct moec_h5 *h5, const struct moec_h5_dataset *dataset,
                                                void *data, struct moec_error *err);
 
+/* Rank and extents of a dataset that is to be read, before anything is known of it. */
+MOEC_WARN_UNUSED enum moec_status moec_h5_read_extents(struct moec_h5 *h5, const char *path, uint32_t *rank,
+                                                       uint64_t dims[static MOEC_H5_MAX_RANK],
+                                                       struct moec_error *err);
+
+/* Whether there is something of this path, whose parents are known to be groups. */
+bool moec_h5_has(struct moec_h5 *h5, const char *path);
+
+/* Calls `visit` with each name in a group, in order of their bytes, until it fails. */
+typedef enum moec_status moec_h5_visit(void *context, const char *name, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_h5_list(struct moec_h5 *h5, const char *path, moec_h5_visit *visit,
+                                               void *context, struct moec_error *err);
+
 /* Attributes of a group or dataset ("/" is the root). Texts are UTF-8 of fixed length. */
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_text(struct moec_h5 *h5, const char *path, const char *name,
                                                      const char *text, struct moec_error *err);
@@ -76,6 +89,14 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const ch
                                                     uint64_t value, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const char *name,
                                                     double value, struct moec_error *err);
+
+/* A list of n texts, each of text_bytes with its NUL, one after the other. */
+MOEC_WARN_UNUSED enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const char *path, const char *name,
+                                                      const char *texts, size_t text_bytes, uint64_t n,
+                                                      struct moec_error *err);
+
+MOEC_WARN_UNUSED enum moec_status moec_h5_has_attribute(struct moec_h5 *h5, const char *path,
+                                                        const char *name, bool *has, struct moec_error *err);
 
 /* Reads attributes back; a missing one, another type or a text that does not fit `capacity` with its NUL is
  * MOEC_ERR_FORMAT. */
@@ -85,6 +106,10 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_read_u64(struct moec_h5 *h5, const cha
                                                    uint64_t *value, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_h5_read_f64(struct moec_h5 *h5, const char *path, const char *name,
                                                    double *value, struct moec_error *err);
+
+MOEC_WARN_UNUSED enum moec_status moec_h5_read_texts(struct moec_h5 *h5, const char *path, const char *name,
+                                                     char *texts, size_t text_bytes, uint64_t n,
+                                                     struct moec_error *err);
 
 /* Bytes of one value. */
 size_t moec_h5_type_bytes(enum moec_h5_type type);

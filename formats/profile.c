@@ -37,6 +37,7 @@ void moec_profile_release(struct moec_profile *profile)
     free(profile->path_recall);
     free(profile->frequency_recall);
     moec_path_table_release(&profile->paths);
+    moec_studies_release(&profile->studies);
     memset(profile, 0, sizeof *profile);
 }
 
@@ -324,7 +325,8 @@ enum moec_status moec_profile_check(const struct moec_profile *profile, const ch
     MOEC_TRY(check_windows(profile, subject, err));
     MOEC_TRY(check_losses(profile, subject, err));
     MOEC_TRY(check_routing(profile, subject, err));
-    return check_paths(profile, subject, err);
+    MOEC_TRY(check_paths(profile, subject, err));
+    return moec_studies_check(&profile->studies, subject, err);
 }
 
 /* --- reading values ----------------------------------------------------------------------------------------
@@ -350,4 +352,63 @@ double moec_profile_loss(const struct moec_profile *profile, const double *nll)
         n_token += profile->window_scored[w];
     }
     return expm1(difference / (double)n_token);
+}
+
+/* --- studies -----------------------------------------------------------------------------------------------
+ */
+
+bool moec_profile_find_axis(const struct moec_profile *profile, const char *name, uint32_t cuts[static 3],
+                            struct moec_profile_axis *axis)
+{
+    const struct {
+        const char *name;
+        struct moec_profile_axis axis;
+    } known[] = {
+        {"moe_layer", {"layer", profile->n_moe_layer, profile->moe_layers}},
+        {"expert", {"expert", profile->n_expert, NULL}},
+        {"bits", {"bit", profile->n_bits, profile->bits}},
+        {"uniform_bits", {"bit", profile->n_uniform, profile->uniform_bits}},
+        {"window", {"window", profile->n_window, NULL}},
+        {"rank", {"rank", profile->top_k, NULL}},
+        {"cut", {"expert", 3, cuts}},
+    };
+    cuts[0] = profile->top_k;
+    cuts[1] = profile->top_k + 1;
+    cuts[2] = 2 * profile->top_k;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, name) == 0) {
+            *axis = known[i].axis;
+            return true;
+        }
+    }
+    return false;
+}
+
+enum moec_status moec_profile_add_study(struct moec_profile *profile, const struct moec_study *study,
+                                        struct moec_study **added, struct moec_error *err)
+{
+    struct moec_study filled = *study;
+    double *owned[MOEC_STUDY_MAX_AXES] = {0};
+    enum moec_status status = MOEC_OK;
+    for (uint32_t i = 0; i < study->n_axis && i < MOEC_STUDY_MAX_AXES; i++) {
+        struct moec_study_axis *axis = &filled.axes[i];
+        struct moec_profile_axis known;
+        uint32_t cuts[3];
+        if (axis->values != NULL || axis->labels != NULL ||
+            !moec_profile_find_axis(profile, axis->name, cuts, &known) || known.n != axis->n)
+            continue;
+        memset(axis->units, 0, sizeof axis->units);
+        memcpy(axis->units, known.units, strlen(known.units));
+        if (known.values == NULL)
+            continue;
+        MOEC_TRY_OUT(moec_alloc((void **)&owned[i], known.n, sizeof **owned, "an axis of a study", err));
+        for (uint64_t v = 0; v < known.n; v++)
+            owned[i][v] = known.values[v];
+        axis->values = owned[i];
+    }
+    MOEC_TRY_OUT(moec_studies_add(&profile->studies, &filled, added, err));
+out:
+    for (uint32_t i = 0; i < MOEC_STUDY_MAX_AXES; i++)
+        free(owned[i]);
+    return status;
 }

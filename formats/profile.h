@@ -108,6 +108,24 @@ double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32
  * 0.02 is 2 %. */
 double moec_profile_loss(const struct moec_profile *profile, const double *nll);
 
+/* One of the axes that every profile has and studies share (formats/PROFILE.md, "Axes"). */
+struct moec_profile_axis {
+    const char *units;
+    uint64_t n;
+    const uint32_t *values; /* (n) borrowed, NULL = 0, 1, .. n - 1 */
+};
+
+/* Finds moe_layer, expert, bits, uniform_bits, window, rank or cut; `cuts` gets the values of cut. False for
+ * another name. */
+bool moec_profile_find_axis(const struct moec_profile *profile, const char *name, uint32_t cuts[static 3],
+                            struct moec_profile_axis *axis);
+
+/* moec_studies_add, where an axis of a name that every profile has, of its length and without values and
+ * labels, takes values and units from the profile: producers write {.name = "moe_layer", .n = S}. */
+MOEC_WARN_UNUSED enum moec_status moec_profile_add_study(struct moec_profile *profile,
+                                                         const struct moec_study *study,
+                                                         struct moec_study **added, struct moec_error *err);
+
 /* Row of expert_nll / expert_kl: W doubles of (moe ordinal s, expert e, bit index b). */
 static inline double *moec_profile_expert_row(const struct moec_profile *profile, double *array, uint32_t s,
                                               uint32_t e, uint32_t b)

@@ -4,6 +4,7 @@
 #include "formats/file.h"
 #include "formats/h5.h"
 #include "formats/memory.h"
+#include "formats/profile_h5_studies.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -557,7 +558,7 @@ static enum moec_status write_archive(struct moec_h5 *h5, struct moec_profile *p
         struct moec_h5_dataset dataset = dataset_of(&columns[i], s->dims);
         MOEC_TRY(moec_h5_write(h5, &dataset, columns[i].data, err));
     }
-    return MOEC_OK;
+    return moec_profile_h5_write_studies(h5, p, err);
 }
 
 /* Every dataset is checked before any memory is made for it. */
@@ -604,6 +605,7 @@ static enum moec_status read_archive(struct moec_h5 *h5, struct moec_profile *p,
             MOEC_TRY(moec_h5_read(h5, &dataset, columns[i].data, err));
     }
     MOEC_TRY(scratch_unpack(s, p, subject, err));
+    MOEC_TRY(moec_profile_h5_read_studies(h5, p, subject, err));
     return moec_profile_check(p, subject, err);
 }
 

@@ -36,7 +36,7 @@ check_layer runtime formats runtime
 check_layer profiler formats runtime profiler
 check_layer compiler formats runtime profiler compiler
 check_layer cli formats runtime profiler compiler cli
-check_home 'hdf5' 'formats/(h5|profile_h5)\.[ch]'
+check_home 'hdf5' 'formats/h5(_attributes|_internal)?\.[ch]'
 check_home 'jansson' 'formats/json(_write)?\.[ch]'
 check_home 'zstd' 'formats/compress\.[ch]'
 check_home 'nettle' 'formats/digest\.[ch]'

@@ -21,7 +21,8 @@ static const struct synthetic_shape shape = {.n_dense = 1,
                                              .n_bits = 2,
                                              .n_uniform = 2,
                                              .every_unreached = 0,
-                                             .n_key = 3};
+                                             .n_key = 3,
+                                             .has_studies = true};
 
 struct input {
     const uint8_t *at;
@@ -65,10 +66,28 @@ static void read_file(const uint8_t *data, size_t size, bool trust)
 /* --- archives ----------------------------------------------------------------------------------------------
  */
 
-static const char *const attributes[] = {"format_version", "seq_len_tokens", "seed",     "baseline_bits",
-                                         "group",          "n_moe_layer",    "n_expert", "top_k",
-                                         "n_window",       "n_uniform",      "n_bits",   "n_trace_token",
-                                         "n_path_key",     "n_config_byte",  "task",     "cost_passes"};
+static const struct {
+    const char *path, *name;
+} attributes[] = {{"/", "format_version"},
+                  {"/", "seq_len_tokens"},
+                  {"/", "seed"},
+                  {"/", "baseline_bits"},
+                  {"/", "group"},
+                  {"/", "n_moe_layer"},
+                  {"/", "n_expert"},
+                  {"/", "top_k"},
+                  {"/", "n_window"},
+                  {"/", "n_uniform"},
+                  {"/", "n_bits"},
+                  {"/", "n_trace_token"},
+                  {"/", "n_path_key"},
+                  {"/", "n_config_byte"},
+                  {"/", "task"},
+                  {"/", "cost_passes"},
+                  {"/studies/routing/margin", "axes"},
+                  {"/studies/routing/margin", "units"},
+                  {"/studies/routing/margin", "source"},
+                  {"/studies/predict/recall.predictor", "labels"}};
 static const char *const datasets[] = {"/axes/moe_layer",
                                        "/axes/bits",
                                        "/model/config",
@@ -84,7 +103,15 @@ static const char *const datasets[] = {"/axes/moe_layer",
                                        "/paths/value_expert",
                                        "/paths/recall",
                                        "/paths",
-                                       "/windows"};
+                                       "/windows",
+                                       "/studies",
+                                       "/studies/gate",
+                                       "/studies/gate/one",
+                                       "/studies/gate/two",
+                                       "/studies/predict/recall",
+                                       "/studies/predict/recall.predictor",
+                                       "/studies/predict/recall.cut",
+                                       "/studies/routing/margin"};
 
 static hid_t pick_type(uint64_t choice)
 {
@@ -106,12 +133,13 @@ static hid_t pick_type(uint64_t choice)
 
 static void edit_attribute(hid_t file, struct input *input)
 {
-    const char *name = attributes[take(input, 1) % (sizeof attributes / sizeof *attributes)];
+    const size_t which = take(input, 1) % (sizeof attributes / sizeof *attributes);
+    const char *path = attributes[which].path, *name = attributes[which].name;
     hid_t type = pick_type(take(input, 1) % 8 == 0 ? take(input, 1) : 2);
     uint64_t value = take(input, 1 + take(input, 1) % 8);
     hid_t space = H5Screate(H5S_SCALAR);
-    (void)H5Adelete(file, name);
-    hid_t attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    (void)H5Adelete_by_name(file, path, name, H5P_DEFAULT);
+    hid_t attribute = H5Acreate_by_name(file, path, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     if (attribute >= 0) {
         (void)H5Awrite(attribute, type, &value);
         (void)H5Aclose(attribute);
@@ -214,6 +242,14 @@ static void check_edited(struct moec_profile *p, struct input *input)
         {p->paths.frequency, 8 * sizeof *p->paths.frequency},
         {p->path_recall, 6 * sizeof(double)},
         {&p->cost_passes, sizeof p->cost_passes},
+        {p->studies.items[1].name, sizeof p->studies.items[1].name},
+        {p->studies.items[1].description, sizeof p->studies.items[1].description},
+        {p->studies.items[1].values, 2 * 3 * 3 * sizeof(double)},
+        {p->studies.items[1].axes[1].name, sizeof p->studies.items[1].axes[1].name},
+        {p->studies.items[1].axes[1].labels, 3 * sizeof *p->studies.items[1].axes[1].labels},
+        {p->studies.items[2].axes[0].values, 2 * sizeof(double)},
+        {p->studies.items[2].axes[1].values, 4 * sizeof(double)},
+        {p->studies.items[2].units, sizeof p->studies.items[2].units},
     };
     while (input->left > 0) {
         size_t which = take(input, 1) % (sizeof arrays / sizeof *arrays);

@@ -19,6 +19,7 @@ struct synthetic_shape {
     uint32_t n_uniform;       /* the first of 2, 3, 4, 8 */
     uint32_t every_unreached; /* each such expert is never chosen; 0 = all are */
     uint32_t n_key;
+    bool has_studies;
 };
 
 /* 0 <= value < 1, the same for equal seeds (Steele et al., "Fast splittable pseudorandom number generators",
@@ -135,6 +136,34 @@ static inline enum moec_status synthetic_paths(const struct synthetic_shape *sha
     return MOEC_OK;
 }
 
+/* A single value; axes that every profile has; axes of its own, with labels and without; values left open. */
+static inline enum moec_status synthetic_studies(struct moec_profile *p)
+{
+    static double quantiles[] = {0, 0.25, 0.5, 1};
+    static char predictors[][MOEC_STUDY_LABEL] = {"path table", "frequency", "next-layer gate"};
+    double margin[4 * 64];
+    const struct moec_study one = {.name = "gate/one", .description = "one value"};
+    const struct moec_study quantile = {.name = "routing/margin",
+                                        .units = "nats",
+                                        .description = "values over known and own axes",
+                                        .source = "Paper, Fig. 1",
+                                        .n_axis = 2,
+                                        .axes = {{.name = "moe_layer", .n = p->n_moe_layer},
+                                                 {.name = "quantile", .n = 4, .values = quantiles}},
+                                        .values = margin};
+    const struct moec_study recall = {.name = "predict/recall",
+                                      .description = "zeros over labels",
+                                      .n_axis = 3,
+                                      .axes = {{.name = "moe_layer", .n = p->n_moe_layer},
+                                               {.name = "predictor", .n = 3, .labels = predictors},
+                                               {.name = "cut", .n = 3}}};
+    for (uint32_t i = 0; i < 4 * p->n_moe_layer; i++)
+        margin[i] = i == 5 ? NAN : 0.125 * i;
+    MOEC_TRY(moec_profile_add_study(p, &one, NULL, NULL));
+    MOEC_TRY(moec_profile_add_study(p, &quantile, NULL, NULL));
+    return moec_profile_add_study(p, &recall, NULL, NULL);
+}
+
 /* Released by the caller. Experts of layer s reach from 0; the trace covers every token. */
 static inline enum moec_status synthetic_profile(const struct synthetic_shape *shape, struct moec_profile *p)
 {
@@ -178,6 +207,8 @@ static inline enum moec_status synthetic_profile(const struct synthetic_shape *s
     }
     synthetic_losses(shape, p);
     synthetic_routing(shape, p);
+    if (shape->has_studies)
+        MOEC_TRY(synthetic_studies(p));
     return synthetic_paths(shape, &p->paths);
 }
 

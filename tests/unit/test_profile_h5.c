@@ -19,7 +19,8 @@ static const struct synthetic_shape small = {.n_dense = 1,
                                              .n_bits = 2,
                                              .n_uniform = 4,
                                              .every_unreached = 7,
-                                             .n_key = 5};
+                                             .n_key = 5,
+                                             .has_studies = true};
 
 struct place {
     char *folder;
@@ -62,6 +63,31 @@ static void rehash(uint8_t *bytes, size_t n_bytes)
 }
 
 #define ASSERT_ARRAY(a, b, n) assert_memory_equal((a), (b), (size_t)(n) * sizeof *(a))
+
+static void assert_studies_equal(const struct moec_studies *a, const struct moec_studies *b)
+{
+    assert_int_equal(a->n, b->n);
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct moec_study *x = &a->items[i], *y = &b->items[i];
+        assert_string_equal(x->name, y->name);
+        assert_string_equal(x->units, y->units);
+        assert_string_equal(x->description, y->description);
+        assert_string_equal(x->source, y->source);
+        assert_int_equal(x->n_axis, y->n_axis);
+        for (uint32_t j = 0; j < x->n_axis; j++) {
+            const struct moec_study_axis *left = &x->axes[j], *right = &y->axes[j];
+            assert_string_equal(left->name, right->name);
+            assert_string_equal(left->units, right->units);
+            assert_int_equal(left->n, right->n);
+            for (uint64_t v = 0; v < left->n; v++)
+                assert_true(moec_study_axis_value(left, v) == moec_study_axis_value(right, v));
+            assert_true((left->labels == NULL) == (right->labels == NULL));
+            if (left->labels != NULL)
+                ASSERT_ARRAY(left->labels, right->labels, left->n);
+        }
+        ASSERT_ARRAY(x->values, y->values, moec_study_count(x));
+    }
+}
 
 static void assert_profiles_equal(const struct moec_profile *a, const struct moec_profile *b)
 {
@@ -122,6 +148,7 @@ static void assert_profiles_equal(const struct moec_profile *a, const struct moe
     ASSERT_ARRAY(a->path_recall, b->path_recall, a->n_moe_layer * 3);
     ASSERT_ARRAY(a->frequency_recall, b->frequency_recall, a->n_moe_layer * 3);
     assert_true(a->cost_passes == b->cost_passes && a->naive_passes == b->naive_passes);
+    assert_studies_equal(&a->studies, &b->studies);
 }
 
 static void round_trip(const struct synthetic_shape *shape, const struct place *place)
@@ -290,6 +317,13 @@ static void test_profile_h5__wrong_content_is_refused(void **state)
     expect_after_edit("baseline_bits", "baseline_bitz", 13, "has no attribute 'baseline_bits'");
     expect_after_edit("a0a1a2a3", "a0a1a2aX", 8, "expected 64 hexadecimal digits");
     expect_after_edit("mean_gate_weight", "mean_gate_height", 16, "has no '/routing/mean_gate_weight'");
+    expect_after_edit("moe_layer,quantile", "moe_layer;quantile", 18, "expected 2 names");
+    expect_after_edit("moe_layer,quantile", "moe_layer,quantilf", 18,
+                      "has an axis 'quantilf' without a scale");
+    expect_after_edit("moe_layer,quantile", "cut,,,,,,,quantile", 18, "expected 2 names");
+    expect_after_edit("moe_layer,predictor,cut", "moe_layer,predictor,bit", 23, "axis 'bit' without a scale");
+    expect_after_edit("values over known", "values\nover known", 17, "holds the control character 0x0a");
+    expect_after_edit("next-layer gate", "next-layer\tgate", 15, "holds the control character 0x09");
 }
 
 static void test_profile_h5__check_refuses(void **state)
@@ -415,6 +449,9 @@ static void test_profile_h5__hdf5_tools_read_it(void **state)
     for (char *line = output; *line != '\0'; line += strcspn(line, "\n") + 1, n_object++) {
         char name[64];
         assert_int_equal(sscanf(line, "%63s", name), 1);
+        /* Studies are listed by what they are called behind /studies/, their scales by what they end in. */
+        if (strncmp(name, "/studies/", 9) == 0)
+            continue;
         if (strstr(schema, name) == NULL)
             fail_msg("'%s' is not in formats/PROFILE.md", name);
     }
@@ -431,6 +468,22 @@ static void test_profile_h5__hdf5_tools_read_it(void **state)
     (void)snprintf(command, sizeof command, "h5dump -y -w 0 -d /axes/moe_layer '%s'", place->file);
     assert_true(run(command, output, sizeof output));
     assert_non_null(strstr(output, "1, 2, 3"));
+
+    (void)snprintf(command, sizeof command, "h5dump -w 0 -d /studies/predict/recall '%s'", place->file);
+    assert_true(run(command, output, sizeof output));
+    assert_non_null(strstr(output, "DATASPACE  SIMPLE { ( 3, 3, 3 )"));
+    assert_non_null(strstr(output, "\"moe_layer,predictor,cut\""));
+    assert_non_null(strstr(output, "\"moe_layer\", \"predictor\", \"cut\""));
+
+    (void)snprintf(command, sizeof command, "h5dump -w 0 -d /studies/predict/recall.predictor '%s'",
+                   place->file);
+    assert_true(run(command, output, sizeof output));
+    assert_non_null(strstr(output, "\"path table\", \"frequency\", \"next-layer gate\""));
+
+    (void)snprintf(command, sizeof command, "h5dump -y -w 0 -d /studies/routing/margin '%s'", place->file);
+    assert_true(run(command, output, sizeof output));
+    assert_non_null(strstr(output, "Paper, Fig. 1"));
+    assert_non_null(strstr(output, "0.5, nan, 0.75, 0.875"));
 
     (void)snprintf(command, sizeof command, "h5dump -a /data_sha256 '%s'", place->file);
     assert_true(run(command, output, sizeof output));

@@ -1,0 +1,188 @@
+#include "formats/h5_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* n = 0: one value; else a list of n. */
+static enum moec_status write_attribute(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
+                                        hid_t held, uint64_t n, const void *value, struct moec_error *err)
+{
+    const hsize_t dims[1] = {n};
+    hid_t space = n > 0 ? H5Screate_simple(1, dims, NULL) : H5Screate(H5S_SCALAR),
+          attribute = H5I_INVALID_HID;
+    if (space >= 0 && stored >= 0)
+        attribute =
+            H5Acreate_by_name(h5->file, path, name, stored, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    enum moec_status status = MOEC_OK;
+    if (attribute < 0 || H5Awrite(attribute, held, value) < 0) {
+        status = moec_h5_fail(h5, "write an attribute of", path, err);
+        (void)moec_error_prefix(err, "attribute '%s'", name);
+    }
+    if (attribute >= 0)
+        (void)H5Aclose(attribute);
+    if (space >= 0)
+        (void)H5Sclose(space);
+    return status;
+}
+
+/* Closed by the caller. */
+static hid_t text_type(size_t n_bytes)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    if (type >= 0 && (H5Tset_size(type, n_bytes) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)) {
+        (void)H5Tclose(type);
+        return H5I_INVALID_HID;
+    }
+    return type;
+}
+
+enum moec_status moec_h5_write_text(struct moec_h5 *h5, const char *path, const char *name, const char *text,
+                                    struct moec_error *err)
+{
+    hid_t type = text_type(strlen(text) + 1);
+    if (type < 0)
+        return moec_h5_fail(h5, "write an attribute of", path, err);
+    enum moec_status status = write_attribute(h5, path, name, type, type, 0, text, err);
+    (void)H5Tclose(type);
+    return status;
+}
+
+enum moec_status moec_h5_write_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t value,
+                                   struct moec_error *err)
+{
+    return write_attribute(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, 0, &value, err);
+}
+
+enum moec_status moec_h5_write_f64(struct moec_h5 *h5, const char *path, const char *name, double value,
+                                   struct moec_error *err)
+{
+    return write_attribute(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, &value, err);
+}
+
+enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const char *path, const char *name,
+                                     const char *texts, size_t text_bytes, uint64_t n, struct moec_error *err)
+{
+    hid_t type = text_type(text_bytes);
+    if (type < 0)
+        return moec_h5_fail(h5, "write an attribute of", path, err);
+    enum moec_status status = write_attribute(h5, path, name, type, type, n, texts, err);
+    (void)H5Tclose(type);
+    return status;
+}
+
+enum moec_status moec_h5_has_attribute(struct moec_h5 *h5, const char *path, const char *name, bool *has,
+                                       struct moec_error *err)
+{
+    MOEC_TRY(moec_h5_check_links(h5, path, err));
+    htri_t exists = H5Aexists_by_name(h5->file, path, name, H5P_DEFAULT);
+    if (exists < 0)
+        return moec_h5_fail(h5, "look for attributes of", path, err);
+    *has = exists > 0;
+    return MOEC_OK;
+}
+
+/* Opens an attribute, one value (n = 0) or a list of n, and its type; both are closed by the caller. */
+static enum moec_status open_attribute(struct moec_h5 *h5, const char *path, const char *name, uint64_t n,
+                                       hid_t *attribute, hid_t *type, struct moec_error *err)
+{
+    bool has = false;
+    MOEC_TRY(moec_h5_has_attribute(h5, path, name, &has, err));
+    if (!has)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: '%s' has no attribute '%s'", h5->subject, path, name);
+    hid_t id = H5Aopen_by_name(h5->file, path, name, H5P_DEFAULT, H5P_DEFAULT);
+    if (id < 0)
+        return moec_h5_fail(h5, "open an attribute of", path, err);
+    hid_t space = H5Aget_space(id);
+    hsize_t length = 0;
+    bool good = space >= 0 && H5Sget_simple_extent_type(space) == (n > 0 ? H5S_SIMPLE : H5S_SCALAR);
+    if (good && n > 0)
+        good = H5Sget_simple_extent_ndims(space) == 1 &&
+               H5Sget_simple_extent_dims(space, &length, NULL) == 1 && length == n;
+    if (space >= 0)
+        (void)H5Sclose(space);
+    hid_t found = good ? H5Aget_type(id) : H5I_INVALID_HID;
+    if (found < 0) {
+        (void)H5Aclose(id);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not %" PRIu64 " value%s",
+                         h5->subject, name, path, n > 0 ? n : 1, n > 1 ? "s" : "");
+    }
+    *attribute = id;
+    *type = found;
+    return MOEC_OK;
+}
+
+enum moec_status moec_h5_read_text(struct moec_h5 *h5, const char *path, const char *name, char *text,
+                                   size_t capacity, struct moec_error *err)
+{
+    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
+    MOEC_TRY(open_attribute(h5, path, name, 0, &attribute, &type, err));
+    enum moec_status status = MOEC_OK;
+    bool fixed = H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0;
+    size_t length = fixed ? H5Tget_size(type) : 0;
+    memset(text, 0, capacity);
+    if (length == 0 || length > capacity)
+        status = moec_fail(err, MOEC_ERR_FORMAT,
+                           "%s: attribute '%s' of '%s' is not a text of fixed length up to %zu bytes",
+                           h5->subject, name, path, capacity - 1);
+    else if (H5Aread(attribute, type, text) < 0)
+        status = moec_h5_fail(h5, "read an attribute of", path, err);
+    else if (memchr(text, '\0', capacity) == NULL)
+        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is longer than %zu bytes",
+                           h5->subject, name, path, capacity - 1);
+    (void)H5Tclose(type);
+    (void)H5Aclose(attribute);
+    return status;
+}
+
+enum moec_status moec_h5_read_texts(struct moec_h5 *h5, const char *path, const char *name, char *texts,
+                                    size_t text_bytes, uint64_t n, struct moec_error *err)
+{
+    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
+    MOEC_TRY(open_attribute(h5, path, name, n, &attribute, &type, err));
+    enum moec_status status = MOEC_OK;
+    /* Of one size in file and memory: HDF5 then moves bytes and nothing else. */
+    if (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0 || H5Tget_size(type) != text_bytes)
+        status =
+            moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' is not a list of texts of %zu bytes",
+                      h5->subject, name, path, text_bytes);
+    else if (H5Aread(attribute, type, texts) < 0)
+        status = moec_h5_fail(h5, "read an attribute of", path, err);
+    for (uint64_t i = 0; status == MOEC_OK && i < n; i++) {
+        if (memchr(texts + i * text_bytes, '\0', text_bytes) == NULL)
+            status = moec_fail(err, MOEC_ERR_FORMAT,
+                               "%s: text %" PRIu64 " of attribute '%s' of '%s' has no end within %zu bytes",
+                               h5->subject, i, name, path, text_bytes);
+    }
+    (void)H5Tclose(type);
+    (void)H5Aclose(attribute);
+    return status;
+}
+
+static enum moec_status read_number(struct moec_h5 *h5, const char *path, const char *name, hid_t stored,
+                                    hid_t held, void *value, struct moec_error *err)
+{
+    hid_t attribute = H5I_INVALID_HID, type = H5I_INVALID_HID;
+    MOEC_TRY(open_attribute(h5, path, name, 0, &attribute, &type, err));
+    enum moec_status status = MOEC_OK;
+    if (H5Tequal(type, stored) <= 0)
+        status = moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute '%s' of '%s' has another type than %s",
+                           h5->subject, name, path,
+                           H5Tget_class(stored) == H5T_FLOAT ? "little-endian f64" : "little-endian u64");
+    else if (H5Aread(attribute, held, value) < 0)
+        status = moec_h5_fail(h5, "read an attribute of", path, err);
+    (void)H5Tclose(type);
+    (void)H5Aclose(attribute);
+    return status;
+}
+
+enum moec_status moec_h5_read_u64(struct moec_h5 *h5, const char *path, const char *name, uint64_t *value,
+                                  struct moec_error *err)
+{
+    return read_number(h5, path, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, value, err);
+}
+
+enum moec_status moec_h5_read_f64(struct moec_h5 *h5, const char *path, const char *name, double *value,
+                                  struct moec_error *err)
+{
+    return read_number(h5, path, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, value, err);
+}
