@@ -101,6 +101,17 @@ MOEC_WARN_UNUSED enum moec_status moec_pieces_encode(const uint8_t *content, uin
                                                      moec_section_sink *sink, void *context,
                                                      struct moec_error *err);
 
+/* The same for content that comes bit by bit: push any lengths, then finish once. */
+struct moec_pieces {
+    moec_section_sink *sink;
+    void *context;
+    uint8_t *buffer; /* MOEC_PIECE_BYTES, the caller's */
+    size_t used;
+};
+MOEC_WARN_UNUSED enum moec_status moec_pieces_push(struct moec_pieces *pieces, const uint8_t *bytes, size_t n,
+                                                   struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_pieces_finish(struct moec_pieces *pieces, struct moec_error *err);
+
 /* Contents of sections. Fixed sizes: */
 #define MOEC_CERTIFICATE_BYTES    456u
 #define MOEC_PROVENANCE_BYTES     944u

@@ -13,26 +13,60 @@
 /* --- stored form: compressed pieces ------------------------------------------------------------------------
  */
 
+static enum moec_status encode_piece(const uint8_t *content, size_t n, moec_section_sink *sink, void *context,
+                                     struct moec_error *err)
+{
+    uint8_t header[MOEC_PIECE_HEADER_BYTES];
+    uint8_t *packed = NULL;
+    size_t n_packed = 0;
+    MOEC_TRY(moec_compress(content, n, &packed, &n_packed, err));
+    bool pays = n_packed < n;
+    const uint8_t *stored = pays ? packed : content;
+    size_t n_stored = pays ? n_packed : n;
+    moec_put_u32(header, (uint32_t)n_stored | (pays ? 0 : MOEC_PIECE_RAW));
+    moec_put_u32(header + 4, moec_crc32c(0, stored, n_stored));
+    enum moec_status status = sink(context, header, sizeof header, err);
+    if (status == MOEC_OK)
+        status = sink(context, stored, n_stored, err);
+    free(packed);
+    return status;
+}
+
+enum moec_status moec_pieces_push(struct moec_pieces *pieces, const uint8_t *bytes, size_t n,
+                                  struct moec_error *err)
+{
+    while (n > 0) {
+        if (pieces->used == 0 && n >= MOEC_PIECE_BYTES) {
+            MOEC_TRY(encode_piece(bytes, MOEC_PIECE_BYTES, pieces->sink, pieces->context, err));
+            bytes += MOEC_PIECE_BYTES;
+            n -= MOEC_PIECE_BYTES;
+            continue;
+        }
+        size_t room = MOEC_PIECE_BYTES - pieces->used, taken = n < room ? n : room;
+        memcpy(pieces->buffer + pieces->used, bytes, taken);
+        pieces->used += taken;
+        bytes += taken;
+        n -= taken;
+        if (pieces->used == MOEC_PIECE_BYTES)
+            MOEC_TRY(moec_pieces_finish(pieces, err));
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_pieces_finish(struct moec_pieces *pieces, struct moec_error *err)
+{
+    size_t n = pieces->used;
+    pieces->used = 0;
+    return n == 0 ? MOEC_OK : encode_piece(pieces->buffer, n, pieces->sink, pieces->context, err);
+}
+
 enum moec_status moec_pieces_encode(const uint8_t *content, uint64_t content_bytes, moec_section_sink *sink,
                                     void *context, struct moec_error *err)
 {
     for (uint64_t done = 0; done < content_bytes;) {
         uint64_t left = content_bytes - done;
         size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
-        uint8_t header[MOEC_PIECE_HEADER_BYTES];
-        uint8_t *packed = NULL;
-        size_t n_packed = 0;
-        MOEC_TRY(moec_compress(content + done, n, &packed, &n_packed, err));
-        bool pays = n_packed < n;
-        const uint8_t *stored = pays ? packed : content + done;
-        size_t n_stored = pays ? n_packed : n;
-        moec_put_u32(header, (uint32_t)n_stored | (pays ? 0 : MOEC_PIECE_RAW));
-        moec_put_u32(header + 4, moec_crc32c(0, stored, n_stored));
-        enum moec_status status = sink(context, header, sizeof header, err);
-        if (status == MOEC_OK)
-            status = sink(context, stored, n_stored, err);
-        free(packed);
-        MOEC_TRY(status);
+        MOEC_TRY(encode_piece(content + done, n, sink, context, err));
         done += n;
     }
     return MOEC_OK;

@@ -161,6 +161,25 @@ static enum moec_status plan_statistics(struct moec_bundle_plan *plan, const str
     return MOEC_OK;
 }
 
+static enum moec_status push_piece(void *context, const uint8_t *bytes, size_t n, struct moec_error *err)
+{
+    return moec_pieces_push(context, bytes, n, err);
+}
+
+/* Dense weights as a section: compressed pieces, in order. */
+static enum moec_status encode_dense(const struct moec_dense *dense, moec_section_sink *sink, void *context,
+                                     struct moec_error *err)
+{
+    void *buffer = NULL;
+    MOEC_TRY(moec_alloc(&buffer, MOEC_PIECE_BYTES, 1, "a piece of the dense weights", err));
+    struct moec_pieces pieces = {.sink = sink, .context = context, .buffer = buffer};
+    enum moec_status status = moec_dense_emit(dense, push_piece, &pieces, err);
+    if (status == MOEC_OK)
+        status = moec_pieces_finish(&pieces, err);
+    free(buffer);
+    return status;
+}
+
 static enum moec_status plan_dense(struct moec_bundle_plan *plan, const struct moec_bundle_parts *parts,
                                    struct moec_error *err)
 {
@@ -172,7 +191,7 @@ static enum moec_status plan_dense(struct moec_bundle_plan *plan, const struct m
     moec_dense_table_encode(dense, table);
     MOEC_TRY(plan_compressed(plan, MOEC_SECTION_DENSE_TABLE, table, n, err));
     uint64_t stored = 0;
-    MOEC_TRY(moec_pieces_encode(dense->blob, dense->blob_bytes, count_bytes, &stored, err));
+    MOEC_TRY(encode_dense(dense, count_bytes, &stored, err));
     plan->sections[plan->n_sections++] = (struct planned_section){.kind = MOEC_SECTION_DENSE,
                                                                   .flags = MOEC_SECTION_FLAG_COMPRESSED,
                                                                   .content_bytes = dense->blob_bytes,
@@ -368,8 +387,7 @@ static enum moec_status write_planned(struct moec_bundle_writer *writer,
     if (planned->stored != NULL) {
         MOEC_TRY(append_hashed(&hashed, planned->stored, (size_t)planned->stored_bytes, err));
     } else if (planned->kind == MOEC_SECTION_DENSE) {
-        const struct moec_dense *dense = writer->plan->dense;
-        MOEC_TRY(moec_pieces_encode(dense->blob, dense->blob_bytes, append_hashed, &hashed, err));
+        MOEC_TRY(encode_dense(writer->plan->dense, append_hashed, &hashed, err));
     } else {
         return fill_to(&writer->output, section->offset + section->stored_bytes, err);
     }

@@ -323,11 +323,6 @@ static enum moec_status locate(struct moec_checkpoint *ck, struct tensor *tensor
     return MOEC_OK;
 }
 
-static bool role_is_transposed(enum moec_role role)
-{
-    return role == MOEC_ROLE_SHARED_DOWN || role == MOEC_ROLE_DENSE_DOWN;
-}
-
 /* Index into `dense`. */
 static size_t dense_index(const struct moec_checkpoint *ck, enum moec_role role, uint32_t layer)
 {
@@ -339,7 +334,7 @@ static struct tensor dense_tensor(const struct moec_checkpoint *ck, enum moec_ro
 {
     struct tensor tensor = {.pattern = ck->family->names[role], .layer = layer};
     moec_role_shape(&ck->config, role, &tensor.rows, &tensor.columns);
-    if (role_is_transposed(role)) {
+    if (moec_role_is_transposed(role)) {
         uint32_t rows = tensor.rows;
         tensor.rows = tensor.columns;
         tensor.columns = rows;
@@ -549,8 +544,8 @@ static enum moec_status encode_block(const struct moec_checkpoint *ck, const str
 {
     char name[MOEC_TENSOR_NAME_BYTES];
     for (size_t i = 0; i < count; i++) {
-        enum moec_status status = moec_codec_encode_row(codec, weights + i * columns, columns,
-                                                        rows + (first + i) * stride_bytes, err);
+        enum moec_status status =
+            moec_codec_encode_row(codec, weights + i * columns, columns, rows + i * stride_bytes, err);
         if (status != MOEC_OK) {
             (void)moec_error_prefix(
                 err, "tensor '%s' in '%s', offset %" PRIu64 ", row %zu",
@@ -562,13 +557,12 @@ static enum moec_status encode_block(const struct moec_checkpoint *ck, const str
     return MOEC_OK;
 }
 
-/* Encodes a tensor's rows (its columns when `transposed`), the i-th at rows + i * stride_bytes. Scratch: see
- * scratch_bytes. */
-static enum moec_status encode_tensor(const struct moec_checkpoint *ck, const struct tensor *tensor,
-                                      struct moec_codec codec, bool transposed, uint8_t *rows,
-                                      size_t stride_bytes, void *scratch, struct moec_error *err)
+/* Encodes rows from .. end - 1 of a tensor (columns when `transposed`) one after the other, stride_bytes
+ * apart. Scratch: see scratch_bytes. */
+static enum moec_status encode_rows(const struct moec_checkpoint *ck, const struct tensor *tensor,
+                                    struct moec_codec codec, bool transposed, size_t from, size_t end,
+                                    uint8_t *rows, size_t stride_bytes, void *scratch, struct moec_error *err)
 {
-    size_t n_rows = transposed ? tensor->columns : tensor->rows;
     size_t columns = transposed ? tensor->rows : tensor->columns;
     struct moec_codec source = {.dtype = (uint8_t)tensor->at.dtype};
     size_t row_bytes = columns * dtype_bytes(tensor->at.dtype);
@@ -576,26 +570,35 @@ static enum moec_status encode_tensor(const struct moec_checkpoint *ck, const st
     float *weights = scratch;
     uint8_t *raw = (uint8_t *)(weights + ROWS * columns);
     if (as_stored && stride_bytes == row_bytes)
-        return read_raw(ck, tensor, 0, n_rows, rows, err);
+        return read_raw(ck, tensor, from, end - from, rows, err);
     if (transposed)
         MOEC_TRY(read_raw(ck, tensor, 0, tensor->rows, raw, err));
-    for (size_t first = 0; first < n_rows; first += ROWS) {
-        size_t count = n_rows - first < ROWS ? n_rows - first : ROWS;
+    for (size_t first = from; first < end; first += ROWS) {
+        size_t count = end - first < ROWS ? end - first : ROWS;
+        uint8_t *out = rows + (first - from) * stride_bytes;
         if (transposed) {
-            moec_transpose_to_f32((enum moec_dtype)tensor->at.dtype, raw, columns, n_rows, first, count,
-                                  weights);
+            moec_transpose_to_f32((enum moec_dtype)tensor->at.dtype, raw, columns, tensor->columns, first,
+                                  count, weights);
         } else {
             MOEC_TRY(read_raw(ck, tensor, first, count, raw, err));
             if (as_stored) {
                 for (size_t i = 0; i < count; i++)
-                    memcpy(rows + (first + i) * stride_bytes, raw + i * row_bytes, row_bytes);
+                    memcpy(out + i * stride_bytes, raw + i * row_bytes, row_bytes);
                 continue;
             }
             moec_codec_decode_row(source, raw, count * columns, weights);
         }
-        MOEC_TRY(encode_block(ck, tensor, codec, weights, first, count, columns, rows, stride_bytes, err));
+        MOEC_TRY(encode_block(ck, tensor, codec, weights, first, count, columns, out, stride_bytes, err));
     }
     return MOEC_OK;
+}
+
+static enum moec_status encode_tensor(const struct moec_checkpoint *ck, const struct tensor *tensor,
+                                      struct moec_codec codec, bool transposed, uint8_t *rows,
+                                      size_t stride_bytes, void *scratch, struct moec_error *err)
+{
+    return encode_rows(ck, tensor, codec, transposed, 0, transposed ? tensor->columns : tensor->rows, rows,
+                       stride_bytes, scratch, err);
 }
 
 /* F32 of one block of rows, then raw bytes: a block of rows, or the whole tensor when it is transposed. */
@@ -626,39 +629,71 @@ static struct moec_codec choose_dense_codec(void *context, enum moec_role role, 
     return (struct moec_codec){.dtype = (uint8_t)dtype};
 }
 
-enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,
-                                            uint32_t group, struct moec_dense *dense, struct moec_error *err)
+struct dense_stream {
+    struct moec_dense_source source; /* first: this is what others see */
+    const struct moec_checkpoint *ck;
+    void *scratch; /* owned; for the largest tensor */
+};
+
+static enum moec_status load_rows(struct moec_dense_source *self, const struct moec_dense_entry *entry,
+                                  uint32_t first_row, uint32_t n_rows, uint8_t *rows, struct moec_error *err)
+{
+    const struct dense_stream *stream = (const struct dense_stream *)self;
+    enum moec_role role = (enum moec_role)entry->role;
+    struct tensor tensor = dense_tensor(stream->ck, role, entry->layer);
+    return encode_rows(stream->ck, &tensor, entry->codec, moec_role_is_transposed(role), first_row,
+                       (size_t)first_row + n_rows, rows, moec_codec_row_bytes(entry->codec, entry->columns),
+                       stream->scratch, err);
+}
+
+static void free_stream(struct moec_dense_source *self)
+{
+    struct dense_stream *stream = (struct dense_stream *)self;
+    free(stream->scratch);
+    free(stream);
+}
+
+enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,
+                                              uint32_t group, struct moec_dense *dense,
+                                              struct moec_error *err)
 {
     struct dense_choice choice = {.ck = checkpoint, .keep = dense_bits == 16};
     struct moec_dense made = {0};
-    void *scratch = NULL;
+    struct dense_stream *stream = NULL;
     uint64_t needed = 0;
     enum moec_status status = MOEC_OK;
     if (dense_bits != 16 && dense_bits != 8 && dense_bits != 4)
         return moec_fail(err, MOEC_ERR_USAGE, "dense weights at %u bits, expected 4, 8 or 16", dense_bits);
     MOEC_TRY(moec_codec_for_bits(dense_bits, MOEC_SCHEME_SYMMETRIC, group, MOEC_DTYPE_BF16, &choice.quantised,
                                  err));
-    MOEC_TRY(moec_dense_create(&checkpoint->config, choose_dense_codec, &choice, &made, err));
+    MOEC_TRY(moec_dense_create_table(&checkpoint->config, choose_dense_codec, &choice, &made, err));
     for (uint32_t i = 0; i < made.n_entries; i++) {
         enum moec_role role = (enum moec_role)made.entries[i].role;
         struct tensor tensor = dense_tensor(checkpoint, role, made.entries[i].layer);
-        uint64_t bytes = scratch_bytes(&tensor, role_is_transposed(role));
+        uint64_t bytes = scratch_bytes(&tensor, moec_role_is_transposed(role));
         needed = bytes > needed ? bytes : needed;
     }
-    MOEC_TRY_OUT(moec_alloc_aligned(&scratch, needed, 1, "buffer for dense weights", err));
-    for (uint32_t i = 0; i < made.n_entries; i++) {
-        const struct moec_dense_entry *entry = &made.entries[i];
-        enum moec_role role = (enum moec_role)entry->role;
-        struct tensor tensor = dense_tensor(checkpoint, role, entry->layer);
-        MOEC_TRY_OUT(encode_tensor(checkpoint, &tensor, entry->codec, role_is_transposed(role),
-                                   made.blob + entry->offset,
-                                   moec_codec_row_bytes(entry->codec, entry->columns), scratch, err));
-    }
+    MOEC_TRY_OUT(moec_alloc((void **)&stream, 1, sizeof *stream, "the source of dense weights", err));
+    made.source = &stream->source;
+    *stream = (struct dense_stream){.source = {.load = load_rows, .free = free_stream}, .ck = checkpoint};
+    MOEC_TRY_OUT(moec_alloc_aligned(&stream->scratch, needed, 1, "buffer for dense weights", err));
     *dense = made;
     made = (struct moec_dense){0};
 out:
-    free(scratch);
     moec_dense_release(&made);
+    return status;
+}
+
+enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,
+                                            uint32_t group, struct moec_dense *dense, struct moec_error *err)
+{
+    struct moec_dense made = {0};
+    MOEC_TRY(moec_checkpoint_stream_dense(checkpoint, dense_bits, group, &made, err));
+    enum moec_status status = moec_dense_load(&made, err);
+    if (status != MOEC_OK)
+        moec_dense_release(&made);
+    else
+        *dense = made;
     return status;
 }
 

@@ -45,6 +45,13 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_dense(const struct moec_c
                                                              struct moec_dense *dense,
                                                              struct moec_error *err);
 
+/* The same, with a source in place of the blob: nothing is read until it is asked for. The checkpoint stays
+ * open until the dense weights are released. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *checkpoint,
+                                                               uint32_t dense_bits, uint32_t group,
+                                                               struct moec_dense *dense,
+                                                               struct moec_error *err);
+
 /* Reads one expert as F32: gate, up (n_ff, n_embd), down (n_embd, n_ff), row-major. NaN or infinite weights
  * are MOEC_ERR_FORMAT naming the tensor. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define BLOB_ALIGNMENT 64u
+#define EMIT_BYTES     ((uint64_t)4 << 20) /* made at once by a source */
 
 /* --- roles -------------------------------------------------------------------------------------------------
  */
@@ -101,6 +102,11 @@ bool moec_role_is_quantisable(enum moec_role role)
     }
 }
 
+bool moec_role_is_transposed(enum moec_role role)
+{
+    return role == MOEC_ROLE_SHARED_DOWN || role == MOEC_ROLE_DENSE_DOWN;
+}
+
 void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t *rows, uint32_t *columns)
 {
     *rows = 0;
@@ -166,13 +172,13 @@ static enum moec_status check_codec(const struct moec_dense_entry *entry, struct
     return MOEC_OK;
 }
 
-enum moec_status moec_dense_create(const struct moec_config *config,
-                                   struct moec_codec (*codec_of)(void *context, enum moec_role role,
-                                                                 uint32_t layer),
-                                   void *context, struct moec_dense *dense, struct moec_error *err)
+enum moec_status moec_dense_create_table(const struct moec_config *config,
+                                         struct moec_codec (*codec_of)(void *context, enum moec_role role,
+                                                                       uint32_t layer),
+                                         void *context, struct moec_dense *dense, struct moec_error *err)
 {
     struct moec_dense made = {0};
-    void *entries = NULL, *blob = NULL;
+    void *entries = NULL;
     uint32_t count = 0;
     for (struct expectation at = {0, -1}; next_expected(config, &at);)
         count++;
@@ -192,18 +198,59 @@ enum moec_status moec_dense_create(const struct moec_config *config,
         end = entry->offset + entry->n_bytes;
     }
     made.blob_bytes = aligned(end);
-    MOEC_TRY_OUT(moec_alloc_aligned(&blob, made.blob_bytes, 1, "dense weights", err));
-    made.blob = blob;
-    /* The gaps are written to bundles: they must not hold what was in memory before. */
-    for (uint32_t i = 0; i < made.n_entries; i++) {
-        uint64_t from = made.entries[i].offset + made.entries[i].n_bytes;
-        memset(made.blob + from, 0, (size_t)(aligned(from) - from));
-    }
     *dense = made;
     made = (struct moec_dense){0};
 out:
     moec_dense_release(&made);
     return status;
+}
+
+/* Gaps are zero: they are written to bundles and must not hold what was in memory before. */
+static enum moec_status allocate_blob(const struct moec_dense *dense, uint8_t **out, struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc_aligned(&memory, dense->blob_bytes, 1, "dense weights", err));
+    uint8_t *blob = memory;
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        uint64_t from = dense->entries[i].offset + dense->entries[i].n_bytes;
+        memset(blob + from, 0, (size_t)(aligned(from) - from));
+    }
+    *out = blob;
+    return MOEC_OK;
+}
+
+enum moec_status moec_dense_create(const struct moec_config *config,
+                                   struct moec_codec (*codec_of)(void *context, enum moec_role role,
+                                                                 uint32_t layer),
+                                   void *context, struct moec_dense *dense, struct moec_error *err)
+{
+    struct moec_dense made = {0};
+    MOEC_TRY(moec_dense_create_table(config, codec_of, context, &made, err));
+    enum moec_status status = allocate_blob(&made, &made.blob, err);
+    if (status != MOEC_OK)
+        moec_dense_release(&made);
+    else
+        *dense = made;
+    return status;
+}
+
+enum moec_status moec_dense_load(struct moec_dense *dense, struct moec_error *err)
+{
+    uint8_t *blob = NULL;
+    MOEC_TRY(allocate_blob(dense, &blob, err));
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        enum moec_status status =
+            dense->source->load(dense->source, entry, 0, entry->rows, blob + entry->offset, err);
+        if (status != MOEC_OK) {
+            free(blob);
+            return status;
+        }
+    }
+    dense->source->free(dense->source);
+    dense->source = NULL;
+    dense->blob = blob;
+    return MOEC_OK;
 }
 
 static enum moec_status check_entry(const struct moec_dense_entry *entry, const struct expectation *expected,
@@ -257,8 +304,8 @@ enum moec_status moec_dense_check(const struct moec_dense *dense, const struct m
     return MOEC_OK;
 }
 
-bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32_t layer,
-                     struct moec_matrix *matrix)
+const struct moec_dense_entry *moec_dense_entry_find(const struct moec_dense *dense, enum moec_role role,
+                                                     uint32_t layer)
 {
     uint64_t wanted = (uint64_t)layer << 32 | (uint32_t)role;
     uint32_t low = 0, high = dense->n_entries;
@@ -266,20 +313,84 @@ bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32
         uint32_t middle = low + (high - low) / 2;
         const struct moec_dense_entry *entry = &dense->entries[middle];
         uint64_t key = (uint64_t)entry->layer << 32 | entry->role;
-        if (key == wanted) {
-            *matrix = (struct moec_matrix){.codec = entry->codec,
-                                           .rows = entry->rows,
-                                           .columns = entry->columns,
-                                           .stride_bytes = moec_codec_row_bytes(entry->codec, entry->columns),
-                                           .data = dense->blob + entry->offset};
-            return true;
-        }
+        if (key == wanted)
+            return entry;
         if (key < wanted)
             low = middle + 1;
         else
             high = middle;
     }
-    return false;
+    return NULL;
+}
+
+struct moec_matrix moec_dense_matrix(const struct moec_dense_entry *entry, uint32_t n_rows,
+                                     const uint8_t *rows)
+{
+    return (struct moec_matrix){.codec = entry->codec,
+                                .rows = n_rows,
+                                .columns = entry->columns,
+                                .stride_bytes = moec_codec_row_bytes(entry->codec, entry->columns),
+                                .data = rows};
+}
+
+bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32_t layer,
+                     struct moec_matrix *matrix)
+{
+    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, role, layer);
+    if (entry == NULL)
+        return false;
+    *matrix = moec_dense_matrix(entry, entry->rows, dense->blob == NULL ? NULL : dense->blob + entry->offset);
+    return true;
+}
+
+/* --- in order ----------------------------------------------------------------------------------------------
+ */
+
+/* Rows of an entry that are made at once. */
+static uint32_t emitted_rows(const struct moec_dense_entry *entry)
+{
+    uint64_t rows = EMIT_BYTES / moec_codec_row_bytes(entry->codec, entry->columns);
+    if (moec_role_is_transposed((enum moec_role)entry->role) || rows > entry->rows)
+        return entry->rows;
+    return rows > 0 ? (uint32_t)rows : 1;
+}
+
+static enum moec_status emit_entry(const struct moec_dense *dense, const struct moec_dense_entry *entry,
+                                   uint8_t *buffer, moec_dense_sink *sink, void *context,
+                                   struct moec_error *err)
+{
+    static const uint8_t zeros[BLOB_ALIGNMENT];
+    const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
+    const uint64_t end = entry->offset + entry->n_bytes;
+    for (uint32_t row = 0; row < entry->rows;) {
+        uint32_t n = emitted_rows(entry);
+        n = n < entry->rows - row ? n : entry->rows - row;
+        MOEC_TRY(dense->source->load(dense->source, entry, row, n, buffer, err));
+        MOEC_TRY(sink(context, buffer, n * row_bytes, err));
+        row += n;
+    }
+    return sink(context, zeros, (size_t)(aligned(end) - end), err);
+}
+
+enum moec_status moec_dense_emit(const struct moec_dense *dense, moec_dense_sink *sink, void *context,
+                                 struct moec_error *err)
+{
+    if (dense->source == NULL)
+        return sink(context, dense->blob, (size_t)dense->blob_bytes, err);
+    uint64_t n_buffer = 0;
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        uint64_t n = emitted_rows(entry) * (uint64_t)moec_codec_row_bytes(entry->codec, entry->columns);
+        n_buffer = n > n_buffer ? n : n_buffer;
+    }
+    void *buffer = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc_aligned(&buffer, n_buffer, 1, "a piece of the dense weights", err));
+    for (uint32_t i = 0; i < dense->n_entries; i++)
+        MOEC_TRY_OUT(emit_entry(dense, &dense->entries[i], buffer, sink, context, err));
+out:
+    free(buffer);
+    return status;
 }
 
 void moec_dense_release(struct moec_dense *dense)
@@ -288,5 +399,7 @@ void moec_dense_release(struct moec_dense *dense)
         return;
     free(dense->entries);
     free(dense->blob);
+    if (dense->source != NULL)
+        dense->source->free(dense->source);
     *dense = (struct moec_dense){0};
 }

@@ -4,7 +4,11 @@
  * reader both give this, so the engine binds either the same way. MLP down projections (shared expert, dense
  * MLP) are stored transposed, one row for each neuron, like those of routed experts (see record.h). Router,
  * norms and biases keep their source dtype; q, k, v, o, embedding, head and dense MLPs take the dense codec
- * (--dense-bits). The router is F32, F16 or BF16 always. Thread rule: immutable after creation. */
+ * (--dense-bits). The router is F32, F16 or BF16 always.
+ *
+ * Where the blob is too large for memory, the table comes with a source instead, which makes any rows of any
+ * tensor when they are asked for; `moec_dense_emit` and runtime/model.h hide the difference. Thread rule:
+ * immutable after creation; a source serves one thread at a time. */
 #ifndef MOEC_FORMATS_DENSE_H
 #define MOEC_FORMATS_DENSE_H
 
@@ -64,11 +68,20 @@ struct moec_dense_entry {
     uint64_t n_bytes;
 };
 
+/* Makes dense weights on demand. First member of every implementation. */
+struct moec_dense_source {
+    /* Rows first_row .. first_row + n_rows - 1 of an entry of the table, as they would stand in the blob. */
+    enum moec_status (*load)(struct moec_dense_source *self, const struct moec_dense_entry *entry,
+                             uint32_t first_row, uint32_t n_rows, uint8_t *rows, struct moec_error *err);
+    void (*free)(struct moec_dense_source *self);
+};
+
 struct moec_dense {
     struct moec_dense_entry *entries; /* owned; sorted by (layer, role), MOEC_LAYER_NONE last */
     uint32_t n_entries;
-    uint8_t *blob; /* owned, 64-byte aligned */
-    uint64_t blob_bytes;
+    uint8_t *blob;                    /* owned, 64-byte aligned; NULL with a source */
+    uint64_t blob_bytes;              /* what it has, or would have */
+    struct moec_dense_source *source; /* owned; NULL with a blob */
 };
 
 const char *moec_role_name(enum moec_role role);
@@ -90,12 +103,40 @@ moec_dense_create(const struct moec_config *config,
                   struct moec_codec (*codec_of)(void *context, enum moec_role role, uint32_t layer),
                   void *context, struct moec_dense *dense, struct moec_error *err);
 
+/* The same without a blob, for a source. */
+MOEC_WARN_UNUSED enum moec_status
+moec_dense_create_table(const struct moec_config *config,
+                        struct moec_codec (*codec_of)(void *context, enum moec_role role, uint32_t layer),
+                        void *context, struct moec_dense *dense, struct moec_error *err);
+
 /* Checks that a table that came from a file is exactly what the config expects: every tensor once, shapes,
  * codecs, sizes, offsets that do not overlap and lie within the blob. */
 MOEC_WARN_UNUSED enum moec_status moec_dense_check(const struct moec_dense *dense,
                                                    const struct moec_config *config, struct moec_error *err);
 
-/* False when the table has no such entry. */
+/* NULL when the table has no such entry. */
+const struct moec_dense_entry *moec_dense_entry_find(const struct moec_dense *dense, enum moec_role role,
+                                                     uint32_t layer);
+
+/* Whether the down projections of this role are stored transposed; a source reads the whole of such a tensor
+ * for any of its rows. */
+bool moec_role_is_transposed(enum moec_role role);
+
+/* Rows of an entry that stand at `rows`. */
+struct moec_matrix moec_dense_matrix(const struct moec_dense_entry *entry, uint32_t n_rows,
+                                     const uint8_t *rows);
+
+/* Makes everything at once: the source gives way to a blob. On failure nothing has changed. */
+MOEC_WARN_UNUSED enum moec_status moec_dense_load(struct moec_dense *dense, struct moec_error *err);
+
+/* Gives the blob's bytes to `sink` in order, in pieces of at most a few MiB where rows can be made alone:
+ * from memory, or from the source without ever holding more than the largest transposed tensor. */
+typedef enum moec_status moec_dense_sink(void *context, const uint8_t *bytes, size_t n,
+                                         struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_dense_emit(const struct moec_dense *dense, moec_dense_sink *sink,
+                                                  void *context, struct moec_error *err);
+
+/* False when the table has no such entry. With a source the matrix has no data. */
 bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32_t layer,
                      struct moec_matrix *matrix);
 

@@ -416,16 +416,9 @@ static bool spans_are_in_order(const struct moec_span *spans, uint32_t n_spans)
     return true;
 }
 
-enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
-                                        const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
-                                        float *hidden, struct moec_error *err)
+static void run_blocks(struct moec_forward *forward, const struct moec_layer *weights,
+                       const struct moec_span *spans, uint32_t n_spans, float *hidden)
 {
-    MOEC_TRY(moec_forward_check(forward, n_tok, err));
-    const struct moec_layer *weights = &forward->model->layers[layer];
-    if (!spans_are_in_order(spans, n_spans)) {
-        run_block(forward, weights, spans, n_spans, 0, n_tok, hidden);
-        return MOEC_OK;
-    }
     size_t stride = moec_forward_scratch(forward)->stride;
     uint32_t block = moec_forward_scratch(forward)->attention_block;
     for (uint32_t first = 0, next = 0; first < n_spans; first = next) {
@@ -436,5 +429,19 @@ enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t l
         run_block(forward, weights, spans + first, next - first, first_row, rows,
                   hidden + first_row * stride);
     }
+}
+
+enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
+                                        const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                        float *hidden, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    if (spans_are_in_order(spans, n_spans))
+        run_blocks(forward, weights, spans, n_spans, hidden);
+    else
+        run_block(forward, weights, spans, n_spans, 0, n_tok, hidden);
+    moec_model_release_layer(forward->model, layer);
     return MOEC_OK;
 }

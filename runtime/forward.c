@@ -2,6 +2,7 @@
 
 #include "runtime/linear.h"
 #include "runtime/mlp.h"
+#include "runtime/model_stream.h"
 #include "runtime/moe.h"
 #include "runtime/scratch.h"
 
@@ -106,6 +107,22 @@ static void embed_tile(void *context, size_t item, int thread)
                                             rows->out + t * stride, stride);
 }
 
+/* Row by row; encoded, a row is never longer than as floats. */
+static enum moec_status embed_streamed(struct moec_forward *forward, const uint32_t *tokens, uint32_t n_tok,
+                                       float *hidden, struct moec_error *err)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    struct moec_matrix row = forward->model->embedding;
+    uint8_t *bytes = (uint8_t *)scratch->normed;
+    row.rows = 1;
+    row.data = bytes;
+    for (uint32_t t = 0; t < n_tok; t++) {
+        MOEC_TRY(moec_model_stream_embedding(forward->model->stream, tokens[t], bytes, err));
+        forward->kernels->decode_rows(&row, 0, 1, hidden + t * scratch->stride, scratch->stride);
+    }
+    return MOEC_OK;
+}
+
 enum moec_status moec_forward_embed(struct moec_forward *forward, const uint32_t *tokens, uint32_t n_tok,
                                     float *hidden, struct moec_error *err)
 {
@@ -119,6 +136,8 @@ enum moec_status moec_forward_embed(struct moec_forward *forward, const uint32_t
                              "another tokenizer?",
                              tokens[t], config->n_vocab);
     }
+    if (forward->model->stream != NULL)
+        return embed_streamed(forward, tokens, n_tok, hidden, err);
     struct rows rows = {.forward = forward, .n_tok = n_tok, .tokens = tokens, .out = hidden};
     moec_forward_run(forward, tile_count(n_tok), (uint64_t)n_tok * config->n_embd, embed_tile, &rows);
     return MOEC_OK;
@@ -150,8 +169,15 @@ enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok,
     norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
     struct moec_linear head = {
         .forward = forward, .x = scratch->normed, .x_stride = scratch->stride, .n_tok = n_tok, .n_parts = 1};
-    head.parts[0] = (struct moec_linear_part){&model->head, NULL, moec_linear_store, logits, logits_stride};
-    moec_linear_run(&head);
+    for (uint32_t row = 0; row < model->config.n_vocab;) {
+        struct moec_matrix rows;
+        MOEC_TRY(moec_model_acquire_head(model, row, &rows, err));
+        head.parts[0] =
+            (struct moec_linear_part){&rows, NULL, moec_linear_store, logits + row, logits_stride};
+        moec_linear_run(&head);
+        moec_model_release_head(model, row);
+        row += rows.rows;
+    }
     return MOEC_OK;
 }
 
@@ -162,14 +188,13 @@ void moec_forward_expert(struct moec_forward *forward, const struct moec_mlp *ml
     moec_mlp_run(forward, &job, 1);
 }
 
-enum moec_status moec_forward_mlp(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, float *hidden,
-                                  const struct moec_mlp_trace *trace, struct moec_error *err)
+static enum moec_status run_mlp(struct moec_forward *forward, const struct moec_layer *weights,
+                                uint32_t layer, uint32_t n_tok, float *hidden,
+                                const struct moec_mlp_trace *trace, struct moec_error *err)
 {
-    MOEC_TRY(moec_forward_check(forward, n_tok, err));
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const struct moec_layer *weights = &forward->model->layers[layer];
     if (weights->is_moe)
-        return moec_moe_run(forward, layer, n_tok, hidden, trace, err);
+        return moec_moe_run(forward, weights, layer, n_tok, hidden, trace, err);
 
     norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
     moec_forward_expert(forward, &weights->dense, n_tok, scratch->normed, scratch->shared_output);
@@ -177,4 +202,15 @@ enum moec_status moec_forward_mlp(struct moec_forward *forward, uint32_t layer, 
         forward->kernels->add(scratch->shared_output + t * scratch->stride, forward->model->config.n_embd,
                               hidden + t * scratch->stride);
     return MOEC_OK;
+}
+
+enum moec_status moec_forward_mlp(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, float *hidden,
+                                  const struct moec_mlp_trace *trace, struct moec_error *err)
+{
+    const struct moec_layer *weights = NULL;
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    enum moec_status status = run_mlp(forward, weights, layer, n_tok, hidden, trace, err);
+    moec_model_release_layer(forward->model, layer);
+    return status;
 }

@@ -2,13 +2,14 @@
 
 #include "formats/memory.h"
 #include "runtime/kernels.h"
+#include "runtime/model_stream.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Small vectors (norms, biases, gates, rotary frequencies) are F32 copies in one allocation. The same walk
- * over the model first counts it (base NULL), then fills it. Each vector is padded with zeros to whole lanes.
- */
+/* Small vectors (norms, biases, gates, rotary frequencies) are F32 copies in one allocation, and so are the
+ * routers of a streamed model as they are encoded. The same walk over the model first counts it (base NULL),
+ * then fills it. Each vector is padded with zeros to whole lanes. */
 struct vector_arena {
     const struct moec_dense *dense;
     float *base;
@@ -39,18 +40,35 @@ static enum moec_status missing(enum moec_role role, uint32_t layer, struct moec
                      layer);
 }
 
+/* One row that a source makes. */
+static enum moec_status load_vector(const struct moec_dense *dense, const struct moec_dense_entry *entry,
+                                    float *out, struct moec_error *err)
+{
+    void *row = NULL;
+    MOEC_TRY(moec_alloc(&row, entry->n_bytes, 1, "a vector of the dense weights", err));
+    enum moec_status status = dense->source->load(dense->source, entry, 0, 1, row, err);
+    if (status == MOEC_OK)
+        moec_codec_decode_row(entry->codec, row, entry->columns, out);
+    free(row);
+    return status;
+}
+
 static enum moec_status bind_vector(struct vector_arena *arena, enum moec_role role, uint32_t layer,
                                     float **out)
 {
-    struct moec_matrix matrix;
-    if (!moec_dense_find(arena->dense, role, layer, &matrix))
+    const struct moec_dense *dense = arena->dense;
+    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, role, layer);
+    if (entry == NULL)
         return missing(role, layer, arena->err);
-    *out = arena_take(arena, matrix.columns);
-    if (*out != NULL) {
-        moec_codec_decode_row(matrix.codec, matrix.data, matrix.columns, *out);
-        memset(*out + matrix.columns, 0,
-               (moec_lanes_padded(matrix.columns) - matrix.columns) * sizeof(float));
-    }
+    const uint32_t n = entry->columns;
+    *out = arena_take(arena, n);
+    if (*out == NULL)
+        return MOEC_OK;
+    if (dense->source != NULL)
+        MOEC_TRY(load_vector(dense, entry, *out, arena->err));
+    else
+        moec_codec_decode_row(entry->codec, dense->blob + entry->offset, n, *out);
+    memset(*out + n, 0, (moec_lanes_padded(n) - n) * sizeof(float));
     return MOEC_OK;
 }
 
@@ -60,6 +78,21 @@ static enum moec_status bind_matrix(struct vector_arena *arena, enum moec_role r
     if (!moec_dense_find(arena->dense, role, layer, out))
         return missing(role, layer, arena->err);
     return MOEC_OK;
+}
+
+/* Resident in every model. */
+static enum moec_status bind_router(struct vector_arena *arena, uint32_t layer, struct moec_matrix *out)
+{
+    const struct moec_dense *dense = arena->dense;
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_ROUTER, layer, out));
+    if (dense->source == NULL)
+        return MOEC_OK;
+    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, MOEC_ROLE_ROUTER, layer);
+    uint8_t *bytes = (uint8_t *)arena_take(arena, (size_t)(entry->n_bytes / sizeof(float)) + 1);
+    out->data = bytes;
+    if (bytes == NULL)
+        return MOEC_OK;
+    return dense->source->load(dense->source, entry, 0, entry->rows, bytes, arena->err);
 }
 
 static enum moec_status bind_mlp(struct vector_arena *arena, enum moec_role gate, enum moec_role up,
@@ -99,7 +132,7 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     if (!layer->is_moe)
         return bind_mlp(arena, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
                         &layer->dense);
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_ROUTER, at, &layer->router));
+    MOEC_TRY(bind_router(arena, at, &layer->router));
     layer->has_shared = config->n_ff_shared > 0;
     if (!layer->has_shared)
         return MOEC_OK;
@@ -141,6 +174,13 @@ static enum moec_status bind_model(struct vector_arena *arena, struct moec_model
 enum moec_status moec_model_create(const struct moec_config *config, struct moec_dense *dense,
                                    struct moec_model **out, struct moec_error *err)
 {
+    return moec_model_create_streamed(config, dense, 0, out, err);
+}
+
+enum moec_status moec_model_create_streamed(const struct moec_config *config, struct moec_dense *dense,
+                                            uint64_t keep_bytes, struct moec_model **out,
+                                            struct moec_error *err)
+{
     enum moec_status status = MOEC_OK;
     struct moec_dense taken = *dense;
     *dense = (struct moec_dense){0};
@@ -168,6 +208,11 @@ enum moec_status moec_model_create(const struct moec_config *config, struct moec
     arena.base = owned->vectors;
     arena.used_floats = 0;
     MOEC_TRY_OUT(bind_model(&arena, model));
+    if (model->dense.source != NULL) {
+        const uint64_t floor = moec_model_stream_floor(config, &model->dense);
+        MOEC_TRY_OUT(
+            moec_model_stream_create(model, keep_bytes > floor ? keep_bytes : floor, &model->stream, err));
+    }
     *out = model;
     return MOEC_OK;
 
@@ -181,16 +226,51 @@ void moec_model_free(struct moec_model *model)
     if (model == NULL)
         return;
     struct model_owned *owned = (struct model_owned *)model;
+    moec_model_stream_free(model->stream);
     free(owned->vectors);
     free(model->layers);
     moec_dense_release(&model->dense);
     free(owned);
 }
 
+enum moec_status moec_model_acquire_layer(const struct moec_model *model, uint32_t layer,
+                                          const struct moec_layer **out, struct moec_error *err)
+{
+    if (model->stream != NULL)
+        return moec_model_stream_layer(model->stream, layer, out, err);
+    *out = &model->layers[layer];
+    return MOEC_OK;
+}
+
+void moec_model_release_layer(const struct moec_model *model, uint32_t layer)
+{
+    if (model->stream != NULL)
+        moec_model_stream_release_layer(model->stream, layer);
+}
+
+enum moec_status moec_model_acquire_head(const struct moec_model *model, uint32_t first_row,
+                                         struct moec_matrix *rows, struct moec_error *err)
+{
+    if (model->stream != NULL)
+        return moec_model_stream_head(model->stream, first_row, rows, err);
+    *rows = model->head;
+    rows->rows -= first_row;
+    rows->data += first_row * rows->stride_bytes;
+    return MOEC_OK;
+}
+
+void moec_model_release_head(const struct moec_model *model, uint32_t first_row)
+{
+    if (model->stream != NULL)
+        moec_model_stream_release_head(model->stream, first_row);
+}
+
 uint64_t moec_model_bytes(const struct moec_model *model)
 {
     const struct model_owned *owned = (const struct model_owned *)model;
-    return sizeof *owned + owned->vector_bytes + model->dense.blob_bytes +
+    const uint64_t weights =
+        model->stream != NULL ? moec_model_stream_bytes(model->stream) : model->dense.blob_bytes;
+    return sizeof *owned + owned->vector_bytes + weights +
            (uint64_t)model->dense.n_entries * sizeof(struct moec_dense_entry) +
            (uint64_t)model->config.n_layer * sizeof(struct moec_layer);
 }

@@ -1,6 +1,10 @@
 /* A model ready to execute: config, dense weights bound to their roles, and tables derived from them (rotary
  * angles). Built alike from a checkpoint and from a bundle. Immutable after creation; any number of threads
- * may use it. */
+ * may use it.
+ *
+ * A model is resident, or streamed: then norms, biases and routers are in memory, but attention, dense and
+ * shared MLPs, head and embedding come from the source of the dense weights, a layer at a time. Those who
+ * compute with a layer's matrices acquire it; everyone else may read `layers`. Results are the same bits. */
 #ifndef MOEC_RUNTIME_MODEL_H
 #define MOEC_RUNTIME_MODEL_H
 
@@ -22,22 +26,45 @@ struct moec_layer {
     struct moec_mlp dense;  /* MLP of a layer without experts */
 };
 
+struct moec_model_stream;
+
 struct moec_model {
     struct moec_config config;
-    struct moec_dense dense; /* owned */
-    struct moec_matrix embedding;
-    struct moec_matrix head;   /* the embedding when tied */
-    float *final_norm;         /* (n_embd) */
-    struct moec_layer *layers; /* (n_layer), owned */
-    float *inverse_frequency;  /* (head_dim / 2), F32 as transformers computes it: theta^(-2i / head_dim) */
+    struct moec_dense dense;      /* owned */
+    struct moec_matrix embedding; /* these two without data in a streamed model */
+    struct moec_matrix head;      /* the embedding when tied */
+    float *final_norm;            /* (n_embd) */
+    struct moec_layer *layers; /* (n_layer), owned; in a streamed model only vectors and router are bound */
+    struct moec_model_stream *stream; /* owned; NULL in a resident model */
+    float *inverse_frequency; /* (head_dim / 2), F32 as transformers computes it: theta^(-2i / head_dim) */
 };
 
 /* Takes ownership of `dense` in every case (released on failure). Checks it against the config
- * (moec_dense_check). */
+ * (moec_dense_check). Weights with a source are streamed with the least memory. */
 MOEC_WARN_UNUSED enum moec_status moec_model_create(const struct moec_config *config,
                                                     struct moec_dense *dense, struct moec_model **out,
                                                     struct moec_error *err);
+
+/* The same for dense weights with a source, keeping up to keep_bytes of what was read, at least
+ * moec_model_stream_floor. */
+MOEC_WARN_UNUSED enum moec_status moec_model_create_streamed(const struct moec_config *config,
+                                                             struct moec_dense *dense, uint64_t keep_bytes,
+                                                             struct moec_model **out, struct moec_error *err);
+/* Bytes of the largest layer's matrices, or of the smallest useful block of the head. */
+uint64_t moec_model_stream_floor(const struct moec_config *config, const struct moec_dense *dense);
 void moec_model_free(struct moec_model *model);
+
+/* A layer with all its matrices, valid until it is released. Errors: only of a source. */
+MOEC_WARN_UNUSED enum moec_status moec_model_acquire_layer(const struct moec_model *model, uint32_t layer,
+                                                           const struct moec_layer **out,
+                                                           struct moec_error *err);
+void moec_model_release_layer(const struct moec_model *model, uint32_t layer);
+
+/* Rows of the head from first_row on: all that are left in a resident model, some in a streamed one.
+ * first_row is 0 or where an earlier answer ended. */
+MOEC_WARN_UNUSED enum moec_status moec_model_acquire_head(const struct moec_model *model, uint32_t first_row,
+                                                          struct moec_matrix *rows, struct moec_error *err);
+void moec_model_release_head(const struct moec_model *model, uint32_t first_row);
 
 /* Bytes that the model occupies, for the budget: blob and derived tables. */
 uint64_t moec_model_bytes(const struct moec_model *model);

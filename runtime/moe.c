@@ -48,15 +48,15 @@ void moec_forward_combine(struct moec_forward *forward, const float *const *rank
             hidden);
 }
 
-static struct moe moe_make(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, float *hidden,
-                           const struct moec_mlp_trace *trace)
+static struct moe moe_make(struct moec_forward *forward, const struct moec_layer *weights, uint32_t layer,
+                           uint32_t n_tok, float *hidden, const struct moec_mlp_trace *trace)
 {
     static const struct moec_mlp_trace no_trace = {0};
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const struct moec_mlp_trace *t = trace != NULL ? trace : &no_trace;
     return (struct moe){
         .forward = forward,
-        .weights = &forward->model->layers[layer],
+        .weights = weights,
         .layer = layer,
         .n_tok = n_tok,
         .routing = {.experts = t->experts != NULL ? t->experts : scratch->experts,
@@ -231,10 +231,11 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
     return MOEC_OK;
 }
 
-enum moec_status moec_moe_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, float *hidden,
-                              const struct moec_mlp_trace *trace, struct moec_error *err)
+enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_layer *weights, uint32_t layer,
+                              uint32_t n_tok, float *hidden, const struct moec_mlp_trace *trace,
+                              struct moec_error *err)
 {
-    struct moe moe = moe_make(forward, layer, n_tok, hidden, trace);
+    struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, trace);
     struct moec_experts *source = forward->experts;
     if (n_tok == 0)
         return MOEC_OK;

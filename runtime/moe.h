@@ -10,9 +10,10 @@
 
 #include "runtime/forward.h"
 
-/* moec_forward_mlp for a layer with experts; n_tok is within the forward pass's limit. */
-MOEC_WARN_UNUSED enum moec_status moec_moe_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                               float *hidden, const struct moec_mlp_trace *trace,
-                                               struct moec_error *err);
+/* moec_forward_mlp for a layer with experts, whose `weights` are held; n_tok is within the forward pass's
+ * limit. */
+MOEC_WARN_UNUSED enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_layer *weights,
+                                               uint32_t layer, uint32_t n_tok, float *hidden,
+                                               const struct moec_mlp_trace *trace, struct moec_error *err);
 
 #endif
