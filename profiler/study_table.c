@@ -1,0 +1,330 @@
+#include "profiler/study_table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_COLUMNS 60
+#define N_SIBLING     3
+#define CELL_TEXT     48
+
+static const char *const sibling_names[N_SIBLING] = {"loss_low", "loss_high", "kl"};
+
+/* How the values of one study are written. */
+struct format {
+    bool percent;
+    bool whole; /* all of them are whole numbers */
+    int decimals;
+};
+
+struct table {
+    FILE *stream;
+    const struct moec_study *study;
+    struct format format;
+    uint32_t axes[MOEC_STUDY_MAX_AXES]; /* those with more than one value */
+    uint32_t n_axis;
+    uint64_t strides[MOEC_STUDY_MAX_AXES]; /* of every axis of the study, in values */
+    int label_width[MOEC_STUDY_MAX_AXES];
+};
+
+/* --- studies by name --- */
+
+static size_t group_length(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    return slash != NULL ? (size_t)(slash - name) : strlen(name);
+}
+
+bool moec_study_matches(const struct moec_study *study, const char *what)
+{
+    const size_t n = group_length(study->name);
+    return strcmp(what, "all") == 0 || strcmp(what, study->name) == 0 ||
+           (strlen(what) == n && strncmp(what, study->name, n) == 0);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool moec_study_is_loss(const struct moec_study *study)
+{
+    return study->units[0] == '\0' && (ends_with(study->name, "loss") || ends_with(study->name, "loss_low") ||
+                                       ends_with(study->name, "loss_high"));
+}
+
+const struct moec_study *moec_study_sibling(const struct moec_studies *studies,
+                                            const struct moec_study *study, const char *dataset)
+{
+    char name[sizeof study->name + 32];
+    if (!ends_with(study->name, "/loss"))
+        return NULL;
+    (void)snprintf(name, sizeof name, "%.*s/%s", (int)group_length(study->name), study->name, dataset);
+    const struct moec_study *sibling = moec_studies_find(studies, name);
+    if (sibling == NULL || sibling->n_axis != study->n_axis)
+        return NULL;
+    for (uint32_t a = 0; a < study->n_axis; a++) {
+        if (sibling->axes[a].n != study->axes[a].n)
+            return NULL;
+    }
+    return sibling;
+}
+
+const char *moec_study_axis_text(const struct moec_study_axis *axis, uint64_t i,
+                                 char text[static MOEC_STUDY_LABEL])
+{
+    if (axis->labels != NULL)
+        return axis->labels[i];
+    (void)snprintf(text, MOEC_STUDY_LABEL, "%.6g", moec_study_axis_value(axis, i));
+    return text;
+}
+
+/* --- cells --- */
+
+static struct format format_of(const struct moec_study *study)
+{
+    struct format format = {.percent = moec_study_is_loss(study), .whole = true};
+    const uint64_t n = moec_study_count(study);
+    double most = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const double value = study->values[i];
+        if (!isfinite(value))
+            continue;
+        most = fmax(most, fabs(value));
+        format.whole = format.whole && value == floor(value);
+    }
+    if (format.percent)
+        most *= 100;
+    format.decimals = most >= 100 ? 1 : most >= 1 ? 2 : 3;
+    return format;
+}
+
+static const char *cell_text(struct format format, double value, char text[static CELL_TEXT])
+{
+    if (!isfinite(value))
+        (void)snprintf(text, CELL_TEXT, "-");
+    else if (format.percent)
+        (void)snprintf(text, CELL_TEXT, "%.*f%%", format.decimals, 100 * value);
+    else if (format.whole && fabs(value) < 1e15)
+        (void)snprintf(text, CELL_TEXT, "%.0f", value);
+    else
+        (void)snprintf(text, CELL_TEXT, "%.4g", value);
+    return text;
+}
+
+static int widest_cell(const struct moec_study *study, struct format format, int at_least)
+{
+    const uint64_t n = moec_study_count(study);
+    char text[CELL_TEXT];
+    for (uint64_t i = 0; i < n; i++) {
+        const int width = (int)strlen(cell_text(format, study->values[i], text));
+        at_least = width > at_least ? width : at_least;
+    }
+    return at_least;
+}
+
+static int widest_label(const struct moec_study_axis *axis, int at_least)
+{
+    char text[MOEC_STUDY_LABEL];
+    for (uint64_t i = 0; i < axis->n; i++) {
+        const int width = (int)strlen(moec_study_axis_text(axis, i, text));
+        at_least = width > at_least ? width : at_least;
+    }
+    return at_least;
+}
+
+/* --- tables --- */
+
+static void put_heading(const struct table *table)
+{
+    const struct moec_study *study = table->study;
+    char text[MOEC_STUDY_LABEL];
+    (void)fprintf(table->stream, "%s", study->name);
+    if (study->units[0] != '\0')
+        (void)fprintf(table->stream, " (%s)", study->units);
+    if (study->description[0] != '\0')
+        (void)fprintf(table->stream, ": %s", study->description);
+    if (study->source[0] != '\0')
+        (void)fprintf(table->stream, " [%s]", study->source);
+    for (uint32_t a = 0; a < study->n_axis; a++) {
+        if (study->axes[a].n == 1)
+            (void)fprintf(table->stream, "; %s %s", study->axes[a].name,
+                          moec_study_axis_text(&study->axes[a], 0, text));
+    }
+    (void)fputc('\n', table->stream);
+}
+
+/* Index among the values of the study of row r, the first `n` varying axes counted out. */
+static uint64_t row_start(const struct table *table, uint32_t n, uint64_t r,
+                          uint64_t index[MOEC_STUDY_MAX_AXES])
+{
+    uint64_t at = 0;
+    for (uint32_t i = n; i-- > 0;) {
+        const struct moec_study_axis *axis = &table->study->axes[table->axes[i]];
+        index[i] = r % axis->n;
+        r /= axis->n;
+        at += index[i] * table->strides[table->axes[i]];
+    }
+    return at;
+}
+
+static uint64_t row_count(const struct table *table, uint32_t n)
+{
+    uint64_t rows = 1;
+    for (uint32_t i = 0; i < n; i++)
+        rows *= table->study->axes[table->axes[i]].n;
+    return rows;
+}
+
+static void put_row_labels(const struct table *table, uint32_t n, const uint64_t index[MOEC_STUDY_MAX_AXES])
+{
+    char text[MOEC_STUDY_LABEL];
+    for (uint32_t i = 0; i < n; i++)
+        (void)fprintf(table->stream, "  %-*s", table->label_width[i],
+                      moec_study_axis_text(&table->study->axes[table->axes[i]], index[i], text));
+}
+
+static void put_axis_names(const struct table *table, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        (void)fprintf(table->stream, "  %-*s", table->label_width[i],
+                      table->study->axes[table->axes[i]].name);
+}
+
+/* At most one axis varies: a value a line, siblings beside it. */
+static void put_list(const struct table *table, const struct moec_studies *studies)
+{
+    const struct moec_study *columns[1 + N_SIBLING] = {table->study};
+    const char *heads[1 + N_SIBLING] = {moec_study_is_loss(table->study) ? "loss" : "value"};
+    struct format formats[1 + N_SIBLING] = {table->format};
+    int widths[1 + N_SIBLING];
+    uint32_t n = 1;
+    for (size_t i = 0; i < N_SIBLING; i++) {
+        const struct moec_study *sibling = moec_study_sibling(studies, table->study, sibling_names[i]);
+        if (sibling == NULL)
+            continue;
+        columns[n] = sibling;
+        formats[n] = moec_study_is_loss(sibling) ? table->format : format_of(sibling);
+        heads[n++] = sibling_names[i];
+    }
+    put_axis_names(table, table->n_axis);
+    for (uint32_t c = 0; c < n; c++) {
+        widths[c] = widest_cell(columns[c], formats[c], (int)strlen(heads[c]));
+        (void)fprintf(table->stream, "  %*s", widths[c], heads[c]);
+    }
+    (void)fputc('\n', table->stream);
+    const uint64_t rows = row_count(table, table->n_axis);
+    for (uint64_t r = 0; r < rows; r++) {
+        uint64_t index[MOEC_STUDY_MAX_AXES] = {0};
+        const uint64_t at = row_start(table, table->n_axis, r, index);
+        put_row_labels(table, table->n_axis, index);
+        for (uint32_t c = 0; c < n; c++) {
+            char text[CELL_TEXT];
+            (void)fprintf(table->stream, "  %*s", widths[c],
+                          cell_text(formats[c], columns[c]->values[at], text));
+        }
+        (void)fputc('\n', table->stream);
+    }
+}
+
+/* Columns first .. end - 1 of the axis that runs across. */
+static void put_band(const struct table *table, uint64_t first, uint64_t end, int width)
+{
+    const uint32_t n = table->n_axis - 1, across = table->axes[n];
+    const struct moec_study_axis *axis = &table->study->axes[across];
+    int indent = 0;
+    for (uint32_t i = 0; i < n; i++)
+        indent += 2 + table->label_width[i];
+    (void)fprintf(table->stream, "%*s  %s\n", indent, "", axis->name);
+    put_axis_names(table, n);
+    for (uint64_t c = first; c < end; c++) {
+        char text[MOEC_STUDY_LABEL];
+        (void)fprintf(table->stream, "  %*s", width, moec_study_axis_text(axis, c, text));
+    }
+    (void)fputc('\n', table->stream);
+    const uint64_t rows = row_count(table, n);
+    for (uint64_t r = 0; r < rows; r++) {
+        uint64_t index[MOEC_STUDY_MAX_AXES] = {0};
+        const uint64_t at = row_start(table, n, r, index);
+        put_row_labels(table, n, index);
+        for (uint64_t c = first; c < end; c++) {
+            char text[CELL_TEXT];
+            const double value = table->study->values[at + c * table->strides[across]];
+            (void)fprintf(table->stream, "  %*s", width, cell_text(table->format, value, text));
+        }
+        (void)fputc('\n', table->stream);
+    }
+}
+
+static void put_matrix(const struct table *table, const struct moec_studies *studies, uint32_t columns)
+{
+    const uint32_t across = table->axes[table->n_axis - 1];
+    const struct moec_study_axis *axis = &table->study->axes[across];
+    const int width = widest_label(axis, widest_cell(table->study, table->format, 1));
+    uint32_t indent = 0;
+    for (uint32_t i = 0; i + 1 < table->n_axis; i++)
+        indent += 2 + (uint32_t)table->label_width[i];
+    uint64_t band = columns > indent ? (columns - indent) / ((uint32_t)width + 2) : 1;
+    band = band == 0 ? 1 : band;
+    for (uint64_t first = 0; first < axis->n; first += band)
+        put_band(table, first, axis->n - first < band ? axis->n : first + band, width);
+    if (moec_study_sibling(studies, table->study, "loss_high") != NULL) {
+        const int n = (int)group_length(table->study->name);
+        (void)fprintf(table->stream, "  ends of the 95 %% intervals: %.*s/loss_low, %.*s/loss_high\n", n,
+                      table->study->name, n, table->study->name);
+    }
+}
+
+enum moec_status moec_study_table(const struct moec_studies *studies, const struct moec_study *study,
+                                  uint32_t columns, char **text, struct moec_error *err)
+{
+    struct table table = {.study = study, .format = format_of(study)};
+    size_t length = 0;
+    *text = NULL;
+    table.stream = open_memstream(text, &length);
+    if (table.stream == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "no memory for a table of '%s'", study->name);
+    uint64_t stride = 1;
+    for (uint32_t a = study->n_axis; a-- > 0; stride *= study->axes[a].n)
+        table.strides[a] = stride;
+    for (uint32_t a = 0; a < study->n_axis; a++) {
+        if (study->axes[a].n == 1)
+            continue;
+        table.label_width[table.n_axis] = widest_label(&study->axes[a], (int)strlen(study->axes[a].name));
+        table.axes[table.n_axis++] = a;
+    }
+    put_heading(&table);
+    if (table.n_axis <= 1)
+        put_list(&table, studies);
+    else
+        put_matrix(&table, studies, columns < LEAST_COLUMNS ? LEAST_COLUMNS : columns);
+    if (fclose(table.stream) == 0)
+        return MOEC_OK;
+    free(*text);
+    *text = NULL;
+    return moec_fail(err, MOEC_ERR_MEMORY, "no memory for a table of '%s'", study->name);
+}
+
+enum moec_status moec_study_list(const struct moec_studies *studies, char **text, struct moec_error *err)
+{
+    size_t length = 0;
+    *text = NULL;
+    FILE *stream = open_memstream(text, &length);
+    if (stream == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "no memory for the list of studies");
+    for (uint32_t i = 0; i < studies->n; i++) {
+        const struct moec_study *study = &studies->items[i];
+        (void)fprintf(stream, "%s (", study->name);
+        for (uint32_t a = 0; a < study->n_axis; a++)
+            (void)fprintf(stream, "%s%s %" PRIu64, a > 0 ? ", " : "", study->axes[a].name, study->axes[a].n);
+        (void)fprintf(stream, "): %s\n", study->description);
+    }
+    if (fclose(stream) == 0)
+        return MOEC_OK;
+    free(*text);
+    *text = NULL;
+    return moec_fail(err, MOEC_ERR_MEMORY, "no memory for the list of studies");
+}
