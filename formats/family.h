@@ -7,16 +7,8 @@
 #ifndef MOEC_FORMATS_FAMILY_H
 #define MOEC_FORMATS_FAMILY_H
 
-#include "formats/config.h"
-#include "formats/dense.h"
 #include "formats/json.h"
-
-enum moec_projection {
-    MOEC_PROJECTION_GATE = 0,
-    MOEC_PROJECTION_UP = 1,
-    MOEC_PROJECTION_DOWN = 2,
-    MOEC_PROJECTION_COUNT
-};
+#include "formats/record.h"
 
 #define MOEC_TENSOR_NAME_BYTES 128
 

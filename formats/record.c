@@ -29,6 +29,7 @@ void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *re
     mlp->gate.data = record + layout->up_bytes;
     mlp->down = mlp->gate;
     mlp->down.data = mlp->gate.data + layout->row_bytes;
+    mlp->filter = (struct moec_mlp_filter){0};
 }
 
 /* --- transposing -------------------------------------------------------------------------------------------

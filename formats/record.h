@@ -23,6 +23,22 @@ struct moec_record_layout {
     uint64_t n_bytes;    /* whole record */
 };
 
+/* The three weight matrices of a gated MLP. */
+enum moec_projection {
+    MOEC_PROJECTION_GATE = 0,
+    MOEC_PROJECTION_UP = 1,
+    MOEC_PROJECTION_DOWN = 2,
+    MOEC_PROJECTION_COUNT
+};
+
+/* Activation sparsity (FloE, eq. 3-5): activations of one kind whose magnitude is under the threshold count
+ * as zero, so that their neurons contribute nothing. */
+struct moec_mlp_filter {
+    bool is_on;
+    enum moec_projection at; /* GATE: silu(gate . x), UP: up . x, DOWN: their product, down's input */
+    float threshold;         /* 0 zeroes nothing */
+};
+
 /* A gated MLP as kernels read it: three matrices of n_ff rows x n_embd columns (down transposed), out =
  * sum over neurons i of silu(gate_i . x) * (up_i . x) * down_i. Borrows its data. Also used for shared
  * experts and dense MLPs. */
@@ -30,11 +46,12 @@ struct moec_mlp {
     struct moec_matrix gate;
     struct moec_matrix up;
     struct moec_matrix down;
+    struct moec_mlp_filter filter; /* off unless the expert source sets it */
 };
 
 struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec);
 
-/* Points `mlp` into a record of this layout. */
+/* Points `mlp` into a record of this layout, without a filter. */
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp);
 
 /* Encodes one expert. gate, up: (n_ff, n_embd) F32 row-major; down: (n_embd, n_ff) row-major as checkpoints

@@ -42,13 +42,26 @@ struct moec_mlp_trace {
     float *shared_output; /* (T, stride): shared expert's output times its gate; zero rows without one */
 };
 
+/* Decides which experts a token takes, between router and experts (D9). `experts` (k) holds the router's
+ * choice in order of weight, `weights` (k) their probabilities, `probabilities` (n_expert) those of all; both
+ * answers may be changed, each expert standing at most once. A model that normalises its top-k weights does
+ * so afterwards (cache-conditional experts, eq. 1): where a weight was set to 0 the others grow, as if the
+ * model had a smaller k; where all are 0 they stay 0. Called for every token of a batch, in any order and
+ * from any thread of the pool, so `context` must not change during a call of moec_forward_mlp. */
+struct moec_choice {
+    void (*choose)(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
+                   float *weights);
+    const void *context;
+};
+
 struct moec_forward {
     const struct moec_model *model;
     const struct moec_kernels *kernels;
     struct moec_pool pool;
-    struct moec_experts *experts; /* borrowed; may be swapped between calls */
-    uint32_t max_tokens;          /* largest batch, given at init */
-    void *scratch;                /* owned */
+    struct moec_experts *experts;     /* borrowed; may be swapped between calls */
+    const struct moec_choice *choice; /* borrowed; NULL = the router's; may be swapped between calls */
+    uint32_t max_tokens;              /* largest batch, given at init */
+    void *scratch;                    /* owned */
     uint64_t scratch_bytes;
 };
 

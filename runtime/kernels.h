@@ -92,6 +92,7 @@ static inline size_t moec_lanes_padded(size_t n)
 
 /* Canonical scalar functions (runtime/math.c), F32 exp as in the kernels, F64 for tables made once. */
 float moec_exp_f32(float x);
+float moec_silu_f32(float x); /* what silu_mul multiplies with up */
 double moec_exp_f64(double x);
 double moec_log_f64(double x);
 void moec_sincos_f64(double x, double *sine, double *cosine);

@@ -117,7 +117,7 @@ static void add_scaled(float scale, const float *x, size_t n, float *y)
 static void silu_mul(const float *gate, const float *up, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++)
-        out[i] = gate[i] / (1.0f + moec_exp_f32(-gate[i])) * up[i];
+        out[i] = moec_silu_f32(gate[i]) * up[i];
 }
 
 static float exp_sum(const float *x, float shift, size_t n, float *out)

@@ -62,6 +62,11 @@ float moec_exp_f32(float x)
     return x < EXP_LOW ? 0.0f : p * first * second;
 }
 
+float moec_silu_f32(float x)
+{
+    return x / (1.0f + moec_exp_f32(-x));
+}
+
 double moec_exp_f64(double x)
 {
     static const double inverse_factorials[] = {1.0,

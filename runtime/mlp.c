@@ -1,5 +1,6 @@
 #include "runtime/mlp.h"
 
+#include <math.h>
 #include <string.h>
 
 struct mlp_run {
@@ -41,6 +42,31 @@ static float *output_row(const struct moec_mlp_job *job, uint32_t i, size_t stri
     return job->out + (pair_of(job, i) - job->first_pair) * stride;
 }
 
+static void zero_small(float *values, size_t n, float threshold)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (fabsf(values[i]) < threshold)
+            values[i] = 0;
+    }
+}
+
+/* gate = what the down projection reads of n neurons. Zero in either factor makes the product zero. */
+static void activate(const struct moec_kernels *kernels, const struct moec_mlp_filter *filter, float *gate,
+                     float *up, size_t n)
+{
+    if (filter->is_on && filter->at == MOEC_PROJECTION_UP)
+        zero_small(up, n, filter->threshold);
+    if (filter->is_on && filter->at == MOEC_PROJECTION_GATE) {
+        for (size_t i = 0; i < n; i++) {
+            if (fabsf(moec_silu_f32(gate[i])) < filter->threshold)
+                up[i] = 0;
+        }
+    }
+    kernels->silu_mul(gate, up, n, gate);
+    if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
+        zero_small(gate, n, filter->threshold);
+}
+
 /* One chunk of neurons for one row, from encoded weights. */
 static void chunk_encoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
                           const float *x, const struct moec_mlp_scratch *scratch, float *y)
@@ -49,7 +75,7 @@ static void chunk_encoded(const struct mlp_run *run, const struct moec_mlp *mlp,
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     kernels->dot_encoded(&mlp->gate, neuron, n, x, scratch->gate);
     kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->up);
-    kernels->silu_mul(scratch->gate, scratch->up, n, scratch->gate);
+    activate(kernels, &mlp->filter, scratch->gate, scratch->up, n);
     kernels->sum_chunk_encoded(&mlp->down, neuron, n, scratch->gate, y);
 }
 
@@ -65,7 +91,7 @@ static void chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp,
     kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->gate, n);
     kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
     kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->up, n);
-    kernels->silu_mul(scratch->gate, scratch->up, (size_t)n_tok * n, scratch->gate);
+    activate(kernels, &mlp->filter, scratch->gate, scratch->up, (size_t)n_tok * n);
     kernels->decode_rows(&mlp->down, neuron, n, scratch->weights, stride);
     kernels->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, k, y, stride);
 }

@@ -239,7 +239,7 @@ enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_la
     struct moec_experts *source = forward->experts;
     if (n_tok == 0)
         return MOEC_OK;
-    moec_router_run(forward, moe.weights, n_tok, hidden, moe.normed, &moe.routing);
+    moec_router_run(forward, layer, n_tok, hidden, moe.normed, &moe.routing);
     uint32_t n_active = group_pairs(&moe);
     if (source->ops->expect != NULL)
         source->ops->expect(source, layer, moec_forward_scratch(forward)->active, n_active);

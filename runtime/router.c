@@ -5,6 +5,7 @@
 struct router {
     struct moec_forward *forward;
     const struct moec_layer *layer;
+    uint32_t layer_index;
     uint32_t n_tok;
     const float *hidden;
     float *normed;
@@ -48,6 +49,26 @@ static uint32_t take_best(float *p, uint32_t n, float *value)
     return best;
 }
 
+/* Lets the forward pass's own choice decide; p gets back what take_best took. */
+static void choose_again(const struct router *router, float *p, uint32_t *experts, float *weights)
+{
+    const struct moec_choice *choice = router->forward->choice;
+    for (uint32_t rank = 0; rank < router->forward->model->config.top_k; rank++)
+        p[experts[rank]] = weights[rank];
+    choice->choose(choice->context, router->layer_index, p, experts, weights);
+}
+
+static void normalise(float *weights, uint32_t k, bool may_be_zero)
+{
+    float total = 0;
+    for (uint32_t rank = 0; rank < k; rank++)
+        total += weights[rank];
+    if (may_be_zero && total == 0)
+        return;
+    for (uint32_t rank = 0; rank < k; rank++)
+        weights[rank] = weights[rank] / total;
+}
+
 static void choose(const struct router *router, uint32_t token, float *p)
 {
     const struct moec_config *config = &router->forward->model->config;
@@ -64,17 +85,16 @@ static void choose(const struct router *router, uint32_t token, float *p)
         experts[rank] = take_best(p, n, &weights[rank]);
     if (router->routing->margins != NULL) {
         float next = 0;
-        if (k < n)
-            take_best(p, n, &next);
+        if (k < n) {
+            const uint32_t left = take_best(p, n, &next);
+            p[left] = next;
+        }
         router->routing->margins[token] = weights[k - 1] - next;
     }
-    if (config->norm_topk_prob) {
-        float total = 0;
-        for (uint32_t rank = 0; rank < k; rank++)
-            total += weights[rank];
-        for (uint32_t rank = 0; rank < k; rank++)
-            weights[rank] = weights[rank] / total;
-    }
+    if (router->forward->choice != NULL)
+        choose_again(router, p, experts, weights);
+    if (config->norm_topk_prob)
+        normalise(weights, k, router->forward->choice != NULL);
 }
 
 static float shared_factor(const struct router *router, const float *x)
@@ -108,11 +128,12 @@ static void route_tile(void *context, size_t item, int thread)
     }
 }
 
-void moec_router_run(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
-                     const float *hidden, float *normed, const struct moec_routing *routing)
+void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
+                     float *normed, const struct moec_routing *routing)
 {
-    struct router router = {forward, layer, n_tok, hidden, normed, routing};
+    const struct moec_layer *weights = &forward->model->layers[layer];
+    struct router router = {forward, weights, layer, n_tok, hidden, normed, routing};
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
-    uint64_t work = (uint64_t)n_tok * layer->router.rows * layer->router.columns;
+    uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
 }

@@ -15,8 +15,9 @@ struct moec_routing {
     float *shared_gate; /* (T) factor of the shared expert; filled when the layer has one */
 };
 
-/* Norms the batch into `normed` (T, S) and routes it. */
-void moec_router_run(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
-                     const float *hidden, float *normed, const struct moec_routing *routing);
+/* Norms the batch into `normed` (T, S) and routes it; the choice of `forward`, where it has one, has the last
+ * word. Margins are the router's. */
+void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
+                     float *normed, const struct moec_routing *routing);
 
 #endif

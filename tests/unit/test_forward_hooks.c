@@ -1,0 +1,265 @@
+/* What may be changed on the way through a MoE layer: the choice of experts, and small activations. */
+#include "tests/unit/fixture_model.h"
+
+#include <math.h>
+
+#define N_TOK 9
+
+struct layer_run {
+    struct moec_mlp_trace trace; /* owned */
+    float *hidden;               /* after the layer */
+};
+
+static float *floats(size_t n)
+{
+    float *values = NULL;
+    assert_int_equal(posix_memalign((void **)&values, 64, n * sizeof *values), 0);
+    memset(values, 0, n * sizeof *values);
+    return values;
+}
+
+/* Any hidden states will do. */
+static void fill_hidden(const struct moec_config *config, float *hidden)
+{
+    uint32_t state = 7;
+    for (uint32_t t = 0; t < N_TOK; t++) {
+        for (uint32_t i = 0; i < config->n_embd; i++) {
+            state = state * 1664525u + 1013904223u;
+            hidden[t * moec_forward_stride(config) + i] = (float)(state >> 8) / (float)(1u << 23) - 1.0f;
+        }
+    }
+}
+
+static struct layer_run run_layer(struct moec_forward *forward, uint32_t layer)
+{
+    const struct moec_config *config = &forward->model->config;
+    const size_t stride = moec_forward_stride(config), k = config->top_k;
+    struct moec_error err = {0};
+    struct layer_run run = {.trace = {.experts = calloc(N_TOK * k, sizeof(uint32_t)),
+                                      .weights = calloc(N_TOK * k, sizeof(float)),
+                                      .margins = calloc(N_TOK, sizeof(float)),
+                                      .rank_outputs = floats(N_TOK * k * stride),
+                                      .shared_output = floats(N_TOK * stride)},
+                            .hidden = floats(N_TOK * stride)};
+    fill_hidden(config, run.hidden);
+    assert_ok(moec_forward_mlp(forward, layer, N_TOK, run.hidden, &run.trace, &err), err);
+    return run;
+}
+
+static void run_free(struct layer_run *run)
+{
+    free(run->trace.experts);
+    free(run->trace.weights);
+    free(run->trace.margins);
+    free(run->trace.rank_outputs);
+    free(run->trace.shared_output);
+    free(run->hidden);
+}
+
+/* run->hidden is the sum of these weights and outputs. */
+static void check_sum(struct moec_forward *forward, uint32_t layer, const struct layer_run *run,
+                      const float *weights, const float *rank_outputs)
+{
+    const struct moec_config *config = &forward->model->config;
+    const size_t stride = moec_forward_stride(config), k = config->top_k;
+    float *expected = floats(N_TOK * stride);
+    fill_hidden(config, expected);
+    for (uint32_t t = 0; t < N_TOK; t++) {
+        const float *outputs[MOEC_MAX_TOP_K];
+        for (size_t rank = 0; rank < k; rank++)
+            outputs[rank] = rank_outputs + (t * k + rank) * stride;
+        moec_forward_combine(forward, outputs, weights + t * k,
+                             forward->model->layers[layer].has_shared ? run->trace.shared_output + t * stride
+                                                                      : NULL,
+                             expected + t * stride);
+    }
+    assert_same_bits(run->hidden, expected, N_TOK * stride, "what leaves the layer");
+    free(expected);
+}
+
+struct edit {
+    uint32_t rank, top_k, n_expert, layer;
+};
+
+static void drop(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
+                 float *weights)
+{
+    const struct edit *edit = context;
+    assert_int_equal(layer, edit->layer);
+    assert_true(probabilities[experts[edit->rank]] == weights[edit->rank]);
+    weights[edit->rank] = 0;
+}
+
+static void keep(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
+                 float *weights)
+{
+    const struct edit *edit = context;
+    float sum = 0;
+    for (uint32_t e = 0; e < edit->n_expert; e++) {
+        sum += probabilities[e];
+        assert_true(probabilities[e] >= 0);
+    }
+    assert_true(fabsf(sum - 1) < 1e-5f);
+    (void)layer;
+    (void)experts;
+    (void)weights;
+}
+
+static void drop_all(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
+                     float *weights)
+{
+    const struct edit *edit = context;
+    (void)layer;
+    (void)probabilities;
+    (void)experts;
+    memset(weights, 0, edit->top_k * sizeof *weights);
+}
+
+static void check_dropped(struct moec_forward *forward, uint32_t layer, uint32_t rank,
+                          const struct layer_run *plain, const struct layer_run *run)
+{
+    const struct moec_config *config = &forward->model->config;
+    const size_t k = config->top_k, stride = moec_forward_stride(config);
+    assert_memory_equal(run->trace.experts, plain->trace.experts, N_TOK * k * sizeof(uint32_t));
+    assert_same_bits(run->trace.margins, plain->trace.margins, N_TOK, "margins");
+    assert_same_bits(run->trace.rank_outputs, plain->trace.rank_outputs, N_TOK * k * stride, "outputs");
+    for (uint32_t t = 0; t < N_TOK; t++) {
+        const float *before = plain->trace.weights + t * k, *after = run->trace.weights + t * k;
+        float left = 0;
+        for (size_t r = 0; r < k; r++)
+            left += r == rank ? 0 : before[r];
+        for (size_t r = 0; r < k; r++) {
+            if (r == rank)
+                assert_true(after[r] == 0);
+            else if (!config->norm_topk_prob)
+                assert_true(after[r] == before[r]);
+            else
+                assert_true(fabsf(after[r] - before[r] / left) < 1e-5f);
+        }
+    }
+    check_sum(forward, layer, run, run->trace.weights, plain->trace.rank_outputs);
+}
+
+static void test_forward_hooks__a_dropped_rank_is_a_weight_of_zero(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
+        struct fixture fixture = fixture_open(fixture_families[f]);
+        const struct moec_config *config = &fixture.model->config;
+        struct moec_error err = {0};
+        struct moec_forward forward = {0};
+        assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
+                                    moec_variants_experts(fixture.variants), N_TOK, &err),
+                  err);
+        const uint32_t layer = moec_config_moe_layer(config, moec_config_moe_count(config) - 1);
+        struct edit edit = {.top_k = config->top_k, .n_expert = config->n_expert, .layer = layer};
+        struct layer_run plain = run_layer(&forward, layer);
+        const struct moec_choice keeping = {keep, &edit}, dropping = {drop, &edit}, none = {drop_all, &edit};
+        forward.choice = &keeping;
+        struct layer_run kept = run_layer(&forward, layer);
+        const size_t n_hidden = N_TOK * moec_forward_stride(config);
+        assert_same_bits(kept.hidden, plain.hidden, n_hidden, "the router's own choice");
+        run_free(&kept);
+        forward.choice = &dropping;
+        for (edit.rank = 0; edit.rank < config->top_k; edit.rank++) {
+            struct layer_run dropped = run_layer(&forward, layer);
+            check_dropped(&forward, layer, edit.rank, &plain, &dropped);
+            run_free(&dropped);
+        }
+        forward.choice = &none;
+        struct layer_run bare = run_layer(&forward, layer);
+        float zeros[N_TOK * MOEC_MAX_TOP_K] = {0};
+        check_sum(&forward, layer, &bare, zeros, plain.trace.rank_outputs);
+        run_free(&bare);
+        run_free(&plain);
+        moec_forward_release(&forward);
+        fixture_close(&fixture);
+    }
+}
+
+/* silu(gate . x), up . x or their product, of which those under the threshold are 0. */
+static void filtered_by_hand(const struct moec_mlp *mlp, const struct moec_mlp_filter *filter, const float *x,
+                             size_t stride, float *out, uint32_t *n_zeroed)
+{
+    const struct moec_kernels *kernels = &moec_kernels_scalar;
+    float *row = floats(stride), *chunk = floats(stride);
+    memset(out, 0, stride * sizeof *out);
+    for (uint32_t first = 0; first < mlp->up.rows; first += MOEC_SUM_CHUNK) {
+        const uint32_t left = mlp->up.rows - first, n = left < MOEC_SUM_CHUNK ? left : MOEC_SUM_CHUNK;
+        float h[MOEC_SUM_CHUNK];
+        for (uint32_t i = 0; i < n; i++) {
+            float gate = 0, up = 0;
+            kernels->dot_encoded(&mlp->gate, first + i, 1, x, &gate);
+            kernels->dot_encoded(&mlp->up, first + i, 1, x, &up);
+            gate = moec_silu_f32(gate);
+            float *const of[] = {&gate, &up, &h[i]};
+            h[i] = gate * up;
+            if (fabsf(*of[filter->at]) < filter->threshold) {
+                h[i] = 0;
+                ++*n_zeroed;
+            }
+        }
+        kernels->sum_chunk_encoded(&mlp->down, first, n, h, chunk);
+        for (uint32_t c = 0; c < mlp->down.columns; c++)
+            out[c] = first == 0 ? chunk[c] : out[c] + chunk[c];
+    }
+    free(chunk);
+    free(row);
+}
+
+static void test_forward_hooks__small_activations_count_as_zero(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("olmoe");
+    const struct moec_config *config = &fixture.model->config;
+    const size_t stride = moec_forward_stride(config);
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    struct moec_mlp mlp;
+    float *x = floats(N_TOK * stride), *plain = floats(N_TOK * stride), *out = floats(N_TOK * stride),
+          *expected = floats(stride);
+    assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
+                                moec_variants_experts(fixture.variants), N_TOK, &err),
+              err);
+    fill_hidden(config, x);
+    assert_ok(moec_variants_borrow(fixture.variants, moec_config_moe_layer(config, 0), 1, 4, &mlp, &err),
+              err);
+    assert_false(mlp.filter.is_on);
+    moec_forward_expert(&forward, &mlp, N_TOK, x, plain);
+    for (int at = 0; at < MOEC_PROJECTION_COUNT; at++) {
+        mlp.filter = (struct moec_mlp_filter){.is_on = true, .at = (enum moec_projection)at};
+        moec_forward_expert(&forward, &mlp, N_TOK, x, out);
+        assert_same_bits(out, plain, N_TOK * stride, "a threshold of 0");
+        mlp.filter.threshold = 1e-6f; /* grows until it zeroes a quarter of a row */
+        for (uint32_t n_zeroed = 0; n_zeroed < config->n_ff_expert / 4; mlp.filter.threshold *= 1.25f) {
+            n_zeroed = 0;
+            filtered_by_hand(&mlp, &mlp.filter, x, stride, expected, &n_zeroed);
+        }
+        for (uint32_t n = 1; n <= N_TOK; n += N_TOK - 1) { /* encoded weights and decoded tiles */
+            uint32_t n_zeroed = 0;
+            moec_forward_expert(&forward, &mlp, n, x, out);
+            for (uint32_t t = 0; t < n; t++) {
+                filtered_by_hand(&mlp, &mlp.filter, x + t * stride, stride, expected, &n_zeroed);
+                for (size_t c = 0; c < stride; c++)
+                    assert_true(out[t * stride + c] == expected[c]);
+            }
+            assert_true(n_zeroed > 0 && n_zeroed < n * config->n_ff_expert);
+        }
+    }
+    moec_variants_give_back(fixture.variants, moec_config_moe_layer(config, 0), 1, 4);
+    free(x);
+    free(plain);
+    free(out);
+    free(expected);
+    moec_forward_release(&forward);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forward_hooks__a_dropped_rank_is_a_weight_of_zero),
+        cmocka_unit_test(test_forward_hooks__small_activations_count_as_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
