@@ -29,7 +29,9 @@ struct moec_variants {
     int32_t ordinals[MOEC_MAX_LAYERS]; /* MoE ordinal of each layer, -1 for dense ones */
     struct moec_record_layout layouts[N_BITS];
     struct slot *slots;  /* (n_moe, n_expert, N_BITS) */
-    uint8_t *assignment; /* (n_moe, n_expert) bits */
+    uint8_t *assignment; /* (n_moe, n_expert) bits or codes */
+    uint32_t rest_bits;
+    const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
     uint64_t limit_bytes;
     uint64_t cached_bytes;
     uint64_t n_encoded;
@@ -37,7 +39,7 @@ struct moec_variants {
     struct moec_pool pool;
     uint8_t *scratch; /* (n_threads, scratch_bytes) for encoding */
     size_t scratch_bytes;
-    struct encode_job *jobs; /* (n_expert) for moec_variants_prepare */
+    struct encode_job *jobs; /* (2, n_expert) for moec_variants_prepare */
     pthread_mutex_t lock;
 };
 
@@ -56,6 +58,26 @@ static int slot_index(uint32_t bits)
             return i;
     }
     return -1;
+}
+
+/* The layouts that a code needs, and the projection that comes from the first of them. */
+struct parts {
+    int index[2];
+    uint32_t n; /* 1: the whole expert from index[0] */
+    enum moec_projection projection;
+};
+
+/* n = 0 for a code that does not exist. */
+static struct parts parts_of(const struct moec_variants *variants, uint32_t code)
+{
+    struct parts parts = {{slot_index(code & 63u), slot_index(variants->rest_bits)}, .n = 1};
+    if (parts.index[0] < 0 || code > UINT8_MAX)
+        return (struct parts){.n = 0};
+    if (code >> 6 != 0) {
+        parts.projection = (enum moec_projection)((code >> 6) - 1);
+        parts.n = 2;
+    }
+    return parts;
 }
 
 static struct slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert, int index)
@@ -118,9 +140,10 @@ static enum moec_status check_expert(const struct moec_variants *variants, uint3
     return MOEC_OK;
 }
 
-static enum moec_status check_bits(uint32_t bits, struct moec_error *err)
+static enum moec_status check_bits(const struct moec_variants *variants, uint32_t bits,
+                                   struct moec_error *err)
 {
-    if (slot_index(bits) < 0)
+    if (parts_of(variants, bits).n == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "no variants of %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", bits);
     return MOEC_OK;
@@ -151,32 +174,66 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
     return MOEC_OK;
 }
 
+/* Under the lock: takes a record out of the list of those that may go. */
+static enum moec_status hold(struct moec_variants *variants, uint32_t layer, uint32_t expert, int index,
+                             struct moec_mlp *mlp, struct moec_error *err)
+{
+    struct slot *slot = slot_at(variants, layer, expert, index);
+    if (slot->bytes == NULL)
+        MOEC_TRY(fill(variants, layer, expert, slot, err));
+    if (slot->n_borrowed++ == 0)
+        list_remove(slot);
+    moec_record_bind(&variants->layouts[index], slot->bytes, mlp);
+    return MOEC_OK;
+}
+
+static void let_go(struct moec_variants *variants, struct slot *slot)
+{
+    if (--slot->n_borrowed == 0)
+        list_append(variants, slot);
+}
+
+/* mlp has one projection of `named`, the others of `rest`. */
+static void compose(enum moec_projection projection, const struct moec_mlp *named,
+                    const struct moec_mlp *rest, struct moec_mlp *mlp)
+{
+    *mlp = *rest;
+    if (projection == MOEC_PROJECTION_GATE)
+        mlp->gate = named->gate;
+    else if (projection == MOEC_PROJECTION_UP)
+        mlp->up = named->up;
+    else
+        mlp->down = named->down;
+}
+
 enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer, uint32_t expert,
                                       uint32_t bits, struct moec_mlp *mlp, struct moec_error *err)
 {
     MOEC_TRY(check_expert(variants, layer, expert, err));
-    MOEC_TRY(check_bits(bits, err));
-    int index = slot_index(bits);
-    struct slot *slot = slot_at(variants, layer, expert, index);
-    enum moec_status status = MOEC_OK;
+    MOEC_TRY(check_bits(variants, bits, err));
+    const struct parts parts = parts_of(variants, bits);
+    struct moec_mlp bound[2];
     pthread_mutex_lock(&variants->lock);
-    if (slot->bytes == NULL)
-        status = fill(variants, layer, expert, slot, err);
-    if (status == MOEC_OK) {
-        if (slot->n_borrowed++ == 0)
-            list_remove(slot);
-        moec_record_bind(&variants->layouts[index], slot->bytes, mlp);
+    enum moec_status status = hold(variants, layer, expert, parts.index[0], &bound[0], err);
+    if (status == MOEC_OK && parts.n == 2) {
+        status = hold(variants, layer, expert, parts.index[1], &bound[1], err);
+        if (status != MOEC_OK)
+            let_go(variants, slot_at(variants, layer, expert, parts.index[0]));
     }
     pthread_mutex_unlock(&variants->lock);
+    if (status == MOEC_OK && parts.n == 2)
+        compose(parts.projection, &bound[0], &bound[1], mlp);
+    else if (status == MOEC_OK)
+        *mlp = bound[0];
     return status;
 }
 
 void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t bits)
 {
-    struct slot *slot = slot_at(variants, layer, expert, slot_index(bits));
+    const struct parts parts = parts_of(variants, bits);
     pthread_mutex_lock(&variants->lock);
-    if (--slot->n_borrowed == 0)
-        list_append(variants, slot);
+    for (uint32_t i = 0; i < parts.n; i++)
+        let_go(variants, slot_at(variants, layer, expert, parts.index[i]));
     pthread_mutex_unlock(&variants->lock);
 }
 
@@ -190,7 +247,11 @@ static enum moec_status acquire(struct moec_experts *self, uint32_t layer, uint3
 {
     struct moec_variants *variants = (struct moec_variants *)self;
     MOEC_TRY(check_expert(variants, layer, expert, err));
-    return moec_variants_borrow(variants, layer, expert, assigned_bits(variants, layer, expert), mlp, err);
+    MOEC_TRY(moec_variants_borrow(variants, layer, expert, assigned_bits(variants, layer, expert), mlp, err));
+    if (variants->filters != NULL)
+        mlp->filter =
+            variants->filters[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
+    return MOEC_OK;
 }
 
 static void release(struct moec_experts *self, uint32_t layer, uint32_t expert)
@@ -199,14 +260,29 @@ static void release(struct moec_experts *self, uint32_t layer, uint32_t expert)
     moec_variants_give_back(variants, layer, expert, assigned_bits(variants, layer, expert));
 }
 
-/* Held together as long as the limit has room beside those already held; the first is always tried. */
+/* Held together as long as the limit has room beside those already held; the first is always tried. Room is
+ * made with the parts that are there out of reach. */
 static bool ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
-    const struct slot *slot =
-        slot_at(variants, layer, expert, slot_index(assigned_bits(variants, layer, expert)));
+    const struct parts parts = parts_of(variants, assigned_bits(variants, layer, expert));
+    struct slot *there[2];
+    uint32_t n_there = 0;
+    uint64_t missing_bytes = 0;
     pthread_mutex_lock(&variants->lock);
-    bool is_ready = slot->bytes != NULL || make_room(variants, slot_bytes(variants, slot));
+    for (uint32_t i = 0; i < parts.n; i++) {
+        struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
+        if (slot->bytes == NULL) {
+            missing_bytes += slot_bytes(variants, slot);
+            continue;
+        }
+        if (slot->n_borrowed++ == 0)
+            list_remove(slot);
+        there[n_there++] = slot;
+    }
+    bool is_ready = missing_bytes == 0 || make_room(variants, missing_bytes);
+    for (uint32_t i = 0; i < n_there; i++)
+        let_go(variants, there[i]);
     pthread_mutex_unlock(&variants->lock);
     return is_ready;
 }
@@ -240,7 +316,9 @@ static enum moec_status make_tables(struct moec_variants *variants, struct moec_
     MOEC_TRY(moec_alloc(&memory, n_experts, 1, "the assignment", err));
     variants->assignment = memory;
     memset(variants->assignment, (int)moec_variants_source_bits(variants), n_experts);
-    MOEC_TRY(moec_alloc(&memory, variants->config->n_expert, sizeof *variants->jobs, "encoding jobs", err));
+    variants->rest_bits = moec_variants_source_bits(variants);
+    MOEC_TRY(moec_alloc(&memory, 2 * (uint64_t)variants->config->n_expert, sizeof *variants->jobs,
+                        "encoding jobs", err));
     variants->jobs = memory;
     variants->scratch_bytes = (moec_checkpoint_expert_scratch_bytes(variants->checkpoint) + 63) / 64 * 64;
     MOEC_TRY(moec_alloc_aligned(&memory, (uint64_t)variants->pool.n_threads, variants->scratch_bytes,
@@ -309,7 +387,7 @@ enum moec_status moec_variants_assign(struct moec_variants *variants, const uint
     uint32_t n_expert = variants->config->n_expert;
     size_t n = (size_t)variants->n_moe * n_expert;
     for (size_t i = 0; i < n; i++) {
-        if (slot_index(assignment[i]) < 0)
+        if (parts_of(variants, assignment[i]).n == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "assignment gives %u bits to expert %" PRIu32 " of layer %" PRIu32
                              ", expected 2, 3, 4, 8, 16 or 32",
@@ -324,7 +402,7 @@ enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32
                                           uint32_t bits, struct moec_error *err)
 {
     MOEC_TRY(check_expert(variants, layer, expert, err));
-    MOEC_TRY(check_bits(bits, err));
+    MOEC_TRY(check_bits(variants, bits, err));
     variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert] =
         (uint8_t)bits;
     return MOEC_OK;
@@ -333,9 +411,23 @@ enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32
 enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t bits,
                                           struct moec_error *err)
 {
-    MOEC_TRY(check_bits(bits, err));
+    MOEC_TRY(check_bits(variants, bits, err));
     memset(variants->assignment, (int)bits, (size_t)variants->n_moe * variants->config->n_expert);
     return MOEC_OK;
+}
+
+enum moec_status moec_variants_set_rest(struct moec_variants *variants, uint32_t bits, struct moec_error *err)
+{
+    if (slot_index(bits) < 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "other projections at %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", bits);
+    variants->rest_bits = bits;
+    return MOEC_OK;
+}
+
+void moec_variants_set_filters(struct moec_variants *variants, const struct moec_mlp_filter *filters)
+{
+    variants->filters = filters;
 }
 
 const uint8_t *moec_variants_assignment(const struct moec_variants *variants)
@@ -359,22 +451,34 @@ static void encode_item(void *context, size_t item, int thread)
                                                 &variants->layouts[job->index], scratch, job->bytes, NULL);
 }
 
-/* Reserves room and memory for what is missing; returns the number of jobs. */
+/* Reserves room and memory for a record if it is missing; false when there is none left. */
+static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t expert, int index,
+                     uint32_t *n_jobs)
+{
+    void *bytes = NULL;
+    uint64_t n_bytes = variants->layouts[index].n_bytes;
+    const struct encode_job *last = *n_jobs > 0 ? &variants->jobs[*n_jobs - 1] : NULL;
+    const bool is_planned = last != NULL && last->expert == expert && last->index == (uint32_t)index;
+    if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
+        return true;
+    if (!make_room(variants, n_bytes) || moec_alloc_aligned(&bytes, n_bytes, 1, "a variant", NULL) != MOEC_OK)
+        return false;
+    variants->cached_bytes += n_bytes;
+    variants->jobs[(*n_jobs)++] =
+        (struct encode_job){.expert = expert, .index = (uint32_t)index, .bytes = bytes};
+    return true;
+}
+
 static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t bits)
 {
     uint32_t n_jobs = 0;
     for (uint32_t expert = 0; expert < variants->config->n_expert; expert++) {
-        int index = slot_index(bits != 0 ? bits : assigned_bits(variants, layer, expert));
-        if (slot_at(variants, layer, expert, index)->bytes != NULL)
-            continue;
-        uint64_t n_bytes = variants->layouts[index].n_bytes;
-        void *bytes = NULL;
-        if (!make_room(variants, n_bytes) ||
-            moec_alloc_aligned(&bytes, n_bytes, 1, "a variant", NULL) != MOEC_OK)
-            break;
-        variants->cached_bytes += n_bytes;
-        variants->jobs[n_jobs++] =
-            (struct encode_job){.expert = expert, .index = (uint32_t)index, .bytes = bytes};
+        const struct parts parts =
+            parts_of(variants, bits != 0 ? bits : assigned_bits(variants, layer, expert));
+        for (uint32_t i = 0; i < parts.n; i++) {
+            if (!plan_job(variants, layer, expert, parts.index[i], &n_jobs))
+                return n_jobs;
+        }
     }
     return n_jobs;
 }
@@ -384,7 +488,7 @@ enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t 
 {
     MOEC_TRY(check_expert(variants, layer, 0, err));
     if (bits != 0)
-        MOEC_TRY(check_bits(bits, err));
+        MOEC_TRY(check_bits(variants, bits, err));
     pthread_mutex_lock(&variants->lock);
     struct prepare prepare = {variants, layer};
     uint32_t n_jobs = plan_jobs(variants, layer, bits);
@@ -407,8 +511,8 @@ enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t 
 
 uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t bits)
 {
-    int index = slot_index(bits);
-    return index < 0 ? 0 : variants->layouts[index].n_bytes;
+    const struct parts parts = parts_of(variants, bits);
+    return parts.n == 0 ? 0 : variants->layouts[parts.index[0]].n_bytes;
 }
 
 uint64_t moec_variants_cached_bytes(const struct moec_variants *variants)

@@ -8,6 +8,9 @@
  * Bitwidths: 2, 3, 4, 8; 16 = the checkpoint's own 16-bit type unchanged (F32 sources round to BF16); 32 =
  * F32, the exact weights of any source. moec_variants_source_bits gives the smallest one that is exact.
  *
+ * Where a function takes bits of an expert it also takes the code of one projection at these bits,
+ * moec_variants_projection_code: the other two projections then have the bits of moec_variants_set_rest.
+ *
  * Thread rule: every function may be called from any thread (one lock inside), except that assigning and
  * freeing need that no forward pass is running on the source. */
 #ifndef MOEC_PROFILER_VARIANTS_H
@@ -34,6 +37,21 @@ struct moec_experts *moec_variants_experts(struct moec_variants *variants);
 
 /* Bits that hold the checkpoint's experts exactly: 16 for BF16 and F16 sources, 32 for F32. */
 uint32_t moec_variants_source_bits(const struct moec_variants *variants);
+
+/* The code of an expert with one projection at `bits` and the others at the rest's. */
+static inline uint8_t moec_variants_projection_code(uint32_t bits, enum moec_projection projection)
+{
+    return (uint8_t)(bits | ((uint32_t)projection + 1) << 6);
+}
+
+/* Bits of the projections that a code does not name; at first the source bits. Errors: MOEC_ERR_USAGE. Like
+ * assigning, needs that nothing is borrowed under such a code. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_set_rest(struct moec_variants *variants, uint32_t bits,
+                                                         struct moec_error *err);
+
+/* Filters (MoE layers, n_expert) that assigned experts get when the forward pass acquires them, borrowed
+ * until the next call; NULL = none. */
+void moec_variants_set_filters(struct moec_variants *variants, const struct moec_mlp_filter *filters);
 
 /* Copies a table of (MoE layers, n_expert) bitwidths. Errors: MOEC_ERR_USAGE naming the first wrong entry
  * (nothing is changed then). */
@@ -63,7 +81,8 @@ void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uin
 MOEC_WARN_UNUSED enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer,
                                                         uint32_t bits, struct moec_error *err);
 
-/* Bytes of one record at these bits; 0 for bits that do not exist. */
+/* Bytes of one record at these bits (of a code: of the record that the projection comes from); 0 for bits
+ * that do not exist. */
 uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t bits);
 
 /* Bytes of records in memory now, and records encoded since creation (those made again count again). */

@@ -191,6 +191,87 @@ static void test_variants__prepare_what_fits(void **state)
     moec_checkpoint_close(checkpoint);
 }
 
+static void check_same_matrix(const struct moec_matrix *a, const struct moec_matrix *b)
+{
+    assert_true(moec_codec_equal(a->codec, b->codec));
+    assert_int_equal(a->stride_bytes, b->stride_bytes);
+    assert_ptr_equal(a->data, b->data);
+}
+
+/* Each code takes its projection from one record and the others from another. */
+static void test_variants__one_projection_at_other_bits(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = open_checkpoint("mixtral");
+    struct moec_variants *variants = make(checkpoint, 0);
+    struct moec_error err = {0};
+    struct moec_mlp named, rest, mlp;
+    assert_ok(moec_variants_borrow(variants, 0, 1, 2, &named, &err), err);
+    assert_ok(moec_variants_borrow(variants, 0, 1, 4, &rest, &err), err);
+    assert_ok(moec_variants_set_rest(variants, 4, &err), err);
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        const uint8_t code = moec_variants_projection_code(2, (enum moec_projection)p);
+        assert_ok(moec_variants_assign_one(variants, 0, 1, code, &err), err);
+        assert_ok(moec_variants_borrow(variants, 0, 1, code, &mlp, &err), err);
+        check_same_matrix(&mlp.gate, p == MOEC_PROJECTION_GATE ? &named.gate : &rest.gate);
+        check_same_matrix(&mlp.up, p == MOEC_PROJECTION_UP ? &named.up : &rest.up);
+        check_same_matrix(&mlp.down, p == MOEC_PROJECTION_DOWN ? &named.down : &rest.down);
+        moec_variants_give_back(variants, 0, 1, code);
+        assert_int_equal(moec_variants_record_bytes(variants, code), moec_variants_record_bytes(variants, 2));
+    }
+    moec_variants_give_back(variants, 0, 1, 4);
+    moec_variants_give_back(variants, 0, 1, 2);
+    assert_int_equal(moec_variants_encoded_count(variants), 2);
+    const uint8_t none = moec_variants_projection_code(5, MOEC_PROJECTION_UP);
+    assert_int_equal(moec_variants_assign_one(variants, 0, 1, none, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_variants_set_rest(variants, 7, &err), MOEC_ERR_USAGE);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+/* A model whose projections all have the rest's bits is the uniform one; room for the records of one expert
+ * is enough, and changes no bit. */
+static void test_variants__projections_run_in_a_model(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("olmoe");
+    struct moec_error err = {0};
+    const size_t n_logits = fixture.n_tok * fixture.model->config.n_vocab;
+    assert_ok(moec_variants_assign_all(fixture.variants, 3, &err), err);
+    float *uniform = fixture_run(&fixture, moec_kernels_best(), 1, fixture.n_tok, fixture.tokens,
+                                 fixture.n_tok, fixture.n_tok);
+    const uint8_t code = moec_variants_projection_code(3, MOEC_PROJECTION_DOWN);
+    assert_ok(moec_variants_assign_all(fixture.variants, code, &err), err);
+    assert_ok(moec_variants_set_rest(fixture.variants, 3, &err), err);
+    float *same = fixture_run(&fixture, moec_kernels_best(), 1, fixture.n_tok, fixture.tokens, fixture.n_tok,
+                              fixture.n_tok);
+    assert_same_bits(same, uniform, n_logits, "all projections at the same bits");
+    const uint32_t source_bits = moec_variants_source_bits(fixture.variants);
+    assert_ok(moec_variants_set_rest(fixture.variants, source_bits, &err), err);
+    float *mixed = fixture_run(&fixture, moec_kernels_best(), 1, fixture.n_tok, fixture.tokens, fixture.n_tok,
+                               fixture.n_tok);
+    assert_memory_not_equal(mixed, uniform, n_logits * sizeof(float));
+
+    struct moec_variants *unlimited = fixture.variants;
+    assert_ok(moec_variants_create(fixture.checkpoint, MOEC_SCHEME_SYMMETRIC, 0,
+                                   moec_variants_record_bytes(unlimited, source_bits) +
+                                       moec_variants_record_bytes(unlimited, 3),
+                                   2, &fixture.variants, &err),
+              err);
+    assert_ok(moec_variants_assign_all(fixture.variants, code, &err), err);
+    assert_ok(moec_variants_prepare(fixture.variants, 0, 0, &err), err);
+    float *again =
+        fixture_run(&fixture, moec_kernels_best(), 1, 7, fixture.tokens, fixture.n_tok, fixture.n_tok);
+    assert_same_bits(again, mixed, n_logits, "mixed projections under a limit");
+    moec_variants_free(unlimited);
+    free(again);
+    free(mixed);
+    free(same);
+    free(uniform);
+    fixture_close(&fixture);
+}
+
 /* Under the tightest limit the forward pass holds one expert at a time, and gives the same bits. */
 static void test_variants__run_a_model_larger_than_the_limit(void **state)
 {
@@ -220,6 +301,8 @@ int main(void)
         cmocka_unit_test(test_variants__refuse_a_limit_under_one_expert),
         cmocka_unit_test(test_variants__check_assignments),
         cmocka_unit_test(test_variants__prepare_what_fits),
+        cmocka_unit_test(test_variants__one_projection_at_other_bits),
+        cmocka_unit_test(test_variants__projections_run_in_a_model),
         cmocka_unit_test(test_variants__run_a_model_larger_than_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
