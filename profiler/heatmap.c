@@ -1,9 +1,7 @@
 #include "profiler/heatmap.h"
 
 #include "formats/memory.h"
-#include "formats/utf8.h"
 #include "profiler/metrics.h"
-#include "profiler/plot.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -127,26 +125,6 @@ int moec_heatmap_decimals(const struct moec_heatmap *heatmap)
 /* --- words -------------------------------------------------------------------------------------------------
  */
 
-/* Names come from files and end on terminals: control characters, those that turn the direction of writing,
- * and broken UTF-8 (which Cairo refuses) become '?'. */
-static void copy_clean(char *to, size_t capacity, const char *from)
-{
-    size_t length = strnlen(from, capacity - 1), n = 0;
-    for (size_t i = 0; i < length;) {
-        struct moec_utf8_char c = moec_utf8_read(from + i, length - i);
-        uint32_t point = c.code_point;
-        bool good = c.valid && point >= 0x20 && !(point >= 0x7f && point < 0xa0) &&
-                    !(point >= 0x202a && point <= 0x202e) && !(point >= 0x2066 && point <= 0x2069);
-        if (good)
-            memcpy(to + n, from + i, c.n_bytes);
-        else
-            to[n] = '?';
-        n += good ? c.n_bytes : 1;
-        i += c.n_bytes;
-    }
-    to[n] = '\0';
-}
-
 void moec_heatmap_bits_name(uint32_t bits, char name[static 16])
 {
     (void)snprintf(name, 16, bits < 16 ? "INT%" PRIu32 : "%" PRIu32 "-bit", bits);
@@ -161,11 +139,11 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
                                                                                         one[16], others[16];
     moec_sha256_hex(profile->model_digest, model);
     moec_sha256_hex(profile->data_digest, data);
-    copy_clean(name, sizeof name, profile->data_name);
-    copy_clean(task, sizeof task, profile->task);
-    copy_clean(metric, sizeof metric, profile->metric);
-    copy_clean(version, sizeof version, profile->moec_version);
-    copy_clean(arithmetic, sizeof arithmetic, profile->arithmetic);
+    moec_plot_clean_text(name, sizeof name, profile->data_name);
+    moec_plot_clean_text(task, sizeof task, profile->task);
+    moec_plot_clean_text(metric, sizeof metric, profile->metric);
+    moec_plot_clean_text(version, sizeof version, profile->moec_version);
+    moec_plot_clean_text(arithmetic, sizeof arithmetic, profile->arithmetic);
     if (profile->group > 0)
         (void)snprintf(group, sizeof group, "group of %u", (unsigned)profile->group);
     moec_heatmap_bits_name(heatmap->bits, one);
@@ -183,7 +161,7 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
     (void)snprintf(
         words->measure, sizeof words->measure,
         "increase of %s over the original weights, all windows; %s quantisation, one scale per %s, "
-        "%s arithmetic, moec %s; after EdgeMoE, Fig. 7(a)",
+        "%s arithmetic, moec %s",
         metric, profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", group, arithmetic,
         version);
 }
@@ -219,185 +197,103 @@ static enum moec_status write_csv(const struct moec_profile *profile, const stru
 /* --- picture -----------------------------------------------------------------------------------------------
  */
 
-static const struct moec_colour black = {0, 0, 0}, grey = {90, 90, 90}, red = {214, 39, 40};
-
-#define MARGIN      16.0
-#define LINE_HEIGHT 12.0
-#define BAR_WIDTH   14.0
-
-/* Where things stand, in points. */
-struct layout {
-    double cell_width, cell_height; /* with the gap that separates cells */
-    double gap;
-    double left, top; /* of the cells */
-    double cells_width, cells_height;
-    double bar_left, bar_height;
-    double legend_top;
-    double width, height;
-    int decimals; /* of numbers in cells; -1 = none */
-};
-
-/* Cells fill 960 x 560 points, stay readable in models with many experts and do not become slabs in small
- * ones. */
-static double cell_side(uint32_t n, double room)
+/* Most and least sensitive in words. */
+static void describe_extremes(const struct moec_profile *profile, const struct moec_heatmap *map, char *text,
+                              size_t capacity)
 {
-    double side = floor(room / n);
-    if (side >= 8)
-        return fmin(side, 48);
-    return n <= 256 ? 8 : fmax(2, floor(2048.0 / n));
-}
-
-static struct moec_plot_font font_of(double size, bool bold, struct moec_colour colour)
-{
-    return (struct moec_plot_font){.size = size, .bold = bold, .colour = colour};
-}
-
-static bool numbers_fit(const struct moec_heatmap *map, const struct layout *at, int decimals)
-{
-    char text[64];
-    (void)snprintf(text, sizeof text, "%.*f", decimals, 100 * map->largest);
-    return at->cell_height >= 14 &&
-           moec_plot_text_width(font_of(8, false, black), text) <= at->cell_width - 4;
-}
-
-static struct layout lay_out(const struct moec_heatmap *map, const char *caption)
-{
-    struct layout at = {.left = MARGIN + 46, .top = MARGIN + 30, .decimals = -1};
-    at.cell_width = cell_side(map->n_expert, 960);
-    at.cell_height = fmin(cell_side(map->n_layer, 560), fmax(at.cell_width, 12));
-    at.gap = fmin(at.cell_width, at.cell_height) >= 8 ? 1 : 0;
-    at.cells_width = at.cell_width * map->n_expert;
-    at.cells_height = at.cell_height * map->n_layer;
-    at.bar_left = at.left + at.cells_width + 26;
-    at.bar_height = fmax(at.cells_height, 120);
-    at.legend_top = at.top + fmax(at.cells_height + 36, at.bar_height + 8) + 8;
-    at.width = fmax(at.bar_left + BAR_WIDTH + 74 + MARGIN, 700);
-    uint32_t n_line =
-        moec_plot_paragraph(NULL, 0, 0, at.width - 2 * MARGIN, LINE_HEIGHT, font_of(8, false, grey), caption);
-    at.height = at.legend_top + 20 + n_line * LINE_HEIGHT + MARGIN;
-    for (int decimals = moec_heatmap_decimals(map); decimals >= 1 && at.decimals < 0; decimals--)
-        if (numbers_fit(map, &at, decimals))
-            at.decimals = decimals;
-    return at;
-}
-
-static void draw_cells(struct moec_plot *plot, const struct moec_heatmap *map, const struct layout *at)
-{
-    double width = at->cell_width - at->gap, height = at->cell_height - at->gap;
-    for (uint32_t s = 0; s < map->n_layer; s++)
-        for (uint32_t e = 0; e < map->n_expert; e++) {
-            uint64_t i = (uint64_t)s * map->n_expert + e;
-            double x = at->left + e * at->cell_width, y = at->top + s * at->cell_height;
-            if (!map->reached[i]) {
-                moec_plot_hatch(plot, x, y, width, height);
-                continue;
-            }
-            struct moec_colour colour = moec_colour_of(moec_heatmap_unit(map, map->loss[i]));
-            moec_plot_rectangle(plot, x, y, width, height, colour);
-            if (at->decimals < 0)
-                continue;
-            char text[64];
-            (void)snprintf(text, sizeof text, "%.*f", at->decimals, 100 * map->loss[i]);
-            moec_plot_text(plot, x + width / 2, y + height / 2, MOEC_PLOT_CENTRE,
-                           font_of(8, false, moec_colour_ink(colour)), text);
-        }
-}
-
-static void draw_axes(struct moec_plot *plot, const struct moec_profile *profile,
-                      const struct moec_heatmap *map, const struct layout *at)
-{
-    char number[16];
-    const struct moec_plot_font font = font_of(9, false, black), label = font_of(10, false, black);
-    double bottom = at->top + at->cells_height;
-    uint32_t every = moec_ticks_every(map->n_expert, at->cell_width, map->n_expert > 1000 ? 34 : 26);
-    for (uint32_t e = 0; e < map->n_expert; e += every) {
-        double x = at->left + (e + 0.5) * at->cell_width - at->gap / 2;
-        moec_plot_line(plot, x, bottom + 1, x, bottom + 4, 0.6, black);
-        (void)snprintf(number, sizeof number, "%" PRIu32, e);
-        moec_plot_text(plot, x, bottom + 11, MOEC_PLOT_CENTRE, font, number);
+    uint64_t most = 0, n = (uint64_t)map->n_layer * map->n_expert, n_worse = 0;
+    bool is_any = false;
+    for (uint64_t i = 0; i < n; i++) {
+        if (!map->reached[i])
+            continue;
+        most = !is_any || map->loss[i] > map->loss[most] ? i : most;
+        n_worse += map->loss[i] > map->baseline;
+        is_any = true;
     }
-    every = moec_ticks_every(map->n_layer, at->cell_height, 12);
-    for (uint32_t s = 0; s < map->n_layer; s += every) {
-        double y = at->top + (s + 0.5) * at->cell_height - at->gap / 2;
-        moec_plot_line(plot, at->left - 4, y, at->left - 1, y, 0.6, black);
-        (void)snprintf(number, sizeof number, "%" PRIu32, profile->moe_layers[s]);
-        moec_plot_text(plot, at->left - 7, y, MOEC_PLOT_RIGHT, font, number);
+    if (!is_any) {
+        (void)snprintf(text, capacity, "The data reached no expert: nothing is known about any of them.");
+        return;
     }
-    moec_plot_text(plot, at->left + at->cells_width / 2, bottom + 27, MOEC_PLOT_CENTRE, label, "expert");
-    moec_plot_text_up(plot, MARGIN + 8, at->top + at->cells_height / 2, label, "layer");
+    (void)snprintf(
+        text, capacity,
+        "Each cell is the loss of the whole model when that expert alone has the low bitwidth; the "
+        "baseline loses %.3f %%. Worst is expert %" PRIu64 " of layer %" PRIu32 " with %.3f %%; %" PRIu64
+        " of %" PRIu64 " experts that the data reached lose more than the baseline, the others can have the "
+        "low bitwidth for nothing as far as this data shows.",
+        100 * map->baseline, most % map->n_expert, profile->moe_layers[most / map->n_expert],
+        100 * map->loss[most], n_worse, n - map->n_unreached);
 }
 
-static void draw_bar(struct moec_plot *plot, const struct moec_heatmap *map, const struct layout *at)
-{
-    double span = map->high - map->low;
-    double y = at->top + at->bar_height * (map->high - map->baseline) / span;
-    moec_plot_colour_bar(plot, at->bar_left, at->top, BAR_WIDTH, at->bar_height, 100 * map->low,
-                         100 * map->high, font_of(9, false, black));
-    moec_plot_marker(plot, at->bar_left - 1, y, 8, red);
-    moec_plot_line(plot, at->bar_left, y, at->bar_left + BAR_WIDTH, y, 1.2, red);
-    moec_plot_text_up(plot, at->bar_left + BAR_WIDTH + 58, at->top + at->bar_height / 2,
-                      font_of(10, false, black),
-                      at->bar_height >= 180 ? "loss against the original, %" : "loss, %");
-}
-
-static void draw_legend(struct moec_plot *plot, const struct moec_profile *profile,
-                        const struct moec_heatmap *map, const struct layout *at)
-{
-    char text[160], bits[16];
-    const struct moec_plot_font font = font_of(9, false, black);
-    double x = at->left, y = at->legend_top;
-    int decimals = moec_heatmap_decimals(map);
-    moec_plot_marker(plot, x + 8, y, 8, red);
-    moec_heatmap_bits_name(profile->baseline_bits, bits);
-    (void)snprintf(text, sizeof text, "baseline, all experts %s: %.*f %%", bits, decimals,
-                   100 * map->baseline);
-    moec_plot_text(plot, x + 13, y, MOEC_PLOT_LEFT, font, text);
-    x += 13 + moec_plot_text_width(font, text) + 20;
-    if (map->n_unreached > 0) {
-        moec_plot_hatch(plot, x, y - 5, 14, 10);
-        (void)snprintf(text, sizeof text, "never reached by the data, loss unknown (%" PRIu64 ")",
-                       map->n_unreached);
-        moec_plot_text(plot, x + 19, y, MOEC_PLOT_LEFT, font, text);
-        x += 19 + moec_plot_text_width(font, text) + 20;
-    }
-    if (map->n_above > 0) {
-        moec_plot_rectangle(plot, x, y - 5, 14, 10, moec_colour_of(1));
-        (void)snprintf(text, sizeof text, "%" PRIu64 " above the scale, up to %.*f %%", map->n_above,
-                       decimals, 100 * map->largest);
-        moec_plot_text(plot, x + 19, y, MOEC_PLOT_LEFT, font, text);
-    }
-}
-
-static enum moec_status draw(const struct moec_profile *profile, const struct moec_heatmap *map,
-                             const char *path, enum moec_plot_format format, struct moec_error *err)
+static enum moec_status fill_chart(const struct moec_profile *profile, const struct moec_heatmap *map,
+                                   struct moec_chart *chart, struct moec_error *err)
 {
     struct moec_heatmap_words words;
-    struct moec_plot *plot = NULL;
-    char caption[sizeof words + 64];
+    char bits[16];
+    int decimals = moec_heatmap_decimals(map);
+    struct moec_chart_cells *cells = &chart->cells;
+    MOEC_TRY(moec_chart_set_cells(chart, map->n_layer, map->n_expert, err));
     moec_heatmap_describe(profile, map, &words);
-    (void)snprintf(caption, sizeof caption, "Model: %s. Data: %s. Loss: %s.", words.model, words.data,
-                   words.measure);
-    struct layout at = lay_out(map, caption);
-    MOEC_TRY(moec_plot_open(path, format, at.width, at.height, words.title, &plot, err));
-    moec_plot_text(plot, at.left, MARGIN + 8, MOEC_PLOT_LEFT, font_of(13, true, black), words.title);
-    draw_cells(plot, map, &at);
-    draw_axes(plot, profile, map, &at);
-    draw_bar(plot, map, &at);
-    draw_legend(plot, profile, map, &at);
-    (void)moec_plot_paragraph(plot, MARGIN, at.legend_top + 22, at.width - 2 * MARGIN, LINE_HEIGHT,
-                              font_of(8, false, grey), caption);
-    return moec_plot_commit(plot, err);
+    (void)snprintf(chart->name, sizeof chart->name, "sensitivity_int%" PRIu32, map->bits);
+    (void)snprintf(chart->title, sizeof chart->title, "%s", words.title);
+    describe_extremes(profile, map, chart->caption, sizeof chart->caption);
+    (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 7(a)");
+    (void)snprintf(chart->provenance, sizeof chart->provenance, "Model: %s. Data: %s. Loss: %s.", words.model,
+                   words.data, words.measure);
+    chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert", .is_whole = true};
+    chart->y = (struct moec_chart_axis){.name = "layer", .label = "layer", .is_whole = true};
+    (void)snprintf(chart->value_label, sizeof chart->value_label, "loss against the original, %%");
+    (void)snprintf(chart->value_name, sizeof chart->value_name, "loss_percent");
+    for (uint32_t s = 0; s < map->n_layer; s++)
+        cells->rows[s] = profile->moe_layers[s];
+    for (uint64_t i = 0; i < (uint64_t)map->n_layer * map->n_expert; i++)
+        if (map->reached[i])
+            cells->values[i] = 100 * map->loss[i];
+    cells->low = 100 * map->low;
+    cells->high = 100 * map->high;
+    cells->mark = 100 * map->baseline;
+    cells->largest = 100 * map->largest;
+    cells->decimals = decimals;
+    moec_heatmap_bits_name(profile->baseline_bits, bits);
+    (void)snprintf(cells->mark_label, sizeof cells->mark_label, "baseline, all experts %s: %.*f %%", bits,
+                   decimals, 100 * map->baseline);
+    (void)snprintf(cells->missing, sizeof cells->missing,
+                   "never reached by the data, loss unknown (%" PRIu64 ")", map->n_unreached);
+    if (map->n_above > 0)
+        (void)snprintf(cells->above, sizeof cells->above, "%" PRIu64 " above the scale, up to %.*f %%",
+                       map->n_above, decimals, 100 * map->largest);
+    return MOEC_OK;
+}
+
+enum moec_status moec_heatmap_chart(const struct moec_profile *profile, uint32_t bits,
+                                    struct moec_chart *chart, struct moec_error *err)
+{
+    struct moec_heatmap map = {0};
+    memset(chart, 0, sizeof *chart);
+    chart->kind = MOEC_CHART_CELLS;
+    MOEC_TRY(moec_heatmap_make(profile, bits, &map, err));
+    enum moec_status status = fill_chart(profile, &map, chart, err);
+    moec_heatmap_release(&map);
+    if (status != MOEC_OK)
+        moec_chart_release(chart);
+    return status;
 }
 
 enum moec_status moec_heatmap_write(const struct moec_profile *profile, uint32_t bits, const char *path,
                                     struct moec_error *err)
 {
     enum moec_plot_format format = MOEC_PLOT_CSV;
-    struct moec_heatmap map = {0};
+    enum moec_status status;
     MOEC_TRY(moec_plot_format_of(path, &format, err));
-    MOEC_TRY(moec_heatmap_make(profile, bits, &map, err));
-    enum moec_status status = format == MOEC_PLOT_CSV ? write_csv(profile, &map, path, err)
-                                                      : draw(profile, &map, path, format, err);
-    moec_heatmap_release(&map);
+    if (format == MOEC_PLOT_CSV) {
+        struct moec_heatmap map = {0};
+        MOEC_TRY(moec_heatmap_make(profile, bits, &map, err));
+        status = write_csv(profile, &map, path, err);
+        moec_heatmap_release(&map);
+        return status;
+    }
+    struct moec_chart chart;
+    MOEC_TRY(moec_heatmap_chart(profile, bits, &chart, err));
+    status = moec_chart_write(&chart, path, err);
+    moec_chart_release(&chart);
     return status;
 }

@@ -8,6 +8,7 @@
 #define MOEC_PROFILER_HEATMAP_H
 
 #include "formats/profile.h"
+#include "profiler/chart.h"
 
 #define MOEC_HEATMAP_MOST 1e9 /* larger losses are shown as this one */
 
@@ -39,6 +40,10 @@ int moec_heatmap_decimals(const struct moec_heatmap *heatmap);
  * line for each expert: layer,expert,bits,reached,activations,loss_percent,baseline_loss_percent. */
 MOEC_WARN_UNUSED enum moec_status moec_heatmap_write(const struct moec_profile *profile, uint32_t bits,
                                                      const char *path, struct moec_error *err);
+
+/* The heatmap as a chart, released by the caller. Errors: those of moec_heatmap_make. */
+MOEC_WARN_UNUSED enum moec_status moec_heatmap_chart(const struct moec_profile *profile, uint32_t bits,
+                                                     struct moec_chart *chart, struct moec_error *err);
 
 /* "INT4", "16-bit". */
 void moec_heatmap_bits_name(uint32_t bits, char name[static 16]);

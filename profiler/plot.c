@@ -2,6 +2,7 @@
 
 #include "formats/file.h"
 #include "formats/memory.h"
+#include "formats/utf8.h"
 
 #include <assert.h>
 #include <cairo-pdf.h>
@@ -113,6 +114,14 @@ struct moec_colour moec_colour_ink(struct moec_colour background)
     /* Luma of ITU-R BT.601. */
     double luma = 0.299 * background.red + 0.587 * background.green + 0.114 * background.blue;
     return luma > 128 ? (struct moec_colour){0, 0, 0} : (struct moec_colour){255, 255, 255};
+}
+
+struct moec_colour moec_colour_series(uint32_t series)
+{
+    static const struct moec_colour colours[MOEC_PLOT_N_STYLE] = {
+        {0, 114, 178}, {213, 94, 0},   {0, 158, 115}, {204, 121, 167},
+        {230, 159, 0}, {86, 180, 233}, {60, 60, 60}};
+    return colours[series % MOEC_PLOT_N_STYLE];
 }
 
 /* --- ticks -------------------------------------------------------------------------------------------------
@@ -248,9 +257,9 @@ static void still_svg(struct sink *sink)
     }
 }
 
-enum moec_status moec_plot_commit(struct moec_plot *plot, struct moec_error *err)
+/* Everything drawn is in the sink afterwards. */
+static enum moec_status finish(struct moec_plot *plot, struct moec_error *err)
 {
-    enum moec_status status = MOEC_OK;
     cairo_status_t problem = cairo_status(plot->cairo);
     if (problem == CAIRO_STATUS_SUCCESS) {
         if (plot->format == MOEC_PLOT_PNG)
@@ -259,13 +268,31 @@ enum moec_status moec_plot_commit(struct moec_plot *plot, struct moec_error *err
         if (problem == CAIRO_STATUS_SUCCESS)
             problem = cairo_surface_status(plot->surface);
     }
-    if (problem != CAIRO_STATUS_SUCCESS) {
-        status = moec_fail(err, MOEC_ERR_MEMORY, "cannot draw plot '%s': %s", plot->path,
-                           cairo_status_to_string(problem));
-    } else {
-        if (plot->format == MOEC_PLOT_SVG)
-            still_svg(&plot->sink);
+    if (problem != CAIRO_STATUS_SUCCESS)
+        return moec_fail(err, MOEC_ERR_MEMORY, "cannot draw plot '%s': %s", plot->path,
+                         cairo_status_to_string(problem));
+    if (plot->format == MOEC_PLOT_SVG)
+        still_svg(&plot->sink);
+    return MOEC_OK;
+}
+
+enum moec_status moec_plot_commit(struct moec_plot *plot, struct moec_error *err)
+{
+    enum moec_status status = finish(plot, err);
+    if (status == MOEC_OK)
         status = write_whole(plot->path, plot->sink.bytes, plot->sink.n_bytes, err);
+    moec_plot_free(plot);
+    return status;
+}
+
+enum moec_status moec_plot_take_bytes(struct moec_plot *plot, uint8_t **bytes, size_t *n_bytes,
+                                      struct moec_error *err)
+{
+    enum moec_status status = finish(plot, err);
+    if (status == MOEC_OK) {
+        *bytes = plot->sink.bytes;
+        *n_bytes = plot->sink.n_bytes;
+        plot->sink = (struct sink){0};
     }
     moec_plot_free(plot);
     return status;
@@ -328,6 +355,110 @@ void moec_plot_marker(struct moec_plot *plot, double x, double y, double size, s
     cairo_fill(plot->cairo);
 }
 
+/* --- series ------------------------------------------------------------------------------------------------
+ */
+
+static void use_dashes(struct moec_plot *plot, uint32_t series)
+{
+    static const double dashes[MOEC_PLOT_N_STYLE][4] = {
+        {0}, {5, 2}, {1.5, 1.5}, {7, 2, 1.5, 2}, {9, 3}, {3, 1.5, 1.5, 1.5}, {2.5, 2.5}};
+    static const int n_dash[MOEC_PLOT_N_STYLE] = {0, 2, 2, 4, 2, 4, 2};
+    cairo_set_dash(plot->cairo, dashes[series % MOEC_PLOT_N_STYLE], n_dash[series % MOEC_PLOT_N_STYLE], 0);
+}
+
+void moec_plot_polyline(struct moec_plot *plot, const double *x, const double *y, size_t n, double line,
+                        uint32_t series)
+{
+    use_colour(plot, moec_colour_series(series));
+    cairo_set_line_width(plot->cairo, line);
+    cairo_set_line_join(plot->cairo, CAIRO_LINE_JOIN_ROUND);
+    use_dashes(plot, series);
+    for (size_t i = 0; i < n; i++)
+        cairo_line_to(plot->cairo, x[i], y[i]);
+    cairo_stroke(plot->cairo);
+    cairo_set_dash(plot->cairo, NULL, 0, 0);
+}
+
+void moec_plot_band(struct moec_plot *plot, const double *x, const double *low, const double *high, size_t n,
+                    uint32_t series)
+{
+    struct moec_colour colour = moec_colour_series(series);
+    cairo_set_source_rgba(plot->cairo, colour.red / 255.0, colour.green / 255.0, colour.blue / 255.0, 0.18);
+    for (size_t i = 0; i < n; i++)
+        cairo_line_to(plot->cairo, x[i], high[i]);
+    for (size_t i = n; i-- > 0;)
+        cairo_line_to(plot->cairo, x[i], low[i]);
+    cairo_close_path(plot->cairo);
+    cairo_fill(plot->cairo);
+}
+
+/* Corners of the markers on a circle of radius 1; circles have none. */
+static const struct marker {
+    uint32_t n_corner;
+    double turn;  /* of the first corner, in parts of a whole turn clockwise from the top */
+    double scale; /* so that all look equally large */
+} markers[MOEC_PLOT_N_STYLE] = {{0, 0, 1},     {4, 0.125, 1.25}, {3, 0, 1.3}, {4, 0, 1.25},
+                                {3, 0.5, 1.3}, {5, 0, 1.15},     {6, 0, 1.1}};
+
+void moec_plot_symbol(struct moec_plot *plot, double x, double y, double size, uint32_t series)
+{
+    const struct marker *marker = &markers[series % MOEC_PLOT_N_STYLE];
+    double radius = size / 2 * marker->scale;
+    use_colour(plot, moec_colour_series(series));
+    if (marker->n_corner == 0)
+        cairo_arc(plot->cairo, x, y, radius, 0, 2 * M_PI);
+    for (uint32_t i = 0; i < marker->n_corner; i++) {
+        double angle = 2 * M_PI * (marker->turn + (double)i / marker->n_corner);
+        cairo_line_to(plot->cairo, x + radius * sin(angle), y - radius * cos(angle));
+    }
+    cairo_close_path(plot->cairo);
+    cairo_fill(plot->cairo);
+}
+
+/* White strokes over a bar: rising, falling, level, upright. */
+static void stroke_bar(cairo_t *cairo, double x, double y, double width, double height, uint32_t series)
+{
+    static const struct {
+        bool rising, falling, level;
+    } patterns[MOEC_PLOT_N_STYLE] = {{0},
+                                     {.rising = true},
+                                     {.level = true},
+                                     {.rising = true, .falling = true},
+                                     {.falling = true},
+                                     {.level = true, .rising = true},
+                                     {.level = true, .falling = true}};
+    const double step = 5;
+    uint32_t at = series % MOEC_PLOT_N_STYLE;
+    for (int i = 0; patterns[at].rising && i * step < width + height; i++) {
+        cairo_move_to(cairo, x + i * step - height, y + height);
+        cairo_rel_line_to(cairo, height, -height);
+    }
+    for (int i = 0; patterns[at].falling && i * step < width + height; i++) {
+        cairo_move_to(cairo, x + i * step - height, y);
+        cairo_rel_line_to(cairo, height, height);
+    }
+    for (int i = 1; patterns[at].level && i * step < height; i++) {
+        cairo_move_to(cairo, x, y + height - i * step);
+        cairo_rel_line_to(cairo, width, 0);
+    }
+    cairo_set_source_rgb(cairo, 1, 1, 1);
+    cairo_set_line_width(cairo, 0.9);
+    cairo_stroke(cairo);
+}
+
+void moec_plot_bar(struct moec_plot *plot, double x, double y, double width, double height, uint32_t series)
+{
+    struct moec_colour colour = moec_colour_series(series);
+    moec_plot_rectangle(plot, x, y, width, height, colour);
+    cairo_save(plot->cairo);
+    cairo_rectangle(plot->cairo, x, y, width, height);
+    cairo_clip(plot->cairo);
+    stroke_bar(plot->cairo, x, y, width, height, series);
+    cairo_restore(plot->cairo);
+    if (width > 2 && height > 1)
+        moec_plot_frame(plot, x, y, width, height, 0.6, (struct moec_colour){40, 40, 40});
+}
+
 /* --- text --------------------------------------------------------------------------------------------------
  */
 
@@ -375,6 +506,24 @@ void moec_plot_text_up(struct moec_plot *plot, double x, double y, struct moec_p
     cairo_rotate(plot->cairo, -M_PI / 2);
     moec_plot_text(plot, 0, 0, MOEC_PLOT_CENTRE, font, text);
     cairo_restore(plot->cairo);
+}
+
+void moec_plot_clean_text(char *to, size_t capacity, const char *from)
+{
+    size_t length = strnlen(from, capacity - 1), n = 0;
+    for (size_t i = 0; i < length;) {
+        struct moec_utf8_char c = moec_utf8_read(from + i, length - i);
+        uint32_t point = c.code_point;
+        bool good = c.valid && point >= 0x20 && !(point >= 0x7f && point < 0xa0) &&
+                    !(point >= 0x202a && point <= 0x202e) && !(point >= 0x2066 && point <= 0x2069);
+        if (good)
+            memcpy(to + n, from + i, c.n_bytes);
+        else
+            to[n] = '?';
+        n += good ? c.n_bytes : 1;
+        i += c.n_bytes;
+    }
+    to[n] = '\0';
 }
 
 double moec_plot_text_width(struct moec_plot_font font, const char *text)

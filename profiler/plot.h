@@ -40,6 +40,12 @@ struct moec_colour moec_colour_of(double unit);
 /* Black or white, whichever reads better on `background`. */
 struct moec_colour moec_colour_ink(struct moec_colour background);
 
+/* Series of a chart differ in colour, marker, dashes and pattern at once, so that they are told apart with
+ * any colour vision and in grey print. Colours: Okabe and Ito, "Color Universal Design" (2008), without
+ * yellow. */
+#define MOEC_PLOT_N_STYLE 7
+struct moec_colour moec_colour_series(uint32_t series);
+
 /* --- ticks
  * -------------------------------------------------------------------------------------------------- */
 
@@ -79,6 +85,10 @@ MOEC_WARN_UNUSED enum moec_status moec_plot_open(const char *path, enum moec_plo
 /* Finishes the sheet, writes the file whole or not at all and frees the plot in either case. */
 MOEC_WARN_UNUSED enum moec_status moec_plot_commit(struct moec_plot *plot, struct moec_error *err);
 
+/* The same, but hands the finished bytes to the caller (free) instead of writing them. */
+MOEC_WARN_UNUSED enum moec_status moec_plot_take_bytes(struct moec_plot *plot, uint8_t **bytes,
+                                                       size_t *n_bytes, struct moec_error *err);
+
 /* Throws the plot away. NULL-safe. */
 void moec_plot_free(struct moec_plot *plot);
 
@@ -94,12 +104,26 @@ void moec_plot_line(struct moec_plot *plot, double x0, double y0, double x1, dou
 /* A filled triangle whose tip is at (x, y) and whose base lies `size` points to the left (negative: right).
  */
 void moec_plot_marker(struct moec_plot *plot, double x, double y, double size, struct moec_colour colour);
+/* Straight lines through (x[i], y[i]), dashed by the style of a series. */
+void moec_plot_polyline(struct moec_plot *plot, const double *x, const double *y, size_t n, double line,
+                        uint32_t series);
+/* The area between (x[i], low[i]) and (x[i], high[i]) in the colour of a series, mostly transparent. */
+void moec_plot_band(struct moec_plot *plot, const double *x, const double *low, const double *high, size_t n,
+                    uint32_t series);
+/* Marker of a series, `size` points across. */
+void moec_plot_symbol(struct moec_plot *plot, double x, double y, double size, uint32_t series);
+/* Bar of a series: its colour, under white strokes that differ from series to series, in a dark outline. */
+void moec_plot_bar(struct moec_plot *plot, double x, double y, double width, double height, uint32_t series);
 /* One line of UTF-8 text; y is the middle of its lower-case letters. */
 void moec_plot_text(struct moec_plot *plot, double x, double y, enum moec_plot_anchor anchor,
                     struct moec_plot_font font, const char *text);
 /* The same, centred at (x, y) and read from bottom to top. */
 void moec_plot_text_up(struct moec_plot *plot, double x, double y, struct moec_plot_font font,
                        const char *text);
+
+/* A copy of a name that came from a file, fit for drawing and for terminals: control characters, those that
+ * turn the direction of writing and broken UTF-8 (which Cairo refuses) become '?'; cut to `capacity`. */
+void moec_plot_clean_text(char *to, size_t capacity, const char *from);
 
 /* Width of a text in points, without a plot. */
 double moec_plot_text_width(struct moec_plot_font font, const char *text);

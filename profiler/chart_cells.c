@@ -1,0 +1,209 @@
+/* Heatmaps: rows and columns of coloured cells, hatched where there is nothing to show. */
+#include "profiler/chart_draw.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BAR_WIDTH   14.0
+#define BAR_NUMBERS 58.0 /* from the bar to the middle of its label */
+#define LEGEND_LINE 14.0
+#define LEAST_BAR   120.0
+
+static struct moec_plot_font text_font(void)
+{
+    return moec_chart_font(MOEC_CHART_TEXT, moec_chart_black);
+}
+
+/* --- values ------------------------------------------------------------------------------------------------
+ */
+
+/* Ends of the colours: given ones, or those of the values. */
+static void find_range(const struct moec_chart_cells *cells, double *low, double *high)
+{
+    *low = cells->low;
+    *high = cells->high;
+    if (cells->low < cells->high)
+        return;
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (size_t i = 0; i < (size_t)cells->n_row * cells->n_column; i++)
+        if (isfinite(cells->values[i])) {
+            *low = fmin(*low, cells->values[i]);
+            *high = fmax(*high, cells->values[i]);
+        }
+    if (!(*low <= *high))
+        *low = *high = 0;
+    if (!(*high - *low > 1e-12 * fmax(fabs(*low), fabs(*high))))
+        *high = *low + fmax(1e-9, 1e-3 * fabs(*low));
+}
+
+static uint64_t count_missing(const struct moec_chart_cells *cells)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < (size_t)cells->n_row * cells->n_column; i++)
+        n += isfinite(cells->values[i]) ? 0 : 1;
+    return n;
+}
+
+/* --- layout ------------------------------------------------------------------------------------------------
+ */
+
+/* Cells fill the room, stay readable in models with many experts and do not become slabs in small ones. */
+static double cell_side(uint32_t n, double room)
+{
+    double side = floor(room / n);
+    if (side >= 8)
+        return fmin(side, 48);
+    return n <= 256 ? 8 : fmax(2, floor(2048.0 / n));
+}
+
+static bool numbers_fit(const struct moec_chart_cells *cells, const struct moec_chart_layout *at,
+                        int decimals)
+{
+    char text[64];
+    (void)snprintf(text, sizeof text, "%.*f", decimals, cells->largest);
+    return at->cell_height >= 14 && moec_plot_text_width(moec_chart_font(MOEC_CHART_SMALL, moec_chart_black),
+                                                         text) <= at->cell_width - 4;
+}
+
+/* Draws the legend where plot is not NULL; returns the middle of its last line, legend_top - LEGEND_LINE when
+ * there is none. */
+static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
+                         const struct moec_chart_layout *at)
+{
+    const struct moec_chart_cells *cells = &chart->cells;
+    const char *const texts[] = {cells->mark_label, count_missing(cells) > 0 ? cells->missing : "",
+                                 cells->above};
+    struct moec_chart_flow flow = {.left = at->left,
+                                   .right = at->width - at->margin,
+                                   .line_height = LEGEND_LINE,
+                                   .x = at->left,
+                                   .y = at->legend_top};
+    bool is_any = false;
+    for (size_t i = 0; i < 3; i++) {
+        if (texts[i][0] == '\0')
+            continue;
+        double x = moec_chart_flow_take(&flow, 19 + moec_plot_text_width(text_font(), texts[i]) + 20);
+        is_any = true;
+        if (plot == NULL)
+            continue;
+        if (i == 0)
+            moec_plot_marker(plot, x + 12, flow.y, 8, moec_chart_red);
+        else if (i == 1)
+            moec_plot_hatch(plot, x, flow.y - 5, 14, 10);
+        else
+            moec_plot_rectangle(plot, x, flow.y - 5, 14, 10, moec_colour_of(1));
+        moec_plot_text(plot, x + 19, flow.y, MOEC_PLOT_LEFT, text_font(), texts[i]);
+    }
+    return is_any ? flow.y : at->legend_top - LEGEND_LINE;
+}
+
+struct moec_chart_layout moec_chart_lay_out_cells(const struct moec_chart *chart, double width, double margin,
+                                                  double top)
+{
+    const struct moec_chart_cells *cells = &chart->cells;
+    bool is_narrow = width > 0 && width < 400;
+    double numbers = BAR_NUMBERS + MOEC_CHART_MARGIN - (is_narrow ? 10 : 0);
+    struct moec_chart_layout at = {.margin = margin, .left = margin + (is_narrow ? 38 : 46), .top = top};
+    double gap = is_narrow ? 14 : 26;
+    at.cell_width = cell_side(cells->n_column, 960);
+    if (width > 0)
+        at.cell_width = fmin(48, (width - margin - at.left - gap - BAR_WIDTH - numbers) / cells->n_column);
+    at.cell_height = fmin(cell_side(cells->n_row, 560), fmax(at.cell_width, 12));
+    at.gap = fmin(at.cell_width, at.cell_height) >= 6 ? 1 : 0;
+    at.right = at.left + at.cell_width * cells->n_column;
+    at.bottom = at.top + at.cell_height * cells->n_row;
+    at.bar_left = at.right + gap;
+    at.bar_height = fmax(at.bottom - at.top, LEAST_BAR);
+    at.width = width > 0 ? width : fmax(at.bar_left + BAR_WIDTH + numbers + margin, 700);
+    at.legend_top = at.top + fmax(at.bottom - at.top + 36, at.bar_height + 8) + 8;
+    at.text_top = run_legend(NULL, chart, &at) + 22;
+    at.decimals = -1;
+    for (int decimals = cells->decimals; decimals >= 1 && at.decimals < 0; decimals--)
+        if (numbers_fit(cells, &at, decimals))
+            at.decimals = decimals;
+    return at;
+}
+
+/* --- drawing -----------------------------------------------------------------------------------------------
+ */
+
+static void draw_cells(struct moec_plot *plot, const struct moec_chart_cells *cells,
+                       const struct moec_chart_layout *at, double low, double high)
+{
+    double width = at->cell_width - at->gap, height = at->cell_height - at->gap;
+    for (uint32_t r = 0; r < cells->n_row; r++)
+        for (uint32_t c = 0; c < cells->n_column; c++) {
+            double value = cells->values[(size_t)r * cells->n_column + c];
+            double x = at->left + c * at->cell_width, y = at->top + r * at->cell_height;
+            if (!isfinite(value)) {
+                moec_plot_hatch(plot, x, y, width, height);
+                continue;
+            }
+            struct moec_colour colour = moec_colour_of((value - low) / (high - low));
+            moec_plot_rectangle(plot, x, y, width, height, colour);
+            if (at->decimals < 0)
+                continue;
+            char text[64];
+            (void)snprintf(text, sizeof text, "%.*f", at->decimals, value);
+            moec_plot_text(plot, x + width / 2, y + height / 2, MOEC_PLOT_CENTRE,
+                           moec_chart_font(MOEC_CHART_SMALL, moec_colour_ink(colour)), text);
+        }
+}
+
+static void draw_axes(struct moec_plot *plot, const struct moec_chart *chart,
+                      const struct moec_chart_layout *at)
+{
+    const struct moec_chart_cells *cells = &chart->cells;
+    const struct moec_plot_font label = moec_chart_font(MOEC_CHART_AXIS_TEXT, moec_chart_black);
+    char number[MOEC_CHART_NUMBER];
+    uint32_t every = moec_ticks_every(cells->n_column, at->cell_width, cells->n_column > 1000 ? 34 : 26);
+    for (uint32_t c = 0; c < cells->n_column; c += every) {
+        double x = at->left + (c + 0.5) * at->cell_width - at->gap / 2;
+        moec_plot_line(plot, x, at->bottom + 1, x, at->bottom + 4, 0.6, moec_chart_black);
+        (void)snprintf(number, sizeof number, "%" PRIu32, c);
+        moec_plot_text(plot, x, at->bottom + 11, MOEC_PLOT_CENTRE, text_font(), number);
+    }
+    every = moec_ticks_every(cells->n_row, at->cell_height, 12);
+    for (uint32_t r = 0; r < cells->n_row; r += every) {
+        double y = at->top + (r + 0.5) * at->cell_height - at->gap / 2;
+        moec_plot_line(plot, at->left - 4, y, at->left - 1, y, 0.6, moec_chart_black);
+        (void)snprintf(number, sizeof number, "%.6g", cells->rows[r]);
+        moec_plot_text(plot, at->left - 7, y, MOEC_PLOT_RIGHT, text_font(), number);
+    }
+    moec_plot_text(plot, (at->left + at->right) / 2, at->bottom + 27, MOEC_PLOT_CENTRE, label,
+                   chart->x.label);
+    moec_plot_text_up(plot, at->margin + 6, (at->top + at->bottom) / 2, label, chart->y.label);
+}
+
+static void draw_bar(struct moec_plot *plot, const struct moec_chart *chart,
+                     const struct moec_chart_layout *at, double low, double high)
+{
+    const struct moec_plot_font font = moec_chart_font(MOEC_CHART_AXIS_TEXT, moec_chart_black);
+    moec_plot_colour_bar(plot, at->bar_left, at->top, BAR_WIDTH, at->bar_height, low, high, text_font());
+    if (isfinite(chart->cells.mark)) {
+        double part = fmin(fmax((high - chart->cells.mark) / (high - low), 0), 1);
+        double y = at->top + at->bar_height * part;
+        moec_plot_marker(plot, at->bar_left - 1, y, 8, moec_chart_red);
+        moec_plot_line(plot, at->bar_left, y, at->bar_left + BAR_WIDTH, y, 1.2, moec_chart_red);
+    }
+    /* A short bar has no room for the whole of its label: what stands before the comma is left out. */
+    const char *text = chart->value_label, *units = strrchr(text, ',');
+    if (moec_plot_text_width(font, text) > at->bar_height + 30 && units != NULL)
+        text = units + 1 + strspn(units + 1, " ");
+    moec_plot_text_up(plot, fmin(at->bar_left + BAR_WIDTH + BAR_NUMBERS, at->width - at->margin - 6),
+                      at->top + at->bar_height / 2, font, text);
+}
+
+void moec_chart_draw_cells(struct moec_plot *plot, const struct moec_chart *chart,
+                           const struct moec_chart_layout *at)
+{
+    double low = 0, high = 1;
+    find_range(&chart->cells, &low, &high);
+    draw_cells(plot, &chart->cells, at, low, high);
+    draw_axes(plot, chart, at);
+    draw_bar(plot, chart, at, low, high);
+    (void)run_legend(plot, chart, at);
+}
