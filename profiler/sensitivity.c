@@ -3,6 +3,7 @@
 #include "formats/memory.h"
 #include "profiler/cost.h"
 #include "profiler/score.h"
+#include "profiler/sensitivity_units.h"
 #include "profiler/sweep.h"
 #include "profiler/variant_batch.h"
 
@@ -12,6 +13,7 @@
 #define DEFAULT_WORK_BYTES ((uint64_t)1 << 30)
 #define BATCH_MAX_ROWS     65536u /* rows that share a sweep over the later layers at most */
 #define PHASE              "sensitivity"
+#define UNIT_PARTS         4 /* a unit of variants is at least this part of a pass */
 
 /* What layer s of the baseline did for the rows of the group. R rows, k = top-k. */
 struct layer_trace {
@@ -23,6 +25,12 @@ struct layer_trace {
     float *out;           /* (R, stride): hidden states that leave the layer */
     uint32_t *start;      /* (E + 1): first choice of each expert in */
     uint32_t *choices;    /* (R * k): row * k + rank, by expert, rows increasing */
+};
+
+/* Multiply-adds of a variant. */
+struct variant_cost {
+    uint64_t expert; /* of the changed expert itself */
+    uint64_t later;  /* of what followed from it */
 };
 
 struct sensitivity {
@@ -44,6 +52,12 @@ struct sensitivity {
     float *row;            /* (stride) */
     uint32_t *row_numbers; /* (R): 0, 1, .. */
 
+    struct moec_sensitivity_units kept;
+    struct variant_cost *costs; /* (E * B): variants of the layer at work */
+    uint64_t *reached;          /* (E): of that layer, in the group */
+    uint64_t trace_cost;        /* of that layer */
+    uint32_t n_finished;        /* its first so many variants have all their measures */
+
     uint64_t pass;
     uint64_t planned; /* multiply-adds if every variant changed every window from the first token on */
     uint64_t planned_done;
@@ -55,7 +69,6 @@ struct sensitivity {
 static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
 {
     struct sensitivity *job = context;
-    job->result->multiply_adds += multiply_adds;
     job->planned_done += multiply_adds;
     const double pass = (double)job->pass;
     return moec_progress_report(job->options->progress, PHASE,
@@ -79,6 +92,24 @@ static void plan(struct sensitivity *job)
         for (uint32_t s = 0; s < job->n_moe; s++)
             job->planned +=
                 n_variant * full_cost(job, moec_config_moe_layer(job->config, s), windows->scored[w]);
+    }
+}
+
+/* What was found counts as in the run that did it, so that progress goes on where that stood. */
+static void plan_kept(struct sensitivity *job)
+{
+    const struct moec_windows *windows = job->options->windows;
+    job->planned += job->kept.extra;
+    job->planned_done += job->kept.extra;
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        const uint32_t n = windows->scored[w];
+        if (job->kept.baseline[w]) {
+            job->planned += moec_cost_head(job->config, n);
+            job->planned_done += moec_cost_from_layer(job->config, 0, 0, n) + moec_cost_head(job->config, n);
+        }
+        for (uint32_t s = 0; s < job->n_moe; s++)
+            job->planned_done += *moec_sensitivity_units_variants(&job->kept, w, s) *
+                                 full_cost(job, moec_config_moe_layer(job->config, s), n);
     }
 }
 
@@ -139,6 +170,20 @@ static enum moec_status allocate_trace(struct sensitivity *job, struct moec_erro
     return moec_alloc_aligned((void **)&job->row, 1, row, what, err);
 }
 
+static enum moec_status allocate_units(struct sensitivity *job, struct moec_error *err)
+{
+    const uint64_t n_variant = (uint64_t)job->config->n_expert * job->options->n_bits;
+    const char *what = "costs of variants";
+    MOEC_TRY(moec_alloc((void **)&job->costs, n_variant, sizeof *job->costs, what, err));
+    MOEC_TRY(moec_alloc((void **)&job->reached, job->config->n_expert, sizeof *job->reached, what, err));
+    job->kept = (struct moec_sensitivity_units){.units = job->options->units,
+                                                .n_window = job->options->windows->n_window,
+                                                .n_moe = job->n_moe,
+                                                .n_expert = job->config->n_expert,
+                                                .n_bits = job->options->n_bits};
+    return moec_sensitivity_units_restore(&job->kept, job->result, err);
+}
+
 static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_error *err)
 {
     const uint64_t n = job->capacity, row = job->stride * sizeof(float);
@@ -167,6 +212,7 @@ static void release(struct sensitivity *job)
 {
     struct layer_trace *trace = &job->trace;
     struct moec_baseline *baseline = &job->baseline;
+    moec_sensitivity_units_release(&job->kept);
     moec_variant_batch_release(&job->batch);
     moec_token_scorer_release(&job->tokens);
     moec_sweep_release(&job->sweep);
@@ -187,6 +233,8 @@ static void release(struct sensitivity *job)
                            trace->out,
                            trace->start,
                            trace->choices,
+                           job->costs,
+                           job->reached,
                            job->row_start,
                            job->gathered,
                            job->changed,
@@ -206,7 +254,20 @@ static double *cell(const struct sensitivity *job, double *array, uint32_t s, ui
     return array + variant * job->options->windows->n_window + w;
 }
 
-/* Sums of the group's windows; every variant starts as the baseline. */
+/* Every variant of the window that is not measured yet starts as the baseline. */
+static void start_variants(struct sensitivity *job, uint32_t w)
+{
+    struct moec_sensitivity *result = job->result;
+    const uint32_t n_expert = job->config->n_expert, n_variant = n_expert * job->options->n_bits;
+    for (uint32_t s = 0; s < job->n_moe; s++) {
+        for (uint32_t v = *moec_sensitivity_units_variants(&job->kept, w, s); v < n_variant; v++) {
+            *cell(job, result->expert_nll, s, v % n_expert, v / n_expert, w) = result->baseline.nll[w];
+            *cell(job, result->expert_kl, s, v % n_expert, v / n_expert, w) = result->baseline.kl[w];
+        }
+    }
+}
+
+/* Sums of the group's windows. */
 static enum moec_status store_baseline(struct sensitivity *job, struct moec_error *err)
 {
     const struct moec_baseline *baseline = &job->baseline;
@@ -216,16 +277,14 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
         const double nll = moec_score_sum(baseline->nll + baseline->row_start[i], n);
         const double kl = moec_score_sum(baseline->kl + baseline->row_start[i], n);
         MOEC_TRY(moec_score_check(nll, w, err));
+        if (job->kept.baseline[w] && (result->baseline.nll[w] != nll || result->baseline.kl[w] != kl))
+            return moec_fail(err, MOEC_ERR_MISMATCH,
+                             "the baseline does not give the losses that the journal says on window %" PRIu32
+                             ": another build or a faulty machine computed them; delete it to start anew",
+                             w);
         result->baseline.nll[w] = nll;
         result->baseline.kl[w] = kl;
-        for (uint32_t s = 0; s < job->n_moe; s++) {
-            for (uint32_t e = 0; e < job->config->n_expert; e++) {
-                for (uint32_t b = 0; b < job->options->n_bits; b++) {
-                    *cell(job, result->expert_nll, s, e, b, w) = nll;
-                    *cell(job, result->expert_kl, s, e, b, w) = kl;
-                }
-            }
-        }
+        start_variants(job, w);
     }
     return MOEC_OK;
 }
@@ -236,6 +295,12 @@ static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, ui
     struct moec_baseline *baseline = &job->baseline;
     const struct moec_windows *windows = baseline->windows;
     const uint64_t first_row = job->sweep.row_start[first];
+    const bool again = job->kept.baseline[first]; /* for its states alone */
+    uint64_t cost = 0;
+    for (uint32_t w = first; w < first + n; w++)
+        cost += moec_cost_from_layer(job->config, 0, 0, windows->scored[w]);
+    if (again)
+        job->planned += cost;
     baseline->first_window = first;
     baseline->n_window = n;
     baseline->n_row = job->sweep.row_start[first + n] - first_row;
@@ -263,7 +328,11 @@ static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, ui
     const uint64_t head = moec_cost_head(job->config, n_row);
     job->planned += head;
     MOEC_TRY(worked(job, 2 * head, err));
-    return store_baseline(job, err);
+    MOEC_TRY(store_baseline(job, err));
+    if (again)
+        return MOEC_OK;
+    job->result->multiply_adds += cost + head;
+    return moec_sensitivity_units_keep_baseline(&job->kept, job->result, first, n, cost + head, err);
 }
 
 /* Runs the MLP of MoE layer s on the group again and keeps what the variants of its experts need. */
@@ -275,6 +344,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
     const size_t stride = job->stride;
     memcpy(trace->out, baseline->attention_out + s * baseline->n_row * stride,
            baseline->n_row * stride * sizeof(float));
+    job->trace_cost = 0;
     for (uint64_t row = 0; row < baseline->n_row;) {
         const uint64_t left = baseline->n_row - row;
         const uint32_t n = left < job->forward.max_tokens ? (uint32_t)left : job->forward.max_tokens;
@@ -286,6 +356,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
         MOEC_TRY(moec_forward_mlp(&job->forward, layer, n, trace->out + row * stride, &part, err));
         const uint64_t cost = moec_cost_mlp(job->config, layer, n);
         job->planned += cost;
+        job->trace_cost += cost;
         MOEC_TRY(worked(job, cost, err));
         row += n;
     }
@@ -299,8 +370,8 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
         trace->choices[trace->start[trace->experts[c]]++] = c;
     memmove(trace->start + 1, trace->start, n_expert * sizeof *trace->start);
     trace->start[0] = 0;
-    for (uint32_t e = 0; e < n_expert && job->result->reached != NULL; e++)
-        job->result->reached[(size_t)s * n_expert + e] += trace->start[e + 1] - trace->start[e];
+    for (uint32_t e = 0; e < n_expert; e++)
+        job->reached[e] = trace->start[e + 1] - trace->start[e];
     return MOEC_OK;
 }
 
@@ -309,7 +380,8 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
 
 /* changed[i] = output of the expert's variant for choice i of the expert. */
 static enum moec_status run_expert(struct sensitivity *job, const struct moec_mlp *mlp,
-                                   const uint32_t *choices, uint32_t n_choice, struct moec_error *err)
+                                   const uint32_t *choices, uint32_t n_choice, uint64_t *multiply_adds,
+                                   struct moec_error *err)
 {
     const uint32_t k = job->config->top_k;
     const size_t stride = job->stride;
@@ -320,6 +392,7 @@ static enum moec_status run_expert(struct sensitivity *job, const struct moec_ml
                    stride * sizeof(float));
         moec_forward_expert(&job->forward, mlp, n, job->gathered, job->changed + done * stride);
         const uint64_t cost = moec_cost_expert(job->config, n);
+        *multiply_adds += cost;
         job->planned += cost;
         MOEC_TRY(worked(job, cost, err));
         done += n;
@@ -345,9 +418,9 @@ static void recombine(struct sensitivity *job, uint32_t s, uint32_t choice, cons
 }
 
 /* One window of one variant: choices first .. end - 1 of the expert lie in it. */
-static enum moec_status add_window(struct sensitivity *job, uint32_t s, struct moec_variant_span *span,
-                                   const uint32_t *choices, uint32_t first, uint32_t end,
-                                   struct moec_error *err)
+static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t variant,
+                                   struct moec_variant_span *span, const uint32_t *choices, uint32_t first,
+                                   uint32_t end, struct moec_error *err)
 {
     const struct moec_baseline *baseline = &job->baseline;
     const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
@@ -364,8 +437,10 @@ static enum moec_status add_window(struct sensitivity *job, uint32_t s, struct m
         if (rows == NULL) {
             span->first_position = (uint32_t)(row - start);
             span->n_rows = n_window_row - span->first_position;
-            if (!moec_variant_batch_fits(&job->batch, span->n_rows))
+            if (!moec_variant_batch_fits(&job->batch, span->n_rows)) {
                 MOEC_TRY(moec_variant_batch_run(&job->batch, baseline, layer + 1, err));
+                job->n_finished = variant;
+            }
             rows = moec_variant_batch_add(&job->batch, span);
             memcpy(rows, job->trace.out + row * stride, span->n_rows * stride * sizeof(float));
         }
@@ -387,10 +462,13 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     const uint32_t layer = moec_config_moe_layer(job->config, s), bits = job->options->bits[b];
     const uint32_t *choices = trace->choices + trace->start[e];
     const uint32_t n_choice = trace->start[e + 1] - trace->start[e], k = job->config->top_k;
+    const uint32_t variant = b * job->config->n_expert + e;
+    struct variant_cost *cost = &job->costs[variant];
+    *cost = (struct variant_cost){0};
     if (n_choice > 0) {
         struct moec_mlp mlp;
         MOEC_TRY(moec_variants_borrow(job->options->variants, layer, e, bits, &mlp, err));
-        enum moec_status status = run_expert(job, &mlp, choices, n_choice, err);
+        enum moec_status status = run_expert(job, &mlp, choices, n_choice, &cost->expert, err);
         moec_variants_give_back(job->options->variants, layer, e, bits);
         MOEC_TRY(status);
     }
@@ -401,35 +479,81 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
             next++;
         struct moec_variant_span span = {.nll = cell(job, job->result->expert_nll, s, e, b, w),
                                          .kl = cell(job, job->result->expert_kl, s, e, b, w),
+                                         .multiply_adds = &cost->later,
                                          .window = i};
-        MOEC_TRY(add_window(job, s, &span, choices, first, next, err));
+        MOEC_TRY(add_window(job, s, variant, &span, choices, first, next, err));
     }
     return MOEC_OK;
+}
+
+/* Keeps the finished variants of layer s on the group when they make a unit; all of them at the layer's end.
+ */
+static enum moec_status keep_variants(struct sensitivity *job, uint32_t s, bool is_end,
+                                      struct moec_error *err)
+{
+    const struct moec_baseline *baseline = &job->baseline;
+    const uint32_t n_expert = job->config->n_expert;
+    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, baseline->first_window, s);
+    struct moec_sensitivity_range range = {.s = s,
+                                           .first_window = baseline->first_window,
+                                           .n_window = baseline->n_window,
+                                           .first_variant = first,
+                                           .n_variant = job->n_finished - first,
+                                           .extra = first == 0 ? job->trace_cost : 0};
+    uint64_t later = 0;
+    for (uint32_t v = first; v < job->n_finished; v++) {
+        range.extra += job->costs[v].expert;
+        later += job->costs[v].later;
+    }
+    range.multiply_adds = range.extra + later;
+    if (!is_end && range.multiply_adds < job->pass / UNIT_PARTS)
+        return MOEC_OK;
+    for (uint32_t e = 0; e < n_expert && job->result->reached != NULL && first == 0; e++)
+        job->result->reached[(size_t)s * n_expert + e] += job->reached[e];
+    job->result->multiply_adds += range.multiply_adds;
+    return moec_sensitivity_units_keep(&job->kept, job->result, &range, job->reached, err);
+}
+
+static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
+{
+    const uint32_t layer = moec_config_moe_layer(job->config, s), n_expert = job->config->n_expert;
+    const uint32_t n_variant = n_expert * job->options->n_bits;
+    const uint32_t first = *moec_sensitivity_units_variants(&job->kept, job->baseline.first_window, s);
+    if (first == n_variant)
+        return MOEC_OK;
+    MOEC_TRY(trace_layer(job, s, err));
+    job->n_finished = first;
+    for (uint32_t v = first; v < n_variant; v++) {
+        const uint32_t b = v / n_expert, e = v % n_expert;
+        if (v == first || e == 0)
+            MOEC_TRY(moec_variants_prepare(job->options->variants, layer, job->options->bits[b], err));
+        MOEC_TRY(run_variant(job, s, e, b, err));
+        MOEC_TRY(keep_variants(job, s, false, err));
+    }
+    MOEC_TRY(moec_variant_batch_run(&job->batch, &job->baseline, layer + 1, err));
+    job->n_finished = n_variant;
+    return keep_variants(job, s, true, err);
 }
 
 static enum moec_status run_group(struct sensitivity *job, uint32_t first, uint32_t n, struct moec_error *err)
 {
+    if (moec_sensitivity_units_complete(&job->kept, first))
+        return MOEC_OK;
     MOEC_TRY(run_baseline(job, first, n, err));
-    for (uint32_t s = 0; s < job->n_moe; s++) {
-        const uint32_t layer = moec_config_moe_layer(job->config, s);
-        MOEC_TRY(trace_layer(job, s, err));
-        for (uint32_t b = 0; b < job->options->n_bits; b++) {
-            MOEC_TRY(moec_variants_prepare(job->options->variants, layer, job->options->bits[b], err));
-            for (uint32_t e = 0; e < job->config->n_expert; e++)
-                MOEC_TRY(run_variant(job, s, e, b, err));
-        }
-        MOEC_TRY(moec_variant_batch_run(&job->batch, &job->baseline, layer + 1, err));
-    }
+    for (uint32_t s = 0; s < job->n_moe; s++)
+        MOEC_TRY(run_layer(job, s, err));
     return MOEC_OK;
 }
 
+/* Groups are windows of which the same is done, as many as there is room for. */
 static enum moec_status run_groups(struct sensitivity *job, struct moec_error *err)
 {
     const struct moec_windows *windows = job->options->windows;
     for (uint32_t first = 0; first < windows->n_window;) {
         uint32_t n = 0;
         uint64_t rows = 0;
-        while (first + n < windows->n_window && windows->scored[first + n] <= job->capacity - rows)
+        while (first + n < windows->n_window && windows->scored[first + n] <= job->capacity - rows &&
+               moec_sensitivity_units_alike(&job->kept, first, first + n))
             rows += windows->scored[first + n++];
         MOEC_TRY(run_group(job, first, n, err));
         first += n;
@@ -480,7 +604,9 @@ enum moec_status moec_sensitivity_run(const struct moec_sensitivity_options *opt
     job.batch.context = &job;
     MOEC_TRY_OUT(allocate_baseline(&job, err));
     MOEC_TRY_OUT(allocate_trace(&job, err));
+    MOEC_TRY_OUT(allocate_units(&job, err));
     plan(&job);
+    plan_kept(&job);
     status = run_groups(&job, err);
 out:
     release(&job);

@@ -18,7 +18,7 @@
 #ifndef MOEC_PROFILER_SENSITIVITY_H
 #define MOEC_PROFILER_SENSITIVITY_H
 
-#include "profiler/progress.h"
+#include "profiler/unit.h"
 #include "profiler/variants.h"
 #include "profiler/windows.h"
 #include "runtime/forward.h"
@@ -37,6 +37,7 @@ struct moec_sensitivity_options {
     uint64_t work_bytes;   /* for activations, beside weights and results; 0 = 1 GiB. At least what one window
                               takes. */
     const struct moec_progress *progress; /* may be NULL */
+    struct moec_units *units;             /* where finished variants are kept and found; may be NULL */
 };
 
 /* The caller's arrays. W windows, S MoE layers, E experts, B = n_bits. */
@@ -45,7 +46,7 @@ struct moec_sensitivity {
     double *expert_nll;           /* (S, E, B, W) */
     double *expert_kl;            /* (S, E, B, W) */
     uint64_t *reached;      /* (S, E): scored tokens that chose the expert under the baseline; may be NULL */
-    uint64_t multiply_adds; /* set: all that was done */
+    uint64_t multiply_adds; /* set: all that was done, in this run or the one before */
 };
 
 /* Errors: MOEC_ERR_USAGE (bits), MOEC_ERR_MEMORY, those of the expert source, MOEC_ERR_FORMAT when logits are

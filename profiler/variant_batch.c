@@ -131,15 +131,17 @@ static uint32_t gather_changed(struct moec_variant_batch *batch, const struct mo
 
 /* Sums of each span's window: positions before it and unchanged rows count as in the baseline. */
 static enum moec_status sum_spans(const struct moec_variant_batch *batch,
-                                  const struct moec_baseline *baseline, uint32_t n_changed,
-                                  struct moec_error *err)
+                                  const struct moec_baseline *baseline, uint32_t first_layer,
+                                  uint32_t n_changed, struct moec_error *err)
 {
+    const struct moec_config *config = &batch->forward->model->config;
     uint32_t next = 0;
     for (uint32_t i = 0; i < batch->n_span; i++) {
         const struct moec_variant_span *item = &batch->items[i];
         const uint64_t base = baseline->row_start[item->window];
         double nll = moec_score_sum(baseline->nll + base, item->first_position);
         double kl = moec_score_sum(baseline->kl + base, item->first_position);
+        const uint32_t first_changed = next;
         for (uint32_t r = 0; r < item->n_rows; r++) {
             const uint64_t row = base + item->first_position + r;
             const bool changed = next < n_changed && batch->changed[next] == item->first_row + r;
@@ -150,6 +152,11 @@ static enum moec_status sum_spans(const struct moec_variant_batch *batch,
         MOEC_TRY(moec_score_check(nll, baseline->first_window + item->window, err));
         *item->nll = nll;
         *item->kl = kl;
+        /* The head is computed for changed rows alone. */
+        if (item->multiply_adds != NULL)
+            *item->multiply_adds +=
+                moec_cost_from_layer(config, first_layer, item->first_position, item->n_rows) -
+                moec_cost_head(config, item->n_rows) + moec_cost_head(config, next - first_changed);
     }
     return MOEC_OK;
 }
@@ -172,7 +179,7 @@ enum moec_status moec_variant_batch_run(struct moec_variant_batch *batch,
         MOEC_TRY(batch->worked(batch->context, moec_cost_head(config, n), err));
         done += n;
     }
-    MOEC_TRY(sum_spans(batch, baseline, n_changed, err));
+    MOEC_TRY(sum_spans(batch, baseline, first_layer, n_changed, err));
     batch->n_span = 0;
     batch->n_row = 0;
     return MOEC_OK;

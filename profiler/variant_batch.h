@@ -30,8 +30,9 @@ struct moec_baseline {
 };
 
 struct moec_variant_span {
-    double *nll, *kl; /* where the window's sums go */
-    uint32_t window;  /* within the group */
+    double *nll, *kl;        /* where the window's sums go */
+    uint64_t *multiply_adds; /* what the span costs is added here; may be NULL */
+    uint32_t window;         /* within the group */
     uint32_t first_position;
     uint32_t n_rows;
     uint32_t first_row; /* in the batch */

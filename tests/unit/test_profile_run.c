@@ -1,4 +1,6 @@
-#include "formats/file.h"
+#include "tests/unit/temporary.h"
+
+#include "formats/profile_h5.h"
 #include "profiler/metrics.h"
 #include "profiler/profile_run.h"
 #include "profiler/score.h"
@@ -135,6 +137,85 @@ static void test_profile_run__sweep_equals_full_evaluations_on_the_sample(void *
     moec_checkpoint_close(checkpoint);
 }
 
+/* Stops the run at its n-th report. */
+struct stopper {
+    uint32_t left;
+};
+
+static enum moec_status stop(void *context, const char *phase, double done, double total)
+{
+    struct stopper *stopper = context;
+    (void)phase;
+    assert_true(done <= total * (1 + 1e-9));
+    return stopper->left-- > 0 ? MOEC_OK : MOEC_ERR_CANCELLED;
+}
+
+static uint8_t *encode(struct moec_profile *profile, size_t *n_bytes)
+{
+    uint8_t *bytes = NULL;
+    MUST(moec_profile_encode(profile, &bytes, n_bytes, &err));
+    moec_profile_release(profile);
+    return bytes;
+}
+
+/* Stopped again and again, with other threads and working memory each time, a run ends in the same bytes. */
+static void test_profile_run__resumed_equals_uninterrupted(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = NULL;
+    struct moec_profile profile;
+    struct moec_units_summary summary;
+    char *folder = temporary_folder(), *path = temporary_path(folder, "p.journal");
+    size_t n_whole = 0, n_resumed = 0;
+    uint32_t n_run = 0;
+    uint64_t n_unit = 0;
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    struct moec_profile_options options = options_make();
+    MUST(moec_profile_run(checkpoint, &options, &profile, &err));
+    uint8_t *whole = encode(&profile, &n_whole);
+
+    struct stopper stopper;
+    const struct moec_progress progress = {.report = stop, .context = &stopper};
+    options.progress = &progress;
+    options.journal_path = path;
+    options.resume = true;
+    enum moec_status status = MOEC_ERR_CANCELLED;
+    while (status == MOEC_ERR_CANCELLED) {
+        struct moec_error stopped = {0};
+        stopper.left = 40 + 30 * n_run;
+        options.n_threads = 1 + (int)(n_run % 2);
+        options.work_bytes = n_run % 3 == 1 ? 4 << 20 : n_run % 3 == 2 ? 9 << 20 : 0;
+        status = moec_profile_run(checkpoint, &options, &profile, &stopped);
+        if (status != MOEC_OK && status != MOEC_ERR_CANCELLED)
+            fail_msg("%s", stopped.message);
+        MUST(moec_units_look(path, &summary, &err));
+        assert_true(summary.n_unit >= n_unit);
+        n_unit = summary.n_unit;
+        n_run++;
+    }
+    assert_true(n_run > 4 && n_unit > 20);
+    uint8_t *resumed = encode(&profile, &n_resumed);
+    assert_int_equal(n_resumed, n_whole);
+    assert_memory_equal(resumed, whole, n_whole);
+    free(resumed);
+
+    /* A finished journal gives the profile at the price of the original's evaluation. */
+    options.progress = NULL;
+    MUST(moec_profile_run(checkpoint, &options, &profile, &err));
+    resumed = encode(&profile, &n_resumed);
+    assert_memory_equal(resumed, whole, n_whole);
+
+    struct moec_error refused = {0};
+    options.seed++;
+    assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &refused), MOEC_ERR_MISMATCH);
+    assert_message(refused, "seed is '9' (this run: '10')");
+    free(resumed);
+    free(whole);
+    free(path);
+    temporary_remove(folder);
+    moec_checkpoint_close(checkpoint);
+}
+
 static void test_profile_run__wrong_options(void **state)
 {
     (void)state;
@@ -183,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_run__same_at_any_thread_count),
         cmocka_unit_test(test_profile_run__sweep_equals_full_evaluations_on_the_sample),
+        cmocka_unit_test(test_profile_run__resumed_equals_uninterrupted),
         cmocka_unit_test(test_profile_run__wrong_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

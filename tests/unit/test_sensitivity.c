@@ -329,7 +329,7 @@ static void test_sensitivity__progress_reaches_its_end_and_stops(void **state)
     MUST(moec_scorer_set_reference(scorer, bench.model, moec_variants_experts(bench.variants), NULL, NULL,
                                    &err));
     struct watcher watcher = {0};
-    const struct moec_progress progress = {watch, &watcher};
+    const struct moec_progress progress = {.report = watch, .context = &watcher};
     struct moec_sensitivity_options options = {.model = bench.model,
                                                .variants = bench.variants,
                                                .kernels = moec_kernels_best(),
