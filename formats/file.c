@@ -22,12 +22,13 @@
 /* --- reading -----------------------------------------------------------------------------------------------
  */
 
-enum moec_status moec_file_open(struct moec_file *file, const char *path, struct moec_error *err)
+static enum moec_status open_regular(struct moec_file *file, const char *path, int flags,
+                                     struct moec_error *err)
 {
     *file = (struct moec_file){.fd = -1};
     /* O_NONBLOCK: a FIFO given by mistake must be refused, not waited for. It means nothing to regular files.
      */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0) {
         int problem = errno;
         enum moec_status status = problem == ENOENT || problem == ENOTDIR ? MOEC_ERR_NOT_FOUND : MOEC_ERR_IO;
@@ -54,6 +55,11 @@ enum moec_status moec_file_open(struct moec_file *file, const char *path, struct
     file->n_bytes = (uint64_t)info.st_size;
     file->path = copy;
     return MOEC_OK;
+}
+
+enum moec_status moec_file_open(struct moec_file *file, const char *path, struct moec_error *err)
+{
+    return open_regular(file, path, O_RDONLY, err);
 }
 
 void moec_file_close(struct moec_file *file)
@@ -228,20 +234,20 @@ out:
     return status;
 }
 
-static enum moec_status write_at(const struct moec_output *output, uint64_t offset, const void *bytes,
-                                 size_t n, struct moec_error *err)
+static enum moec_status write_at(int fd, const char *path, uint64_t offset, const void *bytes, size_t n,
+                                 struct moec_error *err)
 {
     const uint8_t *at = bytes;
     uint64_t end = 0;
     if (__builtin_add_overflow(offset, (uint64_t)n, &end) || end > (uint64_t)INT64_MAX)
-        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' past the largest offset", output->path);
+        return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' past the largest offset", path);
     while (n > 0) {
-        ssize_t written = pwrite(output->fd, at, n < CALL_MAX_BYTES ? n : CALL_MAX_BYTES, (off_t)offset);
+        ssize_t written = pwrite(fd, at, n < CALL_MAX_BYTES ? n : CALL_MAX_BYTES, (off_t)offset);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' at offset %" PRIu64 ": %s", output->path,
-                             offset, written == 0 ? "no progress" : strerror(errno));
+            return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' at offset %" PRIu64 ": %s", path, offset,
+                             written == 0 ? "no progress" : strerror(errno));
         at += written;
         offset += (uint64_t)written;
         n -= (size_t)written;
@@ -252,7 +258,7 @@ static enum moec_status write_at(const struct moec_output *output, uint64_t offs
 enum moec_status moec_output_append(struct moec_output *output, const void *bytes, size_t n,
                                     struct moec_error *err)
 {
-    MOEC_TRY(write_at(output, output->n_bytes, bytes, n, err));
+    MOEC_TRY(write_at(output->fd, output->path, output->n_bytes, bytes, n, err));
     output->n_bytes += n;
     return MOEC_OK;
 }
@@ -278,7 +284,7 @@ enum moec_status moec_output_patch(struct moec_output *output, uint64_t offset, 
                          "cannot patch %zu bytes at offset %" PRIu64 " of '%s': only %" PRIu64
                          " bytes were written",
                          n, offset, output->path, output->n_bytes);
-    return write_at(output, offset, bytes, n, err);
+    return write_at(output->fd, output->path, offset, bytes, n, err);
 }
 
 static enum moec_status sync_folder(const char *path, struct moec_error *err)
@@ -334,6 +340,30 @@ void moec_output_abort(struct moec_output *output)
     free(output->temporary);
     free(output->path);
     *output = (struct moec_output){.fd = -1};
+}
+
+/* --- updating in place -------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_file_open_writable(struct moec_file *file, const char *path, bool create,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(open_regular(file, path, create ? O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW : O_RDWR, err));
+    enum moec_status status = create ? sync_folder(path, err) : MOEC_OK;
+    if (status != MOEC_OK) {
+        (void)unlink(path);
+        moec_file_close(file);
+    }
+    return status;
+}
+
+enum moec_status moec_file_write(struct moec_file *file, uint64_t offset, const void *bytes, size_t n,
+                                 struct moec_error *err)
+{
+    MOEC_TRY(write_at(file->fd, file->path, offset, bytes, n, err));
+    if (offset + n > file->n_bytes)
+        file->n_bytes = offset + n;
+    return MOEC_OK;
 }
 
 /* --- paths -------------------------------------------------------------------------------------------------

@@ -27,6 +27,14 @@ void moec_file_close(struct moec_file *file);
 MOEC_WARN_UNUSED enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, void *buffer,
                                                  size_t n, struct moec_error *err);
 
+/* Opens a regular file for reading and writing; with `create` one that must not exist yet, whose folder is
+ * synced. Errors as moec_file_open; MOEC_ERR_IO when it cannot be created. */
+MOEC_WARN_UNUSED enum moec_status moec_file_open_writable(struct moec_file *file, const char *path,
+                                                          bool create, struct moec_error *err);
+/* Writes n bytes at `offset`; n_bytes of the file grows where they end after it. */
+MOEC_WARN_UNUSED enum moec_status moec_file_write(struct moec_file *file, uint64_t offset, const void *bytes,
+                                                  size_t n, struct moec_error *err);
+
 /* Tells the kernel that these cached pages will not be needed (posix_fadvise DONTNEED): big sequential
  * readers call it behind themselves. */
 void moec_file_drop(const struct moec_file *file, uint64_t offset, uint64_t n_bytes);

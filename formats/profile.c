@@ -152,6 +152,11 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
     if (p->group != 0 && p->group != 32 && p->group != 64 && p->group != 128)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 32, 64 or 128", subject,
                          (unsigned)p->group);
+    if (p->sensitivity != MOEC_SENSITIVITY_EXACT && p->sensitivity != MOEC_SENSITIVITY_FAST)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: sensitivity is %u, expected 0 (exact) or 1 (fast)",
+                         subject, (unsigned)p->sensitivity);
+    MOEC_TRY(check_text(p->sensitivity_choice, sizeof p->sensitivity_choice, "the choice of sensitivity",
+                        subject, err));
     if (!isfinite(p->cost_passes) || p->cost_passes < 0 || !isfinite(p->naive_passes) || p->naive_passes < 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: offline cost is %g of %g passes, expected numbers from 0",
                          subject, p->cost_passes, p->naive_passes);

@@ -16,6 +16,13 @@
 #define MOEC_PROFILE_MAX_WINDOWS (1u << 24)
 #define MOEC_PROFILE_NO_TOKEN    0xffffffffu /* unused tail of a row of window_tokens */
 
+/* How expert_nll and expert_kl came about. */
+enum moec_sensitivity_mode {
+    MOEC_SENSITIVITY_EXACT = 0, /* measured: the whole model with that one expert changed */
+    MOEC_SENSITIVITY_FAST = 1,  /* estimated from local output errors (profiler/fast_sensitivity.h) */
+    MOEC_SENSITIVITY_AUTO = 2,  /* exact where time allows, else fast; never in a profile */
+};
+
 /* NLL and KL of one variant on every window. */
 struct moec_measure {
     double *nll; /* (W): sum of negative log-likelihoods, nats */
@@ -33,9 +40,11 @@ struct moec_profile {
     uint8_t data_digest[MOEC_SHA256_BYTES];
     uint32_t seq_len_tokens;
     uint64_t seed;
-    uint32_t baseline_bits; /* 4 or 16 */
-    uint8_t scheme;         /* enum moec_scheme */
-    uint16_t group;         /* 0 = channel */
+    uint32_t baseline_bits;      /* 4 or 16 */
+    uint8_t scheme;              /* enum moec_scheme */
+    uint16_t group;              /* 0 = channel */
+    uint8_t sensitivity;         /* MOEC_SENSITIVITY_EXACT or _FAST */
+    char sensitivity_choice[64]; /* who chose it and why */
 
     /* model */
     struct moec_config config;

@@ -334,6 +334,9 @@ static enum moec_status scratch_unpack(const struct scratch *s, struct moec_prof
 static const char *const scheme_names[] = {
     [MOEC_SCHEME_SYMMETRIC] = "symmetric", [MOEC_SCHEME_ASYMMETRIC] = "asymmetric"};
 
+static const char *const sensitivity_names[] = {
+    [MOEC_SENSITIVITY_EXACT] = "exact", [MOEC_SENSITIVITY_FAST] = "fast"};
+
 static enum moec_status write_numbers(struct moec_h5 *h5, const struct moec_profile *p,
                                       const struct scratch *s, struct moec_error *err)
 {
@@ -381,6 +384,8 @@ static enum moec_status write_texts(struct moec_h5 *h5, const struct moec_profil
         {"data_sha256", data},
         {"model_sha256", model},
         {"scheme", scheme_names[p->scheme]},
+        {"sensitivity", sensitivity_names[p->sensitivity]},
+        {"sensitivity_choice", p->sensitivity_choice},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         MOEC_TRY(moec_h5_write_text(h5, "/", texts[i].name, texts[i].text, err));
@@ -496,6 +501,25 @@ static enum moec_status read_digest(struct moec_h5 *h5, const char *name, uint8_
     return MOEC_OK;
 }
 
+/* Profiles from before there was a choice have neither attribute and are exact. */
+static enum moec_status read_sensitivity(struct moec_h5 *h5, struct moec_profile *p, const char *subject,
+                                         struct moec_error *err)
+{
+    char mode[16];
+    bool has = false;
+    MOEC_TRY(moec_h5_has_attribute(h5, "/", "sensitivity", &has, err));
+    if (!has)
+        return MOEC_OK;
+    MOEC_TRY(moec_h5_read_text(h5, "/", "sensitivity", mode, sizeof mode, err));
+    if (strcmp(mode, sensitivity_names[MOEC_SENSITIVITY_FAST]) == 0)
+        p->sensitivity = MOEC_SENSITIVITY_FAST;
+    else if (strcmp(mode, sensitivity_names[MOEC_SENSITIVITY_EXACT]) != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute 'sensitivity' is '%s', expected exact or fast",
+                         subject, mode);
+    return moec_h5_read_text(h5, "/", "sensitivity_choice", p->sensitivity_choice,
+                             sizeof p->sensitivity_choice, err);
+}
+
 static enum moec_status read_texts(struct moec_h5 *h5, struct moec_profile *p, const char *subject,
                                    struct moec_error *err)
 {
@@ -521,6 +545,7 @@ static enum moec_status read_texts(struct moec_h5 *h5, struct moec_profile *p, c
     else
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: attribute 'scheme' is '%s', expected symmetric or asymmetric", subject, scheme);
+    MOEC_TRY(read_sensitivity(h5, p, subject, err));
     MOEC_TRY(read_digest(h5, "model_sha256", p->model_digest, subject, err));
     return read_digest(h5, "data_sha256", p->data_digest, subject, err);
 }

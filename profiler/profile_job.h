@@ -5,6 +5,7 @@
 
 #include "profiler/profile_run.h"
 #include "profiler/score.h"
+#include "profiler/unit.h"
 #include "profiler/variants.h"
 #include "profiler/windows.h"
 
@@ -20,6 +21,15 @@ struct moec_profile_job {
     struct moec_variants *variants; /* a phase may assign as it likes; the next one assigns anew */
     struct moec_scorer *scorer;     /* its reference is the original, once that is measured */
     uint64_t multiply_adds;         /* beside the scorer's */
+    struct moec_units *units;       /* finished work of this job, NULL when it is not kept */
 };
+
+/* moec_scorer_run of the job's scorer as a unit of work: evaluates the model as its experts are assigned now,
+ * or takes the measure that the run before left under `key`. */
+MOEC_WARN_UNUSED enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
+                                                 const struct moec_measure *measure, struct moec_error *err);
+
+/* Everything that the job has cost so far, what the run before paid included. */
+uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
 
 #endif

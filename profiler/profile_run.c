@@ -125,6 +125,68 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     return MOEC_OK;
 }
 
+/* "2,3,4" */
+static void list_bits(const uint32_t *bits, uint32_t n, char text[static 4 * MOEC_PROFILE_MAX_BITS])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t b = 0; b < n; b++)
+        used += (size_t)snprintf(text + used, 4, "%s%" PRIu32, b > 0 ? "," : "", bits[b] % 100);
+}
+
+static void describe_task(const struct moec_task *task, struct moec_job_text *text)
+{
+    struct moec_sha256 digest;
+    uint8_t sha256[MOEC_SHA256_BYTES];
+    char hex[2 * MOEC_SHA256_BYTES + 1];
+    /* Templates with their NULs, so that what ends one cannot begin the next. */
+    moec_sha256_init(&digest);
+    moec_sha256_update(&digest, task->prompt, strlen(task->prompt) + 1);
+    moec_sha256_update(&digest, task->reference, strlen(task->reference) + 1);
+    moec_sha256_finish(&digest, sha256);
+    moec_sha256_hex(sha256, hex);
+    moec_job_line(text, "task", "%s (format %d, split %d, metric %d, delimiter %d, templates %.16s)",
+                  task->name, (int)task->format, (int)task->split, (int)task->metric, task->delimiter, hex);
+}
+
+/* Everything that the profile depends on: a journal is this job's when all of it is the same. */
+static void describe_job(const struct moec_profile_job *job, struct moec_job_text *text)
+{
+    const struct moec_profile *profile = job->profile;
+    char hex[2 * MOEC_SHA256_BYTES + 1], bits[4 * MOEC_PROFILE_MAX_BITS];
+    moec_job_line(text, "moec", "%s", profile->moec_version);
+    moec_job_line(text, "arithmetic", "%s", profile->arithmetic);
+    moec_sha256_hex(profile->model_digest, hex);
+    moec_job_line(text, "model", "%s", hex);
+    moec_sha256_hex(profile->data_digest, hex);
+    moec_job_line(text, "data", "%s", hex);
+    moec_job_line(text, "data-name", "%s", profile->data_name);
+    describe_task(&job->options->task, text);
+    moec_job_line(text, "seq-len", "%" PRIu32, profile->seq_len_tokens);
+    moec_job_line(text, "samples", "%" PRIu32, job->options->n_sample);
+    moec_job_line(text, "seed", "%" PRIu64, profile->seed);
+    list_bits(profile->uniform_bits, profile->n_uniform, bits);
+    moec_job_line(text, "bits", "%s", bits);
+    moec_job_line(text, "baseline", "%" PRIu32, profile->baseline_bits);
+    moec_job_line(text, "scheme", "%s",
+                  profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric");
+    moec_job_line(text, "group", "%u", (unsigned)profile->group);
+}
+
+static enum moec_status open_units(struct moec_profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile_options *options = job->options;
+    struct moec_job_text *text = NULL;
+    if (options->journal_path == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
+    describe_job(job, text);
+    const enum moec_status status =
+        moec_units_open(options->journal_path, options->resume, text, options->progress, &job->units, err);
+    free(text);
+    return status;
+}
+
 static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
@@ -138,22 +200,79 @@ static enum moec_status open_model(struct moec_profile_job *job, struct moec_err
                               &job->scorer, err);
 }
 
-static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
+/* The reference is evaluated in every run: other phases need its hidden states. That it gives the bits that
+ * the run before got shows that both compute alike. */
+static enum moec_status check_reference(struct moec_profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile *profile = job->profile;
+    const size_t n_bytes = profile->n_window * sizeof(double);
+    enum moec_status status = MOEC_OK;
+    double *before = NULL;
+    bool found = false;
+    uint64_t cost = 0; /* 0: this run's own counts */
+    const struct moec_unit_part now = {profile->reference.nll, n_bytes};
+    MOEC_TRY(moec_alloc((void **)&before, profile->n_window, sizeof *before, "window losses", err));
+    const struct moec_unit_part then = {before, n_bytes};
+    MOEC_TRY_OUT(moec_unit_find(job->units, "original", &then, 1, &cost, &found, err));
+    if (!found)
+        MOEC_TRY_OUT(moec_unit_keep(job->units, "original", &now, 1, 0, err));
+    else if (memcmp(before, profile->reference.nll, n_bytes) != 0)
+        status = moec_fail(err, MOEC_ERR_MISMATCH,
+                           "the original model does not give the losses that the journal '%s' says: another "
+                           "build or a faulty machine computed them; delete it to start anew",
+                           job->options->journal_path);
+out:
+    free(before);
+    return status;
+}
+
+/* A journal is a file: what says which array element is meant is looked at before it is used. */
+static enum moec_status check_trace(const struct moec_profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile *profile = job->profile;
+    const uint64_t n = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
+    for (uint64_t i = 0; i < n; i++)
+        if (profile->trace_experts[i] >= profile->n_expert)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the journal '%s' routes to expert %u of %" PRIu32 "; delete it to start anew",
+                             job->options->journal_path, (unsigned)profile->trace_experts[i],
+                             profile->n_expert);
+    return MOEC_OK;
+}
+
+static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
-    struct moec_experts *experts = moec_variants_experts(job->variants);
-    MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
-    MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, experts, profile->reference.nll,
-                                       options->progress, err));
+    const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
+    const uint64_t n_choice = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
+    const struct moec_unit_part parts[] = {
+        {profile->trace_experts, n_choice * sizeof *profile->trace_experts},
+        {profile->trace_weights, n_choice * sizeof *profile->trace_weights},
+        {profile->activations, n_expert * sizeof *profile->activations},
+        {profile->mean_gate_weight, n_expert * sizeof *profile->mean_gate_weight}};
+    const uint32_t n_part = sizeof parts / sizeof *parts;
+    bool found = false;
+    MOEC_TRY(moec_unit_find(job->units, "routing", parts, n_part, &job->multiply_adds, &found, err));
+    if (found)
+        return check_trace(job, err);
     struct moec_routing routing = {.experts = profile->trace_experts,
                                    .weights = profile->trace_weights,
                                    .activations = profile->activations,
                                    .mean_gate_weight = profile->mean_gate_weight};
-    MOEC_TRY(moec_routing_run(job->model, experts, options->kernels, options->n_threads, &job->windows,
-                              &routing, options->progress, err));
+    MOEC_TRY(moec_routing_run(job->model, moec_variants_experts(job->variants), options->kernels,
+                              options->n_threads, &job->windows, &routing, options->progress, err));
     job->multiply_adds += routing.multiply_adds;
-    return MOEC_OK;
+    return moec_unit_keep(job->units, "routing", parts, n_part, routing.multiply_adds, err);
+}
+
+static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
+{
+    MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
+    MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants),
+                                       job->profile->reference.nll, job->options->progress, err));
+    MOEC_TRY(check_reference(job, err));
+    return trace_routing(job, err);
 }
 
 static void copy_measure(const struct moec_measure *from, uint32_t n_window, struct moec_measure *to)
@@ -170,7 +289,9 @@ static enum moec_status measure_uniform(struct moec_profile_job *job, struct moe
         if (profile->uniform_bits[u] == profile->baseline_bits)
             continue;
         MOEC_TRY(moec_variants_assign_all(job->variants, profile->uniform_bits[u], err));
-        MOEC_TRY(moec_scorer_run(job->scorer, &profile->uniform[u], job->options->progress, err));
+        char key[MOEC_JOURNAL_MAX_KEY];
+        (void)snprintf(key, sizeof key, "uniform/%" PRIu32, profile->uniform_bits[u]);
+        MOEC_TRY(moec_job_score(job, key, &profile->uniform[u], err));
     }
     return MOEC_OK;
 }
@@ -190,8 +311,7 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
                                                    .reference_hidden =
                                                        moec_scorer_reference_hidden(job->scorer),
                                                    .work_bytes = options->work_bytes,
-                                                   .progress = options->progress,
-                                                   .units = job->units};
+                                                   .progress = options->progress};
     struct moec_sensitivity result = {
         .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
     MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
@@ -200,8 +320,8 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
             copy_measure(&profile->baseline, profile->n_window, &profile->uniform[u]);
     }
     const double pass = (double)moec_cost_pass(job->config, &job->windows);
-    job->multiply_adds += result.multiply_adds + moec_scorer_multiply_adds(job->scorer);
-    profile->cost_passes = (double)job->multiply_adds / pass;
+    job->multiply_adds += result.multiply_adds;
+    profile->cost_passes = (double)moec_job_multiply_adds(job) / pass;
     profile->naive_passes = (double)profile->n_moe_layer * profile->n_expert * profile->n_bits;
     return MOEC_OK;
 }
@@ -238,11 +358,15 @@ out:
     return status;
 }
 
-static enum moec_status run(struct moec_profile_job *job, struct moec_error *err)
+/* `options` are the job's: from here on progress goes through the units. */
+static enum moec_status run(struct moec_profile_job *job, struct moec_profile_options *options,
+                            struct moec_error *err)
 {
     MOEC_TRY(check_options(job, err));
     MOEC_TRY(read_windows(job, err));
     MOEC_TRY(describe(job, err));
+    MOEC_TRY(open_units(job, err));
+    options->progress = moec_units_progress(job->units, options->progress);
     MOEC_TRY(open_model(job, err));
     MOEC_TRY(measure_original(job, err));
     MOEC_TRY(make_paths(job, err));
@@ -255,12 +379,14 @@ enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                   const struct moec_profile_options *options, struct moec_profile *profile,
                                   struct moec_error *err)
 {
+    struct moec_profile_options own_options = *options;
     struct moec_profile_job job = {.checkpoint = checkpoint,
                                    .config = moec_checkpoint_config(checkpoint),
-                                   .options = options,
+                                   .options = &own_options,
                                    .profile = profile};
     *profile = (struct moec_profile){0};
-    enum moec_status status = run(&job, err);
+    enum moec_status status = run(&job, &own_options, err);
+    moec_units_close(job.units);
     moec_scorer_free(job.scorer);
     moec_variants_free(job.variants);
     moec_model_free(job.model);

@@ -12,6 +12,8 @@
 #include "profiler/task.h"
 #include "runtime/kernels.h"
 
+/* What changes the result must also be named in describe_job (profile_run.c): a journal is only resumed by
+ * the same job. */
 struct moec_profile_options {
     struct moec_task task;
     const char *data_path;
@@ -30,12 +32,17 @@ struct moec_profile_options {
     uint64_t cache_bytes; /* encoded experts; 0 = all of them */
     const struct moec_progress
         *progress; /* may be NULL; phases: original, routing, evaluation, sensitivity */
+    /* Finished work is kept in this file while the run lasts (profiler/unit.h); NULL = nowhere. The caller
+     * removes it when it has written the profile. */
+    const char *journal_path;
+    bool resume; /* go on with the journal of a run that was interrupted */
 };
 
 /* Fills `profile` (released by the caller). The digest of a large checkpoint takes long and has a progress of
  * its own: call moec_checkpoint_digest before to show it. On failure `profile` is empty. Errors:
  * MOEC_ERR_USAGE (options), MOEC_ERR_UNSUPPORTED (no tokenizer), MOEC_ERR_LIMIT (windows longer than the
- * model's context, too little data), and those of every part. */
+ * model's context, too little data), MOEC_ERR_MISMATCH (the journal of another job), what `progress` answers
+ * when it stops the run, and those of every part. After a failure the journal holds what was finished. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                                    const struct moec_profile_options *options,
                                                    struct moec_profile *profile, struct moec_error *err);

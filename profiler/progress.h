@@ -7,6 +7,7 @@
 #include "formats/error.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* Called many times a second, always from the thread that started the work. `phase` is a static string. A
  * status other than MOEC_OK stops the work, which then fails with that status (MOEC_ERR_CANCELLED is the
@@ -15,7 +16,8 @@ typedef enum moec_status moec_pass_progress_fn(void *context, const char *phase,
                                                double total_passes);
 
 struct moec_progress {
-    moec_pass_progress_fn *report; /* may be NULL */
+    moec_pass_progress_fn *report;                 /* may be NULL */
+    void (*note)(void *context, const char *line); /* what a user should know, once; may be NULL */
     void *context;
 };
 
@@ -29,6 +31,21 @@ static inline enum moec_status moec_progress_report(const struct moec_progress *
     return status == MOEC_OK ? MOEC_OK
                              : moec_fail(err, status, "%s: stopped after %.1f of %.1f passes", phase,
                                          done_passes, total_passes);
+}
+
+/* One line (at most 1023 bytes) for people, such as a choice made for them or a fallback taken. */
+static inline void moec_progress_note(const struct moec_progress *progress, const char *format, ...)
+    MOEC_PRINTF(2, 3);
+static inline void moec_progress_note(const struct moec_progress *progress, const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    if (progress == NULL || progress->note == NULL)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    progress->note(progress->context, line);
 }
 
 #endif

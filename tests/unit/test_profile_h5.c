@@ -100,6 +100,8 @@ static void assert_profiles_equal(const struct moec_profile *a, const struct moe
     assert_string_equal(a->task, b->task);
     assert_string_equal(a->metric, b->metric);
     assert_string_equal(a->data_name, b->data_name);
+    assert_int_equal(a->sensitivity, b->sensitivity);
+    assert_string_equal(a->sensitivity_choice, b->sensitivity_choice);
     ASSERT_ARRAY(a->model_digest, b->model_digest, MOEC_SHA256_BYTES);
     ASSERT_ARRAY(a->data_digest, b->data_digest, MOEC_SHA256_BYTES);
     assert_int_equal(a->seq_len_tokens, b->seq_len_tokens);
@@ -157,6 +159,8 @@ static void round_trip(const struct synthetic_shape *shape, const struct place *
     struct moec_error err = {0};
     uint8_t digest[MOEC_SHA256_BYTES], again[MOEC_SHA256_BYTES];
     assert_int_equal(synthetic_profile(shape, &written), MOEC_OK);
+    written.sensitivity = MOEC_SENSITIVITY_FAST;
+    (void)snprintf(written.sensitivity_choice, sizeof written.sensitivity_choice, "asked for");
     if (moec_profile_write(&written, place->file, &err) != MOEC_OK)
         fail_msg("%s", err.message);
     if (moec_profile_read(place->file, false, &read, digest, &err) != MOEC_OK)

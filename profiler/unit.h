@@ -1,0 +1,95 @@
+/* Units of work: the pieces that a long measurement is kept in while it runs, so that a run that was stopped
+ * goes on where it stood and ends in the same bytes.
+ *
+ * A unit is what a phase has finished when it says so: arrays ("parts") under a key, with the multiply-adds
+ * that they cost. It is found again by its key in the journal of the run before; what it cost then counts as
+ * if it had been done now, so the cost of a run is the same whether it was interrupted or not. A unit's
+ * arrays depend on the job alone, never on threads, working memory or what ran before: whoever goes on may
+ * choose those anew. Work that is cheap or that only prepares is done again and counted once.
+ *
+ * Every function takes NULL for `units`: nothing is found, nothing is kept. Thread rule: one thread. */
+#ifndef MOEC_PROFILER_UNIT_H
+#define MOEC_PROFILER_UNIT_H
+
+#include "formats/journal.h"
+#include "profiler/progress.h"
+
+#define MOEC_UNIT_MAX_PARTS 8u
+
+struct moec_units;
+
+/* An array of a unit: read when it is kept, filled when it is found. Little-endian like all that moec
+ * writes. */
+struct moec_unit_part {
+    void *data;
+    uint64_t n_bytes;
+};
+
+/* --- in the phases ---------------------------------------------------------------------------------------
+ */
+
+/* Looks for the unit `key`. When it is there, fills the parts, adds its cost to `*multiply_adds` and sets
+ * `*found`. Errors: MOEC_ERR_FORMAT when its parts have other sizes than these, MOEC_ERR_IO. */
+MOEC_WARN_UNUSED enum moec_status moec_unit_find(struct moec_units *units, const char *key,
+                                                 const struct moec_unit_part *parts, uint32_t n_part,
+                                                 uint64_t *multiply_adds, bool *found,
+                                                 struct moec_error *err);
+
+/* Keeps a finished unit. `key` says what it is, such as "uniform/2": at most MOEC_JOURNAL_MAX_KEY - 1 bytes,
+ * the same in every run of the job and no other unit's. Errors: those of moec_journal_append. */
+MOEC_WARN_UNUSED enum moec_status moec_unit_keep(struct moec_units *units, const char *key,
+                                                 const struct moec_unit_part *parts, uint32_t n_part,
+                                                 uint64_t multiply_adds, struct moec_error *err);
+
+/* For phases whose units share a key and say in a part of theirs what they cover: the next record from
+ * `*cursor` on (0 at first); false at the end. */
+bool moec_unit_next(const struct moec_units *units, const char *key, size_t *cursor, size_t *record);
+/* Cost and parts of such a record. `n_bytes` must be the part's; MOEC_ERR_FORMAT when it is not. */
+MOEC_WARN_UNUSED enum moec_status moec_unit_cost(const struct moec_units *units, size_t record,
+                                                 uint64_t *multiply_adds, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_unit_part_bytes(const struct moec_units *units, size_t record,
+                                                       uint32_t part, uint64_t *n_bytes,
+                                                       struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_unit_read_part(const struct moec_units *units, size_t record,
+                                                      uint32_t part, void *data, uint64_t n_bytes,
+                                                      struct moec_error *err);
+
+/* --- around the run --------------------------------------------------------------------------------------
+ */
+
+/* The description of a job: lines "name: value" with everything that the result depends on. */
+struct moec_job_text {
+    char text[8192];
+    size_t n_bytes;
+    bool is_full; /* a line did not fit: moec_units_open refuses */
+};
+
+/* Adds a line; control characters of the value become '?'. */
+void moec_job_line(struct moec_job_text *job, const char *name, const char *format, ...) MOEC_PRINTF(3, 4);
+
+/* Opens the journal at `path`: a new one, or with `resume` the one that is there; when there is none, a new
+ * one and a note that says so. `progress` (may be NULL) is told of what was found. Errors: those of
+ * moec_journal_create and moec_journal_open. */
+MOEC_WARN_UNUSED enum moec_status moec_units_open(const char *path, bool resume,
+                                                  const struct moec_job_text *job,
+                                                  const struct moec_progress *progress,
+                                                  struct moec_units **out, struct moec_error *err);
+void moec_units_close(struct moec_units *units);
+
+/* The progress that phases report to: passes everything on and notes where the run stands, which each unit
+ * then records. `progress` itself for NULL. */
+const struct moec_progress *moec_units_progress(struct moec_units *units,
+                                                const struct moec_progress *progress);
+
+/* Where a run stood that left a journal. */
+struct moec_units_summary {
+    uint64_t n_unit;
+    char phase[32]; /* of the last unit; "" without units */
+    double done_passes, total_passes;
+};
+
+/* Looks into a journal without changing it. Errors: those of moec_journal_open. */
+MOEC_WARN_UNUSED enum moec_status moec_units_look(const char *path, struct moec_units_summary *summary,
+                                                  struct moec_error *err);
+
+#endif
