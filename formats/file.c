@@ -342,6 +342,40 @@ void moec_output_abort(struct moec_output *output)
     *output = (struct moec_output){.fd = -1};
 }
 
+/* --- without a name ----------------------------------------------------------------------------------------
+ */
+
+static int open_nameless(const char *folder)
+{
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+        return fd;
+    char *name = NULL;
+    if (asprintf(&name, "%s/.moec-spill-XXXXXX", folder) < 0)
+        return -1;
+    fd = mkostemp(name, O_CLOEXEC);
+    if (fd >= 0)
+        (void)unlink(name);
+    free(name);
+    return fd;
+}
+
+enum moec_status moec_file_temporary(const char *folder, uint64_t n_bytes, const char *what, int *fd,
+                                     struct moec_error *err)
+{
+    *fd = open_nameless(folder);
+    if (*fd < 0)
+        return moec_fail(err, MOEC_ERR_IO, "cannot create a temporary file in '%s' for %s: %s", folder, what,
+                         strerror(errno));
+    int problem = n_bytes > (uint64_t)INT64_MAX ? EFBIG : posix_fallocate(*fd, 0, (off_t)n_bytes);
+    if (problem == 0)
+        return MOEC_OK;
+    (void)close(*fd);
+    *fd = -1;
+    return moec_fail(err, MOEC_ERR_IO, "cannot reserve %" PRIu64 " bytes in '%s' for %s: %s", n_bytes, folder,
+                     what, strerror(problem));
+}
+
 /* --- updating in place -------------------------------------------------------------------------------------
  */
 

@@ -68,6 +68,11 @@ MOEC_WARN_UNUSED enum moec_status moec_output_commit(struct moec_output *output,
 /* Removes the temporary; the final name keeps what it held. NULL-safe, idempotent, a no-op after commit. */
 void moec_output_abort(struct moec_output *output);
 
+/* A file without a name in `folder`, of n_bytes whose room on the disk is reserved: it is gone when `*fd`,
+ * the caller's, and every mapping of it are closed. `what` it is for, in messages. Errors: MOEC_ERR_IO. */
+MOEC_WARN_UNUSED enum moec_status moec_file_temporary(const char *folder, uint64_t n_bytes, const char *what,
+                                                      int *fd, struct moec_error *err);
+
 /* Joins folder and name with one slash. Owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_path_join(char **out, const char *folder, const char *name,
                                                  struct moec_error *err);

@@ -68,7 +68,7 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
     const size_t n_cell = (size_t)n_moe * config->n_expert;
     struct moec_forward forward = {0};
     struct moec_sweep sweep = {0};
-    float *hidden = NULL;
+    struct moec_states hidden = {0};
     struct collector collector = {.config = config, .routing = routing, .n_moe = n_moe, .progress = progress};
     collector.pass = (double)moec_cost_pass(config, windows);
     for (uint32_t w = 0; w < windows->n_window; w++)
@@ -79,16 +79,16 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
     memset(routing->mean_gate_weight, 0, n_cell * sizeof *routing->mean_gate_weight);
     MOEC_TRY_OUT(moec_forward_init(&forward, model, kernels, n_threads, experts, max_tokens, err));
     MOEC_TRY_OUT(moec_sweep_create(&forward, windows, true, &sweep, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&hidden, n_token, moec_forward_stride(config) * sizeof(float),
-                                    "hidden states of the windows", err));
+    MOEC_TRY_OUT(moec_states_create(windows->work, n_token, moec_forward_stride(config),
+                                    "hidden states of the windows", &hidden, err));
     MOEC_TRY_OUT(moec_alloc((void **)&collector.experts, (uint64_t)max_tokens * config->top_k,
                             sizeof(uint32_t), "routing of a batch", err));
     MOEC_TRY_OUT(moec_alloc((void **)&collector.weights, (uint64_t)max_tokens * config->top_k, sizeof(float),
                             "routing of a batch", err));
     const struct moec_mlp_trace trace = {.experts = collector.experts, .weights = collector.weights};
     const struct moec_sweep_store store = {
-        .trace = &trace, .traced = collect, .worked = worked, .context = &collector};
-    MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden, &store, err));
+        .states = &hidden, .trace = &trace, .traced = collect, .worked = worked, .context = &collector};
+    MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden.rows, &store, err));
     for (size_t i = 0; i < n_cell; i++) {
         if (routing->activations[i] > 0)
             routing->mean_gate_weight[i] /= (double)routing->activations[i];
@@ -98,6 +98,6 @@ out:
     moec_forward_release(&forward);
     free(collector.experts);
     free(collector.weights);
-    free(hidden);
+    moec_states_release(&hidden);
     return status;
 }

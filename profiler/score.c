@@ -17,14 +17,14 @@ struct moec_scorer {
     struct moec_forward forward;
     struct moec_sweep sweep;
     struct moec_token_scorer tokens;
-    uint64_t n_row;    /* scored tokens of all windows */
-    uint32_t *targets; /* (n_row) */
-    float *hidden;     /* (n_row, stride) */
-    double *nll, *kl;  /* (n_row) */
+    uint64_t n_row;            /* scored tokens of all windows */
+    uint32_t *targets;         /* (n_row) */
+    struct moec_states hidden; /* (n_row, stride) */
+    double *nll, *kl;          /* (n_row) */
 
     struct moec_forward reference_forward; /* where the reference is another model */
     struct moec_forward *head;             /* the forward that computes the reference's logits */
-    float *reference_hidden;               /* (n_row, stride); NULL without a reference */
+    struct moec_states reference_hidden;   /* (n_row, stride); empty without a reference */
     struct moec_reference reference;
     bool reference_kept;      /* `reference` holds all rows */
     uint32_t *reference_rows; /* 0, 1, .. up to reference.n_row */
@@ -100,8 +100,8 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->nll, scorer->n_row, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->kl, scorer->n_row, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&scorer->hidden, scorer->n_row, stride * sizeof(float),
-                                    "hidden states of the windows", err));
+    MOEC_TRY_OUT(moec_states_create(windows->work, scorer->n_row, stride, "hidden states of the windows",
+                                    &scorer->hidden, err));
     fill_targets(windows, scorer->targets);
     *out = scorer;
     scorer = NULL;
@@ -114,9 +114,8 @@ static void drop_reference(struct moec_scorer *scorer)
 {
     moec_forward_release(&scorer->reference_forward);
     moec_reference_release(&scorer->reference);
-    free(scorer->reference_hidden);
+    moec_states_release(&scorer->reference_hidden);
     free(scorer->reference_rows);
-    scorer->reference_hidden = NULL;
     scorer->reference_rows = NULL;
     scorer->reference_kept = false;
 }
@@ -130,7 +129,7 @@ void moec_scorer_free(struct moec_scorer *scorer)
     moec_token_scorer_release(&scorer->tokens);
     moec_forward_release(&scorer->forward);
     free(scorer->targets);
-    free(scorer->hidden);
+    moec_states_release(&scorer->hidden);
     free(scorer->nll);
     free(scorer->kl);
     free(scorer);
@@ -160,19 +159,22 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_err
 {
     const struct moec_config *config = &scorer->forward.model->config;
     const size_t stride = moec_forward_stride(config);
-    const bool with_reference = scorer->reference_hidden != NULL;
+    const bool with_reference = scorer->reference_hidden.rows != NULL;
     for (uint64_t row = 0; row < scorer->n_row;) {
         uint64_t chunk = with_reference ? scorer->reference.n_row : scorer->forward.max_tokens;
         uint32_t n = (uint32_t)(scorer->n_row - row < chunk ? scorer->n_row - row : chunk);
         if (with_reference && !scorer->reference_kept) {
             MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, n,
-                                             scorer->reference_hidden + row * stride, &scorer->reference, 0,
-                                             err));
+                                             scorer->reference_hidden.rows + row * stride, &scorer->reference,
+                                             0, err));
+            moec_states_leave(&scorer->reference_hidden, row, n);
             MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         }
-        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, &scorer->forward, n, scorer->hidden + row * stride,
-                                       scorer->targets + row, with_reference ? &scorer->reference : NULL,
-                                       scorer->reference_rows, scorer->nll + row, scorer->kl + row, err));
+        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, &scorer->forward, n,
+                                       scorer->hidden.rows + row * stride, scorer->targets + row,
+                                       with_reference ? &scorer->reference : NULL, scorer->reference_rows,
+                                       scorer->nll + row, scorer->kl + row, err));
+        moec_states_leave(&scorer->hidden, row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -226,15 +228,16 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
     return MOEC_OK;
 }
 
-/* Runs the reference through `sweep` and keeps what KL needs; takes hidden states that the scorer then owns.
+/* Runs the reference through `sweep` and keeps what KL needs; the scorer then owns the hidden states.
  */
-static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sweep *sweep, float *hidden,
-                                      double *nll, struct moec_error *err)
+static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sweep *sweep,
+                                      const struct moec_states *states, double *nll, struct moec_error *err)
 {
     struct moec_forward *forward = sweep->forward;
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
-    const struct moec_sweep_store store = {.worked = worked, .context = scorer};
+    const struct moec_sweep_store store = {.states = states, .worked = worked, .context = scorer};
+    float *hidden = states->rows;
     const uint64_t head =
         moec_cost_head(config, scorer->n_row); /* a pass has one; here none, one or two are computed */
     MOEC_TRY(make_room(scorer, config, err));
@@ -245,6 +248,7 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
         uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
         MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, forward, n, hidden + row * stride,
                                          &scorer->reference, (uint32_t)row, err));
+        moec_states_leave(states, row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -254,6 +258,7 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
         MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n, hidden + row * stride,
                                        scorer->targets + row, NULL, NULL, scorer->nll + row, scorer->kl + row,
                                        err));
+        moec_states_leave(states, row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -267,7 +272,7 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     enum moec_status status = MOEC_OK;
     struct moec_sweep other = {0}, *sweep = &scorer->sweep;
     struct moec_experts *own_experts = scorer->forward.experts;
-    float *hidden = NULL;
+    struct moec_states hidden = {0};
     MOEC_TRY(check_reference(scorer, model, err));
     drop_reference(scorer);
     start(scorer, progress, "original", scorer->pass);
@@ -281,35 +286,39 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
         MOEC_TRY_OUT(moec_sweep_create(&scorer->reference_forward, scorer->windows, false, &other, err));
         sweep = &other;
     }
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&hidden, scorer->n_row,
-                                    moec_forward_stride(&model->config) * sizeof(float),
-                                    "hidden states of the reference", err));
-    MOEC_TRY_OUT(run_reference(scorer, sweep, hidden, nll, err));
+    MOEC_TRY_OUT(moec_states_create(scorer->windows->work, scorer->n_row, moec_forward_stride(&model->config),
+                                    "hidden states of the reference", &hidden, err));
+    MOEC_TRY_OUT(run_reference(scorer, sweep, &hidden, nll, err));
     scorer->reference_hidden = hidden;
-    hidden = NULL;
+    hidden = (struct moec_states){0};
 out:
     scorer->forward.experts = own_experts;
     if (status != MOEC_OK)
         drop_reference(scorer);
     moec_sweep_release(&other);
-    free(hidden);
+    moec_states_release(&hidden);
     return status;
 }
 
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer)
 {
-    return scorer->reference_hidden;
+    return scorer->reference_hidden.rows;
+}
+
+const struct moec_states *moec_scorer_reference_states(const struct moec_scorer *scorer)
+{
+    return &scorer->reference_hidden;
 }
 
 enum moec_status moec_scorer_run(struct moec_scorer *scorer, const struct moec_measure *measure,
                                  const struct moec_progress *progress, struct moec_error *err)
 {
     uint64_t total = scorer->pass;
-    if (scorer->reference_hidden != NULL && !scorer->reference_kept)
+    if (scorer->reference_hidden.rows != NULL && !scorer->reference_kept)
         total += moec_cost_head(&scorer->forward.model->config, scorer->n_row);
     start(scorer, progress, "evaluation", total);
-    const struct moec_sweep_store store = {.worked = worked, .context = scorer};
-    MOEC_TRY(moec_sweep_run(&scorer->sweep, 0, scorer->windows->n_window, scorer->hidden, &store, err));
+    const struct moec_sweep_store store = {.states = &scorer->hidden, .worked = worked, .context = scorer};
+    MOEC_TRY(moec_sweep_run(&scorer->sweep, 0, scorer->windows->n_window, scorer->hidden.rows, &store, err));
     MOEC_TRY(score_tokens(scorer, err));
     return sum_windows(scorer, measure->nll, measure->kl, err);
 }

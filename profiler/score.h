@@ -22,7 +22,8 @@ struct moec_scorer_options {
     uint64_t reference_limit_bytes;
 };
 
-/* Borrows model, experts and windows until free. Errors: MOEC_ERR_LIMIT (a token outside the vocabulary shows
+/* Borrows model, experts and windows until free. Hidden states of all windows, twice with a reference, stand
+ * where the windows' work memory lets them. Errors: MOEC_ERR_LIMIT (a token outside the vocabulary shows
  * at the first run), MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_scorer_create(const struct moec_model *model,
                                                      struct moec_experts *experts,
@@ -43,6 +44,8 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *
 /* Final hidden states of the reference, (scored tokens, moec_forward_stride), borrowed; NULL before
  * set_reference. */
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer);
+/* The same as states, for those who leave rows behind. */
+const struct moec_states *moec_scorer_reference_states(const struct moec_scorer *scorer);
 
 /* Evaluates: measure->nll and measure->kl (NULL allowed), (W) each, are the caller's. kl is 0 without a
  * reference. Errors: those of the expert source, MOEC_ERR_FORMAT when logits are not finite, what `progress`

@@ -322,6 +322,8 @@ static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, ui
     MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, n_row,
                                      job->options->reference_hidden + first_row * job->stride,
                                      &baseline->reference, 0, err));
+    if (job->options->reference_states != NULL)
+        moec_states_leave(job->options->reference_states, first_row, n_row);
     MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward, n_row, baseline->final_hidden,
                                    baseline->targets, &baseline->reference, job->row_numbers, baseline->nll,
                                    baseline->kl, err));

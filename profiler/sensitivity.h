@@ -34,8 +34,9 @@ struct moec_sensitivity_options {
     uint32_t n_bits;
     const float
         *reference_hidden; /* final hidden states of the original, moec_scorer_reference_hidden; borrowed */
-    uint64_t work_bytes;   /* for activations, beside weights and results; 0 = 1 GiB. At least what one window
-                              takes. */
+    const struct moec_states *reference_states; /* what they belong to, to be left behind; may be NULL */
+    uint64_t work_bytes; /* for activations, beside weights and results; 0 = 1 GiB. At least what one window
+                            takes. */
     const struct moec_progress *progress; /* may be NULL */
     struct moec_units *units;             /* where finished variants are kept and found; may be NULL */
 };

@@ -8,7 +8,9 @@
 
 uint32_t moec_sweep_max_tokens(const struct moec_windows *windows)
 {
-    uint32_t longest = MOEC_SWEEP_TOKENS;
+    const struct moec_work_memory *work = windows->work;
+    const bool bounded = work != NULL && work->batch_tokens > 0 && work->batch_tokens < MOEC_SWEEP_TOKENS;
+    uint32_t longest = bounded ? work->batch_tokens : MOEC_SWEEP_TOKENS;
     uint64_t all = 0;
     for (uint32_t w = 0; w < windows->n_window; w++) {
         longest = windows->length[w] > longest ? windows->length[w] : longest;
@@ -138,6 +140,13 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct batch *
     return MOEC_OK;
 }
 
+static void leave(const struct moec_sweep_store *store, const float *rows, uint32_t n_rows)
+{
+    if (store->states != NULL)
+        moec_states_leave(store->states, (uint64_t)(rows - store->states->rows) / store->states->stride,
+                          n_rows);
+}
+
 enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32_t n, float *hidden,
                                 const struct moec_sweep_store *store, struct moec_error *err)
 {
@@ -150,13 +159,17 @@ enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32
         store = &nothing;
     for (uint32_t w = first; w < end;) {
         struct batch batch = next_batch(sweep, first, w, end);
-        MOEC_TRY(embed(sweep, &batch, hidden + batch.first_row * stride, err));
+        float *rows = hidden + batch.first_row * stride;
+        MOEC_TRY(embed(sweep, &batch, rows, err));
+        leave(store, rows, batch.n_rows);
         w += batch.n;
     }
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         for (uint32_t w = first; w < end;) {
             struct batch batch = next_batch(sweep, first, w, end);
-            MOEC_TRY(run_layer(sweep, &batch, layer, n_rows, hidden + batch.first_row * stride, store, err));
+            float *rows = hidden + batch.first_row * stride;
+            MOEC_TRY(run_layer(sweep, &batch, layer, n_rows, rows, store, err));
+            leave(store, rows, batch.n_rows);
             w += batch.n;
         }
     }

@@ -21,7 +21,8 @@ struct moec_sweep {
     struct moec_span *spans; /* (W), owned */
 };
 
-/* Batch size for a forward that runs these windows: the longest one fits. */
+/* Batch size for a forward that runs these windows: the longest one fits, and their work memory's bound is
+ * kept otherwise. */
 uint32_t moec_sweep_max_tokens(const struct moec_windows *windows);
 
 /* What a caller wants to keep. NULL members are not filled. R = rows of the windows that are run. */
@@ -29,6 +30,9 @@ struct moec_sweep_store {
     float
         *attention_out; /* (S, R, stride): hidden states of each MoE layer after attention, before its MLP */
     float *k, *v;       /* (L, R, kv_stride) */
+
+    /* What `hidden` belongs to: each batch's rows are left behind when a layer is done with them. */
+    const struct moec_states *states;
 
     /* MoE layers are traced into these arrays, which hold one batch; then `traced` is told the layer's MoE
      * ordinal and the batch's first row and number of rows. */

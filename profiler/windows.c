@@ -255,6 +255,7 @@ enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec
     MOEC_TRY(copy_part(windows->n_window, windows->seq_len_tokens, windows->tokens, windows->length,
                        windows->index, part, out, err));
     out->n_available = windows->n_available;
+    out->work = windows->work;
     return MOEC_OK;
 }
 

@@ -14,6 +14,7 @@
 
 #include "formats/profile.h"
 #include "profiler/rows.h"
+#include "profiler/states.h"
 #include "runtime/parallel.h"
 #include "runtime/tokenizer.h"
 
@@ -40,6 +41,7 @@ struct moec_windows {
     uint32_t *scored; /* (W): length - 1, owned */
     uint64_t *index;  /* (W): which of the available windows it is, owned */
     uint64_t n_available;
+    struct moec_work_memory *work; /* borrowed: what evaluations on these windows may take; NULL: no bound */
 };
 
 struct moec_windows_options {
@@ -59,7 +61,7 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_make(const struct moec_rows *rows
                                                     const struct moec_pool *pool,
                                                     struct moec_windows *windows, struct moec_error *err);
 
-/* A part of the windows, in their order; a copy. */
+/* A part of the windows, in their order; a copy that shares their work memory. */
 MOEC_WARN_UNUSED enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec_part part,
                                                     struct moec_windows *out, struct moec_error *err);
 
