@@ -151,7 +151,7 @@ fuzz: deps-test
 # Against transformers and tokenizers, where PYTHON has them: fresh random models and texts, no fixtures.
 PYTHON ?= python3
 live: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/tools/logits $(BUILD)/tools/tokenize
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/logits $(BUILD)/tools/tokenize
 	@for script in tests/live/*.py; do \
 	    $(PYTHON) $$script; status=$$?; \
 	    if [ $$status -eq 77 ]; then echo "skipped: $$script (its libraries are not installed for $(PYTHON))"; \
@@ -182,7 +182,7 @@ demo: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
 	@MOEC=$(BUILD)/moec datasets/demo.sh build/demo
 
-VERBS := profile compile run eval inspect verify
+VERBS := profile compile run eval inspect verify export
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \

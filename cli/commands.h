@@ -12,5 +12,6 @@ extern const struct cli_command cli_command_run;
 extern const struct cli_command cli_command_eval;
 extern const struct cli_command cli_command_inspect;
 extern const struct cli_command cli_command_verify;
+extern const struct cli_command cli_command_export;
 
 #endif

@@ -6,8 +6,8 @@
 #include <string.h>
 
 static const struct cli_command *const commands[] = {
-    &cli_command_profile, &cli_command_compile, &cli_command_run,
-    &cli_command_eval,    &cli_command_inspect, &cli_command_verify,
+    &cli_command_profile, &cli_command_compile, &cli_command_run,    &cli_command_eval,
+    &cli_command_inspect, &cli_command_verify,  &cli_command_export,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -533,6 +533,27 @@ enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint
     return MOEC_OK;
 }
 
+enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_t bits, uint32_t *copy,
+                                       struct moec_error *err)
+{
+    char known[8 * MOEC_MAX_COPIES + 8] = "";
+    for (uint32_t i = 1; i < bundle->n_copy; i++) {
+        size_t used = strlen(known);
+        if (bundle->copy_bits[i] == bits) {
+            *copy = i;
+            return MOEC_OK;
+        }
+        (void)snprintf(known + used, sizeof known - used, "%s%u", i == 1 ? "" : ", ", bundle->copy_bits[i]);
+    }
+    if (bundle->n_copy == 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' has no copy at %" PRIu32 " bits: it holds the compiled assignment alone",
+                         bundle->file.path, bits);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "'%s' has no copy at %" PRIu32 " bits, only at %s beside the compiled assignment",
+                     bundle->file.path, bits, known);
+}
+
 enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
                                          uint32_t expert, uint8_t *buffer, struct moec_error *err)
 {

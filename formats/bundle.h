@@ -100,6 +100,11 @@ uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle);
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,
                                                    uint32_t ordinal, uint32_t expert);
 
+/* The copy level (1..) whose experts all have these bits. MOEC_ERR_USAGE when there is none, naming those
+ * that are; the assignment, level 0, is never meant. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_t bits,
+                                                        uint32_t *copy, struct moec_error *err);
+
 /* Reads one record into `buffer` (entry->n_bytes) and checks its CRC32C and that its floats are finite.
  * Errors name layer and expert. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_read_record(const struct moec_bundle *bundle, uint32_t copy,

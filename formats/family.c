@@ -2,7 +2,9 @@
 
 #include <float.h>
 #include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- reading fields ----------------------------------------------------------------------------------------
@@ -195,6 +197,28 @@ static enum moec_status read_qwen2_moe(const struct moec_json *root, const char 
     return MOEC_OK;
 }
 
+static void write_qwen2_moe(const struct moec_config *config, struct moec_json_out *root)
+{
+    struct moec_json_out *plain = moec_json_out_array();
+    moec_json_out_u64(root, "num_experts", config->n_expert);
+    moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
+    moec_json_out_u64(root, "shared_expert_intermediate_size", config->n_ff_shared);
+    moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
+    moec_json_out_bool(root, "qkv_bias", config->qkv_bias);
+    moec_json_out_bool(root, "use_sliding_window", config->window > 0);
+    if (config->window > 0) {
+        moec_json_out_u64(root, "sliding_window", config->window);
+        moec_json_out_u64(root, "max_window_layers", 0);
+    }
+    if (config->n_ff_dense > 0)
+        moec_json_out_u64(root, "intermediate_size", config->n_ff_dense);
+    moec_json_out_u64(root, "decoder_sparse_step", 1);
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        if (!config->layer_is_moe[layer])
+            moec_json_out_u64(plain, NULL, layer);
+    moec_json_out_node(root, "mlp_only_layers", plain);
+}
+
 /* --- OLMoE -------------------------------------------------------------------------------------------------
  */
 
@@ -216,6 +240,18 @@ static enum moec_status read_olmoe(const struct moec_json *root, const char *whe
     return check_plain_head_dim(where, config, err);
 }
 
+static void write_olmoe(const struct moec_config *config, struct moec_json_out *root)
+{
+    moec_json_out_u64(root, "num_experts", config->n_expert);
+    moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
+    moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
+    moec_json_out_bool(root, "attention_bias", false);
+    if (config->clip_qkv > 0)
+        moec_json_out_double(root, "clip_qkv", (double)config->clip_qkv);
+    else
+        moec_json_out_null(root, "clip_qkv");
+}
+
 /* --- Mixtral -----------------------------------------------------------------------------------------------
  */
 
@@ -229,6 +265,16 @@ static enum moec_status read_mixtral(const struct moec_json *root, const char *w
     config->window = (uint32_t)window;
     memset(config->layer_is_moe, 1, config->n_layer);
     return MOEC_OK;
+}
+
+static void write_mixtral(const struct moec_config *config, struct moec_json_out *root)
+{
+    moec_json_out_u64(root, "num_local_experts", config->n_expert);
+    moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
+    if (config->window > 0)
+        moec_json_out_u64(root, "sliding_window", config->window);
+    else
+        moec_json_out_null(root, "sliding_window");
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------
@@ -250,6 +296,8 @@ static const struct moec_family families[] = {
     {
         .model_type = "qwen2_moe",
         .read = read_qwen2_moe,
+        .write = write_qwen2_moe,
+        .architecture = "Qwen2MoeForCausalLM",
         .defaults = {.n_vocab = 151936, .n_embd = 2048, .n_layer = 24, .n_head = 16, .n_kv_head = 16,
                      .n_position = 32768, .rope_theta = 10000.0, .rms_eps = 1e-6, .n_expert = 60, .top_k = 4,
                      .n_ff_expert = 1408, .n_ff_shared = 5632, .n_ff_dense = 5632},
@@ -276,6 +324,8 @@ static const struct moec_family families[] = {
     {
         .model_type = "olmoe",
         .read = read_olmoe,
+        .write = write_olmoe,
+        .architecture = "OlmoeForCausalLM",
         .defaults = {.n_vocab = 50304, .n_embd = 2048, .n_layer = 16, .n_head = 16, .n_position = 4096,
                      .rope_theta = 10000.0, .rms_eps = 1e-5, .n_expert = 64, .top_k = 8, .n_ff_expert = 2048,
                      .qk_norm = true, .n_eos = 1, .eos_ids = {50279}},
@@ -294,6 +344,8 @@ static const struct moec_family families[] = {
     {
         .model_type = "mixtral",
         .read = read_mixtral,
+        .write = write_mixtral,
+        .architecture = "MixtralForCausalLM",
         .defaults = {.n_vocab = 32000, .n_embd = 4096, .n_layer = 32, .n_head = 32, .n_kv_head = 8,
                      .n_position = 4096 * 32, .rope_theta = 1e6, .rms_eps = 1e-5, .n_expert = 8, .top_k = 2,
                      .n_ff_expert = 14336, .norm_topk_prob = true, .n_eos = 1, .eos_ids = {2}},
@@ -375,6 +427,109 @@ enum moec_status moec_family_read_config(const struct moec_json *root, const cha
     *family = found;
     *config = made;
     return MOEC_OK;
+}
+
+/* --- writing -----------------------------------------------------------------------------------------------
+ */
+
+/* Without any id: null where the class names none either, else the empty list, which null would not be. */
+static void put_eos(const struct moec_family *family, const struct moec_config *config,
+                    struct moec_json_out *root)
+{
+    const struct moec_config *assumed = &family->defaults;
+    if (config->n_eos == 1) {
+        moec_json_out_u64(root, "eos_token_id", config->eos_ids[0]);
+    } else if (config->n_eos == 0 && (assumed->n_eos == 0 || assumed->eos_ids[0] >= config->n_vocab)) {
+        moec_json_out_null(root, "eos_token_id");
+    } else {
+        struct moec_json_out *list = moec_json_out_array();
+        for (uint32_t i = 0; i < config->n_eos; i++)
+            moec_json_out_u64(list, NULL, config->eos_ids[i]);
+        moec_json_out_node(root, "eos_token_id", list);
+    }
+}
+
+static void put_common(const struct moec_family *family, const struct moec_config *config,
+                       const char *torch_dtype, struct moec_json_out *root)
+{
+    struct moec_json_out *architectures = moec_json_out_array();
+    moec_json_out_string(architectures, NULL, family->architecture);
+    moec_json_out_node(root, "architectures", architectures);
+    moec_json_out_string(root, "model_type", family->model_type);
+    moec_json_out_string(root, "torch_dtype", torch_dtype);
+    moec_json_out_u64(root, "vocab_size", config->n_vocab);
+    moec_json_out_u64(root, "hidden_size", config->n_embd);
+    moec_json_out_u64(root, "num_hidden_layers", config->n_layer);
+    moec_json_out_u64(root, "num_attention_heads", config->n_head);
+    moec_json_out_u64(root, "num_key_value_heads", config->n_kv_head);
+    moec_json_out_u64(root, "head_dim", config->head_dim);
+    moec_json_out_string(root, "hidden_act", "silu");
+    moec_json_out_u64(root, "max_position_embeddings", config->n_position);
+    moec_json_out_double(root, "rope_theta", config->rope_theta);
+    moec_json_out_double(root, "rms_norm_eps", config->rms_eps);
+    moec_json_out_bool(root, "tie_word_embeddings", config->tied_head);
+    moec_json_out_u64(root, "num_experts_per_tok", config->top_k);
+    /* Unknown to the engine, and classes assume ids that the vocabulary may not have. */
+    moec_json_out_null(root, "bos_token_id");
+    moec_json_out_null(root, "pad_token_id");
+    put_eos(family, config, root);
+}
+
+static enum moec_status check_config_written(const struct moec_config *config, const char *text,
+                                             const char *subject, struct moec_error *err)
+{
+    struct moec_config again = {0};
+    const struct moec_family *family = NULL;
+    struct moec_json *root = NULL;
+    struct moec_error why = {0};
+    uint8_t *first = NULL, *second = NULL;
+    size_t n_first = 0, n_second = 0;
+    enum moec_status status = moec_json_parse(text, strlen(text), SIZE_MAX, subject, &root, err);
+    if (status != MOEC_OK)
+        return status;
+    status = moec_family_read_config(root, subject, &family, &again, &why);
+    moec_json_free(root);
+    again.expert_dtype = config->expert_dtype;
+    if (status == MOEC_OK)
+        MOEC_TRY_OUT(moec_config_encode(config, &first, &n_first, err));
+    if (status == MOEC_OK)
+        MOEC_TRY_OUT(moec_config_encode(&again, &second, &n_second, err));
+    if (status != MOEC_OK || n_first != n_second || memcmp(first, second, n_first) != 0)
+        status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                           "the model of '%s' cannot be said in a config.json of family '%s'%s%s", subject,
+                           config->family, why.status != MOEC_OK ? ": " : "", why.message);
+out:
+    free(first);
+    free(second);
+    return status;
+}
+
+enum moec_status moec_family_write_config(const struct moec_config *config, const char *torch_dtype,
+                                          const char *subject, char **config_json, char **generation_json,
+                                          struct moec_error *err)
+{
+    char where[300], *first = NULL, *second = NULL;
+    const struct moec_family *family = moec_family_find(config->family);
+    (void)snprintf(where, sizeof where, "the config of '%.250s'", subject);
+    if (family == NULL)
+        return fail_unknown(config->family, where, err);
+    struct moec_json_out *root = moec_json_out_object(), *generation = moec_json_out_object();
+    enum moec_status status = MOEC_OK;
+    put_common(family, config, torch_dtype, root);
+    family->write(config, root);
+    put_eos(family, config, generation);
+    MOEC_TRY_OUT(moec_json_out_text(root, &first, err));
+    MOEC_TRY_OUT(moec_json_out_text(generation, &second, err));
+    MOEC_TRY_OUT(check_config_written(config, first, subject, err));
+    *config_json = first;
+    *generation_json = second;
+    first = second = NULL;
+out:
+    moec_json_out_free(root);
+    moec_json_out_free(generation);
+    free(first);
+    free(second);
+    return status;
 }
 
 const char *moec_family_tensor_name(const char *pattern, uint32_t layer, uint32_t expert,

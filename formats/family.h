@@ -1,13 +1,14 @@
-/* Model families: how config.json's fields and tensor names of each become the engine's terms.
+/* Model families: how config.json's fields and tensor names of each become the engine's terms, and back.
  *
- * A family is a row of the table in family.c (a model_type, a function that reads its fields, name patterns)
- * and nothing else; the rest of moec sees struct moec_config and enum moec_role. Defaults are those of
- * transformers' config classes, because config.json may leave out what equals them. Thread rule: constant
+ * A family is a row of the table in family.c (a model_type, functions that read and write its fields, name
+ * patterns) and nothing else; the rest of moec sees struct moec_config and enum moec_role. Defaults are those
+ * of transformers' config classes, because config.json may leave out what equals them. Thread rule: constant
  * data and pure functions. */
 #ifndef MOEC_FORMATS_FAMILY_H
 #define MOEC_FORMATS_FAMILY_H
 
 #include "formats/json.h"
+#include "formats/json_write.h"
 #include "formats/record.h"
 
 #define MOEC_TENSOR_NAME_BYTES 128
@@ -18,6 +19,9 @@ struct moec_family {
      * before. */
     enum moec_status (*read)(const struct moec_json *root, const char *where, struct moec_config *config,
                              struct moec_error *err);
+    /* Writes those fields. */
+    void (*write)(const struct moec_config *config, struct moec_json_out *root);
+    const char *architecture; /* config.json's, of the class in transformers */
     /* What transformers assumes where config.json says nothing. */
     struct moec_config defaults; /* n_kv_head 0: as many as heads; eos_ids as in the class */
     /* Tensor names with {L} for the layer and {E} for the expert; NULL where the family has none. */
@@ -40,6 +44,16 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_config(const struct moec_json
  * are dropped: they can never be generated. */
 MOEC_WARN_UNUSED enum moec_status moec_family_read_eos(const struct moec_json *root, const char *where,
                                                        struct moec_config *config, struct moec_error *err);
+
+/* Texts of config.json and generation_config.json, NUL-terminated and the caller's, that read back as exactly
+ * this config (which is checked before they are handed out) but for expert_dtype, which tensors decide.
+ * `torch_dtype` is the type that transformers is to compute in ("float32"); `subject` names the source in
+ * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family, or a config that its config.json cannot
+ * say. */
+MOEC_WARN_UNUSED enum moec_status moec_family_write_config(const struct moec_config *config,
+                                                           const char *torch_dtype, const char *subject,
+                                                           char **config_json, char **generation_json,
+                                                           struct moec_error *err);
 
 /* Name of a tensor in files: `pattern` with its {L} and {E} filled in. */
 const char *moec_family_tensor_name(const char *pattern, uint32_t layer, uint32_t expert,

@@ -157,6 +157,28 @@ static long temporary_pid(const char *name, const char *prefix)
     return pid > 0 && *end == '-' && end[1] >= '0' && end[1] <= '9' ? pid : 0;
 }
 
+/* Removes a file, or a folder (open as `fd`) with the files in it. */
+static void remove_entry(int parent, const char *name, int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        (void)unlinkat(parent, name, 0);
+        return;
+    }
+    int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = again < 0 ? NULL : fdopendir(again);
+    if (entries == NULL) {
+        if (again >= 0)
+            (void)close(again);
+        return;
+    }
+    for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlinkat(fd, entry->d_name, 0);
+    (void)closedir(entries);
+    (void)unlinkat(parent, name, AT_REMOVEDIR);
+}
+
 /* Removes temporaries of this output that a killed process left. A temporary counts as abandoned when its
  * process does not exist here and nobody holds its lock: the lock covers writers in another container, whose
  * process ids mean nothing in this one. Failures are ignored: a leftover does no harm but its space. */
@@ -173,7 +195,7 @@ static void remove_abandoned(const char *folder, const char *prefix)
         if (fd < 0)
             continue;
         if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+            remove_entry(dirfd(entries), entry->d_name, fd);
         (void)close(fd);
     }
     (void)closedir(entries);
@@ -191,34 +213,39 @@ static enum moec_status check_target(const char *path, struct moec_error *err)
     return MOEC_OK;
 }
 
-enum moec_status moec_output_open(struct moec_output *output, const char *path, struct moec_error *err)
+/* A new name beside `path` for what becomes it; *folder is the one that holds both. Both owned by the caller.
+ */
+static enum moec_status name_temporary(const char *path, char **folder, char **name, struct moec_error *err)
 {
     static atomic_uint counter;
-    char *folder = NULL, *prefix = NULL, *name = NULL, *copy = NULL;
+    char *prefix = NULL;
+    size_t folder_part = folder_length(path);
+    MOEC_TRY(folder_of(path, folder, err));
+    if (asprintf(&prefix, ".%s" TEMPORARY_INFIX, path + folder_part) < 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+    remove_abandoned(*folder, prefix);
+    if (asprintf(name, "%.*s%s%ld-%u", (int)folder_part, path, prefix, (long)getpid(),
+                 atomic_fetch_add(&counter, 1)) < 0)
+        *name = NULL;
+    free(prefix);
+    return *name != NULL ? MOEC_OK
+                         : moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+}
+
+enum moec_status moec_output_open(struct moec_output *output, const char *path, struct moec_error *err)
+{
+    char *folder = NULL, *name = NULL, *copy = NULL;
     *output = (struct moec_output){.fd = -1};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(check_target(path, err));
-    MOEC_TRY_OUT(folder_of(path, &folder, err));
     MOEC_TRY_OUT(moec_strndup(&copy, path, strlen(path), err));
-    size_t folder_part = folder_length(path);
-    if (asprintf(&prefix, ".%s" TEMPORARY_INFIX, path + folder_part) < 0) {
-        prefix = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
-        goto out;
-    }
-    remove_abandoned(folder, prefix);
-    if (asprintf(&name, "%.*s%s%ld-%u", (int)folder_part, path, prefix, (long)getpid(),
-                 atomic_fetch_add(&counter, 1)) < 0) {
-        name = NULL;
-        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
-        goto out;
-    }
+    MOEC_TRY_OUT(name_temporary(path, &folder, &name, err));
     /* The counter makes the name new in this process, so a file that has it was left by a dead one. */
     (void)unlink(name);
     int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
-        status = moec_fail(err, MOEC_ERR_IO, "cannot create '%s' in '%s': %s", name + folder_part, folder,
-                           strerror(errno));
+        status = moec_fail(err, MOEC_ERR_IO, "cannot create '%s' in '%s': %s", name + folder_length(path),
+                           folder, strerror(errno));
         goto out;
     }
     (void)flock(fd, LOCK_EX | LOCK_NB);
@@ -228,7 +255,6 @@ enum moec_status moec_output_open(struct moec_output *output, const char *path, 
     copy = name = NULL;
 out:
     free(folder);
-    free(prefix);
     free(name);
     free(copy);
     return status;
@@ -398,6 +424,76 @@ enum moec_status moec_file_write(struct moec_file *file, uint64_t offset, const 
     if (offset + n > file->n_bytes)
         file->n_bytes = offset + n;
     return MOEC_OK;
+}
+
+/* --- folders -----------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_output_folder_open(struct moec_output_folder *output, const char *path,
+                                         struct moec_error *err)
+{
+    struct stat info;
+    char *folder = NULL, *name = NULL, *copy = NULL;
+    size_t length = strlen(path);
+    *output = (struct moec_output_folder){.fd = -1};
+    enum moec_status status = MOEC_OK;
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    MOEC_TRY_OUT(moec_strndup(&copy, path, length, err));
+    if (length == 0 || lstat(copy, &info) == 0) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot write the folder '%s': %s", path,
+                           length == 0 ? "expected a name" : "it exists; remove it or name another");
+        goto out;
+    }
+    MOEC_TRY_OUT(name_temporary(copy, &folder, &name, err));
+    int fd = mkdir(name, 0777) != 0 ? -1 : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot create the folder '%s' in '%s': %s",
+                           name + folder_length(name), folder, strerror(errno));
+        goto out;
+    }
+    (void)flock(fd, LOCK_EX | LOCK_NB);
+    *output = (struct moec_output_folder){.fd = fd, .path = copy, .temporary = name};
+    copy = name = NULL;
+out:
+    free(folder);
+    free(name);
+    free(copy);
+    return status;
+}
+
+enum moec_status moec_output_folder_commit(struct moec_output_folder *output, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    if (fsync(output->fd) != 0 && errno != EINVAL) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot sync the folder '%s': %s", output->temporary,
+                           strerror(errno));
+        goto out;
+    }
+    if (rename(output->temporary, output->path) != 0) {
+        status = moec_fail(err, MOEC_ERR_IO, "cannot rename '%s' to '%s': %s", output->temporary,
+                           output->path, strerror(errno));
+        goto out;
+    }
+    free(output->temporary);
+    output->temporary = NULL;
+    status = sync_folder(output->path, err);
+out:
+    moec_output_folder_abort(output);
+    return status;
+}
+
+void moec_output_folder_abort(struct moec_output_folder *output)
+{
+    if (output == NULL)
+        return;
+    if (output->temporary != NULL)
+        remove_entry(AT_FDCWD, output->temporary, output->fd);
+    if (output->path != NULL && output->fd >= 0)
+        (void)close(output->fd);
+    free(output->temporary);
+    free(output->path);
+    *output = (struct moec_output_folder){.fd = -1};
 }
 
 /* --- paths -------------------------------------------------------------------------------------------------

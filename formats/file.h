@@ -73,6 +73,24 @@ void moec_output_abort(struct moec_output *output);
 MOEC_WARN_UNUSED enum moec_status moec_file_temporary(const char *folder, uint64_t n_bytes, const char *what,
                                                       int *fd, struct moec_error *err);
 
+/* A folder of files under construction: it appears under its name whole or not at all. */
+struct moec_output_folder {
+    int fd;          /* of the temporary folder, locked; -1 when none */
+    char *path;      /* owned: final name, which does not exist */
+    char *temporary; /* owned: folder beside it that the files are written into */
+};
+
+/* Creates the temporary folder, and removes those of the same name that killed processes left. Errors:
+ * MOEC_ERR_IO when something has the final name already, or with the parent's problem. */
+MOEC_WARN_UNUSED enum moec_status moec_output_folder_open(struct moec_output_folder *output, const char *path,
+                                                          struct moec_error *err);
+/* Syncs and renames; the files in it are complete (moec_output_commit). On failure the temporary is removed.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_output_folder_commit(struct moec_output_folder *output,
+                                                            struct moec_error *err);
+/* Removes the temporary folder with the files in it. NULL-safe, idempotent, a no-op after commit. */
+void moec_output_folder_abort(struct moec_output_folder *output);
+
 /* Joins folder and name with one slash. Owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_path_join(char **out, const char *folder, const char *name,
                                                  struct moec_error *err);

@@ -49,6 +49,11 @@ void moec_json_out_string(struct moec_json_out *node, const char *key, const cha
     put(node, key, json_string(value));
 }
 
+void moec_json_out_string_n(struct moec_json_out *node, const char *key, const char *value, size_t n)
+{
+    put(node, key, json_stringn(value, n));
+}
+
 void moec_json_out_u64(struct moec_json_out *node, const char *key, uint64_t value)
 {
     put(node, key, json_integer((json_int_t)value));
@@ -80,21 +85,31 @@ void moec_json_out_node(struct moec_json_out *node, const char *key, struct moec
     moec_json_out_free(child);
 }
 
-enum moec_status moec_json_out_text(const struct moec_json_out *root, char **text, struct moec_error *err)
+static enum moec_status dump(const struct moec_json_out *root, size_t flags, const char *end, char **text,
+                             struct moec_error *err)
 {
-    char *dumped = root != NULL && !root->failed
-                       ? json_dumps(root->value, JSON_INDENT(2) | JSON_REAL_PRECISION(17))
-                       : NULL;
+    char *dumped =
+        root != NULL && !root->failed ? json_dumps(root->value, flags | JSON_REAL_PRECISION(17)) : NULL;
     if (dumped == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "cannot write JSON: out of memory, or a text is not UTF-8");
-    size_t n = strlen(dumped);
-    enum moec_status status = moec_alloc((void **)text, n + 2, 1, "JSON text", err);
+    size_t n = strlen(dumped), n_end = strlen(end);
+    enum moec_status status = moec_alloc((void **)text, n + n_end + 1, 1, "JSON text", err);
     if (status == MOEC_OK) {
         memcpy(*text, dumped, n);
-        (*text)[n] = '\n';
+        memcpy(*text + n, end, n_end);
     }
     free(dumped);
     return status;
+}
+
+enum moec_status moec_json_out_text(const struct moec_json_out *root, char **text, struct moec_error *err)
+{
+    return dump(root, JSON_INDENT(2), "\n", text, err);
+}
+
+enum moec_status moec_json_out_line(const struct moec_json_out *root, char **text, struct moec_error *err)
+{
+    return dump(root, JSON_COMPACT, "", text, err);
 }
 
 void moec_json_out_free(struct moec_json_out *root)

@@ -1,4 +1,4 @@
-/* Reads Hugging Face's tokenizer.json (BPE models) into struct moec_tokenizer_model.
+/* Reads Hugging Face's tokenizer.json (BPE models) into struct moec_tokenizer_model, and writes it back.
  *
  * Understood: model BPE (merges as "a b" or ["a", "b"]; unk_token, fuse_unk, byte_fallback, ignore_merges);
  * normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip; pre-tokenizers ByteLevel, Split,
@@ -27,5 +27,14 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_json_read(const char *json, siz
                                                            const char *subject,
                                                            struct moec_tokenizer_model *model,
                                                            struct moec_error *err);
+
+/* Writes a tokenizer.json that reads back as exactly this model, binary section and all (which is checked
+ * before the text is handed out), and that the `tokenizers` library 0.20 and later loads. What the model does
+ * not keep (offsets of a ByteLevel post-processor, the template for pairs, truncation, padding) is written as
+ * the plain default. `*json` is NUL-terminated and the caller's. Errors: MOEC_ERR_UNSUPPORTED for a model
+ * that no tokenizer.json gives (`subject` names where it came from), MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_json_write(const struct moec_tokenizer_model *model,
+                                                            const char *subject, char **json, size_t *n_bytes,
+                                                            struct moec_error *err);
 
 #endif

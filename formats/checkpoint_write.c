@@ -1,0 +1,435 @@
+#include "formats/checkpoint_write.h"
+
+#include "formats/family.h"
+#include "formats/json_write.h"
+#include "formats/memory.h"
+#include "formats/safetensors_write.h"
+#include "formats/tokenizer_json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ROWS MOEC_TRANSPOSE_NEURONS /* rows of a file that are made at a time */
+
+/* One tensor of the folder, and where its weights come from. */
+struct item {
+    char name[MOEC_TENSOR_NAME_BYTES];
+    struct moec_safetensors_tensor tensor;
+    bool is_expert;
+    uint32_t entry;           /* of the dense table */
+    uint32_t ordinal, expert; /* of a record */
+    enum moec_projection projection;
+    uint32_t shard;
+};
+
+struct writing {
+    const struct moec_bundle *bundle;
+    const struct moec_checkpoint_write_options *options;
+    const struct moec_family *family;
+    struct moec_dense dense;
+    enum moec_dtype expert_dtype;
+    struct item *items; /* (n_item) in the order of writing */
+    size_t n_item, items_capacity;
+    uint32_t n_shard;
+    uint64_t total_bytes, done_bytes;
+    /* Scratch: decoded weights, the same transposed, and encoded. */
+    float *decoded, *transposed;
+    uint8_t *encoded;
+    uint8_t *record; /* the record of (ordinal, expert) when has_record */
+    bool has_record;
+    uint32_t ordinal, expert;
+};
+
+/* --- what there is to write --- */
+
+static bool is_float(struct moec_codec codec)
+{
+    return codec.dtype <= MOEC_DTYPE_BF16;
+}
+
+static enum moec_dtype choose_expert_dtype(const struct moec_bundle *bundle, uint32_t copy)
+{
+    uint32_t n_layer = moec_config_moe_count(&bundle->config);
+    for (uint32_t s = 0; s < n_layer; s++)
+        for (uint32_t e = 0; e < bundle->config.n_expert; e++)
+            if (!is_float(bundle->codecs[moec_bundle_record(bundle, copy, s, e)->bits]))
+                return MOEC_DTYPE_F32;
+    return (enum moec_dtype)bundle->codecs[moec_bundle_record(bundle, copy, 0, 0)->bits].dtype;
+}
+
+/* Roles that are vectors in files; the shared expert's gate is a matrix of one row. */
+static bool role_is_vector(enum moec_role role)
+{
+    switch (role) {
+    case MOEC_ROLE_FINAL_NORM:
+    case MOEC_ROLE_ATTENTION_NORM:
+    case MOEC_ROLE_MLP_NORM:
+    case MOEC_ROLE_Q_BIAS:
+    case MOEC_ROLE_K_BIAS:
+    case MOEC_ROLE_V_BIAS:
+    case MOEC_ROLE_Q_NORM:
+    case MOEC_ROLE_K_NORM:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static enum moec_status add_item(struct writing *w, const struct item *item, struct moec_error *err)
+{
+    MOEC_TRY(moec_grow((void **)&w->items, &w->items_capacity, w->n_item + 1, sizeof *w->items,
+                       "table of tensors", err));
+    w->items[w->n_item++] = *item;
+    return MOEC_OK;
+}
+
+static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec_error *err)
+{
+    for (uint32_t i = 0; i < w->dense.n_entries; i++) {
+        const struct moec_dense_entry *entry = &w->dense.entries[i];
+        enum moec_role role = (enum moec_role)entry->role;
+        if (entry->layer != layer)
+            continue;
+        struct item item = {.entry = i};
+        bool transposed = moec_role_is_transposed(role);
+        if (w->family->names[role] == NULL)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             "'%s' has a tensor '%s', which models of family '%s' do not have",
+                             w->bundle->file.path, moec_role_name(role), w->family->model_type);
+        (void)moec_family_tensor_name(w->family->names[role], layer, 0, item.name);
+        item.tensor.dtype = is_float(entry->codec) ? (enum moec_dtype)entry->codec.dtype : MOEC_DTYPE_F32;
+        item.tensor.n_dims = role_is_vector(role) ? 1 : 2;
+        item.tensor.shape[0] = role_is_vector(role) || transposed ? entry->columns : entry->rows;
+        item.tensor.shape[1] = transposed ? entry->rows : entry->columns;
+        MOEC_TRY(add_item(w, &item, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status add_experts(struct writing *w, uint32_t layer, struct moec_error *err)
+{
+    const struct moec_config *config = &w->bundle->config;
+    int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    for (uint32_t e = 0; ordinal >= 0 && e < config->n_expert; e++)
+        for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+            bool down = p == MOEC_PROJECTION_DOWN;
+            struct item item = {.is_expert = true,
+                                .ordinal = (uint32_t)ordinal,
+                                .expert = e,
+                                .projection = (enum moec_projection)p,
+                                .tensor = {.dtype = w->expert_dtype, .n_dims = 2}};
+            item.tensor.shape[0] = down ? config->n_embd : config->n_ff_expert;
+            item.tensor.shape[1] = down ? config->n_ff_expert : config->n_embd;
+            (void)moec_family_tensor_name(w->family->expert_names[p], layer, e, item.name);
+            MOEC_TRY(add_item(w, &item, err));
+        }
+    return MOEC_OK;
+}
+
+static enum moec_status list_items(struct writing *w, struct moec_error *err)
+{
+    uint64_t limit = w->options->shard_bytes > 0 ? w->options->shard_bytes : MOEC_CHECKPOINT_SHARD_BYTES;
+    uint64_t in_shard = 0;
+    MOEC_TRY(add_dense(w, MOEC_LAYER_NONE, err));
+    for (uint32_t layer = 0; layer < w->bundle->config.n_layer; layer++) {
+        MOEC_TRY(add_dense(w, layer, err));
+        MOEC_TRY(add_experts(w, layer, err));
+    }
+    for (size_t i = 0; i < w->n_item; i++) {
+        uint64_t n_bytes = moec_safetensors_tensor_bytes(&w->items[i].tensor);
+        if (w->n_shard == 0 || in_shard + n_bytes > limit) {
+            w->n_shard++;
+            in_shard = 0;
+        }
+        in_shard += n_bytes;
+        w->total_bytes += n_bytes;
+        w->items[i].shard = w->n_shard - 1;
+        w->items[i].tensor.name = w->items[i].name;
+    }
+    return MOEC_OK;
+}
+
+/* --- weights --- */
+
+/* Rows of the file that come from one block of the matrix, and floats that a block takes. */
+static uint64_t block_floats(const struct moec_matrix *matrix, bool transposed)
+{
+    return (uint64_t)ROWS * (transposed ? matrix->rows : matrix->columns);
+}
+
+static struct moec_record_layout record_layout(const struct writing *w, uint32_t ordinal, uint32_t expert)
+{
+    const struct moec_bundle *bundle = w->bundle;
+    uint8_t bits = moec_bundle_record(bundle, w->options->copy, ordinal, expert)->bits;
+    return moec_record_layout_make(&bundle->config, bundle->codecs[bits]);
+}
+
+static enum moec_status allocate_scratch(struct writing *w, struct moec_error *err)
+{
+    const struct moec_config *config = &w->bundle->config;
+    uint64_t floats =
+        (uint64_t)ROWS * (config->n_embd > config->n_ff_expert ? config->n_embd : config->n_ff_expert);
+    uint64_t record_bytes = 0;
+    for (uint32_t i = 0; i < w->dense.n_entries; i++) {
+        const struct moec_dense_entry *entry = &w->dense.entries[i];
+        struct moec_matrix matrix = {.rows = entry->rows, .columns = entry->columns};
+        uint64_t needed = block_floats(&matrix, moec_role_is_transposed((enum moec_role)entry->role));
+        floats = needed > floats ? needed : floats;
+    }
+    for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
+        for (uint32_t e = 0; e < config->n_expert; e++) {
+            uint64_t n_bytes = moec_bundle_record(w->bundle, w->options->copy, s, e)->n_bytes;
+            record_bytes = n_bytes > record_bytes ? n_bytes : record_bytes;
+        }
+    MOEC_TRY(moec_alloc((void **)&w->decoded, floats, sizeof(float), "decoded weights", err));
+    MOEC_TRY(moec_alloc((void **)&w->transposed, floats, sizeof(float), "transposed weights", err));
+    MOEC_TRY(moec_alloc((void **)&w->encoded, floats, sizeof(float), "encoded weights", err));
+    return moec_alloc((void **)&w->record, record_bytes, 1, "an expert", err);
+}
+
+/* Decodes rows [first, first + count) of the file: those of the matrix, or its columns when it is transposed.
+ */
+static const float *decode_block(struct writing *w, const struct moec_matrix *matrix, bool transposed,
+                                 size_t first, size_t count)
+{
+    if (!transposed) {
+        for (size_t i = 0; i < count; i++)
+            moec_codec_decode_row(matrix->codec, matrix->data + (first + i) * matrix->stride_bytes,
+                                  matrix->columns, w->decoded + i * matrix->columns);
+        return w->decoded;
+    }
+    for (size_t row = 0; row < matrix->rows; row++)
+        moec_codec_decode_span(matrix->codec, matrix->data + row * matrix->stride_bytes, matrix->columns,
+                               first, count, w->decoded + row * count);
+    moec_transpose_to_f32(MOEC_DTYPE_F32, w->decoded, matrix->rows, count, 0, count, w->transposed);
+    return w->transposed;
+}
+
+static enum moec_status write_matrix(struct writing *w, struct moec_safetensors_writer *writer,
+                                     const struct moec_matrix *matrix, bool transposed, enum moec_dtype dtype,
+                                     struct moec_error *err)
+{
+    const struct moec_codec codec = {.dtype = (uint8_t)dtype};
+    size_t rows = transposed ? matrix->columns : matrix->rows;
+    size_t columns = transposed ? matrix->rows : matrix->columns;
+    for (size_t first = 0; first < rows; first += ROWS) {
+        size_t count = rows - first < ROWS ? rows - first : ROWS;
+        const float *weights = decode_block(w, matrix, transposed, first, count);
+        size_t n_bytes = moec_codec_row_bytes(codec, count * columns);
+        MOEC_TRY(moec_codec_encode_row(codec, weights, count * columns, w->encoded, err));
+        MOEC_TRY(moec_safetensors_writer_append(writer, w->encoded, n_bytes, err));
+        w->done_bytes += n_bytes;
+        if (w->options->progress != NULL)
+            MOEC_TRY(w->options->progress(w->options->context, w->done_bytes, w->total_bytes, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status write_expert(struct writing *w, struct moec_safetensors_writer *writer,
+                                     const struct item *item, struct moec_error *err)
+{
+    struct moec_record_layout layout = record_layout(w, item->ordinal, item->expert);
+    struct moec_mlp mlp;
+    if (!w->has_record || w->ordinal != item->ordinal || w->expert != item->expert) {
+        w->has_record = false;
+        MOEC_TRY(moec_bundle_read_record(w->bundle, w->options->copy, item->ordinal, item->expert, w->record,
+                                         err));
+        w->has_record = true;
+        w->ordinal = item->ordinal;
+        w->expert = item->expert;
+    }
+    moec_record_bind(&layout, w->record, &mlp);
+    const struct moec_matrix *const matrices[] = {[MOEC_PROJECTION_GATE] = &mlp.gate,
+                                                  [MOEC_PROJECTION_UP] = &mlp.up,
+                                                  [MOEC_PROJECTION_DOWN] = &mlp.down};
+    return write_matrix(w, writer, matrices[item->projection], item->projection == MOEC_PROJECTION_DOWN,
+                        item->tensor.dtype, err);
+}
+
+static enum moec_status write_item(struct writing *w, struct moec_safetensors_writer *writer,
+                                   const struct item *item, struct moec_error *err)
+{
+    if (item->is_expert)
+        return write_expert(w, writer, item, err);
+    const struct moec_dense_entry *entry = &w->dense.entries[item->entry];
+    struct moec_matrix matrix = moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
+    return write_matrix(w, writer, &matrix, moec_role_is_transposed((enum moec_role)entry->role),
+                        item->tensor.dtype, err);
+}
+
+/* --- files --- */
+
+static void shard_name(const struct writing *w, uint32_t shard, char name[static 64])
+{
+    if (w->n_shard == 1)
+        (void)snprintf(name, 64, "model.safetensors");
+    else
+        (void)snprintf(name, 64, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", shard + 1, w->n_shard);
+}
+
+static enum moec_status write_shard(struct writing *w, const char *folder, size_t *next, uint32_t shard,
+                                    struct moec_error *err)
+{
+    struct moec_safetensors_writer writer = {.output = {.fd = -1}};
+    struct moec_safetensors_tensor *tensors = NULL;
+    char name[64], *path = NULL;
+    size_t n = 0;
+    enum moec_status status = MOEC_OK;
+    while (*next + n < w->n_item && w->items[*next + n].shard == shard)
+        n++;
+    MOEC_TRY_OUT(moec_alloc((void **)&tensors, n, sizeof *tensors, "table of tensors", err));
+    for (size_t i = 0; i < n; i++)
+        tensors[i] = w->items[*next + i].tensor;
+    shard_name(w, shard, name);
+    MOEC_TRY_OUT(moec_path_join(&path, folder, name, err));
+    MOEC_TRY_OUT(moec_safetensors_writer_open(&writer, path, tensors, n, err));
+    for (size_t i = 0; i < n; i++)
+        MOEC_TRY_OUT(write_item(w, &writer, &w->items[*next + i], err));
+    MOEC_TRY_OUT(moec_safetensors_writer_commit(&writer, err));
+    *next += n;
+out:
+    moec_safetensors_writer_abort(&writer);
+    free(tensors);
+    free(path);
+    return status;
+}
+
+static enum moec_status write_text(const char *folder, const char *name, const char *text,
+                                   struct moec_error *err)
+{
+    struct moec_output output = {.fd = -1};
+    char *path = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_path_join(&path, folder, name, err));
+    MOEC_TRY_OUT(moec_output_open(&output, path, err));
+    MOEC_TRY_OUT(moec_output_append(&output, text, strlen(text), err));
+    MOEC_TRY_OUT(moec_output_commit(&output, err));
+out:
+    moec_output_abort(&output);
+    free(path);
+    return status;
+}
+
+/* Writes a tree, which it frees in every case. */
+static enum moec_status write_json(const char *folder, const char *name, struct moec_json_out *root,
+                                   struct moec_error *err)
+{
+    char *text = NULL;
+    enum moec_status status = moec_json_out_text(root, &text, err);
+    if (status == MOEC_OK)
+        status = write_text(folder, name, text, err);
+    free(text);
+    moec_json_out_free(root);
+    return status;
+}
+
+static enum moec_status write_index(const struct writing *w, const char *folder, struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object(), *metadata = moec_json_out_object(),
+                         *map = moec_json_out_object();
+    moec_json_out_u64(metadata, "total_size", w->total_bytes);
+    moec_json_out_node(root, "metadata", metadata);
+    for (size_t i = 0; i < w->n_item; i++) {
+        char name[64];
+        shard_name(w, w->items[i].shard, name);
+        moec_json_out_string(map, w->items[i].name, name);
+    }
+    moec_json_out_node(root, "weight_map", map);
+    return write_json(folder, "model.safetensors.index.json", root, err);
+}
+
+/* An end-of-text token that the tokenizer treats as special; transformers would add another one to it. */
+static bool find_eos(const struct moec_bundle *bundle, uint32_t *id)
+{
+    const struct moec_tokenizer_model *tokenizer = bundle->tokenizer;
+    for (uint32_t i = 0; i < tokenizer->n_added; i++)
+        if (bundle->config.n_eos > 0 && tokenizer->added[i].id == bundle->config.eos_ids[0] &&
+            (tokenizer->added[i].flags & MOEC_ADDED_SPECIAL)) {
+            *id = tokenizer->added[i].id;
+            return true;
+        }
+    return false;
+}
+
+static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const char *folder,
+                                        struct moec_error *err)
+{
+    char *json = NULL;
+    size_t n_bytes = 0;
+    uint32_t eos = 0, length = 0;
+    if (bundle->tokenizer == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_tokenizer_json_write(bundle->tokenizer, bundle->file.path, &json, &n_bytes, err));
+    enum moec_status status = write_text(folder, "tokenizer.json", json, err);
+    free(json);
+    MOEC_TRY(status);
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_string(root, "tokenizer_class", "PreTrainedTokenizerFast");
+    moec_json_out_u64(root, "model_max_length", bundle->config.n_position);
+    moec_json_out_bool(root, "clean_up_tokenization_spaces", false);
+    if (find_eos(bundle, &eos)) {
+        const char *text = moec_tokenizer_model_text(bundle->tokenizer, eos, &length);
+        moec_json_out_string_n(root, "eos_token", text, length);
+    }
+    return write_json(folder, "tokenizer_config.json", root, err);
+}
+
+static enum moec_status write_folder(struct writing *w, const char *folder, struct moec_error *err)
+{
+    char *config = NULL, *generation = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_family_write_config(&w->bundle->config, "float32", w->bundle->file.path, &config,
+                                          &generation, err));
+    MOEC_TRY_OUT(write_text(folder, "config.json", config, err));
+    MOEC_TRY_OUT(write_text(folder, "generation_config.json", generation, err));
+    MOEC_TRY_OUT(write_tokenizer(w->bundle, folder, err));
+    if (w->n_shard > 1)
+        MOEC_TRY_OUT(write_index(w, folder, err));
+    size_t next = 0;
+    for (uint32_t shard = 0; shard < w->n_shard; shard++)
+        MOEC_TRY_OUT(write_shard(w, folder, &next, shard, err));
+out:
+    free(config);
+    free(generation);
+    return status;
+}
+
+enum moec_status moec_checkpoint_write(const struct moec_bundle *bundle,
+                                       const struct moec_checkpoint_write_options *options,
+                                       const char *folder, struct moec_checkpoint_written *written,
+                                       struct moec_error *err)
+{
+    struct writing w = {.bundle = bundle, .options = options};
+    struct moec_output_folder output = {.fd = -1};
+    enum moec_status status = MOEC_OK;
+    if (options->copy >= bundle->n_copy)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' has no copy level %" PRIu32 ", expected one below %" PRIu32, bundle->file.path,
+                         options->copy, bundle->n_copy);
+    w.family = moec_family_find(bundle->config.family);
+    if (w.family == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' is of family '%s', which this moec does not know: it cannot name its tensors",
+                         bundle->file.path, bundle->config.family);
+    w.expert_dtype = choose_expert_dtype(bundle, options->copy);
+    MOEC_TRY_OUT(moec_output_folder_open(&output, folder, err));
+    MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &w.dense, err));
+    MOEC_TRY_OUT(list_items(&w, err));
+    MOEC_TRY_OUT(allocate_scratch(&w, err));
+    MOEC_TRY_OUT(write_folder(&w, output.temporary, err));
+    MOEC_TRY_OUT(moec_output_folder_commit(&output, err));
+    *written = (struct moec_checkpoint_written){.weight_bytes = w.total_bytes,
+                                                .n_tensor = (uint32_t)w.n_item,
+                                                .n_shard = w.n_shard,
+                                                .expert_dtype = w.expert_dtype};
+out:
+    moec_output_folder_abort(&output);
+    moec_dense_release(&w.dense);
+    free(w.items);
+    free(w.decoded);
+    free(w.transposed);
+    free(w.encoded);
+    free(w.record);
+    return status;
+}
