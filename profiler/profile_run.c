@@ -311,7 +311,8 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
                                                    .reference_hidden =
                                                        moec_scorer_reference_hidden(job->scorer),
                                                    .work_bytes = options->work_bytes,
-                                                   .progress = options->progress};
+                                                   .progress = options->progress,
+                                                   .units = job->units};
     struct moec_sensitivity result = {
         .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
     MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
