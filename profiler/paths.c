@@ -208,82 +208,99 @@ out:
     return status;
 }
 
-/* How many of the k chosen experts stand among the first n of `order`. */
-static uint32_t count_found(const uint16_t *order, uint32_t n, const uint16_t *chosen, uint32_t k)
+/* How many experts are more probable than this one, ties to the lower index. */
+static uint32_t rank_of(const float *probability, uint32_t n_expert, uint32_t expert)
 {
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t rank = 0; rank < k; rank++)
-            found += order[i] == chosen[rank];
-    }
-    return found;
+    const float own = probability[expert];
+    uint32_t better = 0;
+    for (uint32_t e = 0; e < n_expert; e++)
+        better += probability[e] > own || (probability[e] == own && e < expert);
+    return better;
 }
 
-/* order = the n most probable experts, ties to the lower index. */
-static void best_experts(const float *probability, uint32_t n_expert, uint32_t n, uint16_t *order)
+/* Places of the experts in the frequency rows: place (S, E). */
+static void list_places(const struct moec_path_table *table, uint16_t *place)
 {
-    uint32_t used = 0;
-    for (uint32_t e = 0; e < n_expert; e++) {
-        if (used == n && probability[e] <= probability[order[n - 1]])
-            continue;
-        uint32_t at = used < n ? used++ : n - 1;
-        for (; at > 0 && probability[e] > probability[order[at - 1]]; at--)
-            order[at] = order[at - 1];
-        order[at] = (uint16_t)e;
+    for (size_t layer = 0; layer < table->n_layer; layer++) {
+        const size_t row = layer * table->n_expert;
+        for (uint32_t i = 0; i < table->n_expert; i++)
+            place[row + table->frequency[row + i].expert] = (uint16_t)i;
     }
 }
 
-static void add_recalls(const struct moec_path_table *table, const uint16_t *order, const uint16_t *chosen,
-                        double *recall)
+struct hits {
+    const struct moec_path_table *table;
+    const struct moec_path_trace *trace;
+    uint16_t *place;    /* (S, E) */
+    float *probability; /* (E) */
+    uint64_t *by_path, *by_frequency;
+};
+
+static void count_hits(const struct hits *hits, uint64_t token, uint32_t layer)
 {
-    const uint32_t k = table->top_k;
-    const uint32_t sizes[3] = {k, k + 1 < table->n_value ? k + 1 : table->n_value, table->n_value};
-    for (uint32_t i = 0; i < 3; i++)
-        recall[i] += (double)count_found(order, sizes[i], chosen, k) / k;
+    const struct moec_path_trace *trace = hits->trace;
+    const size_t row = (size_t)layer * trace->n_expert;
+    const uint16_t *chosen = choices(trace, token, layer);
+    float last[MOEC_MAX_TOP_K], before[MOEC_MAX_TOP_K];
+    for (uint32_t i = 0; i < trace->top_k; i++)
+        hits->by_frequency[row + hits->place[row + chosen[i]]]++;
+    if (layer == 0) {
+        for (uint32_t i = 0; i < trace->top_k; i++)
+            hits->by_path[row + hits->place[row + chosen[i]]]++;
+        return;
+    }
+    gate_weights(trace, token, layer - 1, last);
+    if (layer >= 2)
+        gate_weights(trace, token, layer - 2, before);
+    moec_path_table_predict(hits->table, layer, layer >= 2 ? choices(trace, token, layer - 2) : NULL, before,
+                            choices(trace, token, layer - 1), last, hits->probability);
+    for (uint32_t i = 0; i < trace->top_k; i++)
+        hits->by_path[row + rank_of(hits->probability, trace->n_expert, chosen[i])]++;
 }
 
-enum moec_status moec_paths_recall(const struct moec_path_table *table, const struct moec_path_trace *trace,
-                                   const uint8_t *used, double *recall, double *frequency_recall,
-                                   struct moec_error *err)
+enum moec_status moec_paths_hits(const struct moec_path_table *table, const struct moec_path_trace *trace,
+                                 const uint8_t *used, uint64_t *hits, uint64_t *frequency_hits,
+                                 uint64_t *n_used, struct moec_error *err)
 {
-    float last[MOEC_MAX_TOP_K], before[MOEC_MAX_TOP_K], *probability = NULL;
-    uint16_t order[2 * MOEC_MAX_TOP_K], frequent[2 * MOEC_MAX_TOP_K];
-    uint64_t n_used = 0;
-    MOEC_TRY(check_trace(trace, err));
+    enum moec_status status = MOEC_OK;
+    struct hits counter = {.table = table, .trace = trace, .by_path = hits, .by_frequency = frequency_hits};
+    const size_t n_cell = (size_t)trace->n_layer * trace->n_expert;
+    MOEC_TRY_OUT(check_trace(trace, err));
     if (table->n_layer != trace->n_layer || table->n_expert != trace->n_expert ||
         table->top_k != trace->top_k)
         return moec_fail(err, MOEC_ERR_MISMATCH, "path table and routing trace are of different models");
-    MOEC_TRY(moec_alloc((void **)&probability, trace->n_expert, sizeof *probability, "predictions", err));
-    memset(recall, 0, (size_t)trace->n_layer * 3 * sizeof *recall);
-    memset(frequency_recall, 0, (size_t)trace->n_layer * 3 * sizeof *frequency_recall);
+    MOEC_TRY_OUT(moec_alloc((void **)&counter.place, n_cell, sizeof *counter.place, "predictions", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&counter.probability, trace->n_expert, sizeof *counter.probability,
+                            "predictions", err));
+    list_places(table, counter.place);
+    memset(hits, 0, n_cell * sizeof *hits);
+    memset(frequency_hits, 0, n_cell * sizeof *frequency_hits);
+    *n_used = 0;
     for (uint64_t token = 0; token < trace->n_token; token++) {
         if (!is_used(used, token))
             continue;
-        n_used++;
-        for (uint32_t layer = 0; layer < trace->n_layer; layer++) {
-            const uint16_t *chosen = choices(trace, token, layer);
-            for (uint32_t i = 0; i < table->n_value; i++)
-                frequent[i] = table->frequency[(size_t)layer * table->n_expert + i].expert;
-            add_recalls(table, frequent, chosen, frequency_recall + layer * 3);
-            if (layer == 0) {
-                add_recalls(table, frequent, chosen, recall);
-                continue;
-            }
-            gate_weights(trace, token, layer - 1, last);
-            if (layer >= 2)
-                gate_weights(trace, token, layer - 2, before);
-            moec_path_table_predict(table, layer, layer >= 2 ? choices(trace, token, layer - 2) : NULL,
-                                    before, choices(trace, token, layer - 1), last, probability);
-            best_experts(probability, trace->n_expert, table->n_value, order);
-            add_recalls(table, order, chosen, recall + layer * 3);
+        ++*n_used;
+        for (uint32_t layer = 0; layer < trace->n_layer; layer++)
+            count_hits(&counter, token, layer);
+    }
+out:
+    free(counter.place);
+    free(counter.probability);
+    return status;
+}
+
+void moec_paths_recall(const uint64_t *hits, uint32_t n_layer, uint32_t n_expert, uint32_t top_k,
+                       uint64_t n_used, double *recall)
+{
+    const uint32_t cuts[3] = {top_k, top_k + 1, 2 * top_k};
+    for (uint32_t layer = 0; layer < n_layer; layer++) {
+        for (uint32_t c = 0; c < 3; c++) {
+            uint64_t found = 0;
+            for (uint32_t i = 0; i < cuts[c] && i < n_expert; i++)
+                found += hits[(size_t)layer * n_expert + i];
+            recall[layer * 3 + c] = n_used > 0 ? (double)found / ((double)n_used * top_k) : 0;
         }
     }
-    for (uint32_t i = 0; i < trace->n_layer * 3 && n_used > 0; i++) {
-        recall[i] /= (double)n_used;
-        frequency_recall[i] /= (double)n_used;
-    }
-    free(probability);
-    return MOEC_OK;
 }
 
 /* Order in which keys are kept: singles first, then pairs by falling count; the earlier key wins ties. */

@@ -24,14 +24,21 @@ struct moec_path_trace {
 MOEC_WARN_UNUSED enum moec_status moec_paths_build(const struct moec_path_trace *trace, const uint8_t *used,
                                                    struct moec_path_table *table, struct moec_error *err);
 
-/* Recall of the activated experts among the top k, k + 1 and 2k predicted: the share of a token's k choices
- * in the layer that stand among them, mean over the tokens used. Predictions equal in probability go to the
- * lower index. recall, frequency_recall: (S, 3); layer 0, which has no layer before it, predicts by frequency
- * in both. All 0 when no token is used. */
-MOEC_WARN_UNUSED enum moec_status moec_paths_recall(const struct moec_path_table *table,
-                                                    const struct moec_path_trace *trace, const uint8_t *used,
-                                                    double *recall, double *frequency_recall,
-                                                    struct moec_error *err);
+/* How often a prediction was right, by its place: hits (S, E) = tokens used that activated in this layer the
+ * expert which the table held for the r-th likeliest; equally likely ones stand by index. Layer 0, which has
+ * no layer before it, predicts by frequency. frequency_hits (S, E): the same, predicting by the layer's
+ * frequencies alone. Sums over a row are tokens used times k. Errors: MOEC_ERR_USAGE, MOEC_ERR_MISMATCH,
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_paths_hits(const struct moec_path_table *table,
+                                                  const struct moec_path_trace *trace, const uint8_t *used,
+                                                  uint64_t *hits, uint64_t *frequency_hits, uint64_t *n_used,
+                                                  struct moec_error *err);
+
+/* Recall of the activated experts among the top k, k + 1 and 2k predicted, from hits (S, E): the share of a
+ * token's k choices in the layer that stand among them, mean over the tokens used. recall: (S, 3); 0 when no
+ * token is used. */
+void moec_paths_recall(const uint64_t *hits, uint32_t n_layer, uint32_t n_expert, uint32_t top_k,
+                       uint64_t n_used, double *recall);
 
 /* The table with the fewest-seen pair keys left out, so that its encoded bytes are at most max_bytes; single
  * keys go after all pairs, the frequencies stay. Ties keep the earlier key. */

@@ -2,7 +2,7 @@
 
 #include "formats/memory.h"
 #include "profiler/cost.h"
-#include "profiler/paths.h"
+#include "profiler/path_study.h"
 #include "profiler/profile_job.h"
 #include "profiler/routing.h"
 #include "profiler/sensitivity.h"
@@ -240,7 +240,8 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
     return MOEC_OK;
 }
 
-static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_error *err)
+static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_router_results *results,
+                                      struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
@@ -250,7 +251,8 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
         {profile->trace_experts, n_choice * sizeof *profile->trace_experts},
         {profile->trace_weights, n_choice * sizeof *profile->trace_weights},
         {profile->activations, n_expert * sizeof *profile->activations},
-        {profile->mean_gate_weight, n_expert * sizeof *profile->mean_gate_weight}};
+        {profile->mean_gate_weight, n_expert * sizeof *profile->mean_gate_weight},
+        {results->values, results->n_value * sizeof *results->values}};
     const uint32_t n_part = sizeof parts / sizeof *parts;
     bool found = false;
     MOEC_TRY(moec_unit_find(job->units, "routing", parts, n_part, &job->multiply_adds, &found, err));
@@ -259,11 +261,25 @@ static enum moec_status trace_routing(struct moec_profile_job *job, struct moec_
     struct moec_routing routing = {.experts = profile->trace_experts,
                                    .weights = profile->trace_weights,
                                    .activations = profile->activations,
-                                   .mean_gate_weight = profile->mean_gate_weight};
+                                   .mean_gate_weight = profile->mean_gate_weight,
+                                   .results = results};
     MOEC_TRY(moec_routing_run(job->model, moec_variants_experts(job->variants), options->kernels,
                               options->n_threads, &job->windows, &routing, options->progress, err));
     job->multiply_adds += routing.multiply_adds;
     return moec_unit_keep(job->units, "routing", parts, n_part, routing.multiply_adds, err);
+}
+
+static enum moec_status study_routing(struct moec_profile_job *job, struct moec_error *err)
+{
+    struct moec_router_results results = {0};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_router_results_create(job->config, &results, err));
+    MOEC_TRY_OUT(trace_routing(job, &results, err));
+    MOEC_TRY_OUT(moec_router_results_add(&results, job->profile, err));
+    MOEC_TRY_OUT(moec_path_study_run(job->profile, results.gate_recall, err));
+out:
+    moec_router_results_release(&results);
+    return status;
 }
 
 static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
@@ -272,7 +288,7 @@ static enum moec_status measure_original(struct moec_profile_job *job, struct mo
     MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants),
                                        job->profile->reference.nll, job->options->progress, err));
     MOEC_TRY(check_reference(job, err));
-    return trace_routing(job, err);
+    return study_routing(job, err);
 }
 
 static void copy_measure(const struct moec_measure *from, uint32_t n_window, struct moec_measure *to)
@@ -327,38 +343,6 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
     return MOEC_OK;
 }
 
-/* The table is made of all windows; its recall is that of a table of the even ones, on the odd ones. */
-static enum moec_status make_paths(struct moec_profile_job *job, struct moec_error *err)
-{
-    enum moec_status status = MOEC_OK;
-    struct moec_profile *profile = job->profile;
-    struct moec_path_table half = {0};
-    uint8_t *even = NULL, *odd = NULL;
-    const struct moec_path_trace trace = {.n_layer = profile->n_moe_layer,
-                                          .n_expert = profile->n_expert,
-                                          .top_k = profile->top_k,
-                                          .n_token = profile->n_trace_token,
-                                          .experts = profile->trace_experts,
-                                          .weights = profile->trace_weights};
-    MOEC_TRY_OUT(moec_alloc((void **)&even, profile->n_trace_token, 1, "tokens of a part", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&odd, profile->n_trace_token, 1, "tokens of a part", err));
-    uint64_t token = 0;
-    for (uint32_t w = 0; w < profile->n_window; w++) {
-        for (uint32_t i = 0; i < profile->window_length[w]; i++, token++) {
-            even[token] = moec_part_has(MOEC_PART_SEARCH, w);
-            odd[token] = moec_part_has(MOEC_PART_CERTIFICATE, w);
-        }
-    }
-    MOEC_TRY_OUT(moec_paths_build(&trace, even, &half, err));
-    MOEC_TRY_OUT(moec_paths_recall(&half, &trace, odd, profile->path_recall, profile->frequency_recall, err));
-    MOEC_TRY_OUT(moec_paths_build(&trace, NULL, &profile->paths, err));
-out:
-    moec_path_table_release(&half);
-    free(even);
-    free(odd);
-    return status;
-}
-
 /* `options` are the job's: from here on progress goes through the units. */
 static enum moec_status run(struct moec_profile_job *job, struct moec_profile_options *options,
                             struct moec_error *err)
@@ -370,7 +354,6 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     options->progress = moec_units_progress(job->units, options->progress);
     MOEC_TRY(open_model(job, err));
     MOEC_TRY(measure_original(job, err));
-    MOEC_TRY(make_paths(job, err));
     MOEC_TRY(measure_uniform(job, err));
     MOEC_TRY(measure_sensitivity(job, err));
     return moec_profile_check(job->profile, "the profile just measured", err);

@@ -13,8 +13,9 @@ struct collector {
     const struct moec_config *config;
     struct moec_routing *routing;
     uint32_t n_moe;
-    uint32_t *experts; /* (max_tokens, k): trace of one batch */
-    float *weights;    /* (max_tokens, k) */
+    uint32_t *experts;               /* (max_tokens, k): trace of one batch */
+    float *weights;                  /* (max_tokens, k) */
+    struct moec_router_study *study; /* NULL, or told of every batch */
     const struct moec_progress *progress;
     double pass;
     double total;
@@ -44,7 +45,10 @@ static enum moec_status collect(void *context, uint32_t ordinal, uint64_t first_
             sums[expert] += weight;
         }
     }
-    return MOEC_OK;
+    if (collector->study == NULL)
+        return MOEC_OK;
+    return moec_router_study_batch(collector->study, ordinal, first_row, n_rows, collector->experts,
+                                   collector->weights, err);
 }
 
 static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
@@ -85,7 +89,12 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
                             sizeof(uint32_t), "routing of a batch", err));
     MOEC_TRY_OUT(moec_alloc((void **)&collector.weights, (uint64_t)max_tokens * config->top_k, sizeof(float),
                             "routing of a batch", err));
-    const struct moec_mlp_trace trace = {.experts = collector.experts, .weights = collector.weights};
+    struct moec_mlp_trace trace = {.experts = collector.experts, .weights = collector.weights};
+    if (routing->results != NULL) {
+        MOEC_TRY_OUT(moec_router_study_create(model, experts, kernels, n_threads, windows, max_tokens,
+                                              routing->results, &collector.study, err));
+        moec_router_study_trace(collector.study, &trace);
+    }
     const struct moec_sweep_store store = {
         .states = &hidden, .trace = &trace, .traced = collect, .worked = worked, .context = &collector};
     MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden.rows, &store, err));
@@ -93,7 +102,10 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
         if (routing->activations[i] > 0)
             routing->mean_gate_weight[i] /= (double)routing->activations[i];
     }
+    if (collector.study != NULL)
+        routing->multiply_adds += moec_router_study_multiply_adds(collector.study);
 out:
+    moec_router_study_free(collector.study);
     moec_sweep_release(&sweep);
     moec_forward_release(&forward);
     free(collector.experts);

@@ -7,16 +7,18 @@
 #define MOEC_PROFILER_ROUTING_H
 
 #include "profiler/progress.h"
+#include "profiler/router_study.h"
 #include "profiler/windows.h"
 #include "runtime/forward.h"
 
-/* The caller's arrays. */
+/* The caller's arrays and results. */
 struct moec_routing {
-    uint16_t *experts;        /* (T, S, k): in order of weight */
-    uint16_t *weights;        /* (T, S, k): F16 bits */
-    uint64_t *activations;    /* (S, E): tokens that chose the expert */
-    double *mean_gate_weight; /* (S, E): over those tokens; 0 when none */
-    uint64_t multiply_adds;   /* set: all that was done */
+    uint16_t *experts;                   /* (T, S, k): in order of weight */
+    uint16_t *weights;                   /* (T, S, k): F16 bits */
+    uint64_t *activations;               /* (S, E): tokens that chose the expert */
+    double *mean_gate_weight;            /* (S, E): over those tokens; 0 when none */
+    struct moec_router_results *results; /* what else is to be measured, made by the caller; NULL = nothing */
+    uint64_t multiply_adds;              /* set: all that was done */
 };
 
 /* Runs the windows through all layers (not the head) with whatever `experts` answers. Errors: those of the

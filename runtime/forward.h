@@ -39,6 +39,7 @@ struct moec_mlp_trace {
     float *margins;       /* (T): router probability of rank k minus that of rank k + 1 */
     float *input;         /* (T, stride): normed input of router and experts */
     float *rank_outputs;  /* (T, k, stride): unweighted output of each chosen expert */
+    float *rank_norms;    /* (T, k): Euclidean norms of those outputs */
     float *shared_output; /* (T, stride): shared expert's output times its gate; zero rows without one */
 };
 

@@ -4,6 +4,7 @@
 #include "runtime/router.h"
 #include "runtime/scratch.h"
 
+#include <math.h>
 #include <string.h>
 
 /* What one MoE layer works with; arrays are the trace's where it asks for them, else scratch. */
@@ -25,6 +26,7 @@ struct moe {
     bool keeps_ranks;
     bool keeps_shared;
     float *rank_outputs;
+    float *rank_norms; /* NULL unless asked for */
     float *shared_output;
 };
 
@@ -68,6 +70,7 @@ static struct moe moe_make(struct moec_forward *forward, const struct moec_layer
         .keeps_ranks = t->rank_outputs != NULL,
         .keeps_shared = t->shared_output != NULL,
         .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
+        .rank_norms = t->rank_norms,
         .shared_output = t->shared_output != NULL ? t->shared_output : scratch->shared_output,
     };
 }
@@ -140,6 +143,17 @@ static void run_held(const struct moe *moe, const uint32_t *active, uint32_t n_h
     moec_mlp_run(moe->forward, scratch->jobs, n_jobs);
 }
 
+static void measure_ranks(const struct moe *moe, uint32_t token, const float *const *outputs)
+{
+    const struct moec_config *config = &moe->forward->model->config;
+    for (uint32_t rank = 0; rank < config->top_k; rank++) {
+        float square = 0;
+        moe->forward->kernels->dot(outputs[rank], config->n_embd, 1, outputs[rank], config->n_embd, 1,
+                                   config->n_embd, &square, 1);
+        moe->rank_norms[(size_t)token * config->top_k + rank] = sqrtf(square);
+    }
+}
+
 static void combine_tile(void *context, size_t item, int thread)
 {
     const struct moe *moe = context;
@@ -153,6 +167,8 @@ static void combine_tile(void *context, size_t item, int thread)
         const float *outputs[MOEC_MAX_TOP_K];
         for (uint32_t rank = 0; rank < k; rank++)
             outputs[rank] = moe->rank_outputs + ((size_t)(t - moe->first_ranked) * k + rank) * stride;
+        if (moe->rank_norms != NULL)
+            measure_ranks(moe, t, outputs);
         float *shared = NULL;
         if (moe->weights->has_shared) {
             shared = moe->shared_output + (t - moe->first_shared) * stride;

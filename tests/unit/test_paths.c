@@ -144,9 +144,18 @@ static void test_paths__recall_of_a_certain_path(void **state)
             sample.experts[t * 3 + s] = (uint16_t)((t * 5 + s * 3) % 8);
     }
     struct moec_path_table table;
+    uint64_t hits[3 * 8], frequency_hits[3 * 8], n_used = 0;
     double recall[9], frequency[9];
     assert_int_equal(moec_paths_build(&sample.trace, NULL, &table, &err), MOEC_OK);
-    assert_int_equal(moec_paths_recall(&table, &sample.trace, NULL, recall, frequency, &err), MOEC_OK);
+    assert_int_equal(moec_paths_hits(&table, &sample.trace, NULL, hits, frequency_hits, &n_used, &err),
+                     MOEC_OK);
+    assert_int_equal(n_used, 800);
+    moec_paths_recall(hits, 3, 8, 1, n_used, recall);
+    moec_paths_recall(frequency_hits, 3, 8, 1, n_used, frequency);
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_int_equal(frequency_hits[16 + i], 100);
+        assert_int_equal(hits[16 + i], i == 0 ? 800 : 0);
+    }
     for (uint32_t s = 0; s < 3; s++) {
         assert_true(fabs(frequency[s * 3] - 1.0 / 8) < 1e-12 && fabs(frequency[s * 3 + 1] - 2.0 / 8) < 1e-12);
         for (uint32_t i = 0; i < 3; i++)
@@ -167,10 +176,15 @@ static void test_paths__recall_equals_definition(void **state)
     for (size_t t = 0; t < 200; t++)
         odd[t] = t & 1;
     struct moec_path_table table;
+    uint64_t hits[3 * 8], frequency_hits[3 * 8], n_used = 0;
     double recall[9], frequency[9];
     assert_int_equal(moec_paths_build(&sample.trace, NULL, &table, &err), MOEC_OK);
     assert_int_equal(table.n_value, 6);
-    assert_int_equal(moec_paths_recall(&table, &sample.trace, odd, recall, frequency, &err), MOEC_OK);
+    assert_int_equal(moec_paths_hits(&table, &sample.trace, odd, hits, frequency_hits, &n_used, &err),
+                     MOEC_OK);
+    assert_int_equal(n_used, 100);
+    moec_paths_recall(hits, 3, 7, 3, n_used, recall);
+    moec_paths_recall(frequency_hits, 3, 7, 3, n_used, frequency);
     static const uint32_t sizes[3] = {3, 4, 6};
     for (uint32_t s = 1; s < 3; s++) {
         double found[3] = {0, 0, 0};

@@ -125,7 +125,8 @@ static void test_routing__stops(void **state)
     const uint32_t n_moe = moec_config_moe_count(config);
     assert_true(moec_windows_token_count(&windows) * n_moe * config->top_k <= 1024 &&
                 n_moe * config->n_expert <= 64);
-    struct moec_routing routing = {choices, choices + 1024, activations, means, 0};
+    struct moec_routing routing = {
+        .experts = choices, .weights = choices + 1024, .activations = activations, .mean_gate_weight = means};
     assert_int_equal(moec_routing_run(fixture.model, moec_variants_experts(fixture.variants),
                                       moec_kernels_best(), 1, &windows, &routing, &progress, &err),
                      MOEC_ERR_CANCELLED);

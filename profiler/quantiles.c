@@ -1,0 +1,51 @@
+#include "profiler/quantiles.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Digits of a sort by digits: bits of floats that are not negative order as integers do. */
+#define DIGIT_BITS 11
+#define N_DIGIT    ((size_t)1 << DIGIT_BITS)
+#define N_ROUND    3
+
+static uint32_t digit_of(float value, uint32_t round)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits >> (round * DIGIT_BITS) & (uint32_t)(N_DIGIT - 1);
+}
+
+static void sort_round(const float *from, size_t n, uint32_t round, float *to)
+{
+    size_t start[N_DIGIT] = {0};
+    for (size_t i = 0; i < n; i++)
+        start[digit_of(from[i], round)]++;
+    size_t sum = 0;
+    for (size_t digit = 0; digit < N_DIGIT; digit++) {
+        const size_t count = start[digit];
+        start[digit] = sum;
+        sum += count;
+    }
+    for (size_t i = 0; i < n; i++)
+        to[start[digit_of(from[i], round)]++] = from[i];
+}
+
+void moec_quantiles(float *values, float *scratch, size_t n, const double *at, size_t n_at, double *out)
+{
+    float *from = values, *to = scratch;
+    for (uint32_t round = 0; round < N_ROUND; round++) {
+        sort_round(from, n, round, to);
+        float *other = from;
+        from = to;
+        to = other;
+    }
+    if (from != values)
+        memcpy(values, from, n * sizeof *values);
+    for (size_t i = 0; i < n_at; i++) {
+        const double place = ceil(at[i] * (double)n);
+        out[i] = n == 0 ? (double)NAN
+                        : values[place < 1            ? 0
+                                 : place >= (double)n ? n - 1
+                                                      : (size_t)place - 1];
+    }
+}

@@ -1,0 +1,468 @@
+#include "profiler/router_study.h"
+
+#include "formats/memory.h"
+#include "profiler/paths.h"
+#include "profiler/quantiles.h"
+#include "profiler/random.h"
+#include "profiler/up_study.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TILE_TOKENS 32 /* tokens that meet a router together */
+
+static const double margin_quantiles[] = {0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1};
+#define N_MARGIN (sizeof margin_quantiles / sizeof *margin_quantiles)
+
+/* Sums over the choices of one layer: x gate weight, y unweighted norm, z = x y. */
+struct gate_sums {
+    double n, x, y, z, xx, yy, zz, xy, xz;
+    uint64_t bin_n[MOEC_GATE_BINS];
+    double bin_y[MOEC_GATE_BINS], bin_z[MOEC_GATE_BINS];
+};
+
+struct moec_router_study {
+    const struct moec_model *model;
+    const struct moec_config *config;
+    const struct moec_kernels *kernels;
+    const struct moec_windows *windows;
+    struct moec_pool pool;
+    struct moec_up_study *up;
+    size_t stride, router_stride; /* floats of an input, of a row of router scores */
+    uint64_t n_token;
+    uint32_t n_moe, n_listed; /* S, experts kept of a prediction */
+
+    float *input, *margins, *norms; /* traces of one batch */
+    float *layer_margins, *sorted;  /* (T) of one layer, and room to sort them */
+    uint16_t *predicted;            /* (T, n_listed): by the next layer's router */
+    float *router;                  /* (E, stride): that router, decoded */
+    float *scores;                  /* (threads, TILE_TOKENS, router_stride) */
+
+    uint64_t sample_step; /* tokens in a stretch that gives one to the cosine */
+    float *sample_input;  /* (tokens of the sample, stride): gate inputs of the layer before */
+    double cosine_sum;    /* of one layer */
+    uint64_t n_cosine;
+
+    uint32_t next_window;
+    uint64_t n_odd, n_top1; /* tokens of odd windows, of one layer */
+    uint64_t *hits;         /* (S, E) */
+    struct gate_sums *gate; /* (S) */
+    struct moec_router_results *results;
+    uint64_t multiply_adds;
+};
+
+/* --- life --------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status allocate(struct moec_router_study *study, uint32_t max_tokens, struct moec_error *err)
+{
+    static const char what[] = "a study of routers";
+    const uint64_t n_expert = study->config->n_expert, n_moe = study->n_moe;
+    const size_t row_bytes = study->stride * sizeof(float);
+    const uint64_t n_sample = (study->n_token + study->sample_step - 1) / study->sample_step;
+    const struct {
+        void **array;
+        uint64_t count;
+        size_t item_bytes;
+    } arrays[] = {
+        {(void **)&study->margins, max_tokens, sizeof(float)},
+        {(void **)&study->norms, (uint64_t)max_tokens * study->config->top_k, sizeof(float)},
+        {(void **)&study->layer_margins, study->n_token, sizeof(float)},
+        {(void **)&study->sorted, study->n_token, sizeof(float)},
+        {(void **)&study->predicted, study->n_token, study->n_listed * sizeof(uint16_t)},
+        {(void **)&study->hits, n_moe * n_expert, sizeof(uint64_t)},
+        {(void **)&study->gate, n_moe, sizeof *study->gate},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, what, err));
+    const uint64_t n_score = (uint64_t)study->pool.n_threads * TILE_TOKENS;
+    MOEC_TRY(moec_alloc_aligned((void **)&study->input, max_tokens, row_bytes, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&study->router, n_expert, row_bytes, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&study->sample_input, n_sample, row_bytes, what, err));
+    return moec_alloc_aligned((void **)&study->scores, n_score, study->router_stride * sizeof(float), what,
+                              err);
+}
+
+enum moec_status moec_router_study_create(const struct moec_model *model, struct moec_experts *experts,
+                                          const struct moec_kernels *kernels, int n_threads,
+                                          const struct moec_windows *windows, uint32_t max_tokens,
+                                          struct moec_router_results *results, struct moec_router_study **out,
+                                          struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_router_study *study = NULL;
+    const struct moec_config *config = &model->config;
+    const uint64_t n_token = moec_windows_token_count(windows);
+    MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of routers", err));
+    *study = (struct moec_router_study){
+        .model = model,
+        .config = config,
+        .kernels = kernels,
+        .windows = windows,
+        .pool = moec_pool_make(n_threads),
+        .stride = moec_forward_stride(config),
+        .router_stride = moec_lanes_padded(config->n_expert),
+        .n_token = n_token,
+        .n_moe = moec_config_moe_count(config),
+        .n_listed = 2 * config->top_k < config->n_expert ? 2 * config->top_k : config->n_expert,
+        .sample_step = (n_token + MOEC_COSINE_TOKENS - 1) / MOEC_COSINE_TOKENS,
+        .results = results};
+    MOEC_TRY_OUT(allocate(study, max_tokens, err));
+    MOEC_TRY_OUT(moec_up_study_create(config, experts, kernels, n_threads, windows, results->up_quantiles,
+                                      &study->up, err));
+    *out = study;
+out:
+    if (status != MOEC_OK)
+        moec_router_study_free(study);
+    return status;
+}
+
+void moec_router_study_free(struct moec_router_study *study)
+{
+    if (study == NULL)
+        return;
+    void *const owned[] = {study->input,  study->margins,      study->norms,    study->layer_margins,
+                           study->sorted, study->router,       study->scores,   study->hits,
+                           study->gate,   study->sample_input, study->predicted};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    moec_up_study_free(study->up);
+    free(study);
+}
+
+void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_trace *trace)
+{
+    trace->input = study->input;
+    trace->margins = study->margins;
+    trace->rank_norms = study->norms;
+}
+
+/* --- gate inputs of neighbouring layers --------------------------------------------------------------------
+ */
+
+/* The token that stretch i gives. */
+static uint64_t sample_token(const struct moec_router_study *study, uint64_t i)
+{
+    const uint64_t first = i * study->sample_step, left = study->n_token - first;
+    struct moec_random random = {i};
+    return first + moec_random_below(&random, left < study->sample_step ? left : study->sample_step);
+}
+
+static double dot(const struct moec_router_study *study, const float *a, const float *b)
+{
+    float sum = 0;
+    study->kernels->dot(a, study->stride, 1, b, study->stride, 1, study->config->n_embd, &sum, 1);
+    return sum;
+}
+
+/* Compares this layer's inputs of sampled tokens with those of the layer before, and keeps them. */
+static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
+                           uint32_t n_rows)
+{
+    const uint64_t end = first_row + n_rows;
+    for (uint64_t i = first_row / study->sample_step; i * study->sample_step < end; i++) {
+        const uint64_t token = sample_token(study, i);
+        if (token < first_row || token >= end)
+            continue;
+        const float *input = study->input + (token - first_row) * study->stride;
+        float *before = study->sample_input + i * study->stride;
+        if (ordinal > 0) {
+            const double norms = sqrt(dot(study, input, input)) * sqrt(dot(study, before, before));
+            if (norms > 0) {
+                study->cosine_sum += dot(study, input, before) / norms;
+                study->n_cosine++;
+            }
+            study->multiply_adds += 3 * (uint64_t)study->config->n_embd;
+        }
+        memcpy(before, input, study->stride * sizeof *input);
+    }
+}
+
+/* --- the next layer's gate ---------------------------------------------------------------------------------
+ */
+
+static void list_best(const float *scores, uint32_t n_expert, uint32_t n, uint16_t *list)
+{
+    uint32_t used = 0;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        if (used == n && !(scores[e] > scores[list[n - 1]]))
+            continue;
+        uint32_t at = used < n ? used++ : n - 1;
+        for (; at > 0 && scores[e] > scores[list[at - 1]]; at--)
+            list[at] = list[at - 1];
+        list[at] = (uint16_t)e;
+    }
+}
+
+struct prediction {
+    struct moec_router_study *study;
+    uint64_t first_row;
+    uint32_t n_rows;
+};
+
+static void predict_tile(void *context, size_t item, int thread)
+{
+    const struct prediction *prediction = context;
+    const struct moec_router_study *study = prediction->study;
+    const uint32_t n_expert = study->config->n_expert, first = (uint32_t)item * TILE_TOKENS;
+    const uint32_t left = prediction->n_rows - first, n = left < TILE_TOKENS ? left : TILE_TOKENS;
+    float *scores = study->scores + (size_t)thread * TILE_TOKENS * study->router_stride;
+    study->kernels->dot(study->input + first * study->stride, study->stride, n, study->router, study->stride,
+                        n_expert, study->config->n_embd, scores, study->router_stride);
+    for (uint32_t t = 0; t < n; t++)
+        list_best(scores + t * study->router_stride, n_expert, study->n_listed,
+                  study->predicted + (prediction->first_row + first + t) * study->n_listed);
+}
+
+static void predict_next(struct moec_router_study *study, uint32_t ordinal, uint64_t first_row,
+                         uint32_t n_rows)
+{
+    const uint32_t next = moec_config_moe_layer(study->config, ordinal + 1);
+    const struct moec_matrix *router = &study->model->layers[next].router;
+    struct prediction prediction = {study, first_row, n_rows};
+    if (first_row == 0)
+        study->kernels->decode_rows(router, 0, router->rows, study->router, study->stride);
+    moec_parallel_for(&study->pool, (n_rows + TILE_TOKENS - 1) / TILE_TOKENS, predict_tile, &prediction);
+    study->multiply_adds += (uint64_t)n_rows * router->rows * router->columns;
+}
+
+/* Where the experts that a token chose stand in what was predicted for it. */
+static void count_hits(struct moec_router_study *study, uint32_t ordinal, uint64_t token,
+                       const uint32_t *chosen)
+{
+    const uint16_t *predicted = study->predicted + token * study->n_listed;
+    uint64_t *hits = study->hits + (size_t)ordinal * study->config->n_expert;
+    for (uint32_t i = 0; i < study->n_listed; i++) {
+        for (uint32_t rank = 0; rank < study->config->top_k; rank++)
+            hits[i] += predicted[i] == chosen[rank];
+    }
+    study->n_odd++;
+    study->n_top1 += predicted[0] == chosen[0];
+}
+
+/* --- gate weights and outputs ------------------------------------------------------------------------------
+ */
+
+static void add_choice(struct gate_sums *sums, double weight, double norm)
+{
+    const double z = weight * norm;
+    const double place = weight / MOEC_GATE_BIN_WIDTH;
+    const uint32_t bin = place >= MOEC_GATE_BINS ? MOEC_GATE_BINS - 1 : (uint32_t)place;
+    sums->n += 1;
+    sums->x += weight;
+    sums->y += norm;
+    sums->z += z;
+    sums->xx += weight * weight;
+    sums->yy += norm * norm;
+    sums->zz += z * z;
+    sums->xy += weight * norm;
+    sums->xz += weight * z;
+    sums->bin_n[bin]++;
+    sums->bin_y[bin] += norm;
+    sums->bin_z[bin] += z;
+}
+
+/* Pearson's correlation from sums; NaN where one side does not vary. */
+static double correlation(double n, double x, double y, double xx, double yy, double xy)
+{
+    const double var_x = n * xx - x * x, var_y = n * yy - y * y;
+    return var_x > 0 && var_y > 0 ? (n * xy - x * y) / sqrt(var_x) / sqrt(var_y) : (double)NAN;
+}
+
+/* Means over layers of what each bin has, in units of the layer's mean, weighted by choices. */
+static void finish_gate(struct moec_router_study *study)
+{
+    struct moec_router_results *results = study->results;
+    for (uint32_t bin = 0; bin < MOEC_GATE_BINS; bin++) {
+        double n = 0, y = 0, z = 0;
+        for (uint32_t s = 0; s < study->n_moe; s++) {
+            const struct gate_sums *sums = &study->gate[s];
+            if (!(sums->y > 0 && sums->z > 0))
+                continue;
+            n += (double)sums->bin_n[bin];
+            y += sums->bin_y[bin] / (sums->y / sums->n);
+            z += sums->bin_z[bin] / (sums->z / sums->n);
+        }
+        results->output_norm[bin] = n > 0 ? y / n : (double)NAN;
+        results->weighted_norm[bin] = n > 0 ? z / n : (double)NAN;
+    }
+    for (uint32_t s = 0; s < study->n_moe; s++) {
+        const struct gate_sums *sums = &study->gate[s];
+        results->correlation[s] = correlation(sums->n, sums->x, sums->z, sums->xx, sums->zz, sums->xz);
+        results->output_correlation[s] = correlation(sums->n, sums->x, sums->y, sums->xx, sums->yy, sums->xy);
+    }
+}
+
+/* --- batches -----------------------------------------------------------------------------------------------
+ */
+
+static void start_layer(struct moec_router_study *study)
+{
+    study->next_window = 0;
+    study->n_odd = study->n_top1 = 0;
+    study->cosine_sum = 0;
+    study->n_cosine = 0;
+}
+
+static void finish_layer(struct moec_router_study *study, uint32_t ordinal)
+{
+    const uint32_t n_expert = study->config->n_expert;
+    moec_quantiles(study->layer_margins, study->sorted, study->n_token, margin_quantiles, N_MARGIN,
+                   study->results->margin + ordinal * N_MARGIN);
+    if (ordinal + 1 == study->n_moe)
+        finish_gate(study);
+    if (ordinal == 0)
+        return;
+    moec_paths_recall(study->hits + (size_t)ordinal * n_expert, 1, n_expert, study->config->top_k,
+                      study->n_odd, study->results->gate_recall + (size_t)ordinal * 3);
+    if (study->n_odd > 0)
+        study->results->gate_top1[ordinal] = (double)study->n_top1 / (double)study->n_odd;
+    if (study->n_cosine > 0)
+        study->results->cosine[ordinal - 1] = study->cosine_sum / (double)study->n_cosine;
+}
+
+enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32_t ordinal,
+                                         uint64_t first_row, uint32_t n_rows, const uint32_t *experts,
+                                         const float *weights, struct moec_error *err)
+{
+    const uint32_t k = study->config->top_k;
+    if (first_row == 0)
+        start_layer(study);
+    const uint32_t first_window = study->next_window;
+    for (uint32_t row = 0; row < n_rows;) {
+        const uint32_t w = study->next_window++, end = row + study->windows->length[w];
+        const bool counts = ordinal > 0 && moec_part_has(MOEC_PART_CERTIFICATE, w);
+        for (; row < end; row++) {
+            if (counts)
+                count_hits(study, ordinal, first_row + row, experts + (size_t)row * k);
+            for (uint32_t rank = 0; rank < k; rank++)
+                add_choice(&study->gate[ordinal], weights[(size_t)row * k + rank],
+                           study->norms[(size_t)row * k + rank]);
+        }
+    }
+    memcpy(study->layer_margins + first_row, study->margins, n_rows * sizeof *study->margins);
+    study->multiply_adds += (uint64_t)n_rows * k * study->config->n_embd;
+    compare_inputs(study, ordinal, first_row, n_rows);
+    if (ordinal + 1 < study->n_moe)
+        predict_next(study, ordinal, first_row, n_rows);
+    MOEC_TRY(moec_up_study_windows(study->up, ordinal, first_window, study->next_window - first_window,
+                                   experts, study->input, err));
+    if (first_row + n_rows == study->n_token)
+        finish_layer(study, ordinal);
+    return MOEC_OK;
+}
+
+/* --- results -----------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_router_results_create(const struct moec_config *config,
+                                            struct moec_router_results *results, struct moec_error *err)
+{
+    const uint64_t n_moe = moec_config_moe_count(config), n_cell = n_moe * config->n_expert;
+    const struct {
+        double **array;
+        uint64_t n;
+    } parts[] = {
+        {&results->margin, n_moe * N_MARGIN},
+        {&results->cosine, n_moe},
+        {&results->gate_top1, n_moe},
+        {&results->gate_recall, n_moe * 3},
+        {&results->correlation, n_moe},
+        {&results->output_correlation, n_moe},
+        {&results->output_norm, MOEC_GATE_BINS},
+        {&results->weighted_norm, MOEC_GATE_BINS},
+        {&results->up_quantiles, n_cell * MOEC_UP_QUANTILES},
+    };
+    *results = (struct moec_router_results){.n_moe = (uint32_t)n_moe, .n_expert = config->n_expert};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        results->n_value += parts[i].n;
+    MOEC_TRY(moec_alloc((void **)&results->values, results->n_value, sizeof(double), "what routers do", err));
+    for (uint64_t i = 0; i < results->n_value; i++)
+        results->values[i] = NAN;
+    double *at = results->values;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        *parts[i].array = at;
+        at += parts[i].n;
+    }
+    return MOEC_OK;
+}
+
+void moec_router_results_release(struct moec_router_results *results)
+{
+    free(results->values);
+    *results = (struct moec_router_results){0};
+}
+
+enum moec_status moec_router_results_add(const struct moec_router_results *results,
+                                         struct moec_profile *profile, struct moec_error *err)
+{
+    double margin_at[N_MARGIN], up_at[MOEC_UP_QUANTILES], centres[MOEC_GATE_BINS];
+    memcpy(margin_at, margin_quantiles, sizeof margin_at);
+    memcpy(up_at, moec_up_quantiles, sizeof up_at);
+    for (uint32_t bin = 0; bin < MOEC_GATE_BINS; bin++)
+        centres[bin] = (bin + 0.5) * MOEC_GATE_BIN_WIDTH;
+    const struct moec_study_axis layer = {.name = "moe_layer", .n = results->n_moe};
+    const struct moec_study_axis expert = {.name = "expert", .n = results->n_expert};
+    const struct moec_study_axis weight = {.name = "gate_weight", .n = MOEC_GATE_BINS, .values = centres};
+    const struct moec_study studies[] = {
+        {.name = "routing/margin",
+         .description = "router probability of rank k minus that of rank k + 1, quantiles over tokens",
+         .n_axis = 2,
+         .axes = {layer, {.name = "quantile", .n = N_MARGIN, .values = margin_at}},
+         .values = results->margin},
+        {.name = "predict/cosine",
+         .description = "mean cosine similarity of the gate inputs of this MoE layer and the next, over a "
+                        "sample of tokens",
+         .source = "Fate Table 1, position 2; HOBBIT Fig. 7(a)",
+         .n_axis = 1,
+         .axes = {layer},
+         .values = results->cosine},
+        {.name = "predict/gate_top1",
+         .description = "share of tokens (odd windows) whose rank-1 expert is the one that the router "
+                        "prefers when it is fed with the gate input of the MoE layer before",
+         .source = "HOBBIT Fig. 7(b)",
+         .n_axis = 1,
+         .axes = {layer},
+         .values = results->gate_top1},
+        {.name = "gate/correlation",
+         .description = "Pearson's correlation of gate weight and norm of what the expert adds",
+         .source = "HOBBIT III-B, Fig. 5(a)",
+         .n_axis = 1,
+         .axes = {layer},
+         .values = results->correlation},
+        {.name = "gate/output_correlation",
+         .description = "Pearson's correlation of gate weight and norm of the expert's unweighted output",
+         .n_axis = 1,
+         .axes = {layer},
+         .values = results->output_correlation},
+        {.name = "gate/output_norm",
+         .description = "mean norm of an expert's unweighted output by gate weight, relative to the mean of "
+                        "its layer",
+         .source = "HOBBIT III-B, Fig. 5(a)",
+         .n_axis = 1,
+         .axes = {weight},
+         .values = results->output_norm},
+        {.name = "gate/weighted_norm",
+         .description = "mean norm of what an expert adds (gate weight times output) by gate weight, "
+                        "relative to the mean of its layer",
+         .source = "HOBBIT III-B, Fig. 5(a)",
+         .n_axis = 1,
+         .axes = {weight},
+         .values = results->weighted_norm},
+        {.name = "neurons/up_quantiles",
+         .description = "quantiles of abs(up . x) over the neurons of an expert and a sample of the tokens "
+                        "that chose it, original weights; NaN where no token did",
+         .source = "FloE Fig. 2 and 3, eq. 6",
+         .n_axis = 3,
+         .axes = {layer, expert, {.name = "quantile", .n = MOEC_UP_QUANTILES, .values = up_at}},
+         .values = results->up_quantiles},
+    };
+    for (size_t i = 0; i < sizeof studies / sizeof *studies; i++)
+        MOEC_TRY(moec_profile_add_study(profile, &studies[i], NULL, err));
+    return MOEC_OK;
+}
+
+uint64_t moec_router_study_multiply_adds(const struct moec_router_study *study)
+{
+    return study->multiply_adds + moec_up_study_multiply_adds(study->up);
+}

@@ -1,0 +1,81 @@
+/* What routers do on the windows of a profile: a study that listens to the sweep which traces routing.
+ *
+ * Measured for every MoE layer, on the original weights:
+ *   routing/margin     router probability (softmax over all experts) of rank k minus that of rank k + 1,
+ *                      quantiles over all tokens (profiler/quantiles.h): where it is small, a perturbation
+ *                      of the router's input changes the choice
+ *   next-layer gate    the experts that this layer's router prefers when it is fed with the gate input (the
+ *                      normed hidden state) of the MoE layer before; recall of the activated experts among
+ *                      the first k, k + 1, 2k, over the tokens of odd windows, as the path table's (HOBBIT
+ *                      III-C, Fig. 7(b); Fate 3.1, Table 1). Ties go to the lower index
+ *   predict/gate_top1  share of those tokens whose rank-1 expert is the first predicted
+ *   predict/cosine     cosine similarity of the gate inputs of this MoE layer and the next, mean over at most
+ *                      MOEC_COSINE_TOKENS tokens, one from each of equal stretches (HOBBIT Fig. 7(a), "Next
+ * 1"; Fate Table 1, position 2) gate/output_norm   Euclidean norm of an expert's unweighted output, relative
+ * to the layer's mean, by gate weight; gate/weighted_norm: the norm of what it adds, weight times output
+ * (HOBBIT III-B, Fig. 5(a)) gate/correlation   Pearson's correlation of gate weight and weighted norm over
+ * all choices of a layer; gate/output_correlation: of gate weight and unweighted norm neurons/up_quantiles
+ * profiler/up_study.h
+ *
+ * All results are the same at any number of threads and batch size. Memory: a few numbers for each token of
+ * one layer (margin, 2k predictions), the gate inputs of the cosine's tokens, one batch of inputs. Thread
+ * rule: one thread at a time; it parallelises inside. */
+#ifndef MOEC_PROFILER_ROUTER_STUDY_H
+#define MOEC_PROFILER_ROUTER_STUDY_H
+
+#include "formats/profile.h"
+#include "profiler/windows.h"
+#include "runtime/forward.h"
+
+#define MOEC_COSINE_TOKENS  4096u
+#define MOEC_GATE_BINS      20 /* of gate weight, 0..1 */
+#define MOEC_GATE_BIN_WIDTH 0.05
+
+/* What was measured, in one array, so that it can be kept and restored as bytes. */
+struct moec_router_results {
+    uint32_t n_moe, n_expert;
+    double *values; /* (n_value), owned; the others point into it */
+    uint64_t n_value;
+    double *margin;             /* (S, quantile) */
+    double *cosine, *gate_top1; /* (S) */
+    double *gate_recall;        /* (S, 3) for k, k + 1, 2k; NaN in row 0, before which no gate is */
+    double *correlation, *output_correlation; /* (S) */
+    double *output_norm, *weighted_norm;      /* (MOEC_GATE_BINS) */
+    double *up_quantiles;                     /* (S, E, MOEC_UP_QUANTILES) */
+};
+
+/* All NaN: nothing is known yet. */
+MOEC_WARN_UNUSED enum moec_status moec_router_results_create(const struct moec_config *config,
+                                                             struct moec_router_results *results,
+                                                             struct moec_error *err);
+void moec_router_results_release(struct moec_router_results *results);
+
+/* Adds the studies to a profile of the same model, all but the recalls (profiler/path_study.h has them). */
+MOEC_WARN_UNUSED enum moec_status moec_router_results_add(const struct moec_router_results *results,
+                                                          struct moec_profile *profile,
+                                                          struct moec_error *err);
+
+struct moec_router_study;
+
+/* Listens to batches of at most max_tokens; `results` are there after the last one. Everything is borrowed
+ * until free. */
+MOEC_WARN_UNUSED enum moec_status moec_router_study_create(
+    const struct moec_model *model, struct moec_experts *experts, const struct moec_kernels *kernels,
+    int n_threads, const struct moec_windows *windows, uint32_t max_tokens,
+    struct moec_router_results *results, struct moec_router_study **out, struct moec_error *err);
+void moec_router_study_free(struct moec_router_study *study);
+
+/* Points the members of a trace that the study wants at its own arrays; others are left alone. */
+void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_trace *trace);
+
+/* Takes a batch of whole windows of one MoE layer: what the trace received, with choices and gate weights
+ * (rows, k). All batches of a layer come, in order, before those of the next. Errors of the expert source. */
+MOEC_WARN_UNUSED enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32_t ordinal,
+                                                          uint64_t first_row, uint32_t n_rows,
+                                                          const uint32_t *experts, const float *weights,
+                                                          struct moec_error *err);
+
+/* All that was done so far. */
+uint64_t moec_router_study_multiply_adds(const struct moec_router_study *study);
+
+#endif

@@ -1,0 +1,239 @@
+#include "profiler/up_study.h"
+
+#include "formats/memory.h"
+#include "profiler/quantiles.h"
+#include "profiler/random.h"
+#include "runtime/forward.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TILE_ROWS 64 /* neurons decoded at once */
+
+const double moec_up_quantiles[MOEC_UP_QUANTILES] = {0, 0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1};
+
+struct moec_up_study {
+    const struct moec_config *config;
+    struct moec_experts *experts;
+    const struct moec_kernels *kernels;
+    const struct moec_windows *windows;
+    struct moec_pool pool;
+    size_t stride;
+    uint32_t n_moe;
+    uint32_t max_tokens; /* of one expert */
+    uint32_t per_window; /* tokens of an expert from one window */
+    uint32_t step;       /* of this many windows one gives tokens to an expert */
+    uint32_t *start;     /* (E + 1): first of each expert's tokens in a window */
+    uint32_t *members;   /* (tokens of a window, k): tokens by expert */
+    uint32_t *picked;    /* (E, max_tokens): rows of the batch that each expert takes */
+    uint32_t *n_picked;  /* (E) */
+    uint32_t *n_taken;   /* (E): tokens whose values stand in `values` */
+    float *values;       /* (E, max_tokens, n_ff) of one layer */
+    float *input;        /* (max_tokens, stride) gathered */
+    float *scratch;      /* for each thread: decoded rows, or values while they are sorted */
+    size_t scratch_floats;
+    double *found; /* (S, E, MOEC_UP_QUANTILES), borrowed */
+    uint64_t multiply_adds;
+};
+
+static void set_sizes(struct moec_up_study *study)
+{
+    const uint32_t fit = MOEC_UP_VALUES / study->config->n_ff_expert;
+    const uint32_t n_window = study->windows->n_window;
+    study->max_tokens = fit > MOEC_UP_MAX_TOKENS   ? MOEC_UP_MAX_TOKENS
+                        : fit < MOEC_UP_MIN_TOKENS ? MOEC_UP_MIN_TOKENS
+                                                   : fit;
+    study->step = (n_window + study->max_tokens - 1) / study->max_tokens;
+    study->per_window = n_window < study->max_tokens ? study->max_tokens / n_window : 1;
+    const size_t sorted = (size_t)study->max_tokens * study->config->n_ff_expert;
+    const size_t decoded = TILE_ROWS * study->stride;
+    study->scratch_floats = (sorted > decoded ? sorted : decoded) + MOEC_LANES;
+    study->scratch_floats -= study->scratch_floats % MOEC_LANES;
+}
+
+enum moec_status moec_up_study_create(const struct moec_config *config, struct moec_experts *experts,
+                                      const struct moec_kernels *kernels, int n_threads,
+                                      const struct moec_windows *windows, double *found,
+                                      struct moec_up_study **out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_up_study *study = NULL;
+    MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of up projections", err));
+    *study = (struct moec_up_study){.config = config,
+                                    .experts = experts,
+                                    .kernels = kernels,
+                                    .windows = windows,
+                                    .pool = moec_pool_make(n_threads),
+                                    .stride = moec_forward_stride(config),
+                                    .n_moe = moec_config_moe_count(config),
+                                    .found = found};
+    set_sizes(study);
+    const uint64_t n_expert = config->n_expert, n_picked = n_expert * study->max_tokens;
+    uint64_t longest = 0;
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        longest = windows->length[w] > longest ? windows->length[w] : longest;
+    const struct {
+        void **array;
+        uint64_t count;
+        size_t item_bytes;
+    } arrays[] = {
+        {(void **)&study->start, n_expert + 1, sizeof(uint32_t)},
+        {(void **)&study->members, longest * config->top_k, sizeof(uint32_t)},
+        {(void **)&study->picked, n_picked, sizeof(uint32_t)},
+        {(void **)&study->n_picked, n_expert, sizeof(uint32_t)},
+        {(void **)&study->n_taken, n_expert, sizeof(uint32_t)},
+        {(void **)&study->values, n_picked, config->n_ff_expert * sizeof(float)},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        MOEC_TRY_OUT(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes,
+                                "a study of up projections", err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&study->input, study->max_tokens, study->stride * sizeof(float),
+                                    "a study of up projections", err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&study->scratch, (uint64_t)study->pool.n_threads,
+                                    study->scratch_floats * sizeof(float), "a study of up projections", err));
+    *out = study;
+out:
+    if (status != MOEC_OK)
+        moec_up_study_free(study);
+    return status;
+}
+
+void moec_up_study_free(struct moec_up_study *study)
+{
+    if (study == NULL)
+        return;
+    free(study->start);
+    free(study->members);
+    free(study->picked);
+    free(study->n_picked);
+    free(study->n_taken);
+    free(study->values);
+    free(study->input);
+    free(study->scratch);
+    free(study);
+}
+
+/* Tokens of one window by expert, increasing. */
+static void group_window(struct moec_up_study *study, uint32_t n_tok, const uint32_t *experts)
+{
+    const uint32_t k = study->config->top_k, n_expert = study->config->n_expert;
+    memset(study->start, 0, ((size_t)n_expert + 1) * sizeof *study->start);
+    for (uint32_t i = 0; i < n_tok * k; i++)
+        study->start[experts[i] + 1]++;
+    for (uint32_t e = 0; e < n_expert; e++)
+        study->start[e + 1] += study->start[e];
+    /* Filling moves each start to the next expert's; then they move back. */
+    for (uint32_t i = 0; i < n_tok * k; i++)
+        study->members[study->start[experts[i]]++] = i / k;
+    for (uint32_t e = n_expert; e > 0; e--)
+        study->start[e] = study->start[e - 1];
+    study->start[0] = 0;
+}
+
+static void pick_from_window(struct moec_up_study *study, uint32_t ordinal, uint32_t window, uint32_t row)
+{
+    const uint32_t n_expert = study->config->n_expert;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        const uint32_t n = study->start[e + 1] - study->start[e];
+        if (n == 0 || (window + e) % study->step != 0)
+            continue;
+        struct moec_random random = {((uint64_t)window * study->n_moe + ordinal) * n_expert + e};
+        const uint32_t from = (uint32_t)moec_random_below(&random, n);
+        for (uint32_t i = 0; i < n && i < study->per_window; i++) {
+            const uint32_t member = study->members[study->start[e] + (from + i) % n];
+            study->picked[(size_t)e * study->max_tokens + study->n_picked[e]++] = row + member;
+        }
+    }
+}
+
+/* |up . x| of a tile of one expert's neurons. */
+struct product {
+    const struct moec_up_study *study;
+    const struct moec_matrix *up;
+    uint32_t n_tok;
+    float *out; /* (n_tok, n_ff) */
+};
+
+static void multiply_tile(void *context, size_t item, int thread)
+{
+    const struct product *product = context;
+    const struct moec_up_study *study = product->study;
+    const uint32_t n_ff = study->config->n_ff_expert, first = (uint32_t)item * TILE_ROWS;
+    const uint32_t n = n_ff - first < TILE_ROWS ? n_ff - first : TILE_ROWS;
+    float *rows = study->scratch + (size_t)thread * study->scratch_floats;
+    study->kernels->decode_rows(product->up, first, n, rows, study->stride);
+    study->kernels->dot(study->input, study->stride, product->n_tok, rows, study->stride, n,
+                        study->config->n_embd, product->out + first, n_ff);
+    for (uint32_t t = 0; t < product->n_tok; t++) {
+        float *values = product->out + (size_t)t * n_ff + first;
+        for (uint32_t i = 0; i < n; i++)
+            values[i] = fabsf(values[i]);
+    }
+}
+
+static enum moec_status take_expert(struct moec_up_study *study, uint32_t ordinal, uint32_t expert,
+                                    const float *input, struct moec_error *err)
+{
+    const uint32_t layer = moec_config_moe_layer(study->config, ordinal), n = study->n_picked[expert];
+    const uint32_t n_ff = study->config->n_ff_expert;
+    const uint32_t *rows = study->picked + (size_t)expert * study->max_tokens;
+    struct moec_mlp mlp;
+    if (n == 0)
+        return MOEC_OK;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(study->input + i * study->stride, input + rows[i] * study->stride,
+               study->stride * sizeof *input);
+    MOEC_TRY(study->experts->ops->acquire(study->experts, layer, expert, &mlp, err));
+    const size_t first = (size_t)expert * study->max_tokens + study->n_taken[expert];
+    struct product product = {study, &mlp.up, n, study->values + first * n_ff};
+    moec_parallel_for(&study->pool, (n_ff + TILE_ROWS - 1) / TILE_ROWS, multiply_tile, &product);
+    study->experts->ops->release(study->experts, layer, expert);
+    study->n_taken[expert] += n;
+    study->multiply_adds += (uint64_t)n * n_ff * study->config->n_embd;
+    return MOEC_OK;
+}
+
+struct sorting {
+    struct moec_up_study *study;
+    uint32_t ordinal;
+};
+
+static void sort_expert(void *context, size_t item, int thread)
+{
+    const struct sorting *sorting = context;
+    const struct moec_up_study *study = sorting->study;
+    const size_t n_ff = study->config->n_ff_expert;
+    const size_t cell = (size_t)sorting->ordinal * study->config->n_expert + item;
+    moec_quantiles(study->values + item * study->max_tokens * n_ff,
+                   study->scratch + (size_t)thread * study->scratch_floats, study->n_taken[item] * n_ff,
+                   moec_up_quantiles, MOEC_UP_QUANTILES, study->found + cell * MOEC_UP_QUANTILES);
+}
+
+enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ordinal, uint32_t first,
+                                       uint32_t n, const uint32_t *experts, const float *input,
+                                       struct moec_error *err)
+{
+    const struct moec_config *config = study->config;
+    uint32_t row = 0;
+    memset(study->n_picked, 0, config->n_expert * sizeof *study->n_picked);
+    if (first == 0)
+        memset(study->n_taken, 0, config->n_expert * sizeof *study->n_taken);
+    for (uint32_t w = first; w < first + n; w++) {
+        const uint32_t n_tok = study->windows->length[w];
+        group_window(study, n_tok, experts + (size_t)row * config->top_k);
+        pick_from_window(study, ordinal, w, row);
+        row += n_tok;
+    }
+    for (uint32_t e = 0; e < config->n_expert; e++)
+        MOEC_TRY(take_expert(study, ordinal, e, input, err));
+    if (first + n == study->windows->n_window) {
+        struct sorting sorting = {study, ordinal};
+        moec_parallel_for(&study->pool, config->n_expert, sort_expert, &sorting);
+    }
+    return MOEC_OK;
+}
+
+uint64_t moec_up_study_multiply_adds(const struct moec_up_study *study)
+{
+    return study->multiply_adds;
+}
