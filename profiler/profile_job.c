@@ -1,5 +1,10 @@
 #include "profiler/profile_job.h"
 
+#include "formats/memory.h"
+#include "formats/study_bytes.h"
+
+#include <string.h>
+
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job)
 {
     return job->multiply_adds + (job->scorer != NULL ? moec_scorer_multiply_adds(job->scorer) : 0);
@@ -19,4 +24,87 @@ enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
     MOEC_TRY(moec_scorer_run(job->scorer, measure, job->options->progress, err));
     return moec_unit_keep(job->units, key, parts, n_part, moec_scorer_multiply_adds(job->scorer) - before,
                           err);
+}
+
+/* --- studies -----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status restore_studies(struct moec_profile_job *job, size_t record, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    uint64_t n_bytes = 0, cost = 0;
+    uint8_t *bytes = NULL;
+    MOEC_TRY(moec_unit_part_bytes(job->units, record, 0, &n_bytes, err));
+    MOEC_TRY(moec_alloc((void **)&bytes, n_bytes, 1, "kept studies", err));
+    MOEC_TRY_OUT(moec_unit_read_part(job->units, record, 0, bytes, n_bytes, err));
+    for (uint64_t at = 0, used = 0; at < n_bytes; at += used)
+        MOEC_TRY_OUT(moec_study_decode(bytes + at, n_bytes - at, &job->profile->studies, &used, err));
+    MOEC_TRY_OUT(moec_unit_cost(job->units, record, &cost, err));
+    job->multiply_adds += cost;
+out:
+    free(bytes);
+    return status;
+}
+
+/* A study as it stood before a phase. */
+struct before {
+    char name[sizeof((struct moec_study *)0)->name];
+    const double *values;
+};
+
+static bool is_old(const struct moec_study *study, const struct before *before, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (before[i].values == study->values && strcmp(before[i].name, study->name) == 0)
+            return true;
+    return false;
+}
+
+static enum moec_status keep_studies(struct moec_profile_job *job, const char *key,
+                                     const struct before *before, uint32_t n_before, uint64_t multiply_adds,
+                                     struct moec_error *err)
+{
+    const struct moec_studies *studies = &job->profile->studies;
+    uint64_t n_bytes = 0, at = 0;
+    uint8_t *bytes = NULL;
+    for (uint32_t i = 0; i < studies->n; i++)
+        n_bytes += is_old(&studies->items[i], before, n_before) ? 0 : moec_study_bytes(&studies->items[i]);
+    MOEC_TRY(moec_alloc((void **)&bytes, n_bytes, 1, "studies to keep", err));
+    for (uint32_t i = 0; i < studies->n; i++) {
+        if (is_old(&studies->items[i], before, n_before))
+            continue;
+        moec_study_encode(&studies->items[i], bytes + at);
+        at += moec_study_bytes(&studies->items[i]);
+    }
+    const struct moec_unit_part part = {bytes, n_bytes};
+    const enum moec_status status = moec_unit_keep(job->units, key, &part, 1, multiply_adds, err);
+    free(bytes);
+    return status;
+}
+
+enum moec_status moec_job_studies(struct moec_profile_job *job, const char *key,
+                                  enum moec_status (*phase)(struct moec_profile_job *job,
+                                                            struct moec_error *err),
+                                  struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_studies *studies = &job->profile->studies;
+    const uint32_t n_before = studies->n;
+    const uint64_t cost_before = moec_job_multiply_adds(job);
+    struct before *before = NULL;
+    size_t cursor = 0, record = 0;
+    if (job->units == NULL)
+        return phase(job, err);
+    if (moec_unit_next(job->units, key, &cursor, &record))
+        return restore_studies(job, record, err);
+    MOEC_TRY(moec_alloc((void **)&before, n_before, sizeof *before, "names of studies", err));
+    for (uint32_t i = 0; i < n_before; i++) {
+        memcpy(before[i].name, studies->items[i].name, sizeof before[i].name);
+        before[i].values = studies->items[i].values;
+    }
+    MOEC_TRY_OUT(phase(job, err));
+    status = keep_studies(job, key, before, n_before, moec_job_multiply_adds(job) - cost_before, err);
+out:
+    free(before);
+    return status;
 }

@@ -29,6 +29,13 @@ struct moec_profile_job {
 MOEC_WARN_UNUSED enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
                                                  const struct moec_measure *measure, struct moec_error *err);
 
+/* A phase whose results are studies, as one unit: runs it, or takes the studies that it left in the run
+ * before. What it finishes on its way may be units of its own (moec_job_score). */
+MOEC_WARN_UNUSED enum moec_status moec_job_studies(struct moec_profile_job *job, const char *key,
+                                                   enum moec_status (*phase)(struct moec_profile_job *job,
+                                                                             struct moec_error *err),
+                                                   struct moec_error *err);
+
 /* Everything that the job has cost so far, what the run before paid included. */
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
 

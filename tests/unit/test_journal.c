@@ -1,9 +1,10 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/journal.h"
-#include "profiler/unit.h"
+#include "formats/study_bytes.h"
+#include "profiler/profile_job.h"
 
-#include <sys/wait.h>
+#include <math.h>
 
 #define JOB "moec: 1\nseed: 3\nbits: 2,4\n"
 
@@ -269,6 +270,90 @@ static void test_unit__without_a_journal(void **state)
     assert_int_equal(cost, 5);
 }
 
+static uint32_t n_phase;
+
+/* Adds two studies at a price of 30. */
+static enum moec_status add_two(struct moec_profile_job *job, struct moec_error *err)
+{
+    double values[6] = {1, 2, 3, 4, 5, NAN}, bits[3] = {2, 4, 8};
+    char labels[2][MOEC_STUDY_LABEL] = {"gate", "up"};
+    struct moec_study study = {.name = "phase/table",
+                               .units = "nats",
+                               .description = "a table",
+                               .source = "a paper",
+                               .n_axis = 2,
+                               .values = values};
+    study.axes[0] = (struct moec_study_axis){.name = "projection", .n = 2, .labels = labels};
+    study.axes[1] = (struct moec_study_axis){.name = "bits", .n = 3, .units = "bit", .values = bits};
+    n_phase++;
+    job->multiply_adds += 30;
+    MOEC_TRY(moec_studies_add(&job->profile->studies, &study, NULL, err));
+    struct moec_study single = {.name = "phase/one", .values = bits};
+    return moec_studies_add(&job->profile->studies, &single, NULL, err);
+}
+
+static void test_unit__a_phase_of_studies(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), *path = temporary_path(folder, "x.journal");
+    struct moec_job_text text = {.n_bytes = 0};
+    struct moec_error err = {0};
+    n_phase = 0;
+    for (int run = 0; run < 2; run++) {
+        struct moec_profile profile = {0};
+        struct moec_profile_job job = {.profile = &profile, .multiply_adds = 5};
+        struct moec_study earlier = {.name = "other/study"};
+        assert_status(moec_studies_add(&profile.studies, &earlier, NULL, &err), MOEC_OK, err);
+        assert_status(moec_units_open(path, run > 0, &text, NULL, &job.units, &err), MOEC_OK, err);
+        assert_status(moec_job_studies(&job, "studies/phase", add_two, &err), MOEC_OK, err);
+        assert_int_equal(n_phase, 1);
+        assert_int_equal(job.multiply_adds, 35);
+        assert_int_equal(profile.studies.n, 3);
+        const struct moec_study *table = moec_studies_find(&profile.studies, "phase/table");
+        assert_non_null(table);
+        assert_string_equal(table->description, "a table");
+        assert_string_equal(table->source, "a paper");
+        assert_string_equal(table->axes[0].labels[1], "up");
+        assert_true(table->axes[0].values == NULL && table->axes[1].values[2] == 8);
+        assert_true(table->values[4] == 5 && isnan(table->values[5]));
+        assert_true(moec_studies_find(&profile.studies, "phase/one")->values[0] == 2);
+        moec_units_close(job.units);
+        moec_studies_release(&profile.studies);
+    }
+    free(path);
+    temporary_remove(folder);
+}
+
+/* Bytes of a study that end anywhere or say what is not so are refused. */
+static void test_unit__studies_that_are_not_whole(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_studies got = {0};
+    double values[2] = {1, 2};
+    uint64_t used = 0;
+    struct moec_study study = {.name = "a/b", .n_axis = 1, .values = values};
+    study.axes[0] = (struct moec_study_axis){.name = "x", .n = 2, .values = values};
+    const uint64_t n = moec_study_bytes(&study);
+    assert_int_equal(n, 464 + 72 + 16 + 16);
+    uint8_t *bytes = malloc(n);
+    assert_non_null(bytes);
+    moec_study_encode(&study, bytes);
+    for (uint64_t cut = 0; cut < n; cut++) {
+        struct moec_error short_err = {0};
+        assert_int_equal(moec_study_decode(bytes, cut, &got, &used, &short_err), MOEC_ERR_FORMAT);
+    }
+    bytes[464 + 56 + 7] = 0x20; /* a length that overflows */
+    assert_int_equal(moec_study_decode(bytes, n, &got, &used, &err), MOEC_ERR_FORMAT);
+    assert_int_equal(got.n, 0);
+    bytes[464 + 56 + 7] = 0;
+    err = (struct moec_error){0};
+    assert_status(moec_study_decode(bytes, n, &got, &used, &err), MOEC_OK, err);
+    assert_int_equal(used, n);
+    free(bytes);
+    moec_studies_release(&got);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +365,8 @@ int main(void)
         cmocka_unit_test(test_journal__what_is_no_journal),
         cmocka_unit_test(test_unit__found_again_with_its_cost),
         cmocka_unit_test(test_unit__without_a_journal),
+        cmocka_unit_test(test_unit__a_phase_of_studies),
+        cmocka_unit_test(test_unit__studies_that_are_not_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
