@@ -1,0 +1,70 @@
+#include "profiler/quantiles.h"
+#include "profiler/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void test_quantiles__are_the_inverse_distribution(void **state)
+{
+    (void)state;
+    float values[] = {4, 1, 3, 2}, scratch[4];
+    const double at[] = {0, 0.25, 0.26, 0.5, 0.75, 0.99, 1};
+    const double expected[] = {1, 1, 2, 2, 3, 4, 4};
+    double found[7];
+    moec_quantiles(values, scratch, 4, at, 7, found);
+    for (size_t i = 0; i < 7; i++)
+        assert_true(found[i] == expected[i]);
+    assert_true(values[0] == 1 && values[1] == 2 && values[2] == 3 && values[3] == 4);
+    moec_quantiles(values, scratch, 1, at, 7, found);
+    assert_true(found[0] == 1 && found[6] == 1);
+    moec_quantiles(values, scratch, 0, at, 7, found);
+    assert_true(isnan(found[0]) && isnan(found[6]));
+}
+
+static int compare(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Every magnitude that a float has, subnormal and infinite ones too. */
+static void test_quantiles__sort_as_qsort(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    float *values = calloc(N, sizeof *values), *sorted = calloc(N, sizeof *sorted);
+    float *scratch = calloc(N, sizeof *scratch);
+    struct moec_random random = {3};
+    for (size_t i = 0; i < N; i++) {
+        const uint32_t bits = (uint32_t)moec_random_below(&random, 0x7f800001);
+        memcpy(&values[i], &bits, sizeof bits);
+        values[i] = i % 7 == 0 ? values[i / 2] : values[i];
+        sorted[i] = values[i];
+    }
+    qsort(sorted, N, sizeof *sorted, compare);
+    const double at[] = {0.3};
+    double found[1];
+    moec_quantiles(values, scratch, N, at, 1, found);
+    assert_memory_equal(values, sorted, N * sizeof *values);
+    assert_true(found[0] == sorted[1499]);
+    free(values);
+    free(sorted);
+    free(scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quantiles__are_the_inverse_distribution),
+        cmocka_unit_test(test_quantiles__sort_as_qsort),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
