@@ -13,5 +13,6 @@ extern const struct cli_command cli_command_eval;
 extern const struct cli_command cli_command_inspect;
 extern const struct cli_command cli_command_verify;
 extern const struct cli_command cli_command_export;
+extern const struct cli_command cli_command_strip;
 
 #endif

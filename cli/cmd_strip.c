@@ -1,0 +1,64 @@
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "cli/terminal.h"
+#include "formats/bundle_strip.h"
+
+#include <inttypes.h>
+
+static const struct cli_option options[] = {
+    {"copies", 0, "LIST", NULL, "Bitwidths of the copy levels to drop: 2,4.", false},
+    {"output", 'o', "OUT.moec", NULL, "The smaller bundle; it may be MODEL.moec itself.", false},
+    {"json", 0, NULL, NULL, "What was dropped as JSON on standard output.", false},
+    {0},
+};
+
+static const uint32_t copy_bits[] = {2, 3, 4, 8, 16, 0};
+
+static enum moec_status strip(const struct cli_args *args, struct moec_error *err)
+{
+    uint32_t bits[MOEC_MAX_COPIES] = {0}, n = 0;
+    struct moec_bundle_stripped stripped;
+    char before[24], after[24], saved[24];
+    if (!cli_has(args, "copies"))
+        return moec_fail(err, MOEC_ERR_USAGE, "say which copies to drop with --copies LIST");
+    if (!cli_has(args, "output"))
+        return moec_fail(err, MOEC_ERR_USAGE, "name the smaller bundle with -o OUT.moec");
+    MOEC_TRY(cli_u32_list(args, "copies", copy_bits, bits, MOEC_MAX_COPIES, &n, err));
+    MOEC_TRY(moec_bundle_strip(args->positional[0], bits, n, cli_text(args, "output"), &stripped, err));
+    if (cli_has(args, "json")) {
+        struct moec_json_out *root = moec_json_out_object();
+        moec_json_out_string(root, "file", cli_text(args, "output"));
+        moec_json_out_u64(root, "before_bytes", stripped.before_bytes);
+        moec_json_out_u64(root, "after_bytes", stripped.after_bytes);
+        moec_json_out_u64(root, "copies_left", stripped.n_copy - 1);
+        return cli_print_json(root, err);
+    }
+    printf("wrote '%s': %s, %s less than the %s before\n", cli_text(args, "output"),
+           cli_size_text(after, stripped.after_bytes),
+           cli_size_text(saved, stripped.before_bytes - stripped.after_bytes),
+           cli_size_text(before, stripped.before_bytes));
+    return MOEC_OK;
+}
+
+static int run_strip(const struct cli_args *args)
+{
+    struct moec_error err = {0};
+    return strip(args, &err) == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_strip = {
+    .name = "strip",
+    .summary = "drop precision copies from a bundle",
+    .usage = "MODEL.moec",
+    .about =
+        "Writes the bundle without the copy levels of the given bitwidths (moec compile --copies made them). "
+        "The compiled assignment stays, and with it what the model computes and the certificate; every "
+        "section that is kept is copied as it is and checked on the way. Provenance says what was "
+        "dropped.",
+    .examples = "moec strip model.moec --copies 2 -o smaller.moec\n"
+                "moec strip model.moec --copies 2,8 -o model.moec",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_strip,
+};

@@ -1,0 +1,24 @@
+/* Dropping precision copies from a bundle (D3): the other sections keep their bytes, only their places and
+ * the contents table change. What the bundle computes, its certificate and the numbers of the remaining copy
+ * levels stay; provenance says what was dropped. Thread rule: one thread. */
+#ifndef MOEC_FORMATS_BUNDLE_STRIP_H
+#define MOEC_FORMATS_BUNDLE_STRIP_H
+
+#include "formats/bundle.h"
+
+struct moec_bundle_stripped {
+    uint64_t before_bytes; /* of the files */
+    uint64_t after_bytes;
+    uint32_t n_copy; /* levels that remain, the assignment included */
+};
+
+/* Writes to `out` the bundle at `path` without the copy levels of these bitwidths (n of them, each once);
+ * `out` may be `path`. Everything that is kept is checked on the way (SHA-256). The records of the compiled
+ * assignment always stay. Errors: MOEC_ERR_USAGE for a bitwidth without a copy level, naming those that are
+ * there, or nothing to drop; MOEC_ERR_LIMIT when provenance has no room for the note; MOEC_ERR_CHECKSUM;
+ * those of opening and of the output. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_strip(const char *path, const uint32_t *bits, uint32_t n,
+                                                    const char *out, struct moec_bundle_stripped *stripped,
+                                                    struct moec_error *err);
+
+#endif
