@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/figure_output.h"
 #include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/profile_job.h"
@@ -20,6 +21,7 @@ static const struct cli_option options[] = {
     {"output", 'o', "PROFILE.h5", NULL, "The profile (HDF5; formats/PROFILE.md describes it).", false},
     {"heatmap", 0, "FILE", NULL,
      "Draw the heatmap of expert sensitivity: .png, .svg, .pdf or .csv; may be repeated.", true},
+    CLI_FIGURE_OPTIONS,
     {"show", 0, "PROFILE.h5", NULL,
      "Show a profile on the terminal (and draw --heatmap from it) instead of measuring.", false},
     {"show-bits", 0, "BITS", "2|3|4|8",
@@ -186,7 +188,8 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(moec_profile_read(cli_text(job->args, "show"), cli_has(job->args, "trust-profile"),
                                &job->profile, digest, err));
     MOEC_TRY(draw_heatmaps(job, err));
-    return show_profile(job, err);
+    MOEC_TRY(show_profile(job, err));
+    return cli_write_figures(job->args, &job->profile, false, err);
 }
 
 static enum moec_status measure(struct profile_job *job, struct moec_error *err)
@@ -200,7 +203,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
-    if (!cli_has(args, "output") && !cli_has(args, "heatmap"))
+    if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_wants_figures(args))
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
     cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
     double start = cli_seconds();
@@ -211,7 +214,8 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     if (cli_has(args, "output"))
         MOEC_TRY(moec_profile_write(&job->profile, cli_text(args, "output"), err));
     MOEC_TRY(draw_heatmaps(job, err));
-    return cli_has(args, "json") ? print_json(job, err) : print_report(job, err);
+    MOEC_TRY(cli_has(args, "json") ? print_json(job, err) : print_report(job, err));
+    return cli_write_figures(args, &job->profile, cli_has(args, "json"), err);
 }
 
 static int run_profile(const struct cli_args *args)
@@ -219,6 +223,8 @@ static int run_profile(const struct cli_args *args)
     struct profile_job job = {.args = args};
     struct moec_error err = {0};
     enum moec_status status = cli_u32(args, "show-bits", 2, 8, &job.show_bits, &err);
+    if (status == MOEC_OK)
+        status = cli_check_figures(args, &err);
     if (status == MOEC_OK)
         status = cli_has(args, "show") ? show(&job, &err) : measure(&job, &err);
     cli_progress_end(&job.progress);
@@ -241,7 +247,8 @@ const struct cli_command cli_command_profile = {
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
                 "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
                 "moec profile --show profile.h5\n"
-                "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3",
+                "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3\n"
+                "moec profile --show profile.h5 --plots plots --plot-format pdf,csv",
     .n_positional_min = 0,
     .n_positional_max = 1,
     .options = options,

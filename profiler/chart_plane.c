@@ -266,7 +266,8 @@ static void draw_names(struct moec_plot *plot, const struct moec_chart_axis *axi
 
 static bool has_legend(const struct moec_chart *chart)
 {
-    return chart->n_series > 1 || (chart->n_series == 1 && chart->series[0].name[0] != '\0');
+    return chart->n_series > 1 || chart->n_rule > 0 ||
+           (chart->n_series == 1 && chart->series[0].name[0] != '\0');
 }
 
 /* Draws the legend where plot is not NULL; returns the middle of its last line. */
@@ -293,6 +294,14 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
             moec_plot_symbol(plot, x + SWATCH / 2, flow.y, 5.5, s);
         }
         moec_plot_text(plot, x + SWATCH + 5, flow.y, MOEC_PLOT_LEFT, font, chart->series[s].name);
+    }
+    for (uint32_t r = 0; r < chart->n_rule; r++) {
+        double x =
+            moec_chart_flow_take(&flow, SWATCH + 5 + moec_plot_text_width(font, chart->rules[r].label) + 14);
+        if (plot == NULL)
+            continue;
+        moec_plot_line(plot, x, flow.y, x + SWATCH, flow.y, 1, moec_chart_grey);
+        moec_plot_text(plot, x + SWATCH + 5, flow.y, MOEC_PLOT_LEFT, font, chart->rules[r].label);
     }
     return flow.y;
 }
@@ -366,16 +375,12 @@ static void draw_axes(const struct plane *plane)
 
 static void draw_rules(const struct plane *plane)
 {
-    const struct moec_chart_layout *at = plane->at;
-    const struct moec_plot_font font = moec_chart_font(MOEC_CHART_SMALL, moec_chart_grey);
     for (uint32_t i = 0; i < plane->chart->n_rule; i++) {
-        const struct moec_chart_rule *rule = &plane->chart->rules[i];
-        if (!is_shown(&plane->y, rule->at))
+        double at = plane->chart->rules[i].at;
+        if (!is_shown(&plane->y, at))
             continue;
-        double y = place(&plane->y, rule->at);
-        moec_plot_line(plane->plot, at->left, y, at->right, y, 1, moec_chart_grey);
-        moec_plot_text(plane->plot, at->right, y > at->top + 12 ? y - 6 : y + 7, MOEC_PLOT_RIGHT, font,
-                       rule->label);
+        double y = place(&plane->y, at);
+        moec_plot_line(plane->plot, plane->at->left, y, plane->at->right, y, 1, moec_chart_grey);
     }
 }
 

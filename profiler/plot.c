@@ -373,6 +373,7 @@ void moec_plot_polyline(struct moec_plot *plot, const double *x, const double *y
     cairo_set_line_width(plot->cairo, line);
     cairo_set_line_join(plot->cairo, CAIRO_LINE_JOIN_ROUND);
     use_dashes(plot, series);
+    cairo_new_path(plot->cairo); /* a text leaves a point behind itself */
     for (size_t i = 0; i < n; i++)
         cairo_line_to(plot->cairo, x[i], y[i]);
     cairo_stroke(plot->cairo);
@@ -384,6 +385,7 @@ void moec_plot_band(struct moec_plot *plot, const double *x, const double *low, 
 {
     struct moec_colour colour = moec_colour_series(series);
     cairo_set_source_rgba(plot->cairo, colour.red / 255.0, colour.green / 255.0, colour.blue / 255.0, 0.18);
+    cairo_new_path(plot->cairo);
     for (size_t i = 0; i < n; i++)
         cairo_line_to(plot->cairo, x[i], high[i]);
     for (size_t i = n; i-- > 0;)
@@ -405,6 +407,7 @@ void moec_plot_symbol(struct moec_plot *plot, double x, double y, double size, u
     const struct marker *marker = &markers[series % MOEC_PLOT_N_STYLE];
     double radius = size / 2 * marker->scale;
     use_colour(plot, moec_colour_series(series));
+    cairo_new_path(plot->cairo);
     if (marker->n_corner == 0)
         cairo_arc(plot->cairo, x, y, radius, 0, 2 * M_PI);
     for (uint32_t i = 0; i < marker->n_corner; i++) {

@@ -1,0 +1,70 @@
+#include "cli/figure_output.h"
+
+#include "profiler/figures.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define N_FORMAT 4
+
+static enum moec_status read_formats(const struct cli_args *args, enum moec_plot_format formats[N_FORMAT],
+                                     uint32_t *n, struct moec_error *err)
+{
+    static const char *const names[N_FORMAT] = {
+        [MOEC_PLOT_PNG] = "png", [MOEC_PLOT_SVG] = "svg", [MOEC_PLOT_PDF] = "pdf", [MOEC_PLOT_CSV] = "csv"};
+    const char *list = cli_text(args, "plot-format");
+    bool is_wanted[N_FORMAT] = {false};
+    *n = 0;
+    if (list != NULL && !cli_has(args, "plots"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--plot-format needs --plots FOLDER");
+    if (list == NULL)
+        list = "png,svg,csv";
+    for (const char *item = list;; item++) {
+        size_t length = strcspn(item, ","), f = 0;
+        while (f < N_FORMAT && (strlen(names[f]) != length || strncmp(item, names[f], length) != 0))
+            f++;
+        if (f == N_FORMAT)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--plot-format has '%.*s', expected png, svg, pdf, csv with commas between them",
+                             (int)(length < 100 ? length : 100), item);
+        is_wanted[f] = true;
+        item += length;
+        if (*item == '\0')
+            break;
+    }
+    for (int f = 0; f < N_FORMAT; f++)
+        if (is_wanted[f])
+            formats[(*n)++] = (enum moec_plot_format)f;
+    return MOEC_OK;
+}
+
+bool cli_wants_figures(const struct cli_args *args)
+{
+    return cli_has(args, "plots");
+}
+
+enum moec_status cli_check_figures(const struct cli_args *args, struct moec_error *err)
+{
+    enum moec_plot_format formats[N_FORMAT];
+    uint32_t n = 0;
+    return read_formats(args, formats, &n, err);
+}
+
+enum moec_status cli_write_figures(const struct cli_args *args, const struct moec_profile *profile,
+                                   bool is_silent, struct moec_error *err)
+{
+    enum moec_plot_format formats[N_FORMAT];
+    uint32_t n = 0, n_written = 0;
+    struct moec_figures figures = {0};
+    enum moec_status status = MOEC_OK;
+    if (!cli_wants_figures(args))
+        return MOEC_OK;
+    MOEC_TRY(read_formats(args, formats, &n, err));
+    MOEC_TRY(moec_figures_make(profile, &figures, err));
+    MOEC_TRY_OUT(moec_figures_write(&figures, cli_text(args, "plots"), formats, n, &n_written, err));
+    if (!is_silent)
+        printf("wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));
+out:
+    moec_figures_release(&figures);
+    return status;
+}

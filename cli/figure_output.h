@@ -1,0 +1,32 @@
+/* Options that draw what a profile holds: --plots and --plot-format. */
+#ifndef MOEC_CLI_FIGURE_OUTPUT_H
+#define MOEC_CLI_FIGURE_OUTPUT_H
+
+#include "cli/options.h"
+#include "formats/profile.h"
+
+/* Rows of an option table. */
+#define CLI_FIGURE_OPTIONS                                                                                   \
+    {"plots",                                                                                                \
+     0,                                                                                                      \
+     "FOLDER",                                                                                               \
+     NULL,                                                                                                   \
+     "Draw every figure that the profile has numbers for into FOLDER, made where it is missing.",            \
+     false},                                                                                                 \
+    {                                                                                                        \
+        "plot-format", 0, "LIST", NULL,                                                                      \
+            "Formats of --plots: png, svg, pdf, csv, with commas between them (default png,svg,csv).", false \
+    }
+
+/* Whether any of them was given. */
+bool cli_wants_figures(const struct cli_args *args);
+
+/* Checks what can be checked before hours of measuring. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_check_figures(const struct cli_args *args, struct moec_error *err);
+
+/* Draws what was asked for and says on stdout what it wrote, unless `is_silent`. */
+MOEC_WARN_UNUSED enum moec_status cli_write_figures(const struct cli_args *args,
+                                                    const struct moec_profile *profile, bool is_silent,
+                                                    struct moec_error *err);
+
+#endif

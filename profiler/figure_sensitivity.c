@@ -1,0 +1,341 @@
+/* Figures of what models, layers and experts lose. */
+#include "formats/memory.h"
+#include "profiler/figure_parts.h"
+#include "profiler/heatmap.h"
+#include "profiler/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* More experts than this get their intervals from fewer resamples, which keeps the figure a matter of
+ * seconds. */
+#define MANY_EXPERTS   1024
+#define FEW_RESAMPLES  1000
+#define LEAST_RESAMPLE 200
+
+enum moec_status moec_figure_sensitivity(const struct moec_profile *profile, uint32_t index,
+                                         struct moec_chart *chart, struct moec_error *err)
+{
+    if (index >= profile->n_bits)
+        return MOEC_OK;
+    return moec_heatmap_chart(profile, profile->bits[index], chart, err);
+}
+
+/* --- whole models ------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status loss_of(const struct moec_profile *profile, const double *reference,
+                                const double *nll, uint32_t n_resample, struct moec_loss *loss,
+                                struct moec_error *err)
+{
+    struct moec_loss_options options = moec_loss_options_default();
+    options.n_resample = n_resample;
+    MOEC_TRY(moec_loss_measure(reference, nll, NULL, profile->window_scored, profile->n_window, MOEC_PART_ALL,
+                               &options, loss, err));
+    loss->loss = fmin(loss->loss, MOEC_HEATMAP_MOST);
+    loss->low = fmin(loss->low, MOEC_HEATMAP_MOST);
+    loss->high = fmin(loss->high, MOEC_HEATMAP_MOST);
+    return MOEC_OK;
+}
+
+/* The lowest uniform bitwidth that keeps a target. */
+static void say_targets(struct moec_chart *chart, const struct moec_profile *profile)
+{
+    static const double targets[] = {1, 2, 5};
+    const struct moec_chart_series *series = &chart->series[0];
+    for (size_t t = 0; t < sizeof targets / sizeof *targets; t++) {
+        uint64_t best = 0;
+        while (best < series->n && !(series->high[best] <= targets[t]))
+            best++;
+        if (best < series->n)
+            moec_figure_say(chart, "A loss of at most %g %% needs %s in all experts.", targets[t],
+                            chart->x.categories[best]);
+        else
+            moec_figure_say(chart, "No bitwidth that was measured keeps a loss of %g %%.", targets[t]);
+    }
+    moec_figure_say(chart,
+                    "Intervals: one-sided 95 %% ends from %d bootstrap resamples of %" PRIu32 " windows.",
+                    MOEC_BOOTSTRAP_RESAMPLES, profile->n_window);
+}
+
+enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, uint32_t index,
+                                          struct moec_chart *chart, struct moec_error *err)
+{
+    struct moec_chart_series *series = NULL;
+    char bits[16];
+    if (index > 0 || profile->n_uniform == 0)
+        return MOEC_OK;
+    moec_figure_name(chart, "loss_by_bits");
+    moec_figure_title(chart, "Loss of the model when all experts have one bitwidth");
+    (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 6");
+    chart->kind = MOEC_CHART_BARS;
+    chart->has_value_labels = true;
+    moec_figure_loss_axis(&chart->y);
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "bits");
+    (void)snprintf(chart->x.label, sizeof chart->x.label, "bitwidth of all experts");
+    MOEC_TRY(moec_chart_set_categories(&chart->x, profile->n_uniform, err));
+    MOEC_TRY(moec_chart_add_series(chart, "", profile->n_uniform, &series, err));
+    series->has_interval = true;
+    for (uint32_t u = 0; u < profile->n_uniform; u++) {
+        struct moec_loss loss;
+        MOEC_TRY(loss_of(profile, profile->reference.nll, profile->uniform[u].nll, MOEC_BOOTSTRAP_RESAMPLES,
+                         &loss, err));
+        moec_heatmap_bits_name(profile->uniform_bits[u], bits);
+        (void)snprintf(chart->x.categories[u], MOEC_CHART_LABEL, "%s", bits);
+        series->x[u] = u;
+        series->y[u] = 100 * loss.loss;
+        series->low[u] = 100 * loss.low;
+        series->high[u] = 100 * loss.high;
+    }
+    say_targets(chart, profile);
+    moec_figure_spread_out(chart);
+    return MOEC_OK;
+}
+
+/* --- sorted sensitivities ----------------------------------------------------------------------------------
+ */
+
+/* What an expert adds to the baseline's loss. */
+struct extra {
+    double loss, low, high;
+};
+
+static int compare_extras(const void *a, const void *b)
+{
+    const struct extra *x = a, *y = b;
+    return (x->loss < y->loss) - (x->loss > y->loss);
+}
+
+static enum moec_status measure_extras(const struct moec_profile *profile, uint32_t b, struct extra *extras,
+                                       uint64_t *n, struct moec_error *err)
+{
+    uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
+    *n = 0;
+    for (uint32_t s = 0; s < profile->n_moe_layer; s++)
+        for (uint32_t e = 0; e < profile->n_expert; e++) {
+            struct moec_loss loss;
+            if (!moec_profile_expert_reached(profile, s, e))
+                continue;
+            MOEC_TRY(loss_of(profile, profile->baseline.nll,
+                             moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
+                             n_expert > MANY_EXPERTS ? LEAST_RESAMPLE : FEW_RESAMPLES, &loss, err));
+            extras[(*n)++] = (struct extra){100 * loss.loss, 100 * loss.low, 100 * loss.high};
+        }
+    qsort(extras, *n, sizeof *extras, compare_extras);
+    return MOEC_OK;
+}
+
+/* Spread of the sensitivities beside the width of their intervals. */
+static enum moec_status say_spread(struct moec_chart *chart, const struct extra *extras, uint64_t n,
+                                   struct moec_error *err)
+{
+    double *widths = NULL;
+    char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER], c[MOEC_CHART_NUMBER];
+    uint64_t n_worse = 0, n_better = 0;
+    if (n == 0) {
+        moec_figure_say(chart, "The data reached no expert: there is nothing to order.");
+        return MOEC_OK;
+    }
+    MOEC_TRY(moec_alloc((void **)&widths, 2 * n, sizeof *widths, "widths of intervals", err));
+    for (uint64_t i = 0; i < n; i++) {
+        widths[i] = (extras[i].high - extras[i].low) / 2;
+        n_worse += extras[i].low > 0;
+        n_better += extras[i].high < 0;
+    }
+    double noise = moec_figure_quantile(widths, n, 0.5, widths + n);
+    double spread = extras[(n - 1) / 20].loss - extras[(n - 1) - (n - 1) / 20].loss;
+    free(widths);
+    moec_figure_say(
+        chart,
+        "Experts from the most to the least sensitive, each with its interval. Nine tenths of the "
+        "experts lie within %s percentage points; half the width of an interval is %s at the median, so "
+        "that the spread is %s times the noise.",
+        moec_chart_number(a, spread), moec_chart_number(b, noise),
+        noise > 0 ? moec_chart_number(c, spread / noise) : "many");
+    moec_figure_say(chart,
+                    "Of %" PRIu64 " experts %" PRIu64 " certainly lose something and %" PRIu64
+                    " certainly gain (interval above or below zero).",
+                    n, n_worse, n_better);
+    moec_figure_say(chart, spread > 4 * noise
+                               ? "The order says which experts to keep precise."
+                               : "Most of the order is noise: more samples before experts are told apart.");
+    return MOEC_OK;
+}
+
+static enum moec_status fill_sorted(const struct moec_profile *profile, uint32_t b, struct extra *extras,
+                                    struct moec_chart *chart, struct moec_error *err)
+{
+    uint64_t n = 0;
+    struct moec_chart_series *series = NULL;
+    char one[16], others[16];
+    moec_heatmap_bits_name(profile->bits[b], one);
+    moec_heatmap_bits_name(profile->baseline_bits, others);
+    MOEC_TRY(measure_extras(profile, b, extras, &n, err));
+    moec_figure_name(chart, "sorted_int%" PRIu32, profile->bits[b]);
+    moec_figure_title(chart, "What an expert at %s adds to the loss of the %s baseline, in order", one,
+                      others);
+    (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE III-B");
+    chart->kind = MOEC_CHART_LINES;
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "place");
+    (void)snprintf(chart->x.label, sizeof chart->x.label, "expert, by falling sensitivity");
+    chart->x.is_whole = true;
+    (void)snprintf(chart->y.name, sizeof chart->y.name, "extra_loss_percent");
+    (void)snprintf(chart->y.label, sizeof chart->y.label, "loss added to the baseline, %%");
+    MOEC_TRY(moec_chart_add_series(chart, "expert and its interval", n, &series, err));
+    series->has_interval = series->is_band = true;
+    for (uint64_t i = 0; i < n; i++) {
+        series->x[i] = (double)i + 1;
+        series->y[i] = extras[i].loss;
+        series->low[i] = extras[i].low;
+        series->high[i] = extras[i].high;
+    }
+    moec_chart_add_rule(chart, 0, "the baseline");
+    return say_spread(chart, extras, n, err);
+}
+
+enum moec_status moec_figure_sorted(const struct moec_profile *profile, uint32_t index,
+                                    struct moec_chart *chart, struct moec_error *err)
+{
+    struct extra *extras = NULL;
+    if (index >= profile->n_bits)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&extras, (uint64_t)profile->n_moe_layer * profile->n_expert, sizeof *extras,
+                        "sorted sensitivities", err));
+    enum moec_status status = fill_sorted(profile, index, extras, chart, err);
+    free(extras);
+    return status;
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_figure_tokens(const struct moec_profile *profile, uint32_t index,
+                                    struct moec_chart *chart, struct moec_error *err)
+{
+    struct moec_chart_series *series = NULL;
+    uint64_t n = (uint64_t)profile->n_moe_layer * profile->n_expert, n_none = 0, n_few = 0;
+    double *scratch = NULL;
+    char text[MOEC_CHART_NUMBER];
+    if (index > 0)
+        return MOEC_OK;
+    moec_figure_name(chart, "tokens");
+    moec_figure_title(chart, "Tokens that chose each expert, in order");
+    chart->kind = MOEC_CHART_LINES;
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "place");
+    (void)snprintf(chart->x.label, sizeof chart->x.label, "expert, by falling number of tokens");
+    chart->x.is_whole = true;
+    (void)snprintf(chart->y.name, sizeof chart->y.name, "tokens");
+    (void)snprintf(chart->y.label, sizeof chart->y.label, "tokens");
+    MOEC_TRY(moec_chart_add_series(chart, "", n, &series, err));
+    MOEC_TRY(moec_alloc((void **)&scratch, n, sizeof *scratch, "tokens of experts", err));
+    for (uint64_t i = 0; i < n; i++) {
+        series->y[i] = (double)profile->activations[i];
+        n_none += profile->activations[i] == 0;
+        n_few += profile->activations[i] > 0 && profile->activations[i] < 100;
+    }
+    double median = moec_figure_quantile(series->y, n, 0.5, scratch);
+    for (uint64_t i = 0; i < n; i++) {
+        series->x[i] = (double)i + 1;
+        series->y[i] = scratch[n - 1 - i];
+    }
+    chart->y.is_log = series->y[n - 1] > 0 && series->y[0] > 30 * series->y[n - 1];
+    chart->y.has_zero = true;
+    free(scratch);
+    moec_figure_say(chart, "Half of the experts saw at least %s tokens.", moec_chart_number(text, median));
+    if (n_none > 0)
+        moec_figure_say(chart, "%" PRIu64 " saw none: nothing is known about them.", n_none);
+    if (n_few > 0)
+        moec_figure_say(
+            chart, "%" PRIu64 " saw fewer than 100: what they lose was measured on too little to be trusted.",
+            n_few);
+    if (n_none + n_few == 0)
+        moec_figure_say(chart, "Every expert saw at least 100: all of them were measured on something.");
+    return MOEC_OK;
+}
+
+/* --- studies -----------------------------------------------------------------------------------------------
+ */
+
+enum moec_status moec_figure_layer_loss(const struct moec_profile *profile, uint32_t index,
+                                        struct moec_chart *chart, struct moec_error *err)
+{
+    static const char *const axes[] = {"moe_layer", "bits"};
+    struct moec_figure_losses losses;
+    if (index > 0 || !moec_figure_find_losses(profile, "layer/loss", 2, axes, &losses))
+        return MOEC_OK;
+    const struct moec_study_axis *layers = &losses.loss->axes[0], *bits = &losses.loss->axes[1];
+    char name[MOEC_CHART_LABEL], worst[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    moec_figure_name(chart, "layer_loss");
+    moec_figure_title(chart, "Loss when the experts of one layer alone are quantised");
+    chart->kind = MOEC_CHART_LINES;
+    moec_figure_layer_axis(&chart->x);
+    moec_figure_loss_axis(&chart->y);
+    for (uint64_t i = 0; i < bits->n && i < MOEC_CHART_MAX_SERIES; i++) {
+        struct moec_chart_series *series = NULL;
+        uint64_t most = 0;
+        double sum = 0;
+        moec_figure_axis_text(bits, i, name);
+        MOEC_TRY(moec_chart_add_series(chart, name, layers->n, &series, err));
+        series->is_band = true;
+        for (uint64_t s = 0; s < layers->n; s++) {
+            moec_figure_set_loss(series, s, moec_study_axis_value(layers, s), &losses, s * bits->n + i);
+            most = series->y[s] > series->y[most] ? s : most;
+            sum += isfinite(series->y[s]) ? fmax(series->y[s], 0) : 0;
+        }
+        if (i > 0 || !(sum > 0))
+            continue;
+        moec_figure_axis_text(layers, most, worst);
+        moec_figure_say(
+            chart, "At %s layer %s costs most, %s %%, which is %s %% of what all layers lose one by one.",
+            name, worst, moec_chart_number(a, series->y[most]),
+            moec_chart_number(b, 100 * series->y[most] / sum));
+    }
+    moec_figure_say(chart, "Bits are better spent in layers that stand out here than evenly.");
+    moec_figure_spread_out(chart);
+    return MOEC_OK;
+}
+
+enum moec_status moec_figure_local_error(const struct moec_profile *profile, uint32_t index,
+                                         struct moec_chart *chart, struct moec_error *err)
+{
+    static const char *const axes[] = {"moe_layer", "expert", "bits"};
+    const struct moec_study *study = moec_figure_find(profile, "fast/local_error", 3, axes);
+    if (study == NULL || index >= study->axes[2].n || study->axes[0].n > UINT16_MAX ||
+        study->axes[1].n > UINT16_MAX)
+        return MOEC_OK;
+    char bits[MOEC_CHART_LABEL], text[MOEC_CHART_NUMBER];
+    uint32_t n_layer = (uint32_t)study->axes[0].n, n_expert = (uint32_t)study->axes[1].n;
+    uint64_t most = 0;
+    double largest = -INFINITY;
+    moec_figure_axis_text(&study->axes[2], index, bits);
+    moec_figure_name(chart, "local_error_%" PRIu32, index);
+    moec_figure_title(chart, "Output error of every expert at %s", bits);
+    chart->kind = MOEC_CHART_CELLS;
+    chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert"};
+    moec_figure_layer_axis(&chart->y);
+    (void)snprintf(chart->value_name, sizeof chart->value_name, "error_percent");
+    (void)snprintf(chart->value_label, sizeof chart->value_label, "squared error of the output, %%");
+    MOEC_TRY(moec_chart_set_cells(chart, n_layer, n_expert, err));
+    (void)snprintf(chart->cells.missing, sizeof chart->cells.missing, "never reached by the data");
+    for (uint64_t i = 0; i < (uint64_t)n_layer * n_expert; i++) {
+        chart->cells.values[i] = 100 * study->values[i * study->axes[2].n + index];
+        if (chart->cells.values[i] > largest) {
+            largest = chart->cells.values[i];
+            most = i;
+        }
+    }
+    for (uint32_t s = 0; s < n_layer; s++)
+        chart->cells.rows[s] = moec_study_axis_value(&study->axes[0], s);
+    chart->cells.largest = largest;
+    chart->cells.decimals = 1;
+    if (isfinite(largest))
+        moec_figure_say(
+            chart,
+            "Squared error of an expert's output on the tokens that it receives, relative to the output: "
+            "the largest is %s %%, of expert %" PRIu64 " in layer %g.",
+            moec_chart_number(text, largest), most % n_expert, chart->cells.rows[most / n_expert]);
+    moec_figure_say(chart, "It says how well an expert can be stored, not yet how much the model needs it.");
+    return MOEC_OK;
+}
