@@ -123,6 +123,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     compile->n_threads = job->measure.n_threads;
     compile->kernels = job->measure.kernels;
     compile->work_bytes = job->measure.work_bytes;
+    compile->spill_folder = job->measure.spill_folder;
     compile->seed = job->measure.seed;
     return MOEC_OK;
 }
@@ -185,6 +186,7 @@ static void print_report(const struct compile_job *job)
             printf("  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
     printf("\nsearch: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
            report->n_evaluations, job->seconds);
+    printf("peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
     if (!certificate->present) {
         printf("certificate: none, no loss was measured%s\n",
                report->is_written ? "" : " on the certificate part");
@@ -212,6 +214,7 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
     moec_json_out_string(root, "policy", job->compile.policy);
     moec_json_out_u64(root, "evaluations", report->n_evaluations);
     moec_json_out_double(root, "seconds", job->seconds);
+    moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
     moec_json_out_double(root, "max_loss", job->compile.max_loss);
     if (certificate->present) {
         moec_json_out_double(root, "reference", certificate->reference);

@@ -118,6 +118,8 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     print_unreached(profile);
     printf("cost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes, profile->naive_passes,
            profile->cost_passes / profile->naive_passes, job->seconds);
+    char peak[24];
+    printf("peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
     if (cli_has(job->args, "output"))
         printf("wrote '%s'; see it with: moec profile --show %s\n", cli_text(job->args, "output"),
                cli_text(job->args, "output"));
@@ -177,6 +179,7 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     moec_json_out_double(root, "cost_passes", profile->cost_passes);
     moec_json_out_double(root, "naive_passes", profile->naive_passes);
     moec_json_out_double(root, "seconds", job->seconds);
+    moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
     return cli_print_json(root, err);
 }
 

@@ -1,6 +1,7 @@
 #include "cli/measure_options.h"
 #include "compiler/task_file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,21 @@ static void read_quantiser(const struct cli_args *args, struct cli_measure_optio
         out->baseline_bits = (uint32_t)strtoul(cli_text(args, "baseline"), NULL, 10);
 }
 
+/* TMPDIR where the user names one, else beside the output, where room for a large file is expected anyway. */
+static void choose_spill_folder(const struct cli_args *args, struct cli_measure_options *out)
+{
+    const char *named = getenv("TMPDIR");
+    const char *output = has_option(args, "output") ? cli_text(args, "output") : NULL;
+    const char *slash = output == NULL ? NULL : strrchr(output, '/');
+    if (named != NULL && named[0] != '\0')
+        (void)snprintf(out->spill_folder, sizeof out->spill_folder, "%s", named);
+    else if (slash != NULL)
+        (void)snprintf(out->spill_folder, sizeof out->spill_folder, "%.*s", (int)(slash - output) + 1,
+                       output);
+    else
+        (void)snprintf(out->spill_folder, sizeof out->spill_folder, ".");
+}
+
 enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t default_samples,
                                           struct cli_measure_options *out, struct moec_error *err)
 {
@@ -43,6 +59,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t 
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(cli_bytes(args, "work-memory", &out->work_bytes, err));
     read_quantiser(args, out);
+    choose_spill_folder(args, out);
     out->n_threads = (int)n_threads;
     MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->kernels, err));
     return moec_task_load(cli_has(args, "task") ? cli_text(args, "task") : "text", &out->task, err);

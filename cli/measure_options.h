@@ -53,7 +53,13 @@
          "auto|scalar|avx2|avx512",                                                                          \
          "Instruction set (default auto). Results do not depend on it.",                                     \
          false},                                                                                             \
-        {"work-memory", 0, "SIZE", NULL, "Memory for activations and encoded experts (default 1GiB each).",  \
+        {"work-memory",                                                                                      \
+         0,                                                                                                  \
+         "SIZE",                                                                                             \
+         NULL,                                                                                               \
+         "Memory of profile and compile beside the weights of the largest layer (default 1GiB): models "     \
+         "that do not fit are read layer by layer, hidden states that do not are written to a temporary "    \
+         "file in TMPDIR or beside the output. Results do not depend on it.",                                \
          false},                                                                                             \
     {                                                                                                        \
         "quiet", 'q', NULL, NULL, "No progress.", false                                                      \
@@ -71,6 +77,7 @@ struct cli_measure_options {
     int n_threads; /* 0 = all cores */
     const struct moec_kernels *kernels;
     uint64_t work_bytes;
+    char spill_folder[4096]; /* where hidden states go that do not fit */
     bool is_quiet;
 };
 

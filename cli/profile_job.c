@@ -40,8 +40,8 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
         .group = measure->group,
         .kernels = measure->kernels,
         .n_threads = measure->n_threads,
-        .work_bytes = measure->work_bytes,
-        .cache_bytes = measure->work_bytes,
+        .memory_bytes = measure->work_bytes,
+        .spill_folder = measure->spill_folder,
         .progress = &passes,
     };
     MOEC_TRY(moec_profile_run(checkpoint, &options, profile, err));

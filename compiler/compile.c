@@ -1,14 +1,19 @@
 #include "compiler/compile.h"
 #include "compiler/pack.h"
 #include "formats/memory.h"
+#include "profiler/load_model.h"
 #include "profiler/paths.h"
 #include "profiler/score.h"
 #include "profiler/variants.h"
+#include "profiler/work_plan.h"
+#include "runtime/memory_plan.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#define DEFAULT_WORK_BYTES ((uint64_t)1 << 30)
 
 /* One part of the windows with what evaluates on it. */
 struct compile_part {
@@ -30,6 +35,7 @@ struct compile_run {
     struct moec_model *original; /* dense weights as in the checkpoint */
     struct moec_model *compiled; /* dense weights as in the bundle; the original when these are the same */
     struct moec_variants *variants;
+    struct moec_work_plan memory;
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
     struct moec_bundle_plan *plan;
     struct compile_part search;
@@ -74,6 +80,39 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
         theirs, moec_checkpoint_folder(checkpoint), ours);
 }
 
+/* The parts are measured one after the other: the larger one counts. */
+static enum moec_status plan_memory(struct compile_run *run, struct moec_error *err)
+{
+    static const enum moec_part parts[] = {MOEC_PART_SEARCH, MOEC_PART_CERTIFICATE};
+    const struct moec_compile_options *options = run->options;
+    struct moec_windows windows[2] = {0};
+    struct moec_work_request request = {.checkpoint = run->checkpoint,
+                                        .work_bytes = options->work_bytes > 0 ? options->work_bytes
+                                                                              : DEFAULT_WORK_BYTES,
+                                        .n_threads = options->n_threads,
+                                        .dense_bits = options->dense_bits,
+                                        .n_models = 1,
+                                        .n_passes = 1,
+                                        .folder = options->spill_folder};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
+    for (size_t i = 0; run->profile != NULL && i < 2; i++)
+        MOEC_TRY_OUT(moec_windows_from_profile(run->profile, parts[i], &windows[i], err));
+    if (run->profile != NULL) {
+        const bool first = moec_windows_token_count(&windows[0]) >= moec_windows_token_count(&windows[1]);
+        request.windows = first ? &windows[0] : &windows[1];
+        request.n_models = options->dense_bits == 16 ? 1 : 2;
+        request.n_passes = request.n_models;
+        request.n_states = 2;
+        request.n_reference = 1;
+    }
+    status = moec_work_plan_make(&request, &run->memory, err);
+out:
+    moec_windows_release(&windows[0]);
+    moec_windows_release(&windows[1]);
+    return status;
+}
+
 static enum moec_status choose_codecs(struct compile_run *run, struct moec_error *err)
 {
     static const uint32_t widths[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
@@ -83,16 +122,14 @@ static enum moec_status choose_codecs(struct compile_run *run, struct moec_error
     for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++)
         MOEC_TRY(moec_codec_for_bits(widths[i], run->scheme, run->group,
                                      (enum moec_dtype)config->expert_dtype, &run->codecs[widths[i]], err));
-    return moec_variants_create(run->checkpoint, run->scheme, run->group, run->options->work_bytes,
+    return moec_variants_create(run->checkpoint, run->scheme, run->group, run->memory.cache_bytes,
                                 run->options->n_threads, &run->variants, err);
 }
 
 static enum moec_status load_model(const struct compile_run *run, uint32_t dense_bits,
                                    struct moec_model **out, struct moec_error *err)
 {
-    struct moec_dense dense = {0};
-    MOEC_TRY(moec_checkpoint_load_dense(run->checkpoint, dense_bits, run->group, &dense, err));
-    return moec_model_create(moec_checkpoint_config(run->checkpoint), &dense, out, err);
+    return moec_load_model(run->checkpoint, dense_bits, run->group, run->memory.dense_bytes, out, err);
 }
 
 static enum moec_status load_models(struct compile_run *run, struct moec_error *err)
@@ -174,10 +211,11 @@ static enum moec_status open_part(struct compile_run *run, enum moec_part which,
     struct moec_scorer_options options = {
         .kernels = run->options->kernels,
         .n_threads = run->options->n_threads,
-        .reference_limit_bytes = run->options->work_bytes,
+        .reference_limit_bytes = run->memory.reference_bytes,
     };
     struct moec_experts *experts = moec_variants_experts(run->variants);
     MOEC_TRY(moec_windows_from_profile(run->profile, which, &part->windows, err));
+    part->windows.work = &run->memory.work;
     uint64_t n = part->windows.n_window;
     MOEC_TRY(moec_alloc((void **)&part->reference_nll, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&part->measured.nll, n, sizeof(double), "window losses", err));
@@ -425,6 +463,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(check_profile(checkpoint, profile, model_digest, err));
     MOEC_TRY_OUT(moec_alloc((void **)&report->assignment, (uint64_t)report->n_layer * report->n_expert, 1,
                             "an assignment", err));
+    MOEC_TRY_OUT(plan_memory(&run, err));
     MOEC_TRY_OUT(choose_codecs(&run, err));
     MOEC_TRY_OUT(load_models(&run, err));
     MOEC_TRY_OUT(make_plan(&run, err));
@@ -435,8 +474,11 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(confirm(&run, err));
     if (path == NULL)
         goto out;
+    release_part(&run.search);
     if (profile != NULL)
         MOEC_TRY_OUT(certify(&run, err));
+    moec_variants_free(run.variants); /* packing encodes anew, with memory of its own */
+    run.variants = NULL;
     fill_provenance(&run, profile_digest, model_digest, &provenance);
     MOEC_TRY_OUT(write_bundle(&run, &provenance, path, err));
 out:

@@ -31,7 +31,9 @@ struct moec_compile_options {
     uint64_t seed;     /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
-    uint64_t work_bytes;      /* memory for encoded experts and activations */
+    uint64_t
+        work_bytes; /* of the process, beside the largest layer's weights; 0 = 1 GiB (profiler/work_plan.h) */
+    const char *spill_folder; /* where hidden states go that do not fit; NULL = they stay in memory */
     const char *options_text; /* canonical spelling of what shaped the bundle, for the provenance */
     const char *source_name;
 };
@@ -57,7 +59,8 @@ struct moec_compile_report {
  * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:
  * MOEC_ERR_MISMATCH (profile of another model), MOEC_ERR_TARGET (no assignment meets the targets, or the
  * certificate missed: the message gives the loss and how many samples would do), MOEC_ERR_SCRIPT,
- * MOEC_ERR_IO. After MOEC_ERR_TARGET from the certificate the report is filled. */
+ * MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO. After MOEC_ERR_TARGET from the
+ * certificate the report is filled. */
 MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoint,
                                                const struct moec_profile *profile,
                                                const uint8_t profile_digest[static MOEC_SHA256_BYTES],

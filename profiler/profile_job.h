@@ -17,6 +17,8 @@ struct moec_profile_job {
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
     struct moec_windows windows;
+    struct moec_work_memory work; /* of the windows */
+    uint64_t dense_keep_bytes;    /* for dense weights in memory, moec_load_model; 0 = all */
     struct moec_model *model;
     struct moec_variants *variants; /* a phase may assign as it likes; the next one assigns anew */
     struct moec_scorer *scorer;     /* its reference is the original, once that is measured */

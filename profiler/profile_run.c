@@ -2,10 +2,13 @@
 
 #include "formats/memory.h"
 #include "profiler/cost.h"
+#include "profiler/load_model.h"
 #include "profiler/path_study.h"
 #include "profiler/profile_job.h"
 #include "profiler/routing.h"
 #include "profiler/sensitivity.h"
+#include "profiler/work_plan.h"
+#include "runtime/memory_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -187,13 +190,46 @@ static enum moec_status open_units(struct moec_profile_job *job, struct moec_err
     return status;
 }
 
+/* Of the arrays that are filled from now on. */
+static uint64_t result_bytes(const struct moec_profile *profile)
+{
+    const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
+    const uint64_t trace = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
+    return 2 * n_expert * profile->n_bits * profile->n_window * sizeof(double) + 2 * trace * sizeof(uint16_t);
+}
+
+static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_profile_options *options,
+                                    struct moec_error *err)
+{
+    struct moec_work_plan plan;
+    struct moec_work_request request = {.checkpoint = job->checkpoint,
+                                        .windows = &job->windows,
+                                        .work_bytes = options->memory_bytes,
+                                        .result_bytes = result_bytes(job->profile),
+                                        .n_threads = options->n_threads,
+                                        .dense_bits = 16,
+                                        .n_models = 1,
+                                        .n_passes = 2, /* the scorer's, and that of the phase at work */
+                                        .n_states = 3,
+                                        .sweeps = true,
+                                        .folder = options->spill_folder};
+    if (options->memory_bytes == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
+    MOEC_TRY(moec_work_plan_make(&request, &plan, err));
+    options->work_bytes = plan.sweep_bytes;
+    options->cache_bytes = plan.cache_bytes;
+    job->dense_keep_bytes = plan.dense_bytes;
+    job->work = plan.work;
+    job->windows.work = &job->work;
+    return MOEC_OK;
+}
+
 static enum moec_status open_model(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     const struct moec_scorer_options scoring = {.kernels = options->kernels, .n_threads = options->n_threads};
-    struct moec_dense dense;
-    MOEC_TRY(moec_checkpoint_load_dense(job->checkpoint, 16, 0, &dense, err));
-    MOEC_TRY(moec_model_create(job->config, &dense, &job->model, err));
+    MOEC_TRY(moec_load_model(job->checkpoint, 16, 0, job->dense_keep_bytes, &job->model, err));
     MOEC_TRY(moec_variants_create(job->checkpoint, options->scheme, options->group, options->cache_bytes,
                                   options->n_threads, &job->variants, err));
     return moec_scorer_create(job->model, moec_variants_experts(job->variants), &job->windows, &scoring,
@@ -316,19 +352,20 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
-    const struct moec_sensitivity_options sweep = {.model = job->model,
-                                                   .variants = job->variants,
-                                                   .kernels = options->kernels,
-                                                   .windows = &job->windows,
-                                                   .n_threads = options->n_threads,
-                                                   .baseline_bits = profile->baseline_bits,
-                                                   .bits = profile->bits,
-                                                   .n_bits = profile->n_bits,
-                                                   .reference_hidden =
-                                                       moec_scorer_reference_hidden(job->scorer),
-                                                   .work_bytes = options->work_bytes,
-                                                   .progress = options->progress,
-                                                   .units = job->units};
+    const struct moec_sensitivity_options sweep = {
+        .model = job->model,
+        .variants = job->variants,
+        .kernels = options->kernels,
+        .windows = &job->windows,
+        .n_threads = options->n_threads,
+        .baseline_bits = profile->baseline_bits,
+        .bits = profile->bits,
+        .n_bits = profile->n_bits,
+        .reference_hidden = moec_scorer_reference_hidden(job->scorer),
+        .reference_states = moec_scorer_reference_states(job->scorer),
+        .work_bytes = options->work_bytes,
+        .progress = options->progress,
+        .units = job->units};
     struct moec_sensitivity result = {
         .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
     MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
@@ -352,6 +389,7 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     MOEC_TRY(describe(job, err));
     MOEC_TRY(open_units(job, err));
     options->progress = moec_units_progress(job->units, options->progress);
+    MOEC_TRY(plan_memory(job, options, err));
     MOEC_TRY(open_model(job, err));
     MOEC_TRY(measure_original(job, err));
     MOEC_TRY(measure_uniform(job, err));

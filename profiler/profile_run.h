@@ -27,9 +27,13 @@ struct moec_profile_options {
     enum moec_scheme scheme;
     uint32_t group; /* 0 (channel), 32, 64, 128 */
     const struct moec_kernels *kernels;
-    int n_threads;        /* as moec_pool_make */
-    uint64_t work_bytes;  /* activations of the sweep; 0 = 1 GiB */
-    uint64_t cache_bytes; /* encoded experts; 0 = all of them */
+    int n_threads; /* as moec_pool_make */
+    /* What the process may take, beside the weights of the largest layer (profiler/work_plan.h). 0 = no plan:
+     * the next two bound what they say, and nothing else is bounded. */
+    uint64_t memory_bytes;
+    uint64_t work_bytes;      /* activations of the sweep; 0 = 1 GiB */
+    uint64_t cache_bytes;     /* encoded experts; 0 = all of them */
+    const char *spill_folder; /* where hidden states go that do not fit; NULL = they stay in memory */
     const struct moec_progress
         *progress; /* may be NULL; phases: original, routing, evaluation, sensitivity */
     /* Finished work is kept in this file while the run lasts (profiler/unit.h); NULL = nowhere. The caller
@@ -41,8 +45,9 @@ struct moec_profile_options {
 /* Fills `profile` (released by the caller). The digest of a large checkpoint takes long and has a progress of
  * its own: call moec_checkpoint_digest before to show it. On failure `profile` is empty. Errors:
  * MOEC_ERR_USAGE (options), MOEC_ERR_UNSUPPORTED (no tokenizer), MOEC_ERR_LIMIT (windows longer than the
- * model's context, too little data), MOEC_ERR_MISMATCH (the journal of another job), what `progress` answers
- * when it stops the run, and those of every part. After a failure the journal holds what was finished. */
+ * model's context, too little data), MOEC_ERR_MISMATCH (the journal of another job), MOEC_ERR_BUDGET
+ * (memory_bytes is too little, itemised), what `progress` answers when it stops the run, and those of every
+ * part. After a failure the journal holds what was finished. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                                    const struct moec_profile_options *options,
                                                    struct moec_profile *profile, struct moec_error *err);

@@ -217,7 +217,10 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
     const uint64_t row_bytes = moec_reference_row_bytes(config);
     scorer->reference_kept =
         scorer->n_row <= scorer->options.reference_limit_bytes / row_bytes && scorer->n_row <= UINT32_MAX;
-    uint64_t room = REFERENCE_CHUNK_BYTES / row_bytes;
+    const struct moec_work_memory *work = scorer->windows->work;
+    const uint64_t chunk_bytes =
+        work != NULL && work->chunk_bytes > 0 ? work->chunk_bytes : REFERENCE_CHUNK_BYTES;
+    uint64_t room = chunk_bytes / row_bytes;
     room = room < scorer->tokens.n_row ? scorer->tokens.n_row : room;
     if (scorer->reference_kept || room > scorer->n_row)
         room = scorer->n_row;

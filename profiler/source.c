@@ -1,18 +1,17 @@
 #include "profiler/source.h"
 #include "formats/file.h"
 #include "formats/memory.h"
+#include "profiler/load_model.h"
 
 #include <string.h>
 
 static enum moec_status open_checkpoint(struct moec_source *source, uint64_t cache_bytes, int n_threads,
                                         struct moec_error *err)
 {
-    struct moec_dense dense = {0};
     MOEC_TRY(moec_checkpoint_open(source->path, &source->checkpoint, err));
     source->config = moec_checkpoint_config(source->checkpoint);
     source->tokenizer = moec_checkpoint_tokenizer(source->checkpoint);
-    MOEC_TRY(moec_checkpoint_load_dense(source->checkpoint, 16, 0, &dense, err));
-    MOEC_TRY(moec_model_create(source->config, &dense, &source->model, err));
+    MOEC_TRY(moec_load_model(source->checkpoint, 16, 0, cache_bytes / 2, &source->model, err));
     MOEC_TRY(moec_variants_create(source->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, cache_bytes, n_threads,
                                   &source->variants, err));
     source->experts = moec_variants_experts(source->variants);

@@ -22,7 +22,8 @@ struct moec_source {
     struct moec_expert_cache *cache;              /* NULL for a checkpoint */
 };
 
-/* Opens a folder as a checkpoint and a file as a bundle. Experts are kept in memory up to cache_bytes.
+/* Opens a folder as a checkpoint and a file as a bundle. Experts are kept in memory up to cache_bytes, and
+ * dense weights of a checkpoint up to half of that.
  * Errors: those of moec_checkpoint_open and moec_bundle_open; on failure `source` is empty. */
 MOEC_WARN_UNUSED enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_threads,
                                                    struct moec_source *source, struct moec_error *err);

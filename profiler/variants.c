@@ -39,7 +39,10 @@ struct moec_variants {
     struct moec_pool pool;
     uint8_t *scratch; /* (n_threads, scratch_bytes) for encoding */
     size_t scratch_bytes;
-    struct encode_job *jobs; /* (2, n_expert) for moec_variants_prepare */
+    struct encode_job *jobs; /* (2, n_expert) for what is encoded together */
+    uint32_t *expected;      /* (n_expert): experts that the forward pass will acquire next, in order */
+    uint32_t n_expected;
+    uint32_t expected_layer;
     pthread_mutex_t lock;
 };
 
@@ -242,11 +245,128 @@ static uint32_t assigned_bits(const struct moec_variants *variants, uint32_t lay
     return variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
 }
 
+struct prepare {
+    struct moec_variants *variants;
+    uint32_t layer;
+};
+
+/* Errors are not kept here: the expert is encoded again, and its error reported, when it is asked for. */
+static void encode_item(void *context, size_t item, int thread)
+{
+    const struct prepare *prepare = context;
+    struct moec_variants *variants = prepare->variants;
+    struct encode_job *job = &variants->jobs[item];
+    uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
+    job->status = moec_checkpoint_encode_expert(variants->checkpoint, prepare->layer, job->expert,
+                                                &variants->layouts[job->index], scratch, job->bytes, NULL);
+}
+
+/* Reserves room and memory for a record if it is missing; false when there is none left. */
+static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t expert, int index,
+                     uint32_t *n_jobs)
+{
+    void *bytes = NULL;
+    uint64_t n_bytes = variants->layouts[index].n_bytes;
+    const struct encode_job *last = *n_jobs > 0 ? &variants->jobs[*n_jobs - 1] : NULL;
+    const bool is_planned = last != NULL && last->expert == expert && last->index == (uint32_t)index;
+    if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
+        return true;
+    if (!make_room(variants, n_bytes) || moec_alloc_aligned(&bytes, n_bytes, 1, "a variant", NULL) != MOEC_OK)
+        return false;
+    variants->cached_bytes += n_bytes;
+    variants->jobs[(*n_jobs)++] =
+        (struct encode_job){.expert = expert, .index = (uint32_t)index, .bytes = bytes};
+    return true;
+}
+
+/* Under the lock: encodes what was planned on all threads. */
+static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t n_jobs)
+{
+    struct prepare prepare = {variants, layer};
+    moec_parallel_for(&variants->pool, n_jobs, encode_item, &prepare);
+    for (uint32_t j = 0; j < n_jobs; j++) {
+        struct encode_job *job = &variants->jobs[j];
+        if (job->status != MOEC_OK) {
+            variants->cached_bytes -= variants->layouts[job->index].n_bytes;
+            free(job->bytes);
+            continue;
+        }
+        struct slot *slot = slot_at(variants, layer, job->expert, (int)job->index);
+        slot->bytes = job->bytes;
+        variants->n_encoded++;
+        list_append(variants, slot);
+    }
+}
+
+static bool is_missing(struct moec_variants *variants, uint32_t layer, uint32_t expert)
+{
+    const struct parts parts = parts_of(variants, assigned_bits(variants, layer, expert));
+    bool missing = false;
+    pthread_mutex_lock(&variants->lock);
+    for (uint32_t i = 0; i < parts.n; i++)
+        missing = missing || slot_at(variants, layer, expert, parts.index[i])->bytes == NULL;
+    pthread_mutex_unlock(&variants->lock);
+    return missing;
+}
+
+/* Under the lock: those that are there become the last to make room, the first of them the very last. */
+static void keep_expected(struct moec_variants *variants, uint32_t from)
+{
+    for (uint32_t at = variants->n_expected; at-- > from;) {
+        const uint32_t layer = variants->expected_layer, expert = variants->expected[at];
+        const struct parts parts = parts_of(variants, assigned_bits(variants, layer, expert));
+        for (uint32_t i = 0; i < parts.n; i++) {
+            struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
+            if (slot->bytes == NULL || slot->n_borrowed > 0)
+                continue;
+            list_remove(slot);
+            list_append(variants, slot);
+        }
+    }
+}
+
+/* Encodes on all threads, from this expert on, what the forward pass is going to ask for, as far as there is
+ * room beside what it holds. */
+static void encode_expected(struct moec_variants *variants, uint32_t layer, uint32_t expert)
+{
+    uint32_t n_jobs = 0;
+    bool has_room = true;
+    pthread_mutex_lock(&variants->lock);
+    uint32_t from = 0;
+    while (from < variants->n_expected && variants->expected[from] != expert)
+        from++;
+    if (layer == variants->expected_layer)
+        keep_expected(variants, from);
+    for (uint32_t at = from; layer == variants->expected_layer && has_room && at < variants->n_expected;
+         at++) {
+        const uint32_t next = variants->expected[at];
+        const struct parts parts = parts_of(variants, assigned_bits(variants, layer, next));
+        for (uint32_t i = 0; has_room && i < parts.n; i++)
+            has_room = plan_job(variants, layer, next, parts.index[i], &n_jobs);
+    }
+    encode_jobs(variants, layer, n_jobs);
+    pthread_mutex_unlock(&variants->lock);
+}
+
+static void expect(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n_experts)
+{
+    struct moec_variants *variants = (struct moec_variants *)self;
+    if (layer >= variants->config->n_layer || variants->ordinals[layer] < 0)
+        return;
+    pthread_mutex_lock(&variants->lock);
+    variants->expected_layer = layer;
+    variants->n_expected = n_experts < variants->config->n_expert ? n_experts : variants->config->n_expert;
+    memcpy(variants->expected, experts, variants->n_expected * sizeof *experts);
+    pthread_mutex_unlock(&variants->lock);
+}
+
 static enum moec_status acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
                                 struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
     MOEC_TRY(check_expert(variants, layer, expert, err));
+    if (is_missing(variants, layer, expert))
+        encode_expected(variants, layer, expert);
     MOEC_TRY(moec_variants_borrow(variants, layer, expert, assigned_bits(variants, layer, expert), mlp, err));
     if (variants->filters != NULL)
         mlp->filter =
@@ -287,7 +407,8 @@ static bool ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
     return is_ready;
 }
 
-static const struct moec_experts_ops variants_ops = {.acquire = acquire, .release = release, .ready = ready};
+static const struct moec_experts_ops variants_ops = {
+    .acquire = acquire, .release = release, .expect = expect, .ready = ready};
 
 static enum moec_status make_layouts(struct moec_variants *variants, enum moec_scheme scheme, uint32_t group,
                                      struct moec_error *err)
@@ -320,6 +441,9 @@ static enum moec_status make_tables(struct moec_variants *variants, struct moec_
     MOEC_TRY(moec_alloc(&memory, 2 * (uint64_t)variants->config->n_expert, sizeof *variants->jobs,
                         "encoding jobs", err));
     variants->jobs = memory;
+    MOEC_TRY(
+        moec_alloc(&memory, variants->config->n_expert, sizeof *variants->expected, "expected experts", err));
+    variants->expected = memory;
     variants->scratch_bytes = (moec_checkpoint_expert_scratch_bytes(variants->checkpoint) + 63) / 64 * 64;
     MOEC_TRY(moec_alloc_aligned(&memory, (uint64_t)variants->pool.n_threads, variants->scratch_bytes,
                                 "working memory of the encoder", err));
@@ -365,6 +489,7 @@ void moec_variants_free(struct moec_variants *variants)
         free(variants->slots[i].bytes);
     free(variants->scratch);
     free(variants->jobs);
+    free(variants->expected);
     free(variants->assignment);
     free(variants->slots);
     pthread_mutex_destroy(&variants->lock);
@@ -435,40 +560,6 @@ const uint8_t *moec_variants_assignment(const struct moec_variants *variants)
     return variants->assignment;
 }
 
-struct prepare {
-    struct moec_variants *variants;
-    uint32_t layer;
-};
-
-/* Errors are not kept here: the expert is encoded again, and its error reported, when it is asked for. */
-static void encode_item(void *context, size_t item, int thread)
-{
-    const struct prepare *prepare = context;
-    struct moec_variants *variants = prepare->variants;
-    struct encode_job *job = &variants->jobs[item];
-    uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
-    job->status = moec_checkpoint_encode_expert(variants->checkpoint, prepare->layer, job->expert,
-                                                &variants->layouts[job->index], scratch, job->bytes, NULL);
-}
-
-/* Reserves room and memory for a record if it is missing; false when there is none left. */
-static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t expert, int index,
-                     uint32_t *n_jobs)
-{
-    void *bytes = NULL;
-    uint64_t n_bytes = variants->layouts[index].n_bytes;
-    const struct encode_job *last = *n_jobs > 0 ? &variants->jobs[*n_jobs - 1] : NULL;
-    const bool is_planned = last != NULL && last->expert == expert && last->index == (uint32_t)index;
-    if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
-        return true;
-    if (!make_room(variants, n_bytes) || moec_alloc_aligned(&bytes, n_bytes, 1, "a variant", NULL) != MOEC_OK)
-        return false;
-    variants->cached_bytes += n_bytes;
-    variants->jobs[(*n_jobs)++] =
-        (struct encode_job){.expert = expert, .index = (uint32_t)index, .bytes = bytes};
-    return true;
-}
-
 static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t bits)
 {
     uint32_t n_jobs = 0;
@@ -490,21 +581,7 @@ enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t 
     if (bits != 0)
         MOEC_TRY(check_bits(variants, bits, err));
     pthread_mutex_lock(&variants->lock);
-    struct prepare prepare = {variants, layer};
-    uint32_t n_jobs = plan_jobs(variants, layer, bits);
-    moec_parallel_for(&variants->pool, n_jobs, encode_item, &prepare);
-    for (uint32_t j = 0; j < n_jobs; j++) {
-        struct encode_job *job = &variants->jobs[j];
-        if (job->status != MOEC_OK) {
-            variants->cached_bytes -= variants->layouts[job->index].n_bytes;
-            free(job->bytes);
-            continue;
-        }
-        struct slot *slot = slot_at(variants, layer, job->expert, (int)job->index);
-        slot->bytes = job->bytes;
-        variants->n_encoded++;
-        list_append(variants, slot);
-    }
+    encode_jobs(variants, layer, plan_jobs(variants, layer, bits));
     pthread_mutex_unlock(&variants->lock);
     return MOEC_OK;
 }

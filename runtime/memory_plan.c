@@ -171,12 +171,11 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
 /* --- the process -------------------------------------------------------------------------------------------
  */
 
-enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err)
+static enum moec_status read_status(const char *key, uint64_t *bytes, struct moec_error *err)
 {
     char line[256];
     uint64_t kib = 0;
     bool found = false;
-    const char *key = "VmHWM:";
     FILE *status = fopen("/proc/self/status", "re");
     while (status != NULL && !found && fgets(line, sizeof line, status) != NULL) {
         found = strncmp(line, key, strlen(key)) == 0;
@@ -186,7 +185,17 @@ enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err)
         (void)fclose(status);
     if (kib == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "cannot read VmHWM in '/proc/self/status': a memory budget needs it");
+                         "cannot read %s in '/proc/self/status': a memory budget needs it", key);
     *bytes = kib * 1024;
     return MOEC_OK;
+}
+
+enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err)
+{
+    return read_status("VmHWM:", bytes, err);
+}
+
+enum moec_status moec_memory_resident_bytes(uint64_t *bytes, struct moec_error *err)
+{
+    return read_status("VmRSS:", bytes, err);
 }

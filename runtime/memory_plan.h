@@ -75,4 +75,7 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
  * it. */
 MOEC_WARN_UNUSED enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err);
 
+/* Its resident size now: VmRSS. Errors as above. */
+MOEC_WARN_UNUSED enum moec_status moec_memory_resident_bytes(uint64_t *bytes, struct moec_error *err);
+
 #endif

@@ -1,0 +1,15 @@
+/* The dense weights of a checkpoint as a model, resident or streamed as memory allows. */
+#ifndef MOEC_PROFILER_LOAD_MODEL_H
+#define MOEC_PROFILER_LOAD_MODEL_H
+
+#include "formats/checkpoint.h"
+#include "runtime/model.h"
+
+/* dense_bits and group as moec_checkpoint_load_dense. Weights of up to keep_bytes (0 = any) are loaded whole;
+ * larger ones are read layer by layer as they are needed, and keep_bytes of them kept, or what the largest
+ * layer takes if that is more. A streamed model borrows the checkpoint until it is freed. */
+MOEC_WARN_UNUSED enum moec_status moec_load_model(const struct moec_checkpoint *checkpoint,
+                                                  uint32_t dense_bits, uint32_t group, uint64_t keep_bytes,
+                                                  struct moec_model **out, struct moec_error *err);
+
+#endif

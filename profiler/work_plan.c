@@ -1,0 +1,245 @@
+#include "profiler/work_plan.h"
+
+#include "profiler/sweep.h"
+#include "profiler/token_score.h"
+#include "runtime/model.h"
+
+#include <inttypes.h>
+
+#define MIB(bytes) ((double)(bytes) / 1048576.0)
+
+#define MARGIN_BYTES    ((uint64_t)12 << 20) /* stacks, tables, files, what allocators waste */
+#define CHUNK_MAX_BYTES ((uint64_t)64 << 20) /* of the reference's probabilities, computed at once */
+#define MIN_ROWS        64u                  /* of a chunk, and of a batch where windows are shorter */
+
+/* Sizes that the plan is made of. */
+struct sizes {
+    uint64_t row_bytes;    /* one hidden state */
+    uint64_t kv_bytes;     /* keys or values of one token in one layer */
+    uint64_t record_bytes; /* one expert, exact */
+    uint64_t layer_bytes;  /* all experts of a layer, exact */
+    uint64_t all_bytes;    /* every variant of every expert */
+    uint64_t dense_bytes;  /* of one model */
+    uint64_t dense_floor_bytes, head_bytes;
+    uint64_t n_row, longest; /* of the windows */
+    uint64_t sweep_row_bytes;
+};
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t record_bytes(const struct moec_config *config, uint32_t dtype)
+{
+    return moec_record_layout_make(config, (struct moec_codec){.dtype = (uint8_t)dtype}).n_bytes;
+}
+
+static enum moec_status measure_dense(const struct moec_work_request *request, struct sizes *sizes,
+                                      struct moec_error *err)
+{
+    struct moec_dense dense = {0};
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    MOEC_TRY(moec_checkpoint_stream_dense(request->checkpoint,
+                                          request->n_models > 1 ? 16 : request->dense_bits, 0, &dense, err));
+    const enum moec_role role = config->tied_head ? MOEC_ROLE_EMBEDDING : MOEC_ROLE_HEAD;
+    const struct moec_dense_entry *head = moec_dense_entry_find(&dense, role, MOEC_LAYER_NONE);
+    sizes->dense_bytes = dense.blob_bytes;
+    sizes->dense_floor_bytes = moec_model_stream_floor(config, &dense);
+    sizes->head_bytes = head == NULL ? 0 : head->n_bytes;
+    moec_dense_release(&dense);
+    return MOEC_OK;
+}
+
+static enum moec_status measure(const struct moec_work_request *request, struct sizes *sizes,
+                                struct moec_error *err)
+{
+    static const uint32_t int_bits[] = {2, 3, 4, 8};
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    const uint64_t n_moe = moec_config_moe_count(config), n_layer = config->n_layer;
+    *sizes = (struct sizes){.row_bytes = moec_forward_stride(config) * sizeof(float),
+                            .kv_bytes = (uint64_t)config->n_kv_head * config->head_dim * sizeof(float),
+                            .record_bytes = record_bytes(config, config->expert_dtype)};
+    sizes->layer_bytes = config->n_expert * sizes->record_bytes;
+    uint64_t variants = sizes->record_bytes;
+    for (size_t i = 0; i < sizeof int_bits / sizeof *int_bits; i++)
+        variants += sizes->record_bytes * (int_bits[i] + 1) / 16;
+    sizes->all_bytes = n_moe * config->n_expert * variants;
+    const uint64_t k = config->top_k;
+    sizes->sweep_row_bytes = (n_moe + k + 5) * sizes->row_bytes + 2 * n_layer * sizes->kv_bytes +
+                             moec_reference_row_bytes(config) + k * 12 + 32;
+    for (uint32_t w = 0; request->windows != NULL && w < request->windows->n_window; w++) {
+        sizes->longest = larger(sizes->longest, request->windows->length[w]);
+        sizes->n_row += request->windows->length[w];
+    }
+    return measure_dense(request, sizes, err);
+}
+
+uint64_t moec_work_plan_layer_bytes(const struct moec_checkpoint *checkpoint)
+{
+    const struct moec_config *config = moec_checkpoint_config(checkpoint);
+    const uint64_t dense =
+        moec_checkpoint_weight_bytes(checkpoint) - moec_checkpoint_expert_bytes(checkpoint);
+    const uint64_t n_moe = moec_config_moe_count(config);
+    const uint64_t vocabulary = (config->tied_head ? 1 : 2) * (uint64_t)config->n_vocab * config->n_embd * 2;
+    /* Layers without experts are the smaller ones; an even share of the dense weights is what all have. */
+    const uint64_t share = dense > vocabulary ? (dense - vocabulary) / config->n_layer : 0;
+    return share + (n_moe > 0 ? moec_checkpoint_expert_bytes(checkpoint) / n_moe : 0);
+}
+
+/* Activations of batches of n tokens: scratch, keys and values, and the trace of a layer. */
+static uint64_t batch_bytes(const struct moec_work_request *request, const struct sizes *sizes, uint64_t n)
+{
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    if (request->windows == NULL)
+        return 0;
+    uint64_t n_bytes =
+        request->n_passes *
+        (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + 2 * n * sizes->kv_bytes);
+    if (request->sweeps)
+        n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + 2 * sizes->kv_bytes);
+    return n_bytes;
+}
+
+static uint64_t buffer_bytes(const struct moec_work_request *request, uint64_t chunk_bytes)
+{
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    const uint64_t n_threads = (uint64_t)moec_pool_make(request->n_threads).n_threads;
+    uint64_t n_bytes =
+        MARGIN_BYTES + n_threads * (moec_checkpoint_expert_scratch_bytes(request->checkpoint) + (1u << 18));
+    if (request->windows == NULL)
+        return n_bytes + n_threads * record_bytes(config, MOEC_DTYPE_BF16);
+    const uint64_t logits = larger((uint64_t)8 << 20, 32 * moec_reference_row_bytes(config));
+    return n_bytes + request->n_passes * (logits + chunk_bytes);
+}
+
+static uint64_t total(const struct moec_work_request *request, const struct moec_work_plan *plan)
+{
+    return plan->base_bytes + plan->result_bytes + plan->buffer_bytes +
+           request->n_models * plan->dense_bytes + plan->activation_bytes + plan->cache_bytes +
+           plan->sweep_bytes + plan->work.states_bytes + request->n_reference * plan->reference_bytes;
+}
+
+/* Everything at its least. */
+static void plan_floor(const struct moec_work_request *request, const struct sizes *sizes,
+                       struct moec_work_plan *plan)
+{
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    const uint64_t longest = smaller(larger(sizes->longest, MIN_ROWS), larger(sizes->n_row, 1));
+    *plan = (struct moec_work_plan){.limit_bytes =
+                                        request->work_bytes + moec_work_plan_layer_bytes(request->checkpoint),
+                                    .base_bytes = request->base_bytes,
+                                    .result_bytes = request->result_bytes,
+                                    .dense_bytes = smaller(sizes->dense_bytes, sizes->dense_floor_bytes),
+                                    .work = {.batch_tokens = (uint32_t)longest, .folder = request->folder}};
+    plan->work.chunk_bytes = smaller(MIN_ROWS, larger(sizes->n_row, 1)) * moec_reference_row_bytes(config);
+    plan->buffer_bytes = buffer_bytes(request, plan->work.chunk_bytes);
+    if (request->windows == NULL)
+        return;
+    plan->activation_bytes = batch_bytes(request, sizes, longest);
+    plan->cache_bytes = sizes->record_bytes;
+    /* Of spilled states, a batch each is in memory. */
+    const uint64_t resident = request->folder != NULL ? smaller(longest, sizes->n_row) : sizes->n_row;
+    plan->work.states_bytes = request->n_states * resident * sizes->row_bytes;
+    plan->sweep_bytes = request->sweeps ? sizes->longest * sizes->sweep_row_bytes * 8 / 7 : 0;
+}
+
+static enum moec_status refuse(const struct moec_work_request *request, const struct moec_work_plan *least,
+                               struct moec_error *err)
+{
+    const uint64_t needed = total(request, least), layer = least->limit_bytes - request->work_bytes;
+    return moec_fail(
+        err, MOEC_ERR_BUDGET,
+        "work memory of %.1f MiB is too little for this model: process %.1f + results %.1f + buffers %.1f + "
+        "dense weights of a layer %.1f + activations of a window %.1f + largest expert %.1f + hidden states "
+        "%.1f + sensitivity of a window %.1f MiB, of which the largest layer's %.1f MiB come on top; raise "
+        "--work-memory to %.0f MiB or lower --seq-len",
+        MIB(request->work_bytes), MIB(least->base_bytes), MIB(least->result_bytes), MIB(least->buffer_bytes),
+        MIB(request->n_models * least->dense_bytes), MIB(least->activation_bytes), MIB(least->cache_bytes),
+        MIB(least->work.states_bytes), MIB(least->sweep_bytes), MIB(layer),
+        MIB(needed - layer + (1u << 20) - 1));
+}
+
+/* The whole model where it is a small part of what there is, else the layer at work, with the head if that
+ * is. */
+static void plan_dense(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
+                       struct moec_work_plan *plan)
+{
+    const uint64_t share = left / 4 / request->n_models;
+    uint64_t keep = plan->dense_bytes;
+    if (sizes->dense_bytes <= share)
+        keep = sizes->dense_bytes;
+    else if (request->windows != NULL && sizes->head_bytes <= share)
+        keep = larger(keep, sizes->head_bytes);
+    plan->dense_bytes = keep;
+}
+
+/* The longest batch that takes a fifth of what is left. */
+static void plan_batch(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
+                       struct moec_work_plan *plan)
+{
+    const uint64_t most = smaller(MOEC_SWEEP_TOKENS, larger(sizes->n_row, 1));
+    const uint64_t least = plan->activation_bytes;
+    for (uint64_t n = larger(most, plan->work.batch_tokens); n > plan->work.batch_tokens; n = n * 7 / 8) {
+        const uint64_t n_bytes = batch_bytes(request, sizes, n);
+        if (n_bytes - least > left / 5)
+            continue;
+        plan->work.batch_tokens = (uint32_t)n;
+        plan->activation_bytes = n_bytes;
+        return;
+    }
+}
+
+static uint64_t take(uint64_t *left, uint64_t wanted, uint64_t most)
+{
+    const uint64_t taken = smaller(wanted, smaller(*left, most));
+    *left -= taken;
+    return taken;
+}
+
+/* Variants first, a layer's at least; what one does not need, the next may have. */
+static void plan_shares(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
+                        struct moec_work_plan *plan)
+{
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    const uint64_t layer = smaller(sizes->layer_bytes, left - left / 4);
+    plan->cache_bytes += take(&left, sizes->all_bytes - plan->cache_bytes, larger(layer, left / 2));
+    const uint64_t states = request->n_states * sizes->n_row * sizes->row_bytes;
+    plan->work.states_bytes +=
+        take(&left, states > plan->work.states_bytes ? states - plan->work.states_bytes : 0,
+             request->sweeps ? left / 3 : left);
+    if (request->n_reference > 0)
+        plan->reference_bytes =
+            take(&left, request->n_reference * sizes->n_row * moec_reference_row_bytes(config), left) /
+            request->n_reference;
+    if (request->sweeps)
+        plan->sweep_bytes += left;
+}
+
+enum moec_status moec_work_plan_make(const struct moec_work_request *request, struct moec_work_plan *plan,
+                                     struct moec_error *err)
+{
+    struct sizes sizes;
+    struct moec_work_plan made;
+    const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
+    MOEC_TRY(measure(request, &sizes, err));
+    plan_floor(request, &sizes, &made);
+    if (total(request, &made) > made.limit_bytes)
+        return refuse(request, &made, err);
+    plan_dense(request, &sizes, made.limit_bytes - total(request, &made), &made);
+    if (request->windows != NULL) {
+        const uint64_t chunk = larger(made.work.chunk_bytes, (made.limit_bytes - total(request, &made)) / 32);
+        const uint64_t all = larger(sizes.n_row, 1) * moec_reference_row_bytes(config);
+        made.work.chunk_bytes = larger(made.work.chunk_bytes, smaller(chunk, smaller(all, CHUNK_MAX_BYTES)));
+        made.buffer_bytes = buffer_bytes(request, made.work.chunk_bytes);
+        plan_batch(request, &sizes, made.limit_bytes - total(request, &made), &made);
+        plan_shares(request, &sizes, made.limit_bytes - total(request, &made), &made);
+    }
+    *plan = made;
+    return MOEC_OK;
+}

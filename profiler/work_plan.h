@@ -1,0 +1,55 @@
+/* How --work-memory is divided while a checkpoint is profiled or compiled.
+ *
+ * The process stays within work_bytes and the weights of the largest layer, whatever the model: the layer is
+ * for the expert variants of the layer at work, so that a sweep over the weights encodes each expert once for
+ * all batches of windows; the rest is for everything else. In order: what must be there (the process itself,
+ * results, buffers), dense weights (all, or those of a layer at a time), activations of a batch, then
+ * variants, hidden states of the windows and the rows of an exact sensitivity sweep share what is left.
+ * States that do not fit spill (profiler/states.h); sweeps work in groups of windows. Small models have
+ * everything at once.
+ *
+ * No result depends on the plan. Thread rule: a pure function. */
+#ifndef MOEC_PROFILER_WORK_PLAN_H
+#define MOEC_PROFILER_WORK_PLAN_H
+
+#include "formats/checkpoint.h"
+#include "profiler/windows.h"
+
+struct moec_work_request {
+    const struct moec_checkpoint *checkpoint;
+    const struct moec_windows *windows; /* NULL: nothing is evaluated */
+    uint64_t work_bytes;                /* --work-memory */
+    uint64_t base_bytes;                /* resident size of the process now */
+    uint64_t result_bytes;              /* what the job fills while it runs */
+    int n_threads;                      /* as moec_pool_make */
+    uint32_t dense_bits;
+    uint32_t n_models;    /* dense weights at once: 1, or 2 where the original's are compared with others */
+    uint32_t n_passes;    /* forward passes with scratch of their own at once */
+    uint32_t n_states;    /* hidden states of all windows at once */
+    uint32_t n_reference; /* scorers that would rather keep the reference's probabilities */
+    bool sweeps;          /* sensitivities are measured */
+    const char *folder;   /* where states spill; NULL: they do not */
+};
+
+struct moec_work_plan {
+    uint64_t limit_bytes; /* of everything */
+    uint64_t base_bytes;
+    uint64_t result_bytes;
+    uint64_t buffer_bytes;        /* encoders, logits, chunks of the reference */
+    uint64_t dense_bytes;         /* to be kept of each model, for moec_load_model */
+    uint64_t activation_bytes;    /* of batches */
+    uint64_t cache_bytes;         /* of variants */
+    uint64_t sweep_bytes;         /* work_bytes of a sensitivity sweep */
+    uint64_t reference_bytes;     /* reference_limit_bytes of each scorer */
+    struct moec_work_memory work; /* for the windows */
+};
+
+/* Errors: MOEC_ERR_BUDGET when the least of everything is more than there is, itemised; those of the
+ * checkpoint. */
+MOEC_WARN_UNUSED enum moec_status moec_work_plan_make(const struct moec_work_request *request,
+                                                      struct moec_work_plan *plan, struct moec_error *err);
+
+/* Weights of the largest layer as the checkpoint has them, experts included. */
+uint64_t moec_work_plan_layer_bytes(const struct moec_checkpoint *checkpoint);
+
+#endif
