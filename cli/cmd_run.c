@@ -26,6 +26,9 @@ static const struct cli_option options[] = {
      "Budget of the whole process, such as 64MiB; experts are read on demand into what it leaves. "
      "Without it every expert that is used stays in memory. The output is the same at every budget.",
      false},
+    {"evict", 0, "POLICY", "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random",
+     "Which experts make room when the buffer is full (default lru). The output does not depend on it.",
+     false},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", false},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
     {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto); the output is the same.",
@@ -84,6 +87,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->engine.n_context, err));
     MOEC_TRY(cli_bytes(args, "memory", &out->engine.memory_bytes, err));
     MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
+    out->engine.evict = cli_text(args, "evict");
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
@@ -218,9 +222,11 @@ static void print_stats(const struct run *run)
             run->decode_seconds, n_decode > 0 ? 1000 * run->decode_seconds / n_decode : 0,
             run->decode_seconds > 0 ? n_decode / run->decode_seconds : 0);
     uint64_t n_asked = stats.hits + stats.misses;
-    fprintf(stderr, "experts   %" PRIu64 " hits, %" PRIu64 " misses (%.1f%% hits), %s read in %.3f s\n",
+    fprintf(stderr,
+            "experts   %" PRIu64 " hits, %" PRIu64 " misses (%.1f%% hits), %s read in %.3f s, eviction "
+            "%s\n",
             stats.hits, stats.misses, n_asked > 0 ? 100 * (double)stats.hits / (double)n_asked : 0,
-            cli_memory_text(a, stats.read_bytes), (double)stats.read_ns * 1e-9);
+            cli_memory_text(a, stats.read_bytes), (double)stats.read_ns * 1e-9, info.evict);
     fprintf(stderr, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens)",
             cli_memory_text(a, info.base_bytes), cli_memory_text(b, info.dense_bytes),
             cli_memory_text(c, info.kv_bytes), info.n_context);

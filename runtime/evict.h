@@ -2,16 +2,25 @@
  * cache simulator run the same code.
  *
  * A policy sees keys, key = MoE ordinal x n_expert + expert, and keeps what it needs for each. It never sees
- * bytes: the cache asks for victims until a record fits. Thread rule: the caller's lock covers every call on
- * one instance. */
+ * bytes: the cache asks for victims until a record fits. Equal calls give equal victims, on every machine.
+ * Thread rule: the caller's lock covers every call on one instance. */
 #ifndef MOEC_RUNTIME_EVICT_H
 #define MOEC_RUNTIME_EVICT_H
 
 #include "formats/error.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define MOEC_EVICT_NONE 0xffffffffu
+
+/* What is known before the first token. */
+struct moec_evict_setup {
+    uint32_t n_layer;       /* S: MoE layers of the stack */
+    uint32_t n_expert;      /* experts a layer; n_key = n_layer * n_expert */
+    const float *frequency; /* (n_layer, n_expert): share of calibration tokens that activated each expert;
+                             * NULL = unknown, borrowed for the call */
+};
 
 /* First member of every policy's state. */
 struct moec_evict {
@@ -26,8 +35,14 @@ struct moec_evict_ops {
     /* Bytes of state for n_key keys, for a budget. */
     uint64_t (*state_bytes)(uint32_t n_key);
     /* Everything absent. Owned by the caller, released with destroy. */
-    enum moec_status (*create)(uint32_t n_key, struct moec_evict **out, struct moec_error *err);
+    enum moec_status (*create)(const struct moec_evict_setup *setup, struct moec_evict **out,
+                               struct moec_error *err);
     void (*destroy)(struct moec_evict *self); /* NULL-safe */
+
+    /* Optional (NULL): the layer (MoE ordinal) whose experts are being asked for. */
+    void (*reached)(struct moec_evict *self, uint32_t ordinal);
+    /* Optional (NULL): an absent key is asked for; room is made for it next. */
+    void (*wanted)(struct moec_evict *self, uint32_t key);
 
     void (*inserted)(struct moec_evict *self, uint32_t key); /* absent -> present; counts as a use */
     void (*used)(struct moec_evict *self, uint32_t key);     /* present */
@@ -35,10 +50,22 @@ struct moec_evict_ops {
 
     /* The key to give up next among those present that `evictable` accepts, or MOEC_EVICT_NONE. Does not
      * remove it. */
-    uint32_t (*victim)(const struct moec_evict *self, moec_evictable_fn *evictable, void *context);
+    uint32_t (*victim)(struct moec_evict *self, moec_evictable_fn *evictable, void *context);
 };
 
-/* Least recently used first. */
-extern const struct moec_evict_ops moec_evict_lru;
+extern const struct moec_evict_ops moec_evict_fifo;    /* longest in the cache first */
+extern const struct moec_evict_ops moec_evict_lru;     /* least recently used first */
+extern const struct moec_evict_ops moec_evict_lfu;     /* least often used first, ties to the least recent */
+extern const struct moec_evict_ops moec_evict_edgemoe; /* EdgeMoE III-C2, as its words say */
+extern const struct moec_evict_ops moec_evict_edgemoe_literal; /* EdgeMoE III-C2, as its formula says */
+extern const struct moec_evict_ops moec_evict_arc;    /* adaptive replacement (Megiddo and Modha, 2003) */
+extern const struct moec_evict_ops moec_evict_random; /* any, drawn with a fixed seed */
+
+/* All of them, in the order of the list above, ended by NULL. */
+extern const struct moec_evict_ops *const moec_evict_policies[];
+
+/* By name. Errors: MOEC_ERR_USAGE, naming the policies that there are. */
+MOEC_WARN_UNUSED enum moec_status moec_evict_find(const char *name, const struct moec_evict_ops **out,
+                                                  struct moec_error *err);
 
 #endif

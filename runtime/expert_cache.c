@@ -241,6 +241,8 @@ static bool place(struct moec_expert_cache *cache, uint32_t key)
     struct moec_cache_counters *counters = &cache->counters[key / cache->n_expert];
     uint32_t previous = NONE;
     struct run run;
+    if (cache->policy->ops->wanted != NULL)
+        cache->policy->ops->wanted(cache->policy, key);
     for (;;) {
         if (cache->arena_bytes - cache->used_bytes >= entry->slot_bytes) {
             if (find_hole(cache, entry->slot_bytes, &previous))
@@ -313,6 +315,8 @@ static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer,
     struct entry *entry = &cache->entries[key];
     struct moec_cache_counters *counters = &cache->counters[key / cache->n_expert];
     (void)pthread_mutex_lock(&cache->lock);
+    if (cache->policy->ops->reached != NULL)
+        cache->policy->ops->reached(cache->policy, key / cache->n_expert);
     while (entry->state != READY) {
         if (entry->state == ABSENT && place(cache, key)) {
             MOEC_TRY_OUT(load(cache, key, err));
@@ -387,6 +391,29 @@ static enum moec_status create_tables(struct moec_expert_cache *cache, struct mo
     return MOEC_OK;
 }
 
+/* Frequencies come from the bundle's path table, where there is one. */
+static enum moec_status create_policy(struct moec_expert_cache *cache, const struct moec_evict_ops *policy,
+                                      struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_path_table *paths = &cache->bundle->paths;
+    struct moec_evict_setup setup = {.n_layer = cache->n_layer, .n_expert = cache->n_expert};
+    void *memory = NULL;
+    if (paths->n_layer == cache->n_layer && paths->n_expert == cache->n_expert) {
+        const size_t n_key = (size_t)cache->n_layer * cache->n_expert;
+        MOEC_TRY_OUT(moec_alloc(&memory, n_key, sizeof(float), "expert frequencies", err));
+        float *frequency = memory;
+        for (size_t i = 0; i < n_key; i++)
+            frequency[i / cache->n_expert * cache->n_expert + paths->frequency[i].expert] =
+                (float)paths->frequency[i].probability / 65535.0f;
+        setup.frequency = frequency;
+    }
+    MOEC_TRY_OUT(policy->create(&setup, &cache->policy, err));
+out:
+    free(memory);
+    return status;
+}
+
 enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
                                           const struct moec_expert_cache_options *options,
                                           struct moec_expert_cache **out, struct moec_error *err)
@@ -414,7 +441,7 @@ enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
         goto out;
     }
     MOEC_TRY_OUT(create_tables(cache, err));
-    MOEC_TRY_OUT(policy->create(cache->n_layer * cache->n_expert, &cache->policy, err));
+    MOEC_TRY_OUT(create_policy(cache, policy, err));
     cache->arena_bytes = options->buffer_bytes / MOEC_CACHE_UNIT_BYTES * MOEC_CACHE_UNIT_BYTES;
     if (cache->arena_bytes > sizes.all_bytes)
         cache->arena_bytes = sizes.all_bytes;

@@ -22,6 +22,7 @@ struct moert_engine {
     struct moec_expert_cache *cache;
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     const struct moec_kernels *kernels;
+    const struct moec_evict_ops *evict;
     struct moec_memory_plan plan;
     uint32_t n_context;
     uint32_t n_sessions; /* allowed */
@@ -78,6 +79,7 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (engine->n_sessions > 1024)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions, the limit is 1024", engine->n_sessions);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
+    MOEC_TRY(moec_evict_find(options->evict != NULL ? options->evict : "lru", &engine->evict, err));
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
 
@@ -91,7 +93,7 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
         .n_logits = engine->n_sessions,
         .n_threads = engine->n_threads,
     };
-    moec_memory_request_bundle(&request, engine->bundle, options->copy, NULL);
+    moec_memory_request_bundle(&request, engine->bundle, options->copy, engine->evict);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     return moec_memory_plan_make(&request, &engine->plan, err);
 }
@@ -117,6 +119,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
         .buffer_bytes = engine->plan.expert_buffer_bytes,
         .copy = options->copy,
         .n_sessions = engine->n_sessions,
+        .policy = engine->evict,
     };
     return moec_expert_cache_create(bundle, &cache_options, &engine->cache, err);
 }
@@ -164,6 +167,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .top_k = config->top_k,
         .n_threads = (uint32_t)engine->n_threads,
         .cpu = engine->kernels->name,
+        .evict = engine->evict->name,
         .base_bytes = plan->base_bytes,
         .dense_bytes = plan->dense_bytes,
         .kv_bytes = plan->kv_bytes,

@@ -61,6 +61,8 @@ struct moert_options {
     int n_threads;         /* 0 = all cores that this process may use */
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512": the same bits at different speed */
     uint32_t copy;         /* precision copy to run, 0 = the compiled assignment */
+    const char *evict;     /* which experts make room: "fifo", "lru" (also NULL), "lfu", "edgemoe",
+                              "edgemoe-literal", "arc", "random"; speed alone, never the result */
 };
 
 /* What the engine holds and how the budget is spent. */
@@ -73,6 +75,7 @@ struct moert_info {
     uint32_t top_k;
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
+    const char *evict;      /* eviction policy in use */
     uint64_t base_bytes;    /* program and libraries, as measured when opening */
     uint64_t dense_bytes;   /* dense weights and tables */
     uint64_t kv_bytes;      /* KV caches */

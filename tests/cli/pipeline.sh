@@ -148,6 +148,13 @@ for memory in 24MiB 32MiB 64MiB; do
     same "$work/text" "$work/stdout" "the text is the same in $memory"
     holds "the peak stays within $memory" "$(sed -n 's/.*peak \([0-9.]*\) MiB of budget \([0-9.]*\) MiB.*/\1 <= \2/p' "$work/stderr")"
 done
+for policy in fifo lru lfu edgemoe edgemoe-literal arc random; do
+    try 0 "run with eviction $policy" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --memory 24MiB --ctx 128 \
+        --stats --evict $policy
+    same "$work/text" "$work/stdout" "the text is the same with eviction $policy"
+    says stderr "eviction $policy\$" "the figures name eviction $policy"
+done
+try 2 "run with an unknown eviction policy" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --evict belady
 for cpu in scalar avx2 avx512; do
     "$moec" run "$work/edgemoe.moec" -p "The old" -n 48 --cpu $cpu --threads 1 >"$work/stdout" 2>"$work/stderr"
     if grep -q 'cannot run\|not support\|does not' "$work/stderr"; then

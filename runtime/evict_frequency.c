@@ -1,0 +1,190 @@
+/* Policies that weigh how often an expert is used: LFU, and EdgeMoE's with the distance of its layer.
+ *
+ * f of a key counts its uses; a profile's frequencies stand for the uses of PRIOR_TOKENS tokens before the
+ * first one. The victim is the key with the smallest f / d, ties to the least recently used:
+ *  - lfu: d = 1
+ *  - edgemoe: d = layers until the key's layer is computed again, 1..S (the current layer: S): rarely used
+ *    and far away goes first, as EdgeMoE III-C2 explains its policy
+ *  - edgemoe-literal: d = (S - i + I) mod S with 0 read as S, the formula that the paper prints, which gives
+ *    up the next layer's experts first */
+#include "formats/memory.h"
+#include "runtime/evict.h"
+
+#define PRIOR_TOKENS 256
+#define ONE_USE      ((uint64_t)1 << 16) /* counts are fixed point, so that fractions compare exactly */
+
+struct use {
+    uint64_t count;
+    uint64_t last; /* clock of the last use */
+};
+
+struct frequency {
+    struct moec_evict base;
+    uint32_t n_layer;
+    uint32_t n_expert;
+    uint32_t current; /* MoE ordinal */
+    uint32_t n_present;
+    uint64_t clock;
+    uint32_t *present; /* (n_key) keys that are present, in no order; behind the uses */
+    uint32_t *place;   /* (n_key) where a present key stands in `present` */
+    struct use uses[]; /* (n_key) */
+};
+
+static uint64_t frequency_state_bytes(uint32_t n_key)
+{
+    return sizeof(struct frequency) + (uint64_t)n_key * (sizeof(struct use) + 2 * sizeof(uint32_t));
+}
+
+static enum moec_status create(const struct moec_evict_ops *ops, const struct moec_evict_setup *setup,
+                               struct moec_evict **out, struct moec_error *err)
+{
+    const uint32_t n_key = setup->n_layer * setup->n_expert;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, frequency_state_bytes(n_key), 1, "eviction policy", err));
+    struct frequency *state = memory;
+    state->base.ops = ops;
+    state->n_layer = setup->n_layer;
+    state->n_expert = setup->n_expert;
+    state->present = (uint32_t *)(state->uses + n_key);
+    state->place = state->present + n_key;
+    for (uint32_t key = 0; setup->frequency != NULL && key < n_key; key++)
+        state->uses[key].count = (uint64_t)(setup->frequency[key] * (float)(PRIOR_TOKENS * ONE_USE));
+    *out = &state->base;
+    return MOEC_OK;
+}
+
+static enum moec_status lfu_create(const struct moec_evict_setup *setup, struct moec_evict **out,
+                                   struct moec_error *err)
+{
+    return create(&moec_evict_lfu, setup, out, err);
+}
+
+static enum moec_status edgemoe_create(const struct moec_evict_setup *setup, struct moec_evict **out,
+                                       struct moec_error *err)
+{
+    return create(&moec_evict_edgemoe, setup, out, err);
+}
+
+static enum moec_status literal_create(const struct moec_evict_setup *setup, struct moec_evict **out,
+                                       struct moec_error *err)
+{
+    return create(&moec_evict_edgemoe_literal, setup, out, err);
+}
+
+static void frequency_destroy(struct moec_evict *self)
+{
+    free(self);
+}
+
+static void frequency_reached(struct moec_evict *self, uint32_t ordinal)
+{
+    ((struct frequency *)self)->current = ordinal;
+}
+
+static void frequency_used(struct moec_evict *self, uint32_t key)
+{
+    struct frequency *state = (struct frequency *)self;
+    state->uses[key].count += ONE_USE;
+    state->uses[key].last = ++state->clock;
+}
+
+static void frequency_inserted(struct moec_evict *self, uint32_t key)
+{
+    struct frequency *state = (struct frequency *)self;
+    state->place[key] = state->n_present;
+    state->present[state->n_present++] = key;
+    frequency_used(self, key);
+}
+
+static void frequency_removed(struct moec_evict *self, uint32_t key)
+{
+    struct frequency *state = (struct frequency *)self;
+    const uint32_t last = state->present[--state->n_present];
+    state->present[state->place[key]] = last;
+    state->place[last] = state->place[key];
+}
+
+typedef uint32_t distance_fn(const struct frequency *state, uint32_t ordinal);
+
+static uint32_t no_distance(const struct frequency *state, uint32_t ordinal)
+{
+    (void)state;
+    (void)ordinal;
+    return 1;
+}
+
+static uint32_t distance_ahead(const struct frequency *state, uint32_t ordinal)
+{
+    const uint32_t ahead = (ordinal + state->n_layer - state->current) % state->n_layer;
+    return ahead > 0 ? ahead : state->n_layer;
+}
+
+static uint32_t distance_literal(const struct frequency *state, uint32_t ordinal)
+{
+    const uint32_t behind = (state->n_layer - ordinal + state->current) % state->n_layer;
+    return behind > 0 ? behind : state->n_layer;
+}
+
+static uint32_t smallest(const struct frequency *state, distance_fn *distance, moec_evictable_fn *evictable,
+                         void *context)
+{
+    uint32_t best = MOEC_EVICT_NONE, best_d = 1;
+    for (uint32_t i = 0; i < state->n_present; i++) {
+        const uint32_t key = state->present[i];
+        if (!evictable(context, key))
+            continue;
+        const uint32_t d = distance(state, key / state->n_expert);
+        if (best != MOEC_EVICT_NONE) {
+            const uint64_t ours = state->uses[key].count * best_d, theirs = state->uses[best].count * d;
+            if (ours > theirs || (ours == theirs && state->uses[key].last > state->uses[best].last))
+                continue;
+        }
+        best = key;
+        best_d = d;
+    }
+    return best;
+}
+
+static uint32_t lfu_victim(struct moec_evict *self, moec_evictable_fn *evictable, void *context)
+{
+    return smallest((const struct frequency *)self, no_distance, evictable, context);
+}
+
+static uint32_t edgemoe_victim(struct moec_evict *self, moec_evictable_fn *evictable, void *context)
+{
+    return smallest((const struct frequency *)self, distance_ahead, evictable, context);
+}
+
+static uint32_t literal_victim(struct moec_evict *self, moec_evictable_fn *evictable, void *context)
+{
+    return smallest((const struct frequency *)self, distance_literal, evictable, context);
+}
+
+const struct moec_evict_ops moec_evict_lfu = {.name = "lfu",
+                                              .state_bytes = frequency_state_bytes,
+                                              .create = lfu_create,
+                                              .destroy = frequency_destroy,
+                                              .inserted = frequency_inserted,
+                                              .used = frequency_used,
+                                              .removed = frequency_removed,
+                                              .victim = lfu_victim};
+
+const struct moec_evict_ops moec_evict_edgemoe = {.name = "edgemoe",
+                                                  .state_bytes = frequency_state_bytes,
+                                                  .create = edgemoe_create,
+                                                  .destroy = frequency_destroy,
+                                                  .reached = frequency_reached,
+                                                  .inserted = frequency_inserted,
+                                                  .used = frequency_used,
+                                                  .removed = frequency_removed,
+                                                  .victim = edgemoe_victim};
+
+const struct moec_evict_ops moec_evict_edgemoe_literal = {.name = "edgemoe-literal",
+                                                          .state_bytes = frequency_state_bytes,
+                                                          .create = literal_create,
+                                                          .destroy = frequency_destroy,
+                                                          .reached = frequency_reached,
+                                                          .inserted = frequency_inserted,
+                                                          .used = frequency_used,
+                                                          .removed = frequency_removed,
+                                                          .victim = literal_victim};

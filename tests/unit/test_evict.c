@@ -1,0 +1,240 @@
+/* Eviction policies: victims of sequences worked out by hand, and what every policy must keep. */
+#include "tests/unit/temporary.h"
+
+#include "runtime/evict.h"
+
+#define N_LAYER  3u
+#define N_EXPERT 4u
+#define N_KEY    (N_LAYER * N_EXPERT)
+
+static struct moec_evict *make(const struct moec_evict_ops *ops, const float *frequency)
+{
+    struct moec_error err = {0};
+    struct moec_evict *policy = NULL;
+    const struct moec_evict_setup setup = {N_LAYER, N_EXPERT, frequency};
+    assert_status(ops->create(&setup, &policy, &err), MOEC_OK, err);
+    return policy;
+}
+
+static bool any(void *context, uint32_t key)
+{
+    (void)context;
+    (void)key;
+    return true;
+}
+
+/* A key of the set that `context` points to (a bit each) is in use. */
+static bool not_pinned(void *context, uint32_t key)
+{
+    return (*(const uint32_t *)context >> key & 1) == 0;
+}
+
+static uint32_t victim(struct moec_evict *policy)
+{
+    return policy->ops->victim(policy, any, NULL);
+}
+
+/* What a cache of `capacity` keys does with one demand; returns the key that went, or MOEC_EVICT_NONE. */
+static uint32_t demand(struct moec_evict *policy, uint32_t capacity, bool *present, uint32_t key)
+{
+    const struct moec_evict_ops *ops = policy->ops;
+    uint32_t n = 0, gone = MOEC_EVICT_NONE;
+    if (ops->reached != NULL)
+        ops->reached(policy, key / N_EXPERT);
+    if (present[key]) {
+        ops->used(policy, key);
+        return gone;
+    }
+    if (ops->wanted != NULL)
+        ops->wanted(policy, key);
+    for (uint32_t i = 0; i < N_KEY; i++)
+        n += present[i];
+    if (n == capacity) {
+        gone = victim(policy);
+        ops->removed(policy, gone);
+        present[gone] = false;
+    }
+    ops->inserted(policy, key);
+    present[key] = true;
+    return gone;
+}
+
+static void expect(const struct moec_evict_ops *ops, uint32_t capacity, const uint32_t *keys,
+                   const uint32_t *gone, size_t n)
+{
+    bool present[N_KEY] = {false};
+    struct moec_evict *policy = make(ops, NULL);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(demand(policy, capacity, present, keys[i]), gone[i]);
+    ops->destroy(policy);
+}
+
+#define NO MOEC_EVICT_NONE
+
+static void test_evict__lru_fifo_and_lfu(void **state)
+{
+    (void)state;
+    const uint32_t keys[] = {0, 1, 2, 0, 0, 3, 1, 4, 3};
+    const uint32_t lru[] = {NO, NO, NO, NO, NO, 1, 2, 0, NO};
+    const uint32_t fifo[] = {NO, NO, NO, NO, NO, 0, NO, 1, NO};
+    /* 3 counts one use when 4 comes, as 1 does anew; counts stay when a key has gone: 1 then has two. */
+    const uint32_t lfu[] = {NO, NO, NO, NO, NO, 1, 2, 3, 4};
+    expect(&moec_evict_lru, 3, keys, lru, sizeof keys / sizeof *keys);
+    expect(&moec_evict_fifo, 3, keys, fifo, sizeof keys / sizeof *keys);
+    expect(&moec_evict_lfu, 3, keys, lfu, sizeof keys / sizeof *keys);
+}
+
+/* One expert of each layer present, all used once; layers 0, 1, 2 stand for i, `current` for I, S = 3. */
+static void test_evict__edgemoe_by_distance(void **state)
+{
+    (void)state;
+    const uint32_t farthest[N_LAYER] = {0, 4, 8};    /* the current layer comes again after S layers */
+    const uint32_t next_first[N_LAYER] = {0, 4, 8};  /* the formula gives 0 at i = I, read as S */
+    const uint32_t second_far[N_LAYER] = {8, 0, 4};  /* d = 2 with the current layer's in use: i = I + 2 */
+    const uint32_t second_next[N_LAYER] = {4, 8, 0}; /* the formula: i = I + 1 has 2 */
+    for (uint32_t current = 0; current < N_LAYER; current++) {
+        struct moec_evict *words = make(&moec_evict_edgemoe, NULL);
+        struct moec_evict *formula = make(&moec_evict_edgemoe_literal, NULL);
+        for (uint32_t layer = 0; layer < N_LAYER; layer++) {
+            words->ops->inserted(words, layer * N_EXPERT);
+            formula->ops->inserted(formula, layer * N_EXPERT);
+        }
+        words->ops->reached(words, current);
+        formula->ops->reached(formula, current);
+        assert_int_equal(victim(words), farthest[current]);
+        assert_int_equal(victim(formula), next_first[current]);
+        uint32_t pinned = 1u << (current * N_EXPERT);
+        assert_int_equal(words->ops->victim(words, not_pinned, &pinned), second_far[current]);
+        assert_int_equal(formula->ops->victim(formula, not_pinned, &pinned), second_next[current]);
+        words->ops->destroy(words);
+        formula->ops->destroy(formula);
+    }
+}
+
+/* f / d: a key three times as often used outweighs a distance of two. */
+static void test_evict__edgemoe_by_frequency(void **state)
+{
+    (void)state;
+    struct moec_evict *policy = make(&moec_evict_edgemoe, NULL);
+    policy->ops->inserted(policy, 1 * N_EXPERT); /* d = 1 from layer 0 */
+    policy->ops->inserted(policy, 2 * N_EXPERT); /* d = 2 */
+    policy->ops->reached(policy, 0);
+    assert_int_equal(victim(policy), 2 * N_EXPERT);
+    policy->ops->used(policy, 2 * N_EXPERT);
+    assert_int_equal(victim(policy), 1 * N_EXPERT); /* 1 / 1 = 2 / 2: the least recent goes */
+    policy->ops->used(policy, 2 * N_EXPERT);
+    policy->ops->used(policy, 1 * N_EXPERT);
+    assert_int_equal(victim(policy), 2 * N_EXPERT); /* 3 / 2 < 2 / 1 */
+    policy->ops->destroy(policy);
+}
+
+static void test_evict__profile_frequencies_count(void **state)
+{
+    (void)state;
+    float frequency[N_KEY] = {0};
+    frequency[0] = 0.5f;
+    frequency[1] = 0.25f;
+    const struct moec_evict_ops *const all[] = {&moec_evict_lfu, &moec_evict_edgemoe,
+                                                &moec_evict_edgemoe_literal};
+    for (size_t i = 0; i < 3; i++) {
+        struct moec_evict *policy = make(all[i], frequency);
+        policy->ops->inserted(policy, 1);
+        policy->ops->inserted(policy, 0);
+        policy->ops->inserted(policy, 2);
+        for (int use = 0; use < 60; use++) /* 61 uses are fewer than a quarter of 256 tokens and one */
+            policy->ops->used(policy, 2);
+        assert_int_equal(victim(policy), 2);
+        for (int use = 0; use < 10; use++)
+            policy->ops->used(policy, 2);
+        assert_int_equal(victim(policy), 1);
+        policy->ops->destroy(policy);
+    }
+}
+
+/* A scan over keys used once passes by the keys used twice; a wish for a key that ONCE gave up widens it. */
+static void test_evict__arc(void **state)
+{
+    (void)state;
+    const uint32_t keys[] = {0, 1, 0, 1, 2, 3, 4, 5, 0, 4, 6};
+    /* 0 and 1 are used again; with c = 3, 2 to 5 push each other out. 4 comes back from the memory, p = 1,
+     * and ONCE = {5} keeps its one key: AGAIN gives up 1, and 0 for the new key 6. */
+    const uint32_t gone[] = {NO, NO, NO, NO, NO, 2, 3, 4, NO, 1, 0};
+    expect(&moec_evict_arc, 3, keys, gone, sizeof keys / sizeof *keys);
+}
+
+/* Random demands: victims are present, never pinned, and the same ones when all is done again. */
+static void test_evict__every_policy_keeps_the_rules(void **state)
+{
+    (void)state;
+    for (size_t p = 0; moec_evict_policies[p] != NULL; p++) {
+        const struct moec_evict_ops *ops = moec_evict_policies[p];
+        uint32_t first_run[2000];
+        for (int run = 0; run < 2; run++) {
+            struct moec_evict *policy = make(ops, NULL);
+            bool present[N_KEY] = {false};
+            uint64_t random = 11;
+            for (int i = 0; i < 2000; i++) {
+                uint32_t key = random_u32(&random) % N_KEY, pinned = random_u32(&random);
+                bool was[N_KEY];
+                memcpy(was, present, sizeof was);
+                const uint32_t gone = demand(policy, 5, present, key);
+                assert_true(gone == MOEC_EVICT_NONE || (was[gone] && gone != key));
+                const uint32_t offered = ops->victim(policy, not_pinned, &pinned);
+                bool exists = false;
+                for (uint32_t k = 0; k < N_KEY; k++)
+                    exists = exists || (present[k] && not_pinned(&pinned, k));
+                assert_int_equal(offered != MOEC_EVICT_NONE, exists);
+                assert_true(!exists || (present[offered] && not_pinned(&pinned, offered)));
+                if (run == 0)
+                    first_run[i] = gone;
+                else
+                    assert_int_equal(gone, first_run[i]);
+            }
+            ops->destroy(policy);
+        }
+        assert_true(ops->state_bytes(N_KEY) > ops->state_bytes(1));
+    }
+}
+
+static void test_evict__random_reaches_every_key(void **state)
+{
+    (void)state;
+    struct moec_evict *policy = make(&moec_evict_random, NULL);
+    uint32_t count[N_KEY] = {0};
+    for (uint32_t key = 0; key < N_KEY; key++)
+        policy->ops->inserted(policy, key);
+    for (int i = 0; i < 1200; i++)
+        count[victim(policy)]++;
+    for (uint32_t key = 0; key < N_KEY; key++)
+        assert_in_range(count[key], 60, 150); /* 100 expected, standard deviation under 10 */
+    policy->ops->destroy(policy);
+}
+
+static void test_evict__names(void **state)
+{
+    (void)state;
+    const struct moec_evict_ops *found = NULL;
+    struct moec_error err = {0};
+    for (size_t p = 0; moec_evict_policies[p] != NULL; p++) {
+        assert_status(moec_evict_find(moec_evict_policies[p]->name, &found, &err), MOEC_OK, err);
+        assert_ptr_equal(found, moec_evict_policies[p]);
+    }
+    assert_int_equal(moec_evict_find("belady", &found, &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "'belady'"));
+    assert_non_null(strstr(err.message, "edgemoe-literal, arc, random"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_evict__lru_fifo_and_lfu),
+        cmocka_unit_test(test_evict__edgemoe_by_distance),
+        cmocka_unit_test(test_evict__edgemoe_by_frequency),
+        cmocka_unit_test(test_evict__profile_frequencies_count),
+        cmocka_unit_test(test_evict__arc),
+        cmocka_unit_test(test_evict__every_policy_keeps_the_rules),
+        cmocka_unit_test(test_evict__random_reaches_every_key),
+        cmocka_unit_test(test_evict__names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
