@@ -4,6 +4,7 @@
 #include "cli/measure_options.h"
 #include "cli/profile_job.h"
 #include "cli/progress.h"
+#include "cli/routing_report.h"
 #include "cli/terminal.h"
 #include "formats/profile_h5.h"
 #include "profiler/heatmap.h"
@@ -116,6 +117,7 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
                profile->uniform_bits[u], 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
     }
     print_unreached(profile);
+    cli_print_routing(profile, "");
     printf("cost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes, profile->naive_passes,
            profile->cost_passes / profile->naive_passes, job->seconds);
     char peak[24];
@@ -176,6 +178,9 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     moec_json_out_node(root, "baseline", json_loss(&loss));
     moec_json_out_node(root, "uniform", json_uniform(profile));
     moec_json_out_node(root, "unreached", json_unreached(profile));
+    struct moec_json_out *routing = cli_json_routing(profile);
+    if (routing != NULL)
+        moec_json_out_node(root, "routing", routing);
     moec_json_out_double(root, "cost_passes", profile->cost_passes);
     moec_json_out_double(root, "naive_passes", profile->naive_passes);
     moec_json_out_double(root, "seconds", job->seconds);
@@ -192,6 +197,7 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
                                &job->profile, digest, err));
     MOEC_TRY(draw_heatmaps(job, err));
     MOEC_TRY(show_profile(job, err));
+    cli_print_routing(&job->profile, "\n");
     return cli_write_figures(job->args, &job->profile, false, err);
 }
 
@@ -240,13 +246,15 @@ const struct cli_command cli_command_profile = {
     .name = "profile",
     .summary = "measure what every expert loses at every bitwidth, and which experts follow which",
     .usage = "MODEL",
-    .about = "MODEL is a Hugging Face folder. For every MoE layer, expert and bitwidth the loss of the whole "
-             "model is measured when "
-             "that expert alone has that bitwidth and the others the baseline; what cannot change is not "
-             "computed again. The profile "
-             "also holds the loss of whole-model bitwidths, routing counts, the path table and the routing "
-             "of every token.\n"
-             "Half of the windows serve the search of moec compile, the other half its certificate.",
+    .about =
+        "MODEL is a Hugging Face folder. For every MoE layer, expert and bitwidth the loss of the whole "
+        "model is measured when "
+        "that expert alone has that bitwidth and the others the baseline; what cannot change is not "
+        "computed again. The profile "
+        "also holds the loss of whole-model bitwidths, the routing of every token, the path table, and "
+        "studies of routing: load, margins, popularity of paths, how well experts are predicted by path, "
+        "frequency and the next layer's gate, gate weights against outputs, sizes of up projections.\n"
+        "Half of the windows serve the search of moec compile, the other half its certificate.",
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
                 "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
                 "moec profile --show profile.h5\n"

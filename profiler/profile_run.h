@@ -1,8 +1,8 @@
 /* The whole of `moec profile`: from a checkpoint and data to a profile in memory.
  *
- * In order: read and draw windows, evaluate the original, trace its routing, evaluate whole models at one
- * bitwidth each, sweep the sensitivity of every expert, make the path table. The same inputs give the same
- * profile at any number of threads, with any instruction set and any working memory. */
+ * In order: read and draw windows, evaluate the original, trace and study its routing (router_study.h,
+ * path_study.h), evaluate whole models at one bitwidth each, sweep the sensitivity of every expert. The same
+ * inputs give the same profile at any number of threads, with any instruction set and any working memory. */
 #ifndef MOEC_PROFILER_PROFILE_RUN_H
 #define MOEC_PROFILER_PROFILE_RUN_H
 

@@ -35,6 +35,10 @@ try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt $s
 cp "$work/stdout" "$work/profile.json"
 holds "the cost is at most 0.6 of the naive cost" \
     "$(number "$work/profile.json" cost_passes) <= 0.6 * $(number "$work/profile.json" naive_passes)"
+says stdout '"next_layer_gate"' "the JSON has the recall of the next layer's gate"
+holds "the load's entropy is a share" "0 < $(number "$work/profile.json" entropy) && $(number "$work/profile.json" entropy) <= 1"
+holds "gate inputs of neighbouring layers are alike" "0 < $(number "$work/profile.json" cosine) && $(number "$work/profile.json" cosine) < 1"
+holds "2k guesses find more than k" "$(number "$work/profile.json" 2k) > $(number "$work/profile.json" k)"
 for ending in png svg pdf csv; do
     try 0 "heatmap as $ending" test -s "$work/map.$ending"
 done
@@ -52,6 +56,8 @@ else
     fail "--show stays within 80 columns"
 fi
 says stdout 'layer|Layer' "--show labels its axes"
+says stdout 'predicted by next-layer gate +[0-9.]+% +[0-9.]+% +[0-9.]+%' "--show says what predicts routing"
+says stdout 'paths of [0-9]+ tokens' "--show counts paths"
 try 0 "profile --show in colour" "$moec" profile --show "$work/profile.h5" --color always
 says stdout "$(printf '\033')\[" "colour is there when asked for"
 try 0 "profile of a group size and scheme, F16 baseline" "$moec" profile $model --data datasets/sample/calibration.txt \
