@@ -1,6 +1,7 @@
 #include "formats/codec.h"
 
 #include "formats/half.h"
+#include "formats/hqq.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,25 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
     }
     *codec = made;
     return MOEC_OK;
+}
+
+enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_scheme scheme, uint32_t group,
+                                  enum moec_dtype source_dtype,
+                                  struct moec_codec codecs[static MOEC_CODEC_TABLE], struct moec_error *err)
+{
+    static const uint32_t widths[] = {2, 3, 4, 8, 16};
+    memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        struct moec_codec *codec = &codecs[widths[i]];
+        MOEC_TRY(moec_codec_for_bits(widths[i], scheme, group, source_dtype, codec, err));
+        codec->quantizer = is_float(codec->dtype) ? 0 : (uint8_t)quantizer;
+    }
+    return MOEC_OK;
+}
+
+const char *moec_quantizer_name(enum moec_quantizer quantizer)
+{
+    return quantizer == MOEC_QUANTIZER_HQQ ? "hqq" : "linear";
 }
 
 enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, struct moec_error *err)
@@ -321,9 +341,15 @@ static void quantise_blocks(const float *w, size_t n, float scale, float low, fl
     }
 }
 
-/* Scale of a group as F16, and its zero point. */
-static enum moec_status choose_scale(struct moec_codec codec, struct range range, uint16_t *scale,
-                                     uint8_t *zero, struct moec_error *err)
+/* How a group is encoded: code = round-half-even(clamp(w / divisor)) + zero. */
+struct group_scale {
+    uint16_t scale; /* F16, as stored */
+    uint8_t zero;   /* as stored; 0 when symmetric */
+    float divisor;  /* the scale itself, unless the quantizer says otherwise; 0: all weights are 0 */
+};
+
+static enum moec_status choose_linear(struct moec_codec codec, struct range range, struct group_scale *group,
+                                      struct moec_error *err)
 {
     uint32_t bits = code_bits(codec.dtype);
     float levels, width;
@@ -334,31 +360,44 @@ static enum moec_status choose_scale(struct moec_codec codec, struct range range
         levels = (float)((1 << bits) - 1);
         width = range.max - range.min;
     }
-    *scale = moec_f32_to_f16(width / levels);
-    *zero = 0;
-    if (*scale >= F16_INF)
+    *group = (struct group_scale){.scale = moec_f32_to_f16(width / levels)};
+    if (group->scale >= F16_INF)
         return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows F16: its weights reach %g", width / levels,
                          moec_f32_from_bits(range.top_bits));
-    if (codec.scheme == MOEC_SCHEME_ASYMMETRIC && *scale != 0) {
-        float place = -range.min / moec_f16_to_f32(*scale);
+    group->divisor = moec_f16_to_f32(group->scale);
+    if (codec.scheme == MOEC_SCHEME_ASYMMETRIC && group->scale != 0) {
+        float place = -range.min / group->divisor;
         place = place > levels ? levels : place;
-        *zero = (uint8_t)(moec_f32_bits(place + 0x1.8p23f) & 0xff);
+        group->zero = (uint8_t)(moec_f32_bits(place + 0x1.8p23f) & 0xff);
     }
     return MOEC_OK;
 }
 
-static void quantise_span(struct moec_codec codec, const float *w, size_t n, uint16_t scale, uint8_t zero,
+static void choose_hqq(struct moec_codec codec, const float *w, size_t n, struct group_scale *group)
+{
+    uint32_t bits = code_bits(codec.dtype);
+    bool symmetric = codec.scheme == MOEC_SCHEME_SYMMETRIC;
+    uint8_t zero = symmetric ? (uint8_t)(1u << (bits - 1)) : group->zero;
+    struct moec_hqq_fit fit = moec_hqq_fit(w, n, bits, !symmetric, group->divisor, zero);
+    uint16_t scale = moec_f32_to_f16(fit.scale);
+    if (scale == 0 || scale >= F16_INF) /* weights at the ends of F16's range stay with the linear choice */
+        return;
+    *group =
+        (struct group_scale){.scale = scale, .zero = symmetric ? 0 : fit.zero, .divisor = fit.code_scale};
+}
+
+static void quantise_span(struct moec_codec codec, const float *w, size_t n, const struct group_scale *group,
                           uint8_t *codes)
 {
     uint32_t bits = code_bits(codec.dtype);
-    if (scale == 0)
+    uint8_t zero = group->zero;
+    if (group->scale == 0)
         memset(codes, codec.scheme == MOEC_SCHEME_SYMMETRIC ? 1 << (bits - 1) : 0, n);
     else if (codec.scheme == MOEC_SCHEME_SYMMETRIC)
-        quantise_blocks(w, n, moec_f16_to_f32(scale), -(float)(1 << (bits - 1)),
-                        (float)((1 << (bits - 1)) - 1), 1u << (bits - 1), codes);
+        quantise_blocks(w, n, group->divisor, -(float)(1 << (bits - 1)), (float)((1 << (bits - 1)) - 1),
+                        1u << (bits - 1), codes);
     else
-        quantise_blocks(w, n, moec_f16_to_f32(scale), -(float)zero, (float)((1 << bits) - 1 - zero), zero,
-                        codes);
+        quantise_blocks(w, n, group->divisor, -(float)zero, (float)((1 << bits) - 1 - zero), zero, codes);
 }
 
 /* Widens a range by the last, incomplete block of a row. Padding with 0 changes neither range nor zero code.
@@ -389,11 +428,12 @@ static enum moec_status encode_integers(struct moec_codec codec, const float *we
     for (size_t g = 0, at = 0; g < groups; g++) {
         size_t end = n - at < group ? n : at + group;
         struct range range = range_with_tail(weights + at, end - at);
-        uint16_t scale = 0;
-        uint8_t zero = 0;
+        struct group_scale chosen;
         if (range.top_bits >= F32_INF)
             return fail_not_finite(weights, n, err);
-        MOEC_TRY(choose_scale(codec, range, &scale, &zero, err));
+        MOEC_TRY(choose_linear(codec, range, &chosen, err));
+        if (codec.quantizer == MOEC_QUANTIZER_HQQ && chosen.scale != 0)
+            choose_hqq(codec, weights + at, end - at, &chosen);
         for (; at < end; at += BLOCK) {
             float padded[BLOCK] = {0};
             uint8_t codes[BLOCK];
@@ -402,14 +442,14 @@ static enum moec_status encode_integers(struct moec_codec codec, const float *we
                 memcpy(padded, block, (end - at) * sizeof *padded);
                 block = padded;
             }
-            quantise_span(codec, block, BLOCK, scale, zero, codes);
+            quantise_span(codec, block, BLOCK, &chosen, codes);
             pack_block(bits, codes, row);
             row += (size_t)4 * bits;
         }
         at = end;
-        store_u16(scales + 2 * g, scale);
+        store_u16(scales + 2 * g, chosen.scale);
         if (codec.scheme == MOEC_SCHEME_ASYMMETRIC)
-            zeros[g] = zero;
+            zeros[g] = chosen.zero;
     }
     return MOEC_OK;
 }

@@ -38,20 +38,37 @@ enum moec_dtype {
 
 enum moec_scheme { MOEC_SCHEME_SYMMETRIC = 0, MOEC_SCHEME_ASYMMETRIC = 1 };
 
+/* Who chooses scales and zeros when rows are encoded. Decoding does not depend on it. */
+enum moec_quantizer {
+    MOEC_QUANTIZER_LINEAR = 0, /* from the extremes of a group: moec_codec_encode_row */
+    MOEC_QUANTIZER_HQQ = 1,    /* half-quadratic: formats/hqq.h */
+    MOEC_QUANTIZER_COUNT
+};
+
 #define MOEC_CODEC_BLOCK 32 /* codes in a packed block */
 
-/* group: weights that share a scale, 0 (the whole row), 32, 64 or 128. scheme and group are 0 for float
- * dtypes. */
+/* group: weights that share a scale, 0 (the whole row), 32, 64 or 128. scheme, group and quantizer are 0 for
+ * float dtypes. Files do not store the quantizer, for bytes do not tell it: a codec read from one has 0. */
 struct moec_codec {
     uint8_t dtype;  /* enum moec_dtype */
     uint8_t scheme; /* enum moec_scheme */
     uint16_t group;
+    uint8_t quantizer; /* enum moec_quantizer: how rows are encoded */
 };
 
-/* Codec for a bitwidth in {2, 3, 4, 8, 16}; 16 takes `source_dtype` (F32 sources become BF16). */
+#define MOEC_CODEC_TABLE 17 /* entries of a table of codecs by bitwidth, 0..16 */
+
+/* Linear codec for a bitwidth in {2, 3, 4, 8, 16}; 16 takes `source_dtype` (F32 sources become BF16). */
 MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uint32_t group,
                                                       enum moec_dtype source_dtype, struct moec_codec *codec,
                                                       struct moec_error *err);
+
+/* Codecs of one quantizer, scheme and group at every bitwidth that experts may have: entries 2, 3, 4, 8 and
+ * 16 of `codecs`; the others become F32, which stands for none. Errors as moec_codec_for_bits. */
+MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_scheme scheme,
+                                                   uint32_t group, enum moec_dtype source_dtype,
+                                                   struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                                   struct moec_error *err);
 
 /* Checks a codec that came from a file. `subject` names it in messages. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_check(struct moec_codec codec, const char *subject,
@@ -63,7 +80,11 @@ uint32_t moec_codec_bits(struct moec_codec codec);
 /* "int4 symmetric channel", "int2 asymmetric g64", "bf16"; a static string for floats, else `text`. */
 const char *moec_codec_name(struct moec_codec codec, char text[static 40]);
 
+/* Same bytes for the same codes: the quantizer is not compared. */
 bool moec_codec_equal(struct moec_codec a, struct moec_codec b);
+
+/* "linear", "hqq". */
+const char *moec_quantizer_name(enum moec_quantizer quantizer);
 
 /* Bytes of one encoded row of n weights (n <= 2^31, checked by the caller through moec_config limits). */
 size_t moec_codec_row_bytes(struct moec_codec codec, size_t n);

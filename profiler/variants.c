@@ -116,6 +116,14 @@ static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
            (n_bytes <= variants->limit_bytes && variants->cached_bytes <= variants->limit_bytes - n_bytes);
 }
 
+static void evict(struct moec_variants *variants, struct slot *slot)
+{
+    list_remove(slot);
+    variants->cached_bytes -= slot_bytes(variants, slot);
+    free(slot->bytes);
+    slot->bytes = NULL;
+}
+
 /* Evicts the least recently used until n_bytes fit; false when borrowed records alone are in the way. */
 static bool make_room(struct moec_variants *variants, uint64_t n_bytes)
 {
@@ -123,10 +131,7 @@ static bool make_room(struct moec_variants *variants, uint64_t n_bytes)
         struct slot *oldest = variants->lru.newer;
         if (oldest == &variants->lru)
             return false;
-        list_remove(oldest);
-        variants->cached_bytes -= slot_bytes(variants, oldest);
-        free(oldest->bytes);
-        oldest->bytes = NULL;
+        evict(variants, oldest);
     }
     return true;
 }
@@ -494,6 +499,29 @@ void moec_variants_free(struct moec_variants *variants)
     free(variants->slots);
     pthread_mutex_destroy(&variants->lock);
     free(variants);
+}
+
+enum moec_status moec_variants_set_codec(struct moec_variants *variants, struct moec_codec codec,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(moec_codec_check(codec, "the codec of variants", err));
+    const uint32_t bits = moec_codec_bits(codec);
+    if (bits >= 16)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "variants of %" PRIu32 " bits are the source's own, their codec cannot be set",
+                         bits);
+    const int index = slot_index(bits);
+    const struct moec_codec old = variants->layouts[index].codec;
+    if (moec_codec_equal(old, codec) && old.quantizer == codec.quantizer)
+        return MOEC_OK;
+    pthread_mutex_lock(&variants->lock);
+    const size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_BITS;
+    for (size_t i = (size_t)index; i < n_slots; i += N_BITS)
+        if (variants->slots[i].bytes != NULL)
+            evict(variants, &variants->slots[i]);
+    variants->layouts[index] = moec_record_layout_make(variants->config, codec);
+    pthread_mutex_unlock(&variants->lock);
+    return MOEC_OK;
 }
 
 struct moec_experts *moec_variants_experts(struct moec_variants *variants)

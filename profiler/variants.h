@@ -1,9 +1,9 @@
 /* Every expert of a checkpoint at any bitwidth, made on demand: the expert source that profiling runs on.
  *
- * A variant is one expert encoded at one bitwidth by linear quantisation, byte for byte the record that a
- * bundle would hold. Variants are made from the checkpoint when first asked for and kept in memory up to a
- * limit; the least recently used one makes room and is encoded again when it is needed again, so checkpoints
- * larger than memory work. An assignment says which variant the forward pass gets for each expert.
+ * A variant is one expert encoded at one bitwidth, byte for byte the record that a bundle would hold.
+ * Variants are made from the checkpoint when first asked for and kept in memory up to a limit; the least
+ * recently used one makes room and is encoded again when it is needed again, so checkpoints larger than
+ * memory work. An assignment says which variant the forward pass gets for each expert.
  *
  * Bitwidths: 2, 3, 4, 8; 16 = the checkpoint's own 16-bit type unchanged (F32 sources round to BF16); 32 =
  * F32, the exact weights of any source. moec_variants_source_bits gives the smallest one that is exact.
@@ -11,8 +11,8 @@
  * Where a function takes bits of an expert it also takes the code of one projection at these bits,
  * moec_variants_projection_code: the other two projections then have the bits of moec_variants_set_rest.
  *
- * Thread rule: every function may be called from any thread (one lock inside), except that assigning and
- * freeing need that no forward pass is running on the source. */
+ * Thread rule: every function may be called from any thread (one lock inside), except that assigning, setting
+ * a codec and freeing need that no forward pass is running on the source. */
 #ifndef MOEC_PROFILER_VARIANTS_H
 #define MOEC_PROFILER_VARIANTS_H
 
@@ -22,7 +22,8 @@
 
 struct moec_variants;
 
-/* `checkpoint` is borrowed until free. `scheme` and `group` (0, 32, 64, 128) are those of every INT variant.
+/* `checkpoint` is borrowed until free. `scheme` and `group` (0, 32, 64, 128) are those of every INT variant,
+ * quantised linearly unless moec_variants_set_codec says otherwise.
  * cache_limit_bytes bounds the bytes of records in memory, 0 = no bound. Every expert starts assigned to its
  * source bits. n_threads as in moec_pool_make: threads that moec_variants_prepare encodes with. Errors:
  * MOEC_ERR_USAGE for a wrong group, MOEC_ERR_BUDGET when the limit is under one record at source bits. */
@@ -31,6 +32,12 @@ MOEC_WARN_UNUSED enum moec_status moec_variants_create(const struct moec_checkpo
                                                        uint64_t cache_limit_bytes, int n_threads,
                                                        struct moec_variants **out, struct moec_error *err);
 void moec_variants_free(struct moec_variants *variants);
+
+/* Encodes the variants of codec's bitwidth (2, 3, 4 or 8) with this quantizer, scheme and group from now on;
+ * records of another codec at that bitwidth are dropped. None of them may be borrowed. Errors:
+ * MOEC_ERR_USAGE for 16 bits and above, MOEC_ERR_FORMAT for a codec that does not exist. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_set_codec(struct moec_variants *variants,
+                                                          struct moec_codec codec, struct moec_error *err);
 
 /* The source to give to moec_forward_init; borrowed until free. acquire answers with the assigned variant. */
 struct moec_experts *moec_variants_experts(struct moec_variants *variants);

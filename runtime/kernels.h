@@ -24,6 +24,7 @@
 #define MOEC_RUNTIME_KERNELS_H
 
 #include "formats/dense.h"
+#include "formats/math.h"
 
 #define MOEC_LANES     16 /* partial sums of a dot product */
 #define MOEC_SUM_CHUNK 64 /* neurons or positions in a chunk of a weighted sum */
@@ -90,11 +91,8 @@ static inline size_t moec_lanes_padded(size_t n)
     return (n + MOEC_LANES - 1) / MOEC_LANES * MOEC_LANES;
 }
 
-/* Canonical scalar functions (runtime/math.c), F32 exp as in the kernels, F64 for tables made once. */
+/* Canonical F32 functions, as in the kernels (runtime/math.c). */
 float moec_exp_f32(float x);
 float moec_silu_f32(float x); /* what silu_mul multiplies with up */
-double moec_exp_f64(double x);
-double moec_log_f64(double x);
-void moec_sincos_f64(double x, double *sine, double *cosine);
 
 #endif

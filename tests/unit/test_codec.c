@@ -304,7 +304,8 @@ static void test_codec__rows_agree_with_a_naive_computation(void **state)
             for (size_t g = 0; g < COUNT(groups); g++)
                 for (size_t l = 0; l < COUNT(lengths); l++)
                     for (int kind = 0; kind < 8; kind++) {
-                        struct moec_codec codec = {int_dtypes[d], scheme, groups[g]};
+                        struct moec_codec codec = {
+                            .dtype = int_dtypes[d], .scheme = scheme, .group = groups[g]};
                         struct moec_error err = {0};
                         size_t n = lengths[l];
                         float w[MAX_N];
@@ -325,7 +326,7 @@ static void test_codec__all_codes_round_trip(void **state)
     for (size_t d = 0; d < COUNT(int_dtypes); d++)
         for (uint8_t scheme = 0; scheme < 2; scheme++)
             for (size_t g = 0; g < COUNT(groups); g++) {
-                struct moec_codec codec = {int_dtypes[d], scheme, groups[g]};
+                struct moec_codec codec = {.dtype = int_dtypes[d], .scheme = scheme, .group = groups[g]};
                 const size_t n = 256;
                 int bits = naive_bits(codec);
                 uint8_t codes[256], zeros[8], row[1024], again[1024];
@@ -361,7 +362,7 @@ static void test_codec__packing_puts_every_code_in_its_place(void **state)
     for (size_t d = 0; d < COUNT(int_dtypes); d++)
         for (uint8_t scheme = 0; scheme < 2; scheme++)
             for (size_t l = 0; l < COUNT(lengths); l++) {
-                struct moec_codec codec = {int_dtypes[d], scheme, 32};
+                struct moec_codec codec = {.dtype = int_dtypes[d], .scheme = scheme, .group = 32};
                 size_t n = lengths[l], n_groups = naive_groups(codec, n);
                 uint32_t levels = 1u << naive_bits(codec);
                 uint8_t codes[MAX_N], zeros[16], row[1024];
@@ -415,7 +416,7 @@ static void test_codec__floats_keep_their_bits(void **state)
 static void test_codec__ties_go_to_even(void **state)
 {
     (void)state;
-    struct moec_codec codec = {MOEC_DTYPE_INT4, MOEC_SCHEME_SYMMETRIC, 0};
+    struct moec_codec codec = {.dtype = MOEC_DTYPE_INT4};
     const float w[8] = {7.0f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, -7.0f}; /* s = 1 */
     const float expected[8] = {7, 0, 2, 2, 0, -2, -2, -7};
     struct moec_error err = {0};
@@ -489,8 +490,9 @@ static void test_codec__overflow_is_refused(void **state)
         for (uint8_t scheme = 0; scheme < 2; scheme++) {
             err = (struct moec_error){0};
             w[3] = scheme ? -3.4e38f : 0; /* the difference overflows F32 as well */
-            assert_status(encode((struct moec_codec){int_dtypes[d], scheme, 0}, w, 40, row, &err),
-                          MOEC_ERR_FORMAT, err);
+            assert_status(
+                encode((struct moec_codec){.dtype = int_dtypes[d], .scheme = scheme}, w, 40, row, &err),
+                MOEC_ERR_FORMAT, err);
             assert_message(err, "overflows F16");
         }
 }

@@ -172,7 +172,7 @@ static struct moec_codec int4_where_allowed(void *context, enum moec_role role, 
     (void)layer;
     ++*(int *)context;
     if (moec_role_is_quantisable(role))
-        return (struct moec_codec){MOEC_DTYPE_INT4, MOEC_SCHEME_SYMMETRIC, 0};
+        return (struct moec_codec){.dtype = MOEC_DTYPE_INT4};
     return (struct moec_codec){.dtype = MOEC_DTYPE_F32};
 }
 
@@ -181,7 +181,7 @@ static struct moec_codec int4_everywhere(void *context, enum moec_role role, uin
     (void)context;
     (void)role;
     (void)layer;
-    return (struct moec_codec){MOEC_DTYPE_INT4, MOEC_SCHEME_SYMMETRIC, 0};
+    return (struct moec_codec){.dtype = MOEC_DTYPE_INT4};
 }
 
 static void test_record__dense_table_lists_what_the_config_has(void **state)

@@ -50,6 +50,42 @@ static void check_record(const struct moec_checkpoint *checkpoint, struct moec_v
     free(expected);
 }
 
+/* Another codec at one bitwidth: records of the old one are made anew, the others stay. */
+static void test_variants__change_their_codec(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_checkpoint *checkpoint = open_checkpoint("qwen2_moe");
+    struct moec_variants *variants = make(checkpoint, 0);
+    assert_ok(moec_variants_prepare(variants, 0, 2, &err), err);
+    assert_ok(moec_variants_prepare(variants, 0, 4, &err), err);
+    const uint64_t n_encoded = moec_variants_encoded_count(variants),
+                   at_four = n_encoded / 2 * moec_variants_record_bytes(variants, 4);
+    struct moec_codec codec;
+    assert_ok(moec_codec_for_bits(2, MOEC_SCHEME_ASYMMETRIC, 32, MOEC_DTYPE_BF16, &codec, &err), err);
+    assert_ok(moec_variants_set_codec(variants, codec, &err), err);
+    assert_true(moec_variants_cached_bytes(variants) > at_four); /* the same codec: nothing is lost */
+    codec.quantizer = MOEC_QUANTIZER_HQQ;
+    assert_ok(moec_variants_set_codec(variants, codec, &err), err);
+    assert_int_equal(moec_variants_cached_bytes(variants), at_four);
+    struct moec_mlp mlp;
+    assert_ok(moec_variants_borrow(variants, 0, 1, 2, &mlp, &err), err);
+    assert_int_equal(mlp.up.codec.quantizer, MOEC_QUANTIZER_HQQ);
+    moec_variants_give_back(variants, 0, 1, 2);
+    assert_int_equal(moec_variants_encoded_count(variants), n_encoded + 1);
+    codec.group = 0;
+    assert_ok(moec_variants_set_codec(variants, codec, &err), err);
+    assert_int_equal(moec_variants_record_bytes(variants, 2),
+                     moec_record_layout_make(moec_checkpoint_config(checkpoint), codec).n_bytes);
+    assert_int_equal(moec_variants_cached_bytes(variants), at_four);
+    codec.group = 5;
+    assert_int_equal(moec_variants_set_codec(variants, codec, &err), MOEC_ERR_FORMAT);
+    codec = (struct moec_codec){.dtype = MOEC_DTYPE_BF16};
+    assert_int_equal(moec_variants_set_codec(variants, codec, &err), MOEC_ERR_USAGE);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
 static void test_variants__are_the_records_of_a_bundle(void **state)
 {
     (void)state;
@@ -296,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_variants__are_the_records_of_a_bundle),
+        cmocka_unit_test(test_variants__change_their_codec),
         cmocka_unit_test(test_variants__stay_within_the_limit_and_are_made_again),
         cmocka_unit_test(test_variants__borrowed_ones_are_never_evicted),
         cmocka_unit_test(test_variants__refuse_a_limit_under_one_expert),
