@@ -18,7 +18,7 @@ BUILD := build$(if $(SANITIZE),/sanitize-$(SANITIZE))$(if $(findstring clang,$(C
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
             libutf8proc-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
-PACKAGES_TEST  := clang libclang-rt-14-dev libsimde-dev mandoc
+PACKAGES_TEST  := clang libclang-rt-14-dev libsimde-dev mandoc chromium
 PACKAGES_CHECK := clang-format clang-tidy shellcheck
 
 # Without the development packages (before the first `make deps`) pkg-config answers nothing; the compiler then

@@ -1,6 +1,6 @@
 #include "cli/figure_output.h"
 
-#include "profiler/figures.h"
+#include "profiler/report.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static enum moec_status read_formats(const struct cli_args *args, enum moec_plot
 
 bool cli_wants_figures(const struct cli_args *args)
 {
-    return cli_has(args, "plots");
+    return cli_has(args, "plots") || cli_has(args, "report");
 }
 
 enum moec_status cli_check_figures(const struct cli_args *args, struct moec_error *err)
@@ -61,9 +61,16 @@ enum moec_status cli_write_figures(const struct cli_args *args, const struct moe
         return MOEC_OK;
     MOEC_TRY(read_formats(args, formats, &n, err));
     MOEC_TRY(moec_figures_make(profile, &figures, err));
-    MOEC_TRY_OUT(moec_figures_write(&figures, cli_text(args, "plots"), formats, n, &n_written, err));
-    if (!is_silent)
-        printf("wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));
+    if (cli_has(args, "plots")) {
+        MOEC_TRY_OUT(moec_figures_write(&figures, cli_text(args, "plots"), formats, n, &n_written, err));
+        if (!is_silent)
+            printf("wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));
+    }
+    if (cli_has(args, "report")) {
+        MOEC_TRY_OUT(moec_report_write(profile, &figures, cli_text(args, "report"), err));
+        if (!is_silent)
+            printf("wrote '%s'\n", cli_text(args, "report"));
+    }
 out:
     moec_figures_release(&figures);
     return status;

@@ -1,4 +1,4 @@
-/* Options that draw what a profile holds: --plots and --plot-format. */
+/* Options that show what a profile holds: --plots, --plot-format and --report. */
 #ifndef MOEC_CLI_FIGURE_OUTPUT_H
 #define MOEC_CLI_FIGURE_OUTPUT_H
 
@@ -13,6 +13,12 @@
      NULL,                                                                                                   \
      "Draw every figure that the profile has numbers for into FOLDER, made where it is missing.",            \
      false},                                                                                                 \
+        {"report",                                                                                           \
+         0,                                                                                                  \
+         "FILE.html",                                                                                        \
+         NULL,                                                                                               \
+         "Write one self-contained page: verdict, coverage, every figure and the numbers behind them.",      \
+         false},                                                                                             \
     {                                                                                                        \
         "plot-format", 0, "LIST", NULL,                                                                      \
             "Formats of --plots: png, svg, pdf, csv, with commas between them (default png,svg,csv).", false \

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BAR_WIDTH   14.0
-#define BAR_NUMBERS 58.0 /* from the bar to the middle of its label */
-#define LEGEND_LINE 14.0
-#define LEAST_BAR   120.0
+#define BAR_WIDTH      14.0
+#define BAR_NUMBERS    58.0 /* from the bar to the middle of its label */
+#define NARROW_NUMBERS 38.0
+#define NARROW_SHEET   400.0
+#define LEGEND_LINE    14.0
+#define LEAST_BAR      120.0
 
 static struct moec_plot_font text_font(void)
 {
@@ -76,10 +78,10 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
     const struct moec_chart_cells *cells = &chart->cells;
     const char *const texts[] = {cells->mark_label, count_missing(cells) > 0 ? cells->missing : "",
                                  cells->above};
-    struct moec_chart_flow flow = {.left = at->left,
+    struct moec_chart_flow flow = {.left = left,
                                    .right = at->width - at->margin,
                                    .line_height = LEGEND_LINE,
-                                   .x = at->left,
+                                   .x = left,
                                    .y = at->legend_top};
     bool is_any = false;
     for (size_t i = 0; i < 3; i++) {
@@ -104,10 +106,10 @@ struct moec_chart_layout moec_chart_lay_out_cells(const struct moec_chart *chart
                                                   double top)
 {
     const struct moec_chart_cells *cells = &chart->cells;
-    bool is_narrow = width > 0 && width < 400;
-    double numbers = BAR_NUMBERS + MOEC_CHART_MARGIN - (is_narrow ? 10 : 0);
+    bool is_narrow = width > 0 && width < NARROW_SHEET;
+    double numbers = is_narrow ? NARROW_NUMBERS + 6 : BAR_NUMBERS + MOEC_CHART_MARGIN;
     struct moec_chart_layout at = {.margin = margin, .left = margin + (is_narrow ? 38 : 46), .top = top};
-    double gap = is_narrow ? 14 : 26;
+    double gap = is_narrow ? 12 : 26;
     at.cell_width = cell_side(cells->n_column, 960);
     if (width > 0)
         at.cell_width = fmin(48, (width - margin - at.left - gap - BAR_WIDTH - numbers) / cells->n_column);
@@ -117,6 +119,7 @@ struct moec_chart_layout moec_chart_lay_out_cells(const struct moec_chart *chart
     at.bottom = at.top + at.cell_height * cells->n_row;
     at.bar_left = at.right + gap;
     at.bar_height = fmax(at.bottom - at.top, LEAST_BAR);
+    at.label_x = at.bar_left + BAR_WIDTH + (is_narrow ? NARROW_NUMBERS : BAR_NUMBERS);
     at.width = width > 0 ? width : fmax(at.bar_left + BAR_WIDTH + numbers + margin, 700);
     at.legend_top = at.top + fmax(at.bottom - at.top + 36, at.bar_height + 8) + 8;
     at.text_top = run_legend(NULL, chart, &at) + 22;
@@ -193,8 +196,7 @@ static void draw_bar(struct moec_plot *plot, const struct moec_chart *chart,
     const char *text = chart->value_label, *units = strrchr(text, ',');
     if (moec_plot_text_width(font, text) > at->bar_height + 30 && units != NULL)
         text = units + 1 + strspn(units + 1, " ");
-    moec_plot_text_up(plot, fmin(at->bar_left + BAR_WIDTH + BAR_NUMBERS, at->width - at->margin - 6),
-                      at->top + at->bar_height / 2, font, text);
+    moec_plot_text_up(plot, at->label_x, at->top + at->bar_height / 2, font, text);
 }
 
 void moec_chart_draw_cells(struct moec_plot *plot, const struct moec_chart *chart,

@@ -30,7 +30,7 @@ struct moec_chart_layout {
     double text_top;      /* middle of the first line of the caption */
     /* heatmaps */
     double cell_width, cell_height, gap; /* a cell with its gap */
-    double bar_left, bar_height;
+    double bar_left, bar_height, label_x;
     int decimals;
 };
 

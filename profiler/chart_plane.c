@@ -155,9 +155,10 @@ static void linear_ticks(const struct scale *scale, uint32_t most, bool is_whole
 static void log_ticks(const struct scale *scale, uint32_t most, struct ticks *ticks)
 {
     static const double multiples[] = {1, 2, 5};
-    double first = floor(log10(scale->low)), last = floor(log10(scale->high)), n_decade = last - first + 1;
+    double last = floor(log10(scale->high)), n_decade = last - ceil(log10(scale->low)) + 1;
     int n_multiple = 3 * n_decade <= most ? 3 : 1;
     double every = fmax(1, ceil(n_decade / most));
+    double first = n_multiple > 1 ? floor(log10(scale->low)) : ceil(log10(scale->low));
     ticks->n = 0;
     for (double power = first; power <= last; power += every)
         for (int m = 0; m < n_multiple && ticks->n < MAX_TICK; m++) {
@@ -543,6 +544,7 @@ void moec_chart_draw_plane(struct moec_plot *plot, const struct moec_chart *char
         for (uint32_t s = 0; s < chart->n_series; s++)
             draw_series(&plane, s);
     }
-    if (chart->has_value_labels)
+    /* Points of several series are too close for numbers. */
+    if (chart->has_value_labels && (chart->kind == MOEC_CHART_BARS || chart->n_series == 1))
         draw_value_labels(&plane);
 }

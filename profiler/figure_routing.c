@@ -353,14 +353,15 @@ enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t 
         MOEC_TRY(add_range(chart, "three layers, median and range", three, false, 100, err));
     double half = reaches(series, 50);
     if (isfinite(half))
-        moec_figure_say(chart, "Half of the tokens take one of the %s most popular full paths.",
+        moec_figure_say(chart, "Half of the tokens take one of at most %s full paths.",
                         moec_chart_number(a, half));
     else if (series->n > 0)
         moec_figure_say(chart, "The %s most popular full paths carry %s %% of the tokens.",
                         moec_chart_number(a, series->x[series->n - 1]),
                         moec_chart_number(b, series->y[series->n - 1]));
     if (three != NULL && isfinite(reaches(&chart->series[1], 50)))
-        moec_figure_say(chart, "Over three consecutive layers %s paths carry half of them (median layer).",
+        moec_figure_say(chart,
+                        "Over three consecutive layers at most %s paths carry half of them (median layer).",
                         moec_chart_number(a, reaches(&chart->series[1], 50)));
     moec_figure_say(chart,
                     "EdgeMoE reports that a fifth of the paths carries 99 %% of the activations; the steeper "

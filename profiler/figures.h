@@ -18,7 +18,7 @@ struct moec_figure {
     const char *title;
     enum moec_figure_section section;
     const char *study;  /* what it is drawn from: "predict/recall"; "" = what every profile has */
-    const char *option; /* measures the study: "--study predict" */
+    const char *option; /* measures the study: "--study rank" */
     uint32_t n_chart;   /* 0: not measured */
     struct moec_chart charts[MOEC_FIGURE_MAX_CHARTS];
 };

@@ -238,23 +238,56 @@ void moec_plot_free(struct moec_plot *plot)
     free(plot);
 }
 
+/* Writes `value` with at most two decimals, without needless digits; returns the bytes. */
+static size_t put_short(uint8_t *to, double value)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "%.2f", value);
+    while (n > 1 && text[n - 1] == '0')
+        n--;
+    if (text[n - 1] == '.')
+        n--;
+    memcpy(to, text, (size_t)n);
+    return (size_t)n;
+}
+
+/* Length of a number with more than two decimals at the start of a text that ends in NUL, else 0. */
+static size_t long_number(const char *text)
+{
+    size_t whole = strspn(text, "0123456789");
+    if (whole == 0 || whole > 12 || text[whole] != '.')
+        return 0;
+    size_t part = strspn(text + whole + 1, "0123456789");
+    return part > 2 ? whole + 1 + part : 0;
+}
+
 /* Cairo numbers the surfaces of a process and writes the number into SVG; a second plot of the same profile
- * would differ. The number is taken out. */
-static void still_svg(struct sink *sink)
+ * would differ. The number is taken out. Coordinates come in millionths of a point: hundredths are finer than
+ * any printer and half as long. */
+static enum moec_status still_svg(struct sink *sink, struct moec_error *err)
 {
     static const char mark[] = "id=\"surface";
+    size_t n = sink->n_bytes, from = 0, to = 0;
+    MOEC_TRY(moec_grow(&sink->bytes, &sink->capacity, n + 1, 1, "a plot", err));
     uint8_t *bytes = sink->bytes;
-    for (size_t at = 0; at < sink->n_bytes;) {
-        const uint8_t *found = memmem(bytes + at, sink->n_bytes - at, mark, sizeof mark - 1);
-        if (found == NULL)
-            break;
-        at = (size_t)(found - bytes) + sizeof mark - 1;
-        size_t end = at;
-        while (end < sink->n_bytes && bytes[end] >= '0' && bytes[end] <= '9')
-            end++;
-        memmove(bytes + at, bytes + end, sink->n_bytes - end);
-        sink->n_bytes -= end - at;
+    bytes[n] = '\0';
+    while (from < n) {
+        bool is_first = from == 0 || bytes[from - 1] < '0' || bytes[from - 1] > '9';
+        size_t length = is_first ? long_number((const char *)bytes + from) : 0;
+        if (length > 0) {
+            to += put_short(bytes + to, strtod((const char *)bytes + from, NULL));
+            from += length;
+        } else if (n - from > sizeof mark && memcmp(bytes + from, mark, sizeof mark - 1) == 0) {
+            memmove(bytes + to, mark, sizeof mark - 1);
+            to += sizeof mark - 1;
+            from += sizeof mark - 1;
+            from += strspn((const char *)bytes + from, "0123456789");
+        } else {
+            bytes[to++] = bytes[from++];
+        }
     }
+    sink->n_bytes = to;
+    return MOEC_OK;
 }
 
 /* Everything drawn is in the sink afterwards. */
@@ -271,9 +304,7 @@ static enum moec_status finish(struct moec_plot *plot, struct moec_error *err)
     if (problem != CAIRO_STATUS_SUCCESS)
         return moec_fail(err, MOEC_ERR_MEMORY, "cannot draw plot '%s': %s", plot->path,
                          cairo_status_to_string(problem));
-    if (plot->format == MOEC_PLOT_SVG)
-        still_svg(&plot->sink);
-    return MOEC_OK;
+    return plot->format == MOEC_PLOT_SVG ? still_svg(&plot->sink, err) : MOEC_OK;
 }
 
 enum moec_status moec_plot_commit(struct moec_plot *plot, struct moec_error *err)

@@ -1,0 +1,436 @@
+#include "profiler/report.h"
+
+#include "formats/file.h"
+#include "profiler/heatmap.h"
+#include "profiler/metrics.h"
+#include "profiler/report_html.h"
+#include "profiler/study_table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_STUDY_ROWS 256
+
+/* What the parts of a page share. */
+struct page {
+    FILE *stream;
+    const struct moec_profile *profile;
+    const struct moec_figures *figures;
+    struct moec_heatmap_words words;
+    char family[64], data[256];
+};
+
+static void put(const struct page *page, const char *html)
+{
+    (void)fputs(html, page->stream);
+}
+
+/* --- head --------------------------------------------------------------------------------------------------
+ */
+
+/* Wide content scrolls in its own box, never the page. Pictures keep their white ground in the dark. */
+static const char style[] =
+    ":root{--ink:#1a1a1a;--soft:#595959;--line:#d5d5d5;--ground:#fff;--box:#f5f5f5;--link:#0059a3}"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e8e8e8;--soft:#b0b0b0;--line:#484848;--ground:#16181b;"
+    "--box:#22252a;--link:#7cc4ff}}"
+    "*{box-sizing:border-box}"
+    "html{-webkit-text-size-adjust:100%}"
+    "body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 'DejaVu Sans',Verdana,sans-serif}"
+    "main{max-width:62rem;margin:0 auto;padding:1.5rem 1rem 4rem}"
+    "h1{font-size:1.6rem;line-height:1.25;margin:0 0 .5rem}"
+    "h2{font-size:1.25rem;margin:2.5rem 0 .5rem;border-bottom:2px solid var(--line);padding-bottom:.2rem}"
+    "h3{font-size:1rem;margin:0 0 .5rem}"
+    "p,li,dd,figcaption,h1,h2,h3,th,td{overflow-wrap:anywhere}"
+    "p,ul,figcaption{max-width:46rem}"
+    "p.lead{font-size:1.1rem}"
+    "a{color:var(--link)}"
+    "nav ul{padding:0;list-style:none;display:flex;flex-wrap:wrap;gap:.25rem 1.25rem}"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem;margin:0}"
+    "dt{color:var(--soft)}dd{margin:0}"
+    "figure{margin:2rem 0}"
+    "picture{display:block}"
+    "img{display:block;max-width:100%;height:auto;background:#fff;border-radius:4px}"
+    "figcaption{margin-top:.5rem}"
+    ".source{color:var(--soft)}"
+    "details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}"
+    ".scroll{overflow:auto;max-height:26rem;width:fit-content;max-width:100%;border:1px solid "
+    "var(--line);margin-top:.5rem}"
+    ".scroll p{margin:.5rem}"
+    "table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}"
+    "th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);overflow-wrap:normal;"
+    "white-space:nowrap}"
+    "th:first-child{text-align:left}td.words{text-align:left;white-space:normal;min-width:12rem}"
+    "thead th{position:sticky;top:0;background:var(--box);vertical-align:bottom}"
+    "@media(max-width:640px){dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.5rem}"
+    "img{width:100%!important}}"
+    "@media print{body{background:#fff;color:#000;font-size:10pt}nav,details{display:none}"
+    "figure,tr{break-inside:avoid}main{max-width:none;padding:0}.scroll{max-height:none;border:0}}";
+
+static void put_head(const struct page *page)
+{
+    put(page, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+              "<meta name=\"color-scheme\" content=\"light dark\">\n"
+              "<meta name=\"generator\" content=\"moec\">\n<title>");
+    moec_html_format(page->stream, "Profile of %s on %s", page->family, page->data);
+    put(page, "</title>\n<style>");
+    put(page, style);
+    put(page, "</style>\n</head>\n<body>\n<main>\n<h1>");
+    moec_html_format(page->stream, "Profile of %s on %s", page->family, page->data);
+    put(page, "</h1>\n");
+}
+
+static void put_contents(const struct page *page)
+{
+    put(page, "<nav aria-label=\"Contents\"><ul>"
+              "<li><a href=\"#measured\">What was measured</a></li>"
+              "<li><a href=\"#verdict\">Verdict</a></li>"
+              "<li><a href=\"#coverage\">Coverage</a></li>"
+              "<li><a href=\"#sensitivity\">Sensitivity</a></li>"
+              "<li><a href=\"#routing\">Routing</a></li>"
+              "<li><a href=\"#weights\">Weights</a></li>"
+              "<li><a href=\"#cost\">Cost and provenance</a></li>"
+              "</ul></nav>\n");
+}
+
+static void open_section(const struct page *page, const char *id, const char *title)
+{
+    (void)fprintf(page->stream, "<section id=\"%s\" aria-labelledby=\"h-%s\">\n<h2 id=\"h-%s\">", id, id, id);
+    moec_html_text(page->stream, title);
+    put(page, "</h2>\n");
+}
+
+static void close_section(const struct page *page)
+{
+    put(page, "</section>\n");
+}
+
+/* --- what was measured -------------------------------------------------------------------------------------
+ */
+
+MOEC_PRINTF(3, 4)
+static void put_fact(const struct page *page, const char *name, const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    put(page, "<dt>");
+    moec_html_text(page->stream, name);
+    put(page, "</dt><dd>");
+    moec_html_text(page->stream, text);
+    put(page, "</dd>\n");
+}
+
+static enum moec_status loss_of(const struct moec_profile *profile, const struct moec_measure *measure,
+                                struct moec_loss *loss, struct moec_error *err)
+{
+    const struct moec_loss_options options = moec_loss_options_default();
+    return moec_loss_measure(profile->reference.nll, measure->nll, measure->kl, profile->window_scored,
+                             profile->n_window, MOEC_PART_ALL, &options, loss, err);
+}
+
+static void put_loss_row(const struct page *page, const char *name, const struct moec_loss *loss)
+{
+    char text[96];
+    put(page, "<tr>");
+    moec_html_row_heading(page->stream, name);
+    (void)snprintf(text, sizeof text, "%.5g", loss->compiled);
+    moec_html_cell(page->stream, text);
+    (void)snprintf(text, sizeof text, "%.3f %%", 100 * loss->loss);
+    moec_html_cell(page->stream, text);
+    (void)snprintf(text, sizeof text, "%.3f to %.3f %%", 100 * loss->low, 100 * loss->high);
+    moec_html_cell(page->stream, text);
+    (void)snprintf(text, sizeof text, "%.5f", loss->mean_kl);
+    moec_html_cell(page->stream, text);
+    put(page, "</tr>\n");
+}
+
+static enum moec_status put_losses(const struct page *page, struct moec_error *err)
+{
+    const struct moec_profile *profile = page->profile;
+    struct moec_loss loss;
+    char name[64], bits[16];
+    put(page, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"Losses of whole models\">\n"
+              "<table><thead><tr><th scope=\"col\">experts</th><th scope=\"col\">");
+    moec_html_text(page->stream, profile->metric);
+    put(page, "</th><th scope=\"col\">loss</th><th scope=\"col\">interval, 95 % each side</th>"
+              "<th scope=\"col\">KL, nats a token</th></tr></thead><tbody>\n");
+    MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
+    struct moec_loss original = {.compiled = loss.reference};
+    put_loss_row(page, "original", &original);
+    moec_heatmap_bits_name(profile->baseline_bits, bits);
+    (void)snprintf(name, sizeof name, "%s (baseline)", bits);
+    put_loss_row(page, name, &loss);
+    for (uint32_t u = 0; u < profile->n_uniform; u++) {
+        if (profile->uniform_bits[u] == profile->baseline_bits)
+            continue;
+        MOEC_TRY(loss_of(profile, &profile->uniform[u], &loss, err));
+        moec_heatmap_bits_name(profile->uniform_bits[u], bits);
+        put_loss_row(page, bits, &loss);
+    }
+    put(page, "</tbody></table></div>\n");
+    return MOEC_OK;
+}
+
+static enum moec_status put_measured(const struct page *page, struct moec_error *err)
+{
+    const struct moec_profile *profile = page->profile;
+    uint64_t n_scored = 0;
+    char list[MOEC_PROFILE_MAX_BITS * 8] = "", bits[16], task[sizeof profile->task];
+    moec_plot_clean_text(task, sizeof task, profile->task);
+    for (uint32_t w = 0; w < profile->n_window; w++)
+        n_scored += profile->window_scored[w];
+    for (uint32_t b = 0; b < profile->n_bits; b++) {
+        moec_heatmap_bits_name(profile->bits[b], bits);
+        size_t used = strlen(list);
+        (void)snprintf(list + used, sizeof list - used, "%s%.6s", b > 0 ? ", " : "", bits);
+    }
+    moec_heatmap_bits_name(profile->baseline_bits, bits);
+    open_section(page, "measured", "What was measured");
+    put(page, "<dl>\n");
+    put_fact(page, "Model", "%s", page->words.model);
+    put_fact(page, "Data",
+             "%s, task %s: %" PRIu32 " of %" PRIu64 " windows of up to %" PRIu32 " tokens, %" PRIu64
+             " tokens scored, seed %" PRIu64,
+             page->data, task, profile->n_window, profile->n_window_available, profile->seq_len_tokens,
+             n_scored, profile->seed);
+    put_fact(page, "Experts", "each alone at %s, the others at %s", list, bits);
+    put_fact(page, "Sensitivities", "%s",
+             profile->sensitivity == MOEC_SENSITIVITY_FAST
+                 ? "estimated from local output errors, scaled by a few exact measurements"
+                 : "measured exactly: the whole model with that one expert changed");
+    put_fact(page, "Loss", "%s", page->words.measure);
+    put(page, "</dl>\n");
+    MOEC_TRY(put_losses(page, err));
+    close_section(page);
+    return MOEC_OK;
+}
+
+/* --- words -------------------------------------------------------------------------------------------------
+ */
+
+/* The captions that answer first questions, and what stands for them in every profile. */
+static void put_conclusions(const struct page *page, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t f = 0; f < page->figures->n; f++)
+            for (uint32_t c = 0; c < page->figures->items[f].n_chart; c++) {
+                const struct moec_chart *chart = &page->figures->items[f].charts[c];
+                if (strcmp(chart->name, names[i]) != 0)
+                    continue;
+                put(page, i == 0 ? "<p class=\"lead\">" : "<p>");
+                moec_html_text(page->stream, chart->caption);
+                (void)fprintf(page->stream, " <a href=\"#figure-%s\">Figure</a></p>\n", chart->name);
+            }
+}
+
+static void put_verdict(const struct page *page)
+{
+    char sorted[64];
+    (void)snprintf(sorted, sizeof sorted, "sorted_int%" PRIu32, page->profile->bits[0]);
+    const char *const names[] = {"loss_by_bits", sorted, "load"};
+    open_section(page, "verdict", "Verdict");
+    put_conclusions(page, names, sizeof names / sizeof *names);
+    close_section(page);
+}
+
+static void put_coverage(const struct page *page)
+{
+    const char *const names[] = {"tokens"};
+    open_section(page, "coverage", "Coverage");
+    put_conclusions(page, names, 1);
+    close_section(page);
+}
+
+/* --- figures -----------------------------------------------------------------------------------------------
+ */
+
+static void put_missing(const struct page *page, enum moec_figure_section section)
+{
+    bool is_open = false;
+    for (uint32_t f = 0; f < page->figures->n; f++) {
+        const struct moec_figure *figure = &page->figures->items[f];
+        if (figure->section != section || figure->n_chart > 0)
+            continue;
+        if (!is_open)
+            put(page, "<h3>Not measured</h3>\n<ul>\n");
+        is_open = true;
+        put(page, "<li>");
+        moec_html_text(page->stream, figure->title);
+        if (figure->option[0] != '\0') {
+            put(page, ": <code>");
+            moec_html_text(page->stream, figure->option);
+            put(page, "</code>");
+        }
+        put(page, "</li>\n");
+    }
+    if (is_open)
+        put(page, "</ul>\n");
+}
+
+static enum moec_status put_figures(const struct page *page, enum moec_figure_section section, const char *id,
+                                    const char *title, struct moec_error *err)
+{
+    open_section(page, id, title);
+    for (uint32_t f = 0; f < page->figures->n; f++) {
+        const struct moec_figure *figure = &page->figures->items[f];
+        for (uint32_t c = 0; figure->section == section && c < figure->n_chart; c++)
+            MOEC_TRY(moec_html_figure(page->stream, &figure->charts[c], err));
+    }
+    put_missing(page, section);
+    close_section(page);
+    return MOEC_OK;
+}
+
+/* --- studies -----------------------------------------------------------------------------------------------
+ */
+
+/* Drawn as a figure, or an end of an interval that one shows. */
+static bool is_drawn(const struct page *page, const struct moec_study *study)
+{
+    const char *slash = strchr(study->name, '/');
+    size_t group = slash != NULL ? (size_t)(slash - study->name) : 0;
+    for (uint32_t f = 0; f < page->figures->n; f++) {
+        const struct moec_figure *figure = &page->figures->items[f];
+        bool is_its = strcmp(figure->study, study->name) == 0;
+        bool is_part = slash != NULL && strncmp(figure->study, study->name, group + 1) == 0 &&
+                       strncmp(slash, "/loss_", 6) == 0;
+        if (figure->n_chart > 0 && (is_its || is_part))
+            return true;
+    }
+    return false;
+}
+
+static void put_study_table(const struct page *page, const struct moec_study *study)
+{
+    uint64_t n = moec_study_count(study), shown = n < MOST_STUDY_ROWS ? n : MOST_STUDY_ROWS;
+    char text[MOEC_STUDY_LABEL], number[MOEC_CHART_NUMBER];
+    put(page, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"");
+    moec_html_text(page->stream, study->name);
+    put(page, "\">\n<table><thead><tr>");
+    for (uint32_t a = 0; a < study->n_axis; a++) {
+        put(page, "<th scope=\"col\">");
+        moec_html_text(page->stream, study->axes[a].name);
+        put(page, "</th>");
+    }
+    put(page, "<th scope=\"col\">value</th></tr></thead><tbody>\n");
+    for (uint64_t i = 0; i < shown; i++) {
+        uint64_t stride = n;
+        put(page, "<tr>");
+        for (uint32_t a = 0; a < study->n_axis; a++) {
+            stride /= study->axes[a].n;
+            moec_html_cell(page->stream,
+                           moec_study_axis_text(&study->axes[a], i / stride % study->axes[a].n, text));
+        }
+        (void)snprintf(number, sizeof number, "%.6g", study->values[i]);
+        moec_html_cell(page->stream, isfinite(study->values[i]) ? number : "–");
+        put(page, "</tr>\n");
+    }
+    put(page, "</tbody></table>\n");
+    if (shown < n)
+        (void)fprintf(page->stream,
+                      "<p>The first %d of %" PRIu64 " values; the profile holds all of them.</p>\n",
+                      MOST_STUDY_ROWS, n);
+    put(page, "</div>\n");
+}
+
+static void put_studies(const struct page *page)
+{
+    const struct moec_studies *studies = &page->profile->studies;
+    bool is_open = false;
+    for (uint32_t i = 0; i < studies->n; i++) {
+        const struct moec_study *study = &studies->items[i];
+        if (is_drawn(page, study))
+            continue;
+        if (!is_open)
+            put(page, "<h3>Further measurements, without a figure</h3>\n");
+        is_open = true;
+        put(page, "<details><summary>");
+        moec_html_format(page->stream, "%s: %s", study->name, study->description);
+        if (study->units[0] != '\0')
+            moec_html_format(page->stream, " [%s]", study->units);
+        put(page, "</summary>\n");
+        put_study_table(page, study);
+        put(page, "</details>\n");
+    }
+}
+
+static void put_cost(const struct page *page)
+{
+    const struct moec_profile *profile = page->profile;
+    char digest[2 * MOEC_SHA256_BYTES + 1], text[sizeof profile->moec_version];
+    open_section(page, "cost", "Cost and provenance");
+    put(page, "<dl>\n");
+    put_fact(page, "Cost",
+             "%.1f passes over the windows; one evaluation for each expert and bitwidth would have been %.0f",
+             profile->cost_passes, profile->naive_passes);
+    moec_plot_clean_text(text, sizeof text, profile->moec_version);
+    put_fact(page, "Made by", "moec %s", text);
+    moec_sha256_hex(profile->model_digest, digest);
+    put_fact(page, "SHA-256 of the model", "%s", digest);
+    moec_sha256_hex(profile->data_digest, digest);
+    put_fact(page, "SHA-256 of the data", "%s", digest);
+    put(page, "</dl>\n");
+    put_studies(page);
+    close_section(page);
+}
+
+/* --- page --------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status put_page(const struct page *page, struct moec_error *err)
+{
+    put_head(page);
+    put_contents(page);
+    MOEC_TRY(put_measured(page, err));
+    put_verdict(page);
+    put_coverage(page);
+    MOEC_TRY(put_figures(page, MOEC_FIGURE_SENSITIVITY, "sensitivity", "Sensitivity", err));
+    MOEC_TRY(put_figures(page, MOEC_FIGURE_ROUTING, "routing", "Routing", err));
+    MOEC_TRY(put_figures(page, MOEC_FIGURE_WEIGHTS, "weights", "Weights", err));
+    put_cost(page);
+    put(page, "</main>\n</body>\n</html>\n");
+    return MOEC_OK;
+}
+
+static enum moec_status write_whole(const char *path, const char *text, size_t n_bytes,
+                                    struct moec_error *err)
+{
+    struct moec_output output = {.fd = -1};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_output_open(&output, path, err));
+    MOEC_TRY_OUT(moec_output_append(&output, text, n_bytes, err));
+    MOEC_TRY_OUT(moec_output_commit(&output, err));
+out:
+    moec_output_abort(&output);
+    return status;
+}
+
+enum moec_status moec_report_write(const struct moec_profile *profile, const struct moec_figures *figures,
+                                   const char *path, struct moec_error *err)
+{
+    struct page page = {.profile = profile, .figures = figures};
+    struct moec_heatmap map = {0};
+    char *text = NULL;
+    size_t n_bytes = 0;
+    MOEC_TRY(moec_heatmap_make(profile, 0, &map, err));
+    moec_heatmap_describe(profile, &map, &page.words);
+    moec_heatmap_release(&map);
+    moec_plot_clean_text(page.family, sizeof page.family, profile->config.family);
+    moec_plot_clean_text(page.data, sizeof page.data, profile->data_name);
+    page.stream = open_memstream(&text, &n_bytes);
+    if (page.stream == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
+    enum moec_status status = put_page(&page, err);
+    bool is_broken = ferror(page.stream) != 0;
+    if (fclose(page.stream) != 0 || is_broken)
+        status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
+    if (status == MOEC_OK)
+        status = write_whole(path, text, n_bytes, err);
+    free(text);
+    return status;
+}

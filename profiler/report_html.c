@@ -1,0 +1,252 @@
+#include "profiler/report_html.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sheets in points; a screen shows four thirds of a pixel for each. */
+#define PIXELS_PER_POINT (4.0 / 3)
+#define WIDE_PLANE       500.0
+#define WIDE_CELLS       720.0
+#define LEAST_CELLS      420.0
+#define NARROW           270.0
+
+#define MOST_SVG_CELLS  128  /* more are drawn as pixels */
+#define MOST_ROWS       512  /* of a table */
+#define MOST_CELL_COUNT 8192 /* of a heatmap's table */
+
+/* --- text --------------------------------------------------------------------------------------------------
+ */
+
+void moec_html_text(FILE *stream, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        switch (*text) {
+        case '&':
+            (void)fputs("&amp;", stream);
+            break;
+        case '<':
+            (void)fputs("&lt;", stream);
+            break;
+        case '>':
+            (void)fputs("&gt;", stream);
+            break;
+        case '"':
+            (void)fputs("&quot;", stream);
+            break;
+        case '\'':
+            (void)fputs("&#39;", stream);
+            break;
+        default:
+            (void)fputc((uint8_t)*text < 0x20 || *text == 0x7f ? '?' : *text, stream);
+        }
+    }
+}
+
+void moec_html_format(FILE *stream, const char *format, ...)
+{
+    char text[4096];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    moec_html_text(stream, text);
+}
+
+void moec_html_cell(FILE *stream, const char *text)
+{
+    (void)fputs("<td>", stream);
+    moec_html_text(stream, text);
+    (void)fputs("</td>", stream);
+}
+
+void moec_html_row_heading(FILE *stream, const char *text)
+{
+    (void)fputs("<th scope=\"row\">", stream);
+    moec_html_text(stream, text);
+    (void)fputs("</th>", stream);
+}
+
+/* --- pictures ----------------------------------------------------------------------------------------------
+ */
+
+void moec_html_data(FILE *stream, enum moec_plot_format format, const uint8_t *bytes, size_t n_bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    (void)fprintf(stream, "data:image/%s;base64,", format == MOEC_PLOT_PNG ? "png" : "svg+xml");
+    for (size_t i = 0; i < n_bytes; i += 3) {
+        size_t n = n_bytes - i < 3 ? n_bytes - i : 3;
+        uint32_t group = (uint32_t)bytes[i] << 16 | (n > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                         (n > 2 ? (uint32_t)bytes[i + 2] : 0);
+        for (size_t d = 0; d < 4; d++)
+            (void)fputc(d <= n ? digits[group >> (18 - 6 * d) & 63] : '=', stream);
+    }
+}
+
+static enum moec_plot_format format_of(const struct moec_chart *chart)
+{
+    uint64_t n = (uint64_t)chart->cells.n_row * chart->cells.n_column;
+    return chart->kind == MOEC_CHART_CELLS && n > MOST_SVG_CELLS ? MOEC_PLOT_PNG : MOEC_PLOT_SVG;
+}
+
+static double wide_width(const struct moec_chart *chart)
+{
+    if (chart->kind != MOEC_CHART_CELLS)
+        return WIDE_PLANE;
+    return fmin(WIDE_CELLS, fmax(LEAST_CELLS, 180 + 48.0 * chart->cells.n_column));
+}
+
+static enum moec_status put_drawing(FILE *stream, const struct moec_chart *chart, double width,
+                                    struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n_bytes = 0;
+    enum moec_plot_format format = format_of(chart);
+    MOEC_TRY(moec_chart_render(chart, format, width, true, &bytes, &n_bytes, err));
+    moec_html_data(stream, format, bytes, n_bytes);
+    free(bytes);
+    return MOEC_OK;
+}
+
+/* Narrow screens get a drawing of their own: one that shrinks would not be readable. */
+static enum moec_status put_picture(FILE *stream, const struct moec_chart *chart, struct moec_error *err)
+{
+    (void)fputs("<picture><source media=\"screen and (max-width: 640px)\" srcset=\"", stream);
+    MOEC_TRY(put_drawing(stream, chart, NARROW, err));
+    (void)fputs("\"><img alt=\"", stream);
+    moec_html_text(stream, chart->title);
+    (void)fprintf(stream, "\" aria-describedby=\"caption-%s\" style=\"width:%.0fpx\" src=\"", chart->name,
+                  wide_width(chart) * PIXELS_PER_POINT);
+    MOEC_TRY(put_drawing(stream, chart, wide_width(chart), err));
+    (void)fputs("\"></picture>\n", stream);
+    return MOEC_OK;
+}
+
+/* --- tables ------------------------------------------------------------------------------------------------
+ */
+
+static const char *short_number(char text[static MOEC_CHART_NUMBER], double value)
+{
+    if (isfinite(value))
+        (void)snprintf(text, MOEC_CHART_NUMBER, "%.5g", value);
+    else
+        (void)snprintf(text, MOEC_CHART_NUMBER, "–");
+    return text;
+}
+
+static void put_value(FILE *stream, const struct moec_chart_series *series, uint64_t i)
+{
+    char value[MOEC_CHART_NUMBER], low[MOEC_CHART_NUMBER], high[MOEC_CHART_NUMBER];
+    (void)fputs("<td>", stream);
+    moec_html_text(stream, short_number(value, series->y[i]));
+    if (series->has_interval && isfinite(series->low[i]) && isfinite(series->high[i]))
+        moec_html_format(stream, " (%s to %s)", short_number(low, series->low[i]),
+                         short_number(high, series->high[i]));
+    (void)fputs("</td>", stream);
+}
+
+static void put_x(FILE *stream, const struct moec_chart_axis *axis, double value)
+{
+    char text[MOEC_CHART_NUMBER];
+    bool is_named = axis->n_category > 0 && value >= 0 && value < axis->n_category;
+    moec_html_row_heading(stream, is_named ? axis->categories[(uint32_t)value] : short_number(text, value));
+}
+
+/* Series side by side: they stand over the same places of x in every figure. */
+static void put_series_table(FILE *stream, const struct moec_chart *chart)
+{
+    uint64_t n = 0;
+    for (uint32_t s = 0; s < chart->n_series; s++)
+        n = chart->series[s].n > n ? chart->series[s].n : n;
+    (void)fputs("<table><thead><tr><th scope=\"col\">", stream);
+    moec_html_text(stream, chart->x.label);
+    (void)fputs("</th>", stream);
+    for (uint32_t s = 0; s < chart->n_series; s++) {
+        (void)fputs("<th scope=\"col\">", stream);
+        moec_html_text(stream, chart->series[s].name[0] != '\0' ? chart->series[s].name : chart->y.label);
+        (void)fputs("</th>", stream);
+    }
+    (void)fputs("</tr></thead><tbody>\n", stream);
+    for (uint64_t i = 0; i < n && i < MOST_ROWS; i++) {
+        double x = (double)NAN;
+        for (uint32_t s = 0; s < chart->n_series; s++)
+            x = i < chart->series[s].n && !isfinite(x) ? chart->series[s].x[i] : x;
+        (void)fputs("<tr>", stream);
+        put_x(stream, &chart->x, x);
+        for (uint32_t s = 0; s < chart->n_series; s++) {
+            if (i < chart->series[s].n)
+                put_value(stream, &chart->series[s], i);
+            else
+                moec_html_cell(stream, "");
+        }
+        (void)fputs("</tr>\n", stream);
+    }
+    (void)fputs("</tbody></table>\n", stream);
+    if (n > MOST_ROWS)
+        (void)fprintf(stream, "<p>The first %d of %" PRIu64 " rows; --plots writes all of them as CSV.</p>\n",
+                      MOST_ROWS, n);
+}
+
+static void put_cells_table(FILE *stream, const struct moec_chart *chart)
+{
+    const struct moec_chart_cells *cells = &chart->cells;
+    char text[MOEC_CHART_NUMBER];
+    uint32_t n_row = cells->n_row;
+    while ((uint64_t)n_row * cells->n_column > MOST_CELL_COUNT && n_row > 1)
+        n_row--;
+    (void)fputs("<table><thead><tr><th scope=\"col\">", stream);
+    moec_html_format(stream, "%s", chart->y.label);
+    (void)fputs("</th>", stream);
+    for (uint32_t c = 0; c < cells->n_column; c++) {
+        (void)fputs("<th scope=\"col\">", stream);
+        moec_html_format(stream, "%s %" PRIu32, c == 0 ? chart->x.label : "", c);
+        (void)fputs("</th>", stream);
+    }
+    (void)fputs("</tr></thead><tbody>\n", stream);
+    for (uint32_t r = 0; r < n_row; r++) {
+        (void)fputs("<tr>", stream);
+        moec_html_row_heading(stream, short_number(text, cells->rows[r]));
+        for (uint32_t c = 0; c < cells->n_column; c++)
+            moec_html_cell(stream, short_number(text, cells->values[(size_t)r * cells->n_column + c]));
+        (void)fputs("</tr>\n", stream);
+    }
+    (void)fputs("</tbody></table>\n", stream);
+    if (n_row < cells->n_row)
+        (void)fprintf(
+            stream, "<p>The first %" PRIu32 " of %" PRIu32 " rows; --plots writes all of them as CSV.</p>\n",
+            n_row, cells->n_row);
+}
+
+static void put_table(FILE *stream, const struct moec_chart *chart)
+{
+    (void)fputs("<details><summary>Numbers</summary><div class=\"scroll\" role=\"region\" tabindex=\"0\" "
+                "aria-label=\"",
+                stream);
+    moec_html_format(stream, "Numbers: %s", chart->title);
+    (void)fputs("\">\n", stream);
+    if (chart->kind == MOEC_CHART_CELLS)
+        put_cells_table(stream, chart);
+    else
+        put_series_table(stream, chart);
+    (void)fputs("</div></details>\n", stream);
+}
+
+enum moec_status moec_html_figure(FILE *stream, const struct moec_chart *chart, struct moec_error *err)
+{
+    (void)fprintf(stream, "<figure id=\"figure-%s\">\n<h3>", chart->name);
+    moec_html_text(stream, chart->title);
+    (void)fputs("</h3>\n", stream);
+    MOEC_TRY(put_picture(stream, chart, err));
+    (void)fprintf(stream, "<figcaption id=\"caption-%s\">", chart->name);
+    moec_html_text(stream, chart->caption);
+    if (chart->source[0] != '\0') {
+        (void)fputs(" <span class=\"source\">After ", stream);
+        moec_html_text(stream, chart->source);
+        (void)fputs(".</span>", stream);
+    }
+    (void)fputs("</figcaption>\n", stream);
+    put_table(stream, chart);
+    (void)fputs("</figure>\n", stream);
+    return MOEC_OK;
+}
