@@ -5,14 +5,17 @@
 #include "cli/profile_job.h"
 #include "cli/progress.h"
 #include "cli/routing_report.h"
+#include "cli/study_output.h"
 #include "cli/terminal.h"
 #include "formats/profile_h5.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
 #include "profiler/terminal_heatmap.h"
+#include "profiler/weight_studies.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
@@ -25,6 +28,14 @@ static const struct cli_option options[] = {
     CLI_FIGURE_OPTIONS,
     {"show", 0, "PROFILE.h5", NULL,
      "Show a profile on the terminal (and draw --heatmap from it) instead of measuring.", false},
+    {"study", 0, "LIST", NULL,
+     "Studies of weights and ranks, which cost passes: projections (3 x bitwidths), layers (half a pass x "
+     "MoE layers x bitwidths), dense (experts only against all weights; bitwidths), ranks (3 x top-k), "
+     "sparsity (16), all, none (default). With --show: print these studies of the profile instead, by name "
+     "(rank/loss), group (rank) or all; list names them.",
+     false},
+    {"projections", 0, NULL, NULL,
+     "Measure each projection of every expert alone too (at most three times what the experts cost).", false},
     {"show-bits", 0, "BITS", "2|3|4|8",
      "Bitwidth that --show and --heatmap show (default: the lowest profiled).", false},
     {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always, never.",
@@ -37,6 +48,8 @@ static const struct cli_option options[] = {
 };
 
 static const uint32_t profiled_bits[] = {2, 3, 4, 8, 0};
+
+#define STUDY_LIST_BYTES 1024
 
 struct profile_job {
     const struct cli_args *args;
@@ -100,6 +113,39 @@ static enum moec_status loss_of(const struct moec_profile *profile, const struct
                              profile->n_window, MOEC_PART_ALL, &loss_options, loss, err);
 }
 
+static uint32_t stdout_columns(const struct profile_job *job)
+{
+    const char *colour = cli_text(job->args, "color");
+    return (uint32_t)cli_terminal_detect(colour != NULL ? colour : "auto").columns;
+}
+
+/* Names of the studies that this run measured, "" for none; of loss studies those of `datasets`. */
+static void measured_studies(const struct profile_job *job, const char *const *datasets, uint32_t n_dataset,
+                             char *list, size_t capacity)
+{
+    size_t used = 0;
+    list[0] = '\0';
+    for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
+        const char *group = moec_weight_study_group((enum moec_weight_study)s);
+        for (uint32_t d = 0; d < n_dataset && (job->measure.studies >> s & 1u) != 0; d++)
+            used += (size_t)snprintf(list + used, capacity - used, "%s%s/%s", used > 0 ? "," : "", group,
+                                     datasets[d]);
+    }
+}
+
+static enum moec_status print_measured_studies(const struct profile_job *job, struct moec_error *err)
+{
+    static const char *const loss = "loss";
+    char list[STUDY_LIST_BYTES];
+    measured_studies(job, &loss, 1, list, sizeof list);
+    if (list[0] == '\0')
+        return MOEC_OK;
+    (void)putchar('\n');
+    MOEC_TRY(cli_print_studies(&job->profile.studies, list, stdout_columns(job), err));
+    (void)putchar('\n');
+    return MOEC_OK;
+}
+
 static enum moec_status print_report(const struct profile_job *job, struct moec_error *err)
 {
     const struct moec_profile *profile = &job->profile;
@@ -118,6 +164,7 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     }
     print_unreached(profile);
     cli_print_routing(profile, "");
+    MOEC_TRY(print_measured_studies(job, err));
     printf("cost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes, profile->naive_passes,
            profile->cost_passes / profile->naive_passes, job->seconds);
     char peak[24];
@@ -164,11 +211,29 @@ static struct moec_json_out *json_unreached(const struct moec_profile *profile)
     return list;
 }
 
+/* What was asked for, as an array. */
+static enum moec_status json_measured_studies(const struct profile_job *job, struct moec_json_out **out,
+                                              struct moec_error *err)
+{
+    static const char *const datasets[] = {"loss", "loss_low", "loss_high", "kl"};
+    char list[STUDY_LIST_BYTES];
+    measured_studies(job, datasets, sizeof datasets / sizeof *datasets, list, sizeof list);
+    if (job->measure.projections)
+        (void)strcat(list, list[0] == '\0' ? "projection/expert_loss" : ",projection/expert_loss");
+    *out = moec_json_out_array();
+    if (list[0] == '\0')
+        return MOEC_OK;
+    moec_json_out_free(*out);
+    return cli_json_studies(&job->profile.studies, list, out, err);
+}
+
 static enum moec_status print_json(const struct profile_job *job, struct moec_error *err)
 {
     const struct moec_profile *profile = &job->profile;
     struct moec_loss loss;
     MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
+    struct moec_json_out *studies = NULL;
+    MOEC_TRY(json_measured_studies(job, &studies, err));
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "metric", profile->metric);
     moec_json_out_double(root, "value", loss.reference);
@@ -181,10 +246,23 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     struct moec_json_out *routing = cli_json_routing(profile);
     if (routing != NULL)
         moec_json_out_node(root, "routing", routing);
+    moec_json_out_node(root, "studies", studies);
     moec_json_out_double(root, "cost_passes", profile->cost_passes);
     moec_json_out_double(root, "naive_passes", profile->naive_passes);
     moec_json_out_double(root, "seconds", job->seconds);
     moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+    return cli_print_json(root, err);
+}
+
+static enum moec_status show_studies(const struct profile_job *job, struct moec_error *err)
+{
+    const char *list = cli_text(job->args, "study");
+    if (!cli_has(job->args, "json"))
+        return cli_print_studies(&job->profile.studies, list, stdout_columns(job), err);
+    struct moec_json_out *studies = NULL;
+    MOEC_TRY(cli_json_studies(&job->profile.studies, list, &studies, err));
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_node(root, "studies", studies);
     return cli_print_json(root, err);
 }
 
@@ -196,8 +274,9 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(moec_profile_read(cli_text(job->args, "show"), cli_has(job->args, "trust-profile"),
                                &job->profile, digest, err));
     MOEC_TRY(draw_heatmaps(job, err));
-    MOEC_TRY(show_profile(job, err));
-    cli_print_routing(&job->profile, "\n");
+    MOEC_TRY(cli_has(job->args, "study") ? show_studies(job, err) : show_profile(job, err));
+    if (!cli_has(job->args, "study"))
+        cli_print_routing(&job->profile, "\n");
     return cli_write_figures(job->args, &job->profile, false, err);
 }
 
@@ -209,6 +288,9 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     if (args->n_positional == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "missing argument: expected MODEL, or --show PROFILE.h5");
     MOEC_TRY(cli_read_measure_options(args, 64, &job->measure, err));
+    if (cli_has(args, "study"))
+        MOEC_TRY(moec_weight_studies_parse(cli_text(args, "study"), &job->measure.studies, err));
+    job->measure.projections = cli_has(args, "projections");
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
@@ -257,7 +339,9 @@ const struct cli_command cli_command_profile = {
         "Half of the windows serve the search of moec compile, the other half its certificate.",
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
                 "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
+                "moec profile MODEL --data calibration.txt --study ranks,sparsity -o profile.h5\n"
                 "moec profile --show profile.h5\n"
+                "moec profile --show profile.h5 --study rank/loss\n"
                 "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3\n"
                 "moec profile --show profile.h5 --plots plots --plot-format pdf,csv",
     .n_positional_min = 0,

@@ -79,6 +79,8 @@ struct cli_measure_options {
     uint64_t work_bytes;
     char spill_folder[4096]; /* where hidden states go that do not fit */
     bool is_quiet;
+    uint32_t studies; /* moec_weight_studies_parse; of profile alone */
+    bool projections;
 };
 
 /* `default_samples` stands where --samples is absent. */

@@ -1,5 +1,5 @@
 #include "cli/profile_job.h"
-#include "profiler/profile_run.h"
+#include "profiler/weight_studies.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +17,26 @@ static enum moec_status show_passes(void *context, const char *phase, double don
     progress->unit = "passes";
     cli_progress_show(progress, phase, done, total);
     return MOEC_OK;
+}
+
+/* What the studies that were asked for are going to cost. */
+static void announce_studies(const struct moec_config *config, const struct moec_profile_options *options)
+{
+    const char *before = "studies: ";
+    double all = 0;
+    for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_COUNT; s++) {
+        const enum moec_weight_study study = (enum moec_weight_study)s;
+        if (!moec_weight_study_wanted(study, options))
+            continue;
+        const double passes = moec_weight_study_passes(study, config, options);
+        const bool is_most = study == MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS;
+        (void)fprintf(stderr, "%s%s %s%.0f", before, moec_weight_study_name(study), is_most ? "at most " : "",
+                      passes);
+        all += passes;
+        before = ", ";
+    }
+    if (all > 0)
+        (void)fprintf(stderr, "; in all %.0f passes beside the sensitivities\n", all);
 }
 
 enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
@@ -43,7 +63,11 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
         .memory_bytes = measure->work_bytes,
         .spill_folder = measure->spill_folder,
         .progress = &passes,
+        .studies = measure->studies,
+        .projections = measure->projections,
     };
+    if (!measure->is_quiet)
+        announce_studies(moec_checkpoint_config(checkpoint), &options);
     MOEC_TRY(moec_profile_run(checkpoint, &options, profile, err));
     cli_progress_end(progress);
     return MOEC_OK;

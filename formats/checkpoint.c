@@ -662,8 +662,9 @@ enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *chec
     struct dense_stream *stream = NULL;
     uint64_t needed = 0;
     enum moec_status status = MOEC_OK;
-    if (dense_bits != 16 && dense_bits != 8 && dense_bits != 4)
-        return moec_fail(err, MOEC_ERR_USAGE, "dense weights at %u bits, expected 4, 8 or 16", dense_bits);
+    if (dense_bits != 16 && dense_bits != 8 && dense_bits != 4 && dense_bits != 3 && dense_bits != 2)
+        return moec_fail(err, MOEC_ERR_USAGE, "dense weights at %u bits, expected 2, 3, 4, 8 or 16",
+                         dense_bits);
     MOEC_TRY(moec_codec_for_bits(dense_bits, MOEC_SCHEME_SYMMETRIC, group, MOEC_DTYPE_BF16, &choice.quantised,
                                  err));
     MOEC_TRY(moec_dense_create_table(&checkpoint->config, choose_dense_codec, &choice, &made, err));

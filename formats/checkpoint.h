@@ -38,7 +38,7 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_digest(struct moec_checkpoint 
                                                          uint8_t digest[static MOEC_SHA256_BYTES],
                                                          struct moec_error *err);
 
-/* Loads the dense weights; dense_bits 16 keeps the source dtype, 8 and 4 quantise the roles that may be
+/* Loads the dense weights; dense_bits 16 keeps the source dtype, 8, 4, 3 and 2 quantise the roles that may be
  * (INT symmetric, `group` as for experts). Released with moec_dense_release. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint,
                                                              uint32_t dense_bits, uint32_t group,

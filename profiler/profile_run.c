@@ -7,6 +7,7 @@
 #include "profiler/profile_job.h"
 #include "profiler/routing.h"
 #include "profiler/sensitivity.h"
+#include "profiler/weight_studies.h"
 #include "profiler/work_plan.h"
 #include "runtime/memory_plan.h"
 
@@ -373,9 +374,7 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
         if (profile->uniform_bits[u] == profile->baseline_bits)
             copy_measure(&profile->baseline, profile->n_window, &profile->uniform[u]);
     }
-    const double pass = (double)moec_cost_pass(job->config, &job->windows);
     job->multiply_adds += result.multiply_adds;
-    profile->cost_passes = (double)moec_job_multiply_adds(job) / pass;
     profile->naive_passes = (double)profile->n_moe_layer * profile->n_expert * profile->n_bits;
     return MOEC_OK;
 }
@@ -394,6 +393,9 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     MOEC_TRY(measure_original(job, err));
     MOEC_TRY(measure_uniform(job, err));
     MOEC_TRY(measure_sensitivity(job, err));
+    MOEC_TRY(moec_weight_studies_run(job, err));
+    job->profile->cost_passes =
+        (double)moec_job_multiply_adds(job) / (double)moec_cost_pass(job->config, &job->windows);
     return moec_profile_check(job->profile, "the profile just measured", err);
 }
 

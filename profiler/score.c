@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* Reference rows that are computed at once where not all are kept. */
 #define REFERENCE_CHUNK_BYTES ((uint64_t)64 << 20)
@@ -155,7 +156,8 @@ static void start(struct moec_scorer *scorer, const struct moec_progress *progre
 }
 
 /* Token scores of all rows of scorer->hidden, in chunks that the reference has room for. */
-static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_error *err)
+static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_forward *forward,
+                                     struct moec_error *err)
 {
     const struct moec_config *config = &scorer->forward.model->config;
     const size_t stride = moec_forward_stride(config);
@@ -170,10 +172,9 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_err
             moec_states_leave(&scorer->reference_hidden, row, n);
             MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         }
-        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, &scorer->forward, n,
-                                       scorer->hidden.rows + row * stride, scorer->targets + row,
-                                       with_reference ? &scorer->reference : NULL, scorer->reference_rows,
-                                       scorer->nll + row, scorer->kl + row, err));
+        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n, scorer->hidden.rows + row * stride,
+                                       scorer->targets + row, with_reference ? &scorer->reference : NULL,
+                                       scorer->reference_rows, scorer->nll + row, scorer->kl + row, err));
         moec_states_leave(&scorer->hidden, row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
@@ -316,14 +317,75 @@ const struct moec_states *moec_scorer_reference_states(const struct moec_scorer 
 enum moec_status moec_scorer_run(struct moec_scorer *scorer, const struct moec_measure *measure,
                                  const struct moec_progress *progress, struct moec_error *err)
 {
-    uint64_t total = scorer->pass;
-    if (scorer->reference_hidden.rows != NULL && !scorer->reference_kept)
-        total += moec_cost_head(&scorer->forward.model->config, scorer->n_row);
-    start(scorer, progress, "evaluation", total);
+    static const struct moec_scorer_variation none = {0};
+    return moec_scorer_run_varied(scorer, &none, measure, progress, err);
+}
+
+/* Layers first.. and the head. */
+static uint64_t cost_from(const struct moec_scorer *scorer, uint32_t first)
+{
+    uint64_t cost = 0;
+    for (uint32_t w = 0; w < scorer->windows->n_window; w++)
+        cost += moec_cost_from_layer(&scorer->forward.model->config, first, 0, scorer->windows->scored[w]);
+    return cost;
+}
+
+/* Copies hidden states batch by batch. */
+static void take_hidden(struct moec_scorer *scorer, const struct moec_states *from)
+{
+    const size_t stride = from->stride;
+    for (uint64_t row = 0; row < scorer->n_row;) {
+        const uint64_t left = scorer->n_row - row, most = scorer->forward.max_tokens;
+        const uint64_t n = left < most ? left : most;
+        memcpy(scorer->hidden.rows + row * stride, from->rows + row * stride, n * stride * sizeof(float));
+        moec_states_leave(from, row, n);
+        moec_states_leave(&scorer->hidden, row, n);
+        row += n;
+    }
+}
+
+enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
+                                        const struct moec_scorer_variation *variation,
+                                        const struct moec_measure *measure,
+                                        const struct moec_progress *progress, struct moec_error *err)
+{
+    const struct moec_config *config = &scorer->forward.model->config;
+    const uint32_t n_window = scorer->windows->n_window;
+    /* A second face of the same forward pass: one scratch serves both, one after the other. */
+    struct moec_forward forward = scorer->forward;
+    struct moec_sweep sweep = scorer->sweep;
     const struct moec_sweep_store store = {.states = &scorer->hidden, .worked = worked, .context = scorer};
-    MOEC_TRY(moec_sweep_run(&scorer->sweep, 0, scorer->windows->n_window, scorer->hidden.rows, &store, err));
-    MOEC_TRY(score_tokens(scorer, err));
+    uint64_t total = cost_from(scorer, variation->first_layer);
+    if (scorer->reference_hidden.rows != NULL && !scorer->reference_kept)
+        total += moec_cost_head(config, scorer->n_row);
+    start(scorer, progress, "evaluation", total);
+    forward.model = variation->model != NULL ? variation->model : forward.model;
+    forward.choice = variation->choice;
+    sweep.forward = &forward;
+    if (variation->first_layer > 0)
+        take_hidden(scorer, variation->hidden);
+    else
+        MOEC_TRY(moec_sweep_embed(&sweep, 0, n_window, scorer->hidden.rows, &store, err));
+    for (uint32_t layer = variation->first_layer; layer < config->n_layer; layer++)
+        MOEC_TRY(moec_sweep_layer(&sweep, layer, 0, n_window, scorer->hidden.rows, &store, err));
+    MOEC_TRY(score_tokens(scorer, &forward, err));
     return sum_windows(scorer, measure->nll, measure->kl, err);
+}
+
+enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec_states *hidden,
+                                   struct moec_error *err)
+{
+    const struct moec_sweep_store store = {.states = hidden};
+    return moec_sweep_embed(&scorer->sweep, 0, scorer->windows->n_window, hidden->rows, &store, err);
+}
+
+enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
+                                   const struct moec_states *hidden, const struct moec_progress *progress,
+                                   struct moec_error *err)
+{
+    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
+    start(scorer, progress, "evaluation", cost_from(scorer, layer) - cost_from(scorer, layer + 1));
+    return moec_sweep_layer(&scorer->sweep, layer, 0, scorer->windows->n_window, hidden->rows, &store, err);
 }
 
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)

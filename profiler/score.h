@@ -55,6 +55,30 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_run(struct moec_scorer *scorer,
                                                   const struct moec_progress *progress,
                                                   struct moec_error *err);
 
+/* What a run does otherwise than the scorer's own model; all zero: nothing. */
+struct moec_scorer_variation {
+    const struct moec_model *model;   /* of the same config, other codecs; NULL = the scorer's */
+    const struct moec_choice *choice; /* NULL = the router's */
+    uint32_t first_layer;             /* earlier layers are left out: */
+    const struct moec_states *hidden; /* (scored tokens) these hidden states enter it */
+};
+
+/* The same with a variation. The reference stays what it is. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
+                                                         const struct moec_scorer_variation *variation,
+                                                         const struct moec_measure *measure,
+                                                         const struct moec_progress *progress,
+                                                         struct moec_error *err);
+
+/* Hidden states (scored tokens) for runs that begin at a later layer: those that enter layer 0, and from
+ * those that enter a layer those that leave it, with what the expert source answers now. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_embed(struct moec_scorer *scorer,
+                                                    const struct moec_states *hidden, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
+                                                    const struct moec_states *hidden,
+                                                    const struct moec_progress *progress,
+                                                    struct moec_error *err);
+
 /* Multiply-adds done so far by this scorer, and those of one full evaluation (a pass). */
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer);
 uint64_t moec_scorer_pass(const struct moec_scorer *scorer);

@@ -147,12 +147,27 @@ static void leave(const struct moec_sweep_store *store, const float *rows, uint3
                           n_rows);
 }
 
-enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32_t n, float *hidden,
-                                const struct moec_sweep_store *store, struct moec_error *err)
+static const struct moec_sweep_store nothing = {0};
+
+enum moec_status moec_sweep_embed(struct moec_sweep *sweep, uint32_t first, uint32_t n, float *hidden,
+                                  const struct moec_sweep_store *store, struct moec_error *err)
 {
-    static const struct moec_sweep_store nothing = {0};
-    const struct moec_config *config = &sweep->forward->model->config;
-    const size_t stride = moec_forward_stride(config);
+    const size_t stride = moec_forward_stride(&sweep->forward->model->config);
+    const uint32_t end = first + n;
+    for (uint32_t w = first; w < end;) {
+        struct batch batch = next_batch(sweep, first, w, end);
+        float *rows = hidden + batch.first_row * stride;
+        MOEC_TRY(embed(sweep, &batch, rows, err));
+        leave(store != NULL ? store : &nothing, rows, batch.n_rows);
+        w += batch.n;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer, uint32_t first, uint32_t n,
+                                  float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
+{
+    const size_t stride = moec_forward_stride(&sweep->forward->model->config);
     const uint32_t end = first + n;
     const uint64_t n_rows = sweep->row_start[end] - sweep->row_start[first];
     if (store == NULL)
@@ -160,18 +175,19 @@ enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32
     for (uint32_t w = first; w < end;) {
         struct batch batch = next_batch(sweep, first, w, end);
         float *rows = hidden + batch.first_row * stride;
-        MOEC_TRY(embed(sweep, &batch, rows, err));
+        MOEC_TRY(run_layer(sweep, &batch, layer, n_rows, rows, store, err));
         leave(store, rows, batch.n_rows);
         w += batch.n;
     }
-    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        for (uint32_t w = first; w < end;) {
-            struct batch batch = next_batch(sweep, first, w, end);
-            float *rows = hidden + batch.first_row * stride;
-            MOEC_TRY(run_layer(sweep, &batch, layer, n_rows, rows, store, err));
-            leave(store, rows, batch.n_rows);
-            w += batch.n;
-        }
-    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32_t n, float *hidden,
+                                const struct moec_sweep_store *store, struct moec_error *err)
+{
+    const uint32_t n_layer = sweep->forward->model->config.n_layer;
+    MOEC_TRY(moec_sweep_embed(sweep, first, n, hidden, store, err));
+    for (uint32_t layer = 0; layer < n_layer; layer++)
+        MOEC_TRY(moec_sweep_layer(sweep, layer, first, n, hidden, store, err));
     return MOEC_OK;
 }

@@ -57,4 +57,15 @@ MOEC_WARN_UNUSED enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint3
                                                  float *hidden, const struct moec_sweep_store *store,
                                                  struct moec_error *err);
 
+/* The same step by step, for callers that take more than one state through each layer: the embeddings of
+ * windows first .. first + n - 1 into hidden (R, stride), and one layer on them. Of `store` only what belongs
+ * to the layer is filled. */
+MOEC_WARN_UNUSED enum moec_status moec_sweep_embed(struct moec_sweep *sweep, uint32_t first, uint32_t n,
+                                                   float *hidden, const struct moec_sweep_store *store,
+                                                   struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer, uint32_t first,
+                                                   uint32_t n, float *hidden,
+                                                   const struct moec_sweep_store *store,
+                                                   struct moec_error *err);
+
 #endif

@@ -1,0 +1,207 @@
+#include "profiler/activations.h"
+
+#include "formats/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BIN_SHIFT   16 /* a bin is what F32 magnitudes share but for their last bits */
+#define N_BIN       ((uint32_t)1 << (31 - BIN_SHIFT))
+#define TILE_TOKENS 256
+
+struct moec_activations {
+    const struct moec_forward *forward;
+    struct moec_experts *experts;
+    const struct moec_config *config;
+    size_t stride;
+    uint64_t *counts;  /* (E, projections, N_BIN) */
+    uint64_t *n_count; /* (E): activations of each kind */
+    uint32_t *start;   /* (E + 2) */
+    uint32_t *members; /* (max_tokens of the forward, k): tokens by expert */
+    float *input;      /* (TILE_TOKENS, stride) gathered */
+    float *gate, *up;  /* (TILE_TOKENS, n_ff) */
+    float *weights;    /* (n_threads, MOEC_SUM_CHUNK, stride) */
+    uint64_t multiply_adds;
+};
+
+enum moec_status moec_activations_create(const struct moec_forward *forward, struct moec_experts *experts,
+                                         struct moec_activations **out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &forward->model->config;
+    const char *what = "the distribution of activations";
+    struct moec_activations *a = NULL;
+    MOEC_TRY(moec_alloc((void **)&a, 1, sizeof *a, what, err));
+    *a = (struct moec_activations){
+        .forward = forward, .experts = experts, .config = config, .stride = moec_forward_stride(config)};
+    const uint64_t n_expert = config->n_expert, row = a->stride * sizeof(float);
+    const uint64_t n_weight = (uint64_t)forward->pool.n_threads * MOEC_SUM_CHUNK;
+    const uint64_t n_member = (uint64_t)forward->max_tokens * config->top_k;
+    const uint64_t ff = config->n_ff_expert * sizeof(float);
+    MOEC_TRY_OUT(moec_alloc((void **)&a->counts, n_expert * MOEC_PROJECTION_COUNT, N_BIN * sizeof *a->counts,
+                            what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&a->n_count, n_expert, sizeof *a->n_count, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&a->start, n_expert + 2, sizeof *a->start, what, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&a->members, n_member, sizeof *a->members, what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->input, TILE_TOKENS, row, what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->gate, TILE_TOKENS, ff, what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->up, TILE_TOKENS, ff, what, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&a->weights, n_weight, row, what, err));
+    *out = a;
+    a = NULL;
+out:
+    moec_activations_free(a);
+    return status;
+}
+
+void moec_activations_free(struct moec_activations *activations)
+{
+    if (activations == NULL)
+        return;
+    free(activations->counts);
+    free(activations->n_count);
+    free(activations->start);
+    free(activations->members);
+    free(activations->input);
+    free(activations->gate);
+    free(activations->up);
+    free(activations->weights);
+    free(activations);
+}
+
+static uint64_t *counts_of(const struct moec_activations *activations, uint32_t expert, int projection)
+{
+    return activations->counts + ((size_t)expert * MOEC_PROJECTION_COUNT + (size_t)projection) * N_BIN;
+}
+
+void moec_activations_clear(struct moec_activations *activations)
+{
+    const size_t n_expert = activations->config->n_expert;
+    memset(activations->counts, 0, n_expert * MOEC_PROJECTION_COUNT * N_BIN * sizeof *activations->counts);
+    memset(activations->n_count, 0, n_expert * sizeof *activations->n_count);
+}
+
+/* Tokens by expert, increasing: those of expert e are members[start[e]] .. members[start[e + 1] - 1]. */
+static void group_tokens(struct moec_activations *activations, uint32_t n_tok, const uint32_t *chosen)
+{
+    const uint32_t k = activations->config->top_k, n_expert = activations->config->n_expert;
+    uint32_t *start = activations->start;
+    memset(start, 0, ((size_t)n_expert + 2) * sizeof *start);
+    for (uint32_t i = 0; i < n_tok * k; i++)
+        start[chosen[i] + 2]++;
+    for (uint32_t e = 0; e < n_expert; e++)
+        start[e + 2] += start[e + 1];
+    for (uint32_t i = 0; i < n_tok * k; i++)
+        activations->members[start[chosen[i] + 1]++] = i / k;
+}
+
+/* A tile of tokens in one expert. */
+struct tile {
+    struct moec_activations *activations;
+    const struct moec_mlp *mlp;
+    uint32_t n_tok;
+};
+
+/* Activations of one chunk of neurons. */
+static void run_chunk(void *context, size_t item, int thread)
+{
+    const struct tile *tile = context;
+    const struct moec_activations *a = tile->activations;
+    const struct moec_kernels *kernels = a->forward->kernels;
+    const uint32_t n_ff = a->config->n_ff_expert, first = (uint32_t)item * MOEC_SUM_CHUNK;
+    const uint32_t n = n_ff - first < MOEC_SUM_CHUNK ? n_ff - first : MOEC_SUM_CHUNK;
+    float *weights = a->weights + (size_t)thread * MOEC_SUM_CHUNK * a->stride;
+    kernels->decode_rows(&tile->mlp->gate, first, n, weights, a->stride);
+    kernels->dot(a->input, a->stride, tile->n_tok, weights, a->stride, n, a->config->n_embd, a->gate + first,
+                 n_ff);
+    kernels->decode_rows(&tile->mlp->up, first, n, weights, a->stride);
+    kernels->dot(a->input, a->stride, tile->n_tok, weights, a->stride, n, a->config->n_embd, a->up + first,
+                 n_ff);
+    for (uint32_t t = 0; t < tile->n_tok; t++) {
+        float *gate = a->gate + (size_t)t * n_ff + first;
+        for (uint32_t i = 0; i < n; i++)
+            gate[i] = moec_silu_f32(gate[i]);
+    }
+}
+
+static uint32_t bin_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits & 0x7fffffffu) >> BIN_SHIFT;
+}
+
+static void count_tile(struct moec_activations *activations, uint32_t expert, uint32_t n_tok)
+{
+    const size_t n = (size_t)n_tok * activations->config->n_ff_expert;
+    uint64_t *gate = counts_of(activations, expert, MOEC_PROJECTION_GATE);
+    uint64_t *up = counts_of(activations, expert, MOEC_PROJECTION_UP);
+    uint64_t *down = counts_of(activations, expert, MOEC_PROJECTION_DOWN);
+    for (size_t i = 0; i < n; i++) {
+        gate[bin_of(activations->gate[i])]++;
+        up[bin_of(activations->up[i])]++;
+        down[bin_of(activations->gate[i] * activations->up[i])]++;
+    }
+    activations->n_count[expert] += n;
+}
+
+static void add_expert(struct moec_activations *activations, const struct moec_mlp *mlp, uint32_t expert,
+                       const float *input)
+{
+    const uint32_t end = activations->start[expert + 1], n_ff = activations->config->n_ff_expert;
+    const size_t stride = activations->stride;
+    for (uint32_t first = activations->start[expert]; first < end; first += TILE_TOKENS) {
+        struct tile tile = {activations, mlp, end - first < TILE_TOKENS ? end - first : TILE_TOKENS};
+        for (uint32_t i = 0; i < tile.n_tok; i++)
+            memcpy(activations->input + i * stride, input + activations->members[first + i] * stride,
+                   stride * sizeof *input);
+        moec_parallel_for(&activations->forward->pool, (n_ff + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK,
+                          run_chunk, &tile);
+        count_tile(activations, expert, tile.n_tok);
+        activations->multiply_adds += 2 * (uint64_t)tile.n_tok * n_ff * activations->config->n_embd;
+    }
+}
+
+enum moec_status moec_activations_add(struct moec_activations *activations, uint32_t layer, uint32_t n_tok,
+                                      const float *input, const uint32_t *chosen, struct moec_error *err)
+{
+    struct moec_experts *source = activations->experts;
+    group_tokens(activations, n_tok, chosen);
+    for (uint32_t e = 0; e < activations->config->n_expert; e++) {
+        struct moec_mlp mlp;
+        if (activations->start[e] == activations->start[e + 1])
+            continue;
+        MOEC_TRY(source->ops->acquire(source, layer, e, &mlp, err));
+        add_expert(activations, &mlp, e, input);
+        source->ops->release(source, layer, e);
+    }
+    return MOEC_OK;
+}
+
+static double magnitude(double bin)
+{
+    const uint32_t whole = (uint32_t)bin, low = whole << BIN_SHIFT, high = (whole + 1) << BIN_SHIFT;
+    float from, to;
+    memcpy(&from, &low, sizeof from);
+    memcpy(&to, &high, sizeof to);
+    return from + (bin - whole) * ((double)to - from);
+}
+
+double moec_activations_quantile(const struct moec_activations *activations, uint32_t expert,
+                                 enum moec_projection projection, double q)
+{
+    const uint64_t *counts = counts_of(activations, expert, projection);
+    const double wanted = q * (double)activations->n_count[expert];
+    double below = 0;
+    for (uint32_t bin = 0; bin + 1 < N_BIN && wanted > 0; bin++) {
+        if (below + (double)counts[bin] >= wanted)
+            return magnitude(bin + (wanted - below) / (double)counts[bin]);
+        below += (double)counts[bin];
+    }
+    return 0;
+}
+
+uint64_t moec_activations_multiply_adds(const struct moec_activations *activations)
+{
+    return activations->multiply_adds;
+}

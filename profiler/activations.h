@@ -1,0 +1,41 @@
+/* How large activations inside experts are: their distribution for each expert and projection, from which
+ * thresholds for a wanted sparsity follow (FloE, Fig. 2 and eq. 6).
+ *
+ * Three kinds, named by the projection: silu(gate . x), up . x, and their product, which the down projection
+ * reads. Magnitudes are counted in 128 bins an octave, so that one layer's experts fit in memory whatever the
+ * number of tokens; counts do not depend on order or threads. Thread rule: one thread at a time; it
+ * parallelises inside. */
+#ifndef MOEC_PROFILER_ACTIVATIONS_H
+#define MOEC_PROFILER_ACTIVATIONS_H
+
+#include "runtime/forward.h"
+
+struct moec_activations;
+
+/* For the layers of `forward`'s model, one at a time, with weights from `experts`; both borrowed until free.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_activations_create(const struct moec_forward *forward,
+                                                          struct moec_experts *experts,
+                                                          struct moec_activations **out,
+                                                          struct moec_error *err);
+void moec_activations_free(struct moec_activations *activations);
+
+/* Forgets all counts: the next tokens are those of another layer. */
+void moec_activations_clear(struct moec_activations *activations);
+
+/* Counts the activations of n_tok tokens (a batch of the forward at most) of one model layer in the experts
+ * that they chose: normed inputs (n_tok, moec_forward_stride) and choices (n_tok, top_k). Errors: those of
+ * the expert source. */
+MOEC_WARN_UNUSED enum moec_status moec_activations_add(struct moec_activations *activations, uint32_t layer,
+                                                       uint32_t n_tok, const float *input,
+                                                       const uint32_t *chosen, struct moec_error *err);
+
+/* Magnitude that the share `q` (0..1) of the expert's activations stays under, to within a bin; 0 for an
+ * expert without tokens. */
+double moec_activations_quantile(const struct moec_activations *activations, uint32_t expert,
+                                 enum moec_projection projection, double q);
+
+/* All that was done so far. */
+uint64_t moec_activations_multiply_adds(const struct moec_activations *activations);
+
+#endif

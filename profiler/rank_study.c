@@ -1,0 +1,81 @@
+/* What each rank of the router's choice is worth (cache-conditional experts, Fig. 2): dropping the expert at
+ * a rank in every MoE layer, dropping all from it on (the figure's left half), or putting the best expert
+ * that was not chosen in its place, with that expert's own probability (its right half puts a random one). */
+#include "profiler/weight_study.h"
+
+#include "runtime/forward.h"
+
+enum action { ACTION_DROP, ACTION_REPLACE, ACTION_CUT };
+
+struct rank_edit {
+    enum action action;
+    uint32_t rank;
+    uint32_t top_k;
+    uint32_t n_expert;
+};
+
+/* Ties go to the lower index, as the router's do. */
+static uint32_t best_unchosen(const struct rank_edit *edit, const float *probabilities,
+                              const uint32_t *experts)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t e = 0; e < edit->n_expert; e++) {
+        bool chosen = false;
+        for (uint32_t rank = 0; rank < edit->top_k; rank++)
+            chosen = chosen || experts[rank] == e;
+        if (!chosen && (best == UINT32_MAX || probabilities[e] > probabilities[best]))
+            best = e;
+    }
+    return best;
+}
+
+static void choose(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
+                   float *weights)
+{
+    const struct rank_edit *edit = context;
+    (void)layer;
+    if (edit->action == ACTION_REPLACE) {
+        experts[edit->rank] = best_unchosen(edit, probabilities, experts);
+        weights[edit->rank] = probabilities[experts[edit->rank]];
+        return;
+    }
+    const uint32_t end = edit->action == ACTION_CUT ? edit->top_k : edit->rank + 1;
+    for (uint32_t rank = edit->rank; rank < end; rank++)
+        weights[rank] = 0;
+}
+
+enum moec_status moec_rank_study_run(struct moec_weight_run *run, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = run->job->config;
+    const uint32_t k = config->top_k;
+    char labels[MOEC_STUDY_RANK_ACTIONS][MOEC_STUDY_LABEL] = {
+        [ACTION_DROP] = "drop", [ACTION_REPLACE] = "replace", [ACTION_CUT] = "cut"};
+    const struct moec_study shape = {
+        .name = "rank/loss",
+        .description = "loss when in every layer the expert at this rank is dropped, replaced by the best "
+                       "expert that was not chosen, or cut with all ranks after it",
+        .source = "cache-conditional experts, Fig. 2",
+        .n_axis = 2,
+        .axes = {{.name = "action", .n = MOEC_STUDY_RANK_ACTIONS, .labels = labels},
+                 {.name = "rank", .n = k}}};
+    struct moec_loss_study study;
+    MOEC_TRY(moec_loss_study_create(&shape, &study, err));
+    for (uint32_t action = 0; action < MOEC_STUDY_RANK_ACTIONS; action++) {
+        for (uint32_t rank = 0; rank < k; rank++) {
+            const struct rank_edit edit = {(enum action)action, rank, k, config->n_expert};
+            const struct moec_choice choice = {choose, &edit};
+            const struct moec_scorer_variation variation = {.choice = &choice};
+            if (action == ACTION_REPLACE && k == config->n_expert)
+                continue; /* nobody is left */
+            if (action == ACTION_CUT && rank == k - 1)
+                moec_loss_study_repeat(&study, ACTION_CUT * k + rank, ACTION_DROP * k + rank);
+            else
+                MOEC_TRY_OUT(moec_weight_run_measure(run, &variation, &study, action * k + rank, err));
+        }
+    }
+    status = moec_loss_study_add(&study, run->job->profile, err);
+out:
+    moec_loss_study_release(&study);
+    return status;
+}

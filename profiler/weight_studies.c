@@ -1,0 +1,218 @@
+#include "profiler/weight_studies.h"
+
+#include "formats/memory.h"
+#include "profiler/cost.h"
+#include "profiler/weight_study.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *group;
+    moec_weight_study_fn *run;
+} studies_of[MOEC_WEIGHT_STUDY_COUNT] = {
+    [MOEC_WEIGHT_STUDY_PROJECTIONS] = {"projections", "projection", moec_projection_study_run},
+    [MOEC_WEIGHT_STUDY_LAYERS] = {"layers", "layer", moec_layer_study_run},
+    [MOEC_WEIGHT_STUDY_DENSE] = {"dense", "dense", moec_dense_study_run},
+    [MOEC_WEIGHT_STUDY_RANKS] = {"ranks", "rank", moec_rank_study_run},
+    [MOEC_WEIGHT_STUDY_SPARSITY] = {"sparsity", "sparsity", moec_sparsity_study_run},
+    [MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS] = {"projections of single experts", "projection",
+                                              moec_expert_projection_study_run},
+};
+
+const char *moec_weight_study_name(enum moec_weight_study study)
+{
+    return studies_of[study].name;
+}
+
+const char *moec_weight_study_group(enum moec_weight_study study)
+{
+    return studies_of[study].group;
+}
+
+enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, struct moec_error *err)
+{
+    const uint32_t all = (1u << MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS) - 1;
+    uint32_t found = 0;
+    for (const char *word = list;; word++) {
+        const size_t n = strcspn(word, ",");
+        uint32_t set = 0;
+        for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
+            if (strlen(studies_of[s].name) == n && strncmp(studies_of[s].name, word, n) == 0)
+                set = 1u << s;
+        }
+        const bool is_none = n == 4 && strncmp(word, "none", n) == 0;
+        if (n == 3 && strncmp(word, "all", n) == 0)
+            set = all;
+        if (set == 0 && !is_none)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "no study '%.*s', expected projections, layers, dense, ranks, sparsity, all "
+                             "or none",
+                             (int)(n > 60 ? 60 : n), word);
+        found |= set;
+        word += n;
+        if (*word == '\0')
+            break;
+    }
+    *studies = found;
+    return MOEC_OK;
+}
+
+/* --- cost --- */
+
+struct price {
+    const struct moec_config *config;
+    uint32_t n_token; /* scored tokens of a window */
+    double pass;
+};
+
+/* An evaluation from a layer on, with the original's head beside its own, in passes. */
+static double price_from(const struct price *price, uint32_t first_layer)
+{
+    return (double)(moec_cost_from_layer(price->config, first_layer, 0, price->n_token) +
+                    moec_cost_head(price->config, price->n_token)) /
+           price->pass;
+}
+
+static double price_of_layers(const struct price *price, double n_bits)
+{
+    const uint32_t n_moe = moec_config_moe_count(price->config);
+    const uint32_t last = moec_config_moe_layer(price->config, n_moe - 1);
+    double cost = price_from(price, 0) - price_from(price, last);
+    for (uint32_t s = 0; s < n_moe; s++)
+        cost += n_bits * price_from(price, moec_config_moe_layer(price->config, s));
+    return cost;
+}
+
+static double price_of_expert_projections(const struct price *price,
+                                          const struct moec_profile_options *options)
+{
+    const struct moec_config *config = price->config;
+    double variants = 0, cost = 1;
+    for (uint32_t b = 0; b < options->n_bits; b++)
+        variants += options->bits[b] != options->baseline_bits ? 3 : 0;
+    variants *= config->n_expert;
+    for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
+        cost +=
+            variants *
+            (double)moec_cost_from_layer(config, moec_config_moe_layer(config, s) + 1, 0, price->n_token) /
+            price->pass;
+    return cost;
+}
+
+double moec_weight_study_passes(enum moec_weight_study study, const struct moec_config *config,
+                                const struct moec_profile_options *options)
+{
+    struct price price = {.config = config, .n_token = options->seq_len_tokens - 1};
+    price.pass = (double)moec_cost_from_layer(config, 0, 0, price.n_token);
+    const double one = price_from(&price, 0), n_bits = options->n_bits;
+    const uint32_t k = config->top_k, n_replaced = k < config->n_expert ? k : 0;
+    switch (study) {
+    case MOEC_WEIGHT_STUDY_PROJECTIONS:
+        return MOEC_PROJECTION_COUNT * n_bits * one;
+    case MOEC_WEIGHT_STUDY_LAYERS:
+        return price_of_layers(&price, n_bits);
+    case MOEC_WEIGHT_STUDY_DENSE:
+        return n_bits * one;
+    case MOEC_WEIGHT_STUDY_RANKS:
+        return (2.0 * k - 1 + n_replaced) * one;
+    case MOEC_WEIGHT_STUDY_SPARSITY:
+        return 1 + MOEC_PROJECTION_COUNT * MOEC_STUDY_SPARSITY_LEVELS * one;
+    case MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS:
+        return price_of_expert_projections(&price, options);
+    case MOEC_WEIGHT_STUDY_COUNT:
+        break;
+    }
+    return 0;
+}
+
+/* --- a run --- */
+
+static enum moec_status report(void *context, const char *phase, double done, double total)
+{
+    struct moec_weight_run *run = context;
+    const struct moec_progress *to = run->job->options->progress;
+    (void)phase;
+    (void)total;
+    run->now = done;
+    const double all = run->done + done;
+    return to == NULL || to->report == NULL
+               ? MOEC_OK
+               : to->report(to->context, run->phase, all, all > run->total ? all : run->total);
+}
+
+struct moec_study_axis moec_weight_run_bits(struct moec_weight_run *run)
+{
+    const struct moec_profile *profile = run->job->profile;
+    for (uint32_t u = 0; u < profile->n_uniform; u++)
+        run->bits[u] = profile->uniform_bits[u];
+    return (struct moec_study_axis){
+        .name = "bits", .units = "bit", .n = profile->n_uniform, .values = run->bits};
+}
+
+void moec_weight_run_ended(struct moec_weight_run *run)
+{
+    run->done += run->now;
+    run->now = 0;
+}
+
+/* A cell of a study is a unit of work: "layers/17". */
+enum moec_status moec_weight_run_measure(struct moec_weight_run *run,
+                                         const struct moec_scorer_variation *variation,
+                                         struct moec_loss_study *study, uint64_t at, struct moec_error *err)
+{
+    static const struct moec_scorer_variation none = {0};
+    struct moec_profile_job *job = run->job;
+    const uint64_t n_bytes = job->windows.n_window * sizeof(double);
+    const struct moec_unit_part parts[] = {{run->measure.nll, n_bytes}, {run->measure.kl, n_bytes}};
+    const uint64_t before = moec_scorer_multiply_adds(job->scorer);
+    char key[MOEC_JOURNAL_MAX_KEY];
+    bool found = false;
+    (void)snprintf(key, sizeof key, "%s/%" PRIu64, run->phase, at);
+    MOEC_TRY(moec_unit_find(job->units, key, parts, 2, &job->multiply_adds, &found, err));
+    if (!found) {
+        MOEC_TRY(moec_scorer_run_varied(job->scorer, variation != NULL ? variation : &none, &run->measure,
+                                        &run->progress, err));
+        MOEC_TRY(
+            moec_unit_keep(job->units, key, parts, 2, moec_scorer_multiply_adds(job->scorer) - before, err));
+        moec_weight_run_ended(run);
+    }
+    return moec_loss_study_set(study, at, job->profile, &run->measure, err);
+}
+
+enum moec_status moec_weight_run_restore(struct moec_weight_run *run, struct moec_error *err)
+{
+    struct moec_variants *variants = run->job->variants;
+    return moec_variants_assign_all(variants, moec_variants_source_bits(variants), err);
+}
+
+bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_profile_options *options)
+{
+    if (study == MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS)
+        return options->projections;
+    return (options->studies >> study & 1u) != 0;
+}
+
+enum moec_status moec_weight_studies_run(struct moec_profile_job *job, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const uint32_t n_window = job->profile->n_window;
+    struct moec_weight_run run = {.job = job};
+    run.progress = (struct moec_progress){.report = report, .context = &run};
+    MOEC_TRY_OUT(moec_alloc((void **)&run.measure.nll, n_window, sizeof(double), "losses of a study", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&run.measure.kl, n_window, sizeof(double), "losses of a study", err));
+    for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_COUNT; s++) {
+        if (!moec_weight_study_wanted((enum moec_weight_study)s, job->options))
+            continue;
+        run.phase = studies_of[s].name;
+        run.total = moec_weight_study_passes((enum moec_weight_study)s, job->config, job->options);
+        run.done = run.now = 0;
+        MOEC_TRY_OUT(moec_weight_run_restore(&run, err));
+        MOEC_TRY_OUT(studies_of[s].run(&run, err));
+    }
+out:
+    free(run.measure.nll);
+    free(run.measure.kl);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* What the studies of weights and ranks share (internal to profiler/). Thread rule: one thread. */
+#ifndef MOEC_PROFILER_WEIGHT_STUDY_H
+#define MOEC_PROFILER_WEIGHT_STUDY_H
+
+#include "profiler/loss_study.h"
+#include "profiler/profile_job.h"
+#include "profiler/weight_studies.h"
+
+#define MOEC_STUDY_RANK_ACTIONS    3
+#define MOEC_STUDY_SPARSITY_LEVELS 5
+
+struct moec_weight_run {
+    struct moec_profile_job *job;
+    const char *phase;
+    double total;                       /* passes expected of the phase */
+    double done, now;                   /* passes of what has ended, and of what is at work */
+    struct moec_progress progress;      /* to hand to what works; tells the job's */
+    struct moec_measure measure;        /* (W), owned */
+    double bits[MOEC_PROFILE_MAX_BITS]; /* uniform_bits of the profile, for axes */
+};
+
+/* The axis "bits" of studies of whole models: the profile's uniform_bits. Borrows from `run`. */
+struct moec_study_axis moec_weight_run_bits(struct moec_weight_run *run);
+
+/* One evaluation with what is assigned now; its loss becomes value `at`. `variation` may be NULL. */
+MOEC_WARN_UNUSED enum moec_status moec_weight_run_measure(struct moec_weight_run *run,
+                                                          const struct moec_scorer_variation *variation,
+                                                          struct moec_loss_study *study, uint64_t at,
+                                                          struct moec_error *err);
+
+/* Something else of this phase has ended: what is reported next begins where it stood. */
+void moec_weight_run_ended(struct moec_weight_run *run);
+
+/* Every expert as in the checkpoint. */
+MOEC_WARN_UNUSED enum moec_status moec_weight_run_restore(struct moec_weight_run *run,
+                                                          struct moec_error *err);
+
+/* One function for each study: measures and adds. */
+typedef enum moec_status moec_weight_study_fn(struct moec_weight_run *run, struct moec_error *err);
+moec_weight_study_fn moec_projection_study_run, moec_expert_projection_study_run, moec_layer_study_run,
+    moec_dense_study_run, moec_rank_study_run, moec_sparsity_study_run;
+
+#endif

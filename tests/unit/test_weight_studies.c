@@ -1,0 +1,277 @@
+/* Studies of weights and ranks: what they report is what evaluating each changed model alone gives. */
+#include "tests/unit/fixture_model.h"
+
+#include "profiler/activations.h"
+#include "profiler/score.h"
+#include "profiler/weight_studies.h"
+
+#include <math.h>
+
+#define MODEL "datasets/sample/model"
+#define DATA  "datasets/sample/calibration.txt"
+
+#define MUST(call)                                                                                           \
+    do {                                                                                                     \
+        struct moec_error err = {0};                                                                         \
+        if ((call) != MOEC_OK)                                                                               \
+            fail_msg("%s", err.message);                                                                     \
+    } while (0)
+
+static const uint32_t bits[] = {2, 4};
+
+struct profiled {
+    struct moec_checkpoint *checkpoint;
+    struct moec_profile profile;
+    struct moec_profile_options options;
+};
+
+static struct profiled profile_make(const char *studies, int n_threads)
+{
+    struct profiled made = {.options = {.task = moec_task_text(),
+                                        .data_path = DATA,
+                                        .seq_len_tokens = 12,
+                                        .n_sample = 32,
+                                        .seed = 9,
+                                        .bits = bits,
+                                        .n_bits = 2,
+                                        .baseline_bits = 4,
+                                        .kernels = moec_kernels_best(),
+                                        .n_threads = n_threads}};
+    MUST(moec_weight_studies_parse(studies, &made.options.studies, &err));
+    MUST(moec_checkpoint_open(MODEL, &made.checkpoint, &err));
+    MUST(moec_profile_run(made.checkpoint, &made.options, &made.profile, &err));
+    return made;
+}
+
+static void profile_free(struct profiled *made)
+{
+    moec_profile_release(&made->profile);
+    moec_checkpoint_close(made->checkpoint);
+}
+
+/* A model of the same checkpoint to evaluate as one likes. */
+struct bench {
+    struct moec_windows windows;
+    struct moec_model *model;
+    struct moec_variants *variants;
+    struct moec_scorer *scorer;
+    struct moec_measure measure;
+};
+
+/* The scorer borrows bench->windows. */
+static void bench_open(struct bench *bench, const struct profiled *made, uint32_t dense_bits)
+{
+    struct moec_dense dense;
+    const struct moec_scorer_options scoring = {.kernels = moec_kernels_best(), .n_threads = 1};
+    MUST(moec_windows_from_profile(&made->profile, MOEC_PART_ALL, &bench->windows, &err));
+    MUST(moec_checkpoint_load_dense(made->checkpoint, dense_bits, 0, &dense, &err));
+    MUST(moec_model_create(moec_checkpoint_config(made->checkpoint), &dense, &bench->model, &err));
+    MUST(moec_variants_create(made->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &bench->variants, &err));
+    MUST(moec_scorer_create(bench->model, moec_variants_experts(bench->variants), &bench->windows, &scoring,
+                            &bench->scorer, &err));
+    bench->measure = (struct moec_measure){calloc(bench->windows.n_window, sizeof(double)), NULL};
+}
+
+static void bench_close(struct bench *bench)
+{
+    free(bench->measure.nll);
+    moec_scorer_free(bench->scorer);
+    moec_variants_free(bench->variants);
+    moec_model_free(bench->model);
+    moec_windows_release(&bench->windows);
+}
+
+static const struct moec_study *study_of(const struct profiled *made, const char *name)
+{
+    const struct moec_study *study = moec_studies_find(&made->profile.studies, name);
+    if (study == NULL)
+        fail_msg("no study '%s'", name);
+    return study;
+}
+
+/* The value is the loss that the bench measures now, to the last bits of exp. */
+static void check_value(const struct profiled *made, const struct bench *bench, const char *name, uint64_t at)
+{
+    const double expected = moec_profile_loss(&made->profile, bench->measure.nll);
+    const double value = study_of(made, name)->values[at];
+    if (!(fabs(value - expected) <= 1e-12 * (1 + fabs(expected))))
+        fail_msg("%s, value %u: %.17g, expected %.17g", name, (unsigned)at, value, expected);
+}
+
+static void test_weight_studies__are_full_evaluations(void **state)
+{
+    (void)state;
+    struct profiled made = profile_make("layers,dense,projections", 2);
+    const struct moec_profile *profile = &made.profile;
+    struct bench bench;
+    bench_open(&bench, &made, 16);
+    const uint32_t source = moec_variants_source_bits(bench.variants);
+    for (uint32_t s = 0; s < profile->n_moe_layer; s += profile->n_moe_layer - 1) {
+        MUST(moec_variants_assign_all(bench.variants, source, &err));
+        for (uint32_t e = 0; e < profile->n_expert; e++)
+            MUST(moec_variants_assign_one(bench.variants, profile->moe_layers[s], e, 2, &err));
+        MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
+        check_value(&made, &bench, "layer/loss", (uint64_t)s * 2);
+    }
+    /* By another way than a code: up from 2 bits, the rest from the source. */
+    MUST(moec_variants_set_rest(bench.variants, source, &err));
+    MUST(
+        moec_variants_assign_all(bench.variants, moec_variants_projection_code(2, MOEC_PROJECTION_UP), &err));
+    MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
+    check_value(&made, &bench, "projection/loss", 2);
+    MUST(moec_variants_assign_all(bench.variants, 4, &err));
+    MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
+    check_value(&made, &bench, "dense/loss", 1);
+    bench_close(&bench);
+    bench_open(&bench, &made, 4);
+    MUST(moec_variants_assign_all(bench.variants, 4, &err));
+    MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
+    check_value(&made, &bench, "dense/loss", 3);
+    bench_close(&bench);
+    profile_free(&made);
+}
+
+static void test_weight_studies__do_not_depend_on_threads_and_cost_what_was_said(void **state)
+{
+    (void)state;
+    struct profiled bare = profile_make("none", 2), one = profile_make("ranks,sparsity", 1),
+                    three = profile_make("ranks,sparsity", 3);
+    for (uint32_t i = 0; i < one.profile.studies.n; i++) {
+        const struct moec_study *study = &one.profile.studies.items[i];
+        const struct moec_study *again = study_of(&three, study->name);
+        assert_memory_equal(study->values, again->values, moec_study_count(study) * sizeof(double));
+    }
+    assert_null(moec_studies_find(&bare.profile.studies, "rank/loss"));
+    const struct moec_config *config = &one.profile.config;
+    const double said = moec_weight_study_passes(MOEC_WEIGHT_STUDY_RANKS, config, &one.options) +
+                        moec_weight_study_passes(MOEC_WEIGHT_STUDY_SPARSITY, config, &one.options);
+    const double paid = one.profile.cost_passes - bare.profile.cost_passes;
+    assert_true(fabs(paid - said) < 0.05 * said);
+    assert_true(one.profile.cost_passes == three.profile.cost_passes);
+
+    /* Losses of ranks: the last rank dropped is the last rank cut, and rank 0 is worth most. */
+    const struct moec_study *ranks = study_of(&one, "rank/loss");
+    const uint32_t k = config->top_k;
+    assert_string_equal(ranks->axes[0].labels[2], "cut");
+    assert_true(ranks->values[3 * k - 1] == ranks->values[k - 1]);
+    assert_true(ranks->values[0] > ranks->values[k - 1]);
+    assert_true(ranks->values[2 * k] > ranks->values[0]);
+    assert_int_equal(study_of(&one, "sparsity/loss_high")->axes[1].n, 5);
+    profile_free(&bare);
+    profile_free(&one);
+    profile_free(&three);
+}
+
+/* Some of them, each evaluated by itself: the baseline, but for one projection of one expert. */
+static void test_weight_studies__projections_of_single_experts_are_full_evaluations(void **state)
+{
+    (void)state;
+    struct profiled made = profile_make("none", 2);
+    struct moec_profile_options options = made.options;
+    struct bench bench;
+    options.projections = true;
+    moec_profile_release(&made.profile);
+    MUST(moec_profile_run(made.checkpoint, &options, &made.profile, &err));
+    bench_open(&bench, &made, 16);
+    const struct moec_profile *profile = &made.profile;
+    const uint32_t n_expert = profile->n_expert;
+    assert_int_equal(moec_study_count(study_of(&made, "projection/expert_loss")),
+                     profile->n_moe_layer * n_expert * MOEC_PROJECTION_COUNT);
+    MUST(moec_variants_set_rest(bench.variants, 4, &err));
+    for (uint32_t at = 0; at < profile->n_moe_layer * n_expert * MOEC_PROJECTION_COUNT; at += 25) {
+        const uint32_t p = at % MOEC_PROJECTION_COUNT, e = at / MOEC_PROJECTION_COUNT % n_expert;
+        const uint32_t layer = profile->moe_layers[at / MOEC_PROJECTION_COUNT / n_expert];
+        MUST(moec_variants_assign_all(bench.variants, 4, &err));
+        MUST(moec_variants_assign_one(bench.variants, layer, e,
+                                      moec_variants_projection_code(2, (enum moec_projection)p), &err));
+        MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
+        check_value(&made, &bench, "projection/expert_loss", at);
+    }
+    bench_close(&bench);
+    profile_free(&made);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Quantiles of counted activations are those of sorted ones, to the width of a bin. */
+static void test_weight_studies__thresholds_are_quantiles(void **state)
+{
+    (void)state;
+    enum { N_TOK = 40 };
+    struct fixture fixture = fixture_open("mixtral");
+    const struct moec_config *config = &fixture.model->config;
+    const size_t stride = moec_forward_stride(config), n_ff = config->n_ff_expert;
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    struct moec_activations *activations = NULL;
+    struct moec_experts *experts = moec_variants_experts(fixture.variants);
+    float *input = aligned_alloc(64, N_TOK * stride * sizeof(float)), *sorted = calloc(N_TOK * n_ff, 4);
+    uint32_t *chosen = calloc(N_TOK * config->top_k, sizeof(uint32_t));
+    for (size_t i = 0; i < N_TOK * stride; i++)
+        input[i] = i % stride < config->n_embd ? sinf((float)(i * i % 1009)) : 0;
+    for (uint32_t i = 0; i < N_TOK * config->top_k; i++)
+        chosen[i] = i % config->top_k + (i / config->top_k % 2); /* 0 and 1, or 1 and 2 */
+    assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2, experts, N_TOK, &err), err);
+    assert_ok(moec_activations_create(&forward, experts, &activations, &err), err);
+    assert_ok(moec_activations_add(activations, 0, N_TOK, input, chosen, &err), err);
+    moec_activations_clear(activations);
+    assert_ok(moec_activations_add(activations, 0, N_TOK / 4, input, chosen, &err), err);
+    assert_ok(moec_activations_add(activations, 0, N_TOK - N_TOK / 4, input + N_TOK / 4 * stride,
+                                   chosen + N_TOK / 4 * config->top_k, &err),
+              err);
+    struct moec_mlp mlp;
+    assert_ok(experts->ops->acquire(experts, 0, 1, &mlp, &err), err);
+    for (size_t i = 0; i < N_TOK * n_ff; i++) {
+        float gate = 0, up = 0;
+        moec_kernels_scalar.dot_encoded(&mlp.gate, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &gate);
+        moec_kernels_scalar.dot_encoded(&mlp.up, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &up);
+        sorted[i] = fabsf(moec_silu_f32(gate) * up);
+    }
+    experts->ops->release(experts, 0, 1);
+    qsort(sorted, N_TOK * n_ff, sizeof *sorted, by_size);
+    for (double q = 0.1; q < 1; q += 0.2) {
+        const double found = moec_activations_quantile(activations, 1, MOEC_PROJECTION_DOWN, q);
+        const size_t at = (size_t)(q * N_TOK * (double)n_ff);
+        assert_true(found > 0.99 * sorted[at - 2] && found < 1.01 * sorted[at + 2]);
+    }
+    assert_true(moec_activations_quantile(activations, 3, MOEC_PROJECTION_UP, 0.9) == 0);
+    moec_activations_free(activations);
+    free(chosen);
+    free(sorted);
+    free(input);
+    moec_forward_release(&forward);
+    fixture_close(&fixture);
+}
+
+static void test_weight_studies__read_lists(void **state)
+{
+    (void)state;
+    uint32_t studies = 0;
+    MUST(moec_weight_studies_parse("ranks,layers", &studies, &err));
+    assert_int_equal(studies, 1u << MOEC_WEIGHT_STUDY_RANKS | 1u << MOEC_WEIGHT_STUDY_LAYERS);
+    MUST(moec_weight_studies_parse("all", &studies, &err));
+    assert_int_equal(studies, (1u << MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS) - 1);
+    MUST(moec_weight_studies_parse("none", &studies, &err));
+    assert_int_equal(studies, 0);
+    static const char *const wrong[] = {"", "rank", "ranks,", "all;none", "projections of single experts"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct moec_error err = {0};
+        assert_int_equal(moec_weight_studies_parse(wrong[i], &studies, &err), MOEC_ERR_USAGE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_weight_studies__are_full_evaluations),
+        cmocka_unit_test(test_weight_studies__do_not_depend_on_threads_and_cost_what_was_said),
+        cmocka_unit_test(test_weight_studies__projections_of_single_experts_are_full_evaluations),
+        cmocka_unit_test(test_weight_studies__thresholds_are_quantiles),
+        cmocka_unit_test(test_weight_studies__read_lists),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
