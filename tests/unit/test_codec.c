@@ -431,7 +431,7 @@ static void test_codec__ties_go_to_even(void **state)
 static void test_codec__positive_rows_use_the_whole_range_from_zero(void **state)
 {
     (void)state;
-    struct moec_codec codec = {MOEC_DTYPE_INT2, MOEC_SCHEME_ASYMMETRIC, 0};
+    struct moec_codec codec = {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 0};
     const float w[4] = {1.0f, 2.0f, 3.0f, 2.5f}; /* range 0..3: s = 1, zero = 0 */
     const float minus[4] = {-1.0f, -2.0f, -3.0f, -2.5f};
     struct moec_error err = {0};
@@ -450,9 +450,12 @@ static void test_codec__positive_rows_use_the_whole_range_from_zero(void **state
 static void test_codec__bad_weights_are_named(void **state)
 {
     (void)state;
-    const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_F32},  {.dtype = MOEC_DTYPE_F16},
-                                        {.dtype = MOEC_DTYPE_BF16}, {MOEC_DTYPE_INT2, 0, 0},
-                                        {MOEC_DTYPE_INT4, 1, 32},   {MOEC_DTYPE_INT8, 0, 128}};
+    const struct moec_codec codecs[] = {{.dtype = MOEC_DTYPE_F32},
+                                        {.dtype = MOEC_DTYPE_F16},
+                                        {.dtype = MOEC_DTYPE_BF16},
+                                        {.dtype = MOEC_DTYPE_INT2, .scheme = 0, .group = 0},
+                                        {.dtype = MOEC_DTYPE_INT4, .scheme = 1, .group = 32},
+                                        {.dtype = MOEC_DTYPE_INT8, .scheme = 0, .group = 128}};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (size_t c = 0; c < COUNT(codecs); c++)
         for (size_t b = 0; b < COUNT(bad); b++)
@@ -501,7 +504,7 @@ static void test_codec__damaged_scales_are_seen(void **state)
 {
     (void)state;
     struct moec_error err = {0};
-    struct moec_codec codec = {MOEC_DTYPE_INT3, MOEC_SCHEME_ASYMMETRIC, 32};
+    struct moec_codec codec = {.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 32};
     uint8_t row[1024];
     float w[70];
     uint64_t seed = 4;

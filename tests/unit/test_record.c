@@ -30,8 +30,13 @@ static struct moec_config sample(void)
  */
 
 static const struct moec_codec codecs[] = {
-    {.dtype = MOEC_DTYPE_F32}, {.dtype = MOEC_DTYPE_F16}, {.dtype = MOEC_DTYPE_BF16}, {MOEC_DTYPE_INT2, 0, 0},
-    {MOEC_DTYPE_INT3, 1, 32},  {MOEC_DTYPE_INT4, 0, 64},  {MOEC_DTYPE_INT8, 1, 128},
+    {.dtype = MOEC_DTYPE_F32},
+    {.dtype = MOEC_DTYPE_F16},
+    {.dtype = MOEC_DTYPE_BF16},
+    {.dtype = MOEC_DTYPE_INT2, .scheme = 0, .group = 0},
+    {.dtype = MOEC_DTYPE_INT3, .scheme = 1, .group = 32},
+    {.dtype = MOEC_DTYPE_INT4, .scheme = 0, .group = 64},
+    {.dtype = MOEC_DTYPE_INT8, .scheme = 1, .group = 128},
 };
 #define N_CODECS (sizeof codecs / sizeof *codecs)
 
