@@ -78,6 +78,7 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
     const struct moec_chart_cells *cells = &chart->cells;
     const char *const texts[] = {cells->mark_label, count_missing(cells) > 0 ? cells->missing : "",
                                  cells->above};
+    double left = at->width < NARROW_SHEET ? at->margin : at->left;
     struct moec_chart_flow flow = {.left = left,
                                    .right = at->width - at->margin,
                                    .line_height = LEGEND_LINE,
