@@ -7,6 +7,7 @@
 #include "cli/routing_report.h"
 #include "cli/study_output.h"
 #include "cli/terminal.h"
+#include "cli/verdict_output.h"
 #include "formats/profile_h5.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
@@ -42,7 +43,8 @@ static const struct cli_option options[] = {
      false},
     {"trust-profile", 0, NULL, NULL,
      "Show a profile that another program changed (its checksum no longer matches).", false},
-    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
+    {"json", 0, NULL, NULL,
+     "The result as JSON on standard output, with the verdict in numbers and words; also of --show.", false},
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -163,10 +165,11 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
                profile->uniform_bits[u], 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
     }
     print_unreached(profile);
-    cli_print_routing(profile, "");
+    MOEC_TRY(cli_print_verdict(profile, err));
+    cli_print_routing(profile, "\n");
     MOEC_TRY(print_measured_studies(job, err));
-    printf("cost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes, profile->naive_passes,
-           profile->cost_passes / profile->naive_passes, job->seconds);
+    printf("\ncost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes,
+           profile->naive_passes, profile->cost_passes / profile->naive_passes, job->seconds);
     char peak[24];
     printf("peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
     if (cli_has(job->args, "output"))
@@ -249,8 +252,15 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     moec_json_out_node(root, "studies", studies);
     moec_json_out_double(root, "cost_passes", profile->cost_passes);
     moec_json_out_double(root, "naive_passes", profile->naive_passes);
-    moec_json_out_double(root, "seconds", job->seconds);
-    moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+    if (!cli_has(job->args, "show")) {
+        moec_json_out_double(root, "seconds", job->seconds);
+        moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
+    }
+    const enum moec_status status = cli_json_verdict(root, profile, err);
+    if (status != MOEC_OK) {
+        moec_json_out_free(root);
+        return status;
+    }
     return cli_print_json(root, err);
 }
 
@@ -274,10 +284,17 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(moec_profile_read(cli_text(job->args, "show"), cli_has(job->args, "trust-profile"),
                                &job->profile, digest, err));
     MOEC_TRY(draw_heatmaps(job, err));
-    MOEC_TRY(cli_has(job->args, "study") ? show_studies(job, err) : show_profile(job, err));
-    if (!cli_has(job->args, "study"))
+    const bool is_json = cli_has(job->args, "json");
+    if (cli_has(job->args, "study")) {
+        MOEC_TRY(show_studies(job, err));
+    } else if (is_json) {
+        MOEC_TRY(print_json(job, err));
+    } else {
+        MOEC_TRY(show_profile(job, err));
+        MOEC_TRY(cli_print_verdict(&job->profile, err));
         cli_print_routing(&job->profile, "\n");
-    return cli_write_figures(job->args, &job->profile, false, err);
+    }
+    return cli_write_figures(job->args, &job->profile, is_json, err);
 }
 
 static enum moec_status measure(struct profile_job *job, struct moec_error *err)

@@ -3,6 +3,7 @@
 #include "formats/memory.h"
 #include "profiler/cost.h"
 #include "profiler/load_model.h"
+#include "profiler/mixed.h"
 #include "profiler/path_study.h"
 #include "profiler/profile_job.h"
 #include "profiler/routing.h"
@@ -375,8 +376,15 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
             copy_measure(&profile->baseline, profile->n_window, &profile->uniform[u]);
     }
     job->multiply_adds += result.multiply_adds;
-    profile->naive_passes = (double)profile->n_moe_layer * profile->n_expert * profile->n_bits;
     return MOEC_OK;
+}
+
+static void count_cost(struct moec_profile_job *job)
+{
+    struct moec_profile *profile = job->profile;
+    const double pass = (double)moec_cost_pass(job->config, &job->windows);
+    profile->cost_passes = (double)moec_job_multiply_adds(job) / pass;
+    profile->naive_passes = (double)profile->n_moe_layer * profile->n_expert * profile->n_bits;
 }
 
 /* `options` are the job's: from here on progress goes through the units. */
@@ -393,9 +401,9 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     MOEC_TRY(measure_original(job, err));
     MOEC_TRY(measure_uniform(job, err));
     MOEC_TRY(measure_sensitivity(job, err));
+    MOEC_TRY(moec_job_studies(job, "mixed", moec_mixed_measure, err));
     MOEC_TRY(moec_weight_studies_run(job, err));
-    job->profile->cost_passes =
-        (double)moec_job_multiply_adds(job) / (double)moec_cost_pass(job->config, &job->windows);
+    count_cost(job);
     return moec_profile_check(job->profile, "the profile just measured", err);
 }
 

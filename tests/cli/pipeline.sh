@@ -39,6 +39,11 @@ says stdout '"next_layer_gate"' "the JSON has the recall of the next layer's gat
 holds "the load's entropy is a share" "0 < $(number "$work/profile.json" entropy) && $(number "$work/profile.json" entropy) <= 1"
 holds "gate inputs of neighbouring layers are alike" "0 < $(number "$work/profile.json" cosine) && $(number "$work/profile.json" cosine) < 1"
 holds "2k guesses find more than k" "$(number "$work/profile.json" 2k) > $(number "$work/profile.json" k)"
+cp "$work/profile.json" "$work/stdout"
+says stdout '"Verdict: giving experts different bitwidths' "JSON has the verdict in words"
+says stdout '"saving": -?0\.[0-9]' "and in numbers"
+says stdout '"additivity": [0-9]' "and whether single losses add up"
+says stdout '"median_tokens": [1-9]' "and the coverage"
 for ending in png svg pdf csv; do
     try 0 "heatmap as $ending" test -s "$work/map.$ending"
 done
@@ -58,6 +63,15 @@ fi
 says stdout 'layer|Layer' "--show labels its axes"
 says stdout 'predicted by next-layer gate +[0-9.]+% +[0-9.]+% +[0-9.]+%' "--show says what predicts routing"
 says stdout 'paths of [0-9]+ tokens' "--show counts paths"
+says stdout '^Verdict: ' "--show says what to conclude"
+says stdout '^At 2% loss: experts take [0-9.]+ MB at uniform' "and what mixing saves"
+says stdout '^Coverage: 96 windows with [0-9]+ tokens' "and whether the data is enough"
+try 0 "profile --show --json" "$moec" profile --show "$work/profile.h5" --json
+if [ "$(number "$work/stdout" median_tokens)" = "$(number "$work/profile.json" median_tokens)" ]; then
+    pass "the same from the file"
+else
+    fail "the same from the file"
+fi
 try 0 "profile --show in colour" "$moec" profile --show "$work/profile.h5" --color always
 says stdout "$(printf '\033')\[" "colour is there when asked for"
 try 0 "profile of a group size and scheme, F16 baseline" "$moec" profile $model --data datasets/sample/calibration.txt \

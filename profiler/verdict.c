@@ -1,0 +1,465 @@
+#include "profiler/verdict.h"
+
+#include "formats/memory.h"
+#include "profiler/metrics.h"
+#include "profiler/mixed.h"
+#include "profiler/random.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Value at rank ceil(p n), from 1, of n > 0 sorted values. */
+static double at_quantile(const double *sorted, size_t n, double p)
+{
+    const double rank = ceil(p * (double)n);
+    const size_t at = rank < 1 ? 0 : (size_t)rank - 1;
+    return sorted[at < n ? at : n - 1];
+}
+
+/* --- effects of single experts --- */
+
+/* The experts that the data reached, and one number for each. */
+struct effects {
+    uint32_t n;
+    uint32_t *layer, *expert; /* (n), owned: MoE ordinal and expert */
+    double *kl;               /* (n), owned: nats a token */
+    double *sorted;           /* (n), owned */
+    double n_token;           /* scored */
+};
+
+static void effects_release(struct effects *effects)
+{
+    free(effects->layer);
+    free(effects->expert);
+    free(effects->kl);
+    free(effects->sorted);
+}
+
+static enum moec_status effects_create(const struct moec_profile *profile, struct effects *effects,
+                                       struct moec_error *err)
+{
+    const uint64_t n = (uint64_t)profile->n_moe_layer * profile->n_expert;
+    MOEC_TRY(moec_alloc((void **)&effects->layer, n, sizeof *effects->layer, "reached experts", err));
+    MOEC_TRY(moec_alloc((void **)&effects->expert, n, sizeof *effects->expert, "reached experts", err));
+    MOEC_TRY(moec_alloc((void **)&effects->kl, n, sizeof *effects->kl, "effects of experts", err));
+    MOEC_TRY(moec_alloc((void **)&effects->sorted, n, sizeof *effects->sorted, "effects of experts", err));
+    for (uint32_t w = 0; w < profile->n_window; w++)
+        effects->n_token += profile->window_scored[w];
+    for (uint32_t s = 0; s < profile->n_moe_layer; s++)
+        for (uint32_t e = 0; e < profile->n_expert; e++)
+            if (moec_profile_expert_reached(profile, s, e)) {
+                effects->layer[effects->n] = s;
+                effects->expert[effects->n++] = e;
+            }
+    return MOEC_OK;
+}
+
+static double difference(const double *a, const double *b, uint32_t n)
+{
+    double sum = 0;
+    for (uint32_t w = 0; w < n; w++)
+        sum += a[w] - b[w];
+    return sum;
+}
+
+static void fill_effects(const struct moec_profile *profile, uint32_t b, struct effects *effects)
+{
+    for (uint32_t i = 0; i < effects->n; i++) {
+        const double *kl =
+            moec_profile_expert_row(profile, profile->expert_kl, effects->layer[i], effects->expert[i], b);
+        effects->kl[i] = difference(kl, profile->baseline.kl, profile->n_window) / effects->n_token;
+    }
+    memcpy(effects->sorted, effects->kl, effects->n * sizeof *effects->kl);
+    qsort(effects->sorted, effects->n, sizeof *effects->sorted, compare_doubles);
+}
+
+/* --- spread --- */
+
+/* More bits than the baseline's make an expert better: its gain is what counts there. */
+static double sense(const struct moec_profile *profile, uint32_t b)
+{
+    return profile->bits[b] > profile->baseline_bits ? -1 : 1;
+}
+
+static void spread_of_experts(const struct moec_profile *profile, const struct effects *effects, double sign,
+                              struct moec_verdict_bits *bits)
+{
+    const double *sorted = effects->sorted;
+    uint32_t largest = 0;
+    bits->low = sign * at_quantile(sorted, effects->n, sign > 0 ? 0.1 : 0.9);
+    bits->median = sign * at_quantile(sorted, effects->n, 0.5);
+    bits->high = sign * at_quantile(sorted, effects->n, sign > 0 ? 0.9 : 0.1);
+    bits->ratio = bits->low > 0 ? bits->high / bits->low : NAN;
+    for (uint32_t i = 1; i < effects->n; i++)
+        largest = sign * effects->kl[i] > sign * effects->kl[largest] ? i : largest;
+    bits->largest = sign * effects->kl[largest];
+    bits->largest_layer = profile->moe_layers[effects->layer[largest]];
+    bits->largest_expert = effects->expert[largest];
+}
+
+/* Reached experts stand layer by layer. */
+static void spread_of_layers(const struct moec_profile *profile, const struct effects *effects, double sign,
+                             struct moec_verdict_bits *bits)
+{
+    double mean = 0, all = 0, between = 0;
+    for (uint32_t i = 0; i < effects->n; i++)
+        mean += sign * effects->kl[i] / effects->n;
+    for (uint32_t i = 0; i < effects->n; i++)
+        all += (sign * effects->kl[i] - mean) * (sign * effects->kl[i] - mean);
+    bits->layer_low = INFINITY;
+    bits->layer_high = -INFINITY;
+    for (uint32_t first = 0, end = 0; first < effects->n; first = end) {
+        double layer_mean = 0;
+        for (end = first; end < effects->n && effects->layer[end] == effects->layer[first]; end++)
+            layer_mean += sign * effects->kl[end];
+        layer_mean /= end - first;
+        between += (end - first) * (layer_mean - mean) * (layer_mean - mean);
+        const uint32_t layer = profile->moe_layers[effects->layer[first]];
+        if (layer_mean < bits->layer_low) {
+            bits->layer_low = layer_mean;
+            bits->least_layer = layer;
+        }
+        if (layer_mean > bits->layer_high) {
+            bits->layer_high = layer_mean;
+            bits->most_layer = layer;
+        }
+    }
+    bits->layer_share = all > 0 ? between / all : NAN;
+}
+
+/* --- noise --- */
+
+/* Resampled means of NLL against the baseline for every reached expert: means (n, resamples). All experts see
+ * the same resamples. */
+static void resample(const struct moec_profile *profile, const struct effects *effects, uint32_t b,
+                     uint32_t *counts, double *means)
+{
+    struct moec_random random = {MOEC_BOOTSTRAP_SEED};
+    for (uint32_t r = 0; r < MOEC_VERDICT_RESAMPLES; r++) {
+        double n_token = 0;
+        memset(counts, 0, profile->n_window * sizeof *counts);
+        for (uint32_t i = 0; i < profile->n_window; i++)
+            counts[moec_random_below(&random, profile->n_window)]++;
+        for (uint32_t w = 0; w < profile->n_window; w++)
+            n_token += (double)counts[w] * profile->window_scored[w];
+        for (uint32_t i = 0; i < effects->n; i++) {
+            const double *nll = moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i],
+                                                        effects->expert[i], b);
+            double sum = 0;
+            for (uint32_t w = 0; w < profile->n_window; w++)
+                sum += counts[w] * (nll[w] - profile->baseline.nll[w]);
+            means[(size_t)i * MOEC_VERDICT_RESAMPLES + r] = sum / n_token;
+        }
+    }
+}
+
+static enum moec_status measure_noise(const struct moec_profile *profile, const struct effects *effects,
+                                      uint32_t b, struct moec_verdict_bits *bits, struct moec_error *err)
+{
+    uint32_t *counts = NULL;
+    double *means = NULL, *widths = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc((void **)&counts, profile->n_window, sizeof *counts, "a resample", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&means, (uint64_t)effects->n * MOEC_VERDICT_RESAMPLES, sizeof *means,
+                            "resamples", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&widths, effects->n, sizeof *widths, "intervals", err));
+    resample(profile, effects, b, counts, means);
+    for (uint32_t i = 0; i < effects->n; i++) {
+        double *own = means + (size_t)i * MOEC_VERDICT_RESAMPLES;
+        qsort(own, MOEC_VERDICT_RESAMPLES, sizeof *own, compare_doubles);
+        const double low = expm1(at_quantile(own, MOEC_VERDICT_RESAMPLES, 0.05));
+        const double high = expm1(at_quantile(own, MOEC_VERDICT_RESAMPLES, 0.95));
+        widths[i] = (high - low) / 2;
+        bits->n_worse += low > 0;
+        bits->n_better += high < 0;
+    }
+    bits->n_unclear = effects->n - bits->n_worse - bits->n_better;
+    qsort(widths, effects->n, sizeof *widths, compare_doubles);
+    bits->noise = at_quantile(widths, effects->n, 0.5);
+out:
+    free(counts);
+    free(means);
+    free(widths);
+    return status;
+}
+
+/* --- additivity --- */
+
+static void measure_additivity(const struct moec_profile *profile, const struct effects *effects, uint32_t b,
+                               struct moec_verdict_bits *bits)
+{
+    double sum_nll = 0;
+    bits->joint_kl = bits->joint_loss = bits->additivity = NAN;
+    bits->sum_kl = 0;
+    for (uint32_t i = 0; i < effects->n; i++) {
+        const double *nll =
+            moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i], effects->expert[i], b);
+        bits->sum_kl += effects->kl[i];
+        sum_nll += difference(nll, profile->baseline.nll, profile->n_window) / effects->n_token;
+    }
+    bits->sum_loss = expm1(sum_nll);
+    for (uint32_t u = 0; u < profile->n_uniform; u++)
+        if (profile->uniform_bits[u] == bits->bits) {
+            const struct moec_measure *whole = &profile->uniform[u];
+            bits->joint_kl =
+                difference(whole->kl, profile->baseline.kl, profile->n_window) / effects->n_token;
+            bits->joint_loss =
+                expm1(difference(whole->nll, profile->baseline.nll, profile->n_window) / effects->n_token);
+            bits->additivity = bits->sum_kl != 0 ? bits->joint_kl / bits->sum_kl : NAN;
+        }
+}
+
+/* --- mixed assignments --- */
+
+/* Value `at` of a study over targets; NaN without it. */
+static double study_value(const struct moec_profile *profile, const char *name, uint32_t at)
+{
+    const struct moec_study *study = moec_studies_find(&profile->studies, name);
+    return study != NULL && moec_study_count(study) > at ? study->values[at] : NAN;
+}
+
+static uint64_t whole(double value)
+{
+    return value > 0 && value < 9e15 ? (uint64_t)value : 0;
+}
+
+static void read_mixed(const struct moec_profile *profile, struct moec_verdict *verdict)
+{
+    const struct moec_study *study = moec_studies_find(&profile->studies, "mixed/bytes");
+    verdict->has_mixed = study != NULL && moec_study_count(study) == MOEC_VERDICT_TARGETS;
+    verdict->mixed_passes = study_value(profile, "mixed/passes", 0);
+    for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
+        struct moec_verdict_target *target = &verdict->targets[t];
+        const double measured = study_value(profile, "mixed/loss", t);
+        *target = (struct moec_verdict_target){
+            .target = moec_mixed_targets[t],
+            .is_measured = !isnan(measured),
+            .loss = isnan(measured) ? study_value(profile, "mixed/predicted_loss", t) : measured,
+            .loss_high = study_value(profile, "mixed/loss_high", t),
+            .mixed_bytes = whole(study_value(profile, "mixed/bytes", t)),
+            .uniform_bits = (uint32_t)whole(study_value(profile, "mixed/uniform_bits", t)),
+            .uniform_bytes = whole(study_value(profile, "mixed/uniform_bytes", t)),
+            .saving = NAN,
+            .blind_saving = NAN};
+        target->is_met = target->loss <= target->target;
+        if (target->uniform_bytes == 0)
+            continue;
+        const double uniform = (double)target->uniform_bytes;
+        target->saving = 1 - (double)target->mixed_bytes / uniform;
+        target->blind_saving = 1 - study_value(profile, "mixed/blind_bytes", t) / uniform;
+    }
+}
+
+enum moec_status moec_verdict_make(const struct moec_profile *profile, struct moec_verdict *verdict,
+                                   struct moec_error *err)
+{
+    struct effects effects = {0};
+    enum moec_status status = MOEC_OK;
+    *verdict = (struct moec_verdict){.is_estimated = profile->sensitivity == MOEC_SENSITIVITY_FAST,
+                                     .n_expert = profile->n_moe_layer * profile->n_expert};
+    MOEC_TRY_OUT(effects_create(profile, &effects, err));
+    verdict->n_reached = effects.n;
+    verdict->n_bits = effects.n > 0 ? profile->n_bits : 0;
+    for (uint32_t b = 0; b < verdict->n_bits; b++) {
+        struct moec_verdict_bits *bits = &verdict->bits[b];
+        const double sign = sense(profile, b);
+        bits->bits = profile->bits[b];
+        bits->noise = NAN;
+        fill_effects(profile, b, &effects);
+        spread_of_experts(profile, &effects, sign, bits);
+        spread_of_layers(profile, &effects, sign, bits);
+        measure_additivity(profile, &effects, b, bits);
+        if (!verdict->is_estimated)
+            MOEC_TRY_OUT(measure_noise(profile, &effects, b, bits, err));
+    }
+    read_mixed(profile, verdict);
+out:
+    effects_release(&effects);
+    return status;
+}
+
+/* --- in words ---------------------------------------------------------------------------------------------
+ */
+
+#define WORTH 0.01 /* a saving under this is none */
+
+/* "a to b %", or one number where they round alike. */
+static void add_range(struct moec_paragraphs *paragraphs, double low, double high)
+{
+    if (round(100 * low) == round(100 * high))
+        moec_paragraph_add(paragraphs, "%.0f%%", 100 * high);
+    else
+        moec_paragraph_add(paragraphs, "%.0f to %.0f%%", 100 * low, 100 * high);
+}
+
+static void describe_conclusion(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
+{
+    double least = INFINITY, most = -INFINITY, blind = -INFINITY;
+    uint32_t n = 0, n_predicted = 0;
+    for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
+        const struct moec_verdict_target *target = &verdict->targets[t];
+        if (isnan(target->saving) || !target->is_met)
+            continue;
+        least = fmin(least, target->saving);
+        most = fmax(most, target->saving);
+        blind = fmax(blind, target->blind_saving);
+        n_predicted += !target->is_measured;
+        n++;
+    }
+    moec_paragraph_begin(paragraphs, "Verdict: ");
+    if (!verdict->has_mixed)
+        moec_paragraph_add(paragraphs,
+                           "this profile holds no mixed assignment, so it does not say what mixing "
+                           "bitwidths would save; profile again to know");
+    else if (n == 0)
+        moec_paragraph_add(paragraphs,
+                           "no uniform bitwidth and mixed assignment of this model both stay within "
+                           "1, 2 or 5%% loss, so that there is nothing to compare");
+    else if (most < WORTH)
+        moec_paragraph_add(paragraphs,
+                           "giving experts different bitwidths saves nothing on this model and data: "
+                           "use the uniform bitwidth");
+    else {
+        moec_paragraph_add(paragraphs, "giving experts different bitwidths %s ",
+                           n_predicted == n ? "is predicted to save" : "saves");
+        add_range(paragraphs, fmax(least, 0), most);
+        moec_paragraph_add(paragraphs, " of the expert bytes that the best uniform bitwidth takes");
+        if (blind >= most - WORTH)
+            moec_paragraph_add(paragraphs,
+                               ", but so would bitwidths dealt out regardless of sensitivity: it is "
+                               "steps between bitwidths that are filled, not sensitive experts that "
+                               "are spared");
+    }
+    moec_paragraph_add(paragraphs, ".");
+    if (verdict->is_estimated)
+        moec_paragraph_add(paragraphs, " Sensitivities are estimates (fast mode).");
+}
+
+static void describe_target(const struct moec_verdict_target *target, struct moec_paragraphs *paragraphs)
+{
+    moec_paragraph_begin(paragraphs, "At %.0f%% loss: ", 100 * target->target);
+    if (target->uniform_bits == 0)
+        moec_paragraph_add(paragraphs,
+                           "no uniform bitwidth measured stays within it; a mixed assignment takes "
+                           "%.4g MB",
+                           (double)target->mixed_bytes / 1e6);
+    else
+        moec_paragraph_add(
+            paragraphs,
+            "experts take %.4g MB at uniform %" PRIu32 " bits and %.4g MB at mixed bits (%s%.1f%%)",
+            (double)target->uniform_bytes / 1e6, target->uniform_bits, (double)target->mixed_bytes / 1e6,
+            target->saving >= 0 ? "-" : "+", 100 * fabs(target->saving));
+    if (target->is_measured)
+        moec_paragraph_add(paragraphs, ", measured to lose %.2f%% (at most %.2f%%)", 100 * target->loss,
+                           100 * target->loss_high);
+    else
+        moec_paragraph_add(paragraphs, ", predicted to lose %.2f%%", 100 * target->loss);
+    if (!target->is_met)
+        moec_paragraph_add(paragraphs, ": over it, no plan that was tried stayed within");
+    if (!isnan(target->blind_saving) && target->is_met)
+        moec_paragraph_add(paragraphs, "; bits mixed regardless of sensitivity would take %.1f%% %s",
+                           100 * fabs(target->blind_saving), target->blind_saving >= 0 ? "less" : "more");
+    moec_paragraph_add(paragraphs, ".");
+}
+
+static void describe_spread(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
+{
+    moec_paragraph_begin(paragraphs, "Spread:");
+    for (uint32_t b = 0; b < verdict->n_bits; b++) {
+        const struct moec_verdict_bits *bits = &verdict->bits[b];
+        moec_paragraph_add(paragraphs, " At %" PRIu32 " bits ", bits->bits);
+        if (isnan(bits->ratio))
+            moec_paragraph_add(paragraphs,
+                               "the tenth of experts that change least do not change the output "
+                               "measurably (median %.2g nats a token, 90%% quantile %.2g)",
+                               bits->median, bits->high);
+        else
+            moec_paragraph_add(paragraphs,
+                               "the 90%% quantile of experts counts %.3g times the 10%% quantile "
+                               "(%.2g and %.2g nats a token)",
+                               bits->ratio, bits->high, bits->low);
+        moec_paragraph_add(paragraphs, "; most: layer %" PRIu32 " expert %" PRIu32 " with %.2g",
+                           bits->largest_layer, bits->largest_expert, bits->largest);
+        if (!isnan(bits->layer_share))
+            moec_paragraph_add(paragraphs,
+                               "; layers explain %.0f%% of the variance, layer %" PRIu32
+                               " counts most on average and layer %" PRIu32 " least",
+                               100 * bits->layer_share, bits->most_layer, bits->least_layer);
+        moec_paragraph_add(paragraphs, ".");
+    }
+}
+
+static void describe_noise(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
+{
+    if (verdict->is_estimated) {
+        moec_paragraph_begin(paragraphs,
+                             "Noise: single experts were not measured, so their intervals are not "
+                             "known; --sensitivity exact measures them.");
+        return;
+    }
+    moec_paragraph_begin(paragraphs, "Noise: against the baseline,");
+    for (uint32_t b = 0; b < verdict->n_bits; b++) {
+        const struct moec_verdict_bits *bits = &verdict->bits[b];
+        moec_paragraph_add(paragraphs,
+                           "%s at %" PRIu32 " bits %" PRIu32 " of %" PRIu32
+                           " experts lose beyond noise, %" PRIu32 " gain, %" PRIu32
+                           " cannot be told (half of the intervals are wider than +-%.2g%%)",
+                           b > 0 ? ";" : "", bits->bits, bits->n_worse, verdict->n_reached, bits->n_better,
+                           bits->n_unclear, 100 * bits->noise);
+    }
+    moec_paragraph_add(paragraphs, ". One-sided 95%% ends of the paired bootstrap over windows.");
+}
+
+static void describe_additivity(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
+{
+    bool begun = false;
+    for (uint32_t b = 0; b < verdict->n_bits; b++) {
+        const struct moec_verdict_bits *bits = &verdict->bits[b];
+        if (isnan(bits->additivity))
+            continue;
+        if (!begun)
+            moec_paragraph_begin(paragraphs, "Additivity:");
+        begun = true;
+        moec_paragraph_add(paragraphs,
+                           " All experts at %" PRIu32
+                           " bits together change KL by %.3g nats a token, the sum of "
+                           "single experts by %.3g: %.2f times (loss %.3g%% and %.3g%%)",
+                           bits->bits, bits->joint_kl, bits->sum_kl, bits->additivity, 100 * bits->joint_loss,
+                           100 * bits->sum_loss);
+        if (bits->sum_kl < 0)
+            moec_paragraph_add(paragraphs, " (less than the baseline's)");
+        else if (bits->additivity > 1.25)
+            moec_paragraph_add(paragraphs, ", so errors compound and single figures understate");
+        else if (bits->additivity < 0.8)
+            moec_paragraph_add(paragraphs, ", so errors saturate and single figures overstate");
+        else
+            moec_paragraph_add(paragraphs, ", so single figures add up");
+        moec_paragraph_add(paragraphs, ".");
+    }
+}
+
+void moec_verdict_describe(const struct moec_profile *profile, const struct moec_verdict *verdict,
+                           struct moec_paragraphs *paragraphs)
+{
+    (void)profile;
+    describe_conclusion(verdict, paragraphs);
+    for (uint32_t t = 0; verdict->has_mixed && t < MOEC_VERDICT_TARGETS; t++)
+        describe_target(&verdict->targets[t], paragraphs);
+    if (verdict->has_mixed && verdict->mixed_passes > 0)
+        moec_paragraph_add(paragraphs, " Measuring these took %.0f whole passes.", verdict->mixed_passes);
+    if (verdict->n_bits == 0) {
+        moec_paragraph_begin(paragraphs,
+                             "The data reached no expert: nothing can be said about their sensitivity.");
+        return;
+    }
+    describe_spread(verdict, paragraphs);
+    describe_noise(verdict, paragraphs);
+    describe_additivity(verdict, paragraphs);
+}
