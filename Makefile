@@ -62,7 +62,7 @@ UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
-.PHONY: all help deps deps-test demo live test test-programs fuzz fuzz-programs check format install uninstall clean
+.PHONY: all help deps deps-test demo large live test test-programs fuzz fuzz-programs check format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -134,7 +134,7 @@ test: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
 	@MOEC_BUILD=$(BUILD) tests/run.sh tests/check_layers.sh $(UNIT_BIN) $(CLI_TESTS) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
-test-programs: all $(UNIT_BIN) $(if $(SANITIZE),,fuzz-programs)
+test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(if $(SANITIZE),,fuzz-programs)
 
 # The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
 fuzz-programs:
@@ -156,6 +156,11 @@ live: deps
 	    $(PYTHON) $$script; status=$$?; \
 	    if [ $$status -eq 77 ]; then echo "skipped: $$script (its libraries are not installed for $(PYTHON))"; \
 	    elif [ $$status -ne 0 ]; then exit $$status; fi; done
+
+# Needs an hour, 25 GB of disk and no data: a checkpoint larger than memory from end to end.
+large: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/make_random_checkpoint
+	@MOEC_BUILD=$(BUILD) tests/large/run.sh
 
 # ---- quality ----
 
@@ -214,6 +219,7 @@ help:
 	@echo 'make check           format, clang-tidy, shellcheck, layer rule'
 	@echo 'make format          rewrite sources with clang-format'
 	@echo 'make live            compare with transformers and tokenizers; PYTHON=python3 that has them'
+	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'
 	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'

@@ -1,0 +1,72 @@
+#!/bin/sh
+# Checkpoints that do not fit the work memory: the same profiles and bundles as with room for everything, within
+# the bound. The checkpoint is random and small; tests/large/run.sh takes a large one.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+# peak FILE: what a report says, in MiB.
+peak() {
+    sed -n 's/^peak memory: \([0-9.]*\) MiB$/\1/p' "$1"
+}
+# within NAME MIB: the last command's peak.
+within() {
+    cp "$work/stdout" "$work/report"
+    if awk "BEGIN { exit !($(peak "$work/report") > 0 && $(peak "$work/report") <= $2) }"; then
+        pass "$1"
+    else
+        fail "$1 ($(peak "$work/report") MiB, at most $2)"
+    fi
+}
+same() {
+    if cmp -s "$1" "$2"; then
+        pass "$3"
+    else
+        fail "$3"
+    fi
+}
+
+try 0 "a random checkpoint" "$build/tools/make_random_checkpoint" --preset small --layers 2 --hidden 512 --experts 4 \
+    --ff 64 --vocab 8192 --shard 5 --tokenizer datasets/sample/model/tokenizer.json "$work/model"
+says stdout '^.* bytes of weights in .* tensors and [2-9] files$' "in several shards"
+try 0 "again" "$build/tools/make_random_checkpoint" --preset small --layers 2 --hidden 512 --experts 4 \
+    --ff 64 --vocab 8192 --shard 5 --tokenizer datasets/sample/model/tokenizer.json "$work/twin"
+try 0 "the same bytes" diff -r "$work/model" "$work/twin"
+rm -rf "$work/twin"
+
+data="--data datasets/sample/calibration.txt --samples 40 --seq-len 96 --bits 2"
+# shellcheck disable=SC2086 # options are words
+try 0 "profile with room" "$moec" profile "$work/model" $data -o "$work/roomy.h5" --quiet
+roomy=$(peak "$work/stdout")
+# What it needs at least is in the message; the bound is that and the largest layer, 2.5 MiB.
+# shellcheck disable=SC2086
+try 1 "profile without room" "$moec" profile "$work/model" $data -o "$work/none.h5" --quiet --work-memory 1MiB
+says stderr 'work memory of 1.0 MiB is too little.*process .* buffers .* largest expert .* raise --work-memory to' \
+    "the refusal itemises what is needed"
+least=$(sed -n 's/.*raise --work-memory to \([0-9]*\) MiB.*/\1/p' "$work/stderr")
+bound=$((${least:-0} + 4))
+# shellcheck disable=SC2086
+try 0 "profile with little" "$moec" profile "$work/model" $data -o "$work/tight.h5" --quiet --work-memory "${bound}MiB"
+within "its peak stays within the work memory and a layer" "$((bound + 3))"
+if awk "BEGIN { exit !(${roomy:-0} > $bound + 3) }"; then
+    pass "with room it takes more"
+else
+    fail "with room it takes more ($roomy MiB)"
+fi
+same "$work/roomy.h5" "$work/tight.h5" "the same profile, byte for byte"
+if [ -z "$(find "$work" -name '*spill*')" ]; then
+    pass "nothing is left beside the output"
+else
+    fail "nothing is left beside the output"
+fi
+
+try 0 "compile with room" "$moec" compile "$work/model" --profile "$work/roomy.h5" --policy uniform --bits 4 \
+    --dense-bits 8 -o "$work/roomy.moec" --quiet
+try 0 "compile with little" "$moec" compile "$work/model" --profile "$work/roomy.h5" --policy uniform --bits 4 \
+    --dense-bits 8 -o "$work/tight.moec" --quiet --work-memory "${bound}MiB"
+within "its peak stays within the work memory and a layer" "$((bound + 3))"
+same "$work/roomy.moec" "$work/tight.moec" "the same bundle, byte for byte"
+try 0 "it is whole" "$moec" verify "$work/tight.moec"
+try 0 "compile without measuring takes little" "$moec" compile "$work/model" --policy uniform --bits 4 \
+    -o "$work/plain.moec" --quiet --work-memory 40MiB
+within "its peak stays within" 43
+done_testing

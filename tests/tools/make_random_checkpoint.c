@@ -1,0 +1,381 @@
+/* Writes a checkpoint of random weights with the dimensions of a real model: what shows that profiling and
+ * compiling take checkpoints larger than memory, without downloading one.
+ *
+ *     make_random_checkpoint --tokenizer TOKENIZER.json [--preset olmoe-1b-7b|small] [--layers N] [--hidden
+ * N]
+ *         [--heads N] [--kv-heads N] [--experts N] [--top-k N] [--ff N] [--vocab N] [--shard SIZE_MB]
+ *         [--seed S] FOLDER
+ *
+ * OLMoE architecture (RMS norm of queries and keys, no shared expert, head not tied), BF16. Weights are
+ * uniform in +-sqrt(3 / inputs), so that a product of normed inputs has variance 1 and activations stay sane
+ * over any number of layers; norms are 1. The same options give the same bytes on every machine. Memory stays
+ * at a few MiB: tensors are written as they are drawn. */
+#include "formats/half.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MAX_TENSORS 400000u
+#define MAX_SHARDS  999u
+#define PIECE       (1u << 16) /* weights drawn at once */
+
+struct dimensions {
+    const char *preset;
+    uint32_t n_layer, n_embd, n_head, n_kv_head, n_expert, top_k, n_ff, n_vocab, n_position;
+};
+
+static const struct dimensions presets[] = {
+    {"olmoe-1b-7b", 16, 2048, 16, 16, 64, 8, 1024, 50304, 4096},
+    {"small", 3, 256, 4, 4, 8, 2, 128, 4096, 512},
+};
+
+struct tensor {
+    char name[96];
+    uint32_t rows, columns; /* rows 0: a vector of ones */
+    uint32_t shard;
+    uint64_t offset; /* in the shard's data */
+};
+
+struct maker {
+    struct dimensions sizes;
+    uint64_t seed, shard_bytes;
+    const char *tokenizer, *folder;
+    struct tensor *tensors;
+    uint32_t n_tensor, n_shard;
+    uint64_t n_bytes; /* of all weights */
+};
+
+static void die(const char *what, const char *subject)
+{
+    fprintf(stderr, "make_random_checkpoint: %s '%s'%s%s\n", what, subject, errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
+    exit(2);
+}
+
+static uint64_t tensor_bytes(const struct tensor *tensor)
+{
+    return 2 * (uint64_t)(tensor->rows > 0 ? tensor->rows : 1) * tensor->columns;
+}
+
+static void add(struct maker *maker, uint32_t rows, uint32_t columns, const char *name)
+{
+    static uint64_t in_shard;
+    if (maker->n_tensor == MAX_TENSORS)
+        die("too many tensors at", name);
+    struct tensor *tensor = &maker->tensors[maker->n_tensor++];
+    *tensor = (struct tensor){.rows = rows, .columns = columns};
+    (void)snprintf(tensor->name, sizeof tensor->name, "%s", name);
+    const uint64_t n_bytes = tensor_bytes(tensor);
+    if (maker->n_shard == 0 || (in_shard > 0 && in_shard + n_bytes > maker->shard_bytes)) {
+        maker->n_shard++;
+        in_shard = 0;
+    }
+    tensor->shard = maker->n_shard - 1;
+    tensor->offset = in_shard;
+    in_shard += n_bytes;
+    maker->n_bytes += n_bytes;
+}
+
+static void add_layer(struct maker *maker, uint32_t layer)
+{
+    const struct dimensions *d = &maker->sizes;
+    const uint32_t head_dim = d->n_embd / d->n_head, kv = d->n_kv_head * head_dim;
+    const struct {
+        const char *name;
+        uint32_t rows, columns;
+    } dense[] = {{"input_layernorm", 0, d->n_embd},
+                 {"self_attn.q_proj", d->n_embd, d->n_embd},
+                 {"self_attn.k_proj", kv, d->n_embd},
+                 {"self_attn.v_proj", kv, d->n_embd},
+                 {"self_attn.o_proj", d->n_embd, d->n_embd},
+                 {"self_attn.q_norm", 0, d->n_embd},
+                 {"self_attn.k_norm", 0, kv},
+                 {"post_attention_layernorm", 0, d->n_embd},
+                 {"mlp.gate", d->n_expert, d->n_embd}};
+    char name[96];
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
+        (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".%s.weight", layer, dense[i].name);
+        add(maker, dense[i].rows, dense[i].columns, name);
+    }
+    static const char *const projections[] = {"gate_proj", "up_proj", "down_proj"};
+    for (uint32_t expert = 0; expert < d->n_expert; expert++) {
+        for (int p = 0; p < 3; p++) {
+            (void)snprintf(name, sizeof name, "model.layers.%" PRIu32 ".mlp.experts.%" PRIu32 ".%s.weight",
+                           layer, expert, projections[p]);
+            add(maker, p == 2 ? d->n_embd : d->n_ff, p == 2 ? d->n_ff : d->n_embd, name);
+        }
+    }
+}
+
+static FILE *create(const struct maker *maker, const char *name)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", maker->folder, name);
+    FILE *file = fopen(path, "wbe");
+    if (file == NULL)
+        die("cannot create", path);
+    return file;
+}
+
+static void finish(FILE *file, const char *name)
+{
+    if (ferror(file) != 0 || fclose(file) != 0)
+        die("cannot write", name);
+}
+
+static void shard_name(const struct maker *maker, uint32_t shard, char name[static 64])
+{
+    (void)snprintf(name, 64, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", shard + 1, maker->n_shard);
+}
+
+/* --- weights -----------------------------------------------------------------------------------------------
+ */
+
+/* SplitMix64 (Steele, Lea and Flood, 2014). */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Every BF16 weight that a tensor of so many inputs may have. */
+static void fill_table(uint32_t columns, uint16_t table[static 65536])
+{
+    const double limit = sqrt(3.0 / columns);
+    for (uint32_t i = 0; i < 65536; i++)
+        table[i] = moec_f32_to_bf16((float)(limit * ((2.0 * i + 1) / 65536 - 1)));
+}
+
+static void write_tensor(const struct maker *maker, uint32_t index, uint16_t *table, uint32_t *table_columns,
+                         FILE *file)
+{
+    static uint16_t piece[PIECE];
+    const struct tensor *tensor = &maker->tensors[index];
+    uint64_t state = maker->seed * 0x9e3779b97f4a7c15u + index;
+    uint64_t left = tensor_bytes(tensor) / 2;
+    const bool ones = tensor->rows == 0;
+    /* Rows of the embedding are looked up, not multiplied: variance 1. */
+    const uint32_t columns = index == 0 ? 1 : tensor->columns;
+    if (!ones && columns != *table_columns) {
+        fill_table(columns, table);
+        *table_columns = columns;
+    }
+    while (left > 0) {
+        const size_t n = left < PIECE ? (size_t)left : PIECE;
+        for (size_t i = 0; i < n; i += 4) {
+            const uint64_t bits = ones ? 0 : next(&state);
+            for (size_t j = 0; j < 4; j++)
+                piece[i + j] = ones ? moec_f32_to_bf16(1) : table[bits >> (16 * j) & 0xffff];
+        }
+        if (fwrite(piece, 2, n, file) != n)
+            die("cannot write", tensor->name);
+        left -= n;
+    }
+}
+
+/* Header of one shard, as long as a multiple of 8; returns the number of bytes before the data. */
+static void write_header(const struct maker *maker, uint32_t first, uint32_t end, FILE *file)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *header = open_memstream(&text, &n);
+    if (header == NULL)
+        die("cannot write", "a header");
+    fputs("{\"__metadata__\":{\"format\":\"pt\"}", header);
+    for (uint32_t i = first; i < end; i++) {
+        const struct tensor *tensor = &maker->tensors[i];
+        fprintf(header, ",\"%s\":{\"dtype\":\"BF16\",\"shape\":[", tensor->name);
+        if (tensor->rows > 0)
+            fprintf(header, "%" PRIu32 ",", tensor->rows);
+        fprintf(header, "%" PRIu32 "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", tensor->columns,
+                tensor->offset, tensor->offset + tensor_bytes(tensor));
+    }
+    fputs("}", header);
+    (void)fflush(header);
+    while (n % 8 != 0) {
+        fputc(' ', header);
+        (void)fflush(header);
+    }
+    (void)fclose(header);
+    for (int i = 0; i < 8; i++)
+        fputc((int)((uint64_t)n >> (8 * i) & 0xff), file);
+    (void)fwrite(text, 1, n, file);
+    free(text);
+}
+
+static void write_shards(const struct maker *maker)
+{
+    uint16_t *table = calloc(65536, sizeof *table);
+    uint32_t table_columns = 0, at = 0;
+    if (table == NULL)
+        die("no memory for", "a table");
+    for (uint32_t shard = 0; shard < maker->n_shard; shard++) {
+        char name[64];
+        uint32_t end = at;
+        while (end < maker->n_tensor && maker->tensors[end].shard == shard)
+            end++;
+        shard_name(maker, shard, name);
+        FILE *file = create(maker, name);
+        write_header(maker, at, end, file);
+        for (; at < end; at++)
+            write_tensor(maker, at, table, &table_columns, file);
+        finish(file, name);
+    }
+    free(table);
+}
+
+/* --- the rest of the folder --------------------------------------------------------------------------------
+ */
+
+static void write_index(const struct maker *maker)
+{
+    FILE *file = create(maker, "model.safetensors.index.json");
+    fprintf(file, "{\"metadata\": {\"total_size\": %" PRIu64 "}, \"weight_map\": {", maker->n_bytes);
+    for (uint32_t i = 0; i < maker->n_tensor; i++) {
+        char name[64];
+        shard_name(maker, maker->tensors[i].shard, name);
+        fprintf(file, "%s\n  \"%s\": \"%s\"", i > 0 ? "," : "", maker->tensors[i].name, name);
+    }
+    fputs("\n}}\n", file);
+    finish(file, "the index");
+}
+
+static void write_config(const struct maker *maker)
+{
+    const struct dimensions *d = &maker->sizes;
+    FILE *file = create(maker, "config.json");
+    fprintf(file,
+            "{\n  \"architectures\": [\"OlmoeForCausalLM\"],\n  \"model_type\": \"olmoe\",\n"
+            "  \"torch_dtype\": \"bfloat16\",\n  \"hidden_size\": %" PRIu32
+            ",\n  \"intermediate_size\": %" PRIu32 ",\n  \"num_hidden_layers\": %" PRIu32
+            ",\n  \"num_attention_heads\": %" PRIu32 ",\n  \"num_key_value_heads\": %" PRIu32
+            ",\n  \"num_experts\": %" PRIu32 ",\n  \"num_experts_per_tok\": %" PRIu32
+            ",\n  \"vocab_size\": %" PRIu32 ",\n  \"max_position_embeddings\": %" PRIu32 ",\n",
+            d->n_embd, d->n_ff, d->n_layer, d->n_head, d->n_kv_head, d->n_expert, d->top_k, d->n_vocab,
+            d->n_position);
+    fputs("  \"attention_bias\": false,\n  \"clip_qkv\": null,\n  \"hidden_act\": \"silu\",\n"
+          "  \"norm_topk_prob\": false,\n  \"rms_norm_eps\": 1e-05,\n  \"rope_theta\": 10000.0,\n"
+          "  \"rope_scaling\": null,\n  \"tie_word_embeddings\": false,\n  \"eos_token_id\": 0\n}\n",
+          file);
+    finish(file, "config.json");
+}
+
+static void copy_tokenizer(const struct maker *maker)
+{
+    static char buffer[1 << 16];
+    FILE *from = fopen(maker->tokenizer, "rbe"), *to = create(maker, "tokenizer.json");
+    if (from == NULL)
+        die("cannot read", maker->tokenizer);
+    for (size_t n = fread(buffer, 1, sizeof buffer, from); n > 0; n = fread(buffer, 1, sizeof buffer, from))
+        (void)fwrite(buffer, 1, n, to);
+    (void)fclose(from);
+    finish(to, "tokenizer.json");
+}
+
+/* --- options -----------------------------------------------------------------------------------------------
+ */
+
+static uint64_t number(const char *option, const char *text, uint64_t most)
+{
+    char *end = NULL;
+    errno = 0;
+    const uint64_t value = text == NULL ? 0 : strtoull(text, &end, 10);
+    if (text == NULL || end == text || *end != '\0' || errno != 0 || value > most) {
+        errno = 0;
+        die("a wrong or missing number for", option);
+    }
+    return value;
+}
+
+static void set_preset(struct maker *maker, const char *name)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        if (name != NULL && strcmp(presets[i].preset, name) == 0) {
+            maker->sizes = presets[i];
+            return;
+        }
+    }
+    die("no preset", name == NULL ? "" : name);
+}
+
+static void read_options(struct maker *maker, int argc, char **argv)
+{
+    struct dimensions *d = &maker->sizes;
+    const struct {
+        const char *name;
+        uint32_t *value;
+    } options[] = {{"--layers", &d->n_layer},
+                   {"--hidden", &d->n_embd},
+                   {"--heads", &d->n_head},
+                   {"--kv-heads", &d->n_kv_head},
+                   {"--experts", &d->n_expert},
+                   {"--top-k", &d->top_k},
+                   {"--ff", &d->n_ff},
+                   {"--vocab", &d->n_vocab},
+                   {"--positions", &d->n_position}};
+    for (int i = 1; i < argc; i++) {
+        const char *text = i + 1 < argc ? argv[i + 1] : NULL;
+        bool found = argv[i][0] == '-';
+        if (!found)
+            maker->folder = argv[i];
+        else if (strcmp(argv[i], "--preset") == 0)
+            set_preset(maker, text);
+        else if (strcmp(argv[i], "--tokenizer") == 0)
+            maker->tokenizer = text;
+        else if (strcmp(argv[i], "--seed") == 0)
+            maker->seed = number(argv[i], text, UINT64_MAX);
+        else if (strcmp(argv[i], "--shard") == 0)
+            maker->shard_bytes = number(argv[i], text, 1u << 20) * 1000000;
+        else
+            found = false;
+        for (size_t o = 0; o < sizeof options / sizeof *options; o++) {
+            if (strcmp(argv[i], options[o].name) != 0)
+                continue;
+            *options[o].value = (uint32_t)number(argv[i], text, 1u << 20);
+            found = true;
+        }
+        if (!found && argv[i][0] == '-')
+            die("unknown option", argv[i]);
+        i += argv[i][0] == '-';
+    }
+    if (maker->folder == NULL || maker->tokenizer == NULL)
+        die("expected --tokenizer FILE and a folder, got", argc > 1 ? argv[argc - 1] : "nothing");
+    if (d->n_head == 0 || d->n_embd % d->n_head != 0 || d->n_embd % 4 != 0 || d->n_layer == 0 ||
+        d->n_kv_head == 0 || maker->shard_bytes == 0)
+        die("dimensions do not fit together in", maker->folder);
+}
+
+int main(int argc, char **argv)
+{
+    struct maker maker = {.sizes = presets[1], .seed = 1, .shard_bytes = 5000000000u};
+    read_options(&maker, argc, argv);
+    if (mkdir(maker.folder, 0777) != 0 && errno != EEXIST)
+        die("cannot create", maker.folder);
+    errno = 0;
+    maker.tensors = calloc(MAX_TENSORS, sizeof *maker.tensors);
+    if (maker.tensors == NULL)
+        die("no memory for", "the table of tensors");
+    add(&maker, maker.sizes.n_vocab, maker.sizes.n_embd, "model.embed_tokens.weight");
+    for (uint32_t layer = 0; layer < maker.sizes.n_layer; layer++)
+        add_layer(&maker, layer);
+    add(&maker, 0, maker.sizes.n_embd, "model.norm.weight");
+    add(&maker, maker.sizes.n_vocab, maker.sizes.n_embd, "lm_head.weight");
+    if (maker.n_shard > MAX_SHARDS)
+        die("more than 999 shards in", maker.folder);
+    write_config(&maker);
+    copy_tokenizer(&maker);
+    write_shards(&maker);
+    write_index(&maker);
+    printf("%s: %" PRIu64 " bytes of weights in %" PRIu32 " tensors and %" PRIu32 " files\n", maker.folder,
+           maker.n_bytes, maker.n_tensor, maker.n_shard);
+    free(maker.tensors);
+    return 0;
+}
