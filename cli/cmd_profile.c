@@ -31,7 +31,8 @@ static const struct cli_option options[] = {
      "Show a profile on the terminal (and draw --heatmap from it) instead of measuring.", false},
     {"study", 0, "LIST", NULL,
      "Studies of weights and ranks, which cost passes: projections (3 x bitwidths), layers (half a pass x "
-     "MoE layers x bitwidths), dense (experts only against all weights; bitwidths), ranks (3 x top-k), "
+     "MoE layers x bitwidths), dense (experts only against all weights; bitwidths), quantizers (15 x "
+     "bitwidths), ranks (3 x top-k), "
      "sparsity (16), all, none (default). With --show: print these studies of the profile instead, by name "
      "(rank/loss), group (rank) or all; list names them.",
      false},

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define LEAST_COLUMNS 60
+#define MOST_ACROSS   64 /* columns in a band */
 #define N_SIBLING     3
 #define CELL_TEXT     48
 
@@ -27,6 +28,7 @@ struct table {
     uint32_t n_axis;
     uint64_t strides[MOEC_STUDY_MAX_AXES]; /* of every axis of the study, in values */
     int label_width[MOEC_STUDY_MAX_AXES];
+    struct format formats[MOST_ACROSS]; /* of the columns of a band */
 };
 
 /* --- studies by name --- */
@@ -84,13 +86,13 @@ const char *moec_study_axis_text(const struct moec_study_axis *axis, uint64_t i,
 
 /* --- cells --- */
 
-static struct format format_of(const struct moec_study *study)
+/* Of `n` values that stand `stride` apart. */
+static struct format format_of(const struct moec_study *study, uint64_t first, uint64_t n, uint64_t stride)
 {
     struct format format = {.percent = moec_study_is_loss(study), .whole = true};
-    const uint64_t n = moec_study_count(study);
     double most = 0;
     for (uint64_t i = 0; i < n; i++) {
-        const double value = study->values[i];
+        const double value = study->values[first + i * stride];
         if (!isfinite(value))
             continue;
         most = fmax(most, fabs(value));
@@ -100,6 +102,11 @@ static struct format format_of(const struct moec_study *study)
         most *= 100;
     format.decimals = most >= 100 ? 1 : most >= 1 ? 2 : 3;
     return format;
+}
+
+static struct format format_of_all(const struct moec_study *study)
+{
+    return format_of(study, 0, moec_study_count(study), 1);
 }
 
 static const char *cell_text(struct format format, double value, char text[static CELL_TEXT])
@@ -115,12 +122,13 @@ static const char *cell_text(struct format format, double value, char text[stati
     return text;
 }
 
-static int widest_cell(const struct moec_study *study, struct format format, int at_least)
+/* Of values as format_of takes them. */
+static int widest_cell(const struct moec_study *study, struct format format, uint64_t first, uint64_t n,
+                       uint64_t stride, int at_least)
 {
-    const uint64_t n = moec_study_count(study);
     char text[CELL_TEXT];
     for (uint64_t i = 0; i < n; i++) {
-        const int width = (int)strlen(cell_text(format, study->values[i], text));
+        const int width = (int)strlen(cell_text(format, study->values[first + i * stride], text));
         at_least = width > at_least ? width : at_least;
     }
     return at_least;
@@ -207,12 +215,13 @@ static void put_list(const struct table *table, const struct moec_studies *studi
         if (sibling == NULL)
             continue;
         columns[n] = sibling;
-        formats[n] = moec_study_is_loss(sibling) ? table->format : format_of(sibling);
+        formats[n] = moec_study_is_loss(sibling) ? table->format : format_of_all(sibling);
         heads[n++] = sibling_names[i];
     }
     put_axis_names(table, table->n_axis);
     for (uint32_t c = 0; c < n; c++) {
-        widths[c] = widest_cell(columns[c], formats[c], (int)strlen(heads[c]));
+        widths[c] =
+            widest_cell(columns[c], formats[c], 0, moec_study_count(columns[c]), 1, (int)strlen(heads[c]));
         (void)fprintf(table->stream, "  %*s", widths[c], heads[c]);
     }
     (void)fputc('\n', table->stream);
@@ -230,8 +239,8 @@ static void put_list(const struct table *table, const struct moec_studies *studi
     }
 }
 
-/* Columns first .. end - 1 of the axis that runs across. */
-static void put_band(const struct table *table, uint64_t first, uint64_t end, int width)
+/* Columns first .. end - 1 of the axis that runs across, whose values lie next to each other. */
+static void put_band(struct table *table, uint64_t first, uint64_t end, int width)
 {
     const uint32_t n = table->n_axis - 1, across = table->axes[n];
     const struct moec_study_axis *axis = &table->study->axes[across];
@@ -246,29 +255,34 @@ static void put_band(const struct table *table, uint64_t first, uint64_t end, in
     }
     (void)fputc('\n', table->stream);
     const uint64_t rows = row_count(table, n);
+    for (uint64_t c = first; c < end; c++)
+        table->formats[c - first] = format_of(table->study, c, rows, axis->n);
     for (uint64_t r = 0; r < rows; r++) {
         uint64_t index[MOEC_STUDY_MAX_AXES] = {0};
         const uint64_t at = row_start(table, n, r, index);
         put_row_labels(table, n, index);
         for (uint64_t c = first; c < end; c++) {
             char text[CELL_TEXT];
-            const double value = table->study->values[at + c * table->strides[across]];
-            (void)fprintf(table->stream, "  %*s", width, cell_text(table->format, value, text));
+            (void)fprintf(table->stream, "  %*s", width,
+                          cell_text(table->formats[c - first], table->study->values[at + c], text));
         }
         (void)fputc('\n', table->stream);
     }
 }
 
-static void put_matrix(const struct table *table, const struct moec_studies *studies, uint32_t columns)
+static void put_matrix(struct table *table, const struct moec_studies *studies, uint32_t columns)
 {
     const uint32_t across = table->axes[table->n_axis - 1];
     const struct moec_study_axis *axis = &table->study->axes[across];
-    const int width = widest_label(axis, widest_cell(table->study, table->format, 1));
+    const uint64_t rows = row_count(table, table->n_axis - 1);
+    int width = widest_label(axis, 1);
+    for (uint64_t c = 0; c < axis->n; c++)
+        width = widest_cell(table->study, format_of(table->study, c, rows, axis->n), c, rows, axis->n, width);
     uint32_t indent = 0;
     for (uint32_t i = 0; i + 1 < table->n_axis; i++)
         indent += 2 + (uint32_t)table->label_width[i];
     uint64_t band = columns > indent ? (columns - indent) / ((uint32_t)width + 2) : 1;
-    band = band == 0 ? 1 : band;
+    band = band == 0 ? 1 : band > MOST_ACROSS ? MOST_ACROSS : band;
     for (uint64_t first = 0; first < axis->n; first += band)
         put_band(table, first, axis->n - first < band ? axis->n : first + band, width);
     if (moec_study_sibling(studies, table->study, "loss_high") != NULL) {
@@ -281,7 +295,7 @@ static void put_matrix(const struct table *table, const struct moec_studies *stu
 enum moec_status moec_study_table(const struct moec_studies *studies, const struct moec_study *study,
                                   uint32_t columns, char **text, struct moec_error *err)
 {
-    struct table table = {.study = study, .format = format_of(study)};
+    struct table table = {.study = study, .format = format_of_all(study)};
     size_t length = 0;
     *text = NULL;
     table.stream = open_memstream(text, &length);

@@ -524,6 +524,11 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, struct 
     return MOEC_OK;
 }
 
+struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t bits)
+{
+    return variants->layouts[slot_index(bits)].codec;
+}
+
 struct moec_experts *moec_variants_experts(struct moec_variants *variants)
 {
     return &variants->experts;

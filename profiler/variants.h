@@ -39,6 +39,9 @@ void moec_variants_free(struct moec_variants *variants);
 MOEC_WARN_UNUSED enum moec_status moec_variants_set_codec(struct moec_variants *variants,
                                                           struct moec_codec codec, struct moec_error *err);
 
+/* Codec of the variants of these bits, which exist. */
+struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t bits);
+
 /* The source to give to moec_forward_init; borrowed until free. acquire answers with the assigned variant. */
 struct moec_experts *moec_variants_experts(struct moec_variants *variants);
 

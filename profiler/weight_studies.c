@@ -15,6 +15,7 @@ static const struct {
     [MOEC_WEIGHT_STUDY_PROJECTIONS] = {"projections", "projection", moec_projection_study_run},
     [MOEC_WEIGHT_STUDY_LAYERS] = {"layers", "layer", moec_layer_study_run},
     [MOEC_WEIGHT_STUDY_DENSE] = {"dense", "dense", moec_dense_study_run},
+    [MOEC_WEIGHT_STUDY_QUANTIZERS] = {"quantizers", "quantizer", moec_quantizer_study_run},
     [MOEC_WEIGHT_STUDY_RANKS] = {"ranks", "rank", moec_rank_study_run},
     [MOEC_WEIGHT_STUDY_SPARSITY] = {"sparsity", "sparsity", moec_sparsity_study_run},
     [MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS] = {"projections of single experts", "projection",
@@ -47,7 +48,8 @@ enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, 
             set = all;
         if (set == 0 && !is_none)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "no study '%.*s', expected projections, layers, dense, ranks, sparsity, all "
+                             "no study '%.*s', expected projections, layers, dense, quantizers, ranks, "
+                             "sparsity, all "
                              "or none",
                              (int)(n > 60 ? 60 : n), word);
         found |= set;
@@ -115,6 +117,8 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
         return price_of_layers(&price, n_bits);
     case MOEC_WEIGHT_STUDY_DENSE:
         return n_bits * one;
+    case MOEC_WEIGHT_STUDY_QUANTIZERS: /* the profile's own is measured already */
+        return (MOEC_STUDY_QUANTIZERS - 1) * n_bits * one;
     case MOEC_WEIGHT_STUDY_RANKS:
         return (2.0 * k - 1 + n_replaced) * one;
     case MOEC_WEIGHT_STUDY_SPARSITY:

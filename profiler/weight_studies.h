@@ -5,6 +5,7 @@
  *   projections  one projection of all experts at each bitwidth (FloE, Fig. 3(b))
  *   layers       all experts of one layer at each bitwidth
  *   dense        experts alone against all weights at each bitwidth (EdgeMoE, Fig. 6)
+ *   quantizers   linear and HQQ, both schemes, group sizes, for the whole model at each bitwidth
  *   ranks        the expert at each rank dropped or replaced (cache-conditional experts, Fig. 2)
  *   sparsity     small activations taken as zero (FloE, Fig. 3(a))
  * and, as moec_profile_options.projections asks, one projection of one expert against the baseline. All add
@@ -18,6 +19,7 @@ enum moec_weight_study {
     MOEC_WEIGHT_STUDY_PROJECTIONS,
     MOEC_WEIGHT_STUDY_LAYERS,
     MOEC_WEIGHT_STUDY_DENSE,
+    MOEC_WEIGHT_STUDY_QUANTIZERS,
     MOEC_WEIGHT_STUDY_RANKS,
     MOEC_WEIGHT_STUDY_SPARSITY,
     MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS,

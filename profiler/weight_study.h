@@ -7,6 +7,7 @@
 #include "profiler/weight_studies.h"
 
 #define MOEC_STUDY_RANK_ACTIONS    3
+#define MOEC_STUDY_QUANTIZERS      16 /* quantizers x group sizes */
 #define MOEC_STUDY_SPARSITY_LEVELS 5
 
 struct moec_weight_run {
@@ -38,6 +39,6 @@ MOEC_WARN_UNUSED enum moec_status moec_weight_run_restore(struct moec_weight_run
 /* One function for each study: measures and adds. */
 typedef enum moec_status moec_weight_study_fn(struct moec_weight_run *run, struct moec_error *err);
 moec_weight_study_fn moec_projection_study_run, moec_expert_projection_study_run, moec_layer_study_run,
-    moec_dense_study_run, moec_rank_study_run, moec_sparsity_study_run;
+    moec_dense_study_run, moec_quantizer_study_run, moec_rank_study_run, moec_sparsity_study_run;
 
 #endif

@@ -53,9 +53,9 @@ static void test_study_table__puts_the_last_axis_across(void **state)
     char *text = table_of(&studies, "projection/loss", 80);
     assert_string_equal(text, "projection/loss: what it says\n"
                               "              bits\n"
-                              "  projection       2       3       4\n"
-                              "  gate        50.00%   1.25%       -\n"
-                              "  down        25.00%   0.00%  -0.10%\n");
+                              "  projection        2        3        4\n"
+                              "  gate         50.00%    1.25%        -\n"
+                              "  down         25.00%    0.00%  -0.100%\n");
     free(text);
     moec_studies_release(&studies);
 }

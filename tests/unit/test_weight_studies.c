@@ -101,7 +101,7 @@ static void check_value(const struct profiled *made, const struct bench *bench, 
 static void test_weight_studies__are_full_evaluations(void **state)
 {
     (void)state;
-    struct profiled made = profile_make("layers,dense,projections", 2);
+    struct profiled made = profile_make("layers,dense,projections,quantizers", 2);
     const struct moec_profile *profile = &made.profile;
     struct bench bench;
     bench_open(&bench, &made, 16);
@@ -122,6 +122,13 @@ static void test_weight_studies__are_full_evaluations(void **state)
     MUST(moec_variants_assign_all(bench.variants, 4, &err));
     MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
     check_value(&made, &bench, "dense/loss", 1);
+    check_value(&made, &bench, "quantizer/loss", 1); /* the profile's own */
+    const struct moec_codec codec = {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 64};
+    MUST(moec_variants_set_codec(bench.variants, codec, &err));
+    MUST(moec_variants_assign_all(bench.variants, 2, &err));
+    MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
+    check_value(&made, &bench, "quantizer/loss", (1 * 4 + 2) * 2); /* linear asymmetric, 64, 2 bits */
+    assert_true(study_of(&made, "quantizer/bits_per_weight")->values[(1 * 4 + 2) * 2] == 2 + 24 / 64.0);
     bench_close(&bench);
     bench_open(&bench, &made, 4);
     MUST(moec_variants_assign_all(bench.variants, 4, &err));
