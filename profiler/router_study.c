@@ -83,6 +83,24 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
                               err);
 }
 
+static uint32_t listed_experts(const struct moec_config *config)
+{
+    return 2 * config->top_k < config->n_expert ? 2 * config->top_k : config->n_expert;
+}
+
+uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads, uint64_t n_token,
+                                 uint32_t max_tokens)
+{
+    const uint64_t stride = moec_forward_stride(config), n_expert = config->n_expert;
+    const uint64_t n_thread = (uint64_t)moec_pool_make(n_threads).n_threads;
+    const uint64_t n_sample = n_token < MOEC_COSINE_TOKENS ? n_token : MOEC_COSINE_TOKENS;
+    const uint64_t n_float = max_tokens * (stride + config->top_k + 1) + 2 * n_token + n_sample * stride +
+                             n_expert * stride + n_thread * TILE_TOKENS * moec_lanes_padded(n_expert);
+    return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
+           moec_config_moe_count(config) * (n_expert * sizeof(uint64_t) + sizeof(struct gate_sums)) +
+           moec_up_study_bytes(config, n_threads);
+}
+
 enum moec_status moec_router_study_create(const struct moec_model *model, struct moec_experts *experts,
                                           const struct moec_kernels *kernels, int n_threads,
                                           const struct moec_windows *windows, uint32_t max_tokens,
@@ -94,19 +112,19 @@ enum moec_status moec_router_study_create(const struct moec_model *model, struct
     const struct moec_config *config = &model->config;
     const uint64_t n_token = moec_windows_token_count(windows);
     MOEC_TRY(moec_alloc((void **)&study, 1, sizeof *study, "a study of routers", err));
-    *study = (struct moec_router_study){
-        .model = model,
-        .config = config,
-        .kernels = kernels,
-        .windows = windows,
-        .pool = moec_pool_make(n_threads),
-        .stride = moec_forward_stride(config),
-        .router_stride = moec_lanes_padded(config->n_expert),
-        .n_token = n_token,
-        .n_moe = moec_config_moe_count(config),
-        .n_listed = 2 * config->top_k < config->n_expert ? 2 * config->top_k : config->n_expert,
-        .sample_step = (n_token + MOEC_COSINE_TOKENS - 1) / MOEC_COSINE_TOKENS,
-        .results = results};
+    *study =
+        (struct moec_router_study){.model = model,
+                                   .config = config,
+                                   .kernels = kernels,
+                                   .windows = windows,
+                                   .pool = moec_pool_make(n_threads),
+                                   .stride = moec_forward_stride(config),
+                                   .router_stride = moec_lanes_padded(config->n_expert),
+                                   .n_token = n_token,
+                                   .n_moe = moec_config_moe_count(config),
+                                   .n_listed = listed_experts(config),
+                                   .sample_step = (n_token + MOEC_COSINE_TOKENS - 1) / MOEC_COSINE_TOKENS,
+                                   .results = results};
     MOEC_TRY_OUT(allocate(study, max_tokens, err));
     MOEC_TRY_OUT(moec_up_study_create(config, experts, kernels, n_threads, windows, results->up_quantiles,
                                       &study->up, err));

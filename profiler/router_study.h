@@ -27,7 +27,7 @@
 #include "profiler/windows.h"
 #include "runtime/forward.h"
 
-#define MOEC_COSINE_TOKENS  4096u
+#define MOEC_COSINE_TOKENS  2048u
 #define MOEC_GATE_BINS      20 /* of gate weight, 0..1 */
 #define MOEC_GATE_BIN_WIDTH 0.05
 
@@ -56,6 +56,10 @@ MOEC_WARN_UNUSED enum moec_status moec_router_results_add(const struct moec_rout
                                                           struct moec_error *err);
 
 struct moec_router_study;
+
+/* Bytes that a study of n_token tokens in batches of max_tokens takes. */
+uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads, uint64_t n_token,
+                                 uint32_t max_tokens);
 
 /* Listens to batches of at most max_tokens; `results` are there after the last one. Everything is borrowed
  * until free. */

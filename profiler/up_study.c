@@ -27,6 +27,7 @@ struct moec_up_study {
     uint32_t *members;   /* (tokens of a window, k): tokens by expert */
     uint32_t *picked;    /* (E, max_tokens): rows of the batch that each expert takes */
     uint32_t *n_picked;  /* (E) */
+    uint32_t *active;    /* (E): experts that take any, increasing */
     uint32_t *n_taken;   /* (E): tokens whose values stand in `values` */
     float *values;       /* (E, max_tokens, n_ff) of one layer */
     float *input;        /* (max_tokens, stride) gathered */
@@ -36,19 +37,36 @@ struct moec_up_study {
     uint64_t multiply_adds;
 };
 
+static uint32_t tokens_of_expert(const struct moec_config *config)
+{
+    const uint32_t fit = MOEC_UP_VALUES / config->n_ff_expert;
+    return fit > MOEC_UP_MAX_TOKENS   ? MOEC_UP_MAX_TOKENS
+           : fit < MOEC_UP_MIN_TOKENS ? MOEC_UP_MIN_TOKENS
+                                      : fit;
+}
+
+static size_t scratch_floats(const struct moec_config *config)
+{
+    const size_t sorted = (size_t)tokens_of_expert(config) * config->n_ff_expert;
+    const size_t decoded = TILE_ROWS * moec_forward_stride(config);
+    return moec_lanes_padded(sorted > decoded ? sorted : decoded);
+}
+
+uint64_t moec_up_study_bytes(const struct moec_config *config, int n_threads)
+{
+    const uint64_t n_tok = tokens_of_expert(config), n_expert = config->n_expert;
+    const uint64_t n_thread = (uint64_t)moec_pool_make(n_threads).n_threads;
+    return sizeof(float) * (n_expert * n_tok * (config->n_ff_expert + 1ull) + 4 * n_expert +
+                            n_tok * moec_forward_stride(config) + n_thread * scratch_floats(config));
+}
+
 static void set_sizes(struct moec_up_study *study)
 {
-    const uint32_t fit = MOEC_UP_VALUES / study->config->n_ff_expert;
     const uint32_t n_window = study->windows->n_window;
-    study->max_tokens = fit > MOEC_UP_MAX_TOKENS   ? MOEC_UP_MAX_TOKENS
-                        : fit < MOEC_UP_MIN_TOKENS ? MOEC_UP_MIN_TOKENS
-                                                   : fit;
+    study->max_tokens = tokens_of_expert(study->config);
     study->step = (n_window + study->max_tokens - 1) / study->max_tokens;
     study->per_window = n_window < study->max_tokens ? study->max_tokens / n_window : 1;
-    const size_t sorted = (size_t)study->max_tokens * study->config->n_ff_expert;
-    const size_t decoded = TILE_ROWS * study->stride;
-    study->scratch_floats = (sorted > decoded ? sorted : decoded) + MOEC_LANES;
-    study->scratch_floats -= study->scratch_floats % MOEC_LANES;
+    study->scratch_floats = scratch_floats(study->config);
 }
 
 enum moec_status moec_up_study_create(const struct moec_config *config, struct moec_experts *experts,
@@ -81,6 +99,7 @@ enum moec_status moec_up_study_create(const struct moec_config *config, struct m
         {(void **)&study->members, longest * config->top_k, sizeof(uint32_t)},
         {(void **)&study->picked, n_picked, sizeof(uint32_t)},
         {(void **)&study->n_picked, n_expert, sizeof(uint32_t)},
+        {(void **)&study->active, n_expert, sizeof(uint32_t)},
         {(void **)&study->n_taken, n_expert, sizeof(uint32_t)},
         {(void **)&study->values, n_picked, config->n_ff_expert * sizeof(float)},
     };
@@ -106,6 +125,7 @@ void moec_up_study_free(struct moec_up_study *study)
     free(study->members);
     free(study->picked);
     free(study->n_picked);
+    free(study->active);
     free(study->n_taken);
     free(study->values);
     free(study->input);
@@ -178,8 +198,6 @@ static enum moec_status take_expert(struct moec_up_study *study, uint32_t ordina
     const uint32_t n_ff = study->config->n_ff_expert;
     const uint32_t *rows = study->picked + (size_t)expert * study->max_tokens;
     struct moec_mlp mlp;
-    if (n == 0)
-        return MOEC_OK;
     for (uint32_t i = 0; i < n; i++)
         memcpy(study->input + i * study->stride, input + rows[i] * study->stride,
                study->stride * sizeof *input);
@@ -224,8 +242,16 @@ enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ord
         pick_from_window(study, ordinal, w, row);
         row += n_tok;
     }
-    for (uint32_t e = 0; e < config->n_expert; e++)
-        MOEC_TRY(take_expert(study, ordinal, e, input, err));
+    uint32_t n_active = 0;
+    for (uint32_t e = 0; e < config->n_expert; e++) {
+        if (study->n_picked[e] > 0)
+            study->active[n_active++] = e;
+    }
+    if (study->experts->ops->expect != NULL)
+        study->experts->ops->expect(study->experts, moec_config_moe_layer(config, ordinal), study->active,
+                                    n_active);
+    for (uint32_t i = 0; i < n_active; i++)
+        MOEC_TRY(take_expert(study, ordinal, study->active[i], input, err));
     if (first + n == study->windows->n_window) {
         struct sorting sorting = {study, ordinal};
         moec_parallel_for(&study->pool, config->n_expert, sort_expert, &sorting);

@@ -25,6 +25,9 @@ extern const double moec_up_quantiles[MOEC_UP_QUANTILES];
 
 struct moec_up_study;
 
+/* Bytes that a study takes. */
+uint64_t moec_up_study_bytes(const struct moec_config *config, int n_threads);
+
 /* Everything is borrowed until free. found (S, E, MOEC_UP_QUANTILES) receives the quantiles of each layer
  * with its last window, NaN for experts that no token chose. */
 MOEC_WARN_UNUSED enum moec_status moec_up_study_create(const struct moec_config *config,

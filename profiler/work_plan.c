@@ -1,5 +1,6 @@
 #include "profiler/work_plan.h"
 
+#include "profiler/router_study.h"
 #include "profiler/sweep.h"
 #include "profiler/token_score.h"
 #include "runtime/model.h"
@@ -146,7 +147,10 @@ static void plan_floor(const struct moec_work_request *request, const struct siz
     /* Of spilled states, a batch each is in memory. */
     const uint64_t resident = request->folder != NULL ? smaller(longest, sizes->n_row) : sizes->n_row;
     plan->work.states_bytes = request->n_states * resident * sizes->row_bytes;
-    plan->sweep_bytes = request->sweeps ? sizes->longest * sizes->sweep_row_bytes * 8 / 7 : 0;
+    /* Routing is studied before the sweep takes its memory. */
+    if (request->sweeps)
+        plan->sweep_bytes = larger(sizes->longest * sizes->sweep_row_bytes * 8 / 7,
+                                   moec_router_study_bytes(config, request->n_threads, sizes->n_row, 0));
 }
 
 static enum moec_status refuse(const struct moec_work_request *request, const struct moec_work_plan *least,
