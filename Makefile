@@ -62,7 +62,7 @@ UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
-.PHONY: all help deps deps-test demo large live test test-programs fuzz fuzz-programs check format install uninstall clean
+.PHONY: all help deps deps-test demo large live kill-test test test-programs fuzz fuzz-programs check format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -148,6 +148,12 @@ fuzz: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-programs
 	@FUZZ_RUNS=$(FUZZ_RUNS) FUZZ_SECONDS=0 tests/fuzz/run.sh
 
+# moec profile ended at random moments (kill -9, Ctrl-C, kill) and resumed, against an uninterrupted run.
+KILLS ?= 50
+kill-test: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
+	@MOEC_BUILD=$(BUILD) tests/kill_profile.sh $(KILLS) 1 --seq-len 48 --samples 32 --bits 2,4
+
 # Against transformers and tokenizers, where PYTHON has them: fresh random models and texts, no fixtures.
 PYTHON ?= python3
 live: deps
@@ -220,6 +226,7 @@ help:
 	@echo 'make format          rewrite sources with clang-format'
 	@echo 'make live            compare with transformers and tokenizers; PYTHON=python3 that has them'
 	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'
+	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'
 	@echo 'make install         into PREFIX ($(PREFIX)), under DESTDIR; make uninstall takes it away'

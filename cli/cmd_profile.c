@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 #include "cli/figure_output.h"
+#include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/profile_job.h"
@@ -12,11 +13,14 @@
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
 #include "profiler/terminal_heatmap.h"
+#include "profiler/unit.h"
 #include "profiler/weight_studies.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
@@ -24,6 +28,11 @@ static const struct cli_option options[] = {
     {"bits", 0, "LIST", NULL, "Bitwidths to measure for each expert (default 2,3,4,8).", false},
     CLI_QUANTISER_OPTIONS,
     {"output", 'o', "PROFILE.h5", NULL, "The profile (HDF5; formats/PROFILE.md describes it).", false},
+    {"resume", 0, NULL, NULL,
+     "Go on where a run with the same options was interrupted, from its journal PROFILE.h5.journal; the "
+     "profile "
+     "becomes the same file. Threads and working memory may differ. Without a journal the run starts anew.",
+     false},
     {"heatmap", 0, "FILE", NULL,
      "Draw the heatmap of expert sensitivity: .png, .svg, .pdf or .csv; may be repeated.", true},
     CLI_FIGURE_OPTIONS,
@@ -60,6 +69,7 @@ struct profile_job {
     struct moec_checkpoint *checkpoint;
     struct moec_profile profile;
     struct cli_progress progress;
+    char *journal;      /* path, owned; NULL without -o */
     uint32_t show_bits; /* 0 = the lowest */
     double seconds;
 };
@@ -298,6 +308,46 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
     return cli_write_figures(job->args, &job->profile, is_json, err);
 }
 
+/* The journal stands beside the profile. One that is there already holds work that nobody asked to go on with
+ * or to throw away. */
+static enum moec_status find_journal(struct profile_job *job, struct moec_error *err)
+{
+    const char *output = cli_text(job->args, "output");
+    struct moec_units_summary found;
+    job->measure.resume = cli_has(job->args, "resume");
+    if (output == NULL)
+        return job->measure.resume
+                   ? moec_fail(err, MOEC_ERR_USAGE, "--resume needs the profile's name: give -o PROFILE.h5")
+                   : MOEC_OK;
+    if (asprintf(&job->journal, "%s.journal", output) < 0) {
+        job->journal = NULL;
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of the journal");
+    }
+    job->measure.journal = job->journal;
+    if (job->measure.resume || !moec_path_exists(job->journal))
+        return MOEC_OK;
+    MOEC_TRY(moec_units_look(job->journal, &found, err));
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "an interrupted run left '%s' with %" PRIu64
+                     " units of work (%s, %.1f of %.1f passes): go on with it by --resume, or delete it to "
+                     "start anew",
+                     job->journal, found.n_unit, found.n_unit > 0 ? found.phase : "nothing",
+                     found.done_passes, found.total_passes);
+}
+
+/* What to type after a run that ended early with something in its journal. */
+static void print_resume(const struct profile_job *job, enum moec_status status)
+{
+    struct moec_units_summary kept;
+    if (status != MOEC_ERR_CANCELLED && status != MOEC_ERR_IO && status != MOEC_ERR_MEMORY)
+        return;
+    if (job->journal == NULL || moec_units_look(job->journal, &kept, NULL) != MOEC_OK || kept.n_unit == 0)
+        return;
+    fprintf(stderr, "%" PRIu64 " units of work are kept in '%s'; go on with:\n  ", kept.n_unit, job->journal);
+    cli_print_again(stderr, job->args, "resume");
+    fputc('\n', stderr);
+}
+
 static enum moec_status measure(struct profile_job *job, struct moec_error *err)
 {
     uint32_t bits[MOEC_PROFILE_MAX_BITS] = {2, 3, 4, 8};
@@ -314,6 +364,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_wants_figures(args))
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
+    MOEC_TRY(find_journal(job, err));
     cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
     double start = cli_seconds();
     MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
@@ -322,6 +373,8 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     job->seconds = cli_seconds() - start;
     if (cli_has(args, "output"))
         MOEC_TRY(moec_profile_write(&job->profile, cli_text(args, "output"), err));
+    if (job->journal != NULL)
+        (void)unlink(job->journal);
     MOEC_TRY(draw_heatmaps(job, err));
     MOEC_TRY(cli_has(args, "json") ? print_json(job, err) : print_report(job, err));
     return cli_write_figures(args, &job->profile, cli_has(args, "json"), err);
@@ -339,7 +392,10 @@ static int run_profile(const struct cli_args *args)
     cli_progress_end(&job.progress);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
-    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+    const int result = status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
+    print_resume(&job, status);
+    free(job.journal);
+    return result;
 }
 
 const struct cli_command cli_command_profile = {
@@ -358,6 +414,7 @@ const struct cli_command cli_command_profile = {
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
                 "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
                 "moec profile MODEL --data calibration.txt --study ranks,sparsity -o profile.h5\n"
+                "moec profile MODEL --data calibration.txt -o profile.h5 --resume\n"
                 "moec profile --show profile.h5\n"
                 "moec profile --show profile.h5 --study rank/loss\n"
                 "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3\n"

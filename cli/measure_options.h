@@ -81,6 +81,8 @@ struct cli_measure_options {
     bool is_quiet;
     uint32_t studies; /* moec_weight_studies_parse; of profile alone */
     bool projections;
+    const char *journal; /* of a profile run, NULL = none; profile alone sets it */
+    bool resume;
 };
 
 /* `default_samples` stands where --samples is absent. */

@@ -111,6 +111,8 @@ bool cli_parse(struct cli_args *args, const char *program, const struct cli_comm
     memset(args, 0, sizeof *args);
     args->program = program;
     args->command = command;
+    args->argc = argc;
+    args->argv = argv;
     bool options_ended = false;
     for (int at = first; at < argc; at++) {
         if (!options_ended && strcmp(argv[at], "--") == 0) {
@@ -310,6 +312,35 @@ enum moec_status cli_u32_list(const struct cli_args *args, const char *name, con
     qsort(list, count, sizeof *list, compare_u32);
     *n = count;
     return MOEC_OK;
+}
+
+static void print_quoted(FILE *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+%@";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word != '\0'; word++) {
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            fputc(*word, out);
+    }
+    fputc('\'', out);
+}
+
+void cli_print_again(FILE *out, const struct cli_args *args, const char *flag)
+{
+    const bool is_there = cli_has(args, flag);
+    for (int i = 0; i < args->argc; i++) {
+        if (i > 0)
+            fputc(' ', out);
+        print_quoted(out, args->argv[i]);
+        if (i == 1 && !is_there)
+            fprintf(out, " --%s", flag);
+    }
 }
 
 int cli_fail(const struct cli_args *args, const struct moec_error *err)

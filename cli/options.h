@@ -41,6 +41,8 @@ struct cli_command {
 struct cli_args {
     const char *program; /* "moec" or "moec-run" */
     const struct cli_command *command;
+    int argc; /* as the program was started */
+    char **argv;
     const char *positional[CLI_MAX_POSITIONALS];
     uint32_t n_positional;
     const char *values[CLI_MAX_OPTIONS][CLI_MAX_REPEATS]; /* borrowed from argv */
@@ -78,6 +80,9 @@ MOEC_WARN_UNUSED enum moec_status cli_bytes(const struct cli_args *args, const c
 MOEC_WARN_UNUSED enum moec_status cli_u32_list(const struct cli_args *args, const char *name,
                                                const uint32_t *allowed, uint32_t *list, uint32_t max,
                                                uint32_t *n, struct moec_error *err);
+
+/* Prints the command line as a shell takes it, with --`flag` after the verb when it is not there yet. */
+void cli_print_again(FILE *out, const struct cli_args *args, const char *flag);
 
 /* Prints "moec VERB: message" to stderr and returns the exit status: CLI_USAGE for MOEC_ERR_USAGE, else
  * CLI_FAILED. */

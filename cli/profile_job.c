@@ -1,4 +1,6 @@
 #include "cli/profile_job.h"
+#include "cli/interrupt.h"
+#include "profiler/profile_run.h"
 #include "profiler/weight_studies.h"
 
 #include <stdio.h>
@@ -16,7 +18,12 @@ static enum moec_status show_passes(void *context, const char *phase, double don
     struct cli_progress *progress = context;
     progress->unit = "passes";
     cli_progress_show(progress, phase, done, total);
-    return MOEC_OK;
+    return cli_interrupt_status();
+}
+
+static void show_note(void *context, const char *line)
+{
+    cli_progress_tell(context, line);
 }
 
 /* What the studies that were asked for are going to cost. */
@@ -46,7 +53,7 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
 {
     uint8_t digest[MOEC_SHA256_BYTES];
     MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
-    struct moec_progress passes = {.report = show_passes, .context = progress};
+    struct moec_progress passes = {.report = show_passes, .note = show_note, .context = progress};
     struct moec_profile_options options = {
         .task = measure->task,
         .data_path = measure->data,
@@ -65,9 +72,13 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
         .progress = &passes,
         .studies = measure->studies,
         .projections = measure->projections,
+        .journal_path = measure->journal,
+        .resume = measure->resume,
     };
     if (!measure->is_quiet)
         announce_studies(moec_checkpoint_config(checkpoint), &options);
+    /* Before, there is nothing to lose, and a signal ends the program as usual. */
+    cli_interrupt_catch();
     MOEC_TRY(moec_profile_run(checkpoint, &options, profile, err));
     cli_progress_end(progress);
     return MOEC_OK;

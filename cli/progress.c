@@ -79,8 +79,12 @@ void cli_progress_end(struct cli_progress *progress)
 
 void cli_progress_note(struct cli_progress *progress, const char *line)
 {
-    if (progress->is_quiet)
-        return;
+    if (!progress->is_quiet)
+        cli_progress_tell(progress, line);
+}
+
+void cli_progress_tell(struct cli_progress *progress, const char *line)
+{
     if (progress->is_line_open)
         fprintf(stderr, "\r\033[K");
     progress->is_line_open = false;

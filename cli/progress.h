@@ -22,8 +22,9 @@ struct cli_progress {
 void cli_progress_init(struct cli_progress *progress, const char *unit, bool is_quiet);
 /* Shows at most ten times a second. A new `phase` starts its own clock. */
 void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total);
-/* A line of its own above the progress line. */
+/* A line of its own above the progress line; `note` says nothing when quiet, `tell` what must be said. */
 void cli_progress_note(struct cli_progress *progress, const char *line);
+void cli_progress_tell(struct cli_progress *progress, const char *line);
 /* Clears the progress line. */
 void cli_progress_end(struct cli_progress *progress);
 

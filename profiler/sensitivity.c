@@ -137,6 +137,9 @@ static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
         longest = windows->scored[w] > longest ? windows->scored[w] : longest;
     uint64_t rows = work / 8 / moec_variant_batch_row_bytes(job->config);
     rows = rows > BATCH_MAX_ROWS ? BATCH_MAX_ROWS : rows;
+    /* Variants are finished, and kept, when their batch has run: no later than after two passes or so. */
+    const uint64_t soon = 2 * n_all > MOEC_SWEEP_TOKENS ? 2 * n_all : MOEC_SWEEP_TOKENS;
+    rows = rows > soon ? soon : rows;
     *batch_rows = rows < job->forward.max_tokens ? job->forward.max_tokens : (uint32_t)rows;
 
     uint64_t fit = work / 8 * 7 / row_bytes(job);
