@@ -13,8 +13,8 @@
 #include "profiler/task.h"
 #include "runtime/kernels.h"
 
-/* What changes the result must also be named in describe_job (profile_run.c): a journal is only resumed by
- * the same job. */
+/* What changes a measurement must also be named in describe_job (profile_run.c): a journal is only resumed by
+ * the same job. What only says which measurements are made (studies) need not be. */
 struct moec_profile_options {
     struct moec_task task;
     const char *data_path;

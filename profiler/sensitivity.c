@@ -179,11 +179,13 @@ static enum moec_status allocate_units(struct sensitivity *job, struct moec_erro
     const char *what = "costs of variants";
     MOEC_TRY(moec_alloc((void **)&job->costs, n_variant, sizeof *job->costs, what, err));
     MOEC_TRY(moec_alloc((void **)&job->reached, job->config->n_expert, sizeof *job->reached, what, err));
-    job->kept = (struct moec_sensitivity_units){.units = job->options->units,
-                                                .n_window = job->options->windows->n_window,
-                                                .n_moe = job->n_moe,
-                                                .n_expert = job->config->n_expert,
-                                                .n_bits = job->options->n_bits};
+    job->kept = (struct moec_sensitivity_units){
+        .units = job->options->units,
+        .name = job->options->unit_name != NULL ? job->options->unit_name : PHASE,
+        .n_window = job->options->windows->n_window,
+        .n_moe = job->n_moe,
+        .n_expert = job->config->n_expert,
+        .n_bits = job->options->n_bits};
     return moec_sensitivity_units_restore(&job->kept, job->result, err);
 }
 

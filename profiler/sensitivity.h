@@ -39,6 +39,7 @@ struct moec_sensitivity_options {
                             takes. */
     const struct moec_progress *progress; /* may be NULL */
     struct moec_units *units;             /* where finished variants are kept and found; may be NULL */
+    const char *unit_name;                /* of this sweep among others of the job; NULL = "sensitivity" */
 };
 
 /* The caller's arrays. W windows, S MoE layers, E experts, B = n_bits. */

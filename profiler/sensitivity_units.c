@@ -3,15 +3,13 @@
 #include "formats/bytes.h"
 #include "formats/memory.h"
 
-#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Parts of a baseline: 0 first window and number of windows, u64 each; 1 NLL and 2 KL (windows).
  * Parts of variants: 0 layer, first window, windows, first variant, variants, extra, u64 each; 1 NLL and 2 KL
  * (variants, windows); 3 tokens that reached each expert, u64 (E), empty but for the layer's first variants.
  */
-#define BASELINE_KEY     "sensitivity/baseline"
-#define VARIANTS_KEY     "sensitivity/variants"
 #define BASELINE_NUMBERS 2
 #define RANGE_NUMBERS    6
 
@@ -21,6 +19,13 @@ void moec_sensitivity_units_release(struct moec_sensitivity_units *kept)
     free(kept->variants);
     kept->baseline = NULL;
     kept->variants = NULL;
+}
+
+static const char *key_of(const struct moec_sensitivity_units *kept, const char *what,
+                          char key[static MOEC_JOURNAL_MAX_KEY])
+{
+    (void)snprintf(key, MOEC_JOURNAL_MAX_KEY, "%s/%s", kept->name, what);
+    return key;
 }
 
 static enum moec_status refuse(const char *what, struct moec_error *err)
@@ -127,14 +132,15 @@ enum moec_status moec_sensitivity_units_restore(struct moec_sensitivity_units *k
                                                 struct moec_sensitivity *result, struct moec_error *err)
 {
     const char *what = "what is done of the sweep";
+    char key[MOEC_JOURNAL_MAX_KEY];
     size_t cursor = 0, record = 0;
     MOEC_TRY(moec_alloc((void **)&kept->baseline, kept->n_window, 1, what, err));
     MOEC_TRY(moec_alloc((void **)&kept->variants, (uint64_t)kept->n_window * kept->n_moe,
                         sizeof *kept->variants, what, err));
-    while (moec_unit_next(kept->units, BASELINE_KEY, &cursor, &record))
+    while (moec_unit_next(kept->units, key_of(kept, "baseline", key), &cursor, &record))
         MOEC_TRY(restore_baseline(kept, record, result, err));
     cursor = 0;
-    while (moec_unit_next(kept->units, VARIANTS_KEY, &cursor, &record))
+    while (moec_unit_next(kept->units, key_of(kept, "variants", key), &cursor, &record))
         MOEC_TRY(restore_variants(kept, record, result, err));
     return MOEC_OK;
 }
@@ -149,7 +155,8 @@ enum moec_status moec_sensitivity_units_keep_baseline(struct moec_sensitivity_un
     const struct moec_unit_part parts[] = {{numbers, sizeof numbers},
                                            {result->baseline.nll + first, n_bytes},
                                            {result->baseline.kl + first, n_bytes}};
-    MOEC_TRY(moec_unit_keep(kept->units, BASELINE_KEY, parts, 3, multiply_adds, err));
+    char key[MOEC_JOURNAL_MAX_KEY];
+    MOEC_TRY(moec_unit_keep(kept->units, key_of(kept, "baseline", key), parts, 3, multiply_adds, err));
     memset(kept->baseline + first, 1, n);
     return MOEC_OK;
 }
@@ -185,7 +192,8 @@ enum moec_status moec_sensitivity_units_keep(struct moec_sensitivity_units *kept
                                            {rows, n_bytes},
                                            {rows + n_row, n_bytes},
                                            {(void *)(uintptr_t)reached, n_reached}};
-    status = moec_unit_keep(kept->units, VARIANTS_KEY, parts, 4, range->multiply_adds, err);
+    char key[MOEC_JOURNAL_MAX_KEY];
+    status = moec_unit_keep(kept->units, key_of(kept, "variants", key), parts, 4, range->multiply_adds, err);
     free(rows);
     return status;
 }

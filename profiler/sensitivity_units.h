@@ -12,6 +12,7 @@
 /* W windows, S MoE layers, E experts, B bitwidths. */
 struct moec_sensitivity_units {
     struct moec_units *units; /* borrowed, may be NULL */
+    const char *name;         /* of the sweep, borrowed: its units are "name/baseline" and "name/variants" */
     uint32_t n_window, n_moe, n_expert, n_bits;
     uint8_t *baseline;  /* (W), owned: 1 = the baseline is measured */
     uint32_t *variants; /* (W, S), owned: so many variants of the layer are */
