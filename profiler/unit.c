@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "parts of units are written as they lie in memory, which must be little-endian"
@@ -296,6 +297,8 @@ void moec_units_close(struct moec_units *units)
 {
     if (units == NULL)
         return;
+    if (units->journal.n_record == 0)
+        (void)unlink(units->journal.file.path);
     moec_journal_close(&units->journal);
     free(units);
 }

@@ -74,6 +74,7 @@ MOEC_WARN_UNUSED enum moec_status moec_units_open(const char *path, bool resume,
                                                   const struct moec_job_text *job,
                                                   const struct moec_progress *progress,
                                                   struct moec_units **out, struct moec_error *err);
+/* A journal in which nothing was kept is removed. */
 void moec_units_close(struct moec_units *units);
 
 /* The progress that phases report to: passes everything on and notes where the run stands, which each unit

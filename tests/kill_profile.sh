@@ -43,7 +43,7 @@ while read -r seconds signal <&3 && [ $((n_kill + n_int + n_term)) -lt "$kills" 
     fi
     # Another number of threads and another working memory in every run.
     timeout --preserve-status -s "$signal" "$seconds" "$moec" profile $model --data $data "$@" -o "$out" --quiet $resume \
-        --threads $((n_run % 3 + 1)) --work-memory $((n_run % 4 * 24 + 8))MiB >"$work/log" 2>&1
+        --threads $((n_run % 3 + 1)) --work-memory $((n_run % 4 * 24 + 64))MiB >"$work/log" 2>&1
     status=$?
     case $status in
     0) ;;

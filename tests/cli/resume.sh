@@ -80,7 +80,7 @@ else
     fail "kill ends with status 143 (got $status)"
 fi
 try 0 "--resume with other threads and working memory" profile $model --data $data -o "$out" --resume --threads 3 \
-    --work-memory 12MiB
+    --work-memory 64MiB
 same "gives the same bytes"
 try 0 "--resume without a journal" profile $model --data $data -o "$out" --resume
 says stderr "no journal '.*' to resume: starting anew" "says that it starts anew"
@@ -138,6 +138,8 @@ echo 'a letter to the editor' >"$journal"
 try 1 "what is no journal" profile $model --data $data -o "$out" --resume
 says stderr 'is not a journal of moec' "is refused"
 rm "$journal"
+try 1 "a run that fails before it has finished anything" profile $model --data $data -o "$out" --work-memory 1MiB
+absent "$journal" "leaves no journal"
 
 # ---- kills at random moments; make kill-test does more of them ----
 
