@@ -17,6 +17,7 @@ static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTION,
     CLI_QUANTISER_OPTIONS,
+    CLI_SENSITIVITY_OPTIONS,
     {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost: 2% or 0.02 of perplexity.", false},
     {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB; instead of --max-loss or beside it.", false},
     {"policy", 0, "POLICY", NULL, "Search: edgemoe (default), marginal, uniform, or a .lua file.", false},

@@ -27,6 +27,7 @@ static const struct cli_option options[] = {
     CLI_SAMPLES_OPTION,
     {"bits", 0, "LIST", NULL, "Bitwidths to measure for each expert (default 2,3,4,8).", false},
     CLI_QUANTISER_OPTIONS,
+    CLI_SENSITIVITY_OPTIONS,
     {"output", 'o', "PROFILE.h5", NULL, "The profile (HDF5; formats/PROFILE.md describes it).", false},
     {"resume", 0, NULL, NULL,
      "Go on where a run with the same options was interrupted, from its journal PROFILE.h5.journal; the "
@@ -176,6 +177,9 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
                profile->uniform_bits[u], 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
     }
     print_unreached(profile);
+    printf("sensitivity: %s (%s)\n",
+           profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated from local errors" : "measured",
+           profile->sensitivity_choice);
     MOEC_TRY(cli_print_verdict(profile, err));
     cli_print_routing(profile, "\n");
     MOEC_TRY(print_measured_studies(job, err));
@@ -257,6 +261,9 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     moec_json_out_node(root, "baseline", json_loss(&loss));
     moec_json_out_node(root, "uniform", json_uniform(profile));
     moec_json_out_node(root, "unreached", json_unreached(profile));
+    moec_json_out_string(root, "sensitivity",
+                         profile->sensitivity == MOEC_SENSITIVITY_FAST ? "fast" : "exact");
+    moec_json_out_string(root, "sensitivity_choice", profile->sensitivity_choice);
     struct moec_json_out *routing = cli_json_routing(profile);
     if (routing != NULL)
         moec_json_out_node(root, "routing", routing);
@@ -406,12 +413,15 @@ const struct cli_command cli_command_profile = {
         "MODEL is a Hugging Face folder. For every MoE layer, expert and bitwidth the loss of the whole "
         "model is measured when "
         "that expert alone has that bitwidth and the others the baseline; what cannot change is not "
-        "computed again. The profile "
+        "computed again. With --sensitivity fast these losses are estimated from the errors of single "
+        "experts' "
+        "outputs, for at most 4 passes and one for each layer. The profile "
         "also holds the loss of whole-model bitwidths, the routing of every token, the path table, and "
         "studies of routing: load, margins, popularity of paths, how well experts are predicted by path, "
         "frequency and the next layer's gate, gate weights against outputs, sizes of up projections.\n"
         "Half of the windows serve the search of moec compile, the other half its certificate.",
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
+                "moec profile MODEL --data calibration.txt --sensitivity fast -o profile.h5\n"
                 "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
                 "moec profile MODEL --data calibration.txt --study ranks,sparsity -o profile.h5\n"
                 "moec profile MODEL --data calibration.txt -o profile.h5 --resume\n"

@@ -40,6 +40,25 @@ static void choose_spill_folder(const struct cli_args *args, struct cli_measure_
         (void)snprintf(out->spill_folder, sizeof out->spill_folder, ".");
 }
 
+static enum moec_status read_sensitivity(const struct cli_args *args, struct cli_measure_options *out,
+                                         struct moec_error *err)
+{
+    if (has_option(args, "sensitivity")) {
+        const char *mode = cli_text(args, "sensitivity");
+        out->sensitivity = strcmp(mode, "exact") == 0  ? MOEC_SENSITIVITY_EXACT
+                           : strcmp(mode, "fast") == 0 ? MOEC_SENSITIVITY_FAST
+                                                       : MOEC_SENSITIVITY_AUTO;
+    }
+    if (has_option(args, "time-limit")) {
+        if (out->sensitivity != MOEC_SENSITIVITY_AUTO)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--time-limit decides between exact and fast: leave it out, or --sensitivity %s",
+                             cli_text(args, "sensitivity"));
+        MOEC_TRY(cli_duration(args, "time-limit", &out->time_limit_seconds, err));
+    }
+    return MOEC_OK;
+}
+
 enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t default_samples,
                                           struct cli_measure_options *out, struct moec_error *err)
 {
@@ -49,6 +68,8 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t 
         .n_sample = default_samples,
         .scheme = MOEC_SCHEME_SYMMETRIC,
         .baseline_bits = 4,
+        .sensitivity = MOEC_SENSITIVITY_AUTO,
+        .time_limit_seconds = 1800,
         .work_bytes = (uint64_t)1 << 30,
         .is_quiet = cli_has(args, "quiet"),
     };
@@ -58,6 +79,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t 
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->seed, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(cli_bytes(args, "work-memory", &out->work_bytes, err));
+    MOEC_TRY(read_sensitivity(args, out, err));
     read_quantiser(args, out);
     choose_spill_folder(args, out);
     out->n_threads = (int)n_threads;

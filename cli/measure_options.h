@@ -5,6 +5,7 @@
 
 #include "cli/options.h"
 #include "formats/codec.h"
+#include "formats/profile.h"
 #include "profiler/task.h"
 #include "runtime/kernels.h"
 
@@ -45,6 +46,19 @@
             false                                                                                            \
     }
 
+#define CLI_SENSITIVITY_OPTIONS                                                                              \
+    {"sensitivity",                                                                                          \
+     0,                                                                                                      \
+     "MODE",                                                                                                 \
+     "auto|exact|fast",                                                                                      \
+     "exact: measure the model for every expert and bitwidth; fast: estimate that from local errors for a "  \
+     "few passes; auto (default): exact where it is expected to end within --time-limit.",                   \
+     false},                                                                                                 \
+    {                                                                                                        \
+        "time-limit", 0, "DURATION", NULL,                                                                   \
+            "What exact sensitivity may take under --sensitivity auto: 90s, 30min (default), 2h.", false     \
+    }
+
 #define CLI_MACHINE_OPTIONS                                                                                  \
     {"threads", 't', "N", NULL, "Threads (default: all cores). Results do not depend on it.", false},        \
         {"cpu",                                                                                              \
@@ -74,6 +88,8 @@ struct cli_measure_options {
     uint32_t group;
     enum moec_scheme scheme;
     uint32_t baseline_bits;
+    enum moec_sensitivity_mode sensitivity;
+    double time_limit_seconds;
     int n_threads; /* 0 = all cores */
     const struct moec_kernels *kernels;
     uint64_t work_bytes;

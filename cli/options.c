@@ -280,6 +280,28 @@ static bool is_listed(const uint32_t *list, uint32_t value)
     return false;
 }
 
+enum moec_status cli_duration(const struct cli_args *args, const char *name, double *out,
+                              struct moec_error *err)
+{
+    static const struct {
+        const char *suffix;
+        double seconds;
+    } units[] = {{"s", 1}, {"min", 60}, {"h", 3600}};
+    const char *text = cli_text(args, name);
+    if (text == NULL)
+        return MOEC_OK;
+    char *end = NULL;
+    double value = strtod(text, &end);
+    if (end != text && isfinite(value) && value > 0 && value < 1e9)
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            if (strcmp(end, units[i].suffix) == 0) {
+                *out = value * units[i].seconds;
+                return MOEC_OK;
+            }
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "option '--%s' is '%s', expected a duration such as 90s, 30min or 2h", name, text);
+}
+
 enum moec_status cli_u32_list(const struct cli_args *args, const char *name, const uint32_t *allowed,
                               uint32_t *list, uint32_t max, uint32_t *n, struct moec_error *err)
 {

@@ -76,6 +76,9 @@ MOEC_WARN_UNUSED enum moec_status cli_fraction(const struct cli_args *args, cons
 /* Bytes: a number with an optional unit; KB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024. */
 MOEC_WARN_UNUSED enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,
                                             struct moec_error *err);
+/* Seconds: a number with its unit, s, min or h, more than 0. */
+MOEC_WARN_UNUSED enum moec_status cli_duration(const struct cli_args *args, const char *name, double *out,
+                                               struct moec_error *err);
 /* A comma-separated list of numbers, each one of `allowed` (0-terminated); sorted, without repeats. */
 MOEC_WARN_UNUSED enum moec_status cli_u32_list(const struct cli_args *args, const char *name,
                                                const uint32_t *allowed, uint32_t *list, uint32_t max,

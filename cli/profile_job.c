@@ -46,6 +46,11 @@ static void announce_studies(const struct moec_config *config, const struct moec
         (void)fprintf(stderr, "; in all %.0f passes beside the sensitivities\n", all);
 }
 
+static void show_note(void *context, const char *line)
+{
+    cli_progress_note(context, line);
+}
+
 enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
                                  const struct cli_measure_options *measure, const uint32_t *bits,
                                  uint32_t n_bits, struct cli_progress *progress, struct moec_profile *profile,
@@ -65,6 +70,8 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
         .baseline_bits = measure->baseline_bits,
         .scheme = measure->scheme,
         .group = measure->group,
+        .sensitivity = measure->sensitivity,
+        .time_limit_seconds = measure->time_limit_seconds,
         .kernels = measure->kernels,
         .n_threads = measure->n_threads,
         .memory_bytes = measure->work_bytes,

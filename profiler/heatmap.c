@@ -149,7 +149,8 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
     moec_heatmap_bits_name(heatmap->bits, one);
     moec_heatmap_bits_name(profile->baseline_bits, others);
     (void)snprintf(words->title, sizeof words->title,
-                   "Loss of the model when one expert is %s and the others %s", one, others);
+                   "Loss of the model when one expert is %s and the others %s%s", one, others,
+                   profile->sensitivity == MOEC_SENSITIVITY_FAST ? " (estimated)" : "");
     (void)snprintf(words->model, sizeof words->model,
                    "%s, %" PRIu32 " MoE layers x %" PRIu32 " experts, top-%" PRIu32 ", SHA-256 %.12s",
                    profile->config.family, profile->n_moe_layer, profile->n_expert, profile->top_k, model);
@@ -160,9 +161,11 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
                    profile->seed, data);
     (void)snprintf(
         words->measure, sizeof words->measure,
-        "increase of %s over the original weights, all windows; %s quantisation, one scale per %s, "
+        "increase of %s over the original weights, all windows%s; %s quantisation, one scale per %s, "
         "%s arithmetic, moec %s",
-        metric, profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", group, arithmetic,
+        metric,
+        profile->sensitivity == MOEC_SENSITIVITY_FAST ? ", estimated from local errors of experts" : "",
+        profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", group, arithmetic,
         version);
 }
 

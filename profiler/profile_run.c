@@ -2,6 +2,7 @@
 
 #include "formats/memory.h"
 #include "profiler/cost.h"
+#include "profiler/fast_sensitivity.h"
 #include "profiler/load_model.h"
 #include "profiler/mixed.h"
 #include "profiler/path_study.h"
@@ -15,6 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static enum moec_status check_options(const struct moec_profile_job *job, struct moec_error *err)
 {
@@ -176,6 +178,10 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
     moec_job_line(text, "scheme", "%s",
                   profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric");
     moec_job_line(text, "group", "%u", (unsigned)profile->group);
+    if (job->options->sensitivity == MOEC_SENSITIVITY_AUTO)
+        moec_job_line(text, "sensitivity", "auto within %.0f s", job->options->time_limit_seconds);
+    else
+        moec_job_line(text, "sensitivity", "%d", (int)job->options->sensitivity);
 }
 
 static enum moec_status open_units(struct moec_profile_job *job, struct moec_error *err)
@@ -193,11 +199,16 @@ static enum moec_status open_units(struct moec_profile_job *job, struct moec_err
 }
 
 /* Of the arrays that are filled from now on. */
-static uint64_t result_bytes(const struct moec_profile *profile)
+static uint64_t result_bytes(const struct moec_profile_job *job)
 {
+    const struct moec_profile *profile = job->profile;
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t trace = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
-    return 2 * n_expert * profile->n_bits * profile->n_window * sizeof(double) + 2 * trace * sizeof(uint16_t);
+    const uint64_t estimates = job->options->sensitivity != MOEC_SENSITIVITY_EXACT
+                                   ? moec_fast_sensitivity_bytes(job->config, &job->windows, profile->n_bits)
+                                   : 0;
+    return 2 * n_expert * profile->n_bits * profile->n_window * sizeof(double) +
+           2 * trace * sizeof(uint16_t) + estimates;
 }
 
 static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_profile_options *options,
@@ -207,7 +218,7 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
     struct moec_work_request request = {.checkpoint = job->checkpoint,
                                         .windows = &job->windows,
                                         .work_bytes = options->memory_bytes,
-                                        .result_bytes = result_bytes(job->profile),
+                                        .result_bytes = result_bytes(job),
                                         .n_threads = options->n_threads,
                                         .dense_bits = 16,
                                         .n_models = 1,
@@ -320,11 +331,20 @@ out:
     return status;
 }
 
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
 {
+    const double start = seconds_now();
     MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
     MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants),
                                        job->profile->reference.nll, job->options->progress, err));
+    job->seconds_per_multiply_add = (seconds_now() - start) / (double)moec_scorer_multiply_adds(job->scorer);
     MOEC_TRY(check_reference(job, err));
     return study_routing(job, err);
 }
@@ -350,7 +370,7 @@ static enum moec_status measure_uniform(struct moec_profile_job *job, struct moe
     return MOEC_OK;
 }
 
-static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct moec_error *err)
+static enum moec_status measure_exactly(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
@@ -371,11 +391,19 @@ static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct
     struct moec_sensitivity result = {
         .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
     MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
+    job->multiply_adds += result.multiply_adds;
+    return MOEC_OK;
+}
+
+static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct moec_error *err)
+{
+    struct moec_profile *profile = job->profile;
+    MOEC_TRY(profile->sensitivity == MOEC_SENSITIVITY_FAST ? moec_job_estimate_sensitivity(job, err)
+                                                           : measure_exactly(job, err));
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         if (profile->uniform_bits[u] == profile->baseline_bits)
             copy_measure(&profile->baseline, profile->n_window, &profile->uniform[u]);
     }
-    job->multiply_adds += result.multiply_adds;
     return MOEC_OK;
 }
 
@@ -399,6 +427,7 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     MOEC_TRY(plan_memory(job, options, err));
     MOEC_TRY(open_model(job, err));
     MOEC_TRY(measure_original(job, err));
+    MOEC_TRY(moec_job_choose_sensitivity(job, err));
     MOEC_TRY(measure_uniform(job, err));
     MOEC_TRY(measure_sensitivity(job, err));
     MOEC_TRY(moec_job_studies(job, "mixed", moec_mixed_measure, err));

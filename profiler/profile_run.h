@@ -1,9 +1,10 @@
 /* The whole of `moec profile`: from a checkpoint and data to a profile in memory.
  *
  * In order: read and draw windows, evaluate the original, trace and study its routing (router_study.h,
- * path_study.h), evaluate whole models at one bitwidth each, sweep the sensitivity of every expert, measure
- * the studies asked for (weight_studies.h). The same inputs give the same profile at any number of threads,
- * with any instruction set and any working memory. */
+ * path_study.h), evaluate whole models at one bitwidth each, measure or estimate the sensitivity of every
+ * expert, measure the studies asked for (weight_studies.h). The same inputs give the same profile at any
+ * number of threads, with any instruction set and any working memory, except that MOEC_SENSITIVITY_AUTO
+ * chooses by measured time; the profile says what it chose. */
 #ifndef MOEC_PROFILER_PROFILE_RUN_H
 #define MOEC_PROFILER_PROFILE_RUN_H
 
@@ -27,6 +28,8 @@ struct moec_profile_options {
     uint32_t baseline_bits; /* 4 or 16 */
     enum moec_scheme scheme;
     uint32_t group; /* 0 (channel), 32, 64, 128 */
+    enum moec_sensitivity_mode sensitivity;
+    double time_limit_seconds; /* of the exact sweep, for AUTO */
     const struct moec_kernels *kernels;
     int n_threads; /* as moec_pool_make */
     /* What the process may take, beside the weights of the largest layer (profiler/work_plan.h). 0 = no plan:
@@ -35,8 +38,8 @@ struct moec_profile_options {
     uint64_t work_bytes;      /* activations of the sweep; 0 = 1 GiB */
     uint64_t cache_bytes;     /* encoded experts; 0 = all of them */
     const char *spill_folder; /* where hidden states go that do not fit; NULL = they stay in memory */
-    const struct moec_progress *progress; /* may be NULL; phases: original, routing, evaluation, sensitivity,
-                                           * names of studies */
+    const struct moec_progress *progress; /* may be NULL; phases: original, routing, evaluation, sensitivity
+                                           * or local errors, names of studies */
     uint32_t studies; /* of weights and ranks: a set of 1 << enum moec_weight_study; 0 = none */
     bool projections; /* one projection of every expert alone, too */
     /* Finished work is kept in this file while the run lasts (profiler/unit.h); NULL = nowhere. The caller

@@ -1,0 +1,260 @@
+/* Sensitivities that are estimated instead of measured: what they cost, how well they rank experts, and that
+ * they do not depend on threads or working memory. */
+#include "formats/profile_h5.h"
+#include "profiler/correlation.h"
+#include "profiler/metrics.h"
+#include "profiler/profile_run.h"
+#include "profiler/progress.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "datasets/sample/model"
+#define DATA  "datasets/sample/calibration.txt"
+
+#define MUST(call)                                                                                           \
+    do {                                                                                                     \
+        struct moec_error err = {0};                                                                         \
+        if ((call) != MOEC_OK)                                                                               \
+            fail_msg("%s", err.message);                                                                     \
+    } while (0)
+
+static const uint32_t all_bits[] = {2, 3, 4, 8};
+
+static struct moec_profile_options options_make(enum moec_sensitivity_mode mode)
+{
+    return (struct moec_profile_options){.task = moec_task_text(),
+                                         .data_path = DATA,
+                                         .seq_len_tokens = 64,
+                                         .n_sample = 33,
+                                         .seed = 5,
+                                         .bits = all_bits,
+                                         .n_bits = 4,
+                                         .baseline_bits = 4,
+                                         .sensitivity = mode,
+                                         .kernels = moec_kernels_best(),
+                                         .n_threads = 2};
+}
+
+static void profile_make(const char *model, const struct moec_profile_options *options,
+                         struct moec_profile *profile)
+{
+    struct moec_checkpoint *checkpoint = NULL;
+    MUST(moec_checkpoint_open(model, &checkpoint, &err));
+    MUST(moec_profile_run(checkpoint, options, profile, &err));
+    moec_checkpoint_close(checkpoint);
+}
+
+/* KL of each expert beyond the baseline's, summed over the part. */
+static double *divergences(const struct moec_profile *profile, uint32_t b, enum moec_part part)
+{
+    const uint32_t n = profile->n_moe_layer * profile->n_expert;
+    double *out = calloc(n, sizeof *out);
+    for (uint32_t i = 0; i < n; i++) {
+        const double *kl = profile->expert_kl + ((size_t)i * profile->n_bits + b) * profile->n_window;
+        for (uint32_t w = 0; w < profile->n_window; w++)
+            out[i] += moec_part_has(part, w) ? kl[w] - profile->baseline.kl[w] : 0;
+    }
+    return out;
+}
+
+static const struct moec_study *study_of(const struct moec_profile *profile, const char *name)
+{
+    const struct moec_study *study = moec_studies_find(&profile->studies, name);
+    assert_non_null(study);
+    return study;
+}
+
+static void test_fast_sensitivity__ranks_experts_like_the_exact_one(void **state)
+{
+    (void)state;
+    struct moec_profile exact, fast;
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_EXACT);
+    profile_make(MODEL, &options, &exact);
+    options.sensitivity = MOEC_SENSITIVITY_FAST;
+    profile_make(MODEL, &options, &fast);
+
+    assert_int_equal(exact.sensitivity, MOEC_SENSITIVITY_EXACT);
+    assert_int_equal(fast.sensitivity, MOEC_SENSITIVITY_FAST);
+    assert_true(fast.cost_passes <= 4 + fast.config.n_layer);
+    assert_true(exact.cost_passes > 5 * fast.cost_passes);
+    /* What both measure is the same. */
+    assert_memory_equal(exact.baseline.nll, fast.baseline.nll, exact.n_window * sizeof(double));
+    assert_memory_equal(exact.baseline.kl, fast.baseline.kl, exact.n_window * sizeof(double));
+    for (uint32_t u = 0; u < exact.n_uniform; u++)
+        assert_memory_equal(exact.uniform[u].kl, fast.uniform[u].kl, exact.n_window * sizeof(double));
+
+    double *truth = divergences(&exact, 0, MOEC_PART_SEARCH);
+    double *guess = divergences(&fast, 0, MOEC_PART_SEARCH);
+    double rho = 0, worst = 1, sum_truth = 0, sum_guess = 0;
+    const uint32_t n_expert = exact.n_expert, n = exact.n_moe_layer * n_expert;
+    for (uint32_t s = 0; s < exact.n_moe_layer; s++) {
+        MUST(moec_correlation_spearman(truth + s * n_expert, guess + s * n_expert, n_expert, &rho, &err));
+        worst = fmin(worst, rho);
+    }
+    MUST(moec_correlation_spearman(truth, guess, n, &rho, &err));
+    for (uint32_t i = 0; i < n; i++) {
+        sum_truth += truth[i];
+        sum_guess += guess[i];
+    }
+    print_message("rank correlation with exact KL at INT2: %.3f, worst layer %.3f; sum %.3f of the exact\n",
+                  rho, worst, sum_guess / sum_truth);
+    assert_true(rho > 0.9);
+    assert_true(worst > 0.6);
+    assert_true(sum_guess > 0.4 * sum_truth && sum_guess < 2.5 * sum_truth);
+    for (uint32_t s = 0; s < exact.n_moe_layer; s++)
+        for (uint32_t e = 0; e < n_expert; e++)
+            assert_int_equal(moec_profile_expert_reached(&exact, s, e),
+                             moec_profile_expert_reached(&fast, s, e));
+    free(truth);
+    free(guess);
+    moec_profile_release(&exact);
+    moec_profile_release(&fast);
+}
+
+static void test_fast_sensitivity__same_bytes_at_any_thread_count(void **state)
+{
+    (void)state;
+    struct moec_profile a, b;
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    uint8_t *bytes_a = NULL, *bytes_b = NULL;
+    size_t n_a = 0, n_b = 0;
+    options.seq_len_tokens = 24;
+    options.n_threads = 1;
+    profile_make(MODEL, &options, &a);
+    options.n_threads = 3;
+    options.work_bytes = 4 << 20;
+    options.cache_bytes = 1 << 20; /* experts are encoded again and again */
+    profile_make(MODEL, &options, &b);
+    MUST(moec_profile_encode(&a, &bytes_a, &n_a, &err));
+    MUST(moec_profile_encode(&b, &bytes_b, &n_b, &err));
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(bytes_a, bytes_b, n_a);
+    assert_string_equal(a.sensitivity_choice, "asked for");
+    free(bytes_a);
+    free(bytes_b);
+    moec_profile_release(&a);
+    moec_profile_release(&b);
+}
+
+/* Fewer bits, larger local errors; every value says something or that there is nothing to say. */
+static void test_fast_sensitivity__studies(void **state)
+{
+    (void)state;
+    struct moec_profile profile;
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    options.seq_len_tokens = 24;
+    profile_make(MODEL, &options, &profile);
+    const struct moec_study *errors = study_of(&profile, "fast/local_error");
+    assert_int_equal(errors->n_axis, 3);
+    assert_int_equal(errors->axes[2].n, 4);
+    for (uint32_t b = 0; b < 4; b++)
+        assert_true(errors->axes[2].values[b] == all_bits[b]);
+    const uint32_t n_expert = profile.n_moe_layer * profile.n_expert;
+    uint32_t n_known = 0;
+    for (uint32_t i = 0; i < n_expert; i++) {
+        const double *error = errors->values + (size_t)i * 4;
+        if (isnan(error[0]))
+            continue;
+        n_known++;
+        assert_true(error[0] > error[1] && error[1] > error[2] && error[2] > error[3] && error[3] > 0);
+    }
+    assert_true(n_known > n_expert / 2);
+    const struct moec_study *gain = study_of(&profile, "fast/gain");
+    assert_int_equal(moec_study_count(gain), n_expert);
+    for (uint32_t i = 0; i < n_expert; i++)
+        assert_true(isfinite(gain->values[i]) && gain->values[i] > 0);
+    assert_int_equal(moec_study_count(study_of(&profile, "fast/small_gain")), profile.n_moe_layer);
+    assert_int_equal(moec_study_count(study_of(&profile, "fast/bits_gain")), 4);
+    assert_true(study_of(&profile, "fast/bits_gain")->values[0] == 1);
+    moec_profile_release(&profile);
+}
+
+/* A baseline of 16 bits has no error of its own; experts at other bits can only be worse. */
+static void test_fast_sensitivity__sixteen_bit_baseline(void **state)
+{
+    (void)state;
+    static const uint32_t bits[] = {8, 2};
+    struct moec_profile profile;
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    options.seq_len_tokens = 24;
+    options.bits = bits;
+    options.n_bits = 2;
+    options.baseline_bits = 16;
+    profile_make(MODEL, &options, &profile);
+    for (uint32_t b = 0; b < 2; b++) {
+        double *kl = divergences(&profile, b, MOEC_PART_ALL);
+        for (uint32_t i = 0; i < profile.n_moe_layer * profile.n_expert; i++)
+            assert_true(kl[i] >= 0);
+        free(kl);
+    }
+    moec_profile_release(&profile);
+}
+
+static void check_choice(double limit, uint8_t expected, const char *words)
+{
+    struct moec_profile profile;
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_AUTO);
+    static const uint32_t bits[] = {2, 4};
+    options.seq_len_tokens = 8;
+    options.bits = bits;
+    options.n_bits = 2;
+    options.time_limit_seconds = limit;
+    profile_make(MODEL, &options, &profile);
+    assert_int_equal(profile.sensitivity, expected);
+    assert_non_null(strstr(profile.sensitivity_choice, words));
+    assert_int_equal(moec_studies_find(&profile.studies, "fast/gain") != NULL,
+                     expected == MOEC_SENSITIVITY_FAST);
+    moec_profile_release(&profile);
+}
+
+static void test_fast_sensitivity__auto_keeps_the_time_limit(void **state)
+{
+    (void)state;
+    check_choice(1e6, MOEC_SENSITIVITY_EXACT, "less than 1e+06 s");
+    check_choice(1e-6, MOEC_SENSITIVITY_FAST, "more than 1e-06 s");
+}
+
+static enum moec_status stop(void *context, const char *phase, double done, double total)
+{
+    (void)context;
+    (void)total;
+    return strcmp(phase, "local errors") == 0 && done > 0.2 ? MOEC_ERR_CANCELLED : MOEC_OK;
+}
+
+static void test_fast_sensitivity__stops_when_told(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = NULL;
+    struct moec_profile profile;
+    struct moec_error stopped = {0};
+    const struct moec_progress progress = {.report = stop};
+    struct moec_profile_options options = options_make(MOEC_SENSITIVITY_FAST);
+    options.seq_len_tokens = 8;
+    options.progress = &progress;
+    MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
+    assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &stopped), MOEC_ERR_CANCELLED);
+    assert_null(profile.expert_kl);
+    moec_checkpoint_close(checkpoint);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fast_sensitivity__ranks_experts_like_the_exact_one),
+        cmocka_unit_test(test_fast_sensitivity__same_bytes_at_any_thread_count),
+        cmocka_unit_test(test_fast_sensitivity__studies),
+        cmocka_unit_test(test_fast_sensitivity__sixteen_bit_baseline),
+        cmocka_unit_test(test_fast_sensitivity__auto_keeps_the_time_limit),
+        cmocka_unit_test(test_fast_sensitivity__stops_when_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
