@@ -64,11 +64,35 @@ static enum moec_status read_confidence(const struct cli_args *args, double *con
     return MOEC_OK;
 }
 
+/* "quantizer=hqq scheme=asymmetric", or what auto chose: "quantizer=auto 2=hqq-asymmetric 3=..." */
+static void spell_quantizer(const struct compile_job *job, char *text, size_t capacity)
+{
+    static const uint32_t widths[] = {2, 3, 4, 8};
+    const struct moec_profile *profile = &job->profile;
+    enum moec_quantizer quantizer = job->compile.quantizer;
+    enum moec_scheme scheme = job->compile.scheme;
+    if (job->has_profile) {
+        quantizer = (enum moec_quantizer)profile->quantizer;
+        scheme = (enum moec_scheme)profile->scheme;
+    }
+    size_t used = (size_t)snprintf(text, capacity, "quantizer=%s", moec_quantizer_name(quantizer));
+    if (quantizer != MOEC_QUANTIZER_AUTO) {
+        (void)snprintf(text + used, capacity - used, " scheme=%s", moec_scheme_name(scheme));
+        return;
+    }
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        const struct moec_quantizer_choice choice = profile->choices[widths[i]];
+        used += (size_t)snprintf(text + used, capacity - used, " %" PRIu32 "=%s-%s", widths[i],
+                                 moec_quantizer_name((enum moec_quantizer)choice.quantizer),
+                                 moec_scheme_name((enum moec_scheme)choice.scheme));
+    }
+}
+
 /* The options that shaped the bundle, in one fixed spelling, for its provenance. */
 static void spell_options(struct compile_job *job)
 {
     const struct moec_compile_options *compile = &job->compile;
-    char loss[32] = "none", size[32] = "none", bits[32] = "", copies[64] = "none";
+    char loss[32] = "none", size[32] = "none", bits[32] = "", copies[64] = "none", quantizer[192];
     if (!isnan(compile->max_loss))
         (void)snprintf(loss, sizeof loss, "%.9g", compile->max_loss);
     if (compile->max_bytes > 0)
@@ -79,11 +103,11 @@ static void spell_options(struct compile_job *job)
         size_t used = i == 0 ? 0 : strlen(copies);
         (void)snprintf(copies + used, sizeof copies - used, "%s%u", i > 0 ? "," : "", compile->copy_bits[i]);
     }
-    (void)snprintf(job->options_text, sizeof job->options_text,
-                   "max-loss=%s max-size=%s%s dense-bits=%" PRIu32
-                   " copies=%s confidence=%g scheme=%s group=%" PRIu32,
-                   loss, size, bits, compile->dense_bits, copies, compile->confidence,
-                   compile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", compile->group);
+    spell_quantizer(job, quantizer, sizeof quantizer);
+    (void)snprintf(
+        job->options_text, sizeof job->options_text,
+        "max-loss=%s max-size=%s%s dense-bits=%" PRIu32 " copies=%s confidence=%g %s group=%" PRIu32, loss,
+        size, bits, compile->dense_bits, copies, compile->confidence, quantizer, compile->group);
 }
 
 static enum moec_status read_compile_options(struct compile_job *job, struct moec_error *err)
@@ -115,10 +139,15 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     if (cli_has(args, "profile") && job->measure.data != NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "give either --profile or --data: a profile holds its own windows");
-    if (cli_has(args, "profile") &&
-        (cli_has(args, "group") || cli_has(args, "scheme") || cli_has(args, "baseline")))
+    if (cli_has(args, "profile") && (cli_has(args, "group") || cli_has(args, "quantizer") ||
+                                     cli_has(args, "scheme") || cli_has(args, "baseline")))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--group, --scheme and --baseline are the profile's: leave them out");
+                         "--group, --quantizer, --scheme and --baseline are the profile's: leave them out");
+    if (job->measure.quantizer == MOEC_QUANTIZER_AUTO && job->measure.data == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--quantizer auto needs something to measure on: give --data, or --profile with one "
+                         "that was made so");
+    compile->quantizer = job->measure.quantizer;
     compile->scheme = job->measure.scheme;
     compile->group = job->measure.group;
     compile->n_threads = job->measure.n_threads;
@@ -143,7 +172,6 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
         job->has_profile = true;
     }
     if (job->has_profile) {
-        job->compile.scheme = (enum moec_scheme)job->profile.scheme;
         job->compile.group = job->profile.group;
     }
     return MOEC_OK;

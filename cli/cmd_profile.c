@@ -160,6 +160,26 @@ static enum moec_status print_measured_studies(const struct profile_job *job, st
     return MOEC_OK;
 }
 
+/* What --quantizer auto chose, and between what. */
+static enum moec_status print_choices(const struct profile_job *job, struct moec_error *err)
+{
+    const struct moec_profile *profile = &job->profile;
+    const struct moec_study *study = moec_studies_find(&profile->studies, "candidate/kl");
+    if (profile->quantizer != MOEC_QUANTIZER_AUTO || study == NULL)
+        return MOEC_OK;
+    (void)putchar('\n');
+    MOEC_TRY(cli_print_studies(&profile->studies, "candidate/kl", stdout_columns(job), err));
+    printf("\nquantizer:");
+    for (uint64_t i = 0; i < study->axes[1].n; i++) {
+        const uint32_t bits = (uint32_t)moec_study_axis_value(&study->axes[1], i);
+        printf("%s %s %s at %" PRIu32 " bits", i > 0 ? "," : "",
+               moec_quantizer_name((enum moec_quantizer)profile->choices[bits].quantizer),
+               moec_scheme_name((enum moec_scheme)profile->choices[bits].scheme), bits);
+    }
+    printf("\n\n");
+    return MOEC_OK;
+}
+
 static enum moec_status print_report(const struct profile_job *job, struct moec_error *err)
 {
     const struct moec_profile *profile = &job->profile;
@@ -182,6 +202,7 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
            profile->sensitivity_choice);
     MOEC_TRY(cli_print_verdict(profile, err));
     cli_print_routing(profile, "\n");
+    MOEC_TRY(print_choices(job, err));
     MOEC_TRY(print_measured_studies(job, err));
     printf("\ncost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes,
            profile->naive_passes, profile->cost_passes / profile->naive_passes, job->seconds);
@@ -210,6 +231,13 @@ static struct moec_json_out *json_uniform(const struct moec_profile *profile)
             continue;
         struct moec_json_out *node = json_loss(&loss);
         moec_json_out_u64(node, "bits", profile->uniform_bits[u]);
+        if (profile->uniform_bits[u] < 16) {
+            const struct moec_quantizer_choice choice =
+                moec_profile_quantizer(profile, profile->uniform_bits[u]);
+            moec_json_out_string(node, "quantizer",
+                                 moec_quantizer_name((enum moec_quantizer)choice.quantizer));
+            moec_json_out_string(node, "scheme", moec_scheme_name((enum moec_scheme)choice.scheme));
+        }
         moec_json_out_node(list, NULL, node);
     }
     return list;

@@ -19,7 +19,13 @@ static void read_quantiser(const struct cli_args *args, struct cli_measure_optio
     /* The table allows only these spellings. */
     if (has_option(args, "group") && strcmp(cli_text(args, "group"), "channel") != 0)
         out->group = (uint32_t)strtoul(cli_text(args, "group"), NULL, 10);
-    if (has_option(args, "scheme") && strcmp(cli_text(args, "scheme"), "asymmetric") == 0)
+    if (has_option(args, "quantizer") && strcmp(cli_text(args, "quantizer"), "hqq") == 0)
+        out->quantizer = MOEC_QUANTIZER_HQQ;
+    else if (has_option(args, "quantizer") && strcmp(cli_text(args, "quantizer"), "auto") == 0)
+        out->quantizer = MOEC_QUANTIZER_AUTO;
+    out->any_scheme = out->quantizer == MOEC_QUANTIZER_AUTO && !has_option(args, "scheme");
+    if (has_option(args, "scheme") ? strcmp(cli_text(args, "scheme"), "asymmetric") == 0
+                                   : out->quantizer == MOEC_QUANTIZER_HQQ)
         out->scheme = MOEC_SCHEME_ASYMMETRIC;
     if (has_option(args, "baseline"))
         out->baseline_bits = (uint32_t)strtoul(cli_text(args, "baseline"), NULL, 10);

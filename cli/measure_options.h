@@ -40,7 +40,19 @@
      "channel|32|64|128",                                                                                    \
      "Weights that share a scale: channel (a whole row, default), 32, 64, 128.",                             \
      false},                                                                                                 \
-        {"scheme", 0, "SCHEME", "symmetric|asymmetric", "Symmetric (default) or asymmetric codes.", false},  \
+        {"quantizer",                                                                                        \
+         0,                                                                                                  \
+         "NAME",                                                                                             \
+         "linear|hqq|auto",                                                                                  \
+         "Who finds scales and zero points: linear (default) from the extremes of a group, hqq by "          \
+         "half-quadratic splitting, auto whichever loses least at each bitwidth, measured.",                 \
+         false},                                                                                             \
+        {"scheme",                                                                                           \
+         0,                                                                                                  \
+         "SCHEME",                                                                                           \
+         "symmetric|asymmetric",                                                                             \
+         "Symmetric (default with linear) or asymmetric codes (with hqq); auto compares both unless named.", \
+         false},                                                                                             \
     {                                                                                                        \
         "baseline", 0, "BITS", "4|16", "Bitwidth of the other experts while one is measured (default 4).",   \
             false                                                                                            \
@@ -86,7 +98,9 @@ struct cli_measure_options {
     uint32_t n_sample; /* 0 = all windows (eval's default) */
     uint64_t seed;
     uint32_t group;
+    enum moec_quantizer quantizer;
     enum moec_scheme scheme;
+    bool any_scheme; /* auto compares both */
     uint32_t baseline_bits;
     enum moec_sensitivity_mode sensitivity;
     double time_limit_seconds;

@@ -29,9 +29,8 @@ struct compile_run {
     const struct moec_compile_options *options;
     const struct moec_compile_hooks *hooks;
     struct moec_compile_report *report;
-    enum moec_scheme scheme; /* the profile's, else the options' */
-    uint32_t group;
-    struct moec_codec codecs[17];
+    uint32_t group; /* the profile's, else the options' */
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     struct moec_model *original; /* dense weights as in the checkpoint */
     struct moec_model *compiled; /* dense weights as in the bundle; the original when these are the same */
     struct moec_variants *variants;
@@ -115,15 +114,17 @@ out:
 
 static enum moec_status choose_codecs(struct compile_run *run, struct moec_error *err)
 {
-    static const uint32_t widths[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
-    run->scheme = run->profile != NULL ? (enum moec_scheme)run->profile->scheme : run->options->scheme;
-    run->group = run->profile != NULL ? run->profile->group : run->options->group;
+    const struct moec_compile_options *options = run->options;
     const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
-    for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++)
-        MOEC_TRY(moec_codec_for_bits(widths[i], run->scheme, run->group,
-                                     (enum moec_dtype)config->expert_dtype, &run->codecs[widths[i]], err));
-    return moec_variants_create(run->checkpoint, run->scheme, run->group, run->memory.cache_bytes,
-                                run->options->n_threads, &run->variants, err);
+    run->group = run->profile != NULL ? run->profile->group : options->group;
+    if (run->profile != NULL)
+        MOEC_TRY(moec_profile_codecs(run->profile, run->codecs, err));
+    else
+        MOEC_TRY(moec_codec_table(options->quantizer, options->scheme, run->group,
+                                  (enum moec_dtype)config->expert_dtype, run->codecs, err));
+    MOEC_TRY(moec_variants_create(run->checkpoint, MOEC_SCHEME_SYMMETRIC, run->group, run->memory.cache_bytes,
+                                  options->n_threads, &run->variants, err));
+    return moec_variants_set_codecs(run->variants, run->codecs, err);
 }
 
 static enum moec_status load_model(const struct compile_run *run, uint32_t dense_bits,

@@ -24,7 +24,9 @@ struct moec_compile_options {
     uint32_t dense_bits;                    /* 16, 8, 4 */
     uint8_t copy_bits[MOEC_MAX_COPIES - 1]; /* further precision copies */
     uint32_t n_copy_bits;
-    enum moec_scheme scheme; /* of compiles without a profile; else the profile's */
+    enum moec_quantizer
+        quantizer; /* these three of compiles without a profile, else the profile's; not AUTO */
+    enum moec_scheme scheme;
     uint32_t group;
     double confidence; /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
     bool accept_miss;  /* write and mark a bundle that misses its target */

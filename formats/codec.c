@@ -75,17 +75,15 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
 {
     static const uint32_t widths[] = {2, 3, 4, 8, 16};
     memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
+    if (quantizer != MOEC_QUANTIZER_LINEAR && quantizer != MOEC_QUANTIZER_HQQ)
+        return moec_fail(err, MOEC_ERR_USAGE, "quantizer %d encodes nothing, expected linear or hqq",
+                         (int)quantizer);
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         struct moec_codec *codec = &codecs[widths[i]];
         MOEC_TRY(moec_codec_for_bits(widths[i], scheme, group, source_dtype, codec, err));
         codec->quantizer = is_float(codec->dtype) ? 0 : (uint8_t)quantizer;
     }
     return MOEC_OK;
-}
-
-const char *moec_quantizer_name(enum moec_quantizer quantizer)
-{
-    return quantizer == MOEC_QUANTIZER_HQQ ? "hqq" : "linear";
 }
 
 enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, struct moec_error *err)
@@ -119,12 +117,23 @@ uint32_t moec_codec_bits(struct moec_codec codec)
     }
 }
 
+const char *moec_quantizer_name(enum moec_quantizer quantizer)
+{
+    static const char *const names[MOEC_QUANTIZER_COUNT] = {"linear", "hqq", "auto"};
+    return names[quantizer];
+}
+
+const char *moec_scheme_name(enum moec_scheme scheme)
+{
+    return scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric";
+}
+
 const char *moec_codec_name(struct moec_codec codec, char text[static 40])
 {
     static const char *const floats[] = {"f32", "f16", "bf16"};
     if (is_float(codec.dtype))
         return floats[codec.dtype];
-    const char *scheme = codec.scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric";
+    const char *scheme = moec_scheme_name((enum moec_scheme)codec.scheme);
     uint32_t bits = code_bits(codec.dtype);
     if (codec.group == 0)
         (void)snprintf(text, 40, "int%u %s channel", bits, scheme);

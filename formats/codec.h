@@ -42,6 +42,7 @@ enum moec_scheme { MOEC_SCHEME_SYMMETRIC = 0, MOEC_SCHEME_ASYMMETRIC = 1 };
 enum moec_quantizer {
     MOEC_QUANTIZER_LINEAR = 0, /* from the extremes of a group: moec_codec_encode_row */
     MOEC_QUANTIZER_HQQ = 1,    /* half-quadratic: formats/hqq.h */
+    MOEC_QUANTIZER_AUTO = 2,   /* of no codec: a profile measures and chooses for each bitwidth */
     MOEC_QUANTIZER_COUNT
 };
 
@@ -63,8 +64,9 @@ MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_s
                                                       enum moec_dtype source_dtype, struct moec_codec *codec,
                                                       struct moec_error *err);
 
-/* Codecs of one quantizer, scheme and group at every bitwidth that experts may have: entries 2, 3, 4, 8 and
- * 16 of `codecs`; the others become F32, which stands for none. Errors as moec_codec_for_bits. */
+/* Codecs of one quantizer (not AUTO), scheme and group at every bitwidth that experts may have: entries 2, 3,
+ * 4, 8 and 16 of `codecs`; the others become F32, which stands for none. Errors as moec_codec_for_bits,
+ * MOEC_ERR_USAGE for AUTO. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_scheme scheme,
                                                    uint32_t group, enum moec_dtype source_dtype,
                                                    struct moec_codec codecs[static MOEC_CODEC_TABLE],
@@ -83,8 +85,9 @@ const char *moec_codec_name(struct moec_codec codec, char text[static 40]);
 /* Same bytes for the same codes: the quantizer is not compared. */
 bool moec_codec_equal(struct moec_codec a, struct moec_codec b);
 
-/* "linear", "hqq". */
+/* "linear", "hqq", "auto"; "symmetric", "asymmetric". */
 const char *moec_quantizer_name(enum moec_quantizer quantizer);
+const char *moec_scheme_name(enum moec_scheme scheme);
 
 /* Bytes of one encoded row of n weights (n <= 2^31, checked by the caller through moec_config limits). */
 size_t moec_codec_row_bytes(struct moec_codec codec, size_t n);

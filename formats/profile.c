@@ -149,6 +149,16 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
     if (p->scheme != MOEC_SCHEME_SYMMETRIC && p->scheme != MOEC_SCHEME_ASYMMETRIC)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: scheme is %u, expected 0 (symmetric) or 1 (asymmetric)",
                          subject, (unsigned)p->scheme);
+    if (p->quantizer >= MOEC_QUANTIZER_COUNT)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: quantizer is %u, expected 0 (linear), 1 (hqq) or 2 (auto)", subject,
+                         (unsigned)p->quantizer);
+    for (uint32_t bits = 0; bits < MOEC_CODEC_TABLE; bits++)
+        if (p->choices[bits].quantizer >= MOEC_QUANTIZER_AUTO ||
+            p->choices[bits].scheme > MOEC_SCHEME_ASYMMETRIC)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s: quantizer %u and scheme %u chosen for %" PRIu32 " bits", subject,
+                             (unsigned)p->choices[bits].quantizer, (unsigned)p->choices[bits].scheme, bits);
     if (p->group != 0 && p->group != 32 && p->group != 64 && p->group != 128)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 32, 64 or 128", subject,
                          (unsigned)p->group);
@@ -416,4 +426,20 @@ out:
     for (uint32_t i = 0; i < MOEC_STUDY_MAX_AXES; i++)
         free(owned[i]);
     return status;
+}
+
+enum moec_status moec_profile_codecs(const struct moec_profile *profile,
+                                     struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                     struct moec_error *err)
+{
+    MOEC_TRY(moec_codec_table(MOEC_QUANTIZER_LINEAR, (enum moec_scheme)profile->scheme, profile->group,
+                              (enum moec_dtype)profile->config.expert_dtype, codecs, err));
+    for (uint32_t bits = 2; bits < 16; bits++) {
+        if (codecs[bits].dtype == MOEC_DTYPE_F32) /* no such bitwidth */
+            continue;
+        const struct moec_quantizer_choice choice = moec_profile_quantizer(profile, bits);
+        codecs[bits].quantizer = choice.quantizer;
+        codecs[bits].scheme = choice.scheme;
+    }
+    return MOEC_OK;
 }

@@ -29,6 +29,12 @@ struct moec_measure {
     double *kl;  /* (W): sum over scored tokens of KL(original || variant), nats */
 };
 
+/* What MOEC_QUANTIZER_AUTO chose for one bitwidth. */
+struct moec_quantizer_choice {
+    uint8_t quantizer; /* enum moec_quantizer, not AUTO */
+    uint8_t scheme;    /* enum moec_scheme */
+};
+
 struct moec_profile {
     /* provenance */
     char moec_version[32];
@@ -40,11 +46,13 @@ struct moec_profile {
     uint8_t data_digest[MOEC_SHA256_BYTES];
     uint32_t seq_len_tokens;
     uint64_t seed;
-    uint32_t baseline_bits;      /* 4 or 16 */
-    uint8_t scheme;              /* enum moec_scheme */
-    uint16_t group;              /* 0 = channel */
-    uint8_t sensitivity;         /* MOEC_SENSITIVITY_EXACT or _FAST */
-    char sensitivity_choice[64]; /* who chose it and why */
+    uint32_t baseline_bits; /* 4 or 16 */
+    uint8_t quantizer;      /* enum moec_quantizer */
+    uint8_t scheme;         /* enum moec_scheme; for MOEC_QUANTIZER_AUTO that of bitwidths not chosen for */
+    uint16_t group;         /* 0 = channel */
+    struct moec_quantizer_choice choices[MOEC_CODEC_TABLE]; /* by bitwidth, for MOEC_QUANTIZER_AUTO */
+    uint8_t sensitivity;                                    /* MOEC_SENSITIVITY_EXACT or _FAST */
+    char sensitivity_choice[64];                            /* who chose it and why */
 
     /* model */
     struct moec_config config;
@@ -107,6 +115,20 @@ MOEC_WARN_UNUSED enum moec_status moec_profile_check_dimensions(const struct moe
  * 'p.h5'"). Errors: MOEC_ERR_FORMAT. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_check(const struct moec_profile *profile, const char *subject,
                                                      struct moec_error *err);
+
+/* Quantizer and scheme of one bitwidth below 16. */
+static inline struct moec_quantizer_choice moec_profile_quantizer(const struct moec_profile *profile,
+                                                                  uint32_t bits)
+{
+    if (profile->quantizer == MOEC_QUANTIZER_AUTO && bits < MOEC_CODEC_TABLE)
+        return profile->choices[bits];
+    return (struct moec_quantizer_choice){profile->quantizer, profile->scheme};
+}
+
+/* Codecs by bitwidth that the profile measured and a compile from it uses. */
+MOEC_WARN_UNUSED enum moec_status moec_profile_codecs(const struct moec_profile *profile,
+                                                      struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                                      struct moec_error *err);
 
 /* Perplexity over windows: exp(sum of nll / sum of scored); both arrays hold n_window values, at least one
  * token is scored (D5). */

@@ -4,6 +4,7 @@
 #include "formats/file.h"
 #include "formats/h5.h"
 #include "formats/memory.h"
+#include "formats/profile_h5_quantizer.h"
 #include "formats/profile_h5_studies.h"
 
 #include <assert.h>
@@ -331,9 +332,6 @@ static enum moec_status scratch_unpack(const struct scratch *s, struct moec_prof
 /* --- attributes of the root --------------------------------------------------------------------------------
  */
 
-static const char *const scheme_names[] = {
-    [MOEC_SCHEME_SYMMETRIC] = "symmetric", [MOEC_SCHEME_ASYMMETRIC] = "asymmetric"};
-
 static const char *const sensitivity_names[] = {
     [MOEC_SENSITIVITY_EXACT] = "exact", [MOEC_SENSITIVITY_FAST] = "fast"};
 
@@ -383,13 +381,12 @@ static enum moec_status write_texts(struct moec_h5 *h5, const struct moec_profil
         {"data_name", p->data_name},
         {"data_sha256", data},
         {"model_sha256", model},
-        {"scheme", scheme_names[p->scheme]},
         {"sensitivity", sensitivity_names[p->sensitivity]},
         {"sensitivity_choice", p->sensitivity_choice},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         MOEC_TRY(moec_h5_write_text(h5, "/", texts[i].name, texts[i].text, err));
-    return MOEC_OK;
+    return moec_profile_h5_write_quantizer(h5, p, err);
 }
 
 /* For people alone: reading takes the config from its dataset and computes perplexities from NLL. */
@@ -523,7 +520,6 @@ static enum moec_status read_sensitivity(struct moec_h5 *h5, struct moec_profile
 static enum moec_status read_texts(struct moec_h5 *h5, struct moec_profile *p, const char *subject,
                                    struct moec_error *err)
 {
-    char scheme[16];
     const struct {
         const char *name;
         char *text;
@@ -534,17 +530,10 @@ static enum moec_status read_texts(struct moec_h5 *h5, struct moec_profile *p, c
         {"task", p->task, sizeof p->task},
         {"metric", p->metric, sizeof p->metric},
         {"data_name", p->data_name, sizeof p->data_name},
-        {"scheme", scheme, sizeof scheme},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         MOEC_TRY(moec_h5_read_text(h5, "/", texts[i].name, texts[i].text, texts[i].capacity, err));
-    if (strcmp(scheme, scheme_names[MOEC_SCHEME_SYMMETRIC]) == 0)
-        p->scheme = MOEC_SCHEME_SYMMETRIC;
-    else if (strcmp(scheme, scheme_names[MOEC_SCHEME_ASYMMETRIC]) == 0)
-        p->scheme = MOEC_SCHEME_ASYMMETRIC;
-    else
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: attribute 'scheme' is '%s', expected symmetric or asymmetric", subject, scheme);
+    MOEC_TRY(moec_profile_h5_read_quantizer(h5, p, subject, err));
     MOEC_TRY(read_sensitivity(h5, p, subject, err));
     MOEC_TRY(read_digest(h5, "model_sha256", p->model_digest, subject, err));
     return read_digest(h5, "data_sha256", p->data_digest, subject, err);

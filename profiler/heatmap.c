@@ -146,6 +146,7 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
     moec_plot_clean_text(arithmetic, sizeof arithmetic, profile->arithmetic);
     if (profile->group > 0)
         (void)snprintf(group, sizeof group, "group of %u", (unsigned)profile->group);
+    const struct moec_quantizer_choice choice = moec_profile_quantizer(profile, heatmap->bits);
     moec_heatmap_bits_name(heatmap->bits, one);
     moec_heatmap_bits_name(profile->baseline_bits, others);
     (void)snprintf(words->title, sizeof words->title,
@@ -161,12 +162,12 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
                    profile->seed, data);
     (void)snprintf(
         words->measure, sizeof words->measure,
-        "increase of %s over the original weights, all windows%s; %s quantisation, one scale per %s, "
+        "increase of %s over the original weights, all windows%s; %s %s quantisation, one scale per %s, "
         "%s arithmetic, moec %s",
         metric,
         profile->sensitivity == MOEC_SENSITIVITY_FAST ? ", estimated from local errors of experts" : "",
-        profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric", group, arithmetic,
-        version);
+        moec_quantizer_name((enum moec_quantizer)choice.quantizer),
+        moec_scheme_name((enum moec_scheme)choice.scheme), group, arithmetic, version);
 }
 
 /* --- table -------------------------------------------------------------------------------------------------

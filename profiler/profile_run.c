@@ -7,6 +7,7 @@
 #include "profiler/mixed.h"
 #include "profiler/path_study.h"
 #include "profiler/profile_job.h"
+#include "profiler/quantizer_choice.h"
 #include "profiler/routing.h"
 #include "profiler/sensitivity.h"
 #include "profiler/weight_studies.h"
@@ -104,6 +105,7 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     *profile = (struct moec_profile){.seq_len_tokens = options->seq_len_tokens,
                                      .seed = options->seed,
                                      .baseline_bits = options->baseline_bits,
+                                     .quantizer = (uint8_t)options->quantizer,
                                      .scheme = (uint8_t)options->scheme,
                                      .group = (uint16_t)options->group,
                                      .config = *job->config,
@@ -175,8 +177,9 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
     list_bits(profile->uniform_bits, profile->n_uniform, bits);
     moec_job_line(text, "bits", "%s", bits);
     moec_job_line(text, "baseline", "%" PRIu32, profile->baseline_bits);
+    moec_job_line(text, "quantizer", "%s", moec_quantizer_name((enum moec_quantizer)profile->quantizer));
     moec_job_line(text, "scheme", "%s",
-                  profile->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric");
+                  job->options->any_scheme ? "any" : moec_scheme_name((enum moec_scheme)profile->scheme));
     moec_job_line(text, "group", "%u", (unsigned)profile->group);
     if (job->options->sensitivity == MOEC_SENSITIVITY_AUTO)
         moec_job_line(text, "sensitivity", "auto within %.0f s", job->options->time_limit_seconds);
@@ -242,9 +245,12 @@ static enum moec_status open_model(struct moec_profile_job *job, struct moec_err
 {
     const struct moec_profile_options *options = job->options;
     const struct moec_scorer_options scoring = {.kernels = options->kernels, .n_threads = options->n_threads};
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     MOEC_TRY(moec_load_model(job->checkpoint, 16, 0, job->dense_keep_bytes, &job->model, err));
     MOEC_TRY(moec_variants_create(job->checkpoint, options->scheme, options->group, options->cache_bytes,
                                   options->n_threads, &job->variants, err));
+    MOEC_TRY(moec_profile_codecs(job->profile, codecs, err));
+    MOEC_TRY(moec_variants_set_codecs(job->variants, codecs, err));
     return moec_scorer_create(job->model, moec_variants_experts(job->variants), &job->windows, &scoring,
                               &job->scorer, err);
 }
@@ -355,12 +361,14 @@ static void copy_measure(const struct moec_measure *from, uint32_t n_window, str
     memcpy(to->kl, from->kl, n_window * sizeof *to->kl);
 }
 
-/* Whole models at one bitwidth; that of the baseline comes out of the sensitivity sweep. */
+/* Whole models at one bitwidth; that of the baseline comes out of the sensitivity sweep, and those of auto
+ * were measured to choose. */
 static enum moec_status measure_uniform(struct moec_profile_job *job, struct moec_error *err)
 {
     struct moec_profile *profile = job->profile;
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
-        if (profile->uniform_bits[u] == profile->baseline_bits)
+        if (profile->uniform_bits[u] == profile->baseline_bits ||
+            (profile->quantizer == MOEC_QUANTIZER_AUTO && profile->uniform_bits[u] < 16))
             continue;
         MOEC_TRY(moec_variants_assign_all(job->variants, profile->uniform_bits[u], err));
         char key[MOEC_JOURNAL_MAX_KEY];
@@ -427,6 +435,7 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     MOEC_TRY(plan_memory(job, options, err));
     MOEC_TRY(open_model(job, err));
     MOEC_TRY(measure_original(job, err));
+    MOEC_TRY(moec_quantizer_choose(job, err));
     MOEC_TRY(moec_job_choose_sensitivity(job, err));
     MOEC_TRY(measure_uniform(job, err));
     MOEC_TRY(measure_sensitivity(job, err));

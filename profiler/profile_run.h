@@ -26,8 +26,10 @@ struct moec_profile_options {
         *bits; /* (n_bits) of 2, 3, 4, 8, 16, in any order, each once; the baseline's may be among them */
     uint32_t n_bits;
     uint32_t baseline_bits; /* 4 or 16 */
+    enum moec_quantizer quantizer;
     enum moec_scheme scheme;
-    uint32_t group; /* 0 (channel), 32, 64, 128 */
+    bool any_scheme; /* for MOEC_QUANTIZER_AUTO: choose among both schemes */
+    uint32_t group;  /* 0 (channel), 32, 64, 128 */
     enum moec_sensitivity_mode sensitivity;
     double time_limit_seconds; /* of the exact sweep, for AUTO */
     const struct moec_kernels *kernels;

@@ -529,6 +529,15 @@ struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint
     return variants->layouts[slot_index(bits)].codec;
 }
 
+enum moec_status moec_variants_set_codecs(struct moec_variants *variants,
+                                          const struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                          struct moec_error *err)
+{
+    for (int i = 0; i < N_BITS && bits_of_slot[i] < 16; i++)
+        MOEC_TRY(moec_variants_set_codec(variants, codecs[bits_of_slot[i]], err));
+    return MOEC_OK;
+}
+
 struct moec_experts *moec_variants_experts(struct moec_variants *variants)
 {
     return &variants->experts;

@@ -39,6 +39,11 @@ void moec_variants_free(struct moec_variants *variants);
 MOEC_WARN_UNUSED enum moec_status moec_variants_set_codec(struct moec_variants *variants,
                                                           struct moec_codec codec, struct moec_error *err);
 
+/* The same for the bitwidths 2, 3, 4 and 8 of a table of codecs by bitwidth. */
+MOEC_WARN_UNUSED enum moec_status
+moec_variants_set_codecs(struct moec_variants *variants,
+                         const struct moec_codec codecs[static MOEC_CODEC_TABLE], struct moec_error *err);
+
 /* Codec of the variants of these bits, which exist. */
 struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t bits);
 

@@ -107,7 +107,9 @@ static void assert_profiles_equal(const struct moec_profile *a, const struct moe
     assert_int_equal(a->seq_len_tokens, b->seq_len_tokens);
     assert_int_equal(a->seed, b->seed);
     assert_int_equal(a->baseline_bits, b->baseline_bits);
+    assert_int_equal(a->quantizer, b->quantizer);
     assert_int_equal(a->scheme, b->scheme);
+    ASSERT_ARRAY(a->choices, b->choices, MOEC_CODEC_TABLE);
     assert_int_equal(a->group, b->group);
     assert_string_equal(a->config.family, b->config.family);
     assert_int_equal(a->config.n_layer, b->config.n_layer);
@@ -314,6 +316,65 @@ static void expect_after_edit(const void *find, const void *replace, size_t n, c
     free(bytes);
 }
 
+static struct moec_profile chosen_profile(void)
+{
+    struct moec_profile profile;
+    assert_int_equal(synthetic_profile(&small, &profile), MOEC_OK);
+    profile.quantizer = MOEC_QUANTIZER_AUTO;
+    profile.choices[2] = (struct moec_quantizer_choice){MOEC_QUANTIZER_HQQ, MOEC_SCHEME_ASYMMETRIC};
+    profile.choices[8] = (struct moec_quantizer_choice){MOEC_QUANTIZER_LINEAR, MOEC_SCHEME_ASYMMETRIC};
+    return profile;
+}
+
+/* What --quantizer auto chose comes back, and is what a compile encodes with. */
+static void test_profile_h5__choices_of_quantizers(void **state)
+{
+    const struct place *place = *state;
+    struct moec_profile written = chosen_profile(), read;
+    struct moec_error err = {0};
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
+    assert_int_equal(moec_profile_write(&written, place->file, &err), MOEC_OK);
+    assert_int_equal(moec_profile_read(place->file, false, &read, (uint8_t[MOEC_SHA256_BYTES]){0}, &err),
+                     MOEC_OK);
+    assert_profiles_equal(&written, &read);
+    assert_int_equal(moec_profile_codecs(&read, codecs, &err), MOEC_OK);
+    assert_int_equal(codecs[2].quantizer, MOEC_QUANTIZER_HQQ);
+    assert_int_equal(codecs[2].scheme, MOEC_SCHEME_ASYMMETRIC);
+    assert_int_equal(codecs[2].group, read.group);
+    assert_int_equal(codecs[3].quantizer, MOEC_QUANTIZER_LINEAR);
+    assert_int_equal(codecs[3].scheme, MOEC_SCHEME_SYMMETRIC);
+    assert_int_equal(codecs[8].scheme, MOEC_SCHEME_ASYMMETRIC);
+    assert_true(codecs[16].dtype <= MOEC_DTYPE_BF16 && codecs[16].quantizer == 0);
+    moec_profile_release(&read);
+    moec_profile_release(&written);
+}
+
+static void test_profile_h5__wrong_choices_are_refused(void **state)
+{
+    (void)state;
+    const struct {
+        const char *find, *replace, *part;
+    } edits[] = {{"hqq asymmetric", "hqx asymmetric", "expected a quantizer and a scheme"},
+                 {"hqq asymmetric", "hqq asymmetrix", "expected a quantizer and a scheme"},
+                 {"quantizer_4", "quantizer_5", "has no attribute 'quantizer_4'"}};
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        struct moec_profile profile = chosen_profile();
+        struct moec_error err = {0};
+        uint8_t *bytes = NULL;
+        size_t n_bytes = 0, n = strlen(edits[i].find);
+        assert_int_equal(moec_profile_encode(&profile, &bytes, &n_bytes, &err), MOEC_OK);
+        uint8_t *at = memmem(bytes, n_bytes, edits[i].find, n);
+        assert_non_null(at);
+        memcpy(at, edits[i].replace, n);
+        rehash(bytes, n_bytes);
+        expect_decode(bytes, n_bytes, false, MOEC_ERR_FORMAT, edits[i].part);
+        free(bytes);
+        profile.choices[3].quantizer = MOEC_QUANTIZER_AUTO;
+        assert_int_equal(moec_profile_check(&profile, "it", &err), MOEC_ERR_FORMAT);
+        moec_profile_release(&profile);
+    }
+}
+
 static void test_profile_h5__wrong_content_is_refused(void **state)
 {
     (void)state;
@@ -509,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_profile_h5__check_refuses),
         cmocka_unit_test_setup_teardown(test_profile_h5__unfit_profile_is_not_written, place_make,
                                         place_remove),
+        cmocka_unit_test_setup_teardown(test_profile_h5__choices_of_quantizers, place_make, place_remove),
+        cmocka_unit_test(test_profile_h5__wrong_choices_are_refused),
         cmocka_unit_test(test_profile_h5__loss_is_perplexity_relative_to_original),
         cmocka_unit_test_setup_teardown(test_profile_h5__hdf5_tools_read_it, place_make, place_remove),
     };

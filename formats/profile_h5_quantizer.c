@@ -1,0 +1,92 @@
+#include "formats/profile_h5_quantizer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t widths[] = {2, 3, 4, 8};
+
+/* "quantizer_3" */
+static const char *choice_name(uint32_t bits, char name[static 24])
+{
+    (void)snprintf(name, 24, "quantizer_%" PRIu32, bits);
+    return name;
+}
+
+enum moec_status moec_profile_h5_write_quantizer(struct moec_h5 *h5, const struct moec_profile *profile,
+                                                 struct moec_error *err)
+{
+    char name[24], text[48];
+    MOEC_TRY(moec_h5_write_text(h5, "/", "quantizer",
+                                moec_quantizer_name((enum moec_quantizer)profile->quantizer), err));
+    MOEC_TRY(moec_h5_write_text(h5, "/", "scheme", moec_scheme_name((enum moec_scheme)profile->scheme), err));
+    if (profile->quantizer != MOEC_QUANTIZER_AUTO)
+        return MOEC_OK;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        const struct moec_quantizer_choice choice = profile->choices[widths[i]];
+        (void)snprintf(text, sizeof text, "%s %s", moec_quantizer_name((enum moec_quantizer)choice.quantizer),
+                       moec_scheme_name((enum moec_scheme)choice.scheme));
+        MOEC_TRY(moec_h5_write_text(h5, "/", choice_name(widths[i], name), text, err));
+    }
+    return MOEC_OK;
+}
+
+/* The quantizer of this name; MOEC_QUANTIZER_COUNT when there is none. */
+static uint8_t find_quantizer(const char *text)
+{
+    uint8_t i = 0;
+    while (i < MOEC_QUANTIZER_COUNT && strcmp(text, moec_quantizer_name((enum moec_quantizer)i)) != 0)
+        i++;
+    return i;
+}
+
+static bool find_scheme(const char *text, uint8_t *scheme)
+{
+    for (uint8_t i = 0; i <= MOEC_SCHEME_ASYMMETRIC; i++) {
+        if (strcmp(text, moec_scheme_name((enum moec_scheme)i)) != 0)
+            continue;
+        *scheme = i;
+        return true;
+    }
+    return false;
+}
+
+static enum moec_status read_choice(struct moec_h5 *h5, uint32_t bits, struct moec_quantizer_choice *choice,
+                                    const char *subject, struct moec_error *err)
+{
+    char name[24], text[48];
+    MOEC_TRY(moec_h5_read_text(h5, "/", choice_name(bits, name), text, sizeof text, err));
+    for (uint8_t quantizer = 0; quantizer < MOEC_QUANTIZER_AUTO; quantizer++) {
+        const char *word = moec_quantizer_name((enum moec_quantizer)quantizer);
+        const size_t n = strlen(word);
+        if (strncmp(text, word, n) == 0 && text[n] == ' ' && find_scheme(text + n + 1, &choice->scheme)) {
+            choice->quantizer = quantizer;
+            return MOEC_OK;
+        }
+    }
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "%s: attribute '%s' is '%s', expected a quantizer and a scheme such as 'hqq asymmetric'",
+                     subject, name, text);
+}
+
+enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5, struct moec_profile *profile,
+                                                const char *subject, struct moec_error *err)
+{
+    char text[16];
+    bool has = false;
+    MOEC_TRY(moec_h5_read_text(h5, "/", "scheme", text, sizeof text, err));
+    if (!find_scheme(text, &profile->scheme))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: attribute 'scheme' is '%s', expected symmetric or asymmetric", subject, text);
+    MOEC_TRY(moec_h5_has_attribute(h5, "/", "quantizer", &has, err));
+    if (!has)
+        return MOEC_OK;
+    MOEC_TRY(moec_h5_read_text(h5, "/", "quantizer", text, sizeof text, err));
+    profile->quantizer = find_quantizer(text);
+    if (profile->quantizer == MOEC_QUANTIZER_COUNT)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: attribute 'quantizer' is '%s', expected linear, hqq or auto", subject, text);
+    for (size_t i = 0; profile->quantizer == MOEC_QUANTIZER_AUTO && i < sizeof widths / sizeof *widths; i++)
+        MOEC_TRY(read_choice(h5, widths[i], &profile->choices[widths[i]], subject, err));
+    return MOEC_OK;
+}

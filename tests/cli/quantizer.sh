@@ -1,0 +1,97 @@
+#!/bin/sh
+# --quantizer linear|hqq|auto: measured, stored, compiled, run; refused where it means nothing.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+model=datasets/sample/model
+tiny="--data datasets/sample/calibration.txt --seq-len 32 --samples 32 --bits 2,4"
+
+# number FILE KEY: the first number of this key in pretty JSON.
+number() {
+    sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*\$/\1/p" "$1" | head -n 1
+}
+# attribute FILE NAME: a text attribute of the root of an HDF5 file.
+attribute() {
+    h5dump -a "$2" "$1" 2>/dev/null | sed -n 's/.*(0): "\(.*\)".*/\1/p'
+}
+
+# ---- profile ----
+
+# shellcheck disable=SC2086 # options are words
+for quantizer in linear hqq auto; do
+    try 0 "profile --quantizer $quantizer" "$moec" profile $model $tiny --quantizer $quantizer -o "$work/$quantizer.h5" --json --quiet
+    cp "$work/stdout" "$work/$quantizer.json"
+    if [ "$(attribute "$work/$quantizer.h5" quantizer)" = "$quantizer" ]; then
+        pass "$quantizer: the profile says so"
+    else
+        fail "$quantizer: the profile says so"
+    fi
+done
+# shellcheck disable=SC2086
+try 0 "profile without it" "$moec" profile $model $tiny -o "$work/default.h5" --quiet --threads 1
+if cmp -s "$work/default.h5" "$work/linear.h5"; then
+    pass "linear is the default"
+else
+    fail "linear is the default"
+fi
+for quantizer in hqq auto; do
+    if awk "BEGIN { exit !($(number "$work/$quantizer.json" mean_kl) < $(number "$work/linear.json" mean_kl)) }"; then
+        pass "$quantizer is nearer to the original than linear at the baseline's bits"
+    else
+        fail "$quantizer is nearer to the original than linear at the baseline's bits"
+    fi
+done
+if [ "$(attribute "$work/hqq.h5" scheme)" = asymmetric ]; then
+    pass "hqq is asymmetric by default"
+else
+    fail "hqq is asymmetric by default"
+fi
+if attribute "$work/auto.h5" quantizer_2 | grep -q '^hqq '; then
+    pass "auto takes hqq at 2 bits"
+else
+    fail "auto takes hqq at 2 bits"
+fi
+try 0 "the candidates stay in the profile" h5dump -H -d /studies/candidate/kl "$work/auto.h5"
+# shellcheck disable=SC2086
+try 0 "auto among symmetric codes, on one thread" "$moec" profile $model $tiny --quantizer auto --scheme symmetric \
+    -o "$work/symmetric.h5" --quiet --threads 1
+says stdout '^quantizer: .* at 2 bits, .* at 4 bits' "it says what it chose"
+if attribute "$work/symmetric.h5" quantizer_2 | grep -q ' symmetric$'; then
+    pass "and keeps to the scheme"
+else
+    fail "and keeps to the scheme"
+fi
+try 0 "--show of a chosen quantizer" "$moec" profile --show "$work/auto.h5" --heatmap "$work/map.svg"
+
+# ---- compile ----
+
+try 0 "compile from auto" "$moec" compile $model --profile "$work/auto.h5" --max-loss 20% --policy uniform --copies 3,8 \
+    --accept-miss -o "$work/auto.moec" --quiet
+try 0 "verify" "$moec" verify "$work/auto.moec"
+try 0 "inspect" "$moec" inspect "$work/auto.moec"
+says stdout 'quantizer=auto 2=hqq-(a?)symmetric' "provenance says what was chosen"
+try 0 "run" "$moec" run "$work/auto.moec" --prompt "The" --tokens 4
+try 0 "hqq without a profile" "$moec" compile $model --policy uniform --bits 3 --quantizer hqq --group 64 \
+    -o "$work/hqq.moec" --quiet
+try 0 "hqq on one thread" "$moec" compile $model --policy uniform --bits 3 --quantizer hqq --group 64 \
+    -o "$work/again.moec" --quiet --threads 1
+if cmp -s "$work/hqq.moec" "$work/again.moec"; then
+    pass "the same bytes at any thread count"
+else
+    fail "the same bytes at any thread count"
+fi
+try 0 "inspect hqq" "$moec" inspect "$work/hqq.moec"
+says stdout '3 bits: int3 asymmetric g64' "asymmetric codes in groups"
+says stdout 'quantizer=hqq scheme=asymmetric group=64' "and who chose them"
+
+# ---- refused ----
+
+try 2 "an unknown quantizer" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer gptq -o "$work/x.h5"
+says stderr "gptq.*linear" "names what there is"
+try 2 "auto with nothing to measure on" "$moec" compile $model --policy uniform --bits 4 --quantizer auto -o "$work/x.moec"
+says stderr "auto needs something to measure on" "is explained"
+try 2 "a quantizer beside a profile" "$moec" compile $model --profile "$work/auto.h5" --quantizer hqq -o "$work/x.moec"
+says stderr "are the profile's: leave them out" "is explained"
+try 1 "and nothing was written" test -e "$work/x.moec"
+
+done_testing
