@@ -46,11 +46,6 @@ static void announce_studies(const struct moec_config *config, const struct moec
         (void)fprintf(stderr, "; in all %.0f passes beside the sensitivities\n", all);
 }
 
-static void show_note(void *context, const char *line)
-{
-    cli_progress_note(context, line);
-}
-
 enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
                                  const struct cli_measure_options *measure, const uint32_t *bits,
                                  uint32_t n_bits, struct cli_progress *progress, struct moec_profile *profile,
