@@ -24,10 +24,14 @@ struct scale {
     double low, high; /* of values */
     double from, to;  /* where they stand, in points */
     bool is_log;
+    bool has_floor; /* logarithmic: smaller values stand on the lower end, which then means no number */
+    bool is_cut;    /* some of those are above zero */
 };
 
 static double place(const struct scale *scale, double value)
 {
+    if (scale->is_log && value <= scale->low)
+        return scale->from;
     double part = scale->is_log ? log(value / scale->low) / log(scale->high / scale->low)
                                 : (value - scale->low) / (scale->high - scale->low);
     return scale->from + fmin(fmax(part, 0), 1) * (scale->to - scale->from);
@@ -35,7 +39,7 @@ static double place(const struct scale *scale, double value)
 
 static bool is_shown(const struct scale *scale, double value)
 {
-    return isfinite(value) && (!scale->is_log || value > 0);
+    return isfinite(value) && (!scale->is_log || scale->has_floor || value > 0);
 }
 
 static void widen(struct scale *scale, double value)
@@ -84,24 +88,51 @@ static struct scale scale_x(const struct moec_chart *chart)
     return scale;
 }
 
+/* Most decades of a logarithmic scale: what is smaller does not matter beside the rest. */
+#define MOST_RATIO 1e5
+
+/* The ends of values and intervals of y. */
+static void widen_by_series(struct scale *scale, const struct moec_chart_series *series)
+{
+    for (uint64_t i = 0; i < series->n; i++) {
+        widen(scale, series->y[i]);
+        /* On a logarithmic scale an interval may reach down to any number. */
+        if (series->has_interval) {
+            widen(scale, series->high[i]);
+            if (!scale->is_log)
+                widen(scale, series->low[i]);
+        }
+    }
+}
+
+/* Makes room on a logarithmic scale for values that it cannot show. */
+static void add_floor(struct scale *scale, const struct moec_chart *chart)
+{
+    double least = scale->high / MOST_RATIO;
+    scale->is_cut = scale->low < least;
+    scale->low = fmax(scale->low, least);
+    for (uint32_t s = 0; s < chart->n_series; s++)
+        for (uint64_t i = 0; i < chart->series[s].n; i++)
+            scale->has_floor = scale->has_floor || chart->series[s].y[i] < scale->low;
+    if (scale->has_floor)
+        scale->low /= pow(scale->high / scale->low, 0.12) * 1.2;
+}
+
 static struct scale scale_y(const struct moec_chart *chart)
 {
     struct scale scale = {.low = INFINITY, .high = -INFINITY, .is_log = chart->y.is_log};
     struct moec_chart_axis axis = chart->y;
-    for (uint32_t s = 0; s < chart->n_series; s++) {
-        const struct moec_chart_series *series = &chart->series[s];
-        for (uint64_t i = 0; i < series->n; i++) {
-            widen(&scale, series->y[i]);
-            if (series->has_interval) {
-                widen(&scale, series->low[i]);
-                widen(&scale, series->high[i]);
-            }
-        }
-    }
+    for (uint32_t s = 0; s < chart->n_series; s++)
+        widen_by_series(&scale, &chart->series[s]);
     for (uint32_t i = 0; i < chart->n_rule; i++)
         widen(&scale, chart->rules[i].at);
+    if (scale.is_log && scale.low <= scale.high)
+        add_floor(&scale, chart);
     axis.has_zero = axis.has_zero || chart->kind == MOEC_CHART_BARS;
+    double low = scale.low;
     finish_scale(&scale, &axis, chart->has_value_labels ? 0.09 : 0.05);
+    if (scale.has_floor)
+        scale.low = low;
     return scale;
 }
 
@@ -176,6 +207,16 @@ static void log_ticks(const struct scale *scale, uint32_t most, struct ticks *ti
         }
     if (ticks->n < 2)
         linear_ticks(scale, most, false, ticks);
+    if (!scale->has_floor || ticks->n == MAX_TICK)
+        return;
+    /* The floor takes the place of a tick that is too close to it. */
+    if (ticks->n > 0 && log(ticks->at[0] / scale->low) < 0.07 * log(scale->high / scale->low)) {
+        memmove(ticks->at, ticks->at + 1, (ticks->n - 1) * sizeof *ticks->at);
+        memmove(ticks->text, ticks->text + 1, (ticks->n - 1) * sizeof *ticks->text);
+        ticks->n--;
+    }
+    ticks->at[ticks->n] = scale->low;
+    (void)snprintf(ticks->text[ticks->n++], sizeof *ticks->text, scale->is_cut ? "≈ 0" : "≤ 0");
 }
 
 static void choose_ticks(const struct scale *scale, double length, double room, bool is_whole,
@@ -400,13 +441,12 @@ static void draw_interval(const struct plane *plane, double x, double low, doubl
     if (!isfinite(low) || !isfinite(high))
         return;
     /* On a logarithmic scale an end that is not positive lies below the plot. */
-    double bottom = is_shown(&plane->y, low) ? place(&plane->y, low) : plane->at->bottom;
-    double top = is_shown(&plane->y, high) ? place(&plane->y, high) : plane->at->bottom;
+    double bottom = place(&plane->y, low), top = place(&plane->y, high);
     moec_plot_line(plane->plot, x, bottom, x, top, 0.9, colour);
     if (cap <= 0)
         return;
     moec_plot_line(plane->plot, x - cap, top, x + cap, top, 0.9, colour);
-    if (is_shown(&plane->y, low))
+    if (!plane->y.is_log || low > plane->y.low)
         moec_plot_line(plane->plot, x - cap, bottom, x + cap, bottom, 0.9, colour);
 }
 
@@ -417,10 +457,9 @@ static void draw_joined(const struct plane *plane, uint32_t s, bool is_band)
     double x[CHUNK], a[CHUNK], b[CHUNK];
     size_t n = 0;
     for (uint64_t i = 0; i <= series->n; i++) {
-        bool is_joined =
-            i < series->n && is_shown(&plane->x, series->x[i]) &&
-            (is_band ? is_shown(&plane->y, series->low[i]) && is_shown(&plane->y, series->high[i])
-                     : is_shown(&plane->y, series->y[i]));
+        bool is_joined = i < series->n && is_shown(&plane->x, series->x[i]) &&
+                         (is_band ? isfinite(series->low[i]) && isfinite(series->high[i])
+                                  : is_shown(&plane->y, series->y[i]));
         if (is_joined) {
             x[n] = place(&plane->x, series->x[i]) + dodge(plane, s);
             a[n] = place(&plane->y, is_band ? series->low[i] : series->y[i]);

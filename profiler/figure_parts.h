@@ -11,7 +11,7 @@ typedef enum moec_status moec_figure_make(const struct moec_profile *profile, ui
                                           struct moec_chart *chart, struct moec_error *err);
 
 moec_figure_make moec_figure_sensitivity, moec_figure_sorted, moec_figure_loss_by_bits, moec_figure_tokens,
-    moec_figure_layer_loss, moec_figure_local_error;
+    moec_figure_layer_loss, moec_figure_mixed, moec_figure_local_error;
 moec_figure_make moec_figure_load, moec_figure_entropy, moec_figure_margin, moec_figure_paths,
     moec_figure_conditional, moec_figure_recall, moec_figure_cosine, moec_figure_gate_norm,
     moec_figure_gate_correlation;
@@ -59,8 +59,7 @@ MOEC_WARN_UNUSED enum moec_status moec_figure_categories(struct moec_chart_axis 
 void moec_figure_axis_text(const struct moec_study_axis *axis, uint64_t i,
                            char text[static MOEC_CHART_LABEL]);
 
-/* Bars whose values differ so much that some would vanish become points on a logarithmic scale, where all
- * values are above zero. */
+/* Bars whose values differ so much that some would vanish become points on a logarithmic scale. */
 void moec_figure_spread_out(struct moec_chart *chart);
 
 /* Quantile (0..1) of the finite ones of n values, by sorting them in `scratch` (n); NaN when there are none.

@@ -240,8 +240,8 @@ enum moec_status moec_figure_margin(const struct moec_profile *profile, uint32_t
     if (index > 0 || study == NULL)
         return MOEC_OK;
     const struct moec_study_axis *layers = &study->axes[0], *quantiles = &study->axes[1];
-    uint64_t half = nearest_value(quantiles, 0.5), lower = nearest_value(quantiles, 0.05),
-             upper = nearest_value(quantiles, 0.95), least = 0, most = 0;
+    uint64_t half = nearest_value(quantiles, 0.5), lower = nearest_value(quantiles, 0.25),
+             upper = nearest_value(quantiles, 0.75), least = 0, most = 0;
     double mean = 0;
     char name[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
     moec_figure_name(chart, "margin");
@@ -256,9 +256,9 @@ enum moec_status moec_figure_margin(const struct moec_profile *profile, uint32_t
                    100 * moec_study_axis_value(quantiles, upper));
     MOEC_TRY(moec_chart_add_series(chart, name, layers->n, &middle, err));
     middle->has_interval = middle->is_band = true;
-    uint64_t quarter = nearest_value(quantiles, 0.25);
+    uint64_t few = nearest_value(quantiles, 0.05);
     (void)snprintf(name, sizeof name, "%.3g %% of the tokens are below",
-                   100 * moec_study_axis_value(quantiles, quarter));
+                   100 * moec_study_axis_value(quantiles, few));
     MOEC_TRY(moec_chart_add_series(chart, name, layers->n, &low, err));
     for (uint64_t s = 0; s < layers->n; s++) {
         const double *row = study->values + s * quantiles->n;
@@ -266,7 +266,7 @@ enum moec_status moec_figure_margin(const struct moec_profile *profile, uint32_t
         middle->y[s] = row[half];
         middle->low[s] = row[lower];
         middle->high[s] = row[upper];
-        low->y[s] = row[quarter];
+        low->y[s] = row[few];
     }
     if (!summarise(middle, &least, &most, &mean))
         return MOEC_OK;
@@ -283,6 +283,19 @@ enum moec_status moec_figure_margin(const struct moec_profile *profile, uint32_t
 
 /* --- paths -------------------------------------------------------------------------------------------------
  */
+
+/* A study over one axis as a series. */
+static enum moec_status add_curve(struct moec_chart *chart, const char *name, const struct moec_study *study,
+                                  double factor, struct moec_error *err)
+{
+    struct moec_chart_series *series = NULL;
+    MOEC_TRY(moec_chart_add_series(chart, name, study->axes[0].n, &series, err));
+    for (uint64_t i = 0; i < series->n; i++) {
+        series->x[i] = moec_study_axis_value(&study->axes[0], i);
+        series->y[i] = factor * study->values[i];
+    }
+    return MOEC_OK;
+}
 
 /* Median and range over layers of a study (moe_layer, inner) as a series over the inner axis. */
 static enum moec_status add_range(struct moec_chart *chart, const char *name, const struct moec_study *study,
@@ -322,6 +335,18 @@ static double reaches(const struct moec_chart_series *series, double y)
     return (double)NAN;
 }
 
+/* Share of the tokens on the most popular fifth of the full paths that occur; NaN when it was not measured.
+ */
+static double fifth_of_paths(const struct moec_profile *profile)
+{
+    static const char *const axes[] = {"path_fraction"};
+    const struct moec_study *study = moec_figure_find(profile, "paths/full_fraction", 1, axes);
+    if (study == NULL)
+        return (double)NAN;
+    uint64_t at = nearest_value(&study->axes[0], 0.2);
+    return fabs(moec_study_axis_value(&study->axes[0], at) - 0.2) < 0.01 ? study->values[at] : (double)NAN;
+}
+
 enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t index,
                                    struct moec_chart *chart, struct moec_error *err)
 {
@@ -344,11 +369,8 @@ enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t 
     (void)snprintf(chart->y.label, sizeof chart->y.label, "tokens, %%");
     chart->y.low = 0;
     chart->y.high = 100;
-    MOEC_TRY(moec_chart_add_series(chart, "all MoE layers", full->axes[0].n, &series, err));
-    for (uint64_t i = 0; i < series->n; i++) {
-        series->x[i] = moec_study_axis_value(&full->axes[0], i);
-        series->y[i] = 100 * full->values[i];
-    }
+    MOEC_TRY(add_curve(chart, "all MoE layers", full, 100, err));
+    series = &chart->series[0];
     if (three != NULL)
         MOEC_TRY(add_range(chart, "three layers, median and range", three, false, 100, err));
     double half = reaches(series, 50);
@@ -363,9 +385,14 @@ enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t 
         moec_figure_say(chart,
                         "Over three consecutive layers at most %s paths carry half of them (median layer).",
                         moec_chart_number(a, reaches(&chart->series[1], 50)));
-    moec_figure_say(chart,
-                    "EdgeMoE reports that a fifth of the paths carries 99 %% of the activations; the steeper "
-                    "these curves, the more the experts of earlier layers tell about later ones.");
+    double fifth = fifth_of_paths(profile);
+    if (isfinite(fifth))
+        moec_figure_say(chart,
+                        "The most popular fifth of the paths that occur carries %s %% of the tokens; EdgeMoE "
+                        "reports 99 %%.",
+                        moec_chart_number(a, 100 * fifth));
+    moec_figure_say(
+        chart, "The steeper these curves, the more the experts of earlier layers tell about later ones.");
     return MOEC_OK;
 }
 
@@ -386,24 +413,27 @@ enum moec_status moec_figure_conditional(const struct moec_profile *profile, uin
     (void)snprintf(chart->x.label, sizeof chart->x.label, "number of likeliest experts");
     chart->x.is_whole = true;
     (void)snprintf(chart->y.name, sizeof chart->y.name, "activation_percent");
-    (void)snprintf(chart->y.label, sizeof chart->y.label, "accumulated probability, %%");
+    (void)snprintf(chart->y.label, sizeof chart->y.label, "activated experts among them, %%");
     chart->y.has_zero = true;
-    MOEC_TRY(add_range(chart, "given the two layers before", path, true, 100, err));
-    MOEC_TRY(add_range(chart, "given nothing", frequency, true, 100, err));
+    double share = 100.0 / fmax(profile->top_k, 1);
+    MOEC_TRY(add_range(chart, "given the two layers before", path, true, share, err));
+    MOEC_TRY(add_range(chart, "given nothing", frequency, true, share, err));
     const struct moec_chart_series *given = &chart->series[0], *nothing = &chart->series[1];
-    if (given->n == 0 || nothing->n == 0 || !isfinite(given->y[0]) || !isfinite(nothing->y[0]))
+    uint64_t k = profile->top_k;
+    if (k == 0 || given->n < k || nothing->n < k || !isfinite(given->y[k - 1]) ||
+        !isfinite(nothing->y[k - 1]))
         return MOEC_OK;
     moec_figure_say(
         chart,
-        "Lines: median over layers; bands: their range. The likeliest expert is activated with a probability "
-        "of %s %% when the experts of the two layers before are known, %s %% when nothing is.",
-        moec_chart_number(a, given->y[0]), moec_chart_number(b, nothing->y[0]));
+        "Lines: median over layers; bands: their range. The %" PRIu64
+        " likeliest experts hold %s %% of those that a token activates when the experts of the two "
+        "layers before are known, %s %% when nothing is.",
+        k, moec_chart_number(a, given->y[k - 1]), moec_chart_number(b, nothing->y[k - 1]));
     moec_figure_say(
-        chart,
-        given->y[0] > 1.5 * nothing->y[0]
-            ? "Earlier layers tell a good deal about the next: preloading by path table is worth it."
-            : "Earlier layers tell little about the next: a path table will predict little better than "
-              "popularity.");
+        chart, given->y[k - 1] > 1.3 * nothing->y[k - 1]
+                   ? "Earlier layers tell a good deal about the next: preloading by path table is worth it."
+                   : "Earlier layers tell little about the next: a path table will predict little "
+                     "better than popularity.");
     return MOEC_OK;
 }
 
@@ -531,9 +561,9 @@ enum moec_status moec_figure_recall(const struct moec_profile *profile, uint32_t
 enum moec_status moec_figure_gate_norm(const struct moec_profile *profile, uint32_t index,
                                        struct moec_chart *chart, struct moec_error *err)
 {
-    static const char *const axes[] = {"moe_layer", "gate_weight"};
-    const struct moec_study *study = moec_figure_find(profile, "gate/output_norm", 2, axes);
-    const struct moec_study *weighted = moec_figure_find(profile, "gate/weighted_norm", 2, axes);
+    static const char *const axes[] = {"gate_weight"};
+    const struct moec_study *study = moec_figure_find(profile, "gate/output_norm", 1, axes);
+    const struct moec_study *weighted = moec_figure_find(profile, "gate/weighted_norm", 1, axes);
     if (index > 0 || study == NULL)
         return MOEC_OK;
     moec_figure_name(chart, "gate_norm");
@@ -545,14 +575,13 @@ enum moec_status moec_figure_gate_norm(const struct moec_profile *profile, uint3
     (void)snprintf(chart->y.name, sizeof chart->y.name, "relative_norm");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "norm, relative to the layer's mean");
     chart->y.has_zero = true;
-    MOEC_TRY(add_range(chart, "output", study, false, 1, err));
+    MOEC_TRY(add_curve(chart, "output", study, 1, err));
     if (weighted != NULL)
-        MOEC_TRY(add_range(chart, "output times gate weight", weighted, false, 1, err));
+        MOEC_TRY(add_curve(chart, "output times gate weight", weighted, 1, err));
     moec_figure_say(
         chart,
-        "Lines: median over layers; bands: their range. Where the norm of the output hardly depends on the "
-        "gate "
-        "weight, the gate weight alone says how much an expert adds, and experts with small weights can be "
-        "loaded at low precision or skipped.");
+        "Means over all choices. Where the norm of the output hardly depends on the gate weight, the "
+        "weight alone says how much an expert adds, and experts with small weights can be loaded at low "
+        "precision or skipped.");
     return MOEC_OK;
 }

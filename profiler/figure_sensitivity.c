@@ -3,6 +3,7 @@
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
+#include "profiler/verdict.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -169,6 +170,7 @@ static enum moec_status fill_sorted(const struct moec_profile *profile, uint32_t
 {
     uint64_t n = 0;
     struct moec_chart_series *series = NULL;
+    bool is_estimated = profile->sensitivity == MOEC_SENSITIVITY_FAST;
     char one[16], others[16];
     moec_heatmap_bits_name(profile->bits[b], one);
     moec_heatmap_bits_name(profile->baseline_bits, others);
@@ -183,8 +185,9 @@ static enum moec_status fill_sorted(const struct moec_profile *profile, uint32_t
     chart->x.is_whole = true;
     (void)snprintf(chart->y.name, sizeof chart->y.name, "extra_loss_percent");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "loss added to the baseline, %%");
-    MOEC_TRY(moec_chart_add_series(chart, "expert and its interval", n, &series, err));
-    series->has_interval = series->is_band = true;
+    MOEC_TRY(moec_chart_add_series(chart, is_estimated ? "expert, estimated" : "expert and its interval", n,
+                                   &series, err));
+    series->has_interval = series->is_band = !is_estimated;
     for (uint64_t i = 0; i < n; i++) {
         series->x[i] = (double)i + 1;
         series->y[i] = extras[i].loss;
@@ -192,7 +195,13 @@ static enum moec_status fill_sorted(const struct moec_profile *profile, uint32_t
         series->high[i] = extras[i].high;
     }
     moec_chart_add_rule(chart, 0, "the baseline");
-    return say_spread(chart, extras, n, err);
+    if (!is_estimated)
+        return say_spread(chart, extras, n, err);
+    moec_figure_say(
+        chart,
+        "Experts from the most to the least sensitive, as estimated from local output errors: estimates "
+        "have no interval. --sensitivity exact measures them.");
+    return MOEC_OK;
 }
 
 enum moec_status moec_figure_sorted(const struct moec_profile *profile, uint32_t index,
@@ -337,5 +346,57 @@ enum moec_status moec_figure_local_error(const struct moec_profile *profile, uin
             "the largest is %s %%, of expert %" PRIu64 " in layer %g.",
             moec_chart_number(text, largest), most % n_expert, chart->cells.rows[most / n_expert]);
     moec_figure_say(chart, "It says how well an expert can be stored, not yet how much the model needs it.");
+    return MOEC_OK;
+}
+
+/* --- mixed assignments -------------------------------------------------------------------------------------
+ */
+
+static void say_saving(struct moec_chart *chart, const struct moec_verdict_target *target)
+{
+    char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    if (!isfinite(target->saving))
+        return;
+    moec_figure_say(chart,
+                    "At a loss of %g %% mixed bitwidths take %s %% %s than the best uniform one (%" PRIu32
+                    " bits); they lose %s %%, %s.",
+                    100 * target->target, moec_chart_number(a, 100 * fabs(target->saving)),
+                    target->saving >= 0 ? "less" : "more", target->uniform_bits,
+                    moec_chart_number(b, 100 * target->loss), target->is_measured ? "measured" : "predicted");
+}
+
+enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t index,
+                                   struct moec_chart *chart, struct moec_error *err)
+{
+    struct moec_verdict verdict;
+    struct moec_chart_series *mixed = NULL, *uniform = NULL;
+    if (index > 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_verdict_make(profile, &verdict, err));
+    if (!verdict.has_mixed)
+        return MOEC_OK;
+    moec_figure_name(chart, "mixed");
+    moec_figure_title(chart, "Size of all experts: mixed bitwidths against the best uniform one");
+    (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 17");
+    chart->kind = MOEC_CHART_BARS;
+    chart->has_value_labels = true;
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "allowed_loss");
+    (void)snprintf(chart->x.label, sizeof chart->x.label, "allowed loss");
+    (void)snprintf(chart->y.name, sizeof chart->y.name, "megabytes");
+    (void)snprintf(chart->y.label, sizeof chart->y.label, "experts, MB");
+    MOEC_TRY(moec_chart_set_categories(&chart->x, MOEC_VERDICT_TARGETS, err));
+    MOEC_TRY(moec_chart_add_series(chart, "mixed", MOEC_VERDICT_TARGETS, &mixed, err));
+    MOEC_TRY(moec_chart_add_series(chart, "best uniform", MOEC_VERDICT_TARGETS, &uniform, err));
+    for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
+        const struct moec_verdict_target *target = &verdict.targets[t];
+        (void)snprintf(chart->x.categories[t], MOEC_CHART_LABEL, "%.3g\xc2\xa0%%", 100 * target->target);
+        mixed->x[t] = uniform->x[t] = t;
+        mixed->y[t] = target->mixed_bytes > 0 ? (double)target->mixed_bytes / 1e6 : (double)NAN;
+        uniform->y[t] = target->uniform_bytes > 0 ? (double)target->uniform_bytes / 1e6 : (double)NAN;
+        say_saving(chart, target);
+    }
+    moec_figure_say(chart,
+                    "Mixing pays where its bar is clearly lower; compile searches further and promises a "
+                    "loss, this is a plan from the profile alone.");
     return MOEC_OK;
 }

@@ -58,7 +58,7 @@ enum moec_status moec_figure_dense_loss(const struct moec_profile *profile, uint
     if (index > 0 || !moec_figure_find_losses(profile, "dense/loss", 2, axes, &losses))
         return MOEC_OK;
     moec_figure_name(chart, "dense_loss");
-    moec_figure_title(chart, "Loss when only experts are quantised, and when all weights are");
+    moec_figure_title(chart, "Loss with experts quantised alone, and with all weights");
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 6");
     MOEC_TRY(draw_grouped(&losses, "bitwidth", chart, err));
     uint64_t at = first_common(chart);

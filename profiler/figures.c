@@ -27,10 +27,12 @@ static const struct maker {
     {"Sensitivity of every expert", MOEC_FIGURE_SENSITIVITY, "", "", moec_figure_sensitivity},
     {"Sensitivities in order, with their intervals", MOEC_FIGURE_SENSITIVITY, "", "", moec_figure_sorted},
     {"Tokens of every expert", MOEC_FIGURE_SENSITIVITY, "", "", moec_figure_tokens},
-    {"Loss of one layer at a time", MOEC_FIGURE_SENSITIVITY, "layer/loss", "--study layer",
+    {"Loss of one layer at a time", MOEC_FIGURE_SENSITIVITY, "layer/loss", "--study layers",
      moec_figure_layer_loss},
     {"Local output error of every expert", MOEC_FIGURE_SENSITIVITY, "fast/local_error", "--sensitivity fast",
      moec_figure_local_error},
+    {"Mixed bitwidths against uniform ones", MOEC_FIGURE_SENSITIVITY, "mixed/bytes", "a new profile",
+     moec_figure_mixed},
     {"Load of every expert", MOEC_FIGURE_ROUTING, "", "", moec_figure_load},
     {"Evenness of the load", MOEC_FIGURE_ROUTING, "routing/entropy", "a new profile", moec_figure_entropy},
     {"Margin of the router's choice", MOEC_FIGURE_ROUTING, "routing/margin", "a new profile",
@@ -45,13 +47,13 @@ static const struct maker {
      moec_figure_gate_norm},
     {"Correlation of gate weight and weighted output norm", MOEC_FIGURE_ROUTING, "gate/correlation",
      "a new profile", moec_figure_gate_correlation},
-    {"Dropping or replacing the expert at a rank", MOEC_FIGURE_ROUTING, "rank/loss", "--study rank",
+    {"Dropping or replacing the expert at a rank", MOEC_FIGURE_ROUTING, "rank/loss", "--study ranks",
      moec_figure_rank},
     {"Experts only and all weights", MOEC_FIGURE_WEIGHTS, "dense/loss", "--study dense",
      moec_figure_dense_loss},
-    {"Quantizers and group sizes", MOEC_FIGURE_WEIGHTS, "quantizer/loss", "--study quantizer",
+    {"Quantizers and group sizes", MOEC_FIGURE_WEIGHTS, "quantizer/loss", "--study quantizers",
      moec_figure_quantizer},
-    {"Loss by projection", MOEC_FIGURE_WEIGHTS, "projection/loss", "--study projection",
+    {"Loss by projection", MOEC_FIGURE_WEIGHTS, "projection/loss", "--study projections",
      moec_figure_projection_loss},
     {"Projections of every expert", MOEC_FIGURE_WEIGHTS, "projection/expert_loss", "--projections",
      moec_figure_projection_experts},
@@ -307,12 +309,12 @@ void moec_figure_spread_out(struct moec_chart *chart)
 {
     double least = INFINITY, most = -INFINITY;
     for (uint32_t s = 0; s < chart->n_series; s++)
-        for (uint64_t i = 0; i < chart->series[s].n; i++)
-            if (isfinite(chart->series[s].y[i])) {
-                least = fmin(least, chart->series[s].y[i]);
-                most = fmax(most, chart->series[s].y[i]);
-            }
-    if (!(least > 0) || most < 30 * least)
+        for (uint64_t i = 0; i < chart->series[s].n; i++) {
+            double y = chart->series[s].y[i];
+            least = isfinite(y) && y > 0 ? fmin(least, y) : least;
+            most = isfinite(y) ? fmax(most, y) : most;
+        }
+    if (!(most > 30 * least))
         return;
     chart->y.is_log = true;
     if (chart->kind == MOEC_CHART_BARS)

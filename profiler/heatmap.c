@@ -220,12 +220,13 @@ static void describe_extremes(const struct moec_profile *profile, const struct m
     }
     (void)snprintf(
         text, capacity,
-        "Each cell is the loss of the whole model when that expert alone has the low bitwidth; the "
+        "Each cell is the %sloss of the whole model when that expert alone has the low bitwidth; the "
         "baseline loses %.3f %%. Worst is expert %" PRIu64 " of layer %" PRIu32 " with %.3f %%; %" PRIu64
         " of %" PRIu64 " experts that the data reached lose more than the baseline, the others can have the "
         "low bitwidth for nothing as far as this data shows.",
-        100 * map->baseline, most % map->n_expert, profile->moe_layers[most / map->n_expert],
-        100 * map->loss[most], n_worse, n - map->n_unreached);
+        profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated " : "", 100 * map->baseline,
+        most % map->n_expert, profile->moe_layers[most / map->n_expert], 100 * map->loss[most], n_worse,
+        n - map->n_unreached);
 }
 
 static enum moec_status fill_chart(const struct moec_profile *profile, const struct moec_heatmap *map,

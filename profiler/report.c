@@ -1,11 +1,14 @@
 #include "profiler/report.h"
 
 #include "formats/file.h"
+#include "profiler/coverage.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
 #include "profiler/report_html.h"
 #include "profiler/study_table.h"
+#include "profiler/verdict.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -138,7 +141,7 @@ static void put_loss_row(const struct page *page, const char *name, const struct
     char text[96];
     put(page, "<tr>");
     moec_html_row_heading(page->stream, name);
-    (void)snprintf(text, sizeof text, "%.5g", loss->compiled);
+    (void)snprintf(text, sizeof text, "%.4f", loss->compiled);
     moec_html_cell(page->stream, text);
     (void)snprintf(text, sizeof text, "%.3f %%", 100 * loss->loss);
     moec_html_cell(page->stream, text);
@@ -213,37 +216,56 @@ static enum moec_status put_measured(const struct page *page, struct moec_error 
 /* --- words -------------------------------------------------------------------------------------------------
  */
 
-/* The captions that answer first questions, and what stands for them in every profile. */
-static void put_conclusions(const struct page *page, const char *const *names, size_t n)
+/* Each paragraph opens with what it is about, up to a colon: that stands out, and is left out where the
+ * heading of the section says it. */
+static void put_paragraphs(const struct page *page, const char *heading,
+                           const struct moec_paragraphs *paragraphs)
 {
-    for (size_t i = 0; i < n; i++)
-        for (uint32_t f = 0; f < page->figures->n; f++)
-            for (uint32_t c = 0; c < page->figures->items[f].n_chart; c++) {
-                const struct moec_chart *chart = &page->figures->items[f].charts[c];
-                if (strcmp(chart->name, names[i]) != 0)
-                    continue;
-                put(page, i == 0 ? "<p class=\"lead\">" : "<p>");
-                moec_html_text(page->stream, chart->caption);
-                (void)fprintf(page->stream, " <a href=\"#figure-%s\">Figure</a></p>\n", chart->name);
-            }
+    for (uint32_t i = 0; i < paragraphs->n; i++) {
+        const char *text = paragraphs->items[i], *colon = strstr(text, ": ");
+        char topic[48] = "", first[2] = "";
+        if (colon != NULL && (size_t)(colon - text) < sizeof topic)
+            (void)snprintf(topic, sizeof topic, "%.*s", (int)(colon - text), text);
+        put(page, i == 0 ? "<p class=\"lead\">" : "<p>");
+        if (strcmp(topic, heading) == 0) {
+            text = colon + 2;
+            first[0] = (char)toupper((uint8_t)*text);
+            moec_html_text(page->stream, first);
+            text += *text != '\0';
+        } else if (topic[0] != '\0') {
+            put(page, "<strong>");
+            moec_html_text(page->stream, topic);
+            put(page, "</strong>");
+            text = colon;
+        }
+        moec_html_text(page->stream, text);
+        put(page, "</p>\n");
+    }
 }
 
-static void put_verdict(const struct page *page)
+static enum moec_status put_verdict(const struct page *page, struct moec_error *err)
 {
-    char sorted[64];
-    (void)snprintf(sorted, sizeof sorted, "sorted_int%" PRIu32, page->profile->bits[0]);
-    const char *const names[] = {"loss_by_bits", sorted, "load"};
+    struct moec_verdict verdict;
+    struct moec_paragraphs text = {0};
+    MOEC_TRY(moec_verdict_make(page->profile, &verdict, err));
+    moec_verdict_describe(page->profile, &verdict, &text);
     open_section(page, "verdict", "Verdict");
-    put_conclusions(page, names, sizeof names / sizeof *names);
+    put_paragraphs(page, "Verdict", &text);
     close_section(page);
+    return MOEC_OK;
 }
 
-static void put_coverage(const struct page *page)
+static enum moec_status put_coverage(const struct page *page, struct moec_error *err)
 {
-    const char *const names[] = {"tokens"};
+    struct moec_coverage coverage;
+    struct moec_paragraphs text = {0};
+    MOEC_TRY(moec_coverage_make(page->profile, &coverage, err));
+    moec_coverage_describe(page->profile, &coverage, &text);
     open_section(page, "coverage", "Coverage");
-    put_conclusions(page, names, 1);
+    put_paragraphs(page, "Coverage", &text);
+    put(page, "<p><a href=\"#figure-tokens\">Tokens of every expert</a></p>\n");
     close_section(page);
+    return MOEC_OK;
 }
 
 /* --- figures -----------------------------------------------------------------------------------------------
@@ -387,8 +409,8 @@ static enum moec_status put_page(const struct page *page, struct moec_error *err
     put_head(page);
     put_contents(page);
     MOEC_TRY(put_measured(page, err));
-    put_verdict(page);
-    put_coverage(page);
+    MOEC_TRY(put_verdict(page, err));
+    MOEC_TRY(put_coverage(page, err));
     MOEC_TRY(put_figures(page, MOEC_FIGURE_SENSITIVITY, "sensitivity", "Sensitivity", err));
     MOEC_TRY(put_figures(page, MOEC_FIGURE_ROUTING, "routing", "Routing", err));
     MOEC_TRY(put_figures(page, MOEC_FIGURE_WEIGHTS, "weights", "Weights", err));

@@ -89,9 +89,9 @@ static inline enum moec_status study_add_routing(struct moec_profile *p, enum st
                        (struct moec_study_axis[]){layer, study_axis("predictor", 3, NULL, predictors),
                                                   study_axis("cut", 3, NULL, NULL)}));
     MOEC_TRY(study_add(p, "predict/cosine", kind, 0.8, 1, 1, &layer));
-    const struct moec_study_axis gates[] = {layer, study_axis("gate_weight", 20, weights, NULL)};
-    MOEC_TRY(study_add(p, "gate/output_norm", kind, 1, 1.01, 2, gates));
-    MOEC_TRY(study_add(p, "gate/weighted_norm", kind, 0.1, 1.2, 2, gates));
+    const struct moec_study_axis gates = study_axis("gate_weight", 20, weights, NULL);
+    MOEC_TRY(study_add(p, "gate/output_norm", kind, 1, 1.01, 1, &gates));
+    MOEC_TRY(study_add(p, "gate/weighted_norm", kind, 0.1, 1.2, 1, &gates));
     MOEC_TRY(study_add(p, "gate/correlation", kind, 0.9, 1, 1, &layer));
     return study_add(p, "neurons/up_quantiles", kind, 0.01, 2, 3,
                      (struct moec_study_axis[]){layer, study_axis("expert", p->n_expert, NULL, NULL),
@@ -100,7 +100,8 @@ static inline enum moec_status study_add_routing(struct moec_profile *p, enum st
 
 static inline enum moec_status study_add_weights(struct moec_profile *p, enum study_values kind)
 {
-    static double bits[] = {2, 3, 4, 8}, groups[] = {0, 32, 64, 128}, sparsities[] = {.5, .6, .7, .8, .9};
+    static double targets[] = {.01, .02, .05}, bits[] = {2, 3, 4, 8}, groups[] = {0, 32, 64, 128},
+                  sparsities[] = {.5, .6, .7, .8, .9};
     static char projections[][MOEC_STUDY_LABEL] = {"gate", "up", "down"},
                 actions[][MOEC_STUDY_LABEL] = {"drop", "replace"},
                 weights[][MOEC_STUDY_LABEL] = {"experts only", "all weights"},
@@ -123,6 +124,11 @@ static inline enum moec_status study_add_weights(struct moec_profile *p, enum st
     MOEC_TRY(
         study_add_loss(p, "sparsity", kind, 0.003, 2.2, 2,
                        (struct moec_study_axis[]){projection, study_axis("sparsity", 5, sparsities, NULL)}));
+    const struct moec_study_axis target = study_axis("target", 3, targets, NULL);
+    MOEC_TRY(study_add(p, "mixed/loss", kind, 0.01, 2, 1, &target));
+    MOEC_TRY(study_add(p, "mixed/bytes", kind, 4e6, 0.8, 1, &target));
+    MOEC_TRY(study_add(p, "mixed/uniform_bytes", kind, 5e6, 0.8, 1, &target));
+    MOEC_TRY(study_add(p, "mixed/uniform_bits", kind, 4, 1, 1, &target));
     MOEC_TRY(
         study_add(p, "fast/local_error", kind, 0.1, 0.3, 3, (struct moec_study_axis[]){layer, expert, bit}));
     return study_add(p, "projection/expert_loss", kind, 0.01, 0.3, 4,
