@@ -204,8 +204,13 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     cli_print_routing(profile, "\n");
     MOEC_TRY(print_choices(job, err));
     MOEC_TRY(print_measured_studies(job, err));
-    printf("\ncost: %.1f passes instead of %.0f (%.2f), %.1f s\n", profile->cost_passes,
-           profile->naive_passes, profile->cost_passes / profile->naive_passes, job->seconds);
+    const struct moec_study *studies = moec_studies_find(&profile->studies, "cost/studies");
+    const double extra = studies != NULL ? studies->values[0] : 0, passes = profile->cost_passes - extra;
+    printf("\ncost: %.1f passes instead of %.0f (%.2f)", passes, profile->naive_passes,
+           passes / profile->naive_passes);
+    if (studies != NULL)
+        printf(", and %.1f for studies", extra);
+    printf(", %.1f s\n", job->seconds);
     char peak[24];
     printf("peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
     if (cli_has(job->args, "output"))

@@ -201,6 +201,11 @@ double moec_activations_quantile(const struct moec_activations *activations, uin
     return 0;
 }
 
+uint64_t moec_activations_bytes(const struct moec_config *config)
+{
+    return (uint64_t)config->n_expert * MOEC_PROJECTION_COUNT * N_BIN * sizeof(uint64_t);
+}
+
 uint64_t moec_activations_multiply_adds(const struct moec_activations *activations)
 {
     return activations->multiply_adds;

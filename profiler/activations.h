@@ -35,6 +35,9 @@ MOEC_WARN_UNUSED enum moec_status moec_activations_add(struct moec_activations *
 double moec_activations_quantile(const struct moec_activations *activations, uint32_t expert,
                                  enum moec_projection projection, double q);
 
+/* Bytes of the counts of a layer. */
+uint64_t moec_activations_bytes(const struct moec_config *config);
+
 /* All that was done so far. */
 uint64_t moec_activations_multiply_adds(const struct moec_activations *activations);
 

@@ -1,5 +1,6 @@
 /* Experts alone against all weights at few bits (EdgeMoE, Fig. 6): whether experts bear quantisation better
  * than what every token needs. */
+#include "profiler/load_model.h"
 #include "profiler/weight_study.h"
 
 static enum moec_status measure_all_weights(struct moec_weight_run *run, uint32_t bits,
@@ -7,10 +8,8 @@ static enum moec_status measure_all_weights(struct moec_weight_run *run, uint32_
                                             struct moec_error *err)
 {
     const struct moec_profile_job *job = run->job;
-    struct moec_dense dense;
     struct moec_model *model = NULL;
-    MOEC_TRY(moec_checkpoint_load_dense(job->checkpoint, bits, job->profile->group, &dense, err));
-    MOEC_TRY(moec_model_create(job->config, &dense, &model, err));
+    MOEC_TRY(moec_load_model(job->checkpoint, bits, job->profile->group, job->dense_keep_bytes, &model, err));
     const struct moec_scorer_variation variation = {.model = model};
     enum moec_status status = moec_variants_assign_all(job->variants, bits, err);
     if (status == MOEC_OK)

@@ -217,14 +217,16 @@ static uint64_t result_bytes(const struct moec_profile_job *job)
 static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_profile_options *options,
                                     struct moec_error *err)
 {
+    const bool has_dense_study = moec_weight_study_wanted(MOEC_WEIGHT_STUDY_DENSE, options);
     struct moec_work_plan plan;
     struct moec_work_request request = {.checkpoint = job->checkpoint,
                                         .windows = &job->windows,
                                         .work_bytes = options->memory_bytes,
-                                        .result_bytes = result_bytes(job),
+                                        .result_bytes = result_bytes(job) +
+                                                        moec_weight_studies_bytes(job->profile, options),
                                         .n_threads = options->n_threads,
                                         .dense_bits = 16,
-                                        .n_models = 1,
+                                        .n_models = has_dense_study ? 2 : 1,
                                         .n_passes = 2, /* the scorer's, and that of the phase at work */
                                         .n_states = 3,
                                         .sweeps = true,

@@ -1,6 +1,7 @@
 #include "profiler/weight_studies.h"
 
 #include "formats/memory.h"
+#include "profiler/activations.h"
 #include "profiler/cost.h"
 #include "profiler/weight_study.h"
 
@@ -32,6 +33,11 @@ const char *moec_weight_study_group(enum moec_weight_study study)
     return studies_of[study].group;
 }
 
+static bool is_word(const char *name, const char *word, size_t n)
+{
+    return strlen(name) == n && strncmp(name, word, n) == 0;
+}
+
 enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, struct moec_error *err)
 {
     const uint32_t all = (1u << MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS) - 1;
@@ -40,13 +46,12 @@ enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, 
         const size_t n = strcspn(word, ",");
         uint32_t set = 0;
         for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
-            if (strlen(studies_of[s].name) == n && strncmp(studies_of[s].name, word, n) == 0)
+            if (is_word(studies_of[s].name, word, n) || is_word(studies_of[s].group, word, n))
                 set = 1u << s;
         }
-        const bool is_none = n == 4 && strncmp(word, "none", n) == 0;
-        if (n == 3 && strncmp(word, "all", n) == 0)
+        if (is_word("all", word, n))
             set = all;
-        if (set == 0 && !is_none)
+        if (set == 0 && !is_word("none", word, n))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "no study '%.*s', expected projections, layers, dense, quantizers, ranks, "
                              "sparsity, all "
@@ -131,6 +136,23 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
     return 0;
 }
 
+uint64_t moec_weight_studies_bytes(const struct moec_profile *profile,
+                                   const struct moec_profile_options *options)
+{
+    const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
+    uint64_t bytes = 0;
+    if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_SPARSITY, options))
+        bytes = moec_activations_bytes(&profile->config) + n_expert * MOEC_PROJECTION_COUNT *
+                                                               MOEC_STUDY_SPARSITY_LEVELS *
+                                                               sizeof(struct moec_mlp_filter);
+    if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS, options)) {
+        const uint64_t sums =
+            2 * n_expert * MOEC_PROJECTION_COUNT * profile->n_bits * profile->n_window * sizeof(double);
+        bytes = sums > bytes ? sums : bytes;
+    }
+    return bytes;
+}
+
 /* --- a run --- */
 
 static enum moec_status report(void *context, const char *phase, double done, double total)
@@ -198,9 +220,21 @@ bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_pr
     return (options->studies >> study & 1u) != 0;
 }
 
+static enum moec_status add_cost(struct moec_profile_job *job, uint64_t multiply_adds, struct moec_error *err)
+{
+    double passes = (double)multiply_adds / (double)moec_cost_pass(job->config, &job->windows);
+    const struct moec_study study = {
+        .name = "cost/studies",
+        .units = "pass",
+        .description = "what the studies of weights and ranks cost, of all that the profile cost",
+        .values = &passes};
+    return moec_profile_add_study(job->profile, &study, NULL, err);
+}
+
 enum moec_status moec_weight_studies_run(struct moec_profile_job *job, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
+    const uint64_t before = moec_job_multiply_adds(job);
     const uint32_t n_window = job->profile->n_window;
     struct moec_weight_run run = {.job = job};
     run.progress = (struct moec_progress){.report = report, .context = &run};
@@ -215,6 +249,8 @@ enum moec_status moec_weight_studies_run(struct moec_profile_job *job, struct mo
         MOEC_TRY_OUT(moec_weight_run_restore(&run, err));
         MOEC_TRY_OUT(studies_of[s].run(&run, err));
     }
+    if (moec_job_multiply_adds(job) > before)
+        status = add_cost(job, moec_job_multiply_adds(job) - before, err);
 out:
     free(run.measure.nll);
     free(run.measure.kl);

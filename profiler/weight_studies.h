@@ -31,8 +31,8 @@ const char *moec_weight_study_name(enum moec_weight_study study);
 /* The group of its studies in a profile. */
 const char *moec_weight_study_group(enum moec_weight_study study);
 
-/* Reads "ranks,dense", "all" or "none" into a set of 1 << study; --projections is no part of "all". Errors:
- * MOEC_ERR_USAGE naming the word and those expected. */
+/* Reads "ranks,dense" (or the groups in a profile, "rank,dense"), "all" or "none" into a set of 1 << study;
+ * --projections is no part of "all". Errors: MOEC_ERR_USAGE naming the word and those expected. */
 MOEC_WARN_UNUSED enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies,
                                                             struct moec_error *err);
 
@@ -43,6 +43,10 @@ bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_pr
  * MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS what it costs at most. */
 double moec_weight_study_passes(enum moec_weight_study study, const struct moec_config *config,
                                 const struct moec_profile_options *options);
+
+/* Bytes that the studies hold beside models, hidden states and expert variants, for a plan of memory. */
+uint64_t moec_weight_studies_bytes(const struct moec_profile *profile,
+                                   const struct moec_profile_options *options);
 
 /* Measures the studies of job->options after everything else is measured, and adds them to the profile. */
 struct moec_profile_job;

@@ -12,6 +12,7 @@ try 0 "profile with studies" "$moec" profile $model --data $data $tiny --study r
 says stderr 'studies: dense [0-9]+, ranks [0-9]+; in all [0-9]+ passes' "what studies cost is said before"
 says stdout '^rank/loss: ' "a table of ranks is printed"
 says stdout '^  replace  +[-0-9.]+%' "its rows are named"
+says stdout '^cost: .*, and [0-9.]+ for studies' "their cost is told apart"
 says stdout '^  all weights  +[-0-9.]+%' "a table of dense weights is printed"
 # shellcheck disable=SC2086
 try 0 "the same on one thread" "$moec" profile $model --data $data $tiny --study dense,ranks -o "$work/q.h5" --threads 1 -q
@@ -36,8 +37,8 @@ says stdout '"name": "rank/loss"' "JSON names the study"
 says stdout '"cut"' "JSON has the words of an axis"
 try 2 "a study that the profile has not" "$moec" profile --show "$work/p.h5" --study sparsity
 says stderr "no study 'sparsity' in this profile; --study list names" "the message says where names are"
-try 2 "a study that does not exist" "$moec" profile $model --data $data --study rank -o "$work/r.h5"
-says stderr "no study 'rank', expected projections, layers," "the message names those that do"
+try 2 "a study that does not exist" "$moec" profile $model --data $data --study weights -o "$work/r.h5"
+says stderr "no study 'weights', expected projections, layers," "the message names those that do"
 
 # shellcheck disable=SC2086
 try 0 "projections of single experts, as JSON" "$moec" profile $model --data $data $tiny --projections --study sparsity \

@@ -258,13 +258,13 @@ static void test_weight_studies__read_lists(void **state)
 {
     (void)state;
     uint32_t studies = 0;
-    MUST(moec_weight_studies_parse("ranks,layers", &studies, &err));
+    MUST(moec_weight_studies_parse("ranks,layer", &studies, &err));
     assert_int_equal(studies, 1u << MOEC_WEIGHT_STUDY_RANKS | 1u << MOEC_WEIGHT_STUDY_LAYERS);
     MUST(moec_weight_studies_parse("all", &studies, &err));
     assert_int_equal(studies, (1u << MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS) - 1);
     MUST(moec_weight_studies_parse("none", &studies, &err));
     assert_int_equal(studies, 0);
-    static const char *const wrong[] = {"", "rank", "ranks,", "all;none", "projections of single experts"};
+    static const char *const wrong[] = {"", "ran", "ranks,", "all;none", "projections of single experts"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct moec_error err = {0};
         assert_int_equal(moec_weight_studies_parse(wrong[i], &studies, &err), MOEC_ERR_USAGE);
