@@ -12,7 +12,7 @@ step() {
 
 step "Profile: what does every expert lose at every bitwidth?"
 "$moec" profile "$model" --data datasets/sample/calibration.txt -o "$out/profile.h5" \
-    --heatmap "$out/heatmap.png" --heatmap "$out/heatmap.svg"
+    --heatmap "$out/heatmap.png" --heatmap "$out/heatmap.svg" --report "$out/report.html"
 "$moec" profile --show "$out/profile.h5"
 
 step "Compile: spend at most 2% of accuracy where it buys the most bytes"
@@ -48,4 +48,4 @@ printf '%-34s at most 2%%\n' "loss asked for"
 printf '%-34s %s\n' "loss measured, certificate part" "$(percent "$(number "$out/compile.json" loss)")"
 printf '%-34s %s\n' "loss measured, test text" "$(percent "$(number "$out/eval.json" loss)")"
 printf '%-34s %s\n' "tokens per second, decoding" "$(sed -n 's/^decode.*, \([0-9.]*\) tokens\/s$/\1/p' "$out/stats.txt")"
-printf '\nLook at %s and %s; try: %s run %s -p "Once"\n' "$out/heatmap.png" "$out/heatmap.svg" "$moec" "$out/model.moec"
+printf '\nLook at %s and %s; try: %s run %s -p "Once"\n' "$out/heatmap.png" "$out/report.html" "$moec" "$out/model.moec"

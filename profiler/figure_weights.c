@@ -107,14 +107,75 @@ enum moec_status moec_figure_projection_loss(const struct moec_profile *profile,
 /* --- quantizers --------------------------------------------------------------------------------------------
  */
 
+static const char *const quantizer_axes[] = {"quantizer", "group", "bits"};
+
+/* All choices by what a weight takes: which quantizer and group size are worth their bits. */
+static enum moec_status draw_worth(const struct moec_profile *profile,
+                                   const struct moec_figure_losses *losses, struct moec_chart *chart,
+                                   struct moec_error *err)
+{
+    const struct moec_study *size = moec_figure_find(profile, "quantizer/bits_per_weight", 3, quantizer_axes);
+    if (size == NULL || moec_study_count(size) != moec_study_count(losses->loss))
+        return MOEC_OK;
+    uint64_t n = moec_study_count(size) / size->axes[0].n;
+    char name[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER];
+    double best[2] = {INFINITY, INFINITY};
+    uint32_t best_series[2] = {0, 0};
+    moec_figure_name(chart, "quantizer_worth");
+    moec_figure_title(chart, "Loss by quantizer, against what a weight takes");
+    chart->kind = MOEC_CHART_POINTS;
+    moec_figure_loss_axis(&chart->y);
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "bits_per_weight");
+    (void)snprintf(chart->x.label, sizeof chart->x.label,
+                   "bits a weight, with its share of scales and zeros");
+    for (uint64_t q = 0; q < size->axes[0].n && q < MOEC_CHART_MAX_SERIES; q++) {
+        struct moec_chart_series *series = NULL;
+        moec_figure_axis_text(&size->axes[0], q, name);
+        MOEC_TRY(moec_chart_add_series(chart, name, n, &series, err));
+        for (uint64_t i = 0; i < n; i++) {
+            moec_figure_set_loss(series, i, size->values[q * n + i], losses, q * n + i);
+            for (int limit = 0; limit < 2; limit++)
+                if (series->y[i] <= (limit == 0 ? 1 : 5) && series->x[i] < best[limit]) {
+                    best[limit] = series->x[i];
+                    best_series[limit] = (uint32_t)q;
+                }
+        }
+        series->has_interval = false;
+    }
+    for (int limit = 0; limit < 2; limit++)
+        if (isfinite(best[limit]))
+            moec_figure_say(chart,
+                            "The smallest choice that loses at most %d %% is %s with %s bits a weight.",
+                            limit == 0 ? 1 : 5, chart->series[best_series[limit]].name,
+                            moec_chart_number(a, best[limit]));
+    moec_figure_say(
+        chart, "What lies lower and further left is better: choices above and right of another are never "
+               "worth their bits.");
+    moec_figure_spread_out(chart);
+    return MOEC_OK;
+}
+
+static const char *best_group(const struct moec_study_axis *groups, uint64_t at,
+                              char text[static MOEC_CHART_LABEL])
+{
+    double value = moec_study_axis_value(groups, at);
+    if (value == 0)
+        (void)snprintf(text, MOEC_CHART_LABEL, "one scale a channel");
+    else
+        (void)snprintf(text, MOEC_CHART_LABEL, "groups of %.6g", value);
+    return text;
+}
+
 /* One chart for each bitwidth: groups across, quantizers beside each other. */
 enum moec_status moec_figure_quantizer(const struct moec_profile *profile, uint32_t index,
                                        struct moec_chart *chart, struct moec_error *err)
 {
-    static const char *const axes[] = {"quantizer", "group", "bits"};
     struct moec_figure_losses losses;
-    if (!moec_figure_find_losses(profile, "quantizer/loss", 3, axes, &losses) ||
-        index >= losses.loss->axes[2].n)
+    if (!moec_figure_find_losses(profile, "quantizer/loss", 3, quantizer_axes, &losses))
+        return MOEC_OK;
+    if (index == 0)
+        return draw_worth(profile, &losses, chart, err);
+    if (--index >= losses.loss->axes[2].n)
         return MOEC_OK;
     const struct moec_study_axis *quantizers = &losses.loss->axes[0], *groups = &losses.loss->axes[1],
                                  *bits = &losses.loss->axes[2];
@@ -122,6 +183,7 @@ enum moec_status moec_figure_quantizer(const struct moec_profile *profile, uint3
     double least = INFINITY, most = -INFINITY;
     uint32_t best_series = 0;
     uint64_t best = 0;
+    char group[MOEC_CHART_LABEL];
     moec_figure_axis_text(bits, index, name);
     moec_figure_name(chart, "quantizer_%g", moec_study_axis_value(bits, index));
     moec_figure_title(chart, "Loss at %s by quantizer and group size", name);
@@ -149,9 +211,9 @@ enum moec_status moec_figure_quantizer(const struct moec_profile *profile, uint3
     if (isfinite(least))
         moec_figure_say(
             chart,
-            "Best is %s with %s: %s %%; the worst choice loses %s %%. Small groups cost bits of their own: a "
-            "group of 32 adds half a bit a weight for its scale, one of 128 an eighth.",
-            chart->series[best_series].name, chart->x.categories[best], moec_chart_number(a, least),
+            "Best is %s with %s: %s %%; the worst choice loses %s %%. Smaller groups take bits for "
+            "their scales.",
+            chart->series[best_series].name, best_group(groups, best, group), moec_chart_number(a, least),
             moec_chart_number(b, most));
     return MOEC_OK;
 }

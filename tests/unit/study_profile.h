@@ -115,6 +115,10 @@ static inline enum moec_status study_add_weights(struct moec_profile *p, enum st
                             (struct moec_study_axis[]){study_axis("weights", 2, NULL, weights), bit}));
     MOEC_TRY(
         study_add_loss(p, "projection", kind, 0.5, 0.15, 2, (struct moec_study_axis[]){projection, bit}));
+    const struct moec_study_axis quantizer[] = {study_axis("quantizer", 3, NULL, quantizers),
+                                                study_axis("group", 4, groups, NULL), bit};
+    MOEC_TRY(study_add_loss(p, "quantizer", kind, 0.6, 0.2, 3, quantizer));
+    MOEC_TRY(study_add(p, "quantizer/bits_per_weight", kind, 2.2, 1.5, 3, quantizer));
     MOEC_TRY(study_add_loss(p, "quantizer", kind, 0.6, 0.2, 3,
                             (struct moec_study_axis[]){study_axis("quantizer", 3, NULL, quantizers),
                                                        study_axis("group", 4, groups, NULL), bit}));

@@ -51,7 +51,7 @@ static void test_figures__all_are_made_from_all_studies(void **state)
                     assert_string_not_equal(chart->name, figures.items[j].charts[d].name);
         }
     }
-    assert_int_equal(find(&figures, "quantizer/loss")->n_chart, 4);
+    assert_int_equal(find(&figures, "quantizer/loss")->n_chart, 5);
     assert_int_equal(find(&figures, "predict/recall")->n_chart, 2);
     moec_figures_release(&figures);
     moec_profile_release(&profile);
