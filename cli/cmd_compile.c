@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/profile_job.h"
@@ -189,6 +190,12 @@ static void show_progress(void *context, const char *phase, uint64_t done, uint6
     cli_progress_show(&job->progress, phase, (double)done, (double)total);
 }
 
+static bool is_cancelled(void *context)
+{
+    (void)context;
+    return cli_interrupt_signal() != 0;
+}
+
 /* ---- the answer ---- */
 
 static void count_bits(const struct moec_compile_report *report, uint32_t count[17])
@@ -270,12 +277,18 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     cli_progress_init(&job->progress, "experts", job->measure.is_quiet);
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
     MOEC_TRY(get_profile(job, err));
+    /* The digest is read at once and cannot be stopped: until it is there a signal ends the program as usual.
+     */
+    uint8_t digest[MOEC_SHA256_BYTES];
+    MOEC_TRY(moec_checkpoint_digest(job->checkpoint, NULL, NULL, digest, err));
+    cli_interrupt_catch();
     spell_options(job);
     char source_name[256];
     cli_base_name(moec_checkpoint_folder(job->checkpoint), source_name, sizeof source_name);
     job->compile.options_text = job->options_text;
     job->compile.source_name = source_name;
-    struct moec_compile_hooks hooks = {.log = show_log, .progress = show_progress, .context = job};
+    struct moec_compile_hooks hooks = {
+        .log = show_log, .progress = show_progress, .cancelled = is_cancelled, .context = job};
     double start = cli_seconds();
     enum moec_status status = moec_compile(
         job->checkpoint, job->has_profile ? &job->profile : NULL, job->profile_digest, &job->compile, &hooks,
@@ -297,7 +310,7 @@ static int run_compile(const struct cli_args *args)
     moec_compile_report_release(&job.report);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
-    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+    return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
 }
 
 const struct cli_command cli_command_compile = {

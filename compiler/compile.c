@@ -28,6 +28,7 @@ struct compile_run {
     const struct moec_profile *profile;
     const struct moec_compile_options *options;
     const struct moec_compile_hooks *hooks;
+    struct moec_progress stopper; /* of measurements */
     struct moec_compile_report *report;
     uint32_t group; /* the profile's, else the options' */
     struct moec_codec codecs[MOEC_CODEC_TABLE];
@@ -59,6 +60,21 @@ static void show(const struct compile_run *run, const char *phase, uint64_t done
 {
     if (run->hooks != NULL && run->hooks->progress != NULL)
         run->hooks->progress(run->hooks->context, phase, done, total);
+}
+
+static bool is_cancelled(const struct compile_run *run)
+{
+    return run->hooks != NULL && run->hooks->cancelled != NULL && run->hooks->cancelled(run->hooks->context);
+}
+
+/* Measurements go through here to be stopped. */
+static enum moec_status ask_to_go_on(void *context, const char *phase, double done_passes,
+                                     double total_passes)
+{
+    (void)phase;
+    (void)done_passes;
+    (void)total_passes;
+    return is_cancelled(context) ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
 /* ---- what the bundle will be made of ---- */
@@ -223,7 +239,8 @@ static enum moec_status open_part(struct compile_run *run, enum moec_part which,
     MOEC_TRY(moec_alloc((void **)&part->measured.kl, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_scorer_create(run->compiled, experts, &part->windows, &options, &part->scorer, err));
     MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
-    MOEC_TRY(moec_scorer_set_reference(part->scorer, run->original, experts, part->reference_nll, NULL, err));
+    MOEC_TRY(moec_scorer_set_reference(part->scorer, run->original, experts, part->reference_nll,
+                                       &run->stopper, err));
     return check_reference(run, part, which, err);
 }
 
@@ -234,7 +251,7 @@ static enum moec_status measure_part(struct compile_run *run, struct compile_par
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = run->options->confidence;
     MOEC_TRY(moec_variants_assign(run->variants, assignment, err));
-    MOEC_TRY(moec_scorer_run(part->scorer, &part->measured, NULL, err));
+    MOEC_TRY(moec_scorer_run(part->scorer, &part->measured, &run->stopper, err));
     return moec_loss_measure(part->reference_nll, part->measured.nll, part->measured.kl, part->windows.scored,
                              part->windows.n_window, MOEC_PART_ALL, &options, loss, err);
 }
@@ -290,7 +307,15 @@ static enum moec_status search(struct compile_run *run, struct moec_error *err)
         .ops = {.evaluate = answer_evaluate, .size = answer_size, .log = pass_log},
         .context = run,
     };
-    MOEC_TRY(moec_policy_run(&request, run->report->assignment, &run->report->n_evaluations, err));
+    enum moec_status status =
+        moec_policy_run(&request, run->report->assignment, &run->report->n_evaluations, err);
+    /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
+    if (status == MOEC_ERR_SCRIPT && is_cancelled(run)) {
+        if (err != NULL)
+            *err = (struct moec_error){0};
+        status = moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
+    }
+    MOEC_TRY(status);
     MOEC_TRY(answer_size(run, run->report->assignment, &run->report->n_bytes, err));
     if (options->max_bytes > 0 && run->report->n_bytes > options->max_bytes)
         return moec_fail(err, MOEC_ERR_TARGET,
@@ -392,9 +417,11 @@ static void fill_provenance(const struct compile_run *run,
         memcpy(out->profile_digest, profile_digest, MOEC_SHA256_BYTES);
 }
 
-static void show_packing(void *context, uint64_t done, uint64_t total)
+static bool show_packing(void *context, uint64_t done, uint64_t total)
 {
-    show(context, "packing", done, total);
+    const struct compile_run *run = context;
+    show(run, "packing", done, total);
+    return !is_cancelled(run);
 }
 
 static enum moec_status write_bundle(struct compile_run *run, const struct moec_provenance *provenance,
@@ -449,6 +476,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
 {
     struct compile_run run = {
         .checkpoint = checkpoint, .profile = profile, .options = options, .hooks = hooks, .report = report};
+    run.stopper = (struct moec_progress){.report = ask_to_go_on, .context = &run};
     const struct moec_config *config = moec_checkpoint_config(checkpoint);
     enum moec_status status = MOEC_OK;
     uint8_t model_digest[MOEC_SHA256_BYTES];

@@ -43,6 +43,7 @@ struct moec_compile_options {
 struct moec_compile_hooks {
     void (*log)(void *context, const char *line);
     void (*progress)(void *context, const char *phase, uint64_t done, uint64_t total);
+    bool (*cancelled)(void *context); /* asked many times a second; true ends the work. May be NULL */
     void *context;
 };
 
@@ -61,8 +62,8 @@ struct moec_compile_report {
  * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:
  * MOEC_ERR_MISMATCH (profile of another model), MOEC_ERR_TARGET (no assignment meets the targets, or the
  * certificate missed: the message gives the loss and how many samples would do), MOEC_ERR_SCRIPT,
- * MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO. After MOEC_ERR_TARGET from the
- * certificate the report is filled. */
+ * MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO, MOEC_ERR_CANCELLED. After
+ * MOEC_ERR_TARGET from the certificate the report is filled. */
 MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoint,
                                                const struct moec_profile *profile,
                                                const uint8_t profile_digest[static MOEC_SHA256_BYTES],

@@ -2,6 +2,7 @@
 #include "formats/memory.h"
 #include "runtime/parallel.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* One batch: each thread encodes a record, then they are appended in order. */
@@ -76,8 +77,12 @@ enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
         moec_parallel_for(&pool, n, encode_slot, &batch);
         MOEC_TRY_OUT(append_batch(writer, slots, n, err));
         done += n;
-        if (progress != NULL)
-            progress(context, done, n_records);
+        if (progress == NULL || progress(context, done, n_records))
+            continue;
+        status = moec_fail(err, MOEC_ERR_CANCELLED,
+                           "packing: stopped after %" PRIu64 " of %" PRIu64 " experts; nothing was written",
+                           done, n_records);
+        goto out;
     }
 out:
     for (int i = 0; slots != NULL && i < pool.n_threads; i++) {

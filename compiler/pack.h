@@ -6,10 +6,12 @@
 #include "formats/bundle_writer.h"
 #include "formats/checkpoint.h"
 
-typedef void moec_pack_progress(void *context, uint64_t done, uint64_t total);
+/* false stops the work. */
+typedef bool moec_pack_progress(void *context, uint64_t done, uint64_t total);
 
 /* Appends every record that the writer asks for, until it has all. `progress` counts experts (may be NULL).
- * The writer is left to the caller, also on failure. */
+ * The writer is left to the caller, also on failure. Errors: MOEC_ERR_CANCELLED when `progress` stops it,
+ * those of every part. */
 MOEC_WARN_UNUSED enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
                                                     struct moec_bundle_writer *writer, uint64_t n_records,
                                                     int n_threads, moec_pack_progress *progress,

@@ -286,6 +286,7 @@ enum moec_status moec_units_open(const char *path, bool resume, const struct moe
     units->progress = (struct moec_progress){.report = note_place, .note = pass_note, .context = units};
     const enum moec_status status = open_journal(units, path, resume, job, err);
     if (status != MOEC_OK) {
+        moec_journal_close(&units->journal);
         free(units);
         return status;
     }

@@ -141,6 +141,29 @@ rm "$journal"
 try 1 "a run that fails before it has finished anything" profile $model --data $data -o "$out" --work-memory 1MiB
 absent "$journal" "leaves no journal"
 
+# ---- compile ----
+
+start=$(date +%s%N)
+try 0 "compile" "$moec" compile $model --profile "$work/whole.h5" --max-loss 90% -o "$work/whole.moec" --accept-miss --quiet
+took=$((($(date +%s%N) - start) / 1000000))
+bad=
+for percent in 5 15 30 45 60 75 90; do
+    timeout --preserve-status -s INT "$(awk "BEGIN { print $took * $percent / 100000 }")" "$moec" compile $model \
+        --profile "$work/whole.h5" --max-loss 90% -o "$work/c.moec" --accept-miss --quiet >"$work/stdout" 2>"$work/stderr"
+    status=$?
+    if [ "$status" -eq 0 ]; then
+        cmp -s "$work/whole.moec" "$work/c.moec" || bad="$bad $percent%: another bundle;"
+        rm "$work/c.moec"
+    elif [ "$status" -ne 130 ] || [ -e "$work/c.moec" ] || [ -n "$(find "$work" -name '.*moec-tmp*')" ]; then
+        bad="$bad $percent%: status $status;"
+    fi
+done
+if [ -z "$bad" ]; then
+    pass "compile that is interrupted leaves nothing"
+else
+    fail "compile that is interrupted leaves nothing ($bad)"
+fi
+
 # ---- kills at random moments; make kill-test does more of them ----
 
 if MOEC_BUILD=$build tests/kill_profile.sh 5 11 --seq-len 16 --samples 32 --bits 2 >"$work/stdout"; then

@@ -253,6 +253,27 @@ static void test_unit__found_again_with_its_cost(void **state)
     temporary_remove(folder);
 }
 
+/* A record that is no unit: the journal is refused and open to others again. */
+static void test_unit__what_is_no_unit(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), *path = temporary_path(folder, "x.journal");
+    struct moec_units *units = NULL;
+    struct moec_journal journal;
+    struct moec_job_text job = {.n_bytes = 0};
+    struct moec_error err = {0};
+    assert_status(moec_journal_create(&journal, path, job.text, &err), MOEC_OK, err);
+    append(&journal, 1, "short");
+    moec_journal_close(&journal);
+    for (int i = 0; i < 2; i++) {
+        err = (struct moec_error){0};
+        assert_status(moec_units_open(path, true, &job, NULL, &units, &err), MOEC_ERR_FORMAT, err);
+        assert_message(err, "'short'");
+    }
+    free(path);
+    temporary_remove(folder);
+}
+
 static void test_unit__without_a_journal(void **state)
 {
     (void)state;
@@ -364,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_journal__one_writer),
         cmocka_unit_test(test_journal__what_is_no_journal),
         cmocka_unit_test(test_unit__found_again_with_its_cost),
+        cmocka_unit_test(test_unit__what_is_no_unit),
         cmocka_unit_test(test_unit__without_a_journal),
         cmocka_unit_test(test_unit__a_phase_of_studies),
         cmocka_unit_test(test_unit__studies_that_are_not_whole),
