@@ -5,6 +5,7 @@
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
 #include "profiler/report_html.h"
+#include "profiler/routing_summary.h"
 #include "profiler/study_table.h"
 #include "profiler/verdict.h"
 
@@ -294,10 +295,22 @@ static void put_missing(const struct page *page, enum moec_figure_section sectio
         put(page, "</ul>\n");
 }
 
+static void put_routing_words(const struct page *page)
+{
+    struct moec_routing_summary summary;
+    struct moec_paragraphs text = {0};
+    if (!moec_routing_summary_make(page->profile, &summary))
+        return;
+    moec_routing_summary_describe(page->profile, &summary, &text);
+    put_paragraphs(page, "Routing", &text);
+}
+
 static enum moec_status put_figures(const struct page *page, enum moec_figure_section section, const char *id,
                                     const char *title, struct moec_error *err)
 {
     open_section(page, id, title);
+    if (section == MOEC_FIGURE_ROUTING)
+        put_routing_words(page);
     for (uint32_t f = 0; f < page->figures->n; f++) {
         const struct moec_figure *figure = &page->figures->items[f];
         for (uint32_t c = 0; figure->section == section && c < figure->n_chart; c++)

@@ -141,14 +141,14 @@ static void describe_prediction(const struct moec_profile *profile,
         return;
     moec_paragraph_begin(
         paragraphs,
-        "Of the three predictors the %s knows best which experts a layer will use: it names "
-        "%.1f %% of them with k = %" PRIu32 " guesses a token, %.1f %% with k + 1 and %.1f %% with 2k",
+        "Prediction: of three predictors the %s knows best which experts a layer will use. It "
+        "names %.1f%% of them with k = %" PRIu32 " guesses a token, %.1f%% with k + 1 and %.1f%% with 2k",
         moec_predictor_name(best), 100 * recall[0], profile->top_k, 100 * recall[1], 100 * recall[2]);
     for (enum moec_predictor p = MOEC_BY_PATH; p < MOEC_N_PREDICTOR; p++)
         if (p != best && !isnan(summary->recall[p][0]))
-            moec_paragraph_add(paragraphs, "; the %s names %.1f %%, %.1f %% and %.1f %%",
-                               moec_predictor_name(p), 100 * summary->recall[p][0],
-                               100 * summary->recall[p][1], 100 * summary->recall[p][2]);
+            moec_paragraph_add(paragraphs, "; %s: %.1f%%, %.1f%% and %.1f%%", moec_predictor_name(p),
+                               100 * summary->recall[p][0], 100 * summary->recall[p][1],
+                               100 * summary->recall[p][2]);
     moec_paragraph_add(paragraphs, " (means over MoE layers after the first, on windows that no table saw).");
     if (!isnan(summary->cosine))
         moec_paragraph_add(paragraphs,
@@ -160,26 +160,26 @@ static void describe_prediction(const struct moec_profile *profile,
 static void describe_load(const struct moec_routing_summary *summary, struct moec_paragraphs *paragraphs)
 {
     if (!isnan(summary->entropy))
-        moec_paragraph_begin(paragraphs,
-                             "The load of the experts is %s: its entropy is %.3f of an even one's.",
+        moec_paragraph_begin(paragraphs, "Load: %s; its entropy is %.3f of an even one's.",
                              summary->entropy > 0.98  ? "nearly even, so that caching the most frequent "
                                                         "experts gains little"
                              : summary->entropy > 0.9 ? "somewhat uneven"
                                                       : "uneven, so that some experts are worth keeping",
                              summary->entropy);
     if (summary->n_path > 0 && !isnan(summary->top_fifth))
-        moec_paragraph_add(paragraphs,
-                           " %" PRIu64 " tokens take %" PRIu64
-                           " distinct paths; the most popular 20 %% of those paths carry %.1f %% of the "
-                           "tokens and the ten most popular %.1f %%.",
-                           summary->n_token, summary->n_path, 100 * summary->top_fifth,
-                           100 * summary->top_ten);
+        moec_paragraph_begin(paragraphs,
+                             "Paths: %" PRIu64 " tokens take %" PRIu64
+                             " distinct ones through all MoE layers. The most popular 20%% of those carry "
+                             "%.1f%% of the tokens, the ten most popular %.1f%%.",
+                             summary->n_token, summary->n_path, 100 * summary->top_fifth,
+                             100 * summary->top_ten);
     if (!isnan(summary->margin_median))
-        moec_paragraph_add(paragraphs,
-                           " The last expert chosen is ahead of the first one left out by %.4f of router "
-                           "probability in the median and by less than %.4f for one token in twenty.",
-                           summary->margin_median, summary->margin_small);
-    if (!isnan(summary->weight_correlation))
+        moec_paragraph_begin(
+            paragraphs,
+            "Choices: the last expert chosen is ahead of the first one left out by %.4f of "
+            "router probability in the median, and by less than %.4f for one token in twenty.",
+            summary->margin_median, summary->margin_small);
+    if (!isnan(summary->margin_median) && !isnan(summary->weight_correlation))
         moec_paragraph_add(
             paragraphs,
             " The size of what an expert adds correlates with its gate weight by %.2f, the size "

@@ -25,7 +25,8 @@ struct moec_routing_summary {
 /* False when the profile has no routing studies. */
 bool moec_routing_summary_make(const struct moec_profile *profile, struct moec_routing_summary *summary);
 
-/* In words, what it means for preloading and caching. */
+/* In words: what predicts the experts, how even the load is, how many paths there are, how close choices are.
+ */
 void moec_routing_summary_describe(const struct moec_profile *profile,
                                    const struct moec_routing_summary *summary,
                                    struct moec_paragraphs *paragraphs);
