@@ -181,13 +181,15 @@ enum moec_status moec_figure_cosine(const struct moec_profile *profile, uint32_t
         return MOEC_OK;
     moec_figure_say(chart, "The mean is %s, the lowest %s at layer %g.", moec_chart_number(a, mean),
                     moec_chart_number(b, chart->series[0].y[least]), chart->series[0].x[least]);
-    moec_figure_say(
-        chart,
-        mean > 0.83
-            ? "Fate reports more than 0.83 for the models that it prefetches for: the next gate fed "
-              "with this layer's input is worth trying here."
-            : "Fate reports more than 0.83 for the models that it prefetches for: here the input changes "
-              "too much between layers for the next gate to be sure.");
+    uint64_t n_above = 0;
+    for (uint64_t l = 0; l < chart->series[0].n; l++)
+        n_above += chart->series[0].y[l] > 0.83;
+    moec_figure_say(chart,
+                    "%" PRIu64 " of %" PRIu64
+                    " layers exceed the 0.83 that Fate reports for the models that it prefetches for%s.",
+                    n_above, chart->series[0].n,
+                    n_above > 0 ? ": there the next gate fed with this layer's input is worth trying"
+                                : ": the input changes too much between layers for the next gate to be sure");
     return MOEC_OK;
 }
 
