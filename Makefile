@@ -152,7 +152,7 @@ fuzz: deps-test
 KILLS ?= 50
 kill-test: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
-	@MOEC_BUILD=$(BUILD) tests/kill_profile.sh $(KILLS) 1 --seq-len 48 --samples 32 --bits 2,4
+	@MOEC_BUILD=$(BUILD) tests/kill_profile.sh $(KILLS) 1 --seq-len 32 --samples 32 --bits 2,4 --study ranks
 
 # Against transformers and tokenizers, where PYTHON has them: fresh random models and texts, no fixtures.
 PYTHON ?= python3
