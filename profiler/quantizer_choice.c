@@ -28,7 +28,18 @@ struct choice {
     struct moec_loss_study study; /* (candidate, n_width) */
     struct moec_measure measure;  /* (W) each, owned: of one candidate, and of the best so far */
     struct moec_measure best;
+    const struct moec_progress *outer; /* the job's */
+    double n_run, n_done;              /* evaluations to make, and made */
 };
+
+/* The evaluations, which all cost the same, as one phase. */
+static enum moec_status tell(void *context, const char *phase, double done, double total)
+{
+    const struct choice *choice = context;
+    (void)phase;
+    return choice->outer->report(choice->outer->context, "quantizers", choice->n_done * total + done,
+                                 choice->n_run * total);
+}
 
 static void list_widths(struct choice *choice)
 {
@@ -120,6 +131,7 @@ static enum moec_status choose_width(struct choice *choice, uint32_t at, struct 
         codec.quantizer = candidates[c].choice.quantizer;
         MOEC_TRY(moec_variants_set_codec(job->variants, codec, err));
         MOEC_TRY(moec_job_score(job, key, &choice->measure, err));
+        choice->n_done++;
         MOEC_TRY(moec_loss_study_set(&choice->study, (uint64_t)c * choice->n_width + at, profile,
                                      &choice->measure, err));
         const double now = price(profile, choice->measure.kl, codec, bits);
@@ -141,18 +153,27 @@ static enum moec_status choose_width(struct choice *choice, uint32_t at, struct 
 
 enum moec_status moec_quantizer_choose(struct moec_profile_job *job, struct moec_error *err)
 {
-    struct choice choice = {.job = job};
+    const struct moec_profile_options *options = job->options;
+    struct moec_profile_options own_options = *options;
+    struct choice choice = {.job = job, .outer = options->progress};
+    const struct moec_progress progress = {.report = tell, .context = &choice};
     enum moec_status status = MOEC_OK;
     if (job->profile->quantizer != MOEC_QUANTIZER_AUTO)
         return MOEC_OK;
+    if (choice.outer != NULL && choice.outer->report != NULL)
+        own_options.progress = &progress;
+    job->options = &own_options;
     for (uint32_t bits = 0; bits < MOEC_CODEC_TABLE; bits++)
         job->profile->choices[bits].scheme = job->profile->scheme;
     list_widths(&choice);
+    for (uint32_t c = 0; c < N_CANDIDATE; c++)
+        choice.n_run += is_candidate(options, &candidates[c]) ? choice.n_width : 0;
     MOEC_TRY_OUT(create(&choice, err));
     for (uint32_t at = 0; at < choice.n_width; at++)
         MOEC_TRY_OUT(choose_width(&choice, at, err));
     status = moec_loss_study_add(&choice.study, job->profile, err);
 out:
+    job->options = options;
     release(&choice);
     return status;
 }
