@@ -36,7 +36,7 @@ struct fast {
     size_t stride;
     uint32_t n_moe, n_expert, n_code, n_window, k;
     uint32_t codes[MOEC_PROFILE_MAX_BITS + 1];
-    double fraction; /* of an expert's tokens of a window that are measured where not all must be */
+    double fraction; /* of an expert's tokens that are measured where not all must be */
     struct moec_forward forward;
     struct moec_sweep sweep;
     struct moec_states hidden; /* (rows, stride): the original */
@@ -57,7 +57,11 @@ struct fast {
     float *gathered;   /* (max_tokens, stride) */
     float *changed;    /* (max_tokens, stride) */
 
-    double *error;        /* (S, E, codes, W): u of the windows */
+    double *due;          /* (E, codes): choices of the layer that are due to be picked */
+    double *error;        /* (S, E, codes, W): u of the windows; until the end, where nothing was picked, the
+                             negative of what it counts for */
+    double *weight_sum;   /* (S, E, codes): what the picked choices count for, */
+    double *weighted_sum; /* (S, E, codes): and the same times |d|^2 */
     double *error_sum;    /* (S, E, codes): sum of |d|^2 */
     double *output_sum;   /* (S, E, codes): sum of |y|^2 */
     float *token_error;   /* (S, rows of FULL, k): u at the lowest bits of each choice, */
@@ -159,6 +163,10 @@ static enum moec_status allocate_sums(struct fast *job, struct moec_error *err)
     const uint64_t n_choice = job->n_moe * job->perturbed[FULL].n_row * job->k;
     const char *what = "local errors";
     MOEC_TRY(moec_alloc((void **)&job->error, n_cell * job->n_window, sizeof(double), what, err));
+    MOEC_TRY(
+        moec_alloc((void **)&job->due, (uint64_t)job->n_expert * job->n_code, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&job->weight_sum, n_cell, sizeof(double), what, err));
+    MOEC_TRY(moec_alloc((void **)&job->weighted_sum, n_cell, sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&job->error_sum, n_cell, sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&job->output_sum, n_cell, sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&job->token_error, n_choice, sizeof(float), what, err));
@@ -211,11 +219,12 @@ static void release(struct fast *job)
     moec_token_scorer_release(&job->tokens);
     moec_sweep_release(&job->sweep);
     moec_forward_release(&job->forward);
-    void *const owned[] = {job->trace.experts, job->trace.weights, job->trace.input, job->trace.rank_outputs,
-                           job->scale,         job->errors,        job->outputs,     job->start,
-                           job->choices,       job->picked,        job->gathered,    job->changed,
-                           job->error,         job->error_sum,     job->output_sum,  job->token_error,
-                           job->token_rank,    job->token_nll,     job->row_numbers};
+    void *const owned[] = {job->trace.experts, job->trace.weights, job->trace.input,  job->trace.rank_outputs,
+                           job->scale,         job->errors,        job->outputs,      job->start,
+                           job->choices,       job->picked,        job->gathered,     job->changed,
+                           job->due,           job->weight_sum,    job->weighted_sum, job->error,
+                           job->error_sum,     job->output_sum,    job->token_error,  job->token_rank,
+                           job->token_nll,     job->row_numbers};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }
@@ -312,19 +321,24 @@ static double choice_weight(const struct fast *job, uint32_t choice)
     return g * g * job->scale[choice / job->k];
 }
 
-/* Choices of expert e that are measured, evenly spread over those of each window. */
-static uint32_t pick(const struct batch *batch, uint32_t e)
+/* Choices of expert e that are measured, evenly spread over those of each window. What a window leaves of its
+ * share is due in the next; the first choice of a layer is always picked. */
+static uint32_t pick(const struct batch *batch, uint32_t e, uint32_t code)
 {
     const struct fast *job = batch->job;
+    double *due = &job->due[(size_t)e * job->n_code + code];
     uint32_t n_picked = 0, next = job->start[e];
     for (uint32_t w = batch->first_window; w < batch->first_window + batch->n_window; w++) {
         const uint32_t first = next, end_row = batch_row(batch, w + 1);
         while (next < job->start[e + 1] && job->choices[next] / job->k < end_row)
             next++;
         const uint32_t n = next - first;
-        const bool whole = batch->is_lowest && has_window(&job->perturbed[FULL], w);
-        uint32_t n_here = whole ? n : (uint32_t)(job->fraction * n);
-        n_here = n > 0 && n_here == 0 ? 1 : n_here;
+        uint32_t n_here = n;
+        if (code > 0 || !has_window(&job->perturbed[FULL], w)) {
+            *due += job->fraction * n;
+            n_here = *due < n ? (uint32_t)*due : n;
+            *due -= n_here;
+        }
         for (uint32_t i = 0; i < n_here; i++)
             job->picked[n_picked++] = job->choices[first + (uint32_t)((uint64_t)i * n / n_here)];
     }
@@ -392,7 +406,9 @@ static void add_errors(const struct batch *batch, uint32_t e, uint32_t code)
             job->error_sum[at] += job->errors[i];
             job->output_sum[at] += job->outputs[i];
         }
-        job->error[at * job->n_window + w] = measured > 0 ? sum * (all / measured) : 0;
+        job->error[at * job->n_window + w] = measured > 0 ? sum * (all / measured) : all > 0 ? -all : 0;
+        job->weight_sum[at] += measured;
+        job->weighted_sum[at] += sum;
     }
 }
 
@@ -402,9 +418,11 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
     const uint32_t layer = moec_config_moe_layer(job->config, batch->s), bits = job->codes[code];
     struct moec_mlp mlp;
     batch->is_lowest = code == 0;
-    batch->n_picked = pick(batch, e);
-    if (batch->n_picked == 0)
+    batch->n_picked = pick(batch, e, code);
+    if (batch->n_picked == 0) {
+        add_errors(batch, e, code);
         return MOEC_OK;
+    }
     for (uint32_t i = 0; i < batch->n_picked; i++)
         memcpy(job->gathered + i * job->stride, job->trace.input + job->picked[i] / job->k * job->stride,
                job->stride * sizeof(float));
@@ -439,6 +457,8 @@ static enum moec_status traced(void *context, uint32_t ordinal, uint64_t first_r
         batch.n_window++;
     begin_batch(&batch);
     group_choices(&batch);
+    for (uint32_t i = 0; first_row == 0 && i < job->n_expert * job->n_code; i++)
+        job->due[i] = 1;
     for (uint32_t code = 0; code < job->n_code; code++) {
         MOEC_TRY(moec_variants_prepare(job->options->variants, moec_config_moe_layer(job->config, ordinal),
                                        job->codes[code], err));
@@ -637,10 +657,22 @@ static void estimate_expert(const struct fast *job, uint32_t s, uint32_t e)
     }
 }
 
+/* Windows in which nothing of an expert was picked get its mean error. */
+static void fill_windows(const struct fast *job, size_t at)
+{
+    const double mean = job->weight_sum[at] > 0 ? job->weighted_sum[at] / job->weight_sum[at] : 0;
+    for (uint32_t w = 0; w < job->n_window; w++) {
+        double *error = &job->error[at * job->n_window + w];
+        *error = *error < 0 ? -*error * mean : *error;
+    }
+}
+
 static enum moec_status estimate(struct fast *job, struct moec_error *err)
 {
     struct moec_fast_result *result = job->result;
     const size_t n_cell = (size_t)job->n_moe * job->n_expert * job->n_code;
+    for (size_t at = 0; at < n_cell; at++)
+        fill_windows(job, at);
     for (uint32_t s = 0; s < job->n_moe; s++) {
         MOEC_TRY(fit_layer(job, s, err));
         result->small_gain[s] = fit_small(job, s);
@@ -660,7 +692,7 @@ uint64_t moec_fast_sensitivity_bytes(const struct moec_config *config, const str
                                      uint32_t n_bits)
 {
     const uint64_t n_moe = moec_config_moe_count(config), n_row = moec_windows_scored_count(windows) / 2 + 1;
-    const uint64_t sums = (windows->n_window + 2) * (n_bits + 1) * config->n_expert * sizeof(double);
+    const uint64_t sums = (windows->n_window + 4) * (n_bits + 1) * config->n_expert * sizeof(double);
     return n_moe * (sums + n_row * (config->top_k * (sizeof(float) + sizeof(uint16_t)) + 2 * sizeof(double)));
 }
 

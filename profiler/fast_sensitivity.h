@@ -46,7 +46,7 @@ struct moec_fast_options {
     const struct moec_measure *const *uniform; /* (n_bits): all experts at bits[b]; NULL: not measured */
     const double *reference_nll;               /* (W): of the original */
     uint64_t limit_multiply_adds;         /* local errors are measured on as many of an expert's tokens as
-                                             this leaves for, at least one a window */
+                                             this leaves for, and on at least one */
     const struct moec_progress *progress; /* may be NULL */
 };
 

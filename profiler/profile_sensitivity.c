@@ -217,12 +217,12 @@ static enum moec_status add_studies(struct moec_profile *profile, const struct m
     return MOEC_OK;
 }
 
-/* Passes that a fast profile may cost: 4 and one for each layer. What is left of them goes into local errors;
- * a quarter is kept for what is measured on at least one token of each window. */
+/* Passes that a fast profile may cost: 4 and one for each layer. What is left of them goes into local errors,
+ * but for a twentieth: every expert is measured on at least one token. */
 static uint64_t passes_left(const struct moec_profile_job *job)
 {
     const uint64_t pass = moec_cost_pass(job->config, &job->windows), spent = moec_job_multiply_adds(job);
-    const uint64_t limit = (4 + job->config->n_layer) * pass - pass / 4;
+    const uint64_t limit = (4 + job->config->n_layer) * pass - pass / 20;
     return limit > spent ? limit - spent : 0;
 }
 
