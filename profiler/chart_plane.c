@@ -186,23 +186,22 @@ static void linear_ticks(const struct scale *scale, uint32_t most, bool is_whole
 static void log_ticks(const struct scale *scale, uint32_t most, struct ticks *ticks)
 {
     static const double multiples[] = {1, 2, 5};
-    double last = floor(log10(scale->high)), n_decade = last - ceil(log10(scale->low)) + 1;
-    int n_multiple = 3 * n_decade <= most ? 3 : 1;
-    double every = fmax(1, ceil(n_decade / most));
-    double first = n_multiple > 1 ? floor(log10(scale->low)) : ceil(log10(scale->low));
+    int last = (int)floor(log10(scale->high)), lowest = (int)ceil(log10(scale->low));
+    int n_decade = last - lowest + 1, room = (int)most;
+    int n_multiple = 3 * n_decade <= room ? 3 : 1;
+    int every = n_decade > room ? (n_decade + room - 1) / room : 1;
     ticks->n = 0;
-    for (double power = first; power <= last; power += every)
+    /* Below the first power there is room for its multiples alone. */
+    for (int power = n_multiple > 1 ? lowest - 1 : lowest; power <= last; power += every)
         for (int m = 0; m < n_multiple && ticks->n < MAX_TICK; m++) {
             double value = multiples[m] * pow(10, power);
             if (value < scale->low * (1 - 1e-9) || value > scale->high * (1 + 1e-9))
                 continue;
             ticks->at[ticks->n] = value;
             if (value >= 1e4 || value < 1e-4)
-                name_tick(ticks->text[ticks->n], value, 0, 9);
+                name_tick(ticks->text[ticks->n], value, 0, value < 1 ? 9 : 0);
             else
-                (void)snprintf(ticks->text[ticks->n], 16, "%g", value);
-            if (value >= 1e4 && value < 1e12)
-                name_tick(ticks->text[ticks->n], value, 0, 0);
+                (void)snprintf(ticks->text[ticks->n], sizeof *ticks->text, "%g", value);
             ticks->n++;
         }
     if (ticks->n < 2)

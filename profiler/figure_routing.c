@@ -39,6 +39,8 @@ static enum moec_status say_load(const struct moec_profile *profile, struct moec
     uint64_t n = (uint64_t)cells->n_row * cells->n_column, most = 0, n_none = 0;
     double *scratch = NULL;
     char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    if (cells->n_row == 0 || cells->n_column == 0)
+        return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&scratch, cells->n_column, sizeof *scratch, "load of a layer", err));
     double busy = busiest_fifth(cells, scratch);
     free(scratch);

@@ -228,7 +228,7 @@ static void put_paragraphs(const struct page *page, const char *heading,
         if (colon != NULL && (size_t)(colon - text) < sizeof topic)
             (void)snprintf(topic, sizeof topic, "%.*s", (int)(colon - text), text);
         put(page, i == 0 ? "<p class=\"lead\">" : "<p>");
-        if (strcmp(topic, heading) == 0) {
+        if (colon != NULL && strcmp(topic, heading) == 0) {
             text = colon + 2;
             first[0] = (char)toupper((uint8_t)*text);
             moec_html_text(page->stream, first);

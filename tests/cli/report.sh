@@ -31,7 +31,8 @@ else
 fi
 try 0 "plots are png, svg and csv unless asked otherwise" test -s "$work/plots2/load.svg"
 try 1 "and not pdf" test -e "$work/plots2/load.pdf"
-if [ -z "$(grep -L ',' "$work"/plots2/*.csv)" ]; then
+without=$(grep -L ',' "$work"/plots2/*.csv)
+if [ -z "$without" ]; then
     pass "every CSV has columns"
 else
     fail "every CSV has columns"
