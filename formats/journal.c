@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static const uint8_t magic[16] = MOEC_JOURNAL_MAGIC;
+
 #define PIECE_BYTES ((size_t)1 << 16) /* of a payload while its checksum is computed */
 
 /* --- texts -------------------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ static enum moec_status write_header(struct moec_journal *journal, const char *j
 {
     uint8_t header[MOEC_JOURNAL_HEADER_BYTES] = {0};
     const size_t n_job = strlen(job);
-    memcpy(header, MOEC_JOURNAL_MAGIC, 16);
+    memcpy(header, magic, sizeof magic);
     moec_put_u32(header + 16, MOEC_JOURNAL_VERSION);
     moec_put_u32(header + 20, (uint32_t)n_job);
     moec_sha256(job, n_job, header + 24);
@@ -202,7 +204,7 @@ enum moec_status moec_journal_append(struct moec_journal *journal, uint16_t kind
     moec_put_u16(head + 4, kind);
     moec_put_u16(head + 6, (uint16_t)n_key);
     moec_put_u64(head + 8, n_payload);
-    memcpy(head + MOEC_JOURNAL_RECORD_BYTES, key, n_key);
+    memcpy(head + MOEC_JOURNAL_RECORD_BYTES, key, n_key + 1); /* its NUL is not written */
     uint32_t crc = moec_crc32c(journal->crc, head + 4, n_head - 4);
     for (size_t i = 0; i < n_piece; i++)
         crc = moec_crc32c(crc, pieces[i].bytes, pieces[i].n_bytes);
@@ -260,7 +262,7 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
     uint8_t header[MOEC_JOURNAL_HEADER_BYTES] = {0}, digest[MOEC_SHA256_BYTES];
     const size_t n = file->n_bytes < sizeof header ? (size_t)file->n_bytes : sizeof header;
     MOEC_TRY(moec_file_read(file, 0, header, n, err));
-    if (memcmp(header, MOEC_JOURNAL_MAGIC, n < 16 ? n : 16) != 0)
+    if (memcmp(header, magic, n < sizeof magic ? n : sizeof magic) != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' is not a journal of moec", file->path);
     if (n < sizeof header)
         return torn_header(journal);

@@ -99,7 +99,7 @@ static enum moec_status restore_variants(struct moec_sensitivity_units *kept, si
                                          struct moec_sensitivity *result, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct moec_sensitivity_range range;
+    struct moec_sensitivity_range range = {0};
     double *rows = NULL;
     uint64_t *reached = NULL;
     MOEC_TRY(read_range(kept, record, &range, err));

@@ -175,6 +175,13 @@ enum moec_status moec_unit_keep(struct moec_units *units, const char *key, const
 /* --- around the run --------------------------------------------------------------------------------------
  */
 
+static void blank_controls(char *text)
+{
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
 void moec_job_line(struct moec_job_text *job, const char *name, const char *format, ...)
 {
     char value[1024];
@@ -182,8 +189,7 @@ void moec_job_line(struct moec_job_text *job, const char *name, const char *form
     va_start(args, format);
     const int n_value = vsnprintf(value, sizeof value, format, args);
     va_end(args);
-    for (char *at = value; *at != '\0'; at++)
-        *at = (unsigned char)*at < 0x20 || *at == 0x7f ? '?' : *at;
+    blank_controls(value);
     const size_t room = sizeof job->text - job->n_bytes;
     const int n = snprintf(job->text + job->n_bytes, room, "%s: %s\n", name, value);
     if (n < 0 || (size_t)n >= room || n_value < 0 || (size_t)n_value >= sizeof value)
@@ -233,8 +239,7 @@ static enum moec_status summarise(const struct moec_journal *journal, struct moe
     summary->total_passes = moec_get_f64(head + 16);
     memcpy(summary->phase, head + PHASE_OFFSET, sizeof summary->phase);
     summary->phase[sizeof summary->phase - 1] = '\0';
-    for (char *at = summary->phase; *at != '\0'; at++)
-        *at = (unsigned char)*at < 0x20 || *at == 0x7f ? '?' : *at;
+    blank_controls(summary->phase);
     return MOEC_OK;
 }
 
