@@ -229,10 +229,17 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
                                         .n_models = has_dense_study ? 2 : 1,
                                         .n_passes = 2, /* the scorer's, and that of the phase at work */
                                         .n_states = 3,
+                                        .traces = true,
                                         .sweeps = true,
                                         .folder = options->spill_folder};
     if (options->memory_bytes == 0)
         return MOEC_OK;
+    /* Beside the scorer's: local errors take a perturbed model along for each layer, on part of the windows;
+     * an exact sweep has its rows to itself. */
+    if (options->sensitivity == MOEC_SENSITIVITY_FAST) {
+        request.n_states += (5 * job->profile->n_moe_layer + 7) / 8;
+        request.sweeps = false;
+    }
     MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_work_plan_make(&request, &plan, err));
     options->work_bytes = plan.sweep_bytes;

@@ -102,7 +102,7 @@ static uint64_t batch_bytes(const struct moec_work_request *request, const struc
     uint64_t n_bytes =
         request->n_passes *
         (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + 2 * n * sizes->kv_bytes);
-    if (request->sweeps)
+    if (request->traces)
         n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + 2 * sizes->kv_bytes);
     return n_bytes;
 }

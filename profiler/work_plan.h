@@ -27,7 +27,8 @@ struct moec_work_request {
     uint32_t n_passes;    /* forward passes with scratch of their own at once */
     uint32_t n_states;    /* hidden states of all windows at once */
     uint32_t n_reference; /* scorers that would rather keep the reference's probabilities */
-    bool sweeps;          /* sensitivities are measured */
+    bool traces;          /* what layers do is traced, with the outputs of each rank */
+    bool sweeps;          /* exact sensitivities are measured */
     const char *folder;   /* where states spill; NULL: they do not */
 };
 

@@ -38,6 +38,7 @@ static struct moec_work_request request_make(const struct bench *bench, uint64_t
                                       .n_models = 1,
                                       .n_passes = 2,
                                       .n_states = 3,
+                                      .traces = true,
                                       .sweeps = true,
                                       .folder = "/tmp"};
 }
