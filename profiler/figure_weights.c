@@ -114,9 +114,6 @@ static enum moec_status draw_worth(const struct moec_profile *profile,
                                    const struct moec_figure_losses *losses, struct moec_chart *chart,
                                    struct moec_error *err)
 {
-    const struct moec_study *size = moec_figure_find(profile, "quantizer/bits_per_weight", 3, quantizer_axes);
-    if (size == NULL || moec_study_count(size) != moec_study_count(losses->loss))
-        return MOEC_OK;
     uint64_t n = moec_study_count(size) / size->axes[0].n;
     char name[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER];
     double best[2] = {INFINITY, INFINITY};
@@ -173,9 +170,13 @@ enum moec_status moec_figure_quantizer(const struct moec_profile *profile, uint3
     struct moec_figure_losses losses;
     if (!moec_figure_find_losses(profile, "quantizer/loss", 3, quantizer_axes, &losses))
         return MOEC_OK;
-    if (index == 0)
-        return draw_worth(profile, &losses, chart, err);
-    if (--index >= losses.loss->axes[2].n)
+    const struct moec_study *size = moec_figure_find(profile, "quantizer/bits_per_weight", 3, quantizer_axes);
+    if (size != NULL && moec_study_count(size) == moec_study_count(losses.loss)) {
+        if (index == 0)
+            return draw_worth(size, &losses, chart, err);
+        index--;
+    }
+    if (index >= losses.loss->axes[2].n)
         return MOEC_OK;
     const struct moec_study_axis *quantizers = &losses.loss->axes[0], *groups = &losses.loss->axes[1],
                                  *bits = &losses.loss->axes[2];
