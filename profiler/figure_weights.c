@@ -110,9 +110,8 @@ enum moec_status moec_figure_projection_loss(const struct moec_profile *profile,
 static const char *const quantizer_axes[] = {"quantizer", "group", "bits"};
 
 /* All choices by what a weight takes: which quantizer and group size are worth their bits. */
-static enum moec_status draw_worth(const struct moec_profile *profile,
-                                   const struct moec_figure_losses *losses, struct moec_chart *chart,
-                                   struct moec_error *err)
+static enum moec_status draw_worth(const struct moec_study *size, const struct moec_figure_losses *losses,
+                                   struct moec_chart *chart, struct moec_error *err)
 {
     uint64_t n = moec_study_count(size) / size->axes[0].n;
     char name[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER];
