@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/compare_output.h"
 #include "cli/figure_output.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
@@ -39,6 +40,11 @@ static const struct cli_option options[] = {
     CLI_FIGURE_OPTIONS,
     {"show", 0, "PROFILE.h5", NULL,
      "Show a profile on the terminal (and draw --heatmap from it) instead of measuring.", false},
+    {"compare", 0, "A.h5", NULL,
+     "Compare this profile with the one named by the argument (--compare A.h5 B.h5), of a model of the same "
+     "shape: rank correlations, what one's choice loses on the other, which experts differ; --plots draws "
+     "it.",
+     false},
     {"study", 0, "LIST", NULL,
      "Studies of weights and ranks, which cost passes: projections (3 x bitwidths), layers (half a pass x "
      "MoE layers x bitwidths), dense (experts only against all weights; bitwidths), quantizers (15 x "
@@ -428,7 +434,9 @@ static int run_profile(const struct cli_args *args)
     if (status == MOEC_OK)
         status = cli_check_figures(args, &err);
     if (status == MOEC_OK)
-        status = cli_has(args, "show") ? show(&job, &err) : measure(&job, &err);
+        status = cli_has(args, "compare") ? cli_compare_profiles(args, &err)
+                 : cli_has(args, "show")  ? show(&job, &err)
+                                          : measure(&job, &err);
     cli_progress_end(&job.progress);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
@@ -461,7 +469,8 @@ const struct cli_command cli_command_profile = {
                 "moec profile --show profile.h5\n"
                 "moec profile --show profile.h5 --study rank/loss\n"
                 "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3\n"
-                "moec profile --show profile.h5 --plots plots --plot-format pdf,csv",
+                "moec profile --show profile.h5 --plots plots --plot-format pdf,csv\n"
+                "moec profile --compare news.h5 chat.h5 --plots comparison",
     .n_positional_min = 0,
     .n_positional_max = 1,
     .options = options,

@@ -50,22 +50,28 @@ enum moec_status cli_check_figures(const struct cli_args *args, struct moec_erro
     return read_formats(args, formats, &n, err);
 }
 
-enum moec_status cli_write_figures(const struct cli_args *args, const struct moec_profile *profile,
-                                   bool is_silent, struct moec_error *err)
+enum moec_status cli_write_plots(const struct cli_args *args, const struct moec_figures *figures,
+                                 bool is_silent, struct moec_error *err)
 {
     enum moec_plot_format formats[N_FORMAT];
     uint32_t n = 0, n_written = 0;
+    MOEC_TRY(read_formats(args, formats, &n, err));
+    MOEC_TRY(moec_figures_write(figures, cli_text(args, "plots"), formats, n, &n_written, err));
+    if (!is_silent)
+        printf("wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));
+    return MOEC_OK;
+}
+
+enum moec_status cli_write_figures(const struct cli_args *args, const struct moec_profile *profile,
+                                   bool is_silent, struct moec_error *err)
+{
     struct moec_figures figures = {0};
     enum moec_status status = MOEC_OK;
     if (!cli_wants_figures(args))
         return MOEC_OK;
-    MOEC_TRY(read_formats(args, formats, &n, err));
     MOEC_TRY(moec_figures_make(profile, &figures, err));
-    if (cli_has(args, "plots")) {
-        MOEC_TRY_OUT(moec_figures_write(&figures, cli_text(args, "plots"), formats, n, &n_written, err));
-        if (!is_silent)
-            printf("wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));
-    }
+    if (cli_has(args, "plots"))
+        MOEC_TRY_OUT(cli_write_plots(args, &figures, is_silent, err));
     if (cli_has(args, "report")) {
         MOEC_TRY_OUT(moec_report_write(profile, &figures, cli_text(args, "report"), err));
         if (!is_silent)

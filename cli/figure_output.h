@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 #include "formats/profile.h"
+#include "profiler/figures.h"
 
 /* Rows of an option table. */
 #define CLI_FIGURE_OPTIONS                                                                                   \
@@ -34,5 +35,10 @@ MOEC_WARN_UNUSED enum moec_status cli_check_figures(const struct cli_args *args,
 MOEC_WARN_UNUSED enum moec_status cli_write_figures(const struct cli_args *args,
                                                     const struct moec_profile *profile, bool is_silent,
                                                     struct moec_error *err);
+
+/* --plots of these figures alone. */
+MOEC_WARN_UNUSED enum moec_status cli_write_plots(const struct cli_args *args,
+                                                  const struct moec_figures *figures, bool is_silent,
+                                                  struct moec_error *err);
 
 #endif
