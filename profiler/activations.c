@@ -69,7 +69,8 @@ void moec_activations_free(struct moec_activations *activations)
     free(activations);
 }
 
-static uint64_t *counts_of(const struct moec_activations *activations, uint32_t expert, int projection)
+static uint64_t *counts_of(const struct moec_activations *activations, uint32_t expert,
+                           enum moec_projection projection)
 {
     return activations->counts + ((size_t)expert * MOEC_PROJECTION_COUNT + (size_t)projection) * N_BIN;
 }

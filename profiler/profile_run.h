@@ -40,8 +40,8 @@ struct moec_profile_options {
     uint64_t work_bytes;      /* activations of the sweep; 0 = 1 GiB */
     uint64_t cache_bytes;     /* encoded experts; 0 = all of them */
     const char *spill_folder; /* where hidden states go that do not fit; NULL = they stay in memory */
-    const struct moec_progress *progress; /* may be NULL; phases: original, routing, evaluation, quantizers, sensitivity
-                                           * or local errors, names of studies */
+    const struct moec_progress *progress; /* may be NULL; phases: original, routing, evaluation, quantizers,
+                                           * sensitivity or local errors, names of studies */
     uint32_t studies; /* of weights and ranks: a set of 1 << enum moec_weight_study; 0 = none */
     bool projections; /* one projection of every expert alone, too */
     /* Finished work is kept in this file while the run lasts (profiler/unit.h); NULL = nowhere. The caller
