@@ -32,7 +32,7 @@ static enum moec_status run_with(const char *source, moec_guest_body *body, moec
         .source = source,
         .n_source = strlen(source),
         .seed = 7,
-        .limits = {.memory_bytes = 8 << 20, .cpu_seconds = 1, .silence_seconds = 2},
+        .limits = {.memory_bytes = 8 << 20, .cpu_seconds = 1, .silence_seconds = 20},
         .body = body,
         .answer = answer,
     };
