@@ -247,9 +247,13 @@ enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ord
         if (study->n_picked[e] > 0)
             study->active[n_active++] = e;
     }
-    if (study->experts->ops->expect != NULL)
-        study->experts->ops->expect(study->experts, moec_config_moe_layer(config, ordinal), study->active,
-                                    n_active);
+    if (study->experts->ops->expect != NULL && n_active > 0) {
+        const struct moec_router_answer answer = {.layer = moec_config_moe_layer(config, ordinal),
+                                                  .n_tok = row,
+                                                  .active = study->active,
+                                                  .n_active = n_active};
+        study->experts->ops->expect(study->experts, &answer);
+    }
     for (uint32_t i = 0; i < n_active; i++)
         MOEC_TRY(take_expert(study, ordinal, study->active[i], input, err));
     if (first + n == study->windows->n_window) {

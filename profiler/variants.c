@@ -353,15 +353,16 @@ static void encode_expected(struct moec_variants *variants, uint32_t layer, uint
     pthread_mutex_unlock(&variants->lock);
 }
 
-static void expect(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n_experts)
+static void expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
-    if (layer >= variants->config->n_layer || variants->ordinals[layer] < 0)
+    if (answer->layer >= variants->config->n_layer || variants->ordinals[answer->layer] < 0)
         return;
     pthread_mutex_lock(&variants->lock);
-    variants->expected_layer = layer;
-    variants->n_expected = n_experts < variants->config->n_expert ? n_experts : variants->config->n_expert;
-    memcpy(variants->expected, experts, variants->n_expected * sizeof *experts);
+    variants->expected_layer = answer->layer;
+    variants->n_expected =
+        answer->n_active < variants->config->n_expert ? answer->n_active : variants->config->n_expert;
+    memcpy(variants->expected, answer->active, variants->n_expected * sizeof *answer->active);
     pthread_mutex_unlock(&variants->lock);
 }
 

@@ -11,6 +11,31 @@
 
 struct moec_experts;
 
+/* An expert and how strongly something speaks for it. */
+struct moec_scored_expert {
+    uint32_t expert;
+    float score;
+};
+
+/* What the router of one MoE layer answered for a batch of T tokens with k choices each. Arrays are borrowed
+ * for the call; those that may be NULL are there where the source asked for them. */
+struct moec_router_answer {
+    uint32_t layer;               /* model layer */
+    uint32_t n_tok;               /* T */
+    const uint32_t *active;       /* (n_active): the experts that any token chose, increasing */
+    uint32_t n_active;            /* 1 .. n_expert */
+    const uint32_t *experts;      /* (T, k) in order of weight, or NULL */
+    const float *weights;         /* (T, k) as applied, or NULL */
+    const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in the
+                                   * first one */
+    const float *last_weights;    /* (T, k), NULL likewise */
+    /* The next MoE layer's router fed with this layer's input (its gate input, after this layer's norm):
+     * probabilities summed over the T tokens. For one token the 2k best, else every expert; by falling score,
+     * ties to the lower index. NULL in the last MoE layer. */
+    const struct moec_scored_expert *next_gate;
+    uint32_t n_next_gate;
+};
+
 struct moec_experts_ops {
     /* Points `mlp` at the expert's weights, which stay valid and unchanged until release. `layer` is the
      * model layer. Errors name layer and expert. */
@@ -18,9 +43,10 @@ struct moec_experts_ops {
                                 struct moec_mlp *mlp, struct moec_error *err);
     void (*release)(struct moec_experts *self, uint32_t layer, uint32_t expert);
 
-    /* Optional (NULL): the router has answered; these experts (increasing, each once) will be acquired in
-     * this order. A streaming source starts loading what is missing. */
-    void (*expect)(struct moec_experts *self, uint32_t layer, const uint32_t *experts, uint32_t n_experts);
+    /* Optional (NULL): the router has answered; the active experts will be acquired in this order, each once,
+     * and each released. A streaming source starts loading what is missing, and guesses what the next layer
+     * will need. */
+    void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
 
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
      * are ready together and never waits for one while it could compute another. */
@@ -32,6 +58,8 @@ struct moec_experts {
     const struct moec_experts_ops *ops;
     uint32_t
         max_held; /* experts that may be held at once; 0 and 1 mean that each is released before the next */
+    bool wants_choices;   /* answers carry experts, weights, last_experts and last_weights */
+    bool wants_next_gate; /* answers carry next_gate */
 };
 
 #endif

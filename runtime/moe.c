@@ -257,8 +257,13 @@ enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_la
         return MOEC_OK;
     moec_router_run(forward, layer, n_tok, hidden, moe.normed, &moe.routing);
     uint32_t n_active = group_pairs(&moe);
-    if (source->ops->expect != NULL)
-        source->ops->expect(source, layer, moec_forward_scratch(forward)->active, n_active);
+    if (source->ops->expect != NULL) {
+        const struct moec_router_answer answer = {.layer = layer,
+                                                  .n_tok = n_tok,
+                                                  .active = moec_forward_scratch(forward)->active,
+                                                  .n_active = n_active};
+        source->ops->expect(source, &answer);
+    }
     MOEC_TRY(run_experts(&moe, n_active, err));
     if (!moe.weights->has_shared && moe.keeps_shared)
         memset(moe.shared_output, 0, n_tok * moec_forward_stride(&forward->model->config) * sizeof(float));

@@ -375,13 +375,11 @@ static void watched_release(struct moec_experts *self, uint32_t layer, uint32_t 
     watched->n_held--;
 }
 
-static void watched_expect(struct moec_experts *self, uint32_t layer, const uint32_t *experts,
-                           uint32_t n_experts)
+static void watched_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
-    (void)layer;
-    for (uint32_t i = 1; i < n_experts; i++)
-        assert_true(experts[i] > experts[i - 1]);
-    ((struct watched *)self)->n_expected += n_experts;
+    for (uint32_t i = 1; i < answer->n_active; i++)
+        assert_true(answer->active[i] > answer->active[i - 1]);
+    ((struct watched *)self)->n_expected += answer->n_active;
 }
 
 static bool watched_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)

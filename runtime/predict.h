@@ -1,0 +1,56 @@
+/* Predictors: which experts will the next MoE layer need? Tables of functions, one predictor a file (D9). The
+ * expert cache of the runtime and the simulator run the same code.
+ *
+ * A predictor is asked when a router has answered; it ranks the experts of the next MoE layer (of layer 0 of
+ * the next token after the last one). How much a guess is worth, and how many are acted upon, is decided in
+ * runtime/preload.h. Equal calls give equal rankings, on every machine. Thread rule: immutable after
+ * creation, any thread; `scratch` is the caller's. */
+#ifndef MOEC_RUNTIME_PREDICT_H
+#define MOEC_RUNTIME_PREDICT_H
+
+#include "formats/path_table.h"
+#include "runtime/experts.h"
+
+struct moec_predict_setup {
+    uint32_t n_layer;  /* S: MoE layers */
+    uint32_t n_expert; /* E */
+    uint32_t top_k;
+    const struct moec_path_table *paths; /* borrowed until destroy; n_layer 0 when there is none */
+};
+
+/* First member of every predictor. */
+struct moec_predict {
+    const struct moec_predict_ops *ops;
+};
+
+struct moec_predict_ops {
+    const char *name;
+    bool needs_paths; /* and is refused without a path table */
+    bool needs_next_gate;
+    uint64_t (*state_bytes)(const struct moec_predict_setup *setup);
+    MOEC_WARN_UNUSED enum moec_status (*create)(const struct moec_predict_setup *setup,
+                                                struct moec_predict **out, struct moec_error *err);
+    void (*destroy)(struct moec_predict *self); /* NULL-safe */
+    /* Experts of MoE ordinal `next`, most likely first, ties to the lower index: at most 2k for one token, E
+     * for more. `score` is the expected number of tokens that choose it, as far as the predictor knows.
+     * `answer` is that of the MoE layer before (of the last one when next is 0). Writes to out (n_expert),
+     * returns how many. */
+    uint32_t (*rank)(const struct moec_predict *self, const struct moec_router_answer *answer, uint32_t next,
+                     struct moec_scored_expert *out);
+};
+
+extern const struct moec_predict_ops moec_predict_none;      /* nothing */
+extern const struct moec_predict_ops moec_predict_frequency; /* the layer's frequencies in calibration */
+extern const struct moec_predict_ops moec_predict_path;      /* EdgeMoE III-C1: the path table */
+extern const struct moec_predict_ops moec_predict_gate;      /* the next layer's router on this layer's input
+                                                              * (HOBBIT III-C, Fate 3.1) */
+extern const struct moec_predict_ops moec_predict_path_gate; /* both */
+
+/* All of them, in the order of the list above, ended by NULL. */
+extern const struct moec_predict_ops *const moec_predictors[];
+
+/* "none", "frequency", "path", "gate", "path+gate". Errors: MOEC_ERR_USAGE, naming those that there are. */
+MOEC_WARN_UNUSED enum moec_status moec_predict_find(const char *name, const struct moec_predict_ops **out,
+                                                    struct moec_error *err);
+
+#endif

@@ -1,0 +1,107 @@
+/* Reading ranges of one file, many at once: the one place that decides how bytes come from the device (D8).
+ *
+ * A reader is a table of functions over one of several ways: O_DIRECT or the page cache, through io_uring or
+ * through worker threads with pread; another reader may stand on top of it (runtime/reader_emulated.h). It
+ * knows files and bytes, nothing of experts. Short reads, EINTR and EAGAIN are its own business; what is left
+ * comes back as an errno in the request.
+ *
+ * Thread rule: submit, cancel and wait from one thread (the loader's); wake from any. */
+#ifndef MOEC_RUNTIME_READER_H
+#define MOEC_RUNTIME_READER_H
+
+#include "formats/file.h"
+
+/* One request. The caller's, untouched by the caller between submit and its return from wait. */
+struct moec_read {
+    uint64_t offset;  /* in the file, multiple of the reader's alignment */
+    uint64_t n_bytes; /* wanted; the reader may read on to the next multiple of its alignment */
+    uint8_t *buffer;  /* at a multiple of the alignment, with room for n_bytes rounded up to it */
+    uint64_t tag;     /* the caller's */
+
+    /* Set by the reader. */
+    int error;              /* 0, or an errno; ENODATA when the file ends before offset + n_bytes */
+    uint64_t begun_ns;      /* CLOCK_MONOTONIC: when the device was asked */
+    uint64_t done_ns;       /* when the bytes were there */
+    struct moec_read *next; /* links a list that the reader keeps */
+    uint64_t done_bytes;    /* of a read that goes on after a short one */
+};
+
+struct moec_reader;
+
+struct moec_reader_ops {
+    /* Begins the request, or keeps it in order until one of those in flight is done. Never blocks, never
+     * fails: errors come with the request. */
+    void (*submit)(struct moec_reader *self, struct moec_read *read);
+    /* Takes back a request that has not begun: true, and it will not come from wait. False: it will. */
+    bool (*cancel)(struct moec_reader *self, struct moec_read *read);
+    /* A request that is done, in any order. Blocks until there is one or someone wakes it (NULL); NULL at
+     * once when woken since the last call. */
+    struct moec_read *(*wait)(struct moec_reader *self);
+    void (*wake)(struct moec_reader *self);
+    /* Nothing may be in flight. NULL-safe. */
+    void (*destroy)(struct moec_reader *self);
+};
+
+/* First member of every reader. */
+struct moec_reader {
+    const struct moec_reader_ops *ops;
+    uint32_t alignment;    /* of offsets and buffers: a power of two, 1 for the page cache */
+    uint32_t depth;        /* requests in flight at most */
+    char description[160]; /* for people: "direct through io_uring, registered buffers, 32 at once" */
+};
+
+enum moec_io {
+    MOEC_IO_AUTO = 0, /* measured on the file: whichever reads records faster from the device */
+    MOEC_IO_DIRECT,   /* O_DIRECT; MOEC_ERR_UNSUPPORTED where the file system refuses it */
+    MOEC_IO_CACHED,   /* the page cache */
+};
+
+/* Which machinery asks the device; tests and measurements choose, users get AUTO. */
+enum moec_io_engine {
+    MOEC_IO_ENGINE_AUTO = 0, /* io_uring where the kernel allows it, else threads */
+    MOEC_IO_ENGINE_URING,
+    MOEC_IO_ENGINE_THREADS,
+};
+
+struct moec_reader_options {
+    enum moec_io io;
+    enum moec_io_engine engine;
+    uint32_t depth;                     /* 0 = 32 */
+    uint64_t sample_bytes;              /* typical request, for MOEC_IO_AUTO's measurement */
+    uint64_t sample_offset, sample_end; /* range of the file that it may read for it */
+    uint8_t *buffer; /* where requests will read into, at a multiple of 4096, or NULL: registered with
+                      * the kernel where the memlock limit allows */
+    uint64_t buffer_bytes;
+};
+
+/* Opens the file anew by its path; `file` says which one it must be (same device and inode). Errors:
+ * MOEC_ERR_IO, MOEC_ERR_UNSUPPORTED, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_reader_create(const struct moec_file *file,
+                                                     const struct moec_reader_options *options,
+                                                     struct moec_reader **out, struct moec_error *err);
+
+/* Bytes of memory that a reader of this depth takes at most, for a budget (rings, thread stacks touched). */
+uint64_t moec_reader_bytes(uint32_t depth);
+
+/* "auto", "direct", "cached". Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_io_find(const char *name, enum moec_io *out, struct moec_error *err);
+
+/* --- a slower device ---------------------------------------------------------------------------------------
+ * A reader on top of another that lets each request end when a device of this latency and bandwidth would
+ * have ended it: done = max(issue + latency, previous done) + bytes / bandwidth, in issue order. A request
+ * begins when the one before it is done, and can be cancelled before. */
+struct moec_emulation {
+    uint64_t bytes_per_second;
+    uint64_t latency_ns;
+};
+
+/* Owns `base` from now on, also on failure. */
+MOEC_WARN_UNUSED enum moec_status moec_reader_emulate(struct moec_reader *base,
+                                                      const struct moec_emulation *emulation,
+                                                      struct moec_reader **out, struct moec_error *err);
+
+/* "550MB/s,80us", also GB/s, MiB/s, ns and ms; the latency may be left out. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *out,
+                                                       struct moec_error *err);
+
+#endif

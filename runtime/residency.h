@@ -1,0 +1,64 @@
+/* Which expert records are in a buffer of so many bytes: the cache's decisions, without bytes, threads or
+ * time (so that the simulator decides what the runtime decides).
+ *
+ * Logical state of a key (MoE ordinal x n_expert + expert): absent or present. Present means that its bytes
+ * count against the capacity; whether they are there already is the caller's business (runtime/expert_cache.c
+ * reads them meanwhile, and lays slots out in runtime/arena.h). No decision here depends on how far a read
+ * is, or on where slots lie: the same calls give the same victims, whatever the timing. Beside that a present
+ * key may be demanded: the router asked for it and it was not released yet; what is demanded is never given
+ * up.
+ *
+ *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
+ *        \---- guess: admitted -------------------------------------^
+ *
+ * Thread rule: the caller's lock covers every call on one instance. */
+#ifndef MOEC_RUNTIME_RESIDENCY_H
+#define MOEC_RUNTIME_RESIDENCY_H
+
+#include "runtime/evict.h"
+
+struct moec_residency;
+
+struct moec_residency_setup {
+    uint32_t n_layer, n_expert;
+    const uint64_t *slot_bytes; /* (n_layer, n_expert), borrowed until destroy */
+    uint64_t capacity_bytes;
+    const struct moec_evict_ops *policy;
+    const float *frequency; /* (n_layer, n_expert) or NULL, borrowed for the call */
+    /* Told of each key that was given up, inside the calls below. */
+    void (*evicted)(void *context, uint32_t key);
+    void *context;
+};
+
+uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops *policy);
+MOEC_WARN_UNUSED enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
+                                                        struct moec_residency **out, struct moec_error *err);
+void moec_residency_free(struct moec_residency *residency); /* NULL-safe */
+
+bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key);
+uint64_t moec_residency_used_bytes(const struct moec_residency *residency);
+
+/* Fills the empty buffer with the likeliest experts by frequency (all layers together; ties to the lower key)
+ * as far as they fit: keys (room for n_key) receives them, likeliest first; returns how many. */
+uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys);
+
+/* A router asks for these experts of one layer (increasing). Every one that is present is demanded and counts
+ * as used, all of them before any other makes room; is_present (n) receives which ones were. The rest are
+ * admitted with moec_residency_admit, in the same order. */
+void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, const uint32_t *experts,
+                        uint32_t n_experts, bool *is_present);
+/* Makes an absent key present and demanded, giving up what the policy chooses. False, with nothing given up,
+ * when what is demanded leaves no room; it is asked again after the next release. */
+bool moec_residency_admit(struct moec_residency *residency, uint32_t key);
+/* Demanded once more, for another session; present. */
+void moec_residency_hold(struct moec_residency *residency, uint32_t key);
+/* Ends one demand. */
+void moec_residency_release(struct moec_residency *residency, uint32_t key);
+
+/* Makes an absent key present because it is guessed. False, with nothing given up, when there is no room. */
+bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
+/* Gives up a present key that nobody demands (a read that failed, modes that keep nothing); not reported as
+ * evicted. */
+void moec_residency_drop(struct moec_residency *residency, uint32_t key);
+
+#endif

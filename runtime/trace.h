@@ -1,0 +1,47 @@
+/* A record of what a running engine did, for people (Perfetto) and for the simulator.
+ *
+ * Events go into a buffer of fixed size while tokens are computed (no allocation, no system call) and are
+ * written to the file between steps. The file is JSON in the trace-event form that Perfetto and
+ * chrome://tracing open; byte by byte in formats/TRACE.md. Thread rule: any thread records (one lock inside);
+ * flush from the thread that steps. */
+#ifndef MOEC_RUNTIME_TRACE_H
+#define MOEC_RUNTIME_TRACE_H
+
+#include "formats/bundle.h"
+#include "runtime/experts.h"
+
+struct moec_trace;
+
+enum moec_trace_lane { /* rows in the viewer */
+                       MOEC_TRACE_COMPUTE,
+                       MOEC_TRACE_STALL,   /* the computing thread waits for storage */
+                       MOEC_TRACE_DEMAND,  /* reads that the router asked for */
+                       MOEC_TRACE_PRELOAD, /* reads of guesses */
+};
+
+struct moec_trace_setup {
+    const char *path;                 /* of the file */
+    const struct moec_bundle *bundle; /* borrowed for the call */
+    uint32_t copy;
+    uint64_t buffer_bytes;       /* of the expert buffer */
+    uint64_t capacity_bytes;     /* of events kept between flushes; 0 = 4 MiB */
+    const char *evict, *predict; /* names */
+    uint32_t preload_count;
+};
+
+MOEC_WARN_UNUSED enum moec_status moec_trace_open(const struct moec_trace_setup *setup,
+                                                  struct moec_trace **out, struct moec_error *err);
+/* Ends the file. NULL-safe. Errors: MOEC_ERR_IO, also of flushes before. */
+MOEC_WARN_UNUSED enum moec_status moec_trace_close(struct moec_trace *trace, struct moec_error *err);
+
+/* A span of a lane; `what` is a string constant, expert 0xffffffff = none. NULL trace: nothing. Events that
+ * find no room are dropped and counted in the file. */
+void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const char *what, uint32_t layer,
+                     uint32_t expert, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns);
+/* A router's answer, with all that prediction and replay need. */
+void moec_trace_answer(struct moec_trace *trace, const struct moec_router_answer *answer, uint32_t top_k,
+                       uint64_t now_ns);
+/* Between steps: writes what was recorded. */
+void moec_trace_flush(struct moec_trace *trace);
+
+#endif
