@@ -9,6 +9,12 @@
 
 #include "formats/config.h"
 
+/* An expert and how strongly something speaks for it. */
+struct moec_scored_expert {
+    uint32_t expert;
+    float score;
+};
+
 /* One predicted expert. probability is scaled: 65535 = 1. */
 struct moec_path_value {
     uint16_t expert;

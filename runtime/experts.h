@@ -7,15 +7,10 @@
 #ifndef MOEC_RUNTIME_EXPERTS_H
 #define MOEC_RUNTIME_EXPERTS_H
 
+#include "formats/path_table.h"
 #include "formats/record.h"
 
 struct moec_experts;
-
-/* An expert and how strongly something speaks for it. */
-struct moec_scored_expert {
-    uint32_t expert;
-    float score;
-};
 
 /* What the router of one MoE layer answered for a batch of T tokens with k choices each. Arrays are borrowed
  * for the call; those that may be NULL are there where the source asked for them. */

@@ -4,6 +4,7 @@
 #include "runtime/mlp.h"
 #include "runtime/model_stream.h"
 #include "runtime/moe.h"
+#include "runtime/router_answer.h"
 #include "runtime/scratch.h"
 
 #include <inttypes.h>
@@ -136,6 +137,7 @@ enum moec_status moec_forward_embed(struct moec_forward *forward, const uint32_t
                              "another tokenizer?",
                              tokens[t], config->n_vocab);
     }
+    moec_router_answer_reset(forward);
     if (forward->model->stream != NULL)
         return embed_streamed(forward, tokens, n_tok, hidden, err);
     struct rows rows = {.forward = forward, .n_tok = n_tok, .tokens = tokens, .out = hidden};

@@ -1,7 +1,7 @@
 #include "runtime/moe.h"
 
 #include "runtime/mlp.h"
-#include "runtime/router.h"
+#include "runtime/router_answer.h"
 #include "runtime/scratch.h"
 
 #include <math.h>
@@ -252,18 +252,17 @@ enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_la
                               struct moec_error *err)
 {
     struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, trace);
-    struct moec_experts *source = forward->experts;
     if (n_tok == 0)
         return MOEC_OK;
     moec_router_run(forward, layer, n_tok, hidden, moe.normed, &moe.routing);
     uint32_t n_active = group_pairs(&moe);
-    if (source->ops->expect != NULL) {
-        const struct moec_router_answer answer = {.layer = layer,
-                                                  .n_tok = n_tok,
-                                                  .active = moec_forward_scratch(forward)->active,
-                                                  .n_active = n_active};
-        source->ops->expect(source, &answer);
-    }
+    const struct moec_routed routed = {.layer = layer,
+                                       .n_tok = n_tok,
+                                       .hidden = hidden,
+                                       .normed = moe.normed,
+                                       .routing = &moe.routing,
+                                       .n_active = n_active};
+    moec_router_answer_send(forward, &routed);
     MOEC_TRY(run_experts(&moe, n_active, err));
     if (!moe.weights->has_shared && moe.keeps_shared)
         memset(moe.shared_output, 0, n_tok * moec_forward_stride(&forward->model->config) * sizeof(float));

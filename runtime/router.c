@@ -2,6 +2,8 @@
 
 #include "runtime/scratch.h"
 
+#include <string.h>
+
 struct router {
     struct moec_forward *forward;
     const struct moec_layer *layer;
@@ -12,14 +14,14 @@ struct router {
     const struct moec_routing *routing;
 };
 
-/* logits[t][e] for a tile of tokens. */
-static void score(const struct router *router, uint32_t n_tok, const float *x,
-                  const struct moec_router_scratch *scratch, size_t logits_stride)
+/* logits[t][e] for a tile of the batch's tokens. */
+static void score(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t batch_tok,
+                  uint32_t n_tok, const float *x, const struct moec_router_scratch *scratch)
 {
-    const struct moec_kernels *kernels = router->forward->kernels;
-    const struct moec_matrix *matrix = &router->layer->router;
-    size_t stride = moec_forward_scratch(router->forward)->stride;
-    if (router->n_tok <= MOEC_ENCODED_TOKENS) {
+    const struct moec_kernels *kernels = forward->kernels;
+    size_t stride = moec_forward_scratch(forward)->stride;
+    size_t logits_stride = moec_lanes_padded(forward->model->config.n_expert);
+    if (batch_tok <= MOEC_ENCODED_TOKENS) {
         for (uint32_t t = 0; t < n_tok; t++)
             kernels->dot_encoded(matrix, 0, matrix->rows, x + t * stride,
                                  scratch->logits + t * logits_stride);
@@ -31,6 +33,14 @@ static void score(const struct router *router, uint32_t n_tok, const float *x,
         kernels->dot(x, stride, n_tok, scratch->weights, stride, n_rows, matrix->columns,
                      scratch->logits + row, logits_stride);
     }
+}
+
+/* Softmax in place over n logits. */
+static void to_probabilities(const struct moec_kernels *kernels, float *p, uint32_t n)
+{
+    float sum = kernels->exp_sum(p, kernels->max(p, n), n, p);
+    for (uint32_t e = 0; e < n; e++)
+        p[e] = p[e] / sum;
 }
 
 /* Takes the best of p[0..n-1] and marks it taken. The first that is left stands in where nothing compares
@@ -72,15 +82,12 @@ static void normalise(float *weights, uint32_t k, bool may_be_zero)
 static void choose(const struct router *router, uint32_t token, float *p)
 {
     const struct moec_config *config = &router->forward->model->config;
-    const struct moec_kernels *kernels = router->forward->kernels;
     uint32_t n = config->n_expert;
     uint32_t k = config->top_k;
     uint32_t *experts = router->routing->experts + (size_t)token * k;
     float *weights = router->routing->weights + (size_t)token * k;
 
-    float sum = kernels->exp_sum(p, kernels->max(p, n), n, p);
-    for (uint32_t e = 0; e < n; e++)
-        p[e] = p[e] / sum;
+    to_probabilities(router->forward->kernels, p, n);
     for (uint32_t rank = 0; rank < k; rank++)
         experts[rank] = take_best(p, n, &weights[rank]);
     if (router->routing->margins != NULL) {
@@ -120,7 +127,7 @@ static void route_tile(void *context, size_t item, int thread)
     float *x = router->normed + first * scratch->stride;
     moec_forward_norm(router->forward, router->layer->mlp_norm, n, router->hidden + first * scratch->stride,
                       x);
-    score(router, n, x, own, logits_stride);
+    score(router->forward, &router->layer->router, router->n_tok, n, x, own);
     for (uint32_t t = 0; t < n; t++) {
         choose(router, first + t, own->logits + t * logits_stride);
         if (router->layer->has_shared)
@@ -136,4 +143,43 @@ void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_to
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
+}
+
+struct preview {
+    const struct moec_forward *forward;
+    const struct moec_matrix *router;
+    uint32_t n_tok;
+    const float *normed;
+    float *sums;
+};
+
+static void preview_tile(void *context, size_t item, int thread)
+{
+    const struct preview *preview = context;
+    const struct moec_scratch *scratch = moec_forward_scratch(preview->forward);
+    const struct moec_router_scratch *own = &scratch->threads[thread].router;
+    uint32_t n_expert = preview->forward->model->config.n_expert;
+    size_t logits_stride = moec_lanes_padded(n_expert);
+    uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
+    uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
+    float *sum = preview->sums + item * logits_stride;
+    score(preview->forward, preview->router, preview->n_tok, n, preview->normed + first * scratch->stride,
+          own);
+    memset(sum, 0, n_expert * sizeof *sum);
+    for (uint32_t t = 0; t < n; t++) {
+        float *p = own->logits + t * logits_stride;
+        to_probabilities(preview->forward->kernels, p, n_expert);
+        preview->forward->kernels->add(p, n_expert, sum);
+    }
+}
+
+void moec_router_preview(struct moec_forward *forward, const struct moec_matrix *router, uint32_t n_tok,
+                         const float *normed, float *sums)
+{
+    struct preview preview = {forward, router, n_tok, normed, sums};
+    size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
+    uint64_t work = (uint64_t)n_tok * router->rows * router->columns;
+    moec_forward_run(forward, n_tiles, work, preview_tile, &preview);
+    for (size_t tile = 1; tile < n_tiles; tile++)
+        forward->kernels->add(sums + tile * moec_lanes_padded(router->rows), router->rows, sums);
 }

@@ -20,4 +20,10 @@ struct moec_routing {
 void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
                      float *normed, const struct moec_routing *routing);
 
+/* What another layer's router says of these inputs, `normed` (T, S): its softmax probabilities summed over
+ * the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the first
+ * row holds the answer. */
+void moec_router_preview(struct moec_forward *forward, const struct moec_matrix *router, uint32_t n_tok,
+                         const float *normed, float *sums);
+
 #endif

@@ -137,6 +137,9 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     scratch->pairs = carve(carver, n_pairs, sizeof(uint32_t));
     scratch->expert_start = carve(carver, (uint64_t)config->n_expert + 2, sizeof(uint32_t));
     scratch->active = carve(carver, config->n_expert, sizeof(uint32_t));
+    scratch->gate_sums = carve_floats(carver, (max_tokens + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS,
+                                      moec_lanes_padded(config->n_expert));
+    scratch->next_gate = carve(carver, config->n_expert, sizeof *scratch->next_gate);
     scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
     bool needs_row = config->n_ff_shared > 0 || config->n_ff_dense > 0;
     scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);
@@ -154,6 +157,8 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     sizes->rope = carve_floats(carver, max_tokens, config->head_dim);
     sizes->rope_position = carve(carver, max_tokens, sizeof(uint32_t));
     sizes->row_span = carve(carver, max_tokens, sizeof(uint32_t));
+    sizes->last.experts = carve(carver, (uint64_t)max_tokens * config->top_k, sizeof(uint32_t));
+    sizes->last.weights = carve_floats(carver, max_tokens, config->top_k);
 
     uint64_t start = carver->used_bytes;
     sizes->q = carve_floats(carver, max_tokens, sizes->q_stride);

@@ -5,7 +5,8 @@
  *
  * Letters: M = max_tokens, S = moec_forward_stride, k = top_k, E = n_expert. A thread's area is likewise
  * overlaid by the steps that use it one after the other. Nothing here may be expected to survive a public
- * call of forward.h, except the rotary table, which each row tags with its position. */
+ * call of forward.h, except the rotary table, which each row tags with its position, and the last MoE layer's
+ * choices, tagged with the rows that they belong to. */
 #ifndef MOEC_RUNTIME_SCRATCH_H
 #define MOEC_RUNTIME_SCRATCH_H
 
@@ -74,6 +75,15 @@ struct moec_mlp_job {
     float *out;         /* row stride S */
 };
 
+/* The choices of the MoE layer that was run last, for a source that asks for them. */
+struct moec_last_choices {
+    uint32_t *experts;   /* (M, k) */
+    float *weights;      /* (M, k) */
+    const float *hidden; /* of which batch; only compared */
+    uint32_t layer;
+    uint32_t n_tok; /* 0 = none */
+};
+
 struct moec_scratch {
     uint64_t shared_work_min; /* MOEC_SHARED_WORK, a test may share less */
     size_t stride;            /* S */
@@ -89,6 +99,7 @@ struct moec_scratch {
     float *rope;             /* (M, head_dim): cosines, then sines */
     uint32_t *rope_position; /* (M): position whose angles stand in rope, MOEC_NO_POSITION = none */
     uint32_t *row_span;      /* (M) */
+    struct moec_last_choices last;
 
     float *q; /* (M, q_stride), attention only */
 
@@ -99,9 +110,11 @@ struct moec_scratch {
     uint32_t *pairs;        /* (M, k): token * k + rank, grouped by expert */
     uint32_t *expert_start; /* (E + 2) first pair of each expert */
     uint32_t *active;       /* (E) experts that any token chose */
-    float *rank_outputs;    /* (M, k, S) */
-    float *shared_output;   /* (M, S); also the output of a dense MLP */
-    float *partials;        /* (n_partials, S) chunk sums of a split MLP */
+    float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded E) the next router's probabilities */
+    struct moec_scored_expert *next_gate; /* (E) */
+    float *rank_outputs;                  /* (M, k, S) */
+    float *shared_output;                 /* (M, S); also the output of a dense MLP */
+    float *partials;                      /* (n_partials, S) chunk sums of a split MLP */
     uint32_t max_jobs;
     struct moec_mlp_job *jobs; /* (max_jobs) experts held together, and the shared one */
 

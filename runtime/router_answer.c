@@ -1,0 +1,93 @@
+#include "runtime/router_answer.h"
+
+#include "runtime/scored.h"
+#include "runtime/scratch.h"
+
+#include <string.h>
+
+#define NO_LAYER 0xffffffffu
+
+static uint32_t moe_layer_before(const struct moec_model *model, uint32_t layer)
+{
+    while (layer-- > 0) {
+        if (model->layers[layer].is_moe)
+            return layer;
+    }
+    return NO_LAYER;
+}
+
+static uint32_t moe_layer_after(const struct moec_model *model, uint32_t layer)
+{
+    while (++layer < model->config.n_layer) {
+        if (model->layers[layer].is_moe)
+            return layer;
+    }
+    return NO_LAYER;
+}
+
+/* The last layer's choices, where they are of the same rows. */
+static void add_choices(const struct moec_forward *forward, const struct moec_routed *routed,
+                        struct moec_router_answer *answer)
+{
+    const struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
+    const uint32_t before = moe_layer_before(forward->model, routed->layer);
+    answer->experts = routed->routing->experts;
+    answer->weights = routed->routing->weights;
+    if (before != NO_LAYER && last->n_tok == routed->n_tok && last->layer == before &&
+        last->hidden == routed->hidden) {
+        answer->last_experts = last->experts;
+        answer->last_weights = last->weights;
+    }
+}
+
+static void keep_choices(const struct moec_forward *forward, const struct moec_routed *routed)
+{
+    struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
+    const size_t n = (size_t)routed->n_tok * forward->model->config.top_k;
+    memcpy(last->experts, routed->routing->experts, n * sizeof *last->experts);
+    memcpy(last->weights, routed->routing->weights, n * sizeof *last->weights);
+    last->layer = routed->layer;
+    last->n_tok = routed->n_tok;
+    last->hidden = routed->hidden;
+}
+
+static void add_next_gate(struct moec_forward *forward, const struct moec_routed *routed,
+                          struct moec_router_answer *answer)
+{
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const uint32_t next = moe_layer_after(forward->model, routed->layer);
+    if (next == NO_LAYER)
+        return;
+    moec_router_preview(forward, &forward->model->layers[next].router, routed->n_tok, routed->normed,
+                        scratch->gate_sums);
+    answer->n_next_gate =
+        routed->n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
+    moec_scored_best(scratch->gate_sums, config->n_expert, answer->n_next_gate, scratch->next_gate);
+    answer->next_gate = scratch->next_gate;
+}
+
+void moec_router_answer_send(struct moec_forward *forward, const struct moec_routed *routed)
+{
+    struct moec_experts *source = forward->experts;
+    struct moec_router_answer answer = {.layer = routed->layer,
+                                        .n_tok = routed->n_tok,
+                                        .active = moec_forward_scratch(forward)->active,
+                                        .n_active = routed->n_active};
+    if (source->ops->expect == NULL)
+        return;
+    if (source->wants_choices)
+        add_choices(forward, routed, &answer);
+    else
+        moec_router_answer_reset(forward);
+    if (source->wants_next_gate)
+        add_next_gate(forward, routed, &answer);
+    source->ops->expect(source, &answer);
+    if (source->wants_choices)
+        keep_choices(forward, routed);
+}
+
+void moec_router_answer_reset(struct moec_forward *forward)
+{
+    moec_forward_scratch(forward)->last.n_tok = 0;
+}

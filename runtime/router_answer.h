@@ -1,0 +1,28 @@
+/* What a router's answer tells the source of the experts, beside the experts that are needed (internal to
+ * runtime/): struct moec_router_answer of runtime/experts.h.
+ *
+ * Choices of one MoE layer are kept in scratch until the next one, so that an answer can carry both. They
+ * belong to the rows that they were made for: what has other rows, another layer before it or a new batch in
+ * between starts with none. */
+#ifndef MOEC_RUNTIME_ROUTER_ANSWER_H
+#define MOEC_RUNTIME_ROUTER_ANSWER_H
+
+#include "runtime/router.h"
+
+/* One layer's routing of a batch, as moec_router_run left it. */
+struct moec_routed {
+    uint32_t layer;
+    uint32_t n_tok;
+    const float *hidden; /* tells batches apart; not read */
+    const float *normed; /* (T, S) the router's input */
+    const struct moec_routing *routing;
+    uint32_t n_active; /* of scratch->active */
+};
+
+/* Tells the source, with as much as it asks for. */
+void moec_router_answer_send(struct moec_forward *forward, const struct moec_routed *routed);
+
+/* A new batch begins: choices that were kept belong to none of its rows. */
+void moec_router_answer_reset(struct moec_forward *forward);
+
+#endif
