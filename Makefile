@@ -157,7 +157,7 @@ kill-test: deps
 # Against transformers and tokenizers, where PYTHON has them: fresh random models and texts, no fixtures.
 PYTHON ?= python3
 live: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/logits $(BUILD)/tools/tokenize
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/logits $(BUILD)/tools/tokenize $(BUILD)/tools/rouge
 	@for script in tests/live/*.py; do \
 	    $(PYTHON) $$script; status=$$?; \
 	    if [ $$status -eq 77 ]; then echo "skipped: $$script (its libraries are not installed for $(PYTHON))"; \
@@ -224,7 +224,7 @@ help:
 	@echo 'make SANITIZE=address|undefined|thread test   the same under a sanitizer'
 	@echo 'make check           format, clang-tidy, shellcheck, layer rule'
 	@echo 'make format          rewrite sources with clang-format'
-	@echo 'make live            compare with transformers and tokenizers; PYTHON=python3 that has them'
+	@echo 'make live            compare with transformers, tokenizers, rouge-score; PYTHON=python3 that has them'
 	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
