@@ -17,14 +17,14 @@ endif
 BUILD := build$(if $(SANITIZE),/sanitize-$(SANITIZE))$(if $(findstring clang,$(CC)),/clang)
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
-            libutf8proc-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
+            libutf8proc-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
 PACKAGES_TEST  := clang libclang-rt-14-dev libsimde-dev mandoc chromium
 PACKAGES_CHECK := clang-format clang-tidy shellcheck
 
 # Without the development packages (before the first `make deps`) pkg-config answers nothing; the compiler then
 # names the missing header and `make deps` installs it.
 pc = $(shell pkg-config $(1) 2>/dev/null)
-RUNTIME_PC := libzstd libpcre2-8 libutf8proc nettle
+RUNTIME_PC := libzstd libpcre2-8 libutf8proc nettle liburing
 TOOL_PC    := hdf5 lua5.4 jansson cairo
 
 WARNINGS := -Wall -Wextra -Wconversion -Wshadow -Wvla -Wmissing-prototypes -Wstrict-prototypes -Wundef

@@ -70,12 +70,13 @@ struct moec_reader_options {
     uint64_t sample_bytes;              /* typical request, for MOEC_IO_AUTO's measurement */
     uint64_t sample_offset, sample_end; /* range of the file that it may read for it */
     uint8_t *buffer; /* where requests will read into, at a multiple of 4096, or NULL: registered with
-                      * the kernel where the memlock limit allows */
+                      * the kernel where the memlock limit allows; AUTO's measurement overwrites it */
     uint64_t buffer_bytes;
 };
 
-/* Opens the file anew by its path; `file` says which one it must be (same device and inode). Errors:
- * MOEC_ERR_IO, MOEC_ERR_UNSUPPORTED, MOEC_ERR_MEMORY. */
+/* Opens the file anew by its path; `file` says which one it must be (same device and inode). The direct
+ * reader's alignment is 4096: for a file whose records stand at smaller multiples ask for MOEC_IO_CACHED.
+ * Errors: MOEC_ERR_IO, MOEC_ERR_UNSUPPORTED, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_reader_create(const struct moec_file *file,
                                                      const struct moec_reader_options *options,
                                                      struct moec_reader **out, struct moec_error *err);
@@ -88,19 +89,24 @@ MOEC_WARN_UNUSED enum moec_status moec_io_find(const char *name, enum moec_io *o
 
 /* --- a slower device ---------------------------------------------------------------------------------------
  * A reader on top of another that lets each request end when a device of this latency and bandwidth would
- * have ended it: done = max(issue + latency, previous done) + bytes / bandwidth, in issue order. A request
- * begins when the one before it is done, and can be cancelled before. */
+ * have ended it: done = max(issue + latency, previous done) + bytes / bandwidth, in issue order, with bytes
+ * as asked for, without padding. A request begins when the one before it is done, and can be cancelled
+ * before. */
 struct moec_emulation {
     uint64_t bytes_per_second;
     uint64_t latency_ns;
 };
+
+/* When a request ends. */
+uint64_t moec_emulation_done_ns(const struct moec_emulation *emulation, uint64_t issued_ns,
+                                uint64_t previous_done_ns, uint64_t n_bytes);
 
 /* Owns `base` from now on, also on failure. */
 MOEC_WARN_UNUSED enum moec_status moec_reader_emulate(struct moec_reader *base,
                                                       const struct moec_emulation *emulation,
                                                       struct moec_reader **out, struct moec_error *err);
 
-/* "550MB/s,80us", also GB/s, MiB/s, ns and ms; the latency may be left out. Errors: MOEC_ERR_USAGE. */
+/* "550MB/s,80us", also B/s to GiB/s and ns to s; the latency may be left out. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *out,
                                                        struct moec_error *err);
 

@@ -41,7 +41,8 @@ check_home 'jansson' 'formats/json(_write)?\.[ch]'
 check_home 'zstd' 'formats/compress\.[ch]'
 check_home 'nettle' 'formats/digest\.[ch]'
 check_home 'pcre2|utf8proc' 'runtime/(tokenizer[a-z_]*|unicode[a-z_]*)\.[ch]'
+check_home 'liburing' 'runtime/reader_uring\.c'
 check_home 'lua|lauxlib|lualib' 'compiler/(lua_host|policy|task_file)\.[ch]'
 check_home 'cairo' 'profiler/plot[a-z_]*\.[ch]'
-echo 1..12
+echo 1..13
 exit $bad

@@ -1,0 +1,375 @@
+#include "runtime/reader_internal.h"
+
+#include "formats/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_DEPTH 32
+#define MAX_DEPTH     1024
+
+/* --- requests ----------------------------------------------------------------------------------------------
+ */
+
+void moec_read_list_push(struct moec_read_list *list, struct moec_read *read)
+{
+    read->next = NULL;
+    if (list->first == NULL)
+        list->first = read;
+    else
+        list->last->next = read;
+    list->last = read;
+}
+
+struct moec_read *moec_read_list_pop(struct moec_read_list *list)
+{
+    struct moec_read *read = list->first;
+    if (read != NULL)
+        list->first = read->next;
+    return read;
+}
+
+bool moec_read_list_remove(struct moec_read_list *list, struct moec_read *read)
+{
+    struct moec_read *before = NULL, *at = list->first;
+    while (at != NULL && at != read) {
+        before = at;
+        at = at->next;
+    }
+    if (at == NULL)
+        return false;
+    if (before == NULL)
+        list->first = read->next;
+    else
+        before->next = read->next;
+    if (list->last == read)
+        list->last = before;
+    return true;
+}
+
+/* One call moves at most this much, a multiple of every alignment. */
+#define PIECE_MAX_BYTES ((uint64_t)1 << 30)
+
+struct moec_read_piece moec_read_next_piece(const struct moec_read *read, uint32_t alignment)
+{
+    uint64_t mask = ~((uint64_t)alignment - 1);
+    uint64_t skip = read->done_bytes & mask;
+    uint64_t left = ((read->n_bytes + alignment - 1) & mask) - skip;
+    return (struct moec_read_piece){skip, (uint32_t)(left < PIECE_MAX_BYTES ? left : PIECE_MAX_BYTES)};
+}
+
+/* A read that got no further: at the end of the file there is nothing more, before it the device broke off.
+ */
+static int why_stuck(const struct moec_read *read, int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return errno;
+    return read->offset + read->done_bytes >= (uint64_t)info.st_size ? ENODATA : EIO;
+}
+
+bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece, int64_t answer, int fd)
+{
+    if (answer == -EINTR || answer == -EAGAIN)
+        return false;
+    uint64_t end = answer < 0 ? 0 : piece.skip + (uint64_t)answer;
+    read->error = answer < 0 ? (int)-answer : 0;
+    if (answer >= 0 && end < read->n_bytes) {
+        if (end > read->done_bytes) {
+            read->done_bytes = end;
+            return false;
+        }
+        read->error = why_stuck(read, fd);
+    } else if (answer >= 0) {
+        read->done_bytes = read->n_bytes;
+    }
+    read->done_ns = moec_reader_now_ns();
+    return true;
+}
+
+/* --- opening -----------------------------------------------------------------------------------------------
+ */
+
+/* The file that `file` has open, opened again with these flags. */
+static enum moec_status open_again(const struct moec_file *file, int flags, int *out, struct moec_error *err)
+{
+    struct stat had, got;
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
+    if (fd < 0 && errno == EINVAL && (flags & O_DIRECT) != 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the file system of '%s' refuses direct reads",
+                         file->path);
+    if (fd < 0)
+        return moec_fail(err, MOEC_ERR_IO, "cannot open '%s' again: %s", file->path, strerror(errno));
+    if (fstat(file->fd, &had) != 0 || fstat(fd, &got) != 0 || had.st_dev != got.st_dev ||
+        had.st_ino != got.st_ino) {
+        (void)close(fd);
+        return moec_fail(err, MOEC_ERR_IO, "'%s' was replaced while it was open; open it again", file->path);
+    }
+    /* O_NONBLOCK was for opening, should a FIFO have taken the place; io_uring would take it seriously. */
+    (void)fcntl(fd, F_SETFL, flags);
+    *out = fd;
+    return MOEC_OK;
+}
+
+/* Some file systems open a file for direct reads and then refuse to read it so. */
+static enum moec_status try_direct(const struct moec_file *file, int fd, struct moec_error *err)
+{
+    void *block = NULL;
+    if (posix_memalign(&block, MOEC_READER_ALIGNMENT, MOEC_READER_ALIGNMENT) != 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: a block of %d bytes", MOEC_READER_ALIGNMENT);
+    ssize_t n = pread(fd, block, MOEC_READER_ALIGNMENT, 0);
+    int problem = n < 0 ? errno : 0;
+    free(block);
+    if (problem == EINVAL || problem == EOPNOTSUPP)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the device of '%s' refuses direct reads of %d bytes",
+                         file->path, MOEC_READER_ALIGNMENT);
+    return MOEC_OK;
+}
+
+static enum moec_status open_target(const struct moec_file *file, bool is_direct,
+                                    struct moec_reader_target *target, struct moec_error *err)
+{
+    MOEC_TRY(open_again(file, is_direct ? O_DIRECT : 0, &target->fd, err));
+    target->alignment = is_direct ? MOEC_READER_ALIGNMENT : 1;
+    enum moec_status status = MOEC_OK;
+    if (is_direct)
+        status = try_direct(file, target->fd, err);
+    else /* reading ahead of a record fetches its neighbours */
+        (void)posix_fadvise(target->fd, 0, 0, POSIX_FADV_RANDOM);
+    if (status != MOEC_OK)
+        (void)close(target->fd);
+    return status;
+}
+
+/* Puts the way of reading and `why` around the engine's description of itself. */
+static void describe(struct moec_reader *reader, bool is_direct, const char *why)
+{
+    char engine[sizeof reader->description];
+    memcpy(engine, reader->description, sizeof engine);
+    (void)snprintf(reader->description, sizeof reader->description, "%s%s through %.100s",
+                   is_direct ? "direct" : "cached", why, engine);
+}
+
+static enum moec_status create_one(const struct moec_file *file, bool is_direct, enum moec_io_engine engine,
+                                   struct moec_reader_target target, const char *why,
+                                   struct moec_reader **out, struct moec_error *err)
+{
+    struct moec_error refusal = {0};
+    MOEC_TRY(open_target(file, is_direct, &target, err));
+    enum moec_status status = MOEC_ERR_UNSUPPORTED;
+    if (engine != MOEC_IO_ENGINE_THREADS)
+        status = moec_reader_uring_create(&target, out, engine == MOEC_IO_ENGINE_URING ? err : &refusal);
+    if (status == MOEC_ERR_UNSUPPORTED && engine != MOEC_IO_ENGINE_URING) {
+        status = moec_reader_threads_create(&target, out, err);
+        size_t used = status == MOEC_OK ? strlen((*out)->description) : 0;
+        if (status == MOEC_OK && refusal.status != MOEC_OK)
+            (void)snprintf((*out)->description + used, sizeof(*out)->description - used, " (%.60s)",
+                           refusal.message);
+    } else if (status != MOEC_OK && engine != MOEC_IO_ENGINE_URING) {
+        status = moec_fail(err, status, "%s", refusal.message);
+    }
+    if (status != MOEC_OK) {
+        (void)close(target.fd);
+        return status;
+    }
+    describe(*out, is_direct, why);
+    return MOEC_OK;
+}
+
+/* --- which way is faster -----------------------------------------------------------------------------------
+ */
+
+#define TRIAL_READS     4 /* at once */
+#define TRIAL_ROUNDS    8 /* at most, each way */
+#define TRIAL_NS        30000000u
+#define TRIAL_MAX_BYTES ((uint64_t)1 << 20)
+/* Around a range, so that pages which the cache holds in large pieces are dropped too. */
+#define TRIAL_AROUND_BYTES ((uint64_t)2 << 20)
+
+enum { WAY_CACHED, WAY_DIRECT, N_WAYS };
+
+struct trial {
+    const struct moec_file *file;
+    struct moec_reader *ways[N_WAYS];
+    uint8_t *buffer;
+    uint64_t n_bytes; /* of a read */
+    uint64_t first;   /* offset of the first range */
+    uint64_t n_ranges;
+    uint64_t spent_ns;
+    double bytes_per_second[N_WAYS]; /* of the best round: others share the device and the cores */
+};
+
+/* Cached reads cost a copy and the memory of the page cache: they are to be this much faster to be taken. */
+#define CACHED_ADVANTAGE 1.1
+
+/* What was measured in this process: one answer for each device and engine. */
+struct measured {
+    dev_t device;
+    enum moec_io_engine engine;
+    double bytes_per_second[N_WAYS];
+};
+
+static struct {
+    pthread_mutex_t lock;
+    struct measured answers[16];
+    uint32_t n_answers;
+} measurements = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Reads TRIAL_READS ranges from number `range` on, spread over the file, none of them cached. */
+static void run_round(struct trial *trial, int way, uint64_t range)
+{
+    struct moec_reader *reader = trial->ways[way];
+    struct moec_read reads[TRIAL_READS];
+    /* A stride that has no factor in common with powers of two visits ranges far from each other. */
+    uint64_t stride = trial->n_ranges / TRIAL_READS | 1;
+    for (uint64_t i = 0; i < TRIAL_READS; i++) {
+        uint64_t at = (range / TRIAL_READS + i * stride) % trial->n_ranges;
+        reads[i] = (struct moec_read){.offset = trial->first + at * trial->n_bytes,
+                                      .n_bytes = trial->n_bytes,
+                                      .buffer = trial->buffer + i * trial->n_bytes};
+        uint64_t before = reads[i].offset < TRIAL_AROUND_BYTES ? reads[i].offset : TRIAL_AROUND_BYTES;
+        moec_file_drop(trial->file, reads[i].offset - before, before + trial->n_bytes + TRIAL_AROUND_BYTES);
+    }
+    uint64_t n_bytes = 0, begun_ns = moec_reader_now_ns();
+    for (int i = 0; i < TRIAL_READS; i++)
+        reader->ops->submit(reader, &reads[i]);
+    for (int n_done = 0; n_done < TRIAL_READS;) {
+        const struct moec_read *read = reader->ops->wait(reader);
+        if (read == NULL)
+            continue;
+        n_done++;
+        n_bytes += read->error == 0 ? read->n_bytes : 0;
+    }
+    uint64_t spent_ns = moec_reader_now_ns() - begun_ns;
+    double speed = (double)n_bytes * 1e9 / (double)(spent_ns > 0 ? spent_ns : 1);
+    trial->spent_ns += spent_ns;
+    if (speed > trial->bytes_per_second[way])
+        trial->bytes_per_second[way] = speed;
+}
+
+static void run_rounds(struct trial *trial)
+{
+    uint64_t range = 0;
+    for (int round = 0; round < TRIAL_ROUNDS && trial->spent_ns < TRIAL_NS; round++)
+        for (int turn = 0; turn < N_WAYS; turn++, range += TRIAL_READS)
+            run_round(trial, (round + turn) % N_WAYS, range);
+}
+
+static enum moec_status measure(const struct moec_file *file, const struct moec_reader_options *options,
+                                double bytes_per_second[static N_WAYS], struct moec_error *err)
+{
+    uint64_t mask = ~((uint64_t)MOEC_READER_ALIGNMENT - 1);
+    uint64_t wanted = options->sample_bytes < TRIAL_MAX_BYTES ? options->sample_bytes : TRIAL_MAX_BYTES;
+    struct trial trial = {.file = file, .n_bytes = (wanted + MOEC_READER_ALIGNMENT - 1) & mask};
+    struct moec_reader_target target = {.depth = TRIAL_READS};
+    void *memory = NULL;
+    trial.first = (options->sample_offset + MOEC_READER_ALIGNMENT - 1) & mask;
+    uint64_t end = options->sample_end < file->n_bytes ? options->sample_end : file->n_bytes;
+    trial.n_ranges = trial.n_bytes > 0 && trial.first < end ? (end - trial.first) / trial.n_bytes : 0;
+    if (trial.n_ranges < 2 * TRIAL_READS)
+        return moec_fail(err, MOEC_ERR_NOT_FOUND, "too few records to measure with");
+    enum moec_status status = MOEC_OK;
+    trial.buffer = options->buffer;
+    if (options->buffer == NULL || options->buffer_bytes < TRIAL_READS * trial.n_bytes) {
+        if (posix_memalign(&memory, MOEC_READER_ALIGNMENT, TRIAL_READS * trial.n_bytes) != 0)
+            return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: measuring storage");
+        trial.buffer = memory;
+    }
+    for (int way = 0; way < N_WAYS; way++)
+        MOEC_TRY_OUT(create_one(file, way == WAY_DIRECT, options->engine, target, "", &trial.ways[way], err));
+    run_rounds(&trial);
+    memcpy(bytes_per_second, trial.bytes_per_second, sizeof trial.bytes_per_second);
+out:
+    for (int way = 0; way < N_WAYS; way++)
+        if (trial.ways[way] != NULL)
+            trial.ways[way]->ops->destroy(trial.ways[way]);
+    free(memory);
+    return status;
+}
+
+/* The answer for this file's device, measured by the first who asks; `why` says it. False: cached. */
+static bool choose_direct(const struct moec_file *file, const struct moec_reader_options *options,
+                          char why[static 64])
+{
+    struct stat info;
+    struct measured answer = {.engine = options->engine};
+    struct moec_error problem = {0};
+    if (fstat(file->fd, &info) == 0)
+        answer.device = info.st_dev;
+    (void)pthread_mutex_lock(&measurements.lock);
+    uint32_t i = 0;
+    while (i < measurements.n_answers && (measurements.answers[i].device != answer.device ||
+                                          measurements.answers[i].engine != answer.engine))
+        i++;
+    enum moec_status status = MOEC_OK;
+    if (i < measurements.n_answers)
+        answer = measurements.answers[i];
+    else
+        status = measure(file, options, answer.bytes_per_second, &problem);
+    if (status == MOEC_OK && i == measurements.n_answers &&
+        i < sizeof measurements.answers / sizeof *measurements.answers)
+        measurements.answers[measurements.n_answers++] = answer;
+    (void)pthread_mutex_unlock(&measurements.lock);
+    if (status == MOEC_OK)
+        (void)snprintf(why, 64, " (auto: direct %.0f, cached %.0f MB/s)",
+                       answer.bytes_per_second[WAY_DIRECT] / 1e6, answer.bytes_per_second[WAY_CACHED] / 1e6);
+    else
+        (void)snprintf(why, 64, " (auto: %s)",
+                       status == MOEC_ERR_UNSUPPORTED ? "direct reads are refused" : "not measured");
+    return status == MOEC_ERR_NOT_FOUND ||
+           (status == MOEC_OK &&
+            answer.bytes_per_second[WAY_CACHED] <= CACHED_ADVANTAGE * answer.bytes_per_second[WAY_DIRECT]);
+}
+
+/* --- creation ----------------------------------------------------------------------------------------------
+ */
+
+static uint32_t depth_of(uint32_t depth)
+{
+    return depth == 0 ? DEFAULT_DEPTH : depth < MAX_DEPTH ? depth : MAX_DEPTH;
+}
+
+uint64_t moec_reader_bytes(uint32_t depth)
+{
+    uint64_t uring = moec_reader_uring_bytes(depth_of(depth));
+    uint64_t threads = moec_reader_threads_bytes(depth_of(depth));
+    return (uring > threads ? uring : threads) + moec_reader_emulated_bytes(depth_of(depth));
+}
+
+enum moec_status moec_reader_create(const struct moec_file *file, const struct moec_reader_options *options,
+                                    struct moec_reader **out, struct moec_error *err)
+{
+    char why[64] = "";
+    bool is_direct = options->io == MOEC_IO_DIRECT;
+    struct moec_reader_target target = {.depth = depth_of(options->depth),
+                                        .buffer = options->buffer_bytes > 0 ? options->buffer : NULL,
+                                        .buffer_bytes = options->buffer_bytes};
+    if (options->io != MOEC_IO_AUTO)
+        return create_one(file, is_direct, options->engine, target, why, out, err);
+    is_direct = choose_direct(file, options, why);
+    struct moec_error refusal = {0};
+    enum moec_status status =
+        create_one(file, is_direct, options->engine, target, why, out, is_direct ? &refusal : err);
+    if (status == MOEC_ERR_UNSUPPORTED && is_direct) /* not measured, and refused */
+        return create_one(file, false, options->engine, target, " (auto: direct reads are refused)", out,
+                          err);
+    return status == MOEC_OK || !is_direct ? status : moec_fail(err, status, "%s", refusal.message);
+}
+
+enum moec_status moec_io_find(const char *name, enum moec_io *out, struct moec_error *err)
+{
+    static const char *const names[] = {
+        [MOEC_IO_AUTO] = "auto", [MOEC_IO_DIRECT] = "direct", [MOEC_IO_CACHED] = "cached"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum moec_io)i;
+            return MOEC_OK;
+        }
+    return moec_fail(err, MOEC_ERR_USAGE, "'%s' is no way of reading, expected auto, direct or cached", name);
+}

@@ -1,0 +1,277 @@
+/* A slower device on top of a reader: requests end when the emulated device would have ended them.
+ *
+ * The device works on one request at a time, in the order of issue. Which one it has come to follows from the
+ * clock alone, so every call first begins those whose predecessor is over by now; beginning one hands it to
+ * the reader underneath. wait takes the bytes from there and sleeps until they are due. A reader underneath
+ * that is slower than the emulated device delays what it delivers, not the times of what follows. */
+#include "runtime/reader_internal.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/* A request that has begun. */
+struct emulated_slot {
+    struct moec_read *read; /* the caller's */
+    struct moec_read inner; /* the same for the reader underneath */
+    uint64_t due_ns;
+    bool has_arrived;
+};
+
+struct emulated_reader {
+    struct moec_reader base;
+    struct moec_reader *under; /* owned */
+    struct moec_emulation emulation;
+    struct moec_read_list waiting; /* not begun; begun_ns holds when they were issued */
+    uint64_t busy_until_ns;        /* when the last request begun is due */
+    pthread_mutex_t lock;          /* for sleeping alone */
+    pthread_cond_t woken;
+    atomic_bool is_woken;
+    uint32_t first, n_slots; /* of `slots`, in order of issue, going round */
+    struct emulated_slot slots[];
+};
+
+uint64_t moec_emulation_done_ns(const struct moec_emulation *emulation, uint64_t issued_ns,
+                                uint64_t previous_done_ns, uint64_t n_bytes)
+{
+    uint64_t ready_ns = issued_ns + emulation->latency_ns;
+    unsigned __int128 transfer_ns = (unsigned __int128)n_bytes * 1000000000u / emulation->bytes_per_second;
+    return (ready_ns > previous_done_ns ? ready_ns : previous_done_ns) + (uint64_t)transfer_ns;
+}
+
+/* Begins what the device has come to by `now_ns`. */
+static void advance(struct emulated_reader *self, uint64_t now_ns)
+{
+    while (self->waiting.first != NULL && self->busy_until_ns <= now_ns && self->n_slots < self->base.depth) {
+        struct moec_read *read = moec_read_list_pop(&self->waiting);
+        uint64_t issued_ns = read->begun_ns, previous_ns = self->busy_until_ns;
+        struct emulated_slot *slot = &self->slots[(self->first + self->n_slots) % self->base.depth];
+        self->n_slots++;
+        self->busy_until_ns = moec_emulation_done_ns(&self->emulation, issued_ns, previous_ns, read->n_bytes);
+        read->begun_ns = issued_ns > previous_ns ? issued_ns : previous_ns;
+        *slot = (struct emulated_slot){
+            .read = read,
+            .inner = {.offset = read->offset, .n_bytes = read->n_bytes, .buffer = read->buffer},
+            .due_ns = self->busy_until_ns,
+        };
+        slot->inner.tag = (uint64_t)(slot - self->slots);
+        self->under->ops->submit(self->under, &slot->inner);
+    }
+}
+
+static void emulated_submit(struct moec_reader *base, struct moec_read *read)
+{
+    struct emulated_reader *self = (struct emulated_reader *)base;
+    uint64_t now_ns = moec_reader_now_ns();
+    advance(self, now_ns);
+    read->begun_ns = now_ns;
+    moec_read_list_push(&self->waiting, read);
+    advance(self, now_ns);
+}
+
+static bool emulated_cancel(struct moec_reader *base, struct moec_read *read)
+{
+    struct emulated_reader *self = (struct emulated_reader *)base;
+    advance(self, moec_reader_now_ns());
+    return moec_read_list_remove(&self->waiting, read);
+}
+
+/* Until then (0 = for ever) or until woken. The kernel rounds sleeps up by the thread's timer slack, 50
+ * microseconds unless told otherwise: as much as the latency that is emulated. */
+static void sleep_until(struct emulated_reader *self, uint64_t until_ns)
+{
+    int slack_ns = prctl(PR_GET_TIMERSLACK);
+    (void)prctl(PR_SET_TIMERSLACK, 1UL);
+    (void)pthread_mutex_lock(&self->lock);
+    if (!atomic_load(&self->is_woken)) {
+        struct timespec time = {.tv_sec = (time_t)(until_ns / 1000000000u),
+                                .tv_nsec = (long)(until_ns % 1000000000u)};
+        if (until_ns == 0)
+            (void)pthread_cond_wait(&self->woken, &self->lock);
+        else
+            (void)pthread_cond_timedwait(&self->woken, &self->lock, &time);
+    }
+    (void)pthread_mutex_unlock(&self->lock);
+    if (slack_ns > 0)
+        (void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
+}
+
+static struct moec_read *take_first(struct emulated_reader *self)
+{
+    struct emulated_slot *slot = &self->slots[self->first];
+    struct moec_read *read = slot->read;
+    read->error = slot->inner.error;
+    read->done_bytes = slot->inner.done_bytes;
+    read->done_ns = slot->due_ns > slot->inner.done_ns ? slot->due_ns : slot->inner.done_ns;
+    self->first = (self->first + 1) % self->base.depth;
+    self->n_slots--;
+    return read;
+}
+
+static struct moec_read *emulated_wait(struct moec_reader *base)
+{
+    struct emulated_reader *self = (struct emulated_reader *)base;
+    while (!atomic_exchange(&self->is_woken, false)) {
+        uint64_t now_ns = moec_reader_now_ns();
+        const struct emulated_slot *slot = &self->slots[self->first];
+        advance(self, now_ns);
+        if (self->n_slots == 0) {
+            sleep_until(self, 0);
+        } else if (!slot->has_arrived) {
+            struct moec_read *inner = self->under->ops->wait(self->under);
+            if (inner != NULL)
+                self->slots[inner->tag].has_arrived = true;
+        } else if (slot->due_ns > now_ns) {
+            sleep_until(self, slot->due_ns);
+        } else {
+            return take_first(self);
+        }
+    }
+    return NULL;
+}
+
+static void emulated_wake(struct moec_reader *base)
+{
+    struct emulated_reader *self = (struct emulated_reader *)base;
+    atomic_store(&self->is_woken, true);
+    (void)pthread_mutex_lock(&self->lock);
+    (void)pthread_cond_signal(&self->woken);
+    (void)pthread_mutex_unlock(&self->lock);
+    self->under->ops->wake(self->under);
+}
+
+static void emulated_destroy(struct moec_reader *base)
+{
+    if (base == NULL)
+        return;
+    struct emulated_reader *self = (struct emulated_reader *)base;
+    self->under->ops->destroy(self->under);
+    (void)pthread_cond_destroy(&self->woken);
+    (void)pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
+static const struct moec_reader_ops emulated_ops = {
+    .submit = emulated_submit,
+    .cancel = emulated_cancel,
+    .wait = emulated_wait,
+    .wake = emulated_wake,
+    .destroy = emulated_destroy,
+};
+
+/* 0, or an errno. */
+static int init_sleeping(struct emulated_reader *self)
+{
+    pthread_condattr_t attributes;
+    int problem = pthread_mutex_init(&self->lock, NULL);
+    if (problem == 0)
+        problem = pthread_condattr_init(&attributes);
+    if (problem != 0)
+        return problem;
+    problem = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (problem == 0)
+        problem = pthread_cond_init(&self->woken, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    return problem;
+}
+
+uint64_t moec_reader_emulated_bytes(uint32_t depth)
+{
+    return sizeof(struct emulated_reader) + (uint64_t)depth * sizeof(struct emulated_slot);
+}
+
+enum moec_status moec_reader_emulate(struct moec_reader *base, const struct moec_emulation *emulation,
+                                     struct moec_reader **out, struct moec_error *err)
+{
+    void *memory = NULL;
+    enum moec_status status =
+        moec_alloc(&memory, moec_reader_emulated_bytes(base->depth), 1, "emulated storage", err);
+    struct emulated_reader *self = memory;
+    int problem = status == MOEC_OK ? init_sleeping(self) : 0;
+    if (problem != 0)
+        status = moec_fail(err, MOEC_ERR_MEMORY, "cannot emulate storage: %s", strerror(problem));
+    if (status != MOEC_OK) {
+        base->ops->destroy(base);
+        free(memory);
+        return status;
+    }
+    self->base.ops = &emulated_ops;
+    self->base.alignment = base->alignment;
+    self->base.depth = base->depth;
+    self->under = base;
+    self->emulation = *emulation;
+    (void)snprintf(self->base.description, sizeof self->base.description,
+                   "emulated %.6g MB/s, %.6g us over %.110s", (double)emulation->bytes_per_second / 1e6,
+                   (double)emulation->latency_ns / 1e3, base->description);
+    *out = &self->base;
+    return MOEC_OK;
+}
+
+/* --- the user's words --------------------------------------------------------------------------------------
+ */
+
+struct unit {
+    const char *name;
+    double factor;
+};
+
+static const struct unit speeds[] = {
+    {"B/s", 1},      {"kB/s", 1e3},     {"KB/s", 1e3},     {"MB/s", 1e6}, {"GB/s", 1e9},
+    {"KiB/s", 1024}, {"MiB/s", 0x1p20}, {"GiB/s", 0x1p30}, {NULL, 0},
+};
+static const struct unit times[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+
+/* Largest figures that make sense: a second of latency, a terabyte a second. */
+#define MAX_BYTES_PER_SECOND 1e12
+#define MIN_BYTES_PER_SECOND 1e3
+#define MAX_LATENCY_NS       1e9
+
+/* "12.5MB/s" in `*text`, which then points behind it: the number times its unit, or -1. Decimal points are
+ * points in every locale. */
+static double parse_quantity(const char **text, const struct unit *units)
+{
+    const char *at = *text;
+    double value = 0, place = 1;
+    bool has_point = false, has_digit = false;
+    for (; (*at >= '0' && *at <= '9') || (*at == '.' && !has_point); at++) {
+        if (*at == '.') {
+            has_point = true;
+            continue;
+        }
+        has_digit = true;
+        value = value * 10 + (*at - '0');
+        place *= has_point ? 10 : 1;
+    }
+    for (; has_digit && units->name != NULL; units++) {
+        size_t n = strlen(units->name);
+        if (strncmp(at, units->name, n) == 0 && (at[n] == '\0' || at[n] == ',')) {
+            *text = at + n;
+            return value / place * units->factor;
+        }
+    }
+    return -1;
+}
+
+enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *out, struct moec_error *err)
+{
+    const char *at = text;
+    double latency_ns = 0, speed = parse_quantity(&at, speeds);
+    if (speed >= 0 && *at == ',') {
+        at++;
+        latency_ns = parse_quantity(&at, times);
+    }
+    if (speed < 0 || latency_ns < 0 || *at != '\0')
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' describes no storage, expected bandwidth and latency such as 550MB/s,80us",
+                         text);
+    if (!(speed >= MIN_BYTES_PER_SECOND && speed <= MAX_BYTES_PER_SECOND) || latency_ns > MAX_LATENCY_NS)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "storage '%s' is out of range, expected 1KB/s to 1000GB/s and at most 1s", text);
+    *out = (struct moec_emulation){.bytes_per_second = (uint64_t)speed, .latency_ns = (uint64_t)latency_ns};
+    return MOEC_OK;
+}

@@ -1,0 +1,65 @@
+/* What the readers share (internal to runtime/reader*.c): lists of requests, and how a read goes on. */
+#ifndef MOEC_RUNTIME_READER_INTERNAL_H
+#define MOEC_RUNTIME_READER_INTERNAL_H
+
+#include "runtime/reader.h"
+
+#include <stddef.h>
+#include <time.h>
+
+/* Direct reads begin and end at multiples of this, in the file and in memory. */
+#define MOEC_READER_ALIGNMENT 4096
+
+/* The file opened for one way of reading, and how an engine is to read it. */
+struct moec_reader_target {
+    int fd;             /* the engine's once it was created */
+    uint32_t alignment; /* MOEC_READER_ALIGNMENT, or 1 for the page cache */
+    uint32_t depth;
+    uint8_t *buffer; /* to register, or NULL */
+    uint64_t buffer_bytes;
+};
+
+/* Both leave what they are in `description`, without the way of reading ("io_uring, registered buffers, 32 at
+ * once"). Errors: MOEC_ERR_UNSUPPORTED when the kernel refuses io_uring, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_reader_uring_create(const struct moec_reader_target *target,
+                                                           struct moec_reader **out, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_reader_threads_create(const struct moec_reader_target *target,
+                                                             struct moec_reader **out,
+                                                             struct moec_error *err);
+uint64_t moec_reader_uring_bytes(uint32_t depth);
+uint64_t moec_reader_threads_bytes(uint32_t depth);
+uint64_t moec_reader_emulated_bytes(uint32_t depth);
+
+/* The next piece of a request to ask for: from `skip` bytes after its beginning, which is a multiple of the
+ * alignment when the request's are. */
+struct moec_read_piece {
+    uint64_t skip;
+    uint32_t n_bytes;
+};
+struct moec_read_piece moec_read_next_piece(const struct moec_read *read, uint32_t alignment);
+
+/* Takes what the kernel answered for a piece: bytes read, or minus an errno. True when the request is over,
+ * its `error` and `done_ns` set; false when its next piece is to be asked for. `fd` is asked for the file's
+ * size where a read ends early. */
+bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece, int64_t answer, int fd);
+
+/* --- requests in order -------------------------------------------------------------------------------------
+ */
+
+struct moec_read_list {
+    struct moec_read *first, *last;
+};
+
+void moec_read_list_push(struct moec_read_list *list, struct moec_read *read);
+struct moec_read *moec_read_list_pop(struct moec_read_list *list); /* NULL when empty */
+/* Whether it was there. */
+bool moec_read_list_remove(struct moec_read_list *list, struct moec_read *read);
+
+static inline uint64_t moec_reader_now_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+#endif

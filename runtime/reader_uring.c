@@ -1,0 +1,280 @@
+/* Reading through io_uring; the home of liburing.
+ *
+ * Requests are handed to the kernel as they come, up to the depth; the others wait in order. A poll on an
+ * event counter stands in the ring beside them, so that another thread can end a wait. */
+#include "runtime/reader_internal.h"
+
+#include "formats/memory.h"
+
+#include <errno.h>
+#include <liburing.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* The kernel registers at most this much as one buffer. */
+#define PIECE_BYTES ((uint64_t)1 << 30)
+
+struct uring_reader {
+    struct moec_reader base;
+    struct io_uring ring;
+    int fd;
+    int wake_fd; /* event counter that the ring polls */
+    bool has_registered_file;
+    bool is_polled;  /* wake_fd, by a request in the ring */
+    uint8_t *buffer; /* registered, in pieces of PIECE_BYTES; NULL when not */
+    uint64_t buffer_bytes;
+    uint32_t n_in_flight;
+    struct moec_read_list waiting; /* not begun: as many as the depth are in flight */
+    atomic_bool is_woken;
+};
+
+/* What the kernel does not take now stays in the ring, and the next call brings it again. The ring has room
+ * for the depth and the poll. */
+static void hand_over(struct uring_reader *self)
+{
+    (void)io_uring_submit(&self->ring);
+}
+
+/* From the thread that waits: the kernel works on a request in the context of the thread that handed it over.
+ */
+static void poll_for_wake(struct uring_reader *self)
+{
+    if (self->is_polled)
+        return;
+    self->is_polled = true;
+    struct io_uring_sqe *entry = io_uring_get_sqe(&self->ring);
+    io_uring_prep_poll_add(entry, self->wake_fd, POLLIN);
+    io_uring_sqe_set_data(entry, NULL);
+    hand_over(self);
+}
+
+/* The registered piece that `address` is in, or false. Cuts the read at the piece's end. */
+static bool find_registered(const struct uring_reader *self, const uint8_t *address, uint32_t *n_bytes,
+                            int *index)
+{
+    uintptr_t begin = (uintptr_t)self->buffer, at = (uintptr_t)address;
+    if (self->buffer == NULL || at < begin || at - begin >= self->buffer_bytes)
+        return false;
+    uint64_t skip = at - begin, piece_end = (skip / PIECE_BYTES + 1) * PIECE_BYTES;
+    uint64_t end = piece_end < self->buffer_bytes ? piece_end : self->buffer_bytes;
+    if (end - skip < *n_bytes) {
+        if (end == self->buffer_bytes)
+            return false;
+        *n_bytes = (uint32_t)(end - skip);
+    }
+    *index = (int)(skip / PIECE_BYTES);
+    return true;
+}
+
+/* The piece asked for last is computed again when its answer comes: only done_bytes decides it. */
+static struct moec_read_piece next_piece(const struct uring_reader *self, const struct moec_read *read,
+                                         int *index)
+{
+    struct moec_read_piece piece = moec_read_next_piece(read, self->base.alignment);
+    if (!find_registered(self, read->buffer + piece.skip, &piece.n_bytes, index))
+        *index = -1;
+    return piece;
+}
+
+static void ask(struct uring_reader *self, struct moec_read *read, unsigned flags)
+{
+    int index = -1;
+    struct moec_read_piece piece = next_piece(self, read, &index);
+    struct io_uring_sqe *entry = io_uring_get_sqe(&self->ring);
+    uint8_t *address = read->buffer + piece.skip;
+    int fd = self->has_registered_file ? 0 : self->fd;
+    if (index >= 0)
+        io_uring_prep_read_fixed(entry, fd, address, piece.n_bytes, read->offset + piece.skip, index);
+    else
+        io_uring_prep_read(entry, fd, address, piece.n_bytes, read->offset + piece.skip);
+    io_uring_sqe_set_flags(entry, flags | (self->has_registered_file ? IOSQE_FIXED_FILE : 0));
+    io_uring_sqe_set_data(entry, read);
+    hand_over(self);
+}
+
+static void begin(struct uring_reader *self, struct moec_read *read)
+{
+    self->n_in_flight++;
+    read->begun_ns = moec_reader_now_ns();
+    ask(self, read, 0);
+}
+
+static void uring_submit(struct moec_reader *base, struct moec_read *read)
+{
+    struct uring_reader *self = (struct uring_reader *)base;
+    read->error = 0;
+    read->done_bytes = 0;
+    if (self->n_in_flight < base->depth)
+        begin(self, read);
+    else
+        moec_read_list_push(&self->waiting, read);
+}
+
+static bool uring_cancel(struct moec_reader *base, struct moec_read *read)
+{
+    return moec_read_list_remove(&((struct uring_reader *)base)->waiting, read);
+}
+
+/* A request that this completion ends, or NULL. */
+static struct moec_read *take_completion(struct uring_reader *self, const struct io_uring_cqe *completion)
+{
+    struct moec_read *read = io_uring_cqe_get_data(completion);
+    int index = -1;
+    if (read == NULL) {
+        eventfd_t count;
+        (void)eventfd_read(self->wake_fd, &count);
+        self->is_polled = false;
+        return NULL;
+    }
+    struct moec_read_piece piece = next_piece(self, read, &index);
+    if (!moec_read_take_answer(read, piece, completion->res, self->fd)) {
+        /* A request that would have blocked is given to a worker of the kernel, which may. */
+        ask(self, read, completion->res == -EAGAIN ? IOSQE_ASYNC : 0);
+        return NULL;
+    }
+    self->n_in_flight--;
+    struct moec_read *next = moec_read_list_pop(&self->waiting);
+    if (next != NULL)
+        begin(self, next);
+    return read;
+}
+
+static struct moec_read *uring_wait(struct moec_reader *base)
+{
+    struct uring_reader *self = (struct uring_reader *)base;
+    /* Set before the counter is raised, looked at after the counter is lowered: no wake is lost. */
+    while (!atomic_exchange(&self->is_woken, false)) {
+        struct io_uring_cqe *completion = NULL;
+        if (io_uring_peek_cqe(&self->ring, &completion) == 0 && completion != NULL) {
+            struct io_uring_cqe copy = {.user_data = completion->user_data, .res = completion->res};
+            io_uring_cqe_seen(&self->ring, completion);
+            struct moec_read *read = take_completion(self, &copy);
+            if (read != NULL)
+                return read;
+            continue;
+        }
+        poll_for_wake(self);
+        int answer = io_uring_submit_and_wait(&self->ring, 1);
+        if (answer < 0 && answer != -EINTR) {
+            /* Out of memory for requests: those that are in flight give some back. */
+            struct timespec pause = {.tv_nsec = 1000000};
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    return NULL;
+}
+
+static void uring_wake(struct moec_reader *base)
+{
+    struct uring_reader *self = (struct uring_reader *)base;
+    if (!atomic_exchange(&self->is_woken, true))
+        (void)eventfd_write(self->wake_fd, 1);
+}
+
+static void uring_destroy(struct moec_reader *base)
+{
+    if (base == NULL)
+        return;
+    struct uring_reader *self = (struct uring_reader *)base;
+    io_uring_queue_exit(&self->ring);
+    (void)close(self->wake_fd);
+    (void)close(self->fd);
+    free(self);
+}
+
+static const struct moec_reader_ops uring_ops = {
+    .submit = uring_submit,
+    .cancel = uring_cancel,
+    .wait = uring_wait,
+    .wake = uring_wake,
+    .destroy = uring_destroy,
+};
+
+/* 0, or why not: more than the memlock limit, or memory that the kernel does not register. */
+static int register_buffer(struct uring_reader *self, uint8_t *buffer, uint64_t buffer_bytes)
+{
+    uint64_t n = (buffer_bytes + PIECE_BYTES - 1) / PIECE_BYTES;
+    struct moec_error ignored = {0};
+    void *memory = NULL;
+    if (n > UINT16_MAX)
+        return E2BIG;
+    if (moec_alloc(&memory, n, sizeof(struct iovec), "pieces of the buffer", &ignored) != MOEC_OK)
+        return ENOMEM;
+    struct iovec *pieces = memory;
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t left = buffer_bytes - i * PIECE_BYTES;
+        pieces[i] = (struct iovec){.iov_base = buffer + i * PIECE_BYTES,
+                                   .iov_len = left < PIECE_BYTES ? left : PIECE_BYTES};
+    }
+    int answer = io_uring_register_buffers(&self->ring, pieces, (unsigned)n);
+    free(pieces);
+    if (answer < 0)
+        return -answer;
+    self->buffer = buffer;
+    self->buffer_bytes = buffer_bytes;
+    return 0;
+}
+
+/* A ring whose kernel knows the operations used here: 0, or an errno. */
+static int open_ring(struct io_uring *ring, uint32_t depth)
+{
+    int answer = io_uring_queue_init(depth + 1, ring, 0);
+    if (answer < 0)
+        return -answer;
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    bool is_known = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                    io_uring_opcode_supported(probe, IORING_OP_READ_FIXED) &&
+                    io_uring_opcode_supported(probe, IORING_OP_POLL_ADD);
+    io_uring_free_probe(probe);
+    if (!is_known)
+        io_uring_queue_exit(ring);
+    return is_known ? 0 : ENOSYS;
+}
+
+uint64_t moec_reader_uring_bytes(uint32_t depth)
+{
+    uint64_t entries = 1;
+    while (entries <= depth)
+        entries *= 2;
+    return sizeof(struct uring_reader) + 4096 + entries * sizeof(struct io_uring_sqe) +
+           2 * entries * sizeof(struct io_uring_cqe) + 4096;
+}
+
+enum moec_status moec_reader_uring_create(const struct moec_reader_target *target, struct moec_reader **out,
+                                          struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct uring_reader), "io_uring reader", err));
+    struct uring_reader *self = memory;
+    int problem = open_ring(&self->ring, target->depth);
+    if (problem != 0) {
+        free(self);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the kernel refuses io_uring: %s", strerror(problem));
+    }
+    self->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (self->wake_fd < 0) {
+        problem = errno;
+        io_uring_queue_exit(&self->ring);
+        free(self);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "cannot make an event counter: %s", strerror(problem));
+    }
+    self->base.ops = &uring_ops;
+    self->base.alignment = target->alignment;
+    self->base.depth = target->depth;
+    self->fd = target->fd;
+    self->has_registered_file = io_uring_register_files(&self->ring, &self->fd, 1) == 0;
+    problem = target->buffer == NULL ? 0 : register_buffer(self, target->buffer, target->buffer_bytes);
+    (void)snprintf(self->base.description, sizeof self->base.description, "io_uring, %s%s%s, %u at once",
+                   self->buffer != NULL ? "registered buffers" : "unregistered buffers",
+                   problem == ENOMEM ? " (over the memlock limit)"
+                   : problem != 0    ? ": "
+                                     : "",
+                   problem != 0 && problem != ENOMEM ? strerror(problem) : "", self->base.depth);
+    *out = &self->base;
+    return MOEC_OK;
+}

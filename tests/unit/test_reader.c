@@ -1,0 +1,755 @@
+#include "tests/unit/temporary.h"
+
+#include "runtime/reader.h"
+#include "runtime/reader_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+/* Not a multiple of anything: the last block of the file is a partial one. */
+#define FILE_BYTES (3u * 1024 * 1024 + 777)
+#define BLOCK      4096u
+#define MAX_READS  48
+#define MAX_BYTES  (200u * 1024)
+
+struct place {
+    char *folder, *path;
+    uint8_t *content;
+    struct moec_file file;
+    uint8_t *buffer; /* MAX_READS times MAX_BYTES, aligned */
+};
+
+static const enum moec_io_engine engines[] = {MOEC_IO_ENGINE_AUTO, MOEC_IO_ENGINE_URING,
+                                              MOEC_IO_ENGINE_THREADS};
+static const enum moec_io ways[] = {MOEC_IO_DIRECT, MOEC_IO_CACHED};
+
+static uint8_t byte_at(uint64_t offset)
+{
+    return (uint8_t)((offset * 0x9e3779b97f4a7c15u) >> 56);
+}
+
+static void place_make(struct place *place)
+{
+    struct moec_error err = {0};
+    place->folder = temporary_folder();
+    place->path = temporary_path(place->folder, "data");
+    place->content = malloc(FILE_BYTES);
+    assert_non_null(place->content);
+    for (uint64_t i = 0; i < FILE_BYTES; i++)
+        place->content[i] = byte_at(i);
+    temporary_write(place->folder, "data", place->content, FILE_BYTES);
+    assert_status(moec_file_open(&place->file, place->path, &err), MOEC_OK, err);
+    assert_int_equal(posix_memalign((void **)&place->buffer, BLOCK, (size_t)MAX_READS * MAX_BYTES), 0);
+}
+
+static void place_release(struct place *place)
+{
+    moec_file_close(&place->file);
+    free(place->buffer);
+    free(place->content);
+    free(place->path);
+    temporary_remove(place->folder);
+}
+
+/* NULL where this machine has no such reader: a file system without direct reads, a kernel without io_uring.
+ */
+static struct moec_reader *open_reader(const struct place *place, enum moec_io io, enum moec_io_engine engine,
+                                       uint32_t depth, bool is_registered)
+{
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    struct moec_reader_options options = {.io = io, .engine = engine, .depth = depth};
+    if (is_registered) {
+        options.buffer = place->buffer;
+        options.buffer_bytes = (uint64_t)MAX_READS * MAX_BYTES;
+    }
+    enum moec_status status = moec_reader_create(&place->file, &options, &reader, &err);
+    if (status == MOEC_ERR_UNSUPPORTED)
+        return NULL;
+    assert_status(status, MOEC_OK, err);
+    assert_true(reader->depth >= 1);
+    return reader;
+}
+
+static struct moec_read *wait_for(struct moec_reader *reader)
+{
+    struct moec_read *read = reader->ops->wait(reader);
+    assert_non_null(read);
+    return read;
+}
+
+/* Reads n random ranges at once and compares them with what the file holds. */
+static void read_batch(const struct place *place, struct moec_reader *reader, uint64_t *state, uint32_t n)
+{
+    struct moec_read reads[MAX_READS];
+    bool is_back[MAX_READS] = {false};
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t length = 1 + random_u32(state) % (MAX_BYTES - 1);
+        uint64_t offset = random_u32(state) % (FILE_BYTES - length) / reader->alignment * reader->alignment;
+        if (i == 0) { /* to the very end, behind which a direct read asks on */
+            offset = (FILE_BYTES - length) / reader->alignment * reader->alignment;
+            length = FILE_BYTES - offset;
+            length = length <= MAX_BYTES ? length : MAX_BYTES;
+        }
+        reads[i] = (struct moec_read){
+            .offset = offset, .n_bytes = length, .buffer = place->buffer + (size_t)i * MAX_BYTES, .tag = i};
+        memset(reads[i].buffer, 0xee, MAX_BYTES);
+        reader->ops->submit(reader, &reads[i]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct moec_read *read = wait_for(reader);
+        assert_true(read->tag < n && read == &reads[read->tag] && !is_back[read->tag]);
+        is_back[read->tag] = true;
+        assert_int_equal(read->error, 0);
+        assert_true(read->begun_ns > 0 && read->done_ns >= read->begun_ns);
+        assert_memory_equal(read->buffer, place->content + read->offset, read->n_bytes);
+    }
+}
+
+static void test_reader__reads_what_the_file_holds(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    static const uint32_t depths[] = {1, 3, 32};
+    uint64_t random = 5;
+    uint32_t n_readers = 0;
+    for (size_t e = 0; e < 3; e++)
+        for (size_t w = 0; w < 2; w++)
+            for (size_t d = 0; d < 3; d++)
+                for (int registered = 0; registered < 2; registered++) {
+                    struct moec_reader *reader =
+                        open_reader(&place, ways[w], engines[e], depths[d], registered != 0);
+                    if (reader == NULL)
+                        continue;
+                    n_readers++;
+                    assert_int_equal(reader->alignment, ways[w] == MOEC_IO_DIRECT ? BLOCK : 1);
+                    assert_non_null(
+                        strstr(reader->description, ways[w] == MOEC_IO_DIRECT ? "direct" : "cached"));
+                    for (uint32_t n = 1; n <= MAX_READS; n += 1 + random_u32(&random) % 20)
+                        read_batch(&place, reader, &random, n);
+                    reader->ops->destroy(reader);
+                }
+    assert_true(n_readers >= 12); /* threads and AUTO through the page cache work everywhere */
+    place_release(&place);
+}
+
+static void test_reader__a_registered_buffer_is_no_limit(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_error err = {0};
+    struct moec_reader_options options = {
+        .io = MOEC_IO_CACHED, .buffer = place.buffer + BLOCK, .buffer_bytes = 4 * BLOCK};
+    struct moec_reader *reader = NULL;
+    assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
+    for (uint32_t at = 0; at < 7; at++) { /* before, across both ends, inside, behind */
+        struct moec_read read = {.offset = 100, .n_bytes = 2 * BLOCK, .buffer = place.buffer + at * BLOCK};
+        reader->ops->submit(reader, &read);
+        assert_ptr_equal(wait_for(reader), &read);
+        assert_int_equal(read.error, 0);
+        assert_memory_equal(read.buffer, place.content + 100, 2 * BLOCK);
+    }
+    reader->ops->destroy(reader);
+    place_release(&place);
+}
+
+static void test_reader__cancel_takes_back_what_has_not_begun(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    uint64_t random = 11;
+    for (size_t e = 1; e < 3; e++)
+        for (int round = 0; round < 50; round++) {
+            struct moec_reader *reader = open_reader(&place, MOEC_IO_CACHED, engines[e], 1, false);
+            if (reader == NULL)
+                break;
+            struct moec_read reads[6];
+            uint32_t expected = 0, come = 0;
+            for (uint32_t i = 0; i < 6; i++) {
+                expected |= 1u << i;
+                reads[i] = (struct moec_read){
+                    .n_bytes = MAX_BYTES, .buffer = place.buffer + (size_t)i * MAX_BYTES, .tag = i};
+                reader->ops->submit(reader, &reads[i]);
+            }
+            for (int i = 0; i < 4; i++) {
+                uint32_t at = random_u32(&random) % 6;
+                bool is_taken = reader->ops->cancel(reader, &reads[at]);
+                if (engines[e] ==
+                    MOEC_IO_ENGINE_URING) /* one at once, and none is done before wait says so */
+                    assert_int_equal(is_taken, at > 0 && (expected >> at & 1) != 0);
+                if (is_taken) {
+                    assert_true((expected >> at & 1) != 0);
+                    expected &= ~(1u << at);
+                }
+            }
+            while (come != expected)
+                come |= 1u << wait_for(reader)->tag;
+            struct moec_read last = {.n_bytes = 10, .buffer = place.buffer, .tag = 9};
+            reader->ops->submit(reader, &last);
+            assert_ptr_equal(wait_for(reader), &last); /* nothing that was taken back comes behind it */
+            reader->ops->destroy(reader);
+        }
+    place_release(&place);
+}
+
+struct waker {
+    struct moec_reader *reader;
+    atomic_bool is_over;
+};
+
+static void *wake_later(void *context)
+{
+    struct waker *waker = context;
+    struct timespec pause = {.tv_nsec = 3000000};
+    (void)nanosleep(&pause, NULL);
+    atomic_store(&waker->is_over, true);
+    waker->reader->ops->wake(waker->reader);
+    return NULL;
+}
+
+/* Consumes the reader. */
+static void check_waking(const struct place *place, struct moec_reader *reader)
+{
+    for (int round = 0; round < 5; round++) {
+        struct waker waker = {.reader = reader};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, wake_later, &waker), 0);
+        assert_null(reader->ops->wait(reader));
+        assert_true(atomic_load(&waker.is_over));
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    reader->ops->wake(reader);
+    reader->ops->wake(reader);
+    struct moec_read read = {.n_bytes = 100, .buffer = place->buffer};
+    reader->ops->submit(reader, &read);
+    assert_null(reader->ops->wait(reader)); /* once, however often it was woken */
+    assert_ptr_equal(wait_for(reader), &read);
+    assert_memory_equal(read.buffer, place->content, 100);
+    reader->ops->destroy(reader);
+}
+
+static void test_reader__wake_ends_a_wait(void **state)
+{
+    (void)state;
+    static const struct moec_emulation fast = {.bytes_per_second = 1000000000, .latency_ns = 1000};
+    struct place place;
+    place_make(&place);
+    for (size_t e = 0; e < 3; e++) {
+        struct moec_reader *reader = open_reader(&place, MOEC_IO_CACHED, engines[e], 4, false);
+        if (reader == NULL)
+            continue;
+        check_waking(&place, reader);
+        struct moec_error err = {0};
+        struct moec_reader *under = open_reader(&place, MOEC_IO_CACHED, engines[e], 4, false),
+                           *emulated = NULL;
+        assert_status(moec_reader_emulate(under, &fast, &emulated, &err), MOEC_OK, err);
+        check_waking(&place, emulated);
+    }
+    place_release(&place);
+}
+
+struct storm {
+    struct moec_reader *reader;
+    atomic_bool is_over;
+};
+
+static void *wake_all_the_time(void *context)
+{
+    struct storm *storm = context;
+    while (!atomic_load(&storm->is_over)) {
+        storm->reader->ops->wake(storm->reader);
+        struct timespec pause = {.tv_nsec = 20000};
+        (void)nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+static void test_reader__no_request_is_lost_among_wakes(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    for (size_t e = 1; e < 3; e++) {
+        struct storm storm = {.reader = open_reader(&place, MOEC_IO_CACHED, engines[e], 8, true)};
+        pthread_t thread;
+        if (storm.reader == NULL)
+            continue;
+        assert_int_equal(pthread_create(&thread, NULL, wake_all_the_time, &storm), 0);
+        for (int round = 0; round < 100; round++) {
+            struct moec_read reads[16];
+            for (uint32_t i = 0; i < 16; i++) {
+                reads[i] = (struct moec_read){
+                    .offset = i, .n_bytes = BLOCK, .buffer = place.buffer + (size_t)i * BLOCK, .tag = i};
+                storm.reader->ops->submit(storm.reader, &reads[i]);
+            }
+            for (int n = 0; n < 16;)
+                n += storm.reader->ops->wait(storm.reader) != NULL;
+        }
+        atomic_store(&storm.is_over, true);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        storm.reader->ops->destroy(storm.reader);
+    }
+    place_release(&place);
+}
+
+static void test_reader__a_file_that_shrinks_ends_in_enodata(void **state)
+{
+    (void)state;
+    for (size_t e = 0; e < 3; e++)
+        for (size_t w = 0; w < 2; w++) {
+            struct place place;
+            place_make(&place);
+            struct moec_reader *reader = open_reader(&place, ways[w], engines[e], 4, false);
+            if (reader != NULL) {
+                assert_int_equal(truncate(place.path, 3 * BLOCK + 100), 0);
+                struct moec_read reads[] = {
+                    {.offset = 2 * BLOCK, .n_bytes = 3 * BLOCK, .buffer = place.buffer, .tag = ENODATA},
+                    {.offset = 9 * BLOCK, .n_bytes = 10, .buffer = place.buffer + 4 * BLOCK, .tag = ENODATA},
+                    {.offset = 3 * BLOCK, .n_bytes = 101, .buffer = place.buffer + 6 * BLOCK, .tag = ENODATA},
+                    {.offset = 3 * BLOCK, .n_bytes = 100, .buffer = place.buffer + 8 * BLOCK, .tag = 0},
+                    {.offset = 0, .n_bytes = 2 * BLOCK, .buffer = place.buffer + 10 * BLOCK, .tag = 0}};
+                for (size_t i = 0; i < 5; i++)
+                    reader->ops->submit(reader, &reads[i]);
+                for (size_t i = 0; i < 5; i++) {
+                    const struct moec_read *read = wait_for(reader);
+                    assert_int_equal(read->error, read->tag);
+                    if (read->error == 0)
+                        assert_memory_equal(read->buffer, place.content + read->offset, read->n_bytes);
+                }
+                reader->ops->destroy(reader);
+            }
+            place_release(&place);
+        }
+}
+
+static void test_reader__short_reads_go_on(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_read read = {.offset = BLOCK, .n_bytes = 5 * BLOCK + 10, .buffer = place.buffer};
+    struct moec_read_piece piece = moec_read_next_piece(&read, BLOCK);
+    assert_int_equal(piece.skip, 0);
+    assert_int_equal(piece.n_bytes, 6 * BLOCK); /* whole blocks */
+    assert_false(moec_read_take_answer(&read, piece, -EINTR, place.file.fd));
+    assert_false(moec_read_take_answer(&read, piece, -EAGAIN, place.file.fd));
+    assert_false(moec_read_take_answer(&read, piece, 2 * BLOCK + 512, place.file.fd));
+    piece = moec_read_next_piece(&read, BLOCK);
+    assert_int_equal(piece.skip, 2 * BLOCK); /* the broken block once more */
+    assert_int_equal(piece.n_bytes, 4 * BLOCK);
+    assert_false(moec_read_take_answer(&read, piece, 2 * BLOCK, place.file.fd));
+    piece = moec_read_next_piece(&read, BLOCK);
+    assert_int_equal(piece.skip, 4 * BLOCK);
+    assert_true(moec_read_take_answer(&read, piece, BLOCK + 10, place.file.fd));
+    assert_int_equal(read.error, 0);
+
+    /* Without getting further: an input or output error before the file's end. */
+    read = (struct moec_read){.n_bytes = 2 * BLOCK, .buffer = place.buffer};
+    assert_false(moec_read_take_answer(&read, moec_read_next_piece(&read, BLOCK), 512, place.file.fd));
+    assert_true(moec_read_take_answer(&read, moec_read_next_piece(&read, BLOCK), 512, place.file.fd));
+    assert_int_equal(read.error, EIO);
+    read = (struct moec_read){.offset = FILE_BYTES, .n_bytes = 10};
+    assert_true(moec_read_take_answer(&read, moec_read_next_piece(&read, 1), 0, place.file.fd));
+    assert_int_equal(read.error, ENODATA);
+    read = (struct moec_read){.n_bytes = 10};
+    assert_true(moec_read_take_answer(&read, moec_read_next_piece(&read, 1), -EIO, place.file.fd));
+    assert_int_equal(read.error, EIO);
+
+    read = (struct moec_read){.n_bytes = (uint64_t)5 << 30};
+    piece = moec_read_next_piece(&read, BLOCK);
+    assert_int_equal(piece.n_bytes, 1u << 30);
+    read.done_bytes = (uint64_t)9 << 29;
+    piece = moec_read_next_piece(&read, BLOCK);
+    assert_int_equal(piece.n_bytes, 1u << 29);
+    place_release(&place);
+}
+
+/* --- in a process of its own -------------------------------------------------------------------------------
+ */
+
+/* Runs body in a child; false when it says that it cannot be done here. */
+static bool in_child(int (*body)(const struct place *), const struct place *place)
+{
+    int status = 0;
+    assert_int_equal(chmod(place->folder, 0755), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(body(place));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        return false;
+    assert_int_equal(WEXITSTATUS(status), 0);
+    return true;
+}
+
+/* A reader whose description holds `expected` reads the file: 0, otherwise which step failed. */
+static int read_in_child(const struct place *place, enum moec_io_engine engine, const char *expected)
+{
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    struct moec_reader_options options = {.io = MOEC_IO_CACHED,
+                                          .engine = engine,
+                                          .buffer = place->buffer,
+                                          .buffer_bytes = (uint64_t)MAX_READS * MAX_BYTES};
+    if (moec_reader_create(&place->file, &options, &reader, &err) != MOEC_OK)
+        return 2;
+    if (strstr(reader->description, expected) == NULL) {
+        fprintf(stderr, "'%s' is not in '%s'\n", expected, reader->description);
+        return 3;
+    }
+    struct moec_read read = {.offset = 12345, .n_bytes = MAX_BYTES, .buffer = place->buffer};
+    reader->ops->submit(reader, &read);
+    if (reader->ops->wait(reader) != &read || read.error != 0 ||
+        memcmp(read.buffer, place->content + 12345, MAX_BYTES) != 0)
+        return 4;
+    reader->ops->destroy(reader);
+    return 0;
+}
+
+/* As a user without privileges who may lock this much. */
+static int limit_locked_memory(uint64_t n_bytes)
+{
+    struct rlimit limit = {n_bytes, n_bytes};
+    return setrlimit(RLIMIT_MEMLOCK, &limit) == 0 && (geteuid() != 0 || setuid(65534) == 0) ? 0 : 77;
+}
+
+/* Room for the rings, which some kernels count too, and not for the buffer. */
+static int read_with_little_memlock(const struct place *place)
+{
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    struct moec_reader_options options = {.io = MOEC_IO_CACHED, .engine = MOEC_IO_ENGINE_URING};
+    if (limit_locked_memory((uint64_t)256 * 1024) != 0 ||
+        moec_reader_create(&place->file, &options, &reader, &err) != MOEC_OK)
+        return 77;
+    reader->ops->destroy(reader);
+    return read_in_child(place, MOEC_IO_ENGINE_AUTO, "unregistered buffers (over the memlock limit)");
+}
+
+static int read_without_memlock(const struct place *place)
+{
+    return limit_locked_memory(0) != 0 ? 77 : read_in_child(place, MOEC_IO_ENGINE_AUTO, "cached through ");
+}
+
+static void test_reader__works_without_locked_memory(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    bool was_run = in_child(read_with_little_memlock, &place);
+    was_run = in_child(read_without_memlock, &place) && was_run;
+    place_release(&place);
+    if (!was_run)
+        skip();
+}
+
+/* From here on io_uring_setup fails with EPERM, as under the filters of container hosts. */
+static int read_where_uring_is_refused(const struct place *place)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof code / sizeof *code, .filter = code};
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    struct moec_reader_options options = {.io = MOEC_IO_CACHED, .engine = MOEC_IO_ENGINE_URING};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        return 77;
+    if (moec_reader_create(&place->file, &options, &reader, &err) != MOEC_ERR_UNSUPPORTED)
+        return 5;
+    return read_in_child(place, MOEC_IO_ENGINE_AUTO, "32 threads (the kernel refuses io_uring: Operation");
+}
+
+static void test_reader__threads_read_where_io_uring_is_refused(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    bool was_run = in_child(read_where_uring_is_refused, &place);
+    place_release(&place);
+    if (!was_run)
+        skip();
+}
+
+static atomic_int n_signals;
+static atomic_ullong handler_thread;
+
+static void count_signal(int number)
+{
+    (void)number;
+    atomic_fetch_add(&n_signals, 1);
+    atomic_store(&handler_thread, (unsigned long long)pthread_self());
+}
+
+static void test_reader__workers_leave_signals_to_the_host(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct sigaction action = {.sa_handler = count_signal}, before;
+    struct moec_reader *reader = open_reader(&place, MOEC_IO_CACHED, MOEC_IO_ENGINE_THREADS, 4, false);
+    assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+    sigset_t set;
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &set), 0);
+    assert_false(sigismember(&set, SIGUSR1)); /* creating workers left this thread's mask alone */
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    assert_int_equal(atomic_load(&n_signals), 1);
+    assert_true(atomic_load(&handler_thread) == (unsigned long long)pthread_self());
+    assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+    reader->ops->destroy(reader);
+    place_release(&place);
+}
+
+/* --- choosing ----------------------------------------------------------------------------------------------
+ */
+
+static void test_reader__auto_measures_once_and_says_so(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL, *again = NULL;
+    struct moec_reader_options options = {
+        .sample_bytes = 20000, .sample_offset = 100, .sample_end = FILE_BYTES};
+    assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
+    assert_non_null(strstr(reader->description, " (auto: direct "));
+    assert_true(strncmp(reader->description, "direct", 6) == 0 ||
+                strncmp(reader->description, "cached", 6) == 0);
+    assert_status(moec_reader_create(&place.file, &options, &again, &err), MOEC_OK, err);
+    assert_string_equal(reader->description, again->description); /* figures and all: not measured again */
+    uint64_t random = 3;
+    read_batch(&place, again, &random, 20);
+    reader->ops->destroy(reader);
+    again->ops->destroy(again);
+
+    /* Another engine has another answer; a file of a few records has none. */
+    options = (struct moec_reader_options){
+        .engine = MOEC_IO_ENGINE_THREADS, .sample_bytes = FILE_BYTES, .sample_end = FILE_BYTES};
+    assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
+    assert_non_null(strstr(reader->description, "(auto: not measured)"));
+    reader->ops->destroy(reader);
+    place_release(&place);
+}
+
+static void test_reader__a_replaced_file_is_refused(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    struct moec_reader_options options = {.io = MOEC_IO_CACHED};
+    assert_int_equal(unlink(place.path), 0);
+    temporary_write(place.folder, "data", place.content, FILE_BYTES);
+    assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_ERR_IO, err);
+    assert_message(err, "was replaced");
+    err = (struct moec_error){0};
+    assert_int_equal(unlink(place.path), 0);
+    assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_ERR_IO, err);
+    assert_message(err, place.path);
+    place_release(&place);
+}
+
+static void test_reader__names_and_sizes(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    enum moec_io io = MOEC_IO_AUTO;
+    assert_status(moec_io_find("direct", &io, &err), MOEC_OK, err);
+    assert_int_equal(io, MOEC_IO_DIRECT);
+    assert_status(moec_io_find("cached", &io, &err), MOEC_OK, err);
+    assert_int_equal(io, MOEC_IO_CACHED);
+    assert_status(moec_io_find("auto", &io, &err), MOEC_OK, err);
+    assert_int_equal(io, MOEC_IO_AUTO);
+    assert_status(moec_io_find("mmap", &io, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "auto, direct or cached");
+    assert_true(moec_reader_bytes(1) < moec_reader_bytes(0));
+    assert_true(moec_reader_bytes(0) == moec_reader_bytes(32) && moec_reader_bytes(32) < 2000000);
+}
+
+/* --- emulation ---------------------------------------------------------------------------------------------
+ */
+
+static struct moec_reader *open_emulated(const struct place *place, struct moec_emulation emulation)
+{
+    struct moec_error err = {0};
+    struct moec_reader *under = open_reader(place, MOEC_IO_CACHED, MOEC_IO_ENGINE_AUTO, 8, false),
+                       *reader = NULL;
+    assert_status(moec_reader_emulate(under, &emulation, &reader, &err), MOEC_OK, err);
+    return reader;
+}
+
+static void test_reader__emulated_times_follow_the_formula(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_emulation device = {.bytes_per_second = 20000000, .latency_ns = 2000000};
+    struct moec_reader *reader = open_emulated(&place, device);
+    assert_non_null(strstr(reader->description, "emulated 20 MB/s, 2000 us over cached"));
+    struct moec_read reads[6];
+    uint64_t issued_ns[7], due_ns = 0, n_exact = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        reads[i] = (struct moec_read){.offset = 7 * i,
+                                      .n_bytes = 20000 * (i + 1), /* a millisecond each */
+                                      .buffer = place.buffer + (size_t)i * MAX_BYTES};
+        issued_ns[i] = moec_reader_now_ns();
+        reader->ops->submit(reader, &reads[i]);
+    }
+    issued_ns[6] = moec_reader_now_ns();
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_ptr_equal(wait_for(reader), &reads[i]); /* in order of issue */
+        assert_true(moec_reader_now_ns() >= reads[i].done_ns);
+        /* Issued between two looks at the clock, so due between two moments; later only where the machine was
+         * late with the bytes themselves. */
+        uint64_t earliest_ns = moec_emulation_done_ns(&device, issued_ns[i], due_ns, reads[i].n_bytes);
+        uint64_t latest_ns = moec_emulation_done_ns(&device, issued_ns[i + 1],
+                                                    i > 0 ? reads[i - 1].done_ns : 0, reads[i].n_bytes);
+        assert_true(reads[i].done_ns >= earliest_ns);
+        n_exact += reads[i].done_ns <= latest_ns;
+        due_ns = earliest_ns;
+        assert_memory_equal(reads[i].buffer, place.content + reads[i].offset, reads[i].n_bytes);
+    }
+    assert_true(n_exact >= 1);
+    assert_true(reads[5].done_ns - issued_ns[0] >= (2 + 21) * 1000000u);
+    reader->ops->destroy(reader);
+    place_release(&place);
+}
+
+static void test_reader__emulation_adds_up(void **state)
+{
+    (void)state;
+    struct moec_emulation device = {.bytes_per_second = 550000000, .latency_ns = 80000};
+    assert_int_equal(moec_emulation_done_ns(&device, 1000, 0, 550), 82000);
+    assert_int_equal(moec_emulation_done_ns(&device, 1000, 500000, 550), 501000); /* latency hidden */
+    assert_int_equal(moec_emulation_done_ns(&device, 0, 0, (uint64_t)55 << 30),
+                     80000 + ((uint64_t)1 << 30) * 100);
+}
+
+static void test_reader__emulated_requests_are_cancelled_before_they_begin(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_reader *reader =
+        open_emulated(&place, (struct moec_emulation){.bytes_per_second = 1000000, .latency_ns = 0});
+    struct moec_read reads[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        reads[i] = (struct moec_read){.n_bytes = 100000, .buffer = place.buffer + (size_t)i * MAX_BYTES};
+        reader->ops->submit(reader, &reads[i]);
+    }
+    assert_false(reader->ops->cancel(reader, &reads[0])); /* the device was idle: begun at once */
+    bool is_taken = reader->ops->cancel(reader, &reads[2]);
+    bool is_early = moec_reader_now_ns() < reads[0].begun_ns + 200000000u;
+    assert_true(is_taken || !is_early);
+    assert_ptr_equal(wait_for(reader), &reads[0]);
+    assert_ptr_equal(wait_for(reader), &reads[1]);
+    if (is_taken)
+        assert_false(reader->ops->cancel(reader, &reads[2])); /* gone already */
+    else
+        assert_ptr_equal(wait_for(reader), &reads[2]);
+    assert_ptr_equal(wait_for(reader), &reads[3]);
+    if (is_taken) /* it took no time of the device */
+        assert_true(reads[3].begun_ns < reads[0].begun_ns + 300000000u);
+    reader->ops->destroy(reader);
+    place_release(&place);
+}
+
+static void test_reader__emulated_errors_come_through(void **state)
+{
+    (void)state;
+    struct place place;
+    place_make(&place);
+    struct moec_reader *reader =
+        open_emulated(&place, (struct moec_emulation){.bytes_per_second = 1000000000, .latency_ns = 1000});
+    struct moec_read reads[20];
+    for (uint32_t i = 0; i < 20; i++) { /* more than the depth */
+        reads[i] = (struct moec_read){.offset = i % 2 == 0 ? 0 : FILE_BYTES - 5,
+                                      .n_bytes = 10,
+                                      .buffer = place.buffer + (size_t)i * MAX_BYTES,
+                                      .tag = i};
+        reader->ops->submit(reader, &reads[i]);
+    }
+    for (uint32_t i = 0; i < 20; i++) {
+        assert_ptr_equal(wait_for(reader), &reads[i]);
+        assert_int_equal(reads[i].error, i % 2 == 0 ? 0 : ENODATA);
+    }
+    reader->ops->destroy(reader);
+    place_release(&place);
+}
+
+static void test_reader__emulation_is_parsed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes_per_second, latency_ns;
+    } good[] = {
+        {"550MB/s,80us", 550000000, 80000},    {"50MB/s", 50000000, 0},
+        {"1.5GB/s,0.1ms", 1500000000, 100000}, {"2MiB/s,250ns", 2097152, 250},
+        {"1000B/s,1s", 1000, 1000000000},      {"1GiB/s,0us", 1073741824, 0},
+    };
+    static const char *const bad[] = {
+        "",         "550",           "MB/s",       "550MB/s,", "550MB/s,80",
+        "550MB",    "-1MB/s",        "5..5MB/s",   "0MB/s",    "550MB/s,80us,",
+        "550MB/sx", "9999999GB/s",   "550MB/s,2s", ".MB/s",    "550 MB/s",
+        "nanMB/s",  "550MB/s,-80us", "1e9MB/s",    ",80us",    "999999999999999999999B/s"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct moec_error err = {0};
+        struct moec_emulation got = {0};
+        assert_status(moec_emulation_parse(good[i].text, &got, &err), MOEC_OK, err);
+        assert_int_equal(got.bytes_per_second, good[i].bytes_per_second);
+        assert_int_equal(got.latency_ns, good[i].latency_ns);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct moec_error err = {0};
+        struct moec_emulation got = {0};
+        assert_status(moec_emulation_parse(bad[i], &got, &err), MOEC_ERR_USAGE, err);
+        assert_message(err, bad[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reader__reads_what_the_file_holds),
+        cmocka_unit_test(test_reader__a_registered_buffer_is_no_limit),
+        cmocka_unit_test(test_reader__cancel_takes_back_what_has_not_begun),
+        cmocka_unit_test(test_reader__wake_ends_a_wait),
+        cmocka_unit_test(test_reader__no_request_is_lost_among_wakes),
+        cmocka_unit_test(test_reader__a_file_that_shrinks_ends_in_enodata),
+        cmocka_unit_test(test_reader__short_reads_go_on),
+        cmocka_unit_test(test_reader__works_without_locked_memory),
+        cmocka_unit_test(test_reader__threads_read_where_io_uring_is_refused),
+        cmocka_unit_test(test_reader__workers_leave_signals_to_the_host),
+        cmocka_unit_test(test_reader__auto_measures_once_and_says_so),
+        cmocka_unit_test(test_reader__a_replaced_file_is_refused),
+        cmocka_unit_test(test_reader__names_and_sizes),
+        cmocka_unit_test(test_reader__emulated_times_follow_the_formula),
+        cmocka_unit_test(test_reader__emulation_adds_up),
+        cmocka_unit_test(test_reader__emulated_requests_are_cancelled_before_they_begin),
+        cmocka_unit_test(test_reader__emulated_errors_come_through),
+        cmocka_unit_test(test_reader__emulation_is_parsed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
