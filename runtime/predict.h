@@ -3,8 +3,8 @@
  *
  * A predictor is asked when a router has answered; it ranks the experts of the next MoE layer (of layer 0 of
  * the next token after the last one). How much a guess is worth, and how many are acted upon, is decided in
- * runtime/preload.h. Equal calls give equal rankings, on every machine. Thread rule: immutable after
- * creation, any thread; `scratch` is the caller's. */
+ * runtime/preload.h. Equal calls give equal rankings, on every machine. Thread rule: one thread at a time
+ * (the caller's lock). */
 #ifndef MOEC_RUNTIME_PREDICT_H
 #define MOEC_RUNTIME_PREDICT_H
 
@@ -32,10 +32,10 @@ struct moec_predict_ops {
                                                 struct moec_predict **out, struct moec_error *err);
     void (*destroy)(struct moec_predict *self); /* NULL-safe */
     /* Experts of MoE ordinal `next`, most likely first, ties to the lower index: at most 2k for one token, E
-     * for more. `score` is the expected number of tokens that choose it, as far as the predictor knows.
-     * `answer` is that of the MoE layer before (of the last one when next is 0). Writes to out (n_expert),
-     * returns how many. */
-    uint32_t (*rank)(const struct moec_predict *self, const struct moec_router_answer *answer, uint32_t next,
+     * for more; none with a score of 0. `score` is the expected number of tokens that choose it, as far as
+     * the predictor knows. `answer` is that of the MoE layer before (of the last one when next is 0). Writes
+     * to out (n_expert), which it may also use to work in, returns how many. */
+    uint32_t (*rank)(struct moec_predict *self, const struct moec_router_answer *answer, uint32_t next,
                      struct moec_scored_expert *out);
 };
 

@@ -20,9 +20,17 @@
 
 struct moec_preload;
 
+/* What the chooser may ask the cache. */
+struct moec_preload_view {
+    bool (*is_present)(void *context, uint32_t key);     /* there or on its way */
+    uint64_t (*n_bytes_of)(void *context, uint32_t key); /* of its record */
+    void *context;
+};
+
 struct moec_preload_setup {
     const struct moec_predict_ops *predictor;
     struct moec_predict_setup model;
+    struct moec_preload_view view;
     uint32_t count; /* --preload-count; 0 = bounded by time */
 };
 
@@ -40,14 +48,8 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
 void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns);
 
 /* The next guess worth reading at now_ns: key (ordinal * n_expert + expert), or MOEC_EVICT_NONE. Skips what
- * `is_present` says is there or on its way. n_bytes_of(context, key) is the size of its record. Each guess is
- * given once; one that is not worth it now is asked about again at the next call. */
-struct moec_preload_view {
-    bool (*is_present)(void *context, uint32_t key);
-    uint64_t (*n_bytes_of)(void *context, uint32_t key);
-    void *context;
-};
-uint32_t moec_preload_next(struct moec_preload *preload, const struct moec_preload_view *view,
-                           uint64_t now_ns);
+ * is present. Each guess is given once; one that is not worth it now is asked about again at the next call.
+ */
+uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns);
 
 #endif

@@ -63,7 +63,9 @@ static void add_next_gate(struct moec_forward *forward, const struct moec_routed
                         scratch->gate_sums);
     answer->n_next_gate =
         routed->n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
-    moec_scored_best(scratch->gate_sums, config->n_expert, answer->n_next_gate, scratch->next_gate);
+    for (uint32_t e = 0; e < config->n_expert; e++)
+        scratch->next_gate[e] = (struct moec_scored_expert){e, scratch->gate_sums[e]};
+    moec_scored_order(scratch->next_gate, config->n_expert, answer->n_next_gate);
     answer->next_gate = scratch->next_gate;
 }
 

@@ -5,9 +5,9 @@
 /* Whether a stands behind b. */
 static bool is_behind(struct moec_scored_expert a, struct moec_scored_expert b)
 {
-    if (a.score != b.score)
-        return a.score < b.score;
-    return a.expert > b.expert;
+    if (a.score > b.score || isnan(b.score) != isnan(a.score))
+        return isnan(a.score);
+    return a.score < b.score || a.expert > b.expert;
 }
 
 /* Restores the heap (the hindmost on top) of n below `at`. */
@@ -28,30 +28,22 @@ static void sink(struct moec_scored_expert *heap, uint32_t n, uint32_t at)
     heap[at] = sunk;
 }
 
-static struct moec_scored_expert scored(const float *scores, uint32_t expert)
-{
-    return (struct moec_scored_expert){expert, isnan(scores[expert]) ? -INFINITY : scores[expert]};
-}
-
-void moec_scored_best(const float *scores, uint32_t n_expert, uint32_t n_best, struct moec_scored_expert *out)
+void moec_scored_order(struct moec_scored_expert *list, uint32_t n_expert, uint32_t n_best)
 {
     if (n_best == 0)
         return;
-    for (uint32_t e = 0; e < n_best; e++)
-        out[e] = scored(scores, e);
     for (uint32_t at = n_best / 2; at-- > 0;)
-        sink(out, n_best, at);
+        sink(list, n_best, at);
     for (uint32_t e = n_best; e < n_expert; e++) {
-        const struct moec_scored_expert next = scored(scores, e);
-        if (is_behind(out[0], next)) {
-            out[0] = next;
-            sink(out, n_best, 0);
+        if (is_behind(list[0], list[e])) {
+            list[0] = list[e];
+            sink(list, n_best, 0);
         }
     }
     for (uint32_t left = n_best; left > 1; left--) {
-        const struct moec_scored_expert last = out[0];
-        out[0] = out[left - 1];
-        out[left - 1] = last;
-        sink(out, left - 1, 0);
+        const struct moec_scored_expert last = list[0];
+        list[0] = list[left - 1];
+        list[left - 1] = last;
+        sink(list, left - 1, 0);
     }
 }

@@ -4,9 +4,9 @@
 
 #include "runtime/experts.h"
 
-/* The n_best experts with the highest of scores (n_expert): by falling score, ties to the lower index, NaN as
- * the lowest of all. Writes out (n_best), n_best <= n_expert. Allocates nothing. */
-void moec_scored_best(const float *scores, uint32_t n_expert, uint32_t n_best,
-                      struct moec_scored_expert *out);
+/* Puts the n_best experts with the highest scores of list (n_expert) at its beginning: by falling score, ties
+ * to the lower index, NaN last of all. What stands behind them is left open. n_best <= n_expert. Allocates
+ * nothing. */
+void moec_scored_order(struct moec_scored_expert *list, uint32_t n_expert, uint32_t n_best);
 
 #endif

@@ -354,20 +354,21 @@ static void test_router_answer__best_experts_come_in_order(void **state)
         seed = seed * 1664525u + 1013904223u;
         scores[e] = (float)(seed >> 28) / 16.0f; /* many ties */
     }
-    scores[11] = NAN;
-    moec_scored_best(scores, N, N, all);
-    for (uint32_t i = 0; i < N; i++) {
-        if (i + 1 == N)
-            assert_int_equal(all[i].expert, 11);
-        else
-            assert_true(all[i].score == scores[all[i].expert]);
+    scores[11] = scores[29] = NAN;
+    for (uint32_t n = 0; n <= N; n++) {
+        for (uint32_t e = 0; e < N; e++)
+            (n == 0 ? all : best)[e] = (struct moec_scored_expert){e, scores[e]};
+        moec_scored_order(n == 0 ? all : best, N, n == 0 ? N : n);
+        for (uint32_t i = 0; i < n; i++)
+            assert_int_equal(best[i].expert, all[i].expert);
+    }
+    for (uint32_t i = 0; i + 2 < N; i++) {
+        assert_true(all[i].score == scores[all[i].expert]);
         assert_true(i == 0 || all[i - 1].score > all[i].score ||
                     (all[i - 1].score == all[i].score && all[i - 1].expert < all[i].expert));
     }
-    for (uint32_t n = 0; n < N; n++) {
-        moec_scored_best(scores, N, n, best);
-        assert_memory_equal(best, all, n * sizeof *best);
-    }
+    assert_int_equal(all[N - 2].expert, 11);
+    assert_int_equal(all[N - 1].expert, 29);
 }
 
 int main(void)

@@ -1,0 +1,59 @@
+#include "runtime/predict_parts.h"
+
+#define PATH_SHARE 0.25f /* of the sum; the rest is the gate's */
+
+struct path_gate {
+    struct moec_predict base;
+    struct moec_predict_setup setup;
+    float scratch[]; /* (n_expert) */
+};
+
+static uint64_t path_gate_bytes(const struct moec_predict_setup *setup)
+{
+    return sizeof(struct path_gate) + setup->n_expert * sizeof(float);
+}
+
+static enum moec_status path_gate_create(const struct moec_predict_setup *setup, struct moec_predict **out,
+                                         struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_predict_check_paths(&moec_predict_path_gate, setup, err));
+    MOEC_TRY(moec_alloc(&memory, path_gate_bytes(setup), 1, "predictor", err));
+    struct path_gate *path_gate = memory;
+    path_gate->base.ops = &moec_predict_path_gate;
+    path_gate->setup = *setup;
+    *out = &path_gate->base;
+    return MOEC_OK;
+}
+
+static void path_gate_destroy(struct moec_predict *self)
+{
+    free(self);
+}
+
+/* Without a gate (before layer 0) the paths speak alone. */
+static uint32_t path_gate_rank(struct moec_predict *self, const struct moec_router_answer *answer,
+                               uint32_t next, struct moec_scored_expert *out)
+{
+    struct path_gate *path_gate = (struct path_gate *)self;
+    const struct moec_predict_setup *setup = &path_gate->setup;
+    moec_predict_by_paths(setup, answer, next, path_gate->scratch, out);
+    if (answer->n_next_gate > 0) {
+        for (uint32_t e = 0; e < setup->n_expert; e++)
+            out[e].score *= PATH_SHARE;
+        for (uint32_t i = 0; i < answer->n_next_gate; i++)
+            out[answer->next_gate[i].expert].score +=
+                (1 - PATH_SHARE) * (float)setup->top_k * answer->next_gate[i].score;
+    }
+    return moec_predict_order(setup, answer->n_tok, out);
+}
+
+const struct moec_predict_ops moec_predict_path_gate = {
+    .name = "path+gate",
+    .needs_paths = true,
+    .needs_next_gate = true,
+    .state_bytes = path_gate_bytes,
+    .create = path_gate_create,
+    .destroy = path_gate_destroy,
+    .rank = path_gate_rank,
+};
