@@ -1,5 +1,6 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header alone. */
 #include "cli/commands.h"
+#include "cli/run_stats.h"
 #include "cli/terminal.h"
 #include "runtime/moert.h"
 
@@ -26,6 +27,12 @@ static const struct cli_option options[] = {
      "Budget of the whole process, such as 64MiB; experts are read on demand into what it leaves. "
      "Without it every expert that is used stays in memory. The output is the same at every budget.",
      false},
+    {"mode", 0, "MODE", "cache|io-free|io-qfree|io-exp+lru|io-qexp+lru",
+     "How experts come into memory. cache (default): kept until others need the room. Baselines, which need "
+     "a "
+     "bundle made with --copies: io-free and io-qfree hold every expert at 16 and at 8 bits; io-exp+lru and "
+     "io-qexp+lru keep experts at 16 and at 4 bits, the least recently used one making room.",
+     false},
     {"evict", 0, "POLICY", "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random",
      "Which experts make room when the buffer is full (default lru). The output does not depend on it.",
      false},
@@ -33,7 +40,10 @@ static const struct cli_option options[] = {
     {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
     {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto); the output is the same.",
      false},
-    {"stats", 0, NULL, NULL, "Print speed, memory and cache figures to standard error at the end.", false},
+    {"stats", 0, "[text|json]", "text|json",
+     "Print speed, memory and how experts were found to standard error at the end: as text (default), or as "
+     "one JSON object on a line of its own, with counters for each layer, and nothing else beside it.",
+     false},
     {0},
 };
 
@@ -42,6 +52,7 @@ struct run_options {
     struct moert_sampler sampler;
     uint32_t n_generate;
     bool ignore_eos;
+    bool is_json; /* --stats json: standard error has that object and nothing else */
 };
 
 struct run {
@@ -59,7 +70,10 @@ struct run {
     size_t n_pending, pending_capacity;
     bool is_stopped;
     uint64_t n_generated;
+    uint64_t n_steps; /* of one token, after the prompt */
+    bool is_full;     /* the context ended the text */
     double prefill_seconds, decode_seconds;
+    char note[1024]; /* what the engine wants to be said, "" = nothing */
 };
 
 /* libmoert has a message type of its own; its statuses are the same numbers. */
@@ -87,6 +101,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->engine.n_context, err));
     MOEC_TRY(cli_bytes(args, "memory", &out->engine.memory_bytes, err));
     MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
+    out->engine.mode = cli_text(args, "mode");
     out->engine.evict = cli_text(args, "evict");
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
@@ -99,6 +114,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     if (cli_has(args, "cpu"))
         out->engine.cpu = cli_text(args, "cpu");
     out->ignore_eos = cli_has(args, "ignore-eos");
+    out->is_json = cli_has(args, "stats") && strcmp(cli_text(args, "stats"), "json") == 0;
     return MOEC_OK;
 }
 
@@ -211,34 +227,19 @@ static enum moec_status emit(struct run *run, const char *piece, size_t n, bool 
 
 static void print_stats(const struct run *run)
 {
-    struct moert_info info = moert_engine_info(run->engine);
-    struct moert_stats stats = moert_engine_stats(run->engine);
-    char a[24], b[24], c[24], d[24];
-    double n_decode = run->n_generated > 1 ? (double)(run->n_generated - 1) : 0;
-    fprintf(stderr, "\nprefill   %zu tokens in %.3f s (TTFT), %.1f tokens/s, chunks of %" PRIu32 "\n",
-            run->n_tokens, run->prefill_seconds,
-            run->prefill_seconds > 0 ? (double)run->n_tokens / run->prefill_seconds : 0, info.prefill_tokens);
-    fprintf(stderr, "decode    %.0f tokens in %.3f s, %.2f ms a token (TPOT), %.1f tokens/s\n", n_decode,
-            run->decode_seconds, n_decode > 0 ? 1000 * run->decode_seconds / n_decode : 0,
-            run->decode_seconds > 0 ? n_decode / run->decode_seconds : 0);
-    uint64_t n_asked = stats.hits + stats.misses;
-    fprintf(stderr,
-            "experts   %" PRIu64 " hits, %" PRIu64 " misses (%.1f%% hits), %s read in %.3f s, eviction "
-            "%s\n",
-            stats.hits, stats.misses, n_asked > 0 ? 100 * (double)stats.hits / (double)n_asked : 0,
-            cli_memory_text(a, stats.read_bytes), (double)stats.read_ns * 1e-9, info.evict);
-    fprintf(stderr, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens)",
-            cli_memory_text(a, info.base_bytes), cli_memory_text(b, info.dense_bytes),
-            cli_memory_text(c, info.kv_bytes), info.n_context);
-    fprintf(stderr, ", scratch %s, expert buffer %s", cli_memory_text(a, info.scratch_bytes),
-            cli_memory_text(b, info.expert_buffer_bytes));
-    fprintf(stderr, " of %s\n", cli_memory_text(a, info.expert_total_bytes));
-    fprintf(stderr, "          peak %s%s%s; one token's experts: %s\n",
-            cli_memory_text(a, cli_peak_memory_bytes()),
-            run->options.engine.memory_bytes > 0 ? " of budget " : "",
-            run->options.engine.memory_bytes > 0 ? cli_memory_text(c, run->options.engine.memory_bytes) : "",
-            cli_memory_text(d, info.working_set_bytes));
-    fprintf(stderr, "kernels   %s, %" PRIu32 " threads\n", info.cpu, info.n_threads);
+    const struct run_figures figures = {
+        .n_prompt_tokens = run->n_tokens,
+        .prefill_seconds = run->prefill_seconds,
+        .n_decode_tokens = run->n_steps,
+        .decode_seconds = run->decode_seconds,
+        .budget_bytes = run->options.engine.memory_bytes,
+        .is_context_full = run->is_full,
+        .note = run->note,
+    };
+    if (run->options.is_json)
+        run_stats_print_json(stderr, run->engine, &figures);
+    else
+        run_stats_print_text(stderr, run->engine, &figures);
 }
 
 /* ---- the job ---- */
@@ -251,9 +252,8 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
                      &theirs, err));
     MOEC_TRY(from_runtime(moert_session_create(run->engine, &run->session, &theirs), &theirs, err));
     MOEC_TRY(from_runtime(moert_text_create(run->engine, &run->text, &theirs), &theirs, err));
-    char warning[512];
-    if (moert_engine_warning(run->engine, warning, sizeof warning))
-        fprintf(stderr, "note: %s\n", warning);
+    if (moert_engine_warning(run->engine, run->note, sizeof run->note) && !run->options.is_json)
+        fprintf(stderr, "note: %s\n", run->note);
     struct moert_info info = moert_engine_info(run->engine);
     run->logits = malloc(info.n_vocab * sizeof *run->logits);
     if (run->logits == NULL)
@@ -298,14 +298,17 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
         if (run->is_stopped || run->n_generated == run->options.n_generate)
             break;
         if (moert_session_length(run->session) == info.n_context) {
-            fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to go on\n",
-                    info.n_context);
+            run->is_full = true;
+            if (!run->options.is_json)
+                fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to go on\n",
+                        info.n_context);
             break;
         }
         double start = cli_seconds();
         MOEC_TRY(
             from_runtime(moert_session_step(run->session, &token, 1, run->logits, &theirs), &theirs, err));
         run->decode_seconds += cli_seconds() - start;
+        run->n_steps++;
     }
     if (run->is_stopped)
         return MOEC_OK;

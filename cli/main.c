@@ -90,7 +90,7 @@ static void complete_fish(void)
                    option->name);
             if (option->letter)
                 printf(" -s %c", option->letter);
-            if (option->argument != NULL)
+            if (option->argument != NULL && option->argument[0] != '[')
                 printf(" -r");
             if (option->choices != NULL) {
                 printf(" -f -a '");

@@ -64,7 +64,9 @@ static bool store(struct cli_args *args, int index, const char *value, int *stat
     if (args->n_values[index] == limit)
         return usage_error(args, status, "option '--%s' is given more than %" PRIu32 " times", option->name,
                            limit);
-    if (option->argument != NULL && option->choices != NULL && !is_choice(option->choices, value))
+    const bool is_left_out = option->argument != NULL && option->argument[0] == '[' && value[0] == '\0';
+    if (option->argument != NULL && option->choices != NULL && !is_left_out &&
+        !is_choice(option->choices, value))
         return usage_error(args, status, "option '--%s' is '%s', expected one of %s", option->name, value,
                            option->choices);
     args->values[index][args->n_values[index]++] = value;
@@ -100,6 +102,10 @@ static bool parse_option(struct cli_args *args, int argc, char **argv, int *at, 
     }
     if (equals != NULL)
         return store(args, index, equals + 1, status);
+    if (option->argument[0] == '[') {
+        const bool follows = *at + 1 < argc && is_choice(option->choices, argv[*at + 1]);
+        return store(args, index, follows ? argv[++*at] : "", status);
+    }
     if (*at + 1 >= argc)
         return usage_error(args, status, "option '--%s' needs a value: %s", option->name, option->argument);
     return store(args, index, argv[++*at], status);
@@ -458,7 +464,9 @@ static void print_manual_option(FILE *out, const struct cli_option *option)
     fprintf(out, "Fl \\-");
     for (const char *at = option->name; *at != '\0'; at++)
         fprintf(out, *at == '-' ? "\\-" : "%c", *at);
-    if (option->argument != NULL)
+    if (option->argument != NULL && option->argument[0] == '[')
+        fprintf(out, " Op Ar %.*s", (int)strlen(option->argument) - 2, option->argument + 1);
+    else if (option->argument != NULL)
         fprintf(out, " Ar %s", option->argument);
     fputc('\n', out);
     print_roff(out, option->help);

@@ -16,12 +16,13 @@
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 struct cli_option {
-    const char *name;     /* without dashes; NULL ends a table */
-    char letter;          /* 0 = none */
-    const char *argument; /* placeholder ("FILE"), NULL for a flag */
-    const char *choices;  /* "a|b|c" for completion and checking, NULL = free */
-    const char *help;     /* one or more sentences, defaults included */
-    bool repeats;         /* may be given up to CLI_MAX_REPEATS times */
+    const char *name; /* without dashes; NULL ends a table */
+    char letter;      /* 0 = none */
+    const char
+        *argument; /* placeholder ("FILE"), NULL for a flag; "[a|b]": one of the choices, or none ("") */
+    const char *choices; /* "a|b|c" for completion and checking, NULL = free */
+    const char *help;    /* one or more sentences, defaults included */
+    bool repeats;        /* may be given up to CLI_MAX_REPEATS times */
 };
 
 struct cli_args;

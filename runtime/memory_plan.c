@@ -86,12 +86,22 @@ static enum moec_status refuse(const struct moec_memory_request *request, const 
         err, MOEC_ERR_BUDGET,
         "memory budget of %" PRIu64 " bytes (%.2f MiB) is below the floor of %" PRIu64
         " (%.2f MiB): process %.2f + dense weights %.2f + KV cache for %u positions %.2f + scratch %.2f + "
-        "logits %.2f + expert tables %.2f + largest expert %.2f + margin %.2f MiB; raise --memory or lower "
+        "logits %.2f + expert tables %.2f + %s %.2f + margin %.2f MiB; raise --memory or lower "
         "--ctx",
         request->budget_bytes, MIB(request->budget_bytes), plan->floor_bytes, MIB(plan->floor_bytes),
         MIB(plan->base_bytes), MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
         MIB(plan->scratch_bytes), MIB(plan->logits_bytes), MIB(plan->table_bytes),
-        MIB(plan->expert_buffer_bytes), MIB(plan->margin_bytes));
+        request->buffer_bytes > 0 ? "expert buffer" : "largest expert", MIB(plan->expert_buffer_bytes),
+        MIB(plan->margin_bytes));
+}
+
+/* What experts take where the budget does not end. */
+static uint64_t wanted_buffer_bytes(const struct moec_memory_request *request)
+{
+    if (request->buffer_bytes == 0 || request->buffer_bytes > request->all_record_bytes)
+        return request->all_record_bytes;
+    return request->buffer_bytes > request->largest_record_bytes ? request->buffer_bytes
+                                                                 : request->largest_record_bytes;
 }
 
 /* Everything at its least. */
@@ -101,7 +111,8 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
     int n_threads = moec_pool_make(request->n_threads).n_threads;
     *plan = (struct moec_memory_plan){
         .max_tokens = 1,
-        .expert_buffer_bytes = request->largest_record_bytes,
+        .expert_buffer_bytes =
+            request->buffer_bytes > 0 ? wanted_buffer_bytes(request) : request->largest_record_bytes,
         .base_bytes = request->base_bytes,
         .dense_bytes = request->dense_bytes + derived_bytes(config),
         .kv_bytes = n_sessions(request) * moec_session_bytes(config, request->n_context, 0),
@@ -114,17 +125,17 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
     plan->floor_bytes = sum_bytes(plan);
 }
 
-/* The longest chunk that takes at most a quarter of what is above the floor, or leaves room for every expert.
- */
+/* The longest chunk that takes at most a quarter of what is above the floor, or leaves room for the experts
+ * that are wanted. */
 static uint32_t choose_chunk(const struct moec_memory_request *request, const struct moec_memory_plan *floor,
                              uint64_t above_floor)
 {
     uint32_t chunk = 1;
-    uint64_t missing = request->all_record_bytes - floor->expert_buffer_bytes;
+    uint64_t missing = wanted_buffer_bytes(request) - floor->expert_buffer_bytes;
     while (chunk < MOEC_PLAN_MAX_TOKENS && chunk < request->n_context) {
         uint64_t extra = scratch_bytes(request, 2 * chunk) - floor->scratch_bytes;
-        bool holds_all = extra <= above_floor && above_floor - extra >= missing;
-        if (extra > above_floor / 4 && !holds_all)
+        bool holds_wanted = extra <= above_floor && above_floor - extra >= missing;
+        if (!holds_wanted && (request->keeps_all || extra > above_floor / 4))
             break;
         chunk *= 2;
     }
@@ -145,7 +156,7 @@ enum moec_status moec_memory_plan_make(const struct moec_memory_request *request
     made.max_tokens = choose_chunk(request, &made, above_floor);
     made.scratch_bytes = scratch_bytes(request, made.max_tokens);
     above_floor -= made.scratch_bytes - floor_scratch;
-    uint64_t missing = request->all_record_bytes - made.expert_buffer_bytes;
+    uint64_t missing = wanted_buffer_bytes(request) - made.expert_buffer_bytes;
     made.expert_buffer_bytes += above_floor < missing ? above_floor : missing;
     made.holds_all = made.expert_buffer_bytes >= request->all_record_bytes;
     made.below_working_set = !made.holds_all && made.expert_buffer_bytes < made.working_set_bytes;

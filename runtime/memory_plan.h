@@ -9,7 +9,7 @@
  * The floor is all of it with chunks of one token and room for one record. What a budget has above the floor
  * goes to the prefill chunk first, up to a quarter of it, then to experts: a chunk twice as long halves the
  * bytes that a prompt reads when experts do not fit, while a larger buffer only adds some hits. When all
- * experts fit beside a larger chunk, the chunk may take more than the quarter.
+ * experts fit beside a larger chunk, or the buffer's size is fixed, the chunk may take more than the quarter.
  *
  * One token's working set is the line under which an LRU buffer hits nothing while decoding: each record is
  * evicted before its layer comes round again. Thread rule: pure functions; moec_memory_peak_bytes reads
@@ -38,6 +38,9 @@ struct moec_memory_request {
     uint32_t n_sessions; /* 0 counts as 1 */
     uint32_t n_logits;   /* rows of logits kept at once by all sessions together */
     int n_threads;
+    uint64_t buffer_bytes; /* of the expert buffer, as a user fixes it (no less than the largest record is
+                              taken, no more than all of them); 0 = what the budget leaves */
+    bool keeps_all;        /* chunks take nothing that would hold an expert */
 };
 
 /* Fills what a bundle knows: config, dense_bytes, table and record bytes of a copy level (policy NULL = LRU).

@@ -7,6 +7,7 @@
 #include "formats/memory.h"
 #include "runtime/expert_cache.h"
 #include "runtime/memory_plan.h"
+#include "runtime/mode.h"
 #include "runtime/session.h"
 #include "runtime/tokenizer.h"
 
@@ -22,7 +23,7 @@ struct moert_engine {
     struct moec_expert_cache *cache;
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     const struct moec_kernels *kernels;
-    const struct moec_evict_ops *evict;
+    struct moec_mode_choice choice;
     struct moec_memory_plan plan;
     uint32_t n_context;
     uint32_t n_sessions; /* allowed */
@@ -79,7 +80,9 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (engine->n_sessions > 1024)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions, the limit is 1024", engine->n_sessions);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
-    MOEC_TRY(moec_evict_find(options->evict != NULL ? options->evict : "lru", &engine->evict, err));
+    const struct moec_mode_request request = {
+        .mode = options->mode, .evict = options->evict, .copy = options->copy};
+    MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
 
@@ -92,10 +95,13 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
         .n_sessions = engine->n_sessions,
         .n_logits = engine->n_sessions,
         .n_threads = engine->n_threads,
+        .buffer_bytes = options->expert_buffer_bytes,
+        .keeps_all = engine->choice.mode->is_resident,
     };
-    moec_memory_request_bundle(&request, engine->bundle, options->copy, engine->evict);
+    moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
-    return moec_memory_plan_make(&request, &engine->plan, err);
+    MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
+    return moec_mode_check_plan(engine->choice.mode, &engine->plan, err);
 }
 
 static enum moec_status load_engine(struct moert_engine *engine, const char *path,
@@ -104,11 +110,6 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(moec_bundle_open(path, &engine->bundle, err));
     const struct moec_bundle *bundle = engine->bundle;
     MOEC_TRY(check_options(options, &bundle->config, engine, err));
-    if (options->copy >= bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "precision copy %" PRIu32 " of '%s' is asked for, it has %" PRIu32
-                         " (compile with --copies)",
-                         options->copy, path, bundle->n_copy);
     if (bundle->tokenizer != NULL)
         MOEC_TRY(moec_tokenizer_create(bundle->tokenizer, &engine->tokenizer, err));
     MOEC_TRY(make_plan(engine, options, err));
@@ -117,9 +118,9 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(moec_model_create(&bundle->config, &dense, &engine->model, err));
     struct moec_expert_cache_options cache_options = {
         .buffer_bytes = engine->plan.expert_buffer_bytes,
-        .copy = options->copy,
+        .copy = engine->choice.copy,
         .n_sessions = engine->n_sessions,
-        .policy = engine->evict,
+        .policy = engine->choice.evict,
     };
     return moec_expert_cache_create(bundle, &cache_options, &engine->cache, err);
 }
@@ -167,12 +168,17 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .top_k = config->top_k,
         .n_threads = (uint32_t)engine->n_threads,
         .cpu = engine->kernels->name,
-        .evict = engine->evict->name,
+        .mode = engine->choice.mode->name,
+        .evict = engine->choice.evict != NULL ? engine->choice.evict->name : "none",
+        .copy = engine->choice.copy,
+        .bits = engine->bundle->copy_bits[engine->choice.copy],
         .base_bytes = plan->base_bytes,
         .dense_bytes = plan->dense_bytes,
         .kv_bytes = plan->kv_bytes,
         .scratch_bytes = plan->scratch_bytes + plan->logits_bytes,
+        .table_bytes = plan->table_bytes,
         .expert_buffer_bytes = moec_expert_cache_buffer_bytes(engine->cache),
+        .total_bytes = plan->total_bytes,
         .expert_total_bytes = plan->all_record_bytes,
         .working_set_bytes = plan->working_set_bytes,
         .prefill_tokens = plan->max_tokens,
@@ -184,15 +190,33 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
     return moec_memory_plan_warning(&engine->plan, text, capacity);
 }
 
+static struct moert_stats to_stats(const struct moec_cache_counters *counters)
+{
+    return (struct moert_stats){
+        .hits = counters->hits,
+        .late = counters->late,
+        .misses = counters->misses,
+        .evictions = counters->evictions,
+        .read_bytes = counters->read_bytes,
+        .read_ns = counters->read_ns,
+    };
+}
+
 struct moert_stats moert_engine_stats(const struct moert_engine *engine)
 {
-    struct moec_cache_counters counters = moec_expert_cache_counters(engine->cache);
-    return (struct moert_stats){
-        .hits = counters.hits,
-        .misses = counters.misses + counters.late,
-        .read_bytes = counters.read_bytes,
-        .read_ns = counters.read_ns,
-    };
+    const struct moec_cache_counters counters = moec_expert_cache_counters(engine->cache);
+    return to_stats(&counters);
+}
+
+struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal)
+{
+    const struct moec_cache_counters counters = moec_expert_cache_layer_counters(engine->cache, ordinal);
+    return to_stats(&counters);
+}
+
+uint32_t moert_engine_moe_layer(const struct moert_engine *engine, uint32_t ordinal)
+{
+    return moec_config_moe_layer(&engine->bundle->config, ordinal);
 }
 
 /* ---- text ---- */

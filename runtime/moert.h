@@ -60,9 +60,18 @@ struct moert_options {
     uint32_t n_sessions;   /* sessions that may exist at once, default 1 */
     int n_threads;         /* 0 = all cores that this process may use */
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512": the same bits at different speed */
-    uint32_t copy;         /* precision copy to run, 0 = the compiled assignment */
-    const char *evict;     /* which experts make room: "fifo", "lru" (also NULL), "lfu", "edgemoe",
-                              "edgemoe-literal", "arc", "random"; speed alone, never the result */
+    uint32_t copy;         /* precision copy to run, 0 = the compiled assignment, or what the mode runs */
+
+    /* How experts come into memory: speed and memory alone, never the result of the precision that is run.
+     * Strings are borrowed for the call; NULL leaves the choice to the mode. What contradicts a mode is
+     * refused (MOERT_ERR_USAGE). */
+    const char *mode;  /* "cache" (also NULL): experts stay until others need the room. Baselines, which need
+                          precision copies in the bundle: "io-free" and "io-qfree" hold every expert at 16 and
+                          at 8 bits, "io-exp+lru" and "io-qexp+lru" keep 16 and 4 bits by "lru" */
+    const char *evict; /* which experts make room: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal", "arc",
+                          "random" */
+    uint64_t expert_buffer_bytes; /* of the buffer, for comparisons at equal buffers (no less than the largest
+                                     record is taken, no more than all); 0 = what the budget leaves */
 };
 
 /* What the engine holds and how the budget is spent. */
@@ -75,23 +84,32 @@ struct moert_info {
     uint32_t top_k;
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
-    const char *evict;      /* eviction policy in use */
+    const char *mode;       /* run mode in use */
+    const char *evict;      /* eviction policy in use, "none" where nothing is evicted */
+    uint32_t copy;          /* precision copy in use, 0 = the compiled assignment */
+    uint32_t bits;          /* of its experts; 0 = mixed */
     uint64_t base_bytes;    /* program and libraries, as measured when opening */
     uint64_t dense_bytes;   /* dense weights and tables */
     uint64_t kv_bytes;      /* KV caches */
     uint64_t scratch_bytes; /* activations */
+    uint64_t table_bytes;   /* of the expert buffer: entries, policy */
     uint64_t expert_buffer_bytes;
+    uint64_t total_bytes;        /* planned peak of the process, margin included */
     uint64_t expert_total_bytes; /* all experts of the copy in use */
     uint64_t working_set_bytes; /* experts of one token: MoE layers x top-k x mean record of the layer; an LRU
                                    buffer below it hits nothing in decoding */
     uint32_t prefill_tokens;    /* largest chunk of a prefill */
 };
 
+/* Of experts that routers asked for, each of which counts once as a hit, late or a miss. Counted since the
+ * engine was opened; what happened in between is the difference of two calls. */
 struct moert_stats {
-    uint64_t hits;   /* expert resident when the router answered */
-    uint64_t misses; /* expert had to be read */
+    uint64_t hits;   /* in memory when the router answered */
+    uint64_t late;   /* on the way then */
+    uint64_t misses; /* had to be read */
+    uint64_t evictions;
     uint64_t read_bytes;
-    uint64_t read_ns; /* time spent waiting for storage */
+    uint64_t read_ns; /* time spent in reads and their checks */
 };
 
 struct moert_engine;
@@ -110,7 +128,11 @@ MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine)
 /* Writes what a user should be told about the budget (an expert buffer under one token's working set) and
  * returns true when there is something. */
 MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity);
+/* Of all MoE layers, and of one: ordinal 0 .. n_moe_layer - 1. */
 MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);
+MOERT_API struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal);
+/* The model layer that is MoE layer `ordinal`. */
+MOERT_API uint32_t moert_engine_moe_layer(const struct moert_engine *engine, uint32_t ordinal);
 
 /* True for the ids that end a text (there may be several). */
 MOERT_API bool moert_token_is_end(const struct moert_engine *engine, uint32_t token);

@@ -1,0 +1,208 @@
+#include "cli/run_stats.h"
+
+#include "cli/terminal.h"
+
+#include <inttypes.h>
+
+static double rate(double n, double seconds)
+{
+    return seconds > 0 ? n / seconds : 0;
+}
+
+static double tpot_ms(const struct run_figures *figures)
+{
+    return figures->n_decode_tokens > 0 ? 1000 * figures->decode_seconds / (double)figures->n_decode_tokens
+                                        : 0;
+}
+
+static double hit_rate(const struct moert_stats *stats)
+{
+    const uint64_t n_asked = stats->hits + stats->late + stats->misses;
+    return n_asked > 0 ? (double)stats->hits / (double)n_asked : 0;
+}
+
+/* ---- text ---- */
+
+static void print_experts(FILE *out, const struct moert_engine *engine)
+{
+    const struct moert_info info = moert_engine_info(engine);
+    const struct moert_stats stats = moert_engine_stats(engine);
+    char a[24];
+    fprintf(out,
+            "experts   %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " misses (%.1f%% hits), %" PRIu64
+            " evicted, mode %s, eviction %s\n",
+            stats.hits, stats.late, stats.misses, 100 * hit_rate(&stats), stats.evictions, info.mode,
+            info.evict);
+    fprintf(out, "storage   %s read in %.3f s\n", cli_memory_text(a, stats.read_bytes),
+            (double)stats.read_ns * 1e-9);
+}
+
+static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t budget_bytes)
+{
+    const struct moert_info info = moert_engine_info(engine);
+    char a[24], b[24], c[24];
+    fprintf(out, "memory    base %s, dense %s, KV cache %s (%" PRIu32 " tokens)",
+            cli_memory_text(a, info.base_bytes), cli_memory_text(b, info.dense_bytes),
+            cli_memory_text(c, info.kv_bytes), info.n_context);
+    fprintf(out, ", scratch %s, expert buffer %s", cli_memory_text(a, info.scratch_bytes),
+            cli_memory_text(b, info.expert_buffer_bytes));
+    fprintf(out, " of %s\n", cli_memory_text(a, info.expert_total_bytes));
+    fprintf(out, "          peak %s%s%s; one token's experts: %s\n",
+            cli_memory_text(a, cli_peak_memory_bytes()), budget_bytes > 0 ? " of budget " : "",
+            budget_bytes > 0 ? cli_memory_text(b, budget_bytes) : "",
+            cli_memory_text(c, info.working_set_bytes));
+}
+
+void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
+{
+    const struct moert_info info = moert_engine_info(engine);
+    const double n_prompt = (double)figures->n_prompt_tokens, n_decode = (double)figures->n_decode_tokens;
+    fprintf(out, "\nprefill   %.0f tokens in %.3f s (TTFT), %.1f tokens/s, chunks of %" PRIu32 "\n", n_prompt,
+            figures->prefill_seconds, rate(n_prompt, figures->prefill_seconds), info.prefill_tokens);
+    fprintf(out, "decode    %.0f tokens in %.3f s, %.2f ms a token (TPOT), %.1f tokens/s\n", n_decode,
+            figures->decode_seconds, tpot_ms(figures), rate(n_decode, figures->decode_seconds));
+    print_experts(out, engine);
+    print_memory(out, engine, figures->budget_bytes);
+    fprintf(out, "kernels   %s, %" PRIu32 " threads\n", info.cpu, info.n_threads);
+}
+
+/* ---- JSON ---- */
+
+/* An object or array being written. */
+struct node {
+    FILE *out;
+    bool has_member;
+};
+
+static void print_string(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+static void print_key(struct node *node, const char *key)
+{
+    if (node->has_member)
+        fputs(", ", node->out);
+    node->has_member = true;
+    if (key == NULL)
+        return;
+    print_string(node->out, key);
+    fputs(": ", node->out);
+}
+
+static void put_u64(struct node *node, const char *key, uint64_t value)
+{
+    print_key(node, key);
+    fprintf(node->out, "%" PRIu64, value);
+}
+
+/* Finite; the locale is the program's, which is C. */
+static void put_double(struct node *node, const char *key, double value)
+{
+    print_key(node, key);
+    fprintf(node->out, "%.9g", value);
+}
+
+static void put_text(struct node *node, const char *key, const char *value)
+{
+    print_key(node, key);
+    print_string(node->out, value);
+}
+
+static struct node open_node(struct node *parent, const char *key, char bracket)
+{
+    print_key(parent, key);
+    fputc(bracket, parent->out);
+    return (struct node){.out = parent->out};
+}
+
+static void close_node(const struct node *node, char bracket)
+{
+    fputc(bracket, node->out);
+}
+
+static void put_counters(struct node *node, const struct moert_stats *stats)
+{
+    put_u64(node, "demands", stats->hits + stats->late + stats->misses);
+    put_u64(node, "hits", stats->hits);
+    put_u64(node, "late", stats->late);
+    put_u64(node, "misses", stats->misses);
+    put_u64(node, "evictions", stats->evictions);
+    put_u64(node, "read_bytes", stats->read_bytes);
+    put_u64(node, "read_ns", stats->read_ns);
+}
+
+static void put_speed(struct node *root, const struct run_figures *figures)
+{
+    put_u64(root, "prompt_tokens", figures->n_prompt_tokens);
+    put_double(root, "ttft_ms", 1000 * figures->prefill_seconds);
+    put_u64(root, "decode_tokens", figures->n_decode_tokens);
+    put_double(root, "tpot_ms", tpot_ms(figures));
+}
+
+static void put_memory(struct node *root, const struct moert_info *info, uint64_t budget_bytes)
+{
+    struct node memory = open_node(root, "memory", '{');
+    put_u64(&memory, "budget_bytes", budget_bytes);
+    put_u64(&memory, "peak_bytes", cli_peak_memory_bytes());
+    put_u64(&memory, "planned_bytes", info->total_bytes);
+    put_u64(&memory, "base_bytes", info->base_bytes);
+    put_u64(&memory, "dense_bytes", info->dense_bytes);
+    put_u64(&memory, "kv_bytes", info->kv_bytes);
+    put_u64(&memory, "scratch_bytes", info->scratch_bytes);
+    put_u64(&memory, "table_bytes", info->table_bytes);
+    put_u64(&memory, "expert_buffer_bytes", info->expert_buffer_bytes);
+    put_u64(&memory, "expert_total_bytes", info->expert_total_bytes);
+    put_u64(&memory, "working_set_bytes", info->working_set_bytes);
+    close_node(&memory, '}');
+}
+
+static void put_layers(struct node *root, const struct moert_engine *engine, uint32_t n_moe_layer)
+{
+    struct node layers = open_node(root, "layers", '[');
+    for (uint32_t ordinal = 0; ordinal < n_moe_layer; ordinal++) {
+        const struct moert_stats stats = moert_engine_layer_stats(engine, ordinal);
+        struct node layer = open_node(&layers, NULL, '{');
+        put_u64(&layer, "layer", moert_engine_moe_layer(engine, ordinal));
+        put_counters(&layer, &stats);
+        close_node(&layer, '}');
+    }
+    close_node(&layers, ']');
+}
+
+void run_stats_print_json(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
+{
+    const struct moert_info info = moert_engine_info(engine);
+    const struct moert_stats stats = moert_engine_stats(engine);
+    struct node root = {.out = out};
+    fputc('{', out);
+    put_text(&root, "mode", info.mode);
+    put_u64(&root, "copy", info.copy);
+    put_u64(&root, "bits", info.bits);
+    put_text(&root, "evict", info.evict);
+    put_text(&root, "cpu", info.cpu);
+    put_u64(&root, "threads", info.n_threads);
+    put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
+    put_speed(&root, figures);
+    put_memory(&root, &info, figures->budget_bytes);
+    struct node experts = open_node(&root, "experts", '{');
+    put_counters(&experts, &stats);
+    put_double(&experts, "hit_rate", hit_rate(&stats));
+    close_node(&experts, '}');
+    put_layers(&root, engine, info.n_moe_layer);
+    print_key(&root, "context_full");
+    fputs(figures->is_context_full ? "true" : "false", out);
+    if (figures->note[0] != '\0')
+        put_text(&root, "note", figures->note);
+    fputs("}\n", out);
+}

@@ -1,0 +1,27 @@
+/* What `moec run --stats` prints: speed, memory and how experts were found, as text for people or as one JSON
+ * object for programs. Written by hand against libmoert alone, since moec-run links no JSON library. Thread
+ * rule: main thread. */
+#ifndef MOEC_CLI_RUN_STATS_H
+#define MOEC_CLI_RUN_STATS_H
+
+#include "runtime/moert.h"
+
+#include <stdio.h>
+
+/* What the command itself measured. */
+struct run_figures {
+    uint64_t n_prompt_tokens;
+    double prefill_seconds;
+    uint64_t n_decode_tokens; /* steps of one token after the prompt */
+    double decode_seconds;
+    uint64_t budget_bytes; /* 0 = none */
+    bool is_context_full;  /* the text ended because the context did */
+    const char *note;      /* moert_engine_warning, "" = nothing */
+};
+
+void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures);
+
+/* On one line. Per-layer counters stand in "layers"; those of all layers together in "experts". */
+void run_stats_print_json(FILE *out, const struct moert_engine *engine, const struct run_figures *figures);
+
+#endif

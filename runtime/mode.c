@@ -1,0 +1,98 @@
+#include "runtime/mode.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB(bytes) ((double)(bytes) / 1048576.0)
+
+const struct moec_mode moec_modes[] = {
+    {.name = "cache", .takes_any = true, .evict = "lru"},
+    {.name = "io-free", .bits = 16, .is_resident = true},
+    {.name = "io-qfree", .bits = 8, .is_resident = true},
+    {.name = "io-exp+lru", .bits = 16, .evict = "lru"},
+    {.name = "io-qexp+lru", .bits = 4, .evict = "lru"},
+    {0},
+};
+
+static enum moec_status find_mode(const char *name, const struct moec_mode **out, struct moec_error *err)
+{
+    char names[160] = "";
+    size_t at = 0;
+    for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
+        if (strcmp(mode->name, name) == 0) {
+            *out = mode;
+            return MOEC_OK;
+        }
+        const int n = snprintf(names + at, sizeof names - at, "%s%s", at > 0 ? ", " : "", mode->name);
+        if (n > 0 && (size_t)n < sizeof names - at)
+            at += (size_t)n;
+    }
+    return moec_fail(err, MOEC_ERR_USAGE, "no mode is called '%.40s', expected one of %s", name, names);
+}
+
+static enum moec_status choose_copy(const struct moec_bundle *bundle, const struct moec_mode *mode,
+                                    uint32_t copy, uint32_t *out, struct moec_error *err)
+{
+    if (copy > 0 && !mode->takes_any)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' chooses the precision copy itself: leave out copy %" PRIu32
+                         ", or use mode 'cache', which runs any",
+                         mode->name, copy);
+    if (copy >= bundle->n_copy)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "precision copy %" PRIu32 " of '%s' is asked for, it has %" PRIu32
+                         " (compile with --copies)",
+                         copy, bundle->file.path, bundle->n_copy);
+    *out = copy;
+    struct moec_error missing = {0};
+    if (mode->bits > 0 && moec_bundle_find_copy(bundle, mode->bits, out, &missing) != MOEC_OK)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' needs a copy of the experts: %.700s; compile it with --copies %" PRIu32,
+                         mode->name, missing.message, mode->bits);
+    return MOEC_OK;
+}
+
+static enum moec_status choose_evict(const struct moec_mode *mode, const char *name,
+                                     const struct moec_evict_ops **out, struct moec_error *err)
+{
+    *out = NULL;
+    if (name != NULL)
+        MOEC_TRY(moec_evict_find(name, out, err));
+    if (name != NULL && mode->evict == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' evicts nothing: leave out the eviction policy '%s', or use mode 'cache'",
+                         mode->name, name);
+    if (name != NULL && !mode->takes_any && strcmp(name, mode->evict) != 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' evicts by '%s': leave out the eviction policy '%s', or use mode 'cache', "
+                         "which takes any",
+                         mode->name, mode->evict, name);
+    if (name == NULL && mode->evict != NULL)
+        return moec_evict_find(mode->evict, out, err);
+    return MOEC_OK;
+}
+
+enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct moec_mode_request *request,
+                                  struct moec_mode_choice *out, struct moec_error *err)
+{
+    struct moec_mode_choice choice = {0};
+    MOEC_TRY(find_mode(request->mode != NULL ? request->mode : "cache", &choice.mode, err));
+    MOEC_TRY(choose_copy(bundle, choice.mode, request->copy, &choice.copy, err));
+    MOEC_TRY(choose_evict(choice.mode, request->evict, &choice.evict, err));
+    *out = choice;
+    return MOEC_OK;
+}
+
+enum moec_status moec_mode_check_plan(const struct moec_mode *mode, const struct moec_memory_plan *plan,
+                                      struct moec_error *err)
+{
+    if (!mode->is_resident || plan->holds_all)
+        return MOEC_OK;
+    const uint64_t others = plan->total_bytes - plan->expert_buffer_bytes;
+    return moec_fail(err, MOEC_ERR_BUDGET,
+                     "mode '%s' keeps every expert in memory: they take %.2f MiB at %" PRIu32
+                     " bits, and the budget leaves %.2f MiB; raise --memory to %.2f MiB, or leave it out",
+                     mode->name, MIB(plan->all_record_bytes), mode->bits, MIB(plan->expert_buffer_bytes),
+                     MIB(others + plan->all_record_bytes));
+}

@@ -1,0 +1,57 @@
+/* Run modes: at which precision experts run, and how they come into memory. One table; everything else asks
+ * it.
+ *
+ *     name         experts        kept across tokens    makes room
+ *     cache        assignment     yes                   any
+ *     io-free      16 bits        all of them           -
+ *     io-qfree     8 bits         all of them           -
+ *     io-exp+lru   16 bits        yes                   lru
+ *     io-qexp+lru  4 bits         yes                   lru
+ *
+ * io-free and io-qfree are baselines of EdgeMoE's evaluation (IV-A); the last two are its IO-EXP and IO-QEXP
+ * with a buffer that keeps experts. The assignment is the compiled model (copy level 0); 16 bits are the
+ * checkpoint's own precision, and copies are made with `moec compile --copies`. */
+#ifndef MOEC_RUNTIME_MODE_H
+#define MOEC_RUNTIME_MODE_H
+
+#include "formats/bundle.h"
+#include "runtime/evict.h"
+#include "runtime/memory_plan.h"
+
+struct moec_mode {
+    const char *name;
+    uint32_t bits;     /* of the copy that it runs; 0 = the assignment */
+    bool takes_any;    /* other copies and policies may be chosen */
+    bool is_resident;  /* refused where not every expert fits */
+    const char *evict; /* NULL = nothing is evicted */
+};
+
+/* All of them, in the order above, ended by a NULL name. */
+extern const struct moec_mode moec_modes[];
+
+/* What is asked for; NULL and 0 leave it to the mode, mode NULL is "cache". */
+struct moec_mode_request {
+    const char *mode;
+    const char *evict;
+    uint32_t copy;
+};
+
+struct moec_mode_choice {
+    const struct moec_mode *mode;
+    uint32_t copy;
+    const struct moec_evict_ops *evict; /* NULL = nothing is evicted */
+};
+
+/* Decides how this bundle is run. Errors: MOEC_ERR_USAGE for names that there are not, for choices that
+ * contradict the mode, and for copies that the bundle lacks, naming the flag that makes them. */
+MOEC_WARN_UNUSED enum moec_status moec_mode_choose(const struct moec_bundle *bundle,
+                                                   const struct moec_mode_request *request,
+                                                   struct moec_mode_choice *out, struct moec_error *err);
+
+/* Whether the plan suits the mode. Errors: MOEC_ERR_BUDGET with sizes, where a resident mode's experts do not
+ * fit. */
+MOEC_WARN_UNUSED enum moec_status moec_mode_check_plan(const struct moec_mode *mode,
+                                                       const struct moec_memory_plan *plan,
+                                                       struct moec_error *err);
+
+#endif

@@ -1,0 +1,124 @@
+#!/bin/sh
+# Run modes of `moec run`: the same text as the resident run of the same precisions, refusals, budgets, figures.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+# FILE KEY: the sum over layers of a counter in the JSON of --stats json, and the one of all layers.
+sum_of_layers() {
+    sed 's/.*"layers": \[\(.*\)\].*/\1/' "$1" | grep -o "\"$2\": [0-9]*" | awk '{ sum += $2 } END { print sum + 0 }'
+}
+total() {
+    sed 's/.*"experts": {\([^}]*\)}.*/\1/' "$1" | sed "s/.*\"$2\": \([0-9]*\).*/\1/"
+}
+# number FILE KEY: the first number of that name.
+number() {
+    grep -o "\"$2\": [-0-9.e+]*" "$1" | head -n 1 | sed 's/.*: //'
+}
+holds() {
+    if awk "BEGIN { exit !($2) }"; then
+        pass "$1"
+    else
+        fail "$1 (not true: $2)"
+    fi
+}
+same() {
+    if cmp -s "$1" "$2"; then
+        pass "$3"
+    else
+        fail "$3"
+    fi
+}
+run() {
+    "$build/moec-run" "$bundle" -p "The old miller" -n 40 --ctx 128 --threads 2 "$@"
+}
+
+bundle=$work/model.moec
+try 0 "profile" "$moec" profile datasets/sample/model --data datasets/sample/calibration.txt --seq-len 64 --samples 32 \
+    --seed 1 --bits 2,4 --sensitivity fast -o "$work/profile.h5" --quiet
+try 0 "compile with copies" "$moec" compile datasets/sample/model --profile "$work/profile.h5" --max-loss 10% \
+    --copies 4,8,16 -o "$bundle" --quiet
+try 0 "compile without copies" "$moec" compile datasets/sample/model --policy uniform --bits 4 -o "$work/plain.moec" --quiet
+
+# ---- the same text ----
+
+# A budget that leaves a buffer for some experts and evicts others: MODE.
+small_budget() {
+    run --mode "$1" --memory 1MiB 2>&1 | sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' | awk '{ print $1 + 1600000 }'
+}
+
+# Modes with the copy level that holds what they run.
+for level in 0 1 2 3; do
+    try 0 "copy $level, resident" run --copy $level
+    cp "$work/stdout" "$work/text.$level"
+done
+for pair in cache:0 io-free:3 io-qfree:2 io-exp+lru:3 io-qexp+lru:1; do
+    mode=${pair%:*}
+    level=${pair#*:}
+    try 0 "$mode" run --mode "$mode" --stats json
+    same "$work/stdout" "$work/text.$level" "$mode says what copy $level says"
+    cp "$work/stderr" "$work/$mode.json"
+done
+for pair in cache:0 io-exp+lru:3 io-qexp+lru:1; do
+    mode=${pair%:*}
+    level=${pair#*:}
+    memory=$(small_budget "$mode")
+    try 0 "$mode in $memory bytes" run --mode "$mode" --memory "$memory" --stats json
+    same "$work/stdout" "$work/text.$level" "$mode says the same there"
+    holds "$mode keeps within its budget" "$(number "$work/stderr" peak_bytes) <= $memory"
+    cp "$work/stderr" "$work/$mode-small.json"
+done
+
+# ---- figures ----
+
+for file in "$work"/*.json; do
+    figures=$(basename "$file" .json)
+    if ! python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$file" 2>"$work/stderr"; then
+        if command -v python3 >/dev/null; then
+            fail "--stats json of $figures is JSON"
+        else
+            skip "--stats json of $figures is JSON" "python3 is not installed"
+        fi
+    else
+        pass "--stats json of $figures is JSON"
+    fi
+    holds "hits, late and misses of $figures are what was asked for" \
+        "$(total "$file" hits) + $(total "$file" late) + $(total "$file" misses) == $(total "$file" demands) && $(total "$file" demands) > 0"
+    for key in demands hits late misses evictions read_bytes; do
+        [ "$(sum_of_layers "$file" $key)" = "$(total "$file" $key)" ] || fail "$key of the layers of $figures add up"
+    done
+done
+cp "$work/cache-small.json" "$work/stdout"
+says stdout '"mode": "cache", "copy": 0, "bits": 0, "evict": "lru"' "JSON names mode, copy and policy"
+cp "$work/io-free.json" "$work/stdout"
+says stdout '"mode": "io-free", "copy": 3, "bits": 16, "evict": "none"' "io-free evicts nothing"
+holds "and reads each expert once" "$(total "$work/io-free.json" read_bytes) <= $(number "$work/io-free.json" expert_total_bytes)"
+holds "experts were evicted in little memory" "$(total "$work/io-exp+lru-small.json" evictions) > 0"
+try 0 "--stats alone is text" run --stats
+says stderr 'experts +[0-9]+ hits, [0-9]+ late, [0-9]+ misses' "with how experts were found"
+try 0 "--stats text" run --stats text
+says stderr 'mode cache, eviction lru$' "with mode and policy"
+try 2 "--stats of another kind" run --stats=xml
+says stderr "option '--stats' is 'xml', expected one of text|json" "is refused"
+
+# ---- refusals ----
+
+bundle=$work/plain.moec
+for mode in io-free:16 io-qfree:8 io-exp+lru:16 io-qexp+lru:4; do
+    try 2 "${mode%:*} without its copy" run --mode "${mode%:*}"
+    says stderr "compile it with --copies ${mode#*:}" "names the flag"
+done
+bundle=$work/model.moec
+try 1 "io-free in too little memory" run --mode io-free --memory 10MiB
+says stderr "mode 'io-free' keeps every expert in memory: they take [0-9.]+ MiB at 16 bits" "says how much it takes"
+try 2 "io-free with an eviction policy" run --mode io-free --evict lru
+says stderr "mode 'io-free' evicts nothing" "is a contradiction"
+try 2 "io-exp+lru with another eviction policy" run --mode io-exp+lru --evict lfu
+says stderr "use mode 'cache', which takes any" "is a contradiction"
+try 0 "io-exp+lru with its own eviction policy" run --mode io-exp+lru --evict lru
+try 2 "io-free with a copy" run --mode io-free --copy 1
+says stderr "leave out copy 1" "is a contradiction"
+try 2 "a mode that there is not" run --mode turbo
+try 1 "a budget under the floor" run --memory 2MiB
+says stderr "below the floor of" "is itemised"
+
+done_testing

@@ -1,0 +1,143 @@
+/* Run modes: what a bundle can run, and what contradicts a mode. */
+#include "tests/unit/temporary.h"
+
+#include "tests/unit/sample_bundle.h"
+
+#include "runtime/mode.h"
+
+struct fixture {
+    struct sample sample;
+    char *folder;
+    char *path;
+    struct moec_bundle *bundle;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct moec_error err = {0};
+    sample_make(&f->sample, 8, 40, 24, 5);
+    f->folder = temporary_folder();
+    f->path = temporary_path(f->folder, "sample.moec");
+    (void)sample_write(&f->sample, f->path);
+    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    moec_bundle_close(f->bundle);
+    sample_release(&f->sample);
+    temporary_remove(f->folder);
+    free(f->path);
+    free(f);
+    return 0;
+}
+
+static struct moec_mode_choice choose(const struct fixture *f, struct moec_mode_request request)
+{
+    struct moec_mode_choice choice = {0};
+    struct moec_error err = {0};
+    assert_status(moec_mode_choose(f->bundle, &request, &choice, &err), MOEC_OK, err);
+    return choice;
+}
+
+static void refuse(const struct fixture *f, struct moec_mode_request request, const char *message)
+{
+    struct moec_mode_choice choice = {0};
+    struct moec_error err = {0};
+    assert_status(moec_mode_choose(f->bundle, &request, &choice, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, message);
+}
+
+static void test_mode__nothing_asked_is_the_cache(void **state)
+{
+    const struct moec_mode_choice choice = choose(*state, (struct moec_mode_request){0});
+    assert_string_equal(choice.mode->name, "cache");
+    assert_int_equal(choice.copy, 0);
+    assert_ptr_equal(choice.evict, &moec_evict_lru);
+}
+
+static void test_mode__cache_takes_any(void **state)
+{
+    for (size_t i = 0; moec_evict_policies[i] != NULL; i++) {
+        const struct moec_mode_choice choice =
+            choose(*state, (struct moec_mode_request){.evict = moec_evict_policies[i]->name, .copy = 2});
+        assert_ptr_equal(choice.evict, moec_evict_policies[i]);
+        assert_int_equal(choice.copy, 2);
+    }
+    refuse(*state, (struct moec_mode_request){.copy = 3}, "precision copy 3");
+    refuse(*state, (struct moec_mode_request){.evict = "belady"}, "no eviction policy is called 'belady'");
+}
+
+/* The sample holds copies at 2 and at 8 bits. */
+static void test_mode__copies_are_found_by_their_bits(void **state)
+{
+    const struct moec_mode_choice choice = choose(*state, (struct moec_mode_request){.mode = "io-qfree"});
+    assert_int_equal(choice.copy, 2);
+    assert_null(choice.evict);
+    assert_true(choice.mode->is_resident);
+    refuse(*state, (struct moec_mode_request){.mode = "io-free"}, "--copies 16");
+    refuse(*state, (struct moec_mode_request){.mode = "io-exp+lru"}, "only at 2, 8");
+    refuse(*state, (struct moec_mode_request){.mode = "io-qexp+lru"}, "--copies 4");
+}
+
+static void test_mode__contradictions_are_refused(void **state)
+{
+    refuse(*state, (struct moec_mode_request){.mode = "io-qfree", .evict = "lru"}, "evicts nothing");
+    refuse(*state, (struct moec_mode_request){.mode = "io-qfree", .copy = 2}, "leave out copy 2");
+    refuse(*state, (struct moec_mode_request){.mode = "turbo"},
+           "no mode is called 'turbo', expected one of cache");
+}
+
+/* Whatever the table says, it says it with words that are there. */
+static void test_mode__the_table_is_whole(void **state)
+{
+    (void)state;
+    for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
+        struct moec_error err = {0};
+        const struct moec_evict_ops *evict = NULL;
+        if (mode->evict != NULL)
+            assert_status(moec_evict_find(mode->evict, &evict, &err), MOEC_OK, err);
+        assert_true(!mode->is_resident || mode->evict == NULL);
+        assert_true(!mode->takes_any || mode->bits == 0);
+        for (const struct moec_mode *other = moec_modes; other != mode; other++)
+            assert_string_not_equal(mode->name, other->name);
+    }
+}
+
+static void test_mode__resident_modes_need_room_for_all(void **state)
+{
+    const struct fixture *f = *state;
+    const struct moec_mode_choice choice = choose(f, (struct moec_mode_request){.mode = "io-qfree"});
+    struct moec_memory_request request = {
+        .base_bytes = 1 << 20, .n_context = 8, .n_sessions = 1, .n_threads = 1, .keeps_all = true};
+    moec_memory_request_bundle(&request, f->bundle, choice.copy, choice.evict);
+    struct moec_memory_plan plan = {0};
+    struct moec_error err = {0};
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_status(moec_mode_check_plan(choice.mode, &plan, &err), MOEC_OK, err);
+    const uint64_t needed = plan.floor_bytes + request.all_record_bytes - request.largest_record_bytes;
+    request.budget_bytes = needed;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_status(moec_mode_check_plan(choice.mode, &plan, &err), MOEC_OK, err);
+    request.budget_bytes = needed - 1;
+    assert_status(moec_memory_plan_make(&request, &plan, &err), MOEC_OK, err);
+    assert_status(moec_mode_check_plan(choice.mode, &plan, &err), MOEC_ERR_BUDGET, err);
+    assert_message(err, "keeps every expert in memory");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_mode__nothing_asked_is_the_cache, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__cache_takes_any, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__copies_are_found_by_their_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__contradictions_are_refused, set_up, tear_down),
+        cmocka_unit_test(test_mode__the_table_is_whole),
+        cmocka_unit_test_setup_teardown(test_mode__resident_modes_need_room_for_all, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
