@@ -1,0 +1,101 @@
+/* What one machine does with one bundle: how fast its storage answers at the sizes and depths that the
+ * runtime asks with, and how long each part of a token takes to compute with everything in memory. `moec
+ * device` measures it, `moec simulate` predicts the time of a token from it. Byte by byte (JSON) in
+ * formats/DEVICE.md.
+ *
+ * A decoded token takes, with every record resident,
+ *
+ *     embed_ns + sum over layers (attention_ns + position x attention_ns_per_position + router_ns + mlp_ns)
+ *     + head_ns
+ *
+ * where mlp_ns of a MoE layer is top-k experts at the compiled assignment, shared expert and weighted sum.
+ * With an expert loaded late its share, the compute_ns of its bitwidth, moves behind its arrival and its
+ * check.
+ *
+ * All times are medians of wall time. Thread rule: plain data. */
+#ifndef MOEC_FORMATS_DEVICE_H
+#define MOEC_FORMATS_DEVICE_H
+
+#include "formats/error.h"
+
+#include <stddef.h>
+
+#define MOEC_DEVICE_MAX_LAYERS  4096
+#define MOEC_DEVICE_MAX_EXPERTS 16  /* bitwidths */
+#define MOEC_DEVICE_MAX_READS   512 /* sizes x depths x ways */
+
+/* Random reads of records of one size, `depth` of them in flight. */
+struct moec_device_read {
+    bool is_direct; /* O_DIRECT; false: the page cache, cold */
+    uint32_t depth;
+    uint64_t record_bytes;      /* asked for, without padding; mean where records of a bitwidth differ */
+    uint64_t latency_ns_median; /* of one request, from the kernel's call to the last byte */
+    uint64_t latency_ns_p95;
+    uint64_t bytes_per_second; /* of all requests together */
+};
+
+struct moec_device_storage {
+    bool is_emulated;
+    /* Emulated (runtime/reader.h): done = max(issue + latency, previous done) + bytes / bandwidth. */
+    uint64_t bytes_per_second;
+    uint64_t latency_ns;
+    /* Measured. */
+    bool is_direct_faster;          /* which of the two --io auto takes */
+    char description[192];          /* of the reader that auto takes, for people */
+    uint32_t n_reads;               /* 0 when emulated */
+    struct moec_device_read *reads; /* (n_reads), owned */
+};
+
+/* One layer of the model, one decoded token. */
+struct moec_device_layer {
+    bool is_moe;
+    uint64_t attention_ns;            /* at position 0, norm and residual included */
+    double attention_ns_per_position; /* added for each earlier token in the context, >= 0 */
+    uint64_t router_ns;               /* MoE: norm and router, until its answer is known; else 0 */
+    uint64_t mlp_ns;                  /* MoE: from the answer to the layer's end; else the dense MLP */
+    uint64_t shared_ns;               /* the part of it that the shared expert takes, 0 without one */
+};
+
+/* One routed expert at one bitwidth, one token, computed by itself. */
+struct moec_device_expert {
+    uint32_t bits;
+    uint64_t record_bytes; /* without padding, mean */
+    uint64_t compute_ns;
+    uint64_t check_ns; /* CRC32C of its record */
+};
+
+struct moec_device {
+    char processor[128];      /* as the system names it; may be empty */
+    char instruction_set[16]; /* "avx2": kernels in use */
+    uint32_t n_threads;
+    char bundle[256];      /* file name, without folder */
+    char model_sha256[65]; /* of the checkpoint that the bundle was compiled from, hex */
+    struct moec_device_storage storage;
+    uint32_t n_layer;
+    struct moec_device_layer *layers; /* (n_layer), owned */
+    uint32_t n_expert_widths;
+    struct moec_device_expert experts[MOEC_DEVICE_MAX_EXPERTS]; /* by increasing bits */
+    uint64_t embed_ns;
+    uint64_t head_ns;        /* final norm and logits */
+    uint64_t token_ns;       /* a whole decoded token, measured by itself: what the parts should add up to */
+    uint32_t token_position; /* mean position at which it was measured */
+    double check_ns_per_byte;
+};
+
+/* Frees what the description owns; idempotent. */
+void moec_device_release(struct moec_device *device);
+
+/* The JSON text, owned by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_device_write(const struct moec_device *device, char **text,
+                                                    struct moec_error *err);
+
+/* Reads and checks a JSON description. `subject` names it in messages. Errors: MOEC_ERR_FORMAT,
+ * MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED for a later version, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_device_parse(const char *text, size_t length, const char *subject,
+                                                    struct moec_device *device, struct moec_error *err);
+
+/* The same from a file. Errors also MOEC_ERR_NOT_FOUND, MOEC_ERR_IO. */
+MOEC_WARN_UNUSED enum moec_status moec_device_load(const char *path, struct moec_device *device,
+                                                   struct moec_error *err);
+
+#endif
