@@ -246,8 +246,7 @@ enum moec_status cli_fraction(const struct cli_args *args, const char *name, dou
     return MOEC_OK;
 }
 
-enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,
-                           struct moec_error *err)
+bool cli_parse_size(const char *text, uint64_t *out)
 {
     static const struct {
         const char *suffix;
@@ -255,17 +254,24 @@ enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64
     } units[] = {{"", 1},           {"B", 1},          {"KB", 1000},      {"MB", 1000000}, {"GB", 1000000000},
                  {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}, {"K", 1u << 10}, {"M", 1u << 20},
                  {"G", 1u << 30}};
-    const char *text = cli_text(args, name);
-    if (text == NULL)
-        return MOEC_OK;
     char *end = NULL;
     double value = strtod(text, &end);
-    if (end != text && isfinite(value) && value >= 0)
-        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-            if (strcmp(end, units[i].suffix) == 0 && value * (double)units[i].factor < 0x1p60) {
-                *out = (uint64_t)(value * (double)units[i].factor);
-                return MOEC_OK;
-            }
+    if (end == text || !isfinite(value) || value < 0)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(end, units[i].suffix) == 0 && value * (double)units[i].factor < 0x1p60) {
+            *out = (uint64_t)(value * (double)units[i].factor);
+            return true;
+        }
+    return false;
+}
+
+enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,
+                           struct moec_error *err)
+{
+    const char *text = cli_text(args, name);
+    if (text == NULL || cli_parse_size(text, out))
+        return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "option '--%s' is '%s', expected a size such as 64MiB, 20MB or 1048576", name, text);
 }

@@ -74,6 +74,8 @@ MOEC_WARN_UNUSED enum moec_status cli_double(const struct cli_args *args, const 
 /* A loss: "2%" and "0.02" are the same; 1 and above without % is refused (D5). */
 MOEC_WARN_UNUSED enum moec_status cli_fraction(const struct cli_args *args, const char *name, double *out,
                                                struct moec_error *err);
+/* "64MiB", as cli_bytes; false, with `*out` unchanged, for anything else. */
+bool cli_parse_size(const char *text, uint64_t *out);
 /* Bytes: a number with an optional unit; KB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024. */
 MOEC_WARN_UNUSED enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,
                                             struct moec_error *err);

@@ -7,23 +7,22 @@
  *     |<-- 'L' line ---------------------|
  *     |<-- 'R' result | 'X' error -------| _exit
  *
- * A frame is kind (1 byte), length (u32, native order: both ends are one program), payload. The child never
- * returns from here and never runs exit handlers of the parent's image. */
+ * Frames are those of formats/pipe.h. The child never returns from here and never runs exit handlers of the
+ * parent's image. */
 #include "compiler/lua_host.h"
 #include "formats/file.h"
 #include "formats/memory.h"
+#include "formats/pipe.h"
 
 #include <errno.h>
 #include <lauxlib.h>
 #include <lualib.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SCRIPT_MAX_BYTES (1u << 20)
@@ -48,65 +47,6 @@ struct guest_state {
     int socket;
     uint64_t heap_bytes;
 };
-
-/* ---- frames ---- */
-
-static bool write_all(int fd, const void *bytes, size_t n)
-{
-    const uint8_t *at = bytes;
-    while (n > 0) {
-        ssize_t written = send(fd, at, n, MSG_NOSIGNAL);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return false;
-        at += written;
-        n -= (size_t)written;
-    }
-    return true;
-}
-
-static bool send_frame(int fd, uint8_t kind, const void *payload, size_t n)
-{
-    uint8_t head[5] = {kind};
-    uint32_t length = (uint32_t)n;
-    memcpy(head + 1, &length, sizeof length);
-    return write_all(fd, head, sizeof head) && write_all(fd, payload, n);
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
-
-enum read_outcome { READ_OK, READ_CLOSED, READ_LATE };
-
-/* deadline_ms < 0 waits for ever. */
-static enum read_outcome read_all(int fd, void *buffer, size_t n, int64_t deadline_ms)
-{
-    uint8_t *at = buffer;
-    while (n > 0) {
-        if (deadline_ms >= 0) {
-            int64_t left = deadline_ms - now_ms();
-            struct pollfd wait = {.fd = fd, .events = POLLIN};
-            int ready = left > 0 ? poll(&wait, 1, left > INT32_MAX ? INT32_MAX : (int)left) : 0;
-            if (ready < 0 && errno == EINTR)
-                continue;
-            if (ready <= 0)
-                return READ_LATE;
-        }
-        ssize_t got = recv(fd, at, n, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return READ_CLOSED;
-        at += got;
-        n -= (size_t)got;
-    }
-    return READ_OK;
-}
 
 /* ---- the child's side ---- */
 
@@ -143,19 +83,19 @@ void moec_guest_ask(lua_State *lua, const void *question, size_t n)
 {
     struct guest_state *state = guest_state(lua);
     uint32_t length = 0;
-    if (!send_frame(state->socket, MOEC_GUEST_ASK, question, n) ||
-        read_all(state->socket, &length, sizeof length, -1) != READ_OK)
+    if (!moec_pipe_send(state->socket, MOEC_GUEST_ASK, question, n) ||
+        moec_pipe_read(state->socket, &length, sizeof length, -1) != MOEC_PIPE_OK)
         _exit(1); /* the parent is gone or has refused: nobody is left to hear an error */
     luaL_Buffer buffer;
     char *bytes = luaL_buffinitsize(lua, &buffer, length);
-    if (read_all(state->socket, bytes, length, -1) != READ_OK)
+    if (moec_pipe_read(state->socket, bytes, length, -1) != MOEC_PIPE_OK)
         _exit(1);
     luaL_pushresultsize(&buffer, length);
 }
 
 void moec_guest_send_log(lua_State *lua, const char *line, size_t n)
 {
-    if (!send_frame(guest_state(lua)->socket, MOEC_GUEST_LOG, line, n))
+    if (!moec_pipe_send(guest_state(lua)->socket, MOEC_GUEST_LOG, line, n))
         _exit(1);
 }
 
@@ -380,11 +320,11 @@ static _Noreturn void run_child(const struct moec_guest *guest, int socket)
         _exit(EXIT_MEMORY);
     if (outcome != LUA_OK || text == NULL || n > MOEC_GUEST_MESSAGE_BYTES) {
         static const char unknown[] = "failed without a message";
-        (void)send_frame(socket, MOEC_GUEST_FAILED, text != NULL ? text : unknown,
-                         text != NULL ? (n < 4096 ? n : 4096) : sizeof unknown - 1);
+        (void)moec_pipe_send(socket, MOEC_GUEST_FAILED, text != NULL ? text : unknown,
+                             text != NULL ? (n < 4096 ? n : 4096) : sizeof unknown - 1);
         _exit(1);
     }
-    (void)send_frame(socket, MOEC_GUEST_RESULT, text, n);
+    (void)moec_pipe_send(socket, MOEC_GUEST_RESULT, text, n);
     _exit(0); /* no lua_close: nothing of the guest may run after its answer */
 }
 
@@ -415,25 +355,22 @@ struct frame {
 static enum moec_status receive_frame(const struct moec_guest *guest, int socket, struct frame *frame,
                                       bool *closed, struct moec_error *err)
 {
-    int64_t deadline = now_ms() + (int64_t)guest->limits.silence_seconds * 1000;
-    uint8_t head[5];
-    enum read_outcome outcome = read_all(socket, head, sizeof head, deadline);
+    int64_t deadline = moec_pipe_now_ms() + (int64_t)guest->limits.silence_seconds * 1000;
     uint32_t n = 0;
-    if (outcome == READ_OK) {
-        memcpy(&n, head + 1, sizeof n);
+    enum moec_pipe_outcome outcome = moec_pipe_read_head(socket, &frame->kind, &n, deadline);
+    if (outcome == MOEC_PIPE_OK) {
         if (n > MOEC_GUEST_MESSAGE_BYTES)
             return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' sent %u bytes at once, the limit is %u",
                              guest->name, n, MOEC_GUEST_MESSAGE_BYTES);
         free(frame->payload);
         frame->payload = NULL;
         MOEC_TRY(moec_alloc((void **)&frame->payload, (uint64_t)n + 1, 1, "a script's message", err));
-        outcome = read_all(socket, frame->payload, n, deadline);
+        outcome = moec_pipe_read(socket, frame->payload, n, deadline);
     }
-    if (outcome == READ_LATE)
+    if (outcome == MOEC_PIPE_LATE)
         return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' gave no answer within %u s (an endless loop?)",
                          guest->name, guest->limits.silence_seconds);
-    *closed = outcome == READ_CLOSED;
-    frame->kind = head[0];
+    *closed = outcome == MOEC_PIPE_CLOSED;
     frame->n = n;
     return MOEC_OK;
 }
@@ -448,7 +385,7 @@ static enum moec_status answer_question(const struct moec_guest *guest, int sock
     size_t n = 0;
     MOEC_TRY(guest->answer(guest->context, frame->payload, frame->n, &answer, &n, err));
     uint32_t length = (uint32_t)n;
-    bool sent = write_all(socket, &length, sizeof length) && write_all(socket, answer, n);
+    bool sent = moec_pipe_write(socket, &length, sizeof length) && moec_pipe_write(socket, answer, n);
     free(answer);
     /* A child that died meanwhile shows at the next read, with its reason. */
     (void)sent;

@@ -1,0 +1,127 @@
+/* The bench: how fast a bundle decodes in the run modes of EdgeMoE's evaluation (section IV-A), at several
+ * expert buffers, beside the least that each could take.
+ *
+ * A row is a mode with a buffer, an eviction policy and a predictor on a storage device. Each row has a
+ * process of its own with one engine (profiler/bench_worker.h). All rows run in one go, sample by sample, in
+ * an order that turns from sample to sample, one at a time: what else the machine does hits all of them
+ * alike.
+ *
+ * A sample is a prompt and the tokens that follow it in the data. Decoding is teacher-forced: after each
+ * answer the data's own token is fed, not the chosen one, so that every row computes the same tokens although
+ * precisions differ; rows of equal precision must give equal logits, and one that does not has failed. End
+ * tokens are tokens like others. A first sample, not counted, fills caches and learns times.
+ *
+ *     TTFT   time of the prompt's step; one number a sample
+ *     TPOT   time of each later step with the choice of a token; all tokens of all samples together
+ *     floor  max(compute, bytes/bandwidth): the median TPOT of the same precisions with everything resident,
+ *            measured in the same run, and the bytes read for a token at the bandwidth of the device
+ *
+ * Thread rule: moec_bench_run from a process without other threads (it forks). */
+#ifndef MOEC_PROFILER_BENCH_H
+#define MOEC_PROFILER_BENCH_H
+
+#include "formats/bundle.h"
+#include "profiler/bench_worker.h"
+#include "profiler/progress.h"
+#include "profiler/rows.h"
+#include "runtime/reader.h"
+
+#define MOEC_BENCH_MAX_LIST 16  /* values of one option */
+#define MOEC_BENCH_MAX_ROWS 256 /* processes at once */
+#define MOEC_BENCH_NAME     64
+
+/* What experts may take. */
+struct moec_bench_memory {
+    char name[24];  /* as asked for: "25%", "64MiB" */
+    double share;   /* of the bytes of all experts of the compiled assignment, for every mode; 0: */
+    uint64_t bytes; /* budget of the whole process, as `moec run --memory` */
+};
+
+struct moec_bench_storage {
+    char name[32]; /* as asked for: "550MB/s,80us"; "" = the device itself */
+    struct moec_emulation emulation;
+};
+
+struct moec_bench_options {
+    const char *path; /* of the bundle */
+    const char *modes[MOEC_BENCH_MAX_LIST];
+    uint32_t n_mode; /* 0: all that the bundle has the copies for */
+    struct moec_bench_memory memories[MOEC_BENCH_MAX_LIST];
+    uint32_t n_memory;
+    struct moec_bench_storage storages[MOEC_BENCH_MAX_LIST];
+    uint32_t n_storage; /* 1 or more; the device itself is a storage too */
+    const char *evicts[MOEC_BENCH_MAX_LIST];
+    uint32_t n_evict;       /* of the mode cache, a row each; 0: its own */
+    const char *predict;    /* of the mode cache; NULL: its own */
+    uint32_t preload_count; /* of rows that guess; 0: bounded by time */
+    const char *io;         /* "auto", "direct", "cached"; NULL: auto */
+    bool against_none;      /* beside each row that preloads the same one without */
+    bool ablation;          /* rows for EdgeMoE's Fig. 18 */
+    uint32_t n_sample, prompt_tokens, n_tokens;
+    int n_threads;                /* 0 = all cores that this process may use */
+    const char *cpu;              /* NULL: "auto" */
+    const struct moec_rows *rows; /* data, borrowed; NULL: a text that moec brings */
+};
+
+enum moec_bench_kind {
+    MOEC_BENCH_ROW,
+    MOEC_BENCH_REFERENCE, /* everything resident, for the floor of rows of the same copy */
+};
+
+/* What is shown of a row. NaN: not available. */
+struct moec_bench_figures {
+    double ttft_ms, tpot_ms_median, tpot_ms_p95, tpot_ms_mean;
+    double hit_rate, late_rate, miss_rate; /* of the experts that routers asked for while decoding */
+    double bytes_per_token;                /* read while decoding, preloads included */
+    double stall_ms;                       /* of a token: the computing thread waited for storage */
+    double compute_ms;                     /* of a token of the same precisions, all resident */
+    double transfer_ms;                    /* bytes_per_token at the device's bandwidth */
+    double floor_ms;
+    double joules_per_token;
+    uint64_t useful_preloads, wasted_preloads;
+};
+
+struct moec_bench_row {
+    enum moec_bench_kind kind;
+    char name[MOEC_BENCH_NAME]; /* "edgemoe 25%" */
+    const char *mode, *label;   /* label: the mode as figures call it */
+    uint32_t copy;              /* precision copy that it runs */
+    uint32_t memory;            /* index into memories, n_memory where it does not matter */
+    uint32_t storage;           /* index into storages, n_storage: everything is resident */
+    uint32_t pair;              /* index of the same row without predictions; own index where there is none */
+    bool is_variant;            /* made for --evict, --against-none or the ablation */
+    uint64_t memory_bytes; /* asked for: of experts, or of the process where memories[memory].share is 0 */
+    struct moec_bench_engine engine;
+    struct moec_error error; /* status MOEC_OK: measured */
+    struct moec_bench_opened opened;
+    struct moec_bench_sample *samples; /* (n_sample), owned */
+    uint64_t *token_ns;                /* (n_sample, n_tokens), owned */
+    uint64_t peak_bytes;               /* of its process */
+    struct moec_bench_figures figures;
+};
+
+struct moec_bench {
+    struct moec_bench_options options; /* borrows as they did */
+    struct moec_bench_tokens tokens;   /* owned */
+    uint32_t n_row;
+    struct moec_bench_row *rows; /* (n_row), owned; in the order of the table, references last */
+    uint32_t n_failed;
+    uint64_t expert_total_bytes;           /* of the compiled assignment */
+    double bandwidth[MOEC_BENCH_MAX_LIST]; /* bytes a second of each storage */
+    char left_out[512];                    /* modes that the bundle has no copy for, in words; "" = none */
+};
+
+/* Runs everything. A row that fails says so in its error and counts in n_failed; the others go on. Amounts of
+ * progress are samples. Errors: MOEC_ERR_USAGE (options), MOEC_ERR_LIMIT (too little data, too little memory
+ * for all rows at once), MOEC_ERR_CANCELLED, those of the bundle. On failure `bench` is empty. */
+MOEC_WARN_UNUSED enum moec_status moec_bench_run(const struct moec_bench_options *options,
+                                                 const struct moec_progress *progress,
+                                                 struct moec_bench *bench, struct moec_error *err);
+void moec_bench_release(struct moec_bench *bench);
+
+/* The first row with this label, memory, storage, default policies and without pair; NULL when there is none
+ * or it failed. */
+const struct moec_bench_row *moec_bench_find(const struct moec_bench *bench, const char *label,
+                                             uint32_t memory, uint32_t storage);
+
+#endif

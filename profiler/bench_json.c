@@ -1,0 +1,194 @@
+#include "profiler/bench_json.h"
+
+#include "profiler/bench_row.h"
+#include "runtime/moert.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#define MAX_RATIOS 256
+
+/* "model name" of /proc/cpuinfo, as people call the processor. */
+static void processor_name(char *text, size_t capacity)
+{
+    char line[256];
+    (void)snprintf(text, capacity, "unknown");
+    FILE *stream = fopen("/proc/cpuinfo", "re");
+    if (stream == NULL)
+        return;
+    while (fgets(line, sizeof line, stream) != NULL)
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) {
+            line[strcspn(line, "\n")] = '\0';
+            const char *name = strchr(line, ':') + 1;
+            (void)snprintf(text, capacity, "%s", name + strspn(name, " "));
+            break;
+        }
+    (void)fclose(stream);
+}
+
+static void put_string_or_null(struct moec_json_out *node, const char *key, const char *value)
+{
+    if (value != NULL && value[0] != '\0')
+        moec_json_out_string(node, key, value);
+    else
+        moec_json_out_null(node, key);
+}
+
+static struct moec_json_out *counters_node(struct moec_bench_counters c)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "hits", c.hits);
+    moec_json_out_u64(node, "late", c.late);
+    moec_json_out_u64(node, "misses", c.misses);
+    moec_json_out_u64(node, "useful_preloads", c.useful_preloads);
+    moec_json_out_u64(node, "wasted_preloads", c.wasted_preloads);
+    moec_json_out_u64(node, "read_bytes", c.read_bytes);
+    moec_json_out_double(node, "stall_ms", (double)c.stall_ns * 1e-6);
+    moec_json_out_double(node, "compute_ms", (double)c.compute_ns * 1e-6);
+    return node;
+}
+
+static struct moec_json_out *samples_node(const struct moec_bench *bench, const struct moec_bench_row *row)
+{
+    struct moec_json_out *samples = moec_json_out_array();
+    const uint32_t n = bench->tokens.n_tokens;
+    for (uint32_t s = 0; s < bench->tokens.n_sample; s++) {
+        struct moec_json_out *sample = moec_json_out_object(), *times = moec_json_out_array();
+        moec_json_out_double(sample, "latency_ms", moec_bench_sample_ms(bench, row, s));
+        moec_json_out_double(sample, "ttft_ms", (double)row->samples[s].prefill_ns * 1e-6);
+        for (uint32_t i = 0; i < n; i++)
+            moec_json_out_double(times, NULL, (double)row->token_ns[(uint64_t)s * n + i] * 1e-6);
+        moec_json_out_node(sample, "token_ms", times);
+        moec_json_out_node(samples, NULL, sample);
+    }
+    return samples;
+}
+
+static void put_figures(struct moec_json_out *node, const struct moec_bench *bench,
+                        const struct moec_bench_row *row)
+{
+    const struct moec_bench_figures *f = &row->figures;
+    const struct moec_bench_row *without = &bench->rows[row->pair];
+    moec_json_out_double(node, "ttft_ms", f->ttft_ms);
+    moec_json_out_double(node, "tpot_ms_median", f->tpot_ms_median);
+    moec_json_out_double(node, "tpot_ms_p95", f->tpot_ms_p95);
+    moec_json_out_double(node, "tpot_ms_mean", f->tpot_ms_mean);
+    moec_json_out_double(node, "hit_rate", f->hit_rate);
+    moec_json_out_double(node, "late_rate", f->late_rate);
+    moec_json_out_double(node, "miss_rate", f->miss_rate);
+    moec_json_out_double(node, "bytes_per_token", f->bytes_per_token);
+    moec_json_out_double(node, "stall_ms", f->stall_ms);
+    moec_json_out_double(node, "compute_ms", f->compute_ms);
+    moec_json_out_double(node, "transfer_ms", f->transfer_ms);
+    moec_json_out_double(node, "floor_ms", f->floor_ms);
+    moec_json_out_double(node, "joules_per_token", f->joules_per_token);
+    if (without != row) {
+        moec_json_out_double(node, "tpot_of_no_preloads", 1 / moec_bench_speedup(row, without));
+        moec_json_out_double(node, "hidden_share", moec_bench_hidden_share(bench, row));
+    }
+}
+
+static struct moec_json_out *row_node(const struct moec_bench *bench, const struct moec_bench_row *row)
+{
+    const struct moec_bench_options *options = &bench->options;
+    struct moec_json_out *node = moec_json_out_object();
+    const bool is_process = row->memory < options->n_memory && options->memories[row->memory].share <= 0;
+    moec_json_out_string(node, "name", row->name);
+    moec_json_out_string(node, "mode", row->label);
+    put_string_or_null(node, "memory",
+                       row->memory < options->n_memory ? options->memories[row->memory].name : NULL);
+    moec_json_out_u64(node, "memory_bytes", row->memory_bytes);
+    moec_json_out_string(node, "memory_of", is_process ? "process" : "experts");
+    put_string_or_null(node, "storage",
+                       row->storage < options->n_storage ? options->storages[row->storage].name : NULL);
+    moec_json_out_double(node, "bandwidth_bytes_per_second",
+                         row->storage < options->n_storage ? bench->bandwidth[row->storage] : NAN);
+    moec_json_out_u64(node, "copy", row->copy);
+    put_string_or_null(node, "evict", row->opened.evict);
+    put_string_or_null(node, "predict", row->opened.predict);
+    moec_json_out_u64(node, "preload_count", row->engine.preload_count);
+    put_string_or_null(node, "io", row->opened.reader);
+    put_string_or_null(node, "warning", row->opened.warning);
+    put_figures(node, bench, row);
+    moec_json_out_u64(node, "expert_buffer_bytes", row->opened.expert_buffer_bytes);
+    moec_json_out_u64(node, "expert_total_bytes", row->opened.expert_total_bytes);
+    moec_json_out_u64(node, "working_set_bytes", row->opened.working_set_bytes);
+    moec_json_out_u64(node, "peak_memory_bytes", row->peak_bytes);
+    put_string_or_null(node, "error", row->error.status != MOEC_OK ? row->error.message : NULL);
+    if (row->error.status == MOEC_OK && row->samples != NULL) {
+        moec_json_out_node(node, "prefill", counters_node(moec_bench_count(bench, row, false)));
+        moec_json_out_node(node, "decode", counters_node(moec_bench_count(bench, row, true)));
+        moec_json_out_node(node, "samples", samples_node(bench, row));
+    }
+    return node;
+}
+
+static struct moec_json_out *ratios_node(const struct moec_bench *bench)
+{
+    struct moec_bench_ratio ratios[MAX_RATIOS];
+    struct moec_json_out *list = moec_json_out_array();
+    const uint32_t n = moec_bench_ratios(bench, ratios, MAX_RATIOS);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct moec_bench_options *options = &bench->options;
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "mode", ratios[i].row->label);
+        moec_json_out_string(node, "against", ratios[i].against->label);
+        moec_json_out_string(node, "memory", options->memories[ratios[i].row->memory].name);
+        put_string_or_null(node, "storage", options->storages[ratios[i].row->storage].name);
+        moec_json_out_double(node, "speedup", ratios[i].speedup);
+        moec_json_out_node(list, NULL, node);
+    }
+    return list;
+}
+
+static void put_machine(struct moec_json_out *root, const struct moec_bench *bench)
+{
+    char processor[128];
+    struct utsname system = {0};
+    struct moec_json_out *device = moec_json_out_object(), *versions = moec_json_out_object();
+    const struct moec_bench_row *first = bench->rows; /* says how engines opened */
+    processor_name(processor, sizeof processor);
+    moec_json_out_string(device, "processor", processor);
+    if (uname(&system) == 0)
+        moec_json_out_string(device, "system", system.release);
+    moec_json_out_string(device, "machine", system.machine);
+    moec_json_out_node(root, "device", device);
+    moec_json_out_u64(root, "threads", first->opened.n_threads);
+    put_string_or_null(root, "cpu", first->opened.cpu);
+    put_string_or_null(root, "io", bench->options.io != NULL ? bench->options.io : "auto");
+    moec_json_out_string(versions, "moec", moert_version());
+    moec_json_out_string(versions, "arithmetic", "canonical-f32");
+    moec_json_out_node(root, "versions", versions);
+}
+
+struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
+{
+    const struct moec_bench_options *options = &bench->options;
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    struct moec_json_out *root = moec_json_out_object(), *emulation = moec_json_out_array();
+    struct moec_json_out *rows = moec_json_out_array(), *references = moec_json_out_array();
+    moec_sha256_hex(bench->tokens.digest, digest);
+    moec_json_out_string(root, "model", options->path);
+    put_machine(root, bench);
+    for (uint32_t s = 0; s < options->n_storage; s++)
+        if (options->storages[s].name[0] != '\0')
+            moec_json_out_string(emulation, NULL, options->storages[s].name);
+    moec_json_out_node(root, "emulation", emulation);
+    moec_json_out_string(root, "data", bench->tokens.name);
+    moec_json_out_string(root, "data_sha256", digest);
+    moec_json_out_bool(root, "teacher_forced", true);
+    moec_json_out_u64(root, "samples", bench->tokens.n_sample);
+    moec_json_out_u64(root, "prompt_tokens", bench->tokens.prompt_tokens);
+    moec_json_out_u64(root, "tokens", bench->tokens.n_tokens);
+    moec_json_out_u64(root, "expert_total_bytes", bench->expert_total_bytes);
+    put_string_or_null(root, "left_out", bench->left_out);
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        moec_json_out_node(bench->rows[r].kind == MOEC_BENCH_REFERENCE ? references : rows, NULL,
+                           row_node(bench, &bench->rows[r]));
+    moec_json_out_node(root, "rows", rows);
+    moec_json_out_node(root, "references", references);
+    moec_json_out_node(root, "ratios", ratios_node(bench));
+    return root;
+}

@@ -1,0 +1,343 @@
+#include "profiler/bench_worker.h"
+
+#include "formats/memory.h"
+#include "formats/pipe.h"
+#include "profiler/energy.h"
+#include "runtime/memory_plan.h"
+#include "runtime/moert.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define POLL_MS        100
+#define FRAME_LIMIT_MS 60000 /* for the rest of a frame that has begun */
+
+enum frame_kind { FRAME_OPENED = 'O', FRAME_SAMPLE = 'S', FRAME_FAILED = 'F', FRAME_RUN = 'R' };
+
+/* ---- the worker's side ---- */
+
+struct server {
+    const struct moec_bench_worker_setup *setup;
+    int socket;
+    struct moert_engine *engine;
+    struct moert_session *session;
+    float *logits; /* owned: (n_vocab) */
+    uint32_t n_vocab;
+    uint8_t *answer; /* owned: a sample and its times */
+    struct moec_energy energy;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* libmoert has a message type of its own; its statuses are the same numbers. */
+static enum moec_status from_runtime(enum moert_status status, const struct moert_error *theirs,
+                                     struct moec_error *err)
+{
+    return status == MOERT_OK ? MOEC_OK : moec_fail(err, (enum moec_status)status, "%s", theirs->message);
+}
+
+static struct moert_options engine_options(const struct moec_bench_engine *engine, uint32_t n_context)
+{
+    struct moert_options options = moert_options_default();
+    options.n_context = n_context;
+    options.n_threads = engine->n_threads;
+    options.cpu = engine->cpu;
+    options.copy = engine->copy;
+    options.evict = engine->evict;
+    options.memory_bytes = engine->memory_bytes;
+    return options;
+}
+
+static void describe(const struct server *server, struct moec_bench_opened *opened)
+{
+    struct moert_info info = moert_engine_info(server->engine);
+    opened->n_threads = info.n_threads;
+    opened->prefill_tokens = info.prefill_tokens;
+    opened->base_bytes = info.base_bytes;
+    opened->dense_bytes = info.dense_bytes;
+    opened->kv_bytes = info.kv_bytes;
+    opened->scratch_bytes = info.scratch_bytes;
+    opened->expert_buffer_bytes = info.expert_buffer_bytes;
+    opened->expert_total_bytes = info.expert_total_bytes;
+    opened->working_set_bytes = info.working_set_bytes;
+    (void)snprintf(opened->cpu, sizeof opened->cpu, "%s", info.cpu);
+    (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.evict);
+    if (!moert_engine_warning(server->engine, opened->warning, sizeof opened->warning))
+        opened->warning[0] = '\0';
+}
+
+static enum moec_status open_engine(struct server *server, struct moec_bench_opened *opened,
+                                    struct moec_error *err)
+{
+    const struct moec_bench_worker_setup *setup = server->setup;
+    const struct moec_bench_tokens *tokens = setup->tokens;
+    const uint64_t begin_ns = now_ns();
+    struct moert_options options = engine_options(&setup->engine, tokens->prompt_tokens + tokens->n_tokens);
+    struct moert_error theirs = {0};
+    MOEC_TRY(from_runtime(moert_engine_open(setup->path, &options, &server->engine, &theirs), &theirs, err));
+    MOEC_TRY(from_runtime(moert_session_create(server->engine, &server->session, &theirs), &theirs, err));
+    describe(server, opened);
+    opened->open_seconds = (double)(now_ns() - begin_ns) * 1e-9;
+    server->n_vocab = moert_engine_info(server->engine).n_vocab;
+    const uint64_t n_answer =
+        sizeof(struct moec_bench_sample) + (uint64_t)tokens->n_tokens * sizeof(uint64_t);
+    MOEC_TRY(moec_alloc((void **)&server->answer, n_answer, 1, "times", err));
+    return moec_alloc((void **)&server->logits, server->n_vocab, sizeof(float), "logits", err);
+}
+
+static struct moec_bench_counters count(const struct server *server)
+{
+    struct moert_stats stats = moert_engine_stats(server->engine);
+    return (struct moec_bench_counters){
+        .hits = stats.hits,
+        .misses = stats.misses,
+        .read_bytes = stats.read_bytes,
+        .stall_ns = stats.read_ns,
+    };
+}
+
+static struct moec_bench_counters subtract(struct moec_bench_counters end, struct moec_bench_counters begin)
+{
+    return (struct moec_bench_counters){
+        .hits = end.hits - begin.hits,
+        .late = end.late - begin.late,
+        .misses = end.misses - begin.misses,
+        .useful_preloads = end.useful_preloads - begin.useful_preloads,
+        .wasted_preloads = end.wasted_preloads - begin.wasted_preloads,
+        .read_bytes = end.read_bytes - begin.read_bytes,
+        .stall_ns = end.stall_ns - begin.stall_ns,
+        .compute_ns = end.compute_ns - begin.compute_ns,
+    };
+}
+
+/* The prompt, then one token after the other, each with the choice that a user would wait for. */
+static enum moec_status compute(struct server *server, uint32_t sample, struct moec_bench_sample *out,
+                                uint64_t *token_ns, struct moec_error *err)
+{
+    const struct moec_bench_tokens *tokens = server->setup->tokens;
+    const uint32_t *ids = tokens->tokens + (uint64_t)sample * (tokens->prompt_tokens + tokens->n_tokens);
+    const size_t logits_bytes = server->n_vocab * sizeof *server->logits;
+    struct moert_sampler greedy = moert_sampler_greedy();
+    struct moert_error theirs = {0};
+    moert_session_truncate(server->session, 0);
+    const struct moec_bench_counters at_start = count(server);
+    uint64_t begin_ns = now_ns();
+    MOEC_TRY(
+        from_runtime(moert_session_step(server->session, ids, tokens->prompt_tokens, server->logits, &theirs),
+                     &theirs, err));
+    (void)moert_sampler_next(&greedy, server->logits, server->n_vocab);
+    out->prefill_ns = now_ns() - begin_ns;
+    out->logits_crc = moec_crc32c(0, server->logits, logits_bytes);
+    const struct moec_bench_counters at_decode = count(server);
+    out->prefill = subtract(at_decode, at_start);
+    (void)moec_energy_take(&server->energy);
+    for (uint32_t i = 0; i < tokens->n_tokens; i++) {
+        begin_ns = now_ns();
+        MOEC_TRY(from_runtime(
+            moert_session_step(server->session, &ids[tokens->prompt_tokens + i], 1, server->logits, &theirs),
+            &theirs, err));
+        (void)moert_sampler_next(&greedy, server->logits, server->n_vocab);
+        token_ns[i] = now_ns() - begin_ns;
+        out->logits_crc = moec_crc32c(out->logits_crc, server->logits, logits_bytes);
+    }
+    out->decode_joules = moec_energy_take(&server->energy);
+    out->decode = subtract(count(server), at_decode);
+    return moec_memory_peak_bytes(&out->peak_bytes, err);
+}
+
+static enum moec_status answer_runs(struct server *server, struct moec_error *err)
+{
+    const struct moec_bench_tokens *tokens = server->setup->tokens;
+    for (;;) {
+        uint8_t kind = 0;
+        uint32_t n = 0, sample = 0;
+        if (moec_pipe_read_head(server->socket, &kind, &n, -1) != MOEC_PIPE_OK || kind != FRAME_RUN ||
+            n != sizeof sample || moec_pipe_read(server->socket, &sample, sizeof sample, -1) != MOEC_PIPE_OK)
+            return MOEC_OK; /* the bench is gone or has enough */
+        struct moec_bench_sample *answer = (struct moec_bench_sample *)server->answer;
+        *answer = (struct moec_bench_sample){0};
+        MOEC_TRY(compute(server, sample, answer, (uint64_t *)(answer + 1), err));
+        if (!moec_pipe_send(server->socket, FRAME_SAMPLE, answer,
+                            sizeof *answer + tokens->n_tokens * sizeof(uint64_t)))
+            return MOEC_OK;
+    }
+}
+
+/* Ctrl-C reaches the whole process group; the bench decides what ends. */
+static void prepare_signals(pid_t bench)
+{
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != bench)
+        _exit(1);
+}
+
+static _Noreturn void serve(const struct moec_bench_worker_setup *setup, int socket)
+{
+    struct server server = {.setup = setup, .socket = socket};
+    struct moec_bench_opened opened = {0};
+    struct moec_error err = {0};
+    enum moec_status status = open_engine(&server, &opened, &err);
+    moec_energy_open(&server.energy, MOEC_ENERGY_FOLDER);
+    if (status == MOEC_OK && moec_pipe_send(socket, FRAME_OPENED, &opened, sizeof opened))
+        status = answer_runs(&server, &err);
+    if (status != MOEC_OK)
+        (void)moec_pipe_send(socket, FRAME_FAILED, &err, sizeof err);
+    moec_energy_close(&server.energy);
+    moert_session_free(server.session);
+    moert_engine_close(server.engine);
+    free(server.logits);
+    free(server.answer);
+    _exit(status == MOEC_OK ? 0 : 1); /* exit handlers and buffers are the bench's */
+}
+
+/* ---- the bench's side ---- */
+
+enum moec_status moec_bench_worker_start(const struct moec_bench_worker_setup *setup,
+                                         const struct moec_bench_worker *others, uint32_t n_others,
+                                         struct moec_bench_worker *worker, struct moec_error *err)
+{
+    int sockets[2];
+    *worker = (struct moec_bench_worker){.socket = -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)
+        return moec_fail(err, MOEC_ERR_IO, "cannot start a worker: %s", strerror(errno));
+    const pid_t bench = getpid();
+    pid_t child = fork();
+    if (child < 0) {
+        (void)close(sockets[0]);
+        (void)close(sockets[1]);
+        return moec_fail(err, MOEC_ERR_IO, "cannot start a worker: %s", strerror(errno));
+    }
+    if (child == 0) {
+        prepare_signals(bench);
+        (void)close(sockets[0]);
+        for (uint32_t i = 0; i < n_others; i++)
+            if (others[i].socket >= 0)
+                (void)close(others[i].socket);
+        serve(setup, sockets[1]);
+    }
+    (void)close(sockets[1]);
+    *worker = (struct moec_bench_worker){.pid = child, .socket = sockets[0]};
+    return MOEC_OK;
+}
+
+static int reap(struct moec_bench_worker *worker)
+{
+    int status = 0;
+    while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    worker->pid = 0;
+    (void)close(worker->socket);
+    worker->socket = -1;
+    return status;
+}
+
+void moec_bench_worker_end(struct moec_bench_worker *worker)
+{
+    if (worker == NULL || worker->pid == 0)
+        return;
+    (void)kill(worker->pid, SIGKILL);
+    (void)reap(worker);
+}
+
+/* What ended a worker that closed its socket without a last word. */
+static enum moec_status explain_death(struct moec_bench_worker *worker, struct moec_error *err)
+{
+    const pid_t pid = worker->pid;
+    const int status = reap(worker);
+    if (WIFSIGNALED(status))
+        return moec_fail(err, MOEC_ERR_IO, "worker process %d was ended by signal %d (%s)%s", (int)pid,
+                         WTERMSIG(status), strsignal(WTERMSIG(status)),
+                         WTERMSIG(status) == SIGKILL ? "; does the machine have memory for all rows at once?"
+                                                     : "");
+    return moec_fail(err, MOEC_ERR_IO, "worker process %d ended with status %d without an answer", (int)pid,
+                     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
+static enum moec_status await(struct moec_bench_worker *worker, const struct moec_bench_wait *wait,
+                              struct moec_error *err)
+{
+    for (;;) {
+        struct pollfd ready = {.fd = worker->socket, .events = POLLIN};
+        int n = poll(&ready, 1, POLL_MS);
+        if (n > 0)
+            return MOEC_OK;
+        if (n < 0 && errno != EINTR)
+            return moec_fail(err, MOEC_ERR_IO, "cannot wait for a worker: %s", strerror(errno));
+        if (wait != NULL && wait->poll != NULL)
+            MOEC_TRY(wait->poll(wait->context, err));
+    }
+}
+
+/* Receives a frame of `kind` with a payload of exactly n bytes in two parts, or the worker's message. */
+static enum moec_status receive(struct moec_bench_worker *worker, const struct moec_bench_wait *wait,
+                                enum frame_kind kind, void *first, size_t n_first, void *second,
+                                size_t n_second, struct moec_error *err)
+{
+    uint8_t got = 0;
+    uint32_t n = 0;
+    struct moec_error theirs = {0};
+    if (worker->pid == 0)
+        return moec_fail(err, MOEC_ERR_IO, "the worker has ended");
+    MOEC_TRY(await(worker, wait, err));
+    const int64_t deadline = moec_pipe_now_ms() + FRAME_LIMIT_MS;
+    enum moec_pipe_outcome outcome = moec_pipe_read_head(worker->socket, &got, &n, deadline);
+    if (outcome == MOEC_PIPE_OK && got == kind && n == n_first + n_second) {
+        outcome = moec_pipe_read(worker->socket, first, n_first, deadline);
+        if (outcome == MOEC_PIPE_OK)
+            outcome = moec_pipe_read(worker->socket, second, n_second, deadline);
+        if (outcome == MOEC_PIPE_OK)
+            return MOEC_OK;
+    } else if (outcome == MOEC_PIPE_OK && got == FRAME_FAILED && n == sizeof theirs) {
+        outcome = moec_pipe_read(worker->socket, &theirs, sizeof theirs, deadline);
+        theirs.message[sizeof theirs.message - 1] = '\0';
+        if (outcome == MOEC_PIPE_OK && theirs.status != MOEC_OK) {
+            moec_bench_worker_end(worker);
+            return moec_fail(err, theirs.status, "%s", theirs.message);
+        }
+    } else if (outcome == MOEC_PIPE_OK) {
+        moec_bench_worker_end(worker);
+        return moec_fail(err, MOEC_ERR_IO, "the worker sent a frame of kind %u with %u bytes, expected %zu",
+                         got, n, n_first + n_second);
+    }
+    if (outcome == MOEC_PIPE_LATE) {
+        moec_bench_worker_end(worker);
+        return moec_fail(err, MOEC_ERR_IO, "the worker stopped in the middle of an answer");
+    }
+    return explain_death(worker, err);
+}
+
+enum moec_status moec_bench_worker_opened(struct moec_bench_worker *worker,
+                                          const struct moec_bench_wait *wait,
+                                          struct moec_bench_opened *opened, struct moec_error *err)
+{
+    return receive(worker, wait, FRAME_OPENED, opened, sizeof *opened, NULL, 0, err);
+}
+
+enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker,
+                                       const struct moec_bench_tokens *tokens, uint32_t sample,
+                                       const struct moec_bench_wait *wait, struct moec_bench_sample *out,
+                                       uint64_t *token_ns, struct moec_error *err)
+{
+    /* A worker that is gone shows at the answer, with its reason. */
+    if (worker->pid != 0)
+        (void)moec_pipe_send(worker->socket, FRAME_RUN, &sample, sizeof sample);
+    return receive(worker, wait, FRAME_SAMPLE, out, sizeof *out, token_ns,
+                   tokens->n_tokens * sizeof *token_ns, err);
+}

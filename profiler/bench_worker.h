@@ -1,0 +1,108 @@
+/* One row's process: a child that opens an engine through libmoert's public header and computes samples when
+ * asked. A child of its own, because peak memory is a property of a process (D7), and because what kills one
+ * row must not kill the others.
+ *
+ *   bench                               worker (forked)
+ *     |-- fork ------------------------->| opens the engine, waits until its buffer is warm
+ *     |<-- OPENED | FAILED --------------|
+ *     |--- RUN sample ------------------>| prompt, then token after token
+ *     |<-- SAMPLE, times | FAILED -------|
+ *     |--- (closes) or SIGKILL --------->| _exit
+ *
+ * Frames are those of formats/pipe.h; payloads are the structs below. A worker ends when the bench does,
+ * however that ends. Thread rule: one thread. */
+#ifndef MOEC_PROFILER_BENCH_WORKER_H
+#define MOEC_PROFILER_BENCH_WORKER_H
+
+#include "formats/digest.h"
+
+#include <sys/types.h>
+
+/* Token ids of all samples; the same for every worker. */
+struct moec_bench_tokens {
+    uint32_t n_sample;
+    uint32_t prompt_tokens, n_tokens; /* of a sample: the prompt, and the tokens fed after it */
+    uint32_t *tokens; /* (n_sample + 1, prompt_tokens + n_tokens), owned; the last row is the one
+                       * that is not counted */
+    char name[256];   /* of the data */
+    uint8_t digest[MOEC_SHA256_BYTES]; /* of the tokens */
+};
+
+/* How a worker opens its engine; the words of moert_options. */
+struct moec_bench_engine {
+    const char *mode; /* NULL: everything resident */
+    const char *evict, *predict, *io, *cpu;
+    uint32_t copy, preload_count;
+    uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
+    uint64_t emulate_bytes_per_second, emulate_latency_ns;
+    int n_threads;
+};
+
+struct moec_bench_opened {
+    uint32_t n_threads, prefill_tokens, copy;
+    uint64_t base_bytes, dense_bytes, kv_bytes, scratch_bytes;
+    uint64_t expert_buffer_bytes, expert_total_bytes, working_set_bytes;
+    char cpu[16], evict[24], predict[24];
+    char reader[160];  /* how bytes come from the device */
+    char warning[512]; /* what a user should be told; "" = nothing */
+    double open_seconds;
+};
+
+/* What libmoert counted over some steps. */
+struct moec_bench_counters {
+    uint64_t hits, late, misses;
+    uint64_t useful_preloads, wasted_preloads;
+    uint64_t read_bytes, stall_ns, compute_ns;
+};
+
+struct moec_bench_sample {
+    uint64_t prefill_ns;
+    struct moec_bench_counters prefill, decode;
+    double decode_joules; /* NaN: not available */
+    uint64_t peak_bytes;  /* of the process so far */
+    uint32_t logits_crc;  /* CRC32C of all logits: the same for equal precisions */
+    uint32_t reserved;
+};
+
+struct moec_bench_worker_setup {
+    const char *path; /* of the bundle */
+    struct moec_bench_engine engine;
+    const struct moec_bench_tokens *tokens; /* borrowed while the worker lives */
+};
+
+struct moec_bench_worker {
+    pid_t pid;  /* 0: none */
+    int socket; /* -1: none */
+};
+
+/* Asked several times a second while a worker works: a status other than MOEC_OK ends the waiting. */
+struct moec_bench_wait {
+    enum moec_status (*poll)(void *context, struct moec_error *err);
+    void *context;
+};
+
+/* Forks. `others` (n_others) are the workers that exist: the new one lets go of their sockets. */
+MOEC_WARN_UNUSED enum moec_status moec_bench_worker_start(const struct moec_bench_worker_setup *setup,
+                                                          const struct moec_bench_worker *others,
+                                                          uint32_t n_others, struct moec_bench_worker *worker,
+                                                          struct moec_error *err);
+
+/* Waits for its engine. Errors: what the worker reports, MOEC_ERR_IO when it died (the message says of
+ * what), and what `wait` says. */
+MOEC_WARN_UNUSED enum moec_status moec_bench_worker_opened(struct moec_bench_worker *worker,
+                                                           const struct moec_bench_wait *wait,
+                                                           struct moec_bench_opened *opened,
+                                                           struct moec_error *err);
+
+/* Computes a sample (n_sample: the one that is not counted) and waits for it; token_ns (n_tokens). Errors as
+ * above. */
+MOEC_WARN_UNUSED enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker,
+                                                        const struct moec_bench_tokens *tokens,
+                                                        uint32_t sample, const struct moec_bench_wait *wait,
+                                                        struct moec_bench_sample *out, uint64_t *token_ns,
+                                                        struct moec_error *err);
+
+/* Ends the worker, at once, and waits until it is gone. NULL-safe, idempotent. */
+void moec_bench_worker_end(struct moec_bench_worker *worker);
+
+#endif
