@@ -1,0 +1,82 @@
+#include "runtime/record_reader.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define DIRECT_ALIGNMENT 4096
+#define LEAST_SLOT_UNIT  64 /* kernels read whole cache lines */
+
+/* Where the records of a copy level stand. */
+struct extent {
+    uint64_t first, end;
+    uint64_t typical_bytes; /* mean record */
+};
+
+static struct extent extent_of(const struct moec_bundle *bundle, uint32_t copy)
+{
+    struct extent extent = {.first = UINT64_MAX};
+    const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
+    uint64_t n_bytes = 0;
+    for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++)
+        for (uint32_t expert = 0; expert < n_expert; expert++) {
+            const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
+            const uint64_t end = entry->offset + entry->n_bytes;
+            extent.first = entry->offset < extent.first ? entry->offset : extent.first;
+            extent.end = end > extent.end ? end : extent.end;
+            n_bytes += entry->n_bytes;
+        }
+    const uint64_t n_record = (uint64_t)n_layer * n_expert;
+    extent.typical_bytes = n_record > 0 ? n_bytes / n_record : 0;
+    return extent;
+}
+
+enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
+                                           const struct moec_record_io *io, uint8_t *buffer,
+                                           uint64_t buffer_bytes, struct moec_reader **out,
+                                           struct moec_error *err)
+{
+    const struct extent extent = extent_of(bundle, copy);
+    struct moec_reader_options options = {
+        .io = io->io,
+        .engine = io->engine,
+        .depth = io->depth,
+        .sample_bytes = extent.typical_bytes,
+        .sample_offset = extent.first,
+        .sample_end = extent.end,
+        .buffer = buffer,
+        .buffer_bytes = buffer_bytes,
+    };
+    if (bundle->alignment % DIRECT_ALIGNMENT != 0) {
+        if (io->io == MOEC_IO_DIRECT)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             "records of '%s' stand at multiples of %" PRIu32
+                             " bytes, direct reads need %d; read through the page cache",
+                             bundle->file.path, bundle->alignment, DIRECT_ALIGNMENT);
+        options.io = MOEC_IO_CACHED;
+    }
+    struct moec_reader *reader = NULL;
+    MOEC_TRY(moec_reader_create(&bundle->file, &options, &reader, err));
+    if (io->emulation.bytes_per_second > 0)
+        MOEC_TRY(moec_reader_emulate(reader, &io->emulation, &reader, err));
+    *out = io->wrap != NULL ? io->wrap(io->context, reader) : reader;
+    return MOEC_OK;
+}
+
+uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                uint32_t expert)
+{
+    const uint64_t unit = bundle->alignment > LEAST_SLOT_UNIT ? bundle->alignment : LEAST_SLOT_UNIT;
+    return (moec_bundle_record(bundle, copy, ordinal, expert)->n_bytes + unit - 1) / unit * unit;
+}
+
+enum moec_status moec_record_read_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                         uint32_t expert, int problem, struct moec_error *err)
+{
+    return moec_fail(err, MOEC_ERR_IO,
+                     "record of layer %" PRIu32 " expert %" PRIu32 " (copy %" PRIu32 ") at offset %" PRIu64
+                     " of '%s' cannot be read: %s",
+                     moec_config_moe_layer(&bundle->config, ordinal), expert, copy,
+                     moec_bundle_record(bundle, copy, ordinal, expert)->offset, bundle->file.path,
+                     problem == ENODATA ? "the file ends before it does" : strerror(problem));
+}

@@ -1,0 +1,36 @@
+/* The reader of a bundle's expert records, as users choose it: one place for the cache and for streaming in
+ * order (runtime/expert_cache.h, runtime/expert_stream.h). */
+#ifndef MOEC_RUNTIME_RECORD_READER_H
+#define MOEC_RUNTIME_RECORD_READER_H
+
+#include "formats/bundle.h"
+#include "runtime/reader.h"
+
+/* How records are read; zero is what users get who choose nothing. */
+struct moec_record_io {
+    enum moec_io io;
+    enum moec_io_engine engine;
+    uint32_t depth;                  /* requests in flight; 0 = 32 */
+    struct moec_emulation emulation; /* bytes_per_second 0 = the device as it is */
+    /* Puts a reader of the caller's own on top, which owns `base` (tests: faults, delays); NULL = none. */
+    struct moec_reader *(*wrap)(void *context, struct moec_reader *base);
+    void *context;
+};
+
+/* A reader of the records of one copy level into `buffer` (at a multiple of 4096, borrowed while the reader
+ * lives). Records that stand at less than 4096 bytes from each other are read through the page cache. Errors:
+ * those of moec_reader_create; MOEC_ERR_UNSUPPORTED for MOEC_IO_DIRECT with such records. */
+MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
+                                                            const struct moec_record_io *io, uint8_t *buffer,
+                                                            uint64_t buffer_bytes, struct moec_reader **out,
+                                                            struct moec_error *err);
+
+/* What a record takes in a buffer that this reader fills: padded as in the file, so that direct reads fit. */
+uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                uint32_t expert);
+
+/* Words for a record that could not be read: layer, expert, copy, place and why. `problem` is an errno. */
+enum moec_status moec_record_read_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                         uint32_t expert, int problem, struct moec_error *err);
+
+#endif

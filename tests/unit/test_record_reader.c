@@ -1,0 +1,150 @@
+/* Readers of a bundle's records: the way of reading that is asked for, whole records, words for failures. */
+#include "tests/unit/temporary.h"
+
+#include "tests/unit/sample_bundle.h"
+
+#include "runtime/record_reader.h"
+
+#include <errno.h>
+
+struct fixture {
+    struct sample sample;
+    char *folder;
+    char *path;
+    struct moec_bundle *bundle;
+};
+
+static struct fixture *make_fixture(uint32_t alignment)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct moec_error err = {0};
+    sample_make(&f->sample, 8, 40, 24, 9);
+    f->sample.parts.alignment = alignment;
+    f->folder = temporary_folder();
+    f->path = temporary_path(f->folder, "sample.moec");
+    (void)sample_write(&f->sample, f->path);
+    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    return f;
+}
+
+static int set_up(void **state)
+{
+    *state = make_fixture(4096);
+    return 0;
+}
+
+static int set_up_dense(void **state)
+{
+    *state = make_fixture(64);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    moec_bundle_close(f->bundle);
+    sample_release(&f->sample);
+    temporary_remove(f->folder);
+    free(f->path);
+    free(f);
+    return 0;
+}
+
+/* Every record of a copy through this reader, checked by its CRC32C. */
+static void read_all(const struct fixture *f, uint32_t copy, struct moec_reader *reader, uint8_t *buffer)
+{
+    for (uint32_t ordinal = 0; ordinal < SAMPLE_MOE; ordinal++)
+        for (uint32_t expert = 0; expert < 8; expert++) {
+            const struct moec_record_entry *entry = moec_bundle_record(f->bundle, copy, ordinal, expert);
+            struct moec_error err = {0};
+            struct moec_read read = {.offset = entry->offset, .n_bytes = entry->n_bytes, .buffer = buffer};
+            reader->ops->submit(reader, &read);
+            assert_ptr_equal(reader->ops->wait(reader), &read);
+            assert_int_equal(read.error, 0);
+            assert_status(moec_bundle_check_record(f->bundle, copy, ordinal, expert, buffer, true, &err),
+                          MOEC_OK, err);
+            const uint64_t slot = moec_record_slot_bytes(f->bundle, copy, ordinal, expert);
+            assert_true(slot >= entry->n_bytes && slot % f->bundle->alignment == 0);
+        }
+}
+
+static void test_record_reader__reads_every_record(void **state)
+{
+    const struct fixture *f = *state;
+    static const enum moec_io ways[] = {MOEC_IO_AUTO, MOEC_IO_DIRECT, MOEC_IO_CACHED};
+    uint8_t *buffer = aligned_alloc(4096, 65536);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        struct moec_error err = {0};
+        struct moec_reader *reader = NULL;
+        const struct moec_record_io io = {.io = ways[i], .emulation = {i * 1000000000u, 1000}};
+        const enum moec_status status =
+            moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err);
+        if (status == MOEC_ERR_UNSUPPORTED && ways[i] == MOEC_IO_DIRECT)
+            continue; /* a file system without direct reads */
+        assert_status(status, MOEC_OK, err);
+        assert_true((i > 0) == (strncmp(reader->description, "emulated", 8) == 0));
+        read_all(f, 1, reader, buffer);
+        reader->ops->destroy(reader);
+    }
+    free(buffer);
+}
+
+static void test_record_reader__dense_records_come_through_the_page_cache(void **state)
+{
+    const struct fixture *f = *state;
+    uint8_t *buffer = aligned_alloc(4096, 65536);
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    struct moec_record_io io = {0};
+    assert_status(moec_record_reader_create(f->bundle, 0, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
+    assert_non_null(strstr(reader->description, "cached"));
+    read_all(f, 0, reader, buffer);
+    reader->ops->destroy(reader);
+    io.io = MOEC_IO_DIRECT;
+    assert_status(moec_record_reader_create(f->bundle, 0, &io, buffer, 65536, &reader, &err),
+                  MOEC_ERR_UNSUPPORTED, err);
+    assert_message(err, "multiples of 64 bytes");
+    free(buffer);
+}
+
+static struct moec_reader *note_and_return(void *context, struct moec_reader *base)
+{
+    *(struct moec_reader **)context = base;
+    return base;
+}
+
+static void test_record_reader__another_reader_may_stand_on_top(void **state)
+{
+    const struct fixture *f = *state;
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL, *noted = NULL;
+    const struct moec_record_io io = {.wrap = note_and_return, .context = &noted};
+    assert_status(moec_record_reader_create(f->bundle, 0, &io, NULL, 0, &reader, &err), MOEC_OK, err);
+    assert_ptr_equal(reader, noted);
+    reader->ops->destroy(reader);
+}
+
+static void test_record_reader__failures_name_the_record(void **state)
+{
+    const struct fixture *f = *state;
+    struct moec_error err = {0};
+    assert_int_equal(moec_record_read_failed(f->bundle, 1, 1, 5, EIO, &err), MOEC_ERR_IO);
+    assert_message(err, "layer 2 expert 5 (copy 1)");
+    assert_message(err, strerror(EIO));
+    err = (struct moec_error){0};
+    assert_int_equal(moec_record_read_failed(f->bundle, 0, 0, 5, ENODATA, &err), MOEC_ERR_IO);
+    assert_message(err, "the file ends before it does");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_record_reader__reads_every_record, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_record_reader__dense_records_come_through_the_page_cache,
+                                        set_up_dense, tear_down),
+        cmocka_unit_test_setup_teardown(test_record_reader__another_reader_may_stand_on_top, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_record_reader__failures_name_the_record, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
