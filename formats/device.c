@@ -1,0 +1,323 @@
+#include "formats/device.h"
+
+#include "formats/file.h"
+#include "formats/json.h"
+#include "formats/json_write.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FORMAT    "moec device"
+#define VERSION   1
+#define MAX_BYTES ((size_t)16 << 20)
+
+/* Limits of what is believed: a figure beyond them is a mistake, and sums of figures within them fit. */
+#define MAX_NS    UINT64_C(3600000000000)
+#define MAX_SPEED UINT64_C(1000000000000)
+#define MAX_SIZE  ((uint64_t)1 << 40)
+
+void moec_device_release(struct moec_device *device)
+{
+    free(device->storage.reads);
+    free(device->layers);
+    device->storage.reads = NULL;
+    device->layers = NULL;
+    device->storage.n_reads = device->n_layer = 0;
+}
+
+/* --- writing -----------------------------------------------------------------------------------------------
+ */
+
+static const char *io_name(bool is_direct)
+{
+    return is_direct ? "direct" : "cached";
+}
+
+static struct moec_json_out *write_storage(const struct moec_device_storage *storage)
+{
+    struct moec_json_out *node = moec_json_out_object(), *reads = moec_json_out_array();
+    moec_json_out_bool(node, "emulated", storage->is_emulated);
+    if (storage->is_emulated) {
+        moec_json_out_u64(node, "bytes_per_second", storage->bytes_per_second);
+        moec_json_out_u64(node, "latency_ns", storage->latency_ns);
+    }
+    moec_json_out_string(node, "io", io_name(storage->is_direct_faster));
+    moec_json_out_string(node, "description", storage->description);
+    for (uint32_t i = 0; i < storage->n_reads; i++) {
+        const struct moec_device_read *read = &storage->reads[i];
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_string(item, "io", io_name(read->is_direct));
+        moec_json_out_u64(item, "record_bytes", read->record_bytes);
+        moec_json_out_u64(item, "depth", read->depth);
+        moec_json_out_u64(item, "latency_ns_median", read->latency_ns_median);
+        moec_json_out_u64(item, "latency_ns_p95", read->latency_ns_p95);
+        moec_json_out_u64(item, "bytes_per_second", read->bytes_per_second);
+        moec_json_out_node(reads, NULL, item);
+    }
+    moec_json_out_node(node, "reads", reads);
+    return node;
+}
+
+static struct moec_json_out *write_compute(const struct moec_device *device)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    struct moec_json_out *layers = moec_json_out_array(), *experts = moec_json_out_array();
+    moec_json_out_u64(node, "embed_ns", device->embed_ns);
+    moec_json_out_u64(node, "head_ns", device->head_ns);
+    moec_json_out_u64(node, "token_ns", device->token_ns);
+    moec_json_out_u64(node, "token_position", device->token_position);
+    moec_json_out_double(node, "check_ns_per_byte", device->check_ns_per_byte);
+    for (uint32_t i = 0; i < device->n_expert_widths; i++) {
+        const struct moec_device_expert *expert = &device->experts[i];
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_u64(item, "bits", expert->bits);
+        moec_json_out_u64(item, "record_bytes", expert->record_bytes);
+        moec_json_out_u64(item, "compute_ns", expert->compute_ns);
+        moec_json_out_u64(item, "check_ns", expert->check_ns);
+        moec_json_out_node(experts, NULL, item);
+    }
+    for (uint32_t i = 0; i < device->n_layer; i++) {
+        const struct moec_device_layer *layer = &device->layers[i];
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_bool(item, "moe", layer->is_moe);
+        moec_json_out_u64(item, "attention_ns", layer->attention_ns);
+        moec_json_out_double(item, "attention_ns_per_position", layer->attention_ns_per_position);
+        moec_json_out_u64(item, "router_ns", layer->router_ns);
+        moec_json_out_u64(item, "mlp_ns", layer->mlp_ns);
+        moec_json_out_u64(item, "shared_ns", layer->shared_ns);
+        moec_json_out_node(layers, NULL, item);
+    }
+    moec_json_out_node(node, "experts", experts);
+    moec_json_out_node(node, "layers", layers);
+    return node;
+}
+
+enum moec_status moec_device_write(const struct moec_device *device, char **text, struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_string(root, "format", FORMAT);
+    moec_json_out_u64(root, "version", VERSION);
+    moec_json_out_string(root, "processor", device->processor);
+    moec_json_out_string(root, "instruction_set", device->instruction_set);
+    moec_json_out_u64(root, "threads", device->n_threads);
+    moec_json_out_string(root, "bundle", device->bundle);
+    moec_json_out_string(root, "model_sha256", device->model_sha256);
+    moec_json_out_node(root, "storage", write_storage(&device->storage));
+    moec_json_out_node(root, "compute", write_compute(device));
+    enum moec_status status = moec_json_out_text(root, text, err);
+    moec_json_out_free(root);
+    return status;
+}
+
+/* --- reading -----------------------------------------------------------------------------------------------
+ */
+
+/* The object that is being read, and its name in messages. */
+struct reading {
+    const struct moec_json *node;
+    char where[192];
+    struct moec_error *err;
+};
+
+static enum moec_status read_u64(const struct reading *r, const char *key, uint64_t min, uint64_t max,
+                                 uint64_t *out)
+{
+    return moec_json_get_u64(r->node, r->where, key, min, max, out, r->err);
+}
+
+static enum moec_status read_u32(const struct reading *r, const char *key, uint32_t min, uint32_t max,
+                                 uint32_t *out)
+{
+    uint64_t value = 0;
+    MOEC_TRY(read_u64(r, key, min, max, &value));
+    *out = (uint32_t)value;
+    return MOEC_OK;
+}
+
+static enum moec_status read_text(const struct reading *r, const char *key, char *out, size_t capacity)
+{
+    const char *text = NULL;
+    MOEC_TRY(moec_json_get_string(r->node, r->where, key, &text, NULL, r->err));
+    if (strlen(text) >= capacity)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' in %s has %zu bytes, expected at most %zu", key,
+                         r->where, strlen(text), capacity - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return MOEC_OK;
+}
+
+static enum moec_status read_io(const struct reading *r, bool *is_direct)
+{
+    char name[8];
+    MOEC_TRY(read_text(r, "io", name, sizeof name));
+    *is_direct = strcmp(name, "direct") == 0;
+    return *is_direct || strcmp(name, "cached") == 0
+               ? MOEC_OK
+               : moec_fail(r->err, MOEC_ERR_FORMAT, "'io' in %s is '%s', expected direct or cached", r->where,
+                           name);
+}
+
+/* The array `key` of `r`, of min to max objects. */
+static enum moec_status read_array(const struct reading *r, const char *key, size_t min, size_t max,
+                                   const struct moec_json **array, uint32_t *n)
+{
+    MOEC_TRY(moec_json_get(r->node, r->where, key, MOEC_JSON_ARRAY, array, r->err));
+    size_t length = moec_json_length(*array);
+    if (length < min || length > max)
+        return moec_fail(r->err, MOEC_ERR_LIMIT, "'%s' in %s has %zu items, expected %zu to %zu", key,
+                         r->where, length, min, max);
+    *n = (uint32_t)length;
+    return MOEC_OK;
+}
+
+static struct reading item_of(const struct reading *r, const struct moec_json *array, const char *key,
+                              uint32_t index)
+{
+    struct reading item = {.node = moec_json_at(array, index), .err = r->err};
+    (void)snprintf(item.where, sizeof item.where, "%s[%" PRIu32 "] of %.150s", key, index, r->where);
+    return item;
+}
+
+static enum moec_status read_read(const struct reading *r, struct moec_device_read *read)
+{
+    MOEC_TRY(read_io(r, &read->is_direct));
+    MOEC_TRY(read_u64(r, "record_bytes", 1, MAX_SIZE, &read->record_bytes));
+    MOEC_TRY(read_u32(r, "depth", 1, 65536, &read->depth));
+    MOEC_TRY(read_u64(r, "latency_ns_median", 0, MAX_NS, &read->latency_ns_median));
+    MOEC_TRY(read_u64(r, "latency_ns_p95", read->latency_ns_median, MAX_NS, &read->latency_ns_p95));
+    return read_u64(r, "bytes_per_second", 1, MAX_SPEED, &read->bytes_per_second);
+}
+
+static enum moec_status read_storage(const struct reading *root, struct moec_device_storage *storage)
+{
+    struct reading r = {.where = "'storage'", .err = root->err};
+    const struct moec_json *array = NULL;
+    void *memory = NULL;
+    uint32_t n = 0;
+    MOEC_TRY(moec_json_get(root->node, root->where, "storage", MOEC_JSON_OBJECT, &r.node, r.err));
+    (void)snprintf(r.where, sizeof r.where, "'storage' of %.150s", root->where);
+    MOEC_TRY(moec_json_get_bool(r.node, r.where, "emulated", &storage->is_emulated, r.err));
+    if (storage->is_emulated) {
+        MOEC_TRY(read_u64(&r, "bytes_per_second", 1, MAX_SPEED, &storage->bytes_per_second));
+        MOEC_TRY(read_u64(&r, "latency_ns", 0, MAX_NS, &storage->latency_ns));
+    }
+    MOEC_TRY(read_io(&r, &storage->is_direct_faster));
+    MOEC_TRY(read_text(&r, "description", storage->description, sizeof storage->description));
+    MOEC_TRY(read_array(&r, "reads", storage->is_emulated ? 0 : 1, MOEC_DEVICE_MAX_READS, &array, &n));
+    MOEC_TRY(moec_alloc(&memory, n, sizeof *storage->reads, "measured reads", r.err));
+    storage->reads = memory;
+    storage->n_reads = n;
+    for (uint32_t i = 0; i < n; i++) {
+        struct reading item = item_of(&r, array, "'reads'", i);
+        MOEC_TRY(read_read(&item, &storage->reads[i]));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_experts(const struct reading *r, struct moec_device *device)
+{
+    const struct moec_json *array = NULL;
+    uint32_t n = 0;
+    MOEC_TRY(read_array(r, "experts", 0, MOEC_DEVICE_MAX_EXPERTS, &array, &n));
+    for (uint32_t i = 0; i < n; i++) {
+        struct reading item = item_of(r, array, "'experts'", i);
+        struct moec_device_expert *expert = &device->experts[i];
+        MOEC_TRY(read_u32(&item, "bits", i > 0 ? expert[-1].bits + 1 : 1, 64, &expert->bits));
+        MOEC_TRY(read_u64(&item, "record_bytes", 1, MAX_SIZE, &expert->record_bytes));
+        MOEC_TRY(read_u64(&item, "compute_ns", 0, MAX_NS, &expert->compute_ns));
+        MOEC_TRY(read_u64(&item, "check_ns", 0, MAX_NS, &expert->check_ns));
+    }
+    device->n_expert_widths = n;
+    return MOEC_OK;
+}
+
+static enum moec_status read_layers(const struct reading *r, struct moec_device *device)
+{
+    const struct moec_json *array = NULL;
+    void *memory = NULL;
+    uint32_t n = 0;
+    MOEC_TRY(read_array(r, "layers", 1, MOEC_DEVICE_MAX_LAYERS, &array, &n));
+    MOEC_TRY(moec_alloc(&memory, n, sizeof *device->layers, "layers of a device", r->err));
+    device->layers = memory;
+    device->n_layer = n;
+    for (uint32_t i = 0; i < n; i++) {
+        struct reading item = item_of(r, array, "'layers'", i);
+        struct moec_device_layer *layer = &device->layers[i];
+        MOEC_TRY(moec_json_get_bool(item.node, item.where, "moe", &layer->is_moe, item.err));
+        MOEC_TRY(read_u64(&item, "attention_ns", 0, MAX_NS, &layer->attention_ns));
+        MOEC_TRY(moec_json_get_double(item.node, item.where, "attention_ns_per_position", 0, (double)MAX_NS,
+                                      &layer->attention_ns_per_position, item.err));
+        MOEC_TRY(read_u64(&item, "router_ns", 0, MAX_NS, &layer->router_ns));
+        MOEC_TRY(read_u64(&item, "mlp_ns", 0, MAX_NS, &layer->mlp_ns));
+        MOEC_TRY(read_u64(&item, "shared_ns", 0, MAX_NS, &layer->shared_ns));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_compute(const struct reading *root, struct moec_device *device)
+{
+    struct reading r = {.err = root->err};
+    MOEC_TRY(moec_json_get(root->node, root->where, "compute", MOEC_JSON_OBJECT, &r.node, r.err));
+    (void)snprintf(r.where, sizeof r.where, "'compute' of %.150s", root->where);
+    MOEC_TRY(read_u64(&r, "embed_ns", 0, MAX_NS, &device->embed_ns));
+    MOEC_TRY(read_u64(&r, "head_ns", 0, MAX_NS, &device->head_ns));
+    MOEC_TRY(read_u64(&r, "token_ns", 0, MAX_NS, &device->token_ns));
+    MOEC_TRY(read_u32(&r, "token_position", 0, UINT32_MAX, &device->token_position));
+    MOEC_TRY(moec_json_get_double(r.node, r.where, "check_ns_per_byte", 0, (double)MAX_NS,
+                                  &device->check_ns_per_byte, r.err));
+    MOEC_TRY(read_experts(&r, device));
+    return read_layers(&r, device);
+}
+
+static enum moec_status read_device(const struct reading *root, struct moec_device *device)
+{
+    uint64_t version = 0;
+    char format[sizeof FORMAT + 16];
+    MOEC_TRY(read_text(root, "format", format, sizeof format));
+    if (strcmp(format, FORMAT) != 0)
+        return moec_fail(root->err, MOEC_ERR_FORMAT, "%s is a '%s', expected a '%s' (made by moec device)",
+                         root->where, format, FORMAT);
+    MOEC_TRY(read_u64(root, "version", 1, UINT32_MAX, &version));
+    if (version != VERSION)
+        return moec_fail(root->err, MOEC_ERR_UNSUPPORTED,
+                         "%s has version %" PRIu64 ", this moec reads version %d: measure it again",
+                         root->where, version, VERSION);
+    MOEC_TRY(read_text(root, "processor", device->processor, sizeof device->processor));
+    MOEC_TRY(read_text(root, "instruction_set", device->instruction_set, sizeof device->instruction_set));
+    MOEC_TRY(read_u32(root, "threads", 1, 65536, &device->n_threads));
+    MOEC_TRY(read_text(root, "bundle", device->bundle, sizeof device->bundle));
+    MOEC_TRY(read_text(root, "model_sha256", device->model_sha256, sizeof device->model_sha256));
+    if (strspn(device->model_sha256, "0123456789abcdef") != sizeof device->model_sha256 - 1)
+        return moec_fail(root->err, MOEC_ERR_FORMAT, "'model_sha256' in %s is '%s', expected 64 hex digits",
+                         root->where, device->model_sha256);
+    MOEC_TRY(read_storage(root, &device->storage));
+    return read_compute(root, device);
+}
+
+enum moec_status moec_device_parse(const char *text, size_t length, const char *subject,
+                                   struct moec_device *device, struct moec_error *err)
+{
+    struct moec_json *json = NULL;
+    struct reading root = {.err = err};
+    *device = (struct moec_device){0};
+    MOEC_TRY(moec_json_parse(text, length, MAX_BYTES, subject, &json, err));
+    root.node = json;
+    (void)snprintf(root.where, sizeof root.where, "'%.150s'", subject);
+    enum moec_status status = read_device(&root, device);
+    if (status != MOEC_OK)
+        moec_device_release(device);
+    moec_json_free(json);
+    return status;
+}
+
+enum moec_status moec_device_load(const char *path, struct moec_device *device, struct moec_error *err)
+{
+    char *text = NULL;
+    size_t length = 0;
+    *device = (struct moec_device){0};
+    MOEC_TRY(moec_file_load(path, MAX_BYTES, &text, &length, err));
+    enum moec_status status = moec_device_parse(text, length, path, device, err);
+    free(text);
+    return status;
+}
