@@ -1,16 +1,19 @@
 /* What to preload, and when to leave it: turns a predictor's ranking into reads (shared by the runtime and
  * the simulator).
  *
- * A right guess that is read while the layer before computes hides that much of the read. A wrong one holds
- * up the reads that are then demanded by what is left of it, and may cost a resident record. So a guess is
- * acted upon when
+ * A read takes d = a + t by itself: a until its bytes begin to come, t while they come. The next router is
+ * expected to answer in w. A right guess saves min(d, w) when nothing else is missing then, and min(t, w)
+ * when other reads follow anyway, since their waiting overlaps. A wrong one holds up the reads that are then
+ * demanded by max(0, t - w), and takes the room of a resident record, which costs c. So a guess is acted upon
+ * when
  *
- *     p min(d, w) > (1 - p) (max(0, d - w) + c)
+ *     p (A min(d, w) + (1 - A) min(t, w)) > (1 - p) (max(0, t - w) + c)
  *
- * p: how often guesses of this rank in this layer were right so far; d: time of the read; w: time until the
- * router is expected to answer; c: price of the record that makes room. p, d and w are learned while running
- * and start from the predictor's scores and from nothing known. With --preload-count N the first N guesses
- * are read whatever they cost, and the router's answer does not stop them.
+ * p: how often guesses of this layer, rank and score that were absent were right so far; A: the chance that
+ * nothing else will be missing. p, a, t and w are learned while running; p starts from the predictor's score,
+ * and without a time for read and window nothing is guessed. c is a fixed share of t (what it is: preload.c).
+ * With --preload-count N the first N guesses that are absent are read whatever they cost, and the router's
+ * answer does not stop them; no time enters.
  *
  * Thread rule: the caller's lock covers every call on one instance. */
 #ifndef MOEC_RUNTIME_PRELOAD_H
@@ -44,8 +47,10 @@ void moec_preload_free(struct moec_preload *preload); /* NULL-safe */
 void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answer,
                          uint32_t ordinal, uint64_t now_ns);
 
-/* A read of n_bytes took this long by itself (device asked -> bytes there). */
-void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns);
+/* A read of n_bytes took read_ns by itself: until its bytes were there, from when the device was asked or the
+ * read before it was done, whichever is later. is_alone: no other was in flight when it was asked, so that
+ * the time holds the whole latency. */
+void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns, bool is_alone);
 
 /* The next guess worth reading at now_ns: key (ordinal * n_expert + expert), or MOEC_EVICT_NONE. Skips what
  * is present. Each guess is given once; one that is not worth it now is asked about again at the next call.

@@ -1,0 +1,345 @@
+#include "runtime/preload.h"
+
+#include "formats/math.h"
+#include "formats/memory.h"
+#include "runtime/evict.h"
+
+#include <string.h>
+
+#define N_BIN       8       /* of scores */
+#define MEMORY      128.0f  /* guesses that a rate remembers, with those before at half their weight */
+#define RANK_PRIOR  4.0f    /* guesses that the predictor's score counts for */
+#define CELL_PRIOR  8.0f    /* guesses that the rate of the rank counts for, in the rate of a score */
+#define STEP        0.0625f /* weight of a new sample in a mean of times */
+#define MOST_CHANGE 4.0f    /* a time counts as at most so many times the mean before, and as little */
+#define PRICE                                                                                                \
+    0.2f /* c / t: the chance that the record that makes room would have been used before                    \
+          * the wrong guess is */
+
+/* How often something was right. */
+struct rate {
+    float right, seen;
+};
+
+/* One guess at what the next router will answer. */
+struct guess {
+    uint32_t expert;
+    uint32_t rank;     /* capped to what is told apart */
+    uint32_t bin;      /* of its score */
+    float score;       /* chance that it is needed, as the predictor has it */
+    float probability; /* as learned */
+    bool is_absent;    /* when the router before answered */
+    bool is_given;
+};
+
+/* When the next router will answer, from the first moment that storage has nothing demanded to do. */
+enum { AFTER_DEMAND, AT_ONCE, N_WINDOW };
+
+struct moec_preload {
+    struct moec_preload_setup setup;
+    struct moec_predict *predict;
+    uint32_t n_rank;                    /* told apart: min(2k, E) */
+    struct rate *ranks;                 /* (2, n_layer, n_rank): of one token, of batches */
+    struct rate *cells;                 /* (2, n_layer, n_rank, N_BIN) */
+    float *windows;                     /* (2, n_layer, N_WINDOW): ns, of batches ns a token; 0 = unknown */
+    struct moec_scored_expert *ranking; /* (n_expert) */
+    struct guess *guesses;              /* (n_expert) */
+    uint32_t n_guess, n_given;
+
+    /* the answer that guesses follow */
+    bool has_answer;
+    uint32_t target; /* MoE ordinal that is guessed at */
+    uint32_t n_tok;
+    uint64_t answered_ns;
+    uint64_t idle_ns; /* first time that somebody asked for a guess; 0 = nobody */
+
+    /* reads; 0 = unknown */
+    float alone_ns, alone_bytes; /* with their latency */
+    float queued_byte_ns;        /* without: t / n_bytes */
+};
+
+static uint32_t rank_count(const struct moec_predict_setup *model)
+{
+    return 2 * model->top_k < model->n_expert ? 2 * model->top_k : model->n_expert;
+}
+
+static uint64_t rate_count(const struct moec_predict_setup *model)
+{
+    return (uint64_t)2 * model->n_layer * rank_count(model);
+}
+
+uint64_t moec_preload_state_bytes(const struct moec_preload_setup *setup)
+{
+    const struct moec_predict_setup *model = &setup->model;
+    return sizeof(struct moec_preload) + setup->predictor->state_bytes(model) +
+           rate_count(model) * (1 + N_BIN) * sizeof(struct rate) +
+           (uint64_t)2 * model->n_layer * N_WINDOW * sizeof(float) +
+           model->n_expert * (sizeof(struct moec_scored_expert) + sizeof(struct guess));
+}
+
+enum moec_status moec_preload_create(const struct moec_preload_setup *setup, struct moec_preload **out,
+                                     struct moec_error *err)
+{
+    static const char what[] = "preloading";
+    const struct moec_predict_setup *model = &setup->model;
+    enum moec_status status = MOEC_OK;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_preload), what, err));
+    struct moec_preload *preload = memory;
+    preload->setup = *setup;
+    preload->n_rank = rank_count(model);
+    MOEC_TRY_OUT(moec_alloc(&memory, rate_count(model), sizeof(struct rate), what, err));
+    preload->ranks = memory;
+    MOEC_TRY_OUT(moec_alloc(&memory, rate_count(model) * N_BIN, sizeof(struct rate), what, err));
+    preload->cells = memory;
+    MOEC_TRY_OUT(moec_alloc(&memory, (uint64_t)2 * model->n_layer * N_WINDOW, sizeof(float), what, err));
+    preload->windows = memory;
+    MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->ranking, what, err));
+    preload->ranking = memory;
+    MOEC_TRY_OUT(moec_alloc(&memory, model->n_expert, sizeof *preload->guesses, what, err));
+    preload->guesses = memory;
+    MOEC_TRY_OUT(setup->predictor->create(model, &preload->predict, err));
+    *out = preload;
+    preload = NULL;
+out:
+    moec_preload_free(preload);
+    return status;
+}
+
+void moec_preload_free(struct moec_preload *preload)
+{
+    if (preload == NULL)
+        return;
+    if (preload->predict != NULL)
+        preload->predict->ops->destroy(preload->predict);
+    free(preload->ranks);
+    free(preload->cells);
+    free(preload->windows);
+    free(preload->ranking);
+    free(preload->guesses);
+    free(preload);
+}
+
+/* --- what is learned ---------------------------------------------------------------------------------------
+ */
+
+static struct rate *rank_of(struct moec_preload *preload, const struct guess *guess)
+{
+    const uint32_t batch = preload->n_tok > 1;
+    return &preload
+                ->ranks[((size_t)batch * preload->setup.model.n_layer + preload->target) * preload->n_rank +
+                        guess->rank];
+}
+
+static struct rate *cell_of(struct moec_preload *preload, const struct guess *guess)
+{
+    return &preload->cells[(size_t)(rank_of(preload, guess) - preload->ranks) * N_BIN + guess->bin];
+}
+
+static void rate_add(struct rate *rate, bool is_right)
+{
+    if (rate->seen >= MEMORY) {
+        rate->seen *= 0.5f;
+        rate->right *= 0.5f;
+    }
+    rate->seen += 1;
+    rate->right += is_right ? 1.0f : 0.0f;
+}
+
+/* The score stands in for what was not seen yet: of the rank, and that of the rank for the score's. */
+static float learned_probability(struct moec_preload *preload, const struct guess *guess)
+{
+    const struct rate *rank = rank_of(preload, guess), *cell = cell_of(preload, guess);
+    const float of_rank = (rank->right + RANK_PRIOR * guess->score) / (rank->seen + RANK_PRIOR);
+    return (cell->right + CELL_PRIOR * of_rank) / (cell->seen + CELL_PRIOR);
+}
+
+static void mean_add(float *mean, float sample)
+{
+    if (*mean <= 0) {
+        *mean = sample;
+        return;
+    }
+    const float most = *mean * MOST_CHANGE, least = *mean / MOST_CHANGE;
+    sample = sample > most ? most : sample < least ? least : sample;
+    *mean += STEP * (sample - *mean);
+}
+
+void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns, bool is_alone)
+{
+    if (n_bytes == 0 || read_ns == 0)
+        return;
+    if (is_alone) {
+        mean_add(&preload->alone_ns, (float)read_ns);
+        mean_add(&preload->alone_bytes, (float)n_bytes);
+    } else {
+        mean_add(&preload->queued_byte_ns, (float)read_ns / (float)n_bytes);
+    }
+}
+
+/* A read's latency and transfer. Until reads that followed others were seen, all of it counts as transfer. */
+struct read_time {
+    float latency_ns, transfer_ns;
+};
+
+static struct read_time read_time(const struct moec_preload *preload, uint32_t key)
+{
+    const struct moec_preload_view *view = &preload->setup.view;
+    const float n_bytes = (float)view->n_bytes_of(view->context, key);
+    float byte_ns = preload->queued_byte_ns, latency_ns = 0;
+    if (preload->alone_bytes > 0) {
+        const float alone = preload->alone_ns / preload->alone_bytes;
+        byte_ns = byte_ns > 0 && byte_ns < alone ? byte_ns : alone;
+        latency_ns = preload->alone_ns - byte_ns * preload->alone_bytes;
+    }
+    return (struct read_time){latency_ns > 0 ? latency_ns : 0, byte_ns * n_bytes};
+}
+
+/* The mean that this window belongs to: whether storage had demanded reads to do first is told by how long
+ * nobody asked for a guess. Its unit is in *unit_ns. */
+static float *window_of(struct moec_preload *preload, float *unit_ns)
+{
+    const uint32_t batch = preload->n_tok > 1;
+    const struct read_time time = read_time(preload, preload->target * preload->setup.model.n_expert);
+    const float wait_ns = (float)(preload->idle_ns - preload->answered_ns);
+    const size_t row = (size_t)batch * preload->setup.model.n_layer + preload->target;
+    *unit_ns = (float)preload->n_tok;
+    return &preload->windows[row * N_WINDOW +
+                             (2 * wait_ns < time.latency_ns + time.transfer_ns ? AT_ONCE : AFTER_DEMAND)];
+}
+
+/* --- answers -----------------------------------------------------------------------------------------------
+ */
+
+static bool is_active(const struct moec_router_answer *answer, uint32_t expert)
+{
+    uint32_t low = 0, high = answer->n_active;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (answer->active[middle] == expert)
+            return true;
+        if (answer->active[middle] < expert)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return false;
+}
+
+static void judge(struct moec_preload *preload, const struct moec_router_answer *answer, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < preload->n_guess; i++) {
+        const struct guess *guess = &preload->guesses[i];
+        if (!guess->is_absent)
+            continue;
+        const bool is_right = is_active(answer, guess->expert);
+        rate_add(rank_of(preload, guess), is_right);
+        rate_add(cell_of(preload, guess), is_right);
+    }
+    if (preload->idle_ns > 0 && now_ns > preload->idle_ns) {
+        float unit_ns = 0, *window = window_of(preload, &unit_ns);
+        mean_add(window, (float)(now_ns - preload->idle_ns) / unit_ns);
+    }
+}
+
+/* Chance that any of the answer's tokens will choose it. */
+static float score_probability(float expected_tokens, uint32_t n_tok)
+{
+    if (n_tok > 1)
+        return 1.0f - (float)moec_exp_f64(-(double)expected_tokens);
+    return expected_tokens < 1 ? expected_tokens : 1;
+}
+
+static void rank(struct moec_preload *preload, const struct moec_router_answer *answer)
+{
+    const struct moec_preload_view *view = &preload->setup.view;
+    const uint32_t base = preload->target * preload->setup.model.n_expert;
+    preload->n_guess =
+        preload->predict->ops->rank(preload->predict, answer, preload->target, preload->ranking);
+    for (uint32_t i = 0; i < preload->n_guess; i++) {
+        struct guess *guess = &preload->guesses[i];
+        const float score = score_probability(preload->ranking[i].score, answer->n_tok);
+        const uint32_t bin = (uint32_t)(score * N_BIN);
+        *guess =
+            (struct guess){.expert = preload->ranking[i].expert,
+                           .rank = i < preload->n_rank ? i : preload->n_rank - 1,
+                           .bin = bin < N_BIN ? bin : N_BIN - 1,
+                           .score = score,
+                           .is_absent = !view->is_present(view->context, base + preload->ranking[i].expert)};
+        guess->probability = learned_probability(preload, guess);
+    }
+}
+
+void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answer,
+                         uint32_t ordinal, uint64_t now_ns)
+{
+    if (preload->has_answer && preload->target == ordinal)
+        judge(preload, answer, now_ns);
+    preload->has_answer = true;
+    preload->target = ordinal + 1 < preload->setup.model.n_layer ? ordinal + 1 : 0;
+    preload->n_tok = answer->n_tok;
+    preload->answered_ns = now_ns;
+    preload->idle_ns = 0;
+    preload->n_given = 0;
+    rank(preload, answer);
+}
+
+/* --- guesses -----------------------------------------------------------------------------------------------
+ */
+
+/* Whether a guess pays (runtime/preload.h); window_ns is left, n_other misses are expected beside it. */
+static bool is_worth_it(struct read_time time, float probability, float window_ns, float n_other)
+{
+    const float whole_ns = time.latency_ns + time.transfer_ns;
+    const float alone = (float)moec_exp_f64(-(double)(n_other > 0 ? n_other : 0));
+    const float saved_alone = whole_ns < window_ns ? whole_ns : window_ns;
+    const float saved_queued = time.transfer_ns < window_ns ? time.transfer_ns : window_ns;
+    const float held_up = time.transfer_ns > window_ns ? time.transfer_ns - window_ns : 0;
+    return probability * (alone * saved_alone + (1 - alone) * saved_queued) >
+           (1 - probability) * (held_up + PRICE * time.transfer_ns);
+}
+
+static float window_left(struct moec_preload *preload, uint64_t now_ns)
+{
+    if (now_ns < preload->answered_ns)
+        now_ns = preload->answered_ns;
+    if (preload->idle_ns == 0)
+        preload->idle_ns = now_ns;
+    float unit_ns = 0;
+    const float window_ns = *window_of(preload, &unit_ns) * unit_ns;
+    const float passed_ns = (float)(now_ns - preload->idle_ns);
+    return passed_ns < window_ns ? window_ns - passed_ns : 0;
+}
+
+static uint32_t give(struct moec_preload *preload, struct guess *guess)
+{
+    guess->is_given = true;
+    preload->n_given++;
+    return preload->target * preload->setup.model.n_expert + guess->expert;
+}
+
+uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns)
+{
+    const struct moec_preload_view *view = &preload->setup.view;
+    const uint32_t base = preload->target * preload->setup.model.n_expert;
+    const bool is_counted = preload->setup.count > 0;
+    if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
+        return MOEC_EVICT_NONE;
+    const float window_ns = is_counted ? 0 : window_left(preload, now_ns);
+    if (!is_counted && window_ns <= 0)
+        return MOEC_EVICT_NONE;
+    float n_missing = 0;
+    for (uint32_t i = 0; i < preload->n_guess; i++) {
+        const struct guess *guess = &preload->guesses[i];
+        n_missing += guess->is_absent && !guess->is_given ? guess->probability : 0;
+    }
+    for (uint32_t i = 0; i < preload->n_guess; i++) {
+        struct guess *guess = &preload->guesses[i];
+        if (guess->is_given || view->is_present(view->context, base + guess->expert))
+            continue;
+        if (is_counted || is_worth_it(read_time(preload, base + guess->expert), guess->probability, window_ns,
+                                      n_missing - guess->probability))
+            return give(preload, guess);
+    }
+    return MOEC_EVICT_NONE;
+}

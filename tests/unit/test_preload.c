@@ -1,0 +1,332 @@
+/* The chooser of preloads, with a predictor and times made up. */
+#include "runtime/evict.h"
+#include "runtime/preload.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define S     3
+#define E     16
+#define K     2
+#define BYTES 50000
+
+#define assert_ok(call, err)                                                                                 \
+    do {                                                                                                     \
+        if ((call) != MOEC_OK)                                                                               \
+            fail_msg("%s", (err).message);                                                                   \
+    } while (0)
+
+/* A predictor that ranks 2k experts from `first` on. */
+struct oracle {
+    struct moec_predict base;
+    uint32_t n_expert;
+};
+static uint32_t oracle_first;
+static float oracle_score;
+
+static uint64_t oracle_bytes(const struct moec_predict_setup *setup)
+{
+    (void)setup;
+    return sizeof(struct oracle);
+}
+
+static const struct moec_predict_ops oracle_ops;
+
+static enum moec_status oracle_create(const struct moec_predict_setup *setup, struct moec_predict **out,
+                                      struct moec_error *err)
+{
+    (void)err;
+    struct oracle *oracle = calloc(1, sizeof *oracle);
+    oracle->base.ops = &oracle_ops;
+    oracle->n_expert = setup->n_expert;
+    *out = &oracle->base;
+    return MOEC_OK;
+}
+
+static void oracle_destroy(struct moec_predict *self)
+{
+    free(self);
+}
+
+static uint32_t oracle_rank(struct moec_predict *self, const struct moec_router_answer *answer, uint32_t next,
+                            struct moec_scored_expert *out)
+{
+    const struct oracle *oracle = (const struct oracle *)self;
+    (void)next;
+    for (uint32_t i = 0; i < 2 * K; i++)
+        out[i] = (struct moec_scored_expert){(oracle_first + i) % oracle->n_expert,
+                                             oracle_score * (float)answer->n_tok / (float)(1 + i)};
+    return 2 * K;
+}
+
+static const struct moec_predict_ops oracle_ops = {.name = "oracle",
+                                                   .state_bytes = oracle_bytes,
+                                                   .create = oracle_create,
+                                                   .destroy = oracle_destroy,
+                                                   .rank = oracle_rank};
+
+/* A machine in which each router answers window_ns after the one before, or after the reads that the one
+ * before demanded. */
+struct world {
+    struct moec_preload *preload;
+    bool present[S * E];
+    uint64_t now_ns, window_ns, latency_ns, transfer_ns;
+    uint64_t demand_ns; /* storage is busy after an answer */
+    uint32_t right_percent, n_tok;
+    uint32_t random;
+    uint32_t n_asked, n_given, n_right;
+};
+
+static bool is_present(void *context, uint32_t key)
+{
+    return ((const struct world *)context)->present[key];
+}
+
+static uint64_t n_bytes_of(void *context, uint32_t key)
+{
+    (void)context;
+    (void)key;
+    return BYTES;
+}
+
+static struct world *world_make(uint32_t count)
+{
+    struct world *world = calloc(1, sizeof *world);
+    struct moec_error err = {0};
+    const struct moec_preload_setup setup = {
+        .predictor = &oracle_ops,
+        .model = {.n_layer = S, .n_expert = E, .top_k = K},
+        .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = world},
+        .count = count};
+    assert_non_null(world);
+    assert_true(moec_preload_state_bytes(&setup) > 0);
+    assert_ok(moec_preload_create(&setup, &world->preload, &err), err);
+    world->now_ns = 1000000;
+    world->n_tok = 1;
+    world->random = 1;
+    oracle_score = 0.5f;
+    return world;
+}
+
+static void world_free(struct world *world)
+{
+    moec_preload_free(world->preload);
+    free(world);
+}
+
+static uint32_t draw(struct world *world, uint32_t n)
+{
+    world->random = world->random * 1664525u + 1013904223u;
+    return (world->random >> 8) % n;
+}
+
+static void answer(struct world *world, uint32_t ordinal, uint32_t first)
+{
+    uint32_t active[K];
+    for (uint32_t i = 0; i < K; i++)
+        active[i] = (first + i) % E;
+    if (active[0] > active[1]) {
+        const uint32_t swapped = active[0];
+        active[0] = active[1];
+        active[1] = swapped;
+    }
+    const struct moec_router_answer it = {
+        .layer = ordinal, .n_tok = world->n_tok, .active = active, .n_active = K};
+    moec_preload_answer(world->preload, &it, ordinal, world->now_ns);
+}
+
+/* Layer by layer: guesses are read one after the other until the router answers, with the first of the
+ * ranking right in right_percent of the layers. */
+static void run(struct world *world, uint32_t n_layers)
+{
+    world->n_asked = world->n_given = world->n_right = 0;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        oracle_first = draw(world, E);
+        answer(world, i % S, first);
+        moec_preload_timed(world->preload, BYTES, world->latency_ns + world->transfer_ns, true);
+        moec_preload_timed(world->preload, BYTES, world->transfer_ns, false);
+        const bool is_right = draw(world, 100) < world->right_percent;
+        first = is_right ? oracle_first : (oracle_first + E / 2) % E;
+        const uint64_t start_ns = world->now_ns + world->demand_ns;
+        uint64_t at_ns = start_ns;
+        world->n_asked++;
+        while (at_ns < start_ns + world->window_ns) {
+            const uint32_t key = moec_preload_next(world->preload, at_ns);
+            if (key == MOEC_EVICT_NONE)
+                break;
+            assert_int_equal(key / E, (i + 1) % S);
+            assert_false(world->present[key]);
+            world->n_given++;
+            world->n_right += is_right && (key % E + E - first) % E < K;
+            at_ns += world->latency_ns + world->transfer_ns;
+        }
+        world->now_ns = start_ns + world->window_ns;
+    }
+}
+
+static void test_preload__guesses_where_it_pays(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    world->window_ns = 400000;
+    world->latency_ns = 80000;
+    world->transfer_ns = 90000;
+    world->right_percent = 90;
+    run(world, 300);
+    run(world, 300);
+    assert_true(world->n_given > 500); /* there is time for three, and the first two are right mostly */
+    assert_true(world->n_right > world->n_given * 3 / 4);
+    world->demand_ns = 500000; /* the same behind demanded reads */
+    run(world, 300);
+    run(world, 300);
+    assert_true(world->n_given > 500);
+    world_free(world);
+}
+
+static void test_preload__leaves_it_with_a_weak_predictor(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    world->window_ns = 400000;
+    world->latency_ns = 80000;
+    world->transfer_ns = 90000;
+    world->right_percent = 5;
+    run(world, 300);
+    run(world, 300);
+    assert_int_equal(world->n_given, 0);
+    world->right_percent = 90; /* and takes it up when guesses become right */
+    run(world, 1500);
+    run(world, 300);
+    assert_true(world->n_given > 400);
+    world->right_percent = 0; /* and leaves it again */
+    run(world, 1500);
+    run(world, 300);
+    assert_int_equal(world->n_given, 0);
+    world_free(world);
+}
+
+static void test_preload__leaves_it_on_slow_storage(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    world->window_ns = 150000;
+    world->latency_ns = 80000;
+    world->transfer_ns = 1000000;
+    world->right_percent = 60;
+    run(world, 300);
+    run(world, 300);
+    assert_int_equal(world->n_given, 0);
+    world->right_percent = 99; /* but not what is nearly certain */
+    run(world, 3000);
+    run(world, 300);
+    assert_true(world->n_given > 250);
+    assert_true(world->n_right > world->n_given * 9 / 10);
+    world_free(world);
+}
+
+static void test_preload__guesses_nothing_late_and_nothing_twice(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    assert_int_equal(moec_preload_next(world->preload, 5), MOEC_EVICT_NONE);
+    world->window_ns = 400000;
+    world->transfer_ns = 50000;
+    world->right_percent = 100;
+    oracle_first = 3;
+    answer(world, 0, 0);
+    assert_int_equal(moec_preload_next(world->preload, world->now_ns), MOEC_EVICT_NONE); /* no times yet */
+    run(world, 30);
+    oracle_first = 3;
+    answer(world, 0, 0);
+    world->present[E + 3] = true;
+    assert_int_equal(moec_preload_next(world->preload, world->now_ns), E + 4); /* 3 came meanwhile */
+    assert_int_not_equal(moec_preload_next(world->preload, world->now_ns), E + 4);
+    answer(world, 0, 0);
+    assert_int_equal(moec_preload_next(world->preload, world->now_ns), E + 4);
+    answer(world, 0, 0);
+    (void)moec_preload_next(world->preload, world->now_ns);
+    for (uint64_t late_ns = 360000; late_ns < 600000; late_ns += 40000)
+        assert_int_equal(moec_preload_next(world->preload, world->now_ns + late_ns), MOEC_EVICT_NONE);
+    world_free(world);
+}
+
+/* Whatever it costs, the first ones that are absent: a function of the answers alone. */
+static void test_preload__counts(void **state)
+{
+    (void)state;
+    for (uint32_t count = 1; count <= 2 * K + 1; count++) {
+        struct world *world = world_make(count);
+        world->present[E + 6] = true;
+        oracle_first = 5;
+        for (uint32_t round = 0; round < 20; round++) {
+            uint32_t n = 0;
+            answer(world, 0, 0); /* always wrong */
+            for (uint32_t i = 0; i < 2 * K; i++) {
+                if (i == 1 || n == count)
+                    continue;
+                assert_int_equal(moec_preload_next(world->preload, round * 7777), E + 5 + i);
+                n++;
+            }
+            assert_int_equal(moec_preload_next(world->preload, 0), MOEC_EVICT_NONE);
+            answer(world, 1, 0);
+            world->now_ns += 1000 * round;
+        }
+        world_free(world);
+    }
+}
+
+static void test_preload__learns_batches_apart(void **state)
+{
+    (void)state;
+    struct world *world = world_make(0);
+    world->window_ns = 400000;
+    world->transfer_ns = 90000;
+    world->right_percent = 0;
+    run(world, 600);
+    assert_int_equal(moec_preload_next(world->preload, world->now_ns), MOEC_EVICT_NONE);
+    world->n_tok = 64;
+    world->window_ns = 64 * 100000;
+    world->right_percent = 100;
+    run(world, 600);
+    run(world, 100);
+    assert_true(world->n_given >= 100 * K);
+    world->n_tok = 1;
+    world->window_ns = 400000;
+    world->right_percent = 0;
+    run(world, 300);
+    assert_true(world->n_given <= 2 * K); /* those that the last batch's ranking left */
+    world_free(world);
+}
+
+static void test_preload__refuses_what_its_predictor_refuses(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_preload *preload = NULL;
+    const struct moec_preload_setup setup = {.predictor = &moec_predict_path,
+                                             .model = {.n_layer = S, .n_expert = E, .top_k = K}};
+    assert_int_equal(moec_preload_create(&setup, &preload, &err), MOEC_ERR_USAGE);
+    assert_null(preload);
+    moec_preload_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_preload__guesses_where_it_pays),
+        cmocka_unit_test(test_preload__leaves_it_with_a_weak_predictor),
+        cmocka_unit_test(test_preload__leaves_it_on_slow_storage),
+        cmocka_unit_test(test_preload__guesses_nothing_late_and_nothing_twice),
+        cmocka_unit_test(test_preload__counts),
+        cmocka_unit_test(test_preload__learns_batches_apart),
+        cmocka_unit_test(test_preload__refuses_what_its_predictor_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
