@@ -5,7 +5,9 @@
  * knows files and bytes, nothing of experts. Short reads, EINTR and EAGAIN are its own business; what is left
  * comes back as an errno in the request.
  *
- * Thread rule: submit, cancel and wait from one thread (the loader's); wake from any. */
+ * Thread rule: submit, cancel and wait from one thread at a time, which the caller sees to (the expert cache
+ * hands the reader from thread to thread under a lock, so that who needs a record can wait for the device
+ * itself); wake from any. */
 #ifndef MOEC_RUNTIME_READER_H
 #define MOEC_RUNTIME_READER_H
 

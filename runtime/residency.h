@@ -6,10 +6,23 @@
  * reads them meanwhile, and lays slots out in runtime/arena.h). No decision here depends on how far a read
  * is, or on where slots lie: the same calls give the same victims, whatever the timing. Beside that a present
  * key may be demanded: the router asked for it and it was not released yet; what is demanded is never given
- * up.
+ * up. And it may be foreseen: a predictor named it for its layer's next answer; until then no other guess
+ * gives it up.
  *
  *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
  *        \---- guess: admitted -------------------------------------^
+ *
+ * The order of calls for one answer of a router, in the runtime as in a replay:
+ *
+ *   1. ask for all of its experts; those that were present are hits (or late);
+ *   2. admit the others, in increasing order, until one finds no room; it and those after it wait;
+ *   3. guess for the next layer (moec_preload_next with moec_residency_foresee as is_present);
+ *   4. release first those that were present, then the others, each group in increasing order; after each
+ *      release admit those that wait, in order, until one finds no room.
+ *
+ * In 4 nothing is ever stuck: what was present needs no room, and the first of the others that was not
+ * released was admitted, because none behind it was. Where nobody waits the order of releases changes
+ * nothing.
  *
  * Thread rule: the caller's lock covers every call on one instance. */
 #ifndef MOEC_RUNTIME_RESIDENCY_H
@@ -21,11 +34,11 @@ struct moec_residency;
 
 struct moec_residency_setup {
     uint32_t n_layer, n_expert;
-    const uint64_t *slot_bytes; /* (n_layer, n_expert), borrowed until destroy */
-    uint64_t capacity_bytes;
+    const uint64_t *slot_bytes; /* (n_layer, n_expert), borrowed until freed */
+    uint64_t capacity_bytes;    /* at least the largest slot */
     const struct moec_evict_ops *policy;
     const float *frequency; /* (n_layer, n_expert) or NULL, borrowed for the call */
-    /* Told of each key that was given up, inside the calls below. */
+    /* Told of each key that was given up, inside the calls below. NULL = nobody wants to know. */
     void (*evicted)(void *context, uint32_t key);
     void *context;
 };
@@ -36,15 +49,17 @@ MOEC_WARN_UNUSED enum moec_status moec_residency_create(const struct moec_reside
 void moec_residency_free(struct moec_residency *residency); /* NULL-safe */
 
 bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key);
+bool moec_residency_is_demanded(const struct moec_residency *residency, uint32_t key);
 uint64_t moec_residency_used_bytes(const struct moec_residency *residency);
 
-/* Fills the empty buffer with the likeliest experts by frequency (all layers together; ties to the lower key)
- * as far as they fit: keys (room for n_key) receives them, likeliest first; returns how many. */
+/* Fills the empty buffer with the likeliest experts by frequency (all layers together; ties to the lower
+ * key), passing over those that no longer fit: keys (room for n_key) receives them, likeliest first; returns
+ * how many, 0 without frequencies. Policies see the likeliest as the most recent. */
 uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys);
 
 /* A router asks for these experts of one layer (increasing). Every one that is present is demanded and counts
  * as used, all of them before any other makes room; is_present (n) receives which ones were. The rest are
- * admitted with moec_residency_admit, in the same order. */
+ * admitted with moec_residency_admit, in the same order. Ends what was foreseen for this layer. */
 void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, const uint32_t *experts,
                         uint32_t n_experts, bool *is_present);
 /* Makes an absent key present and demanded, giving up what the policy chooses. False, with nothing given up,
@@ -55,7 +70,11 @@ void moec_residency_hold(struct moec_residency *residency, uint32_t key);
 /* Ends one demand. */
 void moec_residency_release(struct moec_residency *residency, uint32_t key);
 
-/* Makes an absent key present because it is guessed. False, with nothing given up, when there is no room. */
+/* A predictor names this key: true when it is present, and then foreseen. What a preloader's view calls
+ * is_present (its `context` is the residency). */
+bool moec_residency_foresee(void *residency, uint32_t key);
+/* Makes an absent key present and foreseen. False, with nothing given up, when what is demanded or foreseen
+ * leaves no room, or while a key waits for admission. */
 bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
 /* Gives up a present key that nobody demands (a read that failed, modes that keep nothing); not reported as
  * evicted. */

@@ -1,0 +1,259 @@
+/* Invariants: used_bytes is the sum of the present keys' slots and at most the capacity; demanded_bytes and
+ * kept_bytes are the parts of it that are demanded, and demanded or foreseen; the policy knows exactly the
+ * present keys. */
+#include "runtime/residency.h"
+
+#include "formats/memory.h"
+
+#include <string.h>
+
+struct key_state {
+    uint32_t demands;
+    bool is_present;
+    bool is_foreseen; /* only while present */
+};
+
+struct moec_residency {
+    struct moec_residency_setup setup;
+    struct moec_evict *policy;
+    uint32_t n_key;
+    bool is_starved; /* the last admission found no room */
+    uint64_t used_bytes;
+    uint64_t demanded_bytes;
+    uint64_t kept_bytes;
+    struct key_state *keys; /* (n_key), owned */
+    uint32_t *likeliest;    /* (n_key) by falling frequency, owned; NULL without frequencies */
+};
+
+uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops *policy)
+{
+    return sizeof(struct moec_residency) + n_key * (sizeof(struct key_state) + sizeof(uint32_t)) +
+           policy->state_bytes(n_key);
+}
+
+static int compare_frequency(const void *left, const void *right, void *context)
+{
+    const float *frequency = context;
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    if (frequency[a] != frequency[b])
+        return frequency[a] > frequency[b] ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+static enum moec_status create_tables(struct moec_residency *residency, struct moec_error *err)
+{
+    const struct moec_residency_setup *setup = &residency->setup;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, residency->n_key, sizeof *residency->keys, "expert residency", err));
+    residency->keys = memory;
+    if (setup->frequency == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc(&memory, residency->n_key, sizeof *residency->likeliest, "expert residency", err));
+    residency->likeliest = memory;
+    for (uint32_t key = 0; key < residency->n_key; key++)
+        residency->likeliest[key] = key;
+    qsort_r(residency->likeliest, residency->n_key, sizeof *residency->likeliest, compare_frequency,
+            (void *)(uintptr_t)setup->frequency);
+    return MOEC_OK;
+}
+
+enum moec_status moec_residency_create(const struct moec_residency_setup *setup, struct moec_residency **out,
+                                       struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_residency), "expert residency", err));
+    struct moec_residency *residency = memory;
+    const struct moec_evict_setup evict = {
+        .n_layer = setup->n_layer, .n_expert = setup->n_expert, .frequency = setup->frequency};
+    residency->setup = *setup;
+    residency->n_key = setup->n_layer * setup->n_expert;
+    MOEC_TRY_OUT(create_tables(residency, err));
+    MOEC_TRY_OUT(setup->policy->create(&evict, &residency->policy, err));
+    residency->setup.frequency = NULL;
+    *out = residency;
+    residency = NULL;
+out:
+    moec_residency_free(residency);
+    return status;
+}
+
+void moec_residency_free(struct moec_residency *residency)
+{
+    if (residency == NULL)
+        return;
+    if (residency->policy != NULL)
+        residency->policy->ops->destroy(residency->policy);
+    free(residency->keys);
+    free(residency->likeliest);
+    free(residency);
+}
+
+bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key)
+{
+    return residency->keys[key].is_present;
+}
+
+bool moec_residency_is_demanded(const struct moec_residency *residency, uint32_t key)
+{
+    return residency->keys[key].demands > 0;
+}
+
+uint64_t moec_residency_used_bytes(const struct moec_residency *residency)
+{
+    return residency->used_bytes;
+}
+
+/* --- changes of one key ------------------------------------------------------------------------------------
+ */
+
+static void set_demands(struct moec_residency *residency, uint32_t key, uint32_t demands)
+{
+    struct key_state *state = &residency->keys[key];
+    const uint64_t bytes = residency->setup.slot_bytes[key];
+    if (state->demands == 0 && demands > 0) {
+        residency->demanded_bytes += bytes;
+        residency->kept_bytes += state->is_foreseen ? 0 : bytes;
+    } else if (state->demands > 0 && demands == 0) {
+        residency->demanded_bytes -= bytes;
+        residency->kept_bytes -= state->is_foreseen ? 0 : bytes;
+    }
+    state->demands = demands;
+}
+
+static void set_foreseen(struct moec_residency *residency, uint32_t key, bool is_foreseen)
+{
+    struct key_state *state = &residency->keys[key];
+    if (state->is_foreseen != is_foreseen && state->demands == 0) {
+        const uint64_t bytes = residency->setup.slot_bytes[key];
+        residency->kept_bytes += is_foreseen ? bytes : 0;
+        residency->kept_bytes -= is_foreseen ? 0 : bytes;
+    }
+    state->is_foreseen = is_foreseen;
+}
+
+static void insert(struct moec_residency *residency, uint32_t key)
+{
+    residency->keys[key].is_present = true;
+    residency->used_bytes += residency->setup.slot_bytes[key];
+    residency->policy->ops->inserted(residency->policy, key);
+}
+
+void moec_residency_drop(struct moec_residency *residency, uint32_t key)
+{
+    set_foreseen(residency, key, false);
+    residency->keys[key].is_present = false;
+    residency->used_bytes -= residency->setup.slot_bytes[key];
+    residency->policy->ops->removed(residency->policy, key);
+}
+
+/* --- making room -------------------------------------------------------------------------------------------
+ */
+
+static bool is_undemanded(void *context, uint32_t key)
+{
+    const struct moec_residency *residency = context;
+    return residency->keys[key].demands == 0;
+}
+
+static bool is_unneeded(void *context, uint32_t key)
+{
+    const struct moec_residency *residency = context;
+    return residency->keys[key].demands == 0 && !residency->keys[key].is_foreseen;
+}
+
+/* There are evictable keys enough: the caller has counted their bytes. */
+static void make_room(struct moec_residency *residency, uint32_t key, moec_evictable_fn *evictable)
+{
+    struct moec_evict *policy = residency->policy;
+    const uint64_t limit = residency->setup.capacity_bytes - residency->setup.slot_bytes[key];
+    if (policy->ops->wanted != NULL)
+        policy->ops->wanted(policy, key);
+    while (residency->used_bytes > limit) {
+        const uint32_t victim = policy->ops->victim(policy, evictable, residency);
+        moec_residency_drop(residency, victim);
+        if (residency->setup.evicted != NULL)
+            residency->setup.evicted(residency->setup.context, victim);
+    }
+}
+
+static bool fits_beside(const struct moec_residency *residency, uint32_t key, uint64_t bytes)
+{
+    const uint64_t capacity = residency->setup.capacity_bytes, slot = residency->setup.slot_bytes[key];
+    return bytes <= capacity && slot <= capacity - bytes;
+}
+
+bool moec_residency_admit(struct moec_residency *residency, uint32_t key)
+{
+    residency->is_starved = !fits_beside(residency, key, residency->demanded_bytes);
+    if (residency->is_starved)
+        return false;
+    make_room(residency, key, is_undemanded);
+    insert(residency, key);
+    set_demands(residency, key, 1);
+    return true;
+}
+
+bool moec_residency_guess(struct moec_residency *residency, uint32_t key)
+{
+    if (residency->is_starved || !fits_beside(residency, key, residency->kept_bytes))
+        return false;
+    make_room(residency, key, is_unneeded);
+    insert(residency, key);
+    set_foreseen(residency, key, true);
+    return true;
+}
+
+uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys)
+{
+    uint32_t n = 0;
+    uint64_t used_bytes = 0;
+    for (uint32_t i = 0; residency->likeliest != NULL && i < residency->n_key; i++) {
+        const uint32_t key = residency->likeliest[i];
+        if (!fits_beside(residency, key, used_bytes))
+            continue;
+        used_bytes += residency->setup.slot_bytes[key];
+        keys[n++] = key;
+    }
+    for (uint32_t i = n; i > 0; i--)
+        insert(residency, keys[i - 1]);
+    return n;
+}
+
+/* --- demands -----------------------------------------------------------------------------------------------
+ */
+
+void moec_residency_hold(struct moec_residency *residency, uint32_t key)
+{
+    residency->policy->ops->used(residency->policy, key);
+    set_demands(residency, key, residency->keys[key].demands + 1);
+}
+
+void moec_residency_release(struct moec_residency *residency, uint32_t key)
+{
+    set_demands(residency, key, residency->keys[key].demands - 1);
+}
+
+void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, const uint32_t *experts,
+                        uint32_t n_experts, bool *is_present)
+{
+    const uint32_t first = ordinal * residency->setup.n_expert;
+    residency->is_starved = false;
+    if (residency->policy->ops->reached != NULL)
+        residency->policy->ops->reached(residency->policy, ordinal);
+    for (uint32_t key = first; key < first + residency->setup.n_expert; key++)
+        set_foreseen(residency, key, false);
+    for (uint32_t i = 0; i < n_experts; i++) {
+        is_present[i] = residency->keys[first + experts[i]].is_present;
+        if (is_present[i])
+            moec_residency_hold(residency, first + experts[i]);
+    }
+}
+
+bool moec_residency_foresee(void *context, uint32_t key)
+{
+    struct moec_residency *residency = context;
+    if (residency->keys[key].is_present)
+        set_foreseen(residency, key, true);
+    return residency->keys[key].is_present;
+}

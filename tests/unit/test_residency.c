@@ -1,0 +1,368 @@
+/* The cache's decisions: random operations against a model small enough to be seen through, and the rules of
+ * the header one by one. */
+#include "tests/unit/temporary.h"
+
+#include "runtime/residency.h"
+
+#define N_LAYER  4u
+#define N_EXPERT 6u
+#define N_KEY    (N_LAYER * N_EXPERT)
+
+/* Least recently used first, by the book: one array in the order of use. */
+struct model {
+    const uint64_t *slots;
+    uint64_t capacity;
+    uint32_t order[N_KEY]; /* present keys, least recently used first */
+    uint32_t n;
+    uint32_t demands[N_KEY];
+    bool foreseen[N_KEY];
+    bool starved;
+};
+
+static uint32_t model_find(const struct model *m, uint32_t key)
+{
+    uint32_t i = 0;
+    while (i < m->n && m->order[i] != key)
+        i++;
+    return i;
+}
+
+static bool model_has(const struct model *m, uint32_t key)
+{
+    return model_find(m, key) < m->n;
+}
+
+static void model_remove(struct model *m, uint32_t key)
+{
+    const uint32_t at = model_find(m, key);
+    memmove(m->order + at, m->order + at + 1, (m->n - at - 1) * sizeof *m->order);
+    m->n--;
+    m->foreseen[key] = false;
+}
+
+static void model_append(struct model *m, uint32_t key)
+{
+    m->order[m->n++] = key;
+}
+
+static uint64_t model_used(const struct model *m)
+{
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < m->n; i++)
+        used += m->slots[m->order[i]];
+    return used;
+}
+
+/* Evicts until `key` fits; false and unchanged when that cannot be. */
+static bool model_insert(struct model *m, uint32_t key, bool spares_foreseen)
+{
+    struct model after = *m;
+    for (uint32_t i = 0; model_used(&after) + m->slots[key] > m->capacity;) {
+        while (i < after.n &&
+               (after.demands[after.order[i]] > 0 || (spares_foreseen && after.foreseen[after.order[i]])))
+            i++;
+        if (i == after.n)
+            return false;
+        model_remove(&after, after.order[i]);
+    }
+    model_append(&after, key);
+    *m = after;
+    return true;
+}
+
+/* --- random operations -------------------------------------------------------------------------------------
+ */
+
+struct run {
+    struct moec_residency *residency;
+    struct model model;
+    uint64_t random;
+    uint64_t digest;    /* of every answer and victim, in order */
+    uint32_t n_evicted; /* told of since the last check */
+    uint32_t evicted[N_KEY];
+    uint64_t slots[N_KEY];
+    bool follows_model; /* the policy is LRU */
+};
+
+static void note(struct run *run, uint64_t value)
+{
+    run->digest = (run->digest ^ value) * 1099511628211u;
+}
+
+static void on_evicted(void *context, uint32_t key)
+{
+    struct run *run = context;
+    run->evicted[run->n_evicted++] = key;
+    note(run, key);
+}
+
+static struct moec_residency *make(struct run *run, const struct moec_evict_ops *policy, uint64_t capacity,
+                                   const float *frequency)
+{
+    struct moec_error err = {0};
+    struct moec_residency *residency = NULL;
+    const struct moec_residency_setup setup = {.n_layer = N_LAYER,
+                                               .n_expert = N_EXPERT,
+                                               .slot_bytes = run->slots,
+                                               .capacity_bytes = capacity,
+                                               .policy = policy,
+                                               .frequency = frequency,
+                                               .evicted = on_evicted,
+                                               .context = run};
+    assert_status(moec_residency_create(&setup, &residency, &err), MOEC_OK, err);
+    return residency;
+}
+
+/* What holds with every policy: bytes add up, nothing demanded goes, and a refusal changes nothing. */
+static void check(struct run *run, const bool *before, bool refused)
+{
+    uint64_t used = 0;
+    uint32_t gone = 0;
+    for (uint32_t key = 0; key < N_KEY; key++) {
+        const bool present = moec_residency_is_present(run->residency, key);
+        used += present ? run->slots[key] : 0;
+        gone += before[key] && !present;
+        assert_true(present || !moec_residency_is_demanded(run->residency, key));
+        assert_false(refused && present != before[key]);
+        if (run->follows_model)
+            assert_true(present == model_has(&run->model, key));
+        else
+            assert_true(present || run->model.demands[key] == 0);
+    }
+    assert_int_equal(used, moec_residency_used_bytes(run->residency));
+    assert_true(used <= run->model.capacity);
+    assert_int_equal(gone, run->n_evicted);
+    run->n_evicted = 0;
+}
+
+static void do_ask(struct run *run)
+{
+    const uint32_t ordinal = random_u32(&run->random) % N_LAYER;
+    uint32_t experts[N_EXPERT], n = 0;
+    bool is_present[N_EXPERT];
+    for (uint32_t e = 0; e < N_EXPERT; e++) {
+        if (random_u32(&run->random) % 3 == 0)
+            experts[n++] = e;
+        run->model.foreseen[ordinal * N_EXPERT + e] = false;
+    }
+    run->model.starved = false;
+    moec_residency_ask(run->residency, ordinal, experts, n, is_present);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t key = ordinal * N_EXPERT + experts[i];
+        assert_true(is_present[i] == moec_residency_is_present(run->residency, key));
+        note(run, is_present[i]);
+        if (!is_present[i])
+            continue;
+        run->model.demands[key]++;
+        if (run->follows_model) {
+            model_remove(&run->model, key);
+            model_append(&run->model, key);
+        }
+    }
+}
+
+static bool do_insert(struct run *run, uint32_t key, bool is_guess)
+{
+    struct model *m = &run->model;
+    const bool done =
+        is_guess ? moec_residency_guess(run->residency, key) : moec_residency_admit(run->residency, key);
+    if (run->follows_model)
+        assert_true(done == (!(is_guess && m->starved) && model_insert(m, key, is_guess)));
+    m->starved = is_guess ? m->starved : !done;
+    m->demands[key] += done && !is_guess;
+    m->foreseen[key] = done && is_guess;
+    note(run, done);
+    return done;
+}
+
+/* One operation on a random key; true when it was refused. */
+static bool do_something(struct run *run)
+{
+    struct model *m = &run->model;
+    const uint32_t key = random_u32(&run->random) % N_KEY, choice = random_u32(&run->random) % 8;
+    const bool present = moec_residency_is_present(run->residency, key);
+    if (choice == 0) {
+        do_ask(run);
+    } else if (!present) {
+        return !do_insert(run, key, choice < 3);
+    } else if (m->demands[key] > 0 && choice < 6) {
+        moec_residency_release(run->residency, key);
+        m->demands[key]--;
+    } else if (choice == 6 && m->demands[key] == 0) {
+        moec_residency_drop(run->residency, key);
+        run->n_evicted++; /* not reported, but gone */
+        if (run->follows_model)
+            model_remove(m, key);
+    } else {
+        assert_true(moec_residency_foresee(run->residency, key));
+        m->foreseen[key] = true;
+    }
+    return false;
+}
+
+static uint64_t run_random(const struct moec_evict_ops *policy, uint64_t seed)
+{
+    struct run run = {.random = seed, .follows_model = policy == &moec_evict_lru};
+    for (uint32_t key = 0; key < N_KEY; key++)
+        run.slots[key] = 4096u * (1 + random_u32(&run.random) % 5);
+    run.model = (struct model){.slots = run.slots, .capacity = 4096u * (5 + random_u32(&run.random) % 40)};
+    run.residency = make(&run, policy, run.model.capacity, NULL);
+    for (int i = 0; i < 3000; i++) {
+        bool before[N_KEY];
+        for (uint32_t key = 0; key < N_KEY; key++)
+            before[key] = moec_residency_is_present(run.residency, key);
+        const bool refused = do_something(&run);
+        check(&run, before, refused);
+    }
+    moec_residency_free(run.residency);
+    return run.digest;
+}
+
+static void test_residency__random_operations(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        (void)run_random(&moec_evict_lru, seed);
+    for (size_t p = 0; moec_evict_policies[p] != NULL; p++)
+        for (uint64_t seed = 1; seed <= 4; seed++)
+            assert_true(run_random(moec_evict_policies[p], seed) == run_random(moec_evict_policies[p], seed));
+    assert_true(run_random(&moec_evict_lru, 1) != run_random(&moec_evict_fifo, 1));
+}
+
+/* --- rules one by one --------------------------------------------------------------------------------------
+ */
+
+static void equal_slots(struct run *run)
+{
+    for (uint32_t key = 0; key < N_KEY; key++)
+        run->slots[key] = 4096;
+}
+
+/* Hits of an answer are held before its misses make room. */
+static void test_residency__hits_are_held_first(void **state)
+{
+    (void)state;
+    struct run run = {0};
+    equal_slots(&run);
+    struct moec_residency *r = run.residency = make(&run, &moec_evict_lru, 2 * 4096, NULL);
+    bool is_present[2];
+    assert_true(moec_residency_admit(r, 1));
+    assert_true(moec_residency_admit(r, N_EXPERT));
+    moec_residency_release(r, 1);
+    moec_residency_release(r, N_EXPERT);
+    moec_residency_ask(r, 0, (const uint32_t[]){0, 1}, 2, is_present);
+    assert_false(is_present[0]);
+    assert_true(is_present[1]); /* the least recently used, but asked for */
+    assert_true(moec_residency_admit(r, 0));
+    assert_int_equal(run.n_evicted, 1);
+    assert_int_equal(run.evicted[0], N_EXPERT);
+    assert_false(moec_residency_admit(r, 2)); /* all is demanded */
+    assert_false(moec_residency_guess(r, N_EXPERT));
+    moec_residency_hold(r, 1);
+    moec_residency_release(r, 1);
+    assert_false(moec_residency_admit(r, 2)); /* still held once */
+    moec_residency_release(r, 1);
+    assert_false(moec_residency_guess(r, N_EXPERT)); /* room, but another one waits for it */
+    assert_true(moec_residency_admit(r, 2));
+    assert_false(moec_residency_is_present(r, 1));
+    moec_residency_free(r);
+}
+
+/* A guess gives up neither what is demanded nor what is foreseen; an admission gives up a guess. */
+static void test_residency__guesses_spare_each_other(void **state)
+{
+    (void)state;
+    struct run run = {0};
+    equal_slots(&run);
+    struct moec_residency *r = run.residency = make(&run, &moec_evict_lru, 3 * 4096, NULL);
+    bool is_present[1];
+    assert_true(moec_residency_admit(r, 6));
+    moec_residency_release(r, 6);
+    assert_true(moec_residency_admit(r, 0));
+    assert_true(moec_residency_foresee(r, 6));
+    assert_false(moec_residency_foresee(r, 7));
+    assert_true(moec_residency_guess(r, 7));
+    assert_false(moec_residency_guess(r, 8)); /* 0 is demanded, 6 and 7 are foreseen */
+    assert_true(moec_residency_admit(r, 1));
+    assert_int_equal(run.evicted[0], 6);
+    moec_residency_release(r, 0);
+    moec_residency_release(r, 1);
+    moec_residency_ask(r, 1, (const uint32_t[]){7 - N_EXPERT}, 1, is_present);
+    assert_true(is_present[0]);
+    moec_residency_release(r, 7);
+    assert_true(moec_residency_guess(r, 12)); /* 0 went */
+    assert_true(moec_residency_guess(r, 13)); /* 1 went */
+    assert_true(moec_residency_guess(r, 14)); /* 7, whose layer has answered */
+    assert_int_equal(run.n_evicted, 4);
+    assert_int_equal(run.evicted[3], 7);
+    moec_residency_free(r);
+}
+
+static void test_residency__warm(void **state)
+{
+    (void)state;
+    struct run run = {0};
+    float frequency[N_KEY] = {0};
+    uint32_t keys[N_KEY];
+    equal_slots(&run);
+    run.slots[3] = 3 * 4096;
+    frequency[5] = 0.5f;
+    frequency[2] = frequency[9] = 0.25f;
+    frequency[3] = 0.125f;
+    struct moec_residency *r = run.residency = make(&run, &moec_evict_lru, 5 * 4096, frequency);
+    assert_int_equal(moec_residency_warm(r, keys), 5); /* 3 does not fit beside the first three */
+    const uint32_t expected[] = {5, 2, 9, 0, 1};
+    assert_memory_equal(keys, expected, sizeof expected);
+    assert_int_equal(run.n_evicted, 0);
+    assert_true(moec_residency_admit(r, 23)); /* the least likely goes first */
+    assert_int_equal(run.evicted[0], 1);
+    moec_residency_free(r);
+    r = make(&run, &moec_evict_lru, 5 * 4096, NULL);
+    assert_int_equal(moec_residency_warm(r, keys), 0);
+    moec_residency_free(r);
+}
+
+/* A buffer for one record: the answer's experts come and go in the order of the header, and nothing sticks.
+ */
+static void test_residency__smallest_buffer(void **state)
+{
+    (void)state;
+    struct run run = {0};
+    equal_slots(&run);
+    struct moec_residency *r = run.residency = make(&run, &moec_evict_edgemoe, 4096, NULL);
+    const uint32_t experts[] = {0, 2, 5};
+    bool is_present[3];
+    assert_true(moec_residency_guess(r, 5));
+    moec_residency_ask(r, 0, experts, 3, is_present);
+    assert_true(is_present[2] && !is_present[0] && !is_present[1]);
+    assert_false(moec_residency_admit(r, 0));
+    moec_residency_release(r, 5);
+    assert_true(moec_residency_admit(r, 0));
+    assert_false(moec_residency_admit(r, 2));
+    moec_residency_release(r, 0);
+    assert_true(moec_residency_admit(r, 2));
+    moec_residency_release(r, 2);
+    assert_int_equal(run.n_evicted, 2);
+    moec_residency_free(r);
+}
+
+static void test_residency__state_bytes(void **state)
+{
+    (void)state;
+    assert_true(moec_residency_state_bytes(200, &moec_evict_lru) >
+                moec_residency_state_bytes(100, &moec_evict_lru) + 100 * sizeof(uint32_t));
+    moec_residency_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_residency__random_operations),
+        cmocka_unit_test(test_residency__hits_are_held_first),
+        cmocka_unit_test(test_residency__guesses_spare_each_other),
+        cmocka_unit_test(test_residency__warm),
+        cmocka_unit_test(test_residency__smallest_buffer),
+        cmocka_unit_test(test_residency__state_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
