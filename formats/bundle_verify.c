@@ -15,7 +15,8 @@ struct verifier {
     struct moec_contents contents;
     moec_damage_fn *report; /* may be NULL */
     void *context;
-    uint8_t *buffer; /* MOEC_PIECE_BYTES */
+    uint8_t *buffer;
+    size_t buffer_bytes; /* those of a piece, or of the file where they are fewer */
     uint64_t n_damage;
     char place[PLACE_BYTES]; /* of the first damage */
     uint64_t offset;
@@ -50,7 +51,7 @@ static enum moec_status scan(struct verifier *v, uint64_t offset, uint64_t n_byt
     range->crc32c = 0;
     range->is_zero = true;
     while (n_bytes > 0) {
-        size_t n = n_bytes < MOEC_PIECE_BYTES ? (size_t)n_bytes : MOEC_PIECE_BYTES;
+        size_t n = n_bytes < v->buffer_bytes ? (size_t)n_bytes : v->buffer_bytes;
         MOEC_TRY(moec_file_read(&v->file, offset, v->buffer, n, err));
         moec_file_drop(&v->file, offset, n);
         if (range->digest != NULL)
@@ -306,9 +307,10 @@ enum moec_status moec_bundle_verify(const char *path, moec_damage_fn *report, vo
     v->context = context;
     v->file.fd = -1;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc(&buffer, MOEC_PIECE_BYTES, 1, "a read buffer", err));
-    v->buffer = buffer;
     MOEC_TRY_OUT(moec_file_open(&v->file, path, err));
+    v->buffer_bytes = v->file.n_bytes < MOEC_PIECE_BYTES ? (size_t)v->file.n_bytes + 1 : MOEC_PIECE_BYTES;
+    MOEC_TRY_OUT(moec_alloc(&buffer, v->buffer_bytes, 1, "a read buffer", err));
+    v->buffer = buffer;
     MOEC_TRY_OUT(check_contents(v, err));
     MOEC_TRY_OUT(check_bytes(v, err));
     if (v->n_damage > 0)

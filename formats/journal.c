@@ -340,7 +340,9 @@ static enum moec_status read_records(struct moec_journal *journal, struct moec_e
     enum moec_status status = MOEC_OK;
     uint8_t *piece = NULL;
     bool whole = true;
-    MOEC_TRY(moec_alloc((void **)&piece, PIECE_BYTES, 1, "a read buffer", err));
+    MOEC_TRY(moec_alloc((void **)&piece,
+                        journal->file.n_bytes < PIECE_BYTES ? journal->file.n_bytes : PIECE_BYTES, 1,
+                        "a read buffer", err));
     while (whole)
         MOEC_TRY_OUT(read_record(journal, piece, &whole, err));
     journal->n_dropped = journal->file.n_bytes - journal->n_bytes;
