@@ -10,6 +10,7 @@ extern const struct cli_command cli_command_profile;
 extern const struct cli_command cli_command_compile;
 extern const struct cli_command cli_command_run;
 extern const struct cli_command cli_command_eval;
+extern const struct cli_command cli_command_bench;
 extern const struct cli_command cli_command_inspect;
 extern const struct cli_command cli_command_verify;
 extern const struct cli_command cli_command_export;

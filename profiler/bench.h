@@ -106,9 +106,10 @@ struct moec_bench {
     uint32_t n_row;
     struct moec_bench_row *rows; /* (n_row), owned; in the order of the table, references last */
     uint32_t n_failed;
-    uint64_t expert_total_bytes;           /* of the compiled assignment */
-    double bandwidth[MOEC_BENCH_MAX_LIST]; /* bytes a second of each storage */
-    char left_out[512];                    /* modes that the bundle has no copy for, in words; "" = none */
+    uint64_t expert_total_bytes;                            /* of the compiled assignment */
+    double bandwidth[MOEC_BENCH_MAX_LIST][MOEC_MAX_COPIES]; /* bytes a second of each storage, reading records
+                                                             * of each copy; 0: not needed */
+    char left_out[512]; /* modes that the bundle has no copy for, in words; "" = none */
 };
 
 /* Runs everything. A row that fails says so in its error and counts in n_failed; the others go on. Amounts of

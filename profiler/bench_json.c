@@ -104,7 +104,7 @@ static struct moec_json_out *row_node(const struct moec_bench *bench, const stru
     put_string_or_null(node, "storage",
                        row->storage < options->n_storage ? options->storages[row->storage].name : NULL);
     moec_json_out_double(node, "bandwidth_bytes_per_second",
-                         row->storage < options->n_storage ? bench->bandwidth[row->storage] : NAN);
+                         row->storage < options->n_storage ? bench->bandwidth[row->storage][row->copy] : NAN);
     moec_json_out_u64(node, "copy", row->copy);
     put_string_or_null(node, "evict", row->opened.evict);
     put_string_or_null(node, "predict", row->opened.predict);

@@ -133,7 +133,7 @@ static void set_floor(const struct moec_bench *bench, struct moec_bench_row *row
         figures->compute_ms = resident->figures.tpot_ms_median;
     figures->transfer_ms = 0;
     if (row->storage < bench->options.n_storage)
-        figures->transfer_ms = 1000 * figures->bytes_per_token / bench->bandwidth[row->storage];
+        figures->transfer_ms = 1000 * figures->bytes_per_token / bench->bandwidth[row->storage][row->copy];
     /* fmax would take a number over NaN, and a floor of which one side is unknown is none. */
     figures->floor_ms = isnan(figures->compute_ms) || isnan(figures->transfer_ms)
                             ? NAN

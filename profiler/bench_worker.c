@@ -56,8 +56,10 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.n_context = n_context;
     options.n_threads = engine->n_threads;
     options.cpu = engine->cpu;
+    options.mode = engine->mode;
     options.copy = engine->copy;
     options.evict = engine->evict;
+    options.expert_buffer_bytes = engine->expert_buffer_bytes;
     options.memory_bytes = engine->memory_bytes;
     return options;
 }
@@ -67,6 +69,7 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     struct moert_info info = moert_engine_info(server->engine);
     opened->n_threads = info.n_threads;
     opened->prefill_tokens = info.prefill_tokens;
+    opened->copy = info.copy;
     opened->base_bytes = info.base_bytes;
     opened->dense_bytes = info.dense_bytes;
     opened->kv_bytes = info.kv_bytes;
@@ -104,6 +107,7 @@ static struct moec_bench_counters count(const struct server *server)
     struct moert_stats stats = moert_engine_stats(server->engine);
     return (struct moec_bench_counters){
         .hits = stats.hits,
+        .late = stats.late,
         .misses = stats.misses,
         .read_bytes = stats.read_bytes,
         .stall_ns = stats.read_ns,

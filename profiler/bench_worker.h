@@ -30,7 +30,7 @@ struct moec_bench_tokens {
 
 /* How a worker opens its engine; the words of moert_options. */
 struct moec_bench_engine {
-    const char *mode; /* NULL: everything resident */
+    const char *mode; /* NULL: cache */
     const char *evict, *predict, *io, *cpu;
     uint32_t copy, preload_count;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */

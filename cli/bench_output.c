@@ -1,0 +1,126 @@
+#include "cli/bench_output.h"
+
+#include "cli/terminal.h"
+#include "profiler/bench_row.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_RATIOS 256
+
+/* A number of so many columns, "-" where there is none. */
+static void print_number(int width, int decimals, double value)
+{
+    if (isnan(value))
+        printf(" %*s", width, "-");
+    else
+        printf(" %*.*f", width, decimals, value);
+}
+
+static int name_width(const struct moec_bench *bench)
+{
+    size_t width = 4;
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        width = strlen(bench->rows[r].name) > width ? strlen(bench->rows[r].name) : width;
+    return (int)width;
+}
+
+static void print_rows(const struct moec_bench *bench)
+{
+    const int width = name_width(bench);
+    printf("%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "row", "TTFT", "TPOT", "p95", "floor", "hits",
+           "late", "read", "stall", "peak");
+    printf("%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "", "ms", "ms", "ms", "ms", "%", "%",
+           "KB/token", "ms/token", "MiB");
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const struct moec_bench_row *row = &bench->rows[r];
+        const struct moec_bench_figures *f = &row->figures;
+        if (row->error.status != MOEC_OK) {
+            printf("%-*s failed: %s\n", width, row->name, row->error.message);
+            continue;
+        }
+        printf("%-*s", width, row->name);
+        print_number(9, 2, f->ttft_ms);
+        print_number(9, 3, f->tpot_ms_median);
+        print_number(9, 3, f->tpot_ms_p95);
+        print_number(9, 3, f->floor_ms);
+        print_number(6, 1, 100 * f->hit_rate);
+        print_number(6, 1, 100 * f->late_rate);
+        print_number(9, 1, f->bytes_per_token / 1000);
+        print_number(9, 3, f->stall_ms);
+        print_number(9, 1, (double)row->peak_bytes / (1u << 20));
+        printf("\n");
+    }
+}
+
+static void print_ratios(const struct moec_bench *bench)
+{
+    struct moec_bench_ratio ratios[MAX_RATIOS];
+    const uint32_t n = moec_bench_ratios(bench, ratios, MAX_RATIOS);
+    const struct moec_bench_row *last = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (ratios[i].row != last)
+            printf("%s%s is faster per token than", last != NULL ? "\n" : "\n", ratios[i].row->name);
+        printf("%s %s %.2f times", ratios[i].row != last ? "" : ",", ratios[i].against->label,
+               ratios[i].speedup);
+        last = ratios[i].row;
+    }
+    if (n > 0)
+        printf("\n");
+}
+
+static void print_pairs(const struct moec_bench *bench)
+{
+    bool is_first = true;
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        const struct moec_bench_row *row = &bench->rows[r], *without = &bench->rows[row->pair];
+        const double hidden = moec_bench_hidden_share(bench, row);
+        if (without == row || row->error.status != MOEC_OK || without->error.status != MOEC_OK)
+            continue;
+        printf("%s%s takes %.3f of its time without preloads", is_first ? "\n" : "", row->name,
+               1 / moec_bench_speedup(row, without));
+        if (!isnan(hidden))
+            printf("; they hide %.0f %% of what they could", 100 * hidden);
+        printf("; %" PRIu64 " were useful, %" PRIu64 " wasted\n", row->figures.useful_preloads,
+               row->figures.wasted_preloads);
+        is_first = false;
+    }
+}
+
+/* Energy needs counters that most machines do not give to everyone. */
+static void print_energy(const struct moec_bench *bench)
+{
+    bool is_known = false;
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        is_known |= !isnan(bench->rows[r].figures.joules_per_token);
+    if (!is_known) {
+        printf("\nenergy per token: not available (no RAPL counters that this process may read)\n");
+        return;
+    }
+    printf("\nenergy per token, everything on the machine included:\n");
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        if (!isnan(bench->rows[r].figures.joules_per_token))
+            printf("  %-*s %9.4f J\n", name_width(bench), bench->rows[r].name,
+                   bench->rows[r].figures.joules_per_token);
+}
+
+void cli_print_bench(const struct moec_bench *bench)
+{
+    const struct moec_bench_row *first = bench->rows;
+    char total[24];
+    printf("%s: all experts %s; %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens from '%s'\n",
+           bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
+           bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
+    printf("kernels %s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
+           first->opened.cpu, first->opened.n_threads);
+    if (bench->left_out[0] != '\0')
+        printf("left out, as the bundle has no such copies (compile with --copies 4,8,16): %s\n",
+               bench->left_out);
+    printf("\n");
+    print_rows(bench);
+    print_ratios(bench);
+    print_pairs(bench);
+    print_energy(bench);
+}

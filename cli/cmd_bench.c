@@ -1,0 +1,161 @@
+#include "cli/bench_options.h"
+#include "cli/bench_output.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/json_output.h"
+#include "cli/progress.h"
+#include "compiler/task_file.h"
+#include "formats/file.h"
+#include "profiler/bench_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    {"modes", 0, "LIST", NULL,
+     "Run modes with commas between them, as moec run --mode has them; all (default): those that the bundle "
+     "has "
+     "the precision copies for, and cache where --evict names policies.",
+     false},
+    {"memory", 0, "LIST", NULL,
+     "What experts may take, each a row of every mode that has a buffer: 25% is that share of the bytes of "
+     "all "
+     "experts of the compiled assignment, the same number of bytes in every mode; 64MiB is the budget of the "
+     "whole process, as moec run --memory.",
+     false},
+    {"evict", 0, "LIST", NULL,
+     "Eviction policies of mode cache, a row each: fifo, lru, lfu, edgemoe, edgemoe-literal, arc, random "
+     "(default lru).",
+     false},
+    {"data", 0, "FILE", NULL,
+     "Text that samples are cut from: plain text, .jsonl, .json, .csv, each also .zst (default: a short text "
+     "that moec brings).",
+     false},
+    {"task", 0, "TASK", NULL, "How to read it: a built-in task (default: text) or a .lua file.", false},
+    {"samples", 0, "N", NULL, "Samples (default 8).", false},
+    {"prompt-tokens", 0, "N", NULL, "Tokens of a sample's prompt (default 64).", false},
+    {"tokens", 'n', "N", NULL, "Tokens decoded after it (default 32).", false},
+    {"output", 'o', "FILE.json", NULL, "Write the result as JSON into FILE.json too.", false},
+    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
+    {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
+    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto).", false},
+    {"quiet", 'q', NULL, NULL, "No progress.", false},
+    {0},
+};
+
+struct bench_job {
+    const struct cli_args *args;
+    struct cli_bench_options options;
+    struct moec_task task;
+    struct moec_rows rows;
+    struct moec_bench bench;
+    struct cli_progress progress;
+};
+
+static enum moec_status show_progress(void *context, const char *phase, double done, double total)
+{
+    struct bench_job *job = context;
+    cli_progress_show(&job->progress, phase, done, total);
+    return cli_interrupt_status();
+}
+
+static void show_note(void *context, const char *line)
+{
+    struct bench_job *job = context;
+    cli_progress_tell(&job->progress, line);
+}
+
+static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
+{
+    if (cli_has(job->args, "task") && !cli_has(job->args, "data"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--task says how to read --data FILE, which is missing");
+    if (!cli_has(job->args, "data"))
+        return MOEC_OK;
+    MOEC_TRY(
+        moec_task_load(cli_has(job->args, "task") ? cli_text(job->args, "task") : "text", &job->task, err));
+    MOEC_TRY(moec_rows_read(&job->task, cli_text(job->args, "data"), &job->rows, err));
+    job->options.bench.rows = &job->rows;
+    return MOEC_OK;
+}
+
+static enum moec_status write_json(const char *path, const char *text, struct moec_error *err)
+{
+    struct moec_output output = {.fd = -1};
+    MOEC_TRY(moec_output_open(&output, path, err));
+    enum moec_status status = moec_output_append(&output, text, strlen(text), err);
+    if (status == MOEC_OK)
+        status = moec_output_commit(&output, err);
+    moec_output_abort(&output);
+    return status;
+}
+
+static enum moec_status show(struct bench_job *job, struct moec_error *err)
+{
+    const char *path = cli_text(job->args, "output");
+    struct moec_json_out *root = moec_bench_json(&job->bench);
+    char *text = NULL;
+    enum moec_status status = moec_json_out_text(root, &text, err);
+    moec_json_out_free(root);
+    if (status == MOEC_OK && cli_has(job->args, "json"))
+        fputs(text, stdout);
+    else if (status == MOEC_OK)
+        cli_print_bench(&job->bench);
+    if (status == MOEC_OK && path != NULL)
+        status = write_json(path, text, err);
+    free(text);
+    return status;
+}
+
+static enum moec_status bench(struct bench_job *job, struct moec_error *err)
+{
+    const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
+    MOEC_TRY(cli_read_bench_options(job->args, &job->options, err));
+    MOEC_TRY(read_data(job, err));
+    cli_progress_init(&job->progress, "samples", cli_has(job->args, "quiet"));
+    cli_interrupt_catch();
+    enum moec_status status = moec_bench_run(&job->options.bench, &progress, &job->bench, err);
+    cli_progress_end(&job->progress);
+    MOEC_TRY(status);
+    MOEC_TRY(show(job, err));
+    if (job->bench.n_failed > 0)
+        return moec_fail(err, MOEC_ERR_IO, "%u of %u rows failed", job->bench.n_failed, job->bench.n_row);
+    return MOEC_OK;
+}
+
+static int run_bench(const struct cli_args *args)
+{
+    struct bench_job job = {.args = args};
+    struct moec_error err = {0};
+    enum moec_status status = bench(&job, &err);
+    moec_bench_release(&job.bench);
+    moec_rows_release(&job.rows);
+    cli_bench_options_release(&job.options);
+    return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
+}
+
+const struct cli_command cli_command_bench = {
+    .name = "bench",
+    .summary = "time a bundle in the run modes of the paper",
+    .usage = "MODEL.moec",
+    .about = "Times prompts (TTFT) and tokens (TPOT) in the run modes of EdgeMoE's evaluation, at several "
+             "memory "
+             "sizes and storage speeds, beside the least that each row could take: the larger of what the "
+             "same "
+             "precisions compute with everything resident and what the bytes read take at the device's "
+             "bandwidth. Every row has a process of its own; all run in one go, sample by sample, in an "
+             "order "
+             "that turns, so that whatever else the machine does hits all alike. Decoding feeds the data's "
+             "own "
+             "tokens, not the chosen ones: every row computes the same tokens, and rows of the same "
+             "precisions "
+             "must give the same logits, which is checked. A row that fails is reported, the others go on, "
+             "and "
+             "the command ends with status 1.",
+    .examples = "moec bench model.moec --memory 25%,50%,64MiB\n"
+                "moec bench model.moec --modes io-free,io-exp+lru --memory 25% --data test.txt --json\n"
+                "moec bench model.moec --modes cache --evict lru,lfu,arc --memory 10%,25%,50%",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_bench,
+};

@@ -1,0 +1,57 @@
+#include "profiler/bandwidth.h"
+
+#include "formats/memory.h"
+#include "profiler/read_speed.h"
+
+#define SLOT_ALIGNMENT ((uint64_t)4096)
+#define MAX_READS      (1u << 20)
+
+/* All records of the copy, and the largest of their slots. */
+static void list_records(const struct moec_bundle *bundle, uint32_t copy, struct moec_read_range *ranges,
+                         uint64_t *slot_bytes)
+{
+    const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
+    *slot_bytes = SLOT_ALIGNMENT;
+    for (uint32_t s = 0; s < n_layer; s++)
+        for (uint32_t e = 0; e < n_expert; e++) {
+            const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
+            const uint64_t n_bytes = moec_record_slot_bytes(bundle, copy, s, e);
+            *ranges++ = (struct moec_read_range){.offset = entry->offset, .n_bytes = entry->n_bytes};
+            *slot_bytes = n_bytes > *slot_bytes ? n_bytes : *slot_bytes;
+        }
+    *slot_bytes = (*slot_bytes + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;
+}
+
+enum moec_status moec_bandwidth_measure(const struct moec_bundle *bundle, uint32_t copy,
+                                        const struct moec_record_io *io, uint64_t limit_ns,
+                                        double *bytes_per_second, struct moec_error *err)
+{
+    const uint32_t depth = io->depth > 0 ? io->depth : 32;
+    struct moec_read_speed_request request = {
+        .n_ranges = moec_config_moe_count(&bundle->config) * bundle->config.n_expert,
+        .depth = depth,
+        .limit_ns = limit_ns,
+        .min_reads = depth,
+        .max_reads = MAX_READS,
+    };
+    struct moec_read_speed speed = {0};
+    uint8_t *memory = NULL;
+    enum moec_status status = MOEC_OK;
+    if (request.n_ranges == 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no experts to read", bundle->file.path);
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&request.ranges, request.n_ranges, sizeof *request.ranges, "records", err));
+    list_records(bundle, copy, request.ranges, &request.slot_bytes);
+    MOEC_TRY_OUT(moec_alloc((void **)&memory, depth + 1u, request.slot_bytes, "records", err));
+    request.buffer = memory + (SLOT_ALIGNMENT - (uintptr_t)memory % SLOT_ALIGNMENT);
+    MOEC_TRY_OUT(moec_record_reader_create(bundle, copy, io, request.buffer, depth * request.slot_bytes,
+                                           &request.reader, err));
+    MOEC_TRY_OUT(moec_read_speed_measure(&request, &speed, err));
+    *bytes_per_second = (double)speed.bytes_per_second;
+out:
+    if (request.reader != NULL)
+        request.reader->ops->destroy(request.reader);
+    free(request.ranges);
+    free(memory);
+    return status;
+}

@@ -1,0 +1,231 @@
+#include "profiler/bench.h"
+
+#include "formats/bundle.h"
+#include "formats/memory.h"
+#include "profiler/bandwidth.h"
+#include "profiler/bench_plan.h"
+#include "profiler/bench_row.h"
+#include "profiler/bench_tokens.h"
+
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BANDWIDTH_NS 300000000u /* to measure it for */
+
+/* ---- preparing ---- */
+
+/* Memory that the system could hand out now, 0 where it does not say. */
+static uint64_t available_bytes(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *stream = fopen("/proc/meminfo", "re");
+    if (stream == NULL)
+        return 0;
+    while (kib == 0 && fgets(line, sizeof line, stream) != NULL)
+        if (strncmp(line, "MemAvailable:", 13) == 0)
+            kib = strtoull(line + 13, NULL, 10);
+    (void)fclose(stream);
+    return (uint64_t)kib << 10;
+}
+
+static enum moec_status check_memory(const struct moec_bundle *bundle, const struct moec_bench *bench,
+                                     struct moec_error *err)
+{
+    const uint64_t available = available_bytes();
+    uint64_t needed = 0;
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        needed += moec_bench_row_bytes(bundle, &bench->rows[r]);
+    if (available == 0 || needed <= available)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_LIMIT,
+                     "%" PRIu32 " rows at once need about %.1f GiB, and the machine has %.1f GiB to give: "
+                     "bench fewer --modes or --memory sizes at a time",
+                     bench->n_row, (double)needed / (double)(1u << 30),
+                     (double)available / (double)(1u << 30));
+}
+
+static enum moec_status check_tokens(const struct moec_bundle *bundle,
+                                     const struct moec_bench_options *options, struct moec_error *err)
+{
+    const uint64_t length = (uint64_t)options->prompt_tokens + options->n_tokens;
+    if (options->n_sample == 0 || options->prompt_tokens == 0 || options->n_tokens == 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "samples, and tokens of prompts and of samples, must be 1 or more");
+    if (length <= bundle->config.n_position)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_LIMIT,
+                     "samples of %" PRIu64 " tokens, but the model knows %" PRIu32 " positions", length,
+                     bundle->config.n_position);
+}
+
+/* What the floor of a row's reads is computed with: what is emulated, or what the device gives for records of
+ * its copy. */
+static enum moec_status find_bandwidth(const struct moec_bundle *bundle, struct moec_bench *bench,
+                                       const struct moec_bench_row *row, struct moec_error *err)
+{
+    const struct moec_bench_options *options = &bench->options;
+    struct moec_record_io io = {0};
+    if (row->storage == options->n_storage)
+        return MOEC_OK;
+    double *bandwidth = &bench->bandwidth[row->storage][row->copy];
+    const uint64_t emulated = options->storages[row->storage].emulation.bytes_per_second;
+    if (emulated > 0)
+        *bandwidth = (double)emulated;
+    if (*bandwidth > 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_io_find(options->io != NULL ? options->io : "auto", &io.io, err));
+    return moec_bandwidth_measure(bundle, row->copy, &io, BANDWIDTH_NS, bandwidth, err);
+}
+
+static enum moec_status prepare(struct moec_bench *bench, struct moec_error *err)
+{
+    const struct moec_bench_options *options = &bench->options;
+    struct moec_bundle *bundle = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_bundle_open(options->path, &bundle, err));
+    MOEC_TRY_OUT(check_tokens(bundle, options, err));
+    MOEC_TRY_OUT(moec_bench_plan(bundle, bench, err));
+    MOEC_TRY_OUT(check_memory(bundle, bench, err));
+    bench->tokens = (struct moec_bench_tokens){.n_sample = options->n_sample,
+                                               .prompt_tokens = options->prompt_tokens,
+                                               .n_tokens = options->n_tokens};
+    MOEC_TRY_OUT(moec_bench_tokens_make(bundle, options->rows, &bench->tokens, err));
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        MOEC_TRY_OUT(find_bandwidth(bundle, bench, &bench->rows[r], err));
+out:
+    moec_bundle_close(bundle);
+    /* What this process holds when it forks counts in every worker. */
+    (void)malloc_trim(0);
+    return status;
+}
+
+/* ---- running ---- */
+
+struct run {
+    struct moec_bench *bench;
+    const struct moec_progress *progress;
+    const char *phase;
+    uint32_t n_done, n_total;
+    struct moec_bench_worker *workers; /* (n_row), owned */
+    struct moec_bench_worker_setup *setups;
+};
+
+static enum moec_status poll_progress(void *context, struct moec_error *err)
+{
+    const struct run *run = context;
+    if (run->progress == NULL || run->progress->report == NULL)
+        return MOEC_OK;
+    const enum moec_status status =
+        run->progress->report(run->progress->context, run->phase, run->n_done, run->n_total);
+    return status == MOEC_OK ? MOEC_OK
+                             : moec_fail(err, status, "stopped after %" PRIu32 " of %" PRIu32 " samples",
+                                         run->n_done, run->n_total);
+}
+
+/* A row's failure is its own; being told to stop is everybody's. */
+static enum moec_status settle(struct run *run, struct moec_bench_row *row, uint32_t r,
+                               const struct moec_error *theirs, struct moec_error *err)
+{
+    moec_bench_worker_end(&run->workers[r]);
+    if (theirs->status == MOEC_ERR_CANCELLED)
+        return moec_fail(err, theirs->status, "%s", theirs->message);
+    row->error = *theirs;
+    moec_progress_note(run->progress, "row '%s' failed: %s", row->name, theirs->message);
+    return MOEC_OK;
+}
+
+static enum moec_status open_row(struct run *run, uint32_t r, struct moec_error *err)
+{
+    struct moec_bench *bench = run->bench;
+    struct moec_bench_row *row = &bench->rows[r];
+    const struct moec_bench_wait wait = {.poll = poll_progress, .context = run};
+    struct moec_error theirs = {0};
+    const uint64_t n_sample = bench->tokens.n_sample;
+    MOEC_TRY(moec_alloc((void **)&row->samples, n_sample, sizeof *row->samples, "samples", err));
+    MOEC_TRY(moec_alloc((void **)&row->token_ns, n_sample * bench->tokens.n_tokens, sizeof *row->token_ns,
+                        "times", err));
+    run->setups[r] = (struct moec_bench_worker_setup){
+        .path = bench->options.path, .engine = row->engine, .tokens = &bench->tokens};
+    MOEC_TRY(moec_bench_worker_start(&run->setups[r], run->workers, r, &run->workers[r], err));
+    if (moec_bench_worker_opened(&run->workers[r], &wait, &row->opened, &theirs) != MOEC_OK)
+        return settle(run, row, r, &theirs, err);
+    return MOEC_OK;
+}
+
+static enum moec_status run_sample(struct run *run, uint32_t r, uint32_t sample, struct moec_error *err)
+{
+    struct moec_bench *bench = run->bench;
+    struct moec_bench_row *row = &bench->rows[r];
+    const struct moec_bench_wait wait = {.poll = poll_progress, .context = run};
+    struct moec_error theirs = {0};
+    /* What is not counted stands where the first sample will be written. */
+    const uint32_t slot = sample < bench->tokens.n_sample ? sample : 0;
+    run->n_done++;
+    if (row->error.status != MOEC_OK)
+        return MOEC_OK;
+    if (moec_bench_worker_run(&run->workers[r], &bench->tokens, sample, &wait, &row->samples[slot],
+                              row->token_ns + (uint64_t)slot * bench->tokens.n_tokens, &theirs) != MOEC_OK)
+        return settle(run, row, r, &theirs, err);
+    return MOEC_OK;
+}
+
+/* Everything once in an order that turns from sample to sample. */
+static enum moec_status run_round(struct run *run, uint32_t sample, uint32_t first, struct moec_error *err)
+{
+    for (uint32_t i = 0; i < run->bench->n_row; i++) {
+        MOEC_TRY(run_sample(run, (first + i) % run->bench->n_row, sample, err));
+        MOEC_TRY(poll_progress(run, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status run_rows(struct run *run, struct moec_error *err)
+{
+    const uint32_t n_row = run->bench->n_row, n_sample = run->bench->tokens.n_sample;
+    run->n_total = n_row * (n_sample + 1);
+    run->phase = "opening";
+    for (uint32_t r = 0; r < n_row; r++)
+        MOEC_TRY(open_row(run, r, err));
+    run->phase = "benching";
+    MOEC_TRY(run_round(run, n_sample, 0, err));
+    for (uint32_t s = 0; s < n_sample; s++)
+        MOEC_TRY(run_round(run, s, s * n_row / n_sample, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_bench_run(const struct moec_bench_options *options,
+                                const struct moec_progress *progress, struct moec_bench *bench,
+                                struct moec_error *err)
+{
+    struct run run = {.bench = bench, .progress = progress};
+    enum moec_status status = MOEC_OK;
+    *bench = (struct moec_bench){.options = *options};
+    MOEC_TRY_OUT(prepare(bench, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&run.workers, bench->n_row, sizeof *run.workers, "workers", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&run.setups, bench->n_row, sizeof *run.setups, "workers", err));
+    MOEC_TRY_OUT(run_rows(&run, err));
+    MOEC_TRY_OUT(moec_bench_summarise(bench, err));
+out:
+    for (uint32_t r = 0; run.workers != NULL && r < bench->n_row; r++)
+        moec_bench_worker_end(&run.workers[r]);
+    free(run.workers);
+    free(run.setups);
+    if (status != MOEC_OK)
+        moec_bench_release(bench);
+    return status;
+}
+
+void moec_bench_release(struct moec_bench *bench)
+{
+    for (uint32_t r = 0; r < bench->n_row; r++) {
+        free(bench->rows[r].samples);
+        free(bench->rows[r].token_ns);
+    }
+    free(bench->rows);
+    moec_bench_tokens_release(&bench->tokens);
+    *bench = (struct moec_bench){0};
+}

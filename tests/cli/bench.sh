@@ -1,0 +1,133 @@
+#!/bin/sh
+# moec bench on the sample: rows, figures, what is refused, workers that fail, and signals.
+# shellcheck disable=SC2016 # fields of awk
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+model=datasets/sample/model
+data=datasets/sample/test.txt
+bundle=$work/sample.moec
+
+# field NAME: its values in the last JSON, one a line, in the order of the rows.
+field() {
+    sed -n "s/^      \"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}\$/\1/p" "$work/stdout"
+}
+
+# holds PROGRAM NAME: awk over "mode memory_bytes ttft tpot p95 hit_rate bytes floor" lines of the rows.
+holds() {
+    if awk "$1" "$work/rows"; then pass "$2"; else fail "$2"; fi
+}
+
+try 0 "a bundle with copies" "$moec" compile "$model" --policy uniform --bits 3 --copies 4,8,16 -o "$bundle" --quiet
+try 0 "a bundle without" "$moec" compile "$model" --policy uniform --bits 3 -o "$work/single.moec" --quiet
+
+short="--samples 2 --prompt-tokens 16 --tokens 8 --quiet"
+# shellcheck disable=SC2086
+try 0 "all modes" "$moec" bench "$bundle" --data "$data" --memory 25%,64MiB $short --json -o "$work/out.json"
+for name in mode memory_bytes ttft_ms tpot_ms_median tpot_ms_p95 hit_rate bytes_per_token floor_ms; do
+    field "$name" >"$work/field.$name"
+done
+(cd "$work" && paste -d' ' field.mode field.memory_bytes field.ttft_ms field.tpot_ms_median field.tpot_ms_p95 \
+    field.hit_rate field.bytes_per_token field.floor_ms) >"$work/rows"
+holds 'NF != 8 { exit 1 } END { exit NR < 6 }' "every row has the eight fields"
+holds '$3 <= 0 || $4 <= 0 || $5 < $4 || $2 <= 0 { exit 1 }' "times are positive, the p95 is not under the median"
+holds '$6 < 0 || $6 > 1 { exit 1 }' "hit rates are rates"
+holds '$1 == "io-free" && $6 < 0.5 { exit 1 }' "io-free has what it needs"
+holds '$1 == "io-exp+lru" && $2 < 1000000 && $7 <= 0 { exit 1 }' "a small buffer reads"
+holds '$8 <= 0 || $4 < 0.2 * $8 { exit 1 }' "floors are there, and medians not far under them"
+says stdout '"teacher_forced": true' "JSON says how tokens were chosen"
+says stdout '"data_sha256": "[0-9a-f]{64}"' "and which"
+says stdout '"joules_per_token": (null|[0-9])' "energy is a number or null"
+if cmp -s "$work/stdout" "$work/out.json"; then pass "-o writes the same JSON"; else fail "-o writes the same JSON"; fi
+
+# shellcheck disable=SC2086
+try 0 "a table, from moec's own text" "$moec" bench "$bundle" --memory 50% $short
+says stdout '^io-free +[0-9.]+ +[0-9.]+' "has rows"
+says stdout 'energy per token' "and speaks of energy"
+# shellcheck disable=SC2086
+try 0 "policies" "$moec" bench "$work/single.moec" --modes cache --evict lru,lfu --memory 30% $short
+says stdout '^cache 30% lfu ' "are rows of their own"
+# shellcheck disable=SC2086
+try 0 "all modes of a bundle without copies" "$moec" bench "$work/single.moec" --memory 30% --evict lru $short
+says stdout 'left out.*io-free' "names those left out"
+
+refuse() {
+    name=$1 pattern=$2
+    shift 2
+    # shellcheck disable=SC2086
+    try 2 "$name is refused" "$moec" bench "$@" $short
+    says stderr "$pattern" "and named"
+}
+refuse "an unknown mode" "no mode is called 'fly'" "$bundle" --modes fly --memory 25%
+refuse "a mode without its copy" "\-\-copies 16" "$work/single.moec" --modes io-free
+refuse "no memory" "give --memory" "$bundle" --modes cache
+refuse "a share over 100 %" "'101%'" "$bundle" --memory 101%
+refuse "no share" "'0%'" "$bundle" --memory 25%,0%
+refuse "half a size" "'12x'" "$bundle" --memory 12x
+refuse "an empty item" "commas between them" "$bundle" --memory 25%,,50%
+refuse "an unknown policy" "nosuch" "$bundle" --modes cache --evict lru,nosuch --memory 25%
+refuse "a task without data" "\-\-task" "$bundle" --memory 25% --task text
+try 1 "samples longer than the context" "$moec" bench "$bundle" --memory 25% --prompt-tokens 1020 --tokens 20 --samples 1 -q
+says stderr '1040 tokens' "are refused with their length"
+printf 'too short\n' >"$work/short.txt"
+# shellcheck disable=SC2086
+try 1 "too little data" "$moec" bench "$bundle" --memory 25% --data "$work/short.txt" $short
+says stderr "expected 2" "is refused with what is needed"
+
+# shellcheck disable=SC2086
+try 1 "a row that cannot run" "$moec" bench "$bundle" --modes io-free,cache --memory 1MiB,25% $short
+says stdout '^cache 1MiB lru +failed: ' "is reported"
+says stdout '^cache 25% lru +[0-9]' "and the others go on"
+says stderr '1 of [0-9]+ rows failed' "and the end says so"
+
+# Workers are children of the bench: none may be left when it ends, however it ends.
+workers() {
+    pgrep -P "$1" 2>/dev/null | wc -l
+}
+"$moec" bench "$bundle" --memory 25% --samples 400 --tokens 64 -q >"$work/stdout" 2>"$work/stderr" &
+bench=$!
+n=0
+while [ "$(workers $bench)" -lt 3 ] && [ $n -lt 100 ]; do
+    sleep 0.1
+    n=$((n + 1))
+done
+children=$(pgrep -P "$bench")
+kill -TERM "$bench"
+wait "$bench"
+status=$?
+if [ "$status" -eq 143 ]; then pass "a signal ends a bench"; else fail "a signal ends a bench (status $status)"; fi
+left=0
+for child in $children; do
+    [ ! -d "/proc/$child" ] || left=$((left + 1))
+done
+if [ -n "$children" ] && [ "$left" -eq 0 ]; then pass "and its workers"; else fail "and its workers ($left left)"; fi
+"$moec" bench "$bundle" --memory 25% --samples 400 --tokens 64 -q >"$work/stdout" 2>"$work/stderr" &
+bench=$!
+n=0
+while [ "$(workers $bench)" -lt 3 ] && [ $n -lt 100 ]; do
+    sleep 0.1
+    n=$((n + 1))
+done
+victim=$(pgrep -P "$bench" | head -n 1)
+kill -KILL "$victim"
+n=0
+while ! grep -q 'ended by signal 9' "$work/stderr" && [ $n -lt 100 ]; do
+    sleep 0.1
+    n=$((n + 1))
+done
+says stderr "failed: .*ended by signal 9" "a worker that is killed is reported at once"
+children=$(pgrep -P "$bench")
+kill -KILL "$bench"
+wait "$bench" 2>/dev/null
+n=0
+left=1
+while [ $left -gt 0 ] && [ $n -lt 50 ]; do
+    left=0
+    for child in $children; do
+        [ ! -d "/proc/$child" ] || left=$((left + 1))
+    done
+    sleep 0.1
+    n=$((n + 1))
+done
+if [ "$left" -eq 0 ]; then pass "workers of a bench that is killed end too"; else fail "workers of a bench that is killed end too ($left left)"; fi
+done_testing
