@@ -74,8 +74,12 @@ struct moec_cache_counters {
     uint64_t misses;
     uint64_t evictions;
     uint64_t read_bytes;
-    uint64_t read_ns;     /* time in reads and their checks, summed over threads */
-    uint64_t moved_bytes; /* by compaction, counted where the record that needed the room belongs */
+    uint64_t read_ns;         /* time in reads and their checks, summed over threads */
+    uint64_t moved_bytes;     /* by compaction, counted where the record that needed the room belongs */
+    uint64_t useful_preloads; /* asked for before the router answered, and needed then */
+    uint64_t wasted_preloads; /* and not needed */
+    uint64_t preload_bytes;   /* of both, part of read_bytes once they were read */
+    uint64_t stall_ns;        /* acquires that waited */
 };
 
 /* Of one MoE layer (ordinal), and of all. */

@@ -40,7 +40,7 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
     struct moec_reader_options options = {
         .io = io->io,
         .engine = io->engine,
-        .depth = io->depth,
+        .depth = io->depth > 0 ? io->depth : MOEC_RECORD_READER_DEPTH,
         .sample_bytes = extent.typical_bytes,
         .sample_offset = extent.first,
         .sample_end = extent.end,

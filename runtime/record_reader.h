@@ -6,11 +6,13 @@
 #include "formats/bundle.h"
 #include "runtime/reader.h"
 
+#define MOEC_RECORD_READER_DEPTH 32u
+
 /* How records are read; zero is what users get who choose nothing. */
 struct moec_record_io {
     enum moec_io io;
     enum moec_io_engine engine;
-    uint32_t depth;                  /* requests in flight; 0 = 32 */
+    uint32_t depth;                  /* requests in flight; 0 = MOEC_RECORD_READER_DEPTH */
     struct moec_emulation emulation; /* bytes_per_second 0 = the device as it is */
     /* Puts a reader of the caller's own on top, which owns `base` (tests: faults, delays); NULL = none. */
     struct moec_reader *(*wrap)(void *context, struct moec_reader *base);

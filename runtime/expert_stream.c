@@ -1,0 +1,512 @@
+/* Invariants, under the lock:
+ *  - records tail .. head - 1 of the stream are in the ring, in that order; record n is key n % n_key, and at
+ *    most n_key are there, so that a key is there once;
+ *  - a record leaves the ring at the tail, once it is decided, its read has ended and nobody wants it. */
+#include "runtime/expert_stream.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+/* What a thread touches of its stack, generously. */
+#define STACK_BYTES ((uint64_t)64 << 10)
+
+enum state { ABSENT = 0, READING, READY, FAILED };
+
+struct entry {
+    uint64_t offset;     /* in the ring */
+    uint64_t slot_bytes; /* set once */
+    uint8_t state;
+    bool is_wanted;  /* of the layer decided last: from the router's answer to its release */
+    bool has_floats; /* its floats were found finite */
+    int problem;     /* FAILED: an errno, 0 = the checks failed */
+};
+
+struct moec_expert_stream {
+    struct moec_experts experts; /* first: the source */
+    const struct moec_bundle *bundle;
+    uint32_t copy;
+    uint32_t n_expert;
+    uint32_t n_layer;                      /* MoE layers */
+    uint32_t n_key;                        /* n_layer x n_expert */
+    struct moec_record_layout layouts[17]; /* by bits */
+    struct entry *entries;                 /* (n_key), owned */
+    struct moec_cache_counters *counters;  /* (n_layer), owned */
+    uint8_t *ring;                         /* owned */
+    uint64_t ring_bytes;
+    struct moec_reader *reader;   /* owned */
+    struct moec_read *reads;      /* (reader->depth), owned */
+    struct moec_read *free_reads; /* through next */
+    uint32_t n_reading;
+
+    uint64_t tail;     /* oldest record in the ring */
+    uint64_t head;     /* next one to ask for */
+    uint64_t decided;  /* routers have answered for those before */
+    uint64_t write_at; /* offset behind the newest record */
+    bool is_closing;
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a read has ended */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static uint32_t key_of(const struct moec_expert_stream *stream, uint64_t place)
+{
+    return (uint32_t)(place % stream->n_key);
+}
+
+static const struct moec_record_entry *record_of(const struct moec_expert_stream *stream, uint32_t key)
+{
+    return moec_bundle_record(stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert);
+}
+
+/* Whether the layer decided last still needs this record. After a step that failed, one of the same expert
+ * from the token before may be in the ring: nobody needs that. */
+static bool is_wanted(const struct moec_expert_stream *stream, uint64_t place)
+{
+    return place < stream->decided && place + stream->n_expert >= stream->decided &&
+           stream->entries[key_of(stream, place)].is_wanted;
+}
+
+/* Where a record of the layer decided last stands in the stream. */
+static uint64_t place_of(const struct moec_expert_stream *stream, uint32_t key)
+{
+    return stream->decided - stream->n_expert + key % stream->n_expert;
+}
+
+/* Whether the read of such a record has ended. */
+static bool has_ended(const struct moec_expert_stream *stream, uint32_t key)
+{
+    const uint8_t state = stream->entries[key].state;
+    return place_of(stream, key) < stream->head && (state == READY || state == FAILED);
+}
+
+/* --- the ring ----------------------------------------------------------------------------------------------
+ */
+
+/* Where n bytes can be put behind the newest record. */
+static bool find_room(const struct moec_expert_stream *stream, uint64_t n, uint64_t *offset)
+{
+    uint64_t end = stream->ring_bytes;
+    *offset = stream->write_at;
+    if (stream->tail == stream->head) {
+        *offset = 0;
+    } else {
+        const uint64_t oldest = stream->entries[key_of(stream, stream->tail)].offset;
+        if (stream->write_at <= oldest) {
+            end = oldest;
+        } else if (end - stream->write_at < n) {
+            *offset = 0;
+            end = oldest;
+        }
+    }
+    return end - *offset >= n;
+}
+
+/* Gives up what is decided and unwanted; whether that made room. */
+static bool advance_tail(struct moec_expert_stream *stream)
+{
+    const uint64_t before = stream->tail;
+    while (stream->tail < stream->head && stream->tail < stream->decided) {
+        struct entry *entry = &stream->entries[key_of(stream, stream->tail)];
+        if (entry->state == READING || is_wanted(stream, stream->tail))
+            break;
+        entry->state = ABSENT;
+        stream->tail++;
+    }
+    return stream->tail != before;
+}
+
+/* --- reading -----------------------------------------------------------------------------------------------
+ */
+
+/* The next request in order, its record placed; NULL when there is no room or enough is on its way. */
+static struct moec_read *next_read(struct moec_expert_stream *stream)
+{
+    uint64_t offset = 0;
+    const uint32_t key = key_of(stream, stream->head);
+    struct entry *entry = &stream->entries[key];
+    struct moec_read *read = stream->free_reads;
+    if (read == NULL || stream->head - stream->tail == stream->n_key ||
+        !find_room(stream, entry->slot_bytes, &offset))
+        return NULL;
+    stream->free_reads = read->next;
+    const struct moec_record_entry *record = record_of(stream, key);
+    *read = (struct moec_read){
+        .offset = record->offset, .n_bytes = record->n_bytes, .buffer = stream->ring + offset, .tag = key};
+    if (stream->head >= stream->decided)
+        stream->counters[key / stream->n_expert].preload_bytes += record->n_bytes;
+    entry->offset = offset;
+    entry->state = READING;
+    stream->write_at = offset + entry->slot_bytes;
+    stream->head++;
+    stream->n_reading++;
+    return read;
+}
+
+/* Whether a record that is being read will go at once. */
+static bool is_passed(const struct moec_expert_stream *stream, uint32_t key)
+{
+    const uint64_t behind_tail =
+        (key + (uint64_t)stream->n_key - key_of(stream, stream->tail)) % stream->n_key;
+    const uint64_t place = stream->tail + behind_tail;
+    return place < stream->decided && !is_wanted(stream, place);
+}
+
+/* Takes a read that has ended; the lock is released while its bytes are checked. */
+static void finish_read(struct moec_expert_stream *stream, struct moec_read *read)
+{
+    const uint32_t key = (uint32_t)read->tag;
+    const int problem = read->error;
+    struct entry *entry = &stream->entries[key];
+    struct moec_cache_counters *counters = &stream->counters[key / stream->n_expert];
+    counters->read_ns += read->done_ns > read->begun_ns ? read->done_ns - read->begun_ns : 0;
+    counters->read_bytes += problem == 0 ? read->n_bytes : 0;
+    read->buffer = NULL; /* nobody's */
+    read->next = stream->free_reads;
+    stream->free_reads = read;
+    stream->n_reading--;
+    bool is_good = problem == 0;
+    if (is_good && !is_passed(stream, key)) {
+        const uint8_t *bytes = stream->ring + entry->offset;
+        const bool has_floats = entry->has_floats;
+        (void)pthread_mutex_unlock(&stream->lock);
+        is_good = moec_bundle_check_record(stream->bundle, stream->copy, key / stream->n_expert,
+                                           key % stream->n_expert, bytes, !has_floats, NULL) == MOEC_OK;
+        (void)pthread_mutex_lock(&stream->lock);
+        entry->has_floats = entry->has_floats || is_good;
+    }
+    entry->state = is_good ? READY : FAILED;
+    entry->problem = problem;
+    (void)advance_tail(stream);
+    (void)pthread_cond_broadcast(&stream->changed);
+}
+
+/* Takes back what the device has not begun. */
+static void cancel_reads(struct moec_expert_stream *stream)
+{
+    for (uint32_t i = 0; i < stream->reader->depth; i++) {
+        struct moec_read *read = &stream->reads[i];
+        if (read->buffer != NULL && stream->reader->ops->cancel(stream->reader, read))
+            stream->n_reading--;
+    }
+}
+
+static void *run_loader(void *context)
+{
+    struct moec_expert_stream *stream = context;
+    struct moec_reader *reader = stream->reader;
+    struct moec_read *read = NULL;
+    (void)pthread_mutex_lock(&stream->lock);
+    while (!stream->is_closing) {
+        while ((read = next_read(stream)) != NULL) {
+            (void)pthread_mutex_unlock(&stream->lock);
+            reader->ops->submit(reader, read);
+            (void)pthread_mutex_lock(&stream->lock);
+        }
+        (void)pthread_mutex_unlock(&stream->lock);
+        read = reader->ops->wait(reader);
+        (void)pthread_mutex_lock(&stream->lock);
+        if (read != NULL)
+            finish_read(stream, read);
+    }
+    cancel_reads(stream);
+    while (stream->n_reading > 0) {
+        (void)pthread_mutex_unlock(&stream->lock);
+        read = reader->ops->wait(reader);
+        (void)pthread_mutex_lock(&stream->lock);
+        stream->n_reading -= read != NULL ? 1 : 0;
+    }
+    (void)pthread_mutex_unlock(&stream->lock);
+    return NULL;
+}
+
+/* --- the source --------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status find_key(const struct moec_expert_stream *stream, uint32_t layer, uint32_t expert,
+                                 uint32_t *key, struct moec_error *err)
+{
+    const int32_t ordinal =
+        layer < stream->bundle->config.n_layer ? moec_config_moe_ordinal(&stream->bundle->config, layer) : -1;
+    if (ordinal < 0 || expert >= stream->n_expert)
+        return moec_fail(err, MOEC_ERR_USAGE, "there is no layer %" PRIu32 " expert %" PRIu32 " in '%s'",
+                         layer, expert, stream->bundle->file.path);
+    *key = (uint32_t)ordinal * stream->n_expert + expert;
+    return MOEC_OK;
+}
+
+/* What the layer's records were when its router answered. */
+static void count_answer(struct moec_expert_stream *stream, uint64_t first)
+{
+    struct moec_cache_counters *counters = &stream->counters[key_of(stream, first) / stream->n_expert];
+    for (uint32_t expert = 0; expert < stream->n_expert; expert++) {
+        const struct entry *entry = &stream->entries[key_of(stream, first + expert)];
+        const bool is_asked = first + expert < stream->head;
+        counters->hits += entry->is_wanted && is_asked && entry->state == READY;
+        counters->late += entry->is_wanted && is_asked && entry->state != READY;
+        counters->misses += entry->is_wanted && !is_asked;
+        counters->useful_preloads += entry->is_wanted && is_asked;
+        counters->wasted_preloads += !entry->is_wanted && is_asked;
+    }
+}
+
+/* The layer is decided, and with it all before it: after a step that failed the stream passes what is left of
+ * that token. */
+static void stream_expect(struct moec_experts *self, const struct moec_router_answer *answer)
+{
+    struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
+    uint32_t first = 0;
+    if (find_key(stream, answer->layer, 0, &first, NULL) != MOEC_OK)
+        return;
+    (void)pthread_mutex_lock(&stream->lock);
+    for (uint32_t key = 0; key < stream->n_key; key++)
+        stream->entries[key].is_wanted = false;
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        stream->entries[first + answer->active[i]].is_wanted = true;
+    const uint64_t end = stream->decided +
+                         (first + stream->n_key - stream->decided % stream->n_key) % stream->n_key +
+                         stream->n_expert;
+    for (uint64_t place = stream->decided; place < end; place += stream->n_expert)
+        count_answer(stream, place);
+    stream->decided = end;
+    const bool has_room = advance_tail(stream);
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (has_room)
+        stream->reader->ops->wake(stream->reader);
+}
+
+/* Gives a record back; whether that made room. */
+static bool give_back(struct moec_expert_stream *stream, uint32_t key)
+{
+    stream->entries[key].is_wanted = false;
+    return advance_tail(stream);
+}
+
+static enum moec_status take_failure(struct moec_expert_stream *stream, uint32_t key, struct moec_error *err)
+{
+    const struct entry *entry = &stream->entries[key];
+    const uint32_t ordinal = key / stream->n_expert, expert = key % stream->n_expert;
+    if (entry->problem != 0)
+        return moec_record_read_failed(stream->bundle, stream->copy, ordinal, expert, entry->problem, err);
+    return moec_bundle_check_record(stream->bundle, stream->copy, ordinal, expert,
+                                    stream->ring + entry->offset, true, err);
+}
+
+static enum moec_status stream_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+                                       struct moec_mlp *mlp, struct moec_error *err)
+{
+    struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
+    enum moec_status status = MOEC_OK;
+    uint32_t key = 0;
+    bool has_room = false;
+    MOEC_TRY(find_key(stream, layer, expert, &key, err));
+    struct entry *entry = &stream->entries[key];
+    (void)pthread_mutex_lock(&stream->lock);
+    if (!entry->is_wanted) {
+        status = moec_fail(err, MOEC_ERR_USAGE,
+                           "layer %" PRIu32 " expert %" PRIu32 " is acquired without a router's answer",
+                           layer, expert);
+        goto out;
+    }
+    if (!has_ended(stream, key)) {
+        const uint64_t start = now_ns();
+        while (!has_ended(stream, key))
+            (void)pthread_cond_wait(&stream->changed, &stream->lock);
+        stream->counters[key / stream->n_expert].stall_ns += now_ns() - start;
+    }
+    if (entry->state == FAILED) {
+        status = take_failure(stream, key, err);
+        has_room = give_back(stream, key);
+        goto out;
+    }
+    moec_record_bind(&stream->layouts[record_of(stream, key)->bits], stream->ring + entry->offset, mlp);
+out:
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (has_room)
+        stream->reader->ops->wake(stream->reader);
+    return status;
+}
+
+static void stream_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
+    uint32_t key = 0;
+    if (find_key(stream, layer, expert, &key, NULL) != MOEC_OK)
+        return;
+    (void)pthread_mutex_lock(&stream->lock);
+    const bool has_room = give_back(stream, key);
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (has_room)
+        stream->reader->ops->wake(stream->reader);
+}
+
+static bool stream_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
+    uint32_t key = 0;
+    if (find_key(stream, layer, expert, &key, NULL) != MOEC_OK)
+        return false;
+    (void)pthread_mutex_lock(&stream->lock);
+    const bool is_ready = stream->entries[key].is_wanted && has_ended(stream, key);
+    (void)pthread_mutex_unlock(&stream->lock);
+    return is_ready;
+}
+
+static const struct moec_experts_ops stream_ops = {
+    .acquire = stream_acquire, .release = stream_release, .expect = stream_expect, .ready = stream_ready};
+
+/* --- life --------------------------------------------------------------------------------------------------
+ */
+
+uint64_t moec_expert_stream_table_bytes(const struct moec_bundle *bundle, const struct moec_record_io *io)
+{
+    const uint64_t n_layer = moec_config_moe_count(&bundle->config);
+    const uint64_t depth = io->depth > 0 ? io->depth : MOEC_RECORD_READER_DEPTH;
+    return sizeof(struct moec_expert_stream) + n_layer * bundle->config.n_expert * sizeof(struct entry) +
+           n_layer * sizeof(struct moec_cache_counters) + depth * sizeof(struct moec_read) +
+           moec_reader_bytes((uint32_t)depth) + STACK_BYTES;
+}
+
+static enum moec_status create_tables(struct moec_expert_stream *stream, struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, stream->n_layer, sizeof *stream->counters, "expert stream", err));
+    stream->counters = memory;
+    MOEC_TRY(moec_alloc(&memory, stream->n_key, sizeof *stream->entries, "expert stream", err));
+    stream->entries = memory;
+    for (uint32_t key = 0; key < stream->n_key; key++)
+        stream->entries[key].slot_bytes = moec_record_slot_bytes(
+            stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert);
+    for (uint32_t bits = 0; bits <= 16; bits++)
+        stream->layouts[bits] =
+            moec_record_layout_make(&stream->bundle->config, stream->bundle->codecs[bits]);
+    return MOEC_OK;
+}
+
+static enum moec_status create_ring(struct moec_expert_stream *stream, uint64_t buffer_bytes,
+                                    struct moec_error *err)
+{
+    uint64_t largest = 0, all = 0;
+    for (uint32_t key = 0; key < stream->n_key; key++) {
+        const uint64_t slot = stream->entries[key].slot_bytes;
+        largest = slot > largest ? slot : largest;
+        all += slot;
+    }
+    if (buffer_bytes < largest)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "an expert buffer of %" PRIu64
+                         " bytes has no room for the largest record of %" PRIu64,
+                         buffer_bytes, largest);
+    stream->ring_bytes = buffer_bytes < all ? buffer_bytes : all;
+    if (posix_memalign((void **)&stream->ring, 4096, stream->ring_bytes) != 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: an expert buffer of %" PRIu64 " bytes",
+                         stream->ring_bytes);
+    return MOEC_OK;
+}
+
+static enum moec_status create_reader(struct moec_expert_stream *stream, const struct moec_record_io *io,
+                                      struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_record_reader_create(stream->bundle, stream->copy, io, stream->ring, stream->ring_bytes,
+                                       &stream->reader, err));
+    MOEC_TRY(moec_alloc(&memory, stream->reader->depth, sizeof *stream->reads, "expert stream", err));
+    stream->reads = memory;
+    for (uint32_t i = 0; i < stream->reader->depth; i++) {
+        stream->reads[i].next = stream->free_reads;
+        stream->free_reads = &stream->reads[i];
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
+                                           const struct moec_expert_stream_options *options,
+                                           struct moec_expert_stream **out, struct moec_error *err)
+{
+    void *memory = NULL;
+    if (options->copy >= bundle->n_copy)
+        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no precision copy %" PRIu32 ", only 0 to %" PRIu32,
+                         bundle->file.path, options->copy, bundle->n_copy - 1);
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_expert_stream), "expert stream", err));
+    struct moec_expert_stream *stream = memory;
+    (void)pthread_mutex_init(&stream->lock, NULL);
+    (void)pthread_cond_init(&stream->changed, NULL);
+    stream->experts = (struct moec_experts){.ops = &stream_ops, .max_held = UINT32_MAX};
+    stream->bundle = bundle;
+    stream->copy = options->copy;
+    stream->n_layer = moec_config_moe_count(&bundle->config);
+    stream->n_expert = bundle->config.n_expert;
+    stream->n_key = stream->n_layer * stream->n_expert;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(create_tables(stream, err));
+    MOEC_TRY_OUT(create_ring(stream, options->buffer_bytes, err));
+    MOEC_TRY_OUT(create_reader(stream, &options->io, err));
+    const int problem = pthread_create(&stream->thread, NULL, run_loader, stream);
+    if (problem != 0) {
+        status = moec_fail(err, MOEC_ERR_MEMORY, "cannot start a thread that reads: %s", strerror(problem));
+        goto out;
+    }
+    stream->has_thread = true;
+    *out = stream;
+    stream = NULL;
+out:
+    moec_expert_stream_free(stream);
+    return status;
+}
+
+void moec_expert_stream_free(struct moec_expert_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    if (stream->has_thread) {
+        (void)pthread_mutex_lock(&stream->lock);
+        stream->is_closing = true;
+        (void)pthread_mutex_unlock(&stream->lock);
+        stream->reader->ops->wake(stream->reader);
+        (void)pthread_join(stream->thread, NULL);
+    }
+    if (stream->reader != NULL)
+        stream->reader->ops->destroy(stream->reader);
+    free(stream->reads);
+    free(stream->ring);
+    free(stream->entries);
+    free(stream->counters);
+    (void)pthread_cond_destroy(&stream->changed);
+    (void)pthread_mutex_destroy(&stream->lock);
+    free(stream);
+}
+
+struct moec_experts *moec_expert_stream_experts(struct moec_expert_stream *stream)
+{
+    return &stream->experts;
+}
+
+uint64_t moec_expert_stream_buffer_bytes(const struct moec_expert_stream *stream)
+{
+    return stream->ring_bytes;
+}
+
+const char *moec_expert_stream_io(const struct moec_expert_stream *stream)
+{
+    return stream->reader->description;
+}
+
+struct moec_cache_counters moec_expert_stream_layer_counters(struct moec_expert_stream *stream,
+                                                             uint32_t ordinal)
+{
+    (void)pthread_mutex_lock(&stream->lock);
+    const struct moec_cache_counters counters = stream->counters[ordinal];
+    (void)pthread_mutex_unlock(&stream->lock);
+    return counters;
+}

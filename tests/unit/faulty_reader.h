@@ -1,0 +1,105 @@
+/* A reader that fails: on top of another it breaks some reads, flips a bit in others, and is late at times,
+ * drawn from a seed. For sources of experts, which must report it or try again, and never give out a wrong
+ * byte. */
+#ifndef MOEC_TESTS_FAULTY_READER_H
+#define MOEC_TESTS_FAULTY_READER_H
+
+#include "runtime/reader.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* Out of 65536 reads, and what happened so far. */
+struct faults {
+    uint32_t errors, flips, delays;
+    uint32_t delay_ns; /* at most */
+    uint64_t state;    /* of the draws, not 0 */
+    atomic_uint n_errors, n_flips, n_delays;
+};
+
+struct faulty_reader {
+    struct moec_reader base; /* first */
+    struct moec_reader *under;
+    struct faults *faults;
+};
+
+static uint32_t faulty_draw(struct faults *faults)
+{
+    faults->state ^= faults->state << 13;
+    faults->state ^= faults->state >> 7;
+    faults->state ^= faults->state << 17;
+    return (uint32_t)(faults->state >> 32);
+}
+
+static bool faulty_happens(struct faults *faults, uint32_t in_65536)
+{
+    return (faulty_draw(faults) & 0xffff) < in_65536;
+}
+
+static void faulty_submit(struct moec_reader *self, struct moec_read *read)
+{
+    struct moec_reader *under = ((struct faulty_reader *)self)->under;
+    under->ops->submit(under, read);
+}
+
+static bool faulty_cancel(struct moec_reader *self, struct moec_read *read)
+{
+    struct moec_reader *under = ((struct faulty_reader *)self)->under;
+    return under->ops->cancel(under, read);
+}
+
+static struct moec_read *faulty_wait(struct moec_reader *self)
+{
+    struct moec_reader *under = ((struct faulty_reader *)self)->under;
+    struct faults *faults = ((struct faulty_reader *)self)->faults;
+    struct moec_read *read = under->ops->wait(under);
+    if (read == NULL)
+        return NULL;
+    if (faulty_happens(faults, faults->delays) && faults->delay_ns > 0) {
+        const struct timespec time = {.tv_nsec = faulty_draw(faults) % faults->delay_ns};
+        (void)nanosleep(&time, NULL);
+        atomic_fetch_add(&faults->n_delays, 1);
+    }
+    if (read->error == 0 && faulty_happens(faults, faults->errors)) {
+        read->error = EIO;
+        atomic_fetch_add(&faults->n_errors, 1);
+    }
+    if (read->error == 0 && faulty_happens(faults, faults->flips)) {
+        read->buffer[faulty_draw(faults) % read->n_bytes] ^= (uint8_t)(1u << (faulty_draw(faults) & 7));
+        atomic_fetch_add(&faults->n_flips, 1);
+    }
+    return read;
+}
+
+static void faulty_wake(struct moec_reader *self)
+{
+    struct moec_reader *under = ((struct faulty_reader *)self)->under;
+    under->ops->wake(under);
+}
+
+static void faulty_destroy(struct moec_reader *self)
+{
+    struct moec_reader *under = ((struct faulty_reader *)self)->under;
+    under->ops->destroy(under);
+    free(self);
+}
+
+/* For struct moec_record_io.wrap; the context is a struct faults. */
+static struct moec_reader *faulty_wrap(void *context, struct moec_reader *base)
+{
+    static const struct moec_reader_ops ops = {.submit = faulty_submit,
+                                               .cancel = faulty_cancel,
+                                               .wait = faulty_wait,
+                                               .wake = faulty_wake,
+                                               .destroy = faulty_destroy};
+    struct faulty_reader *reader = malloc(sizeof *reader);
+    if (reader == NULL)
+        return base; /* without faults, which the test will notice */
+    *reader = (struct faulty_reader){.base = *base, .under = base, .faults = context};
+    reader->base.ops = &ops;
+    return &reader->base;
+}
+
+#endif
