@@ -15,5 +15,6 @@ extern const struct cli_command cli_command_inspect;
 extern const struct cli_command cli_command_verify;
 extern const struct cli_command cli_command_export;
 extern const struct cli_command cli_command_strip;
+extern const struct cli_command cli_command_simulate;
 
 #endif

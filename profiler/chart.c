@@ -78,6 +78,14 @@ void moec_chart_add_rule(struct moec_chart *chart, double at, const char *label)
     moec_plot_clean_text(rule->label, sizeof rule->label, label);
 }
 
+void moec_chart_add_upright(struct moec_chart *chart, double at, const char *label)
+{
+    const uint32_t n = chart->n_rule;
+    moec_chart_add_rule(chart, at, label);
+    if (chart->n_rule > n)
+        chart->rules[n].is_upright = true;
+}
+
 /* --- numbers -----------------------------------------------------------------------------------------------
  */
 

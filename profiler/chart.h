@@ -11,7 +11,7 @@
 #include "profiler/plot.h"
 
 #define MOEC_CHART_MAX_SERIES MOEC_PLOT_N_STYLE
-#define MOEC_CHART_MAX_RULES  2
+#define MOEC_CHART_MAX_RULES  4
 #define MOEC_CHART_LABEL      48
 #define MOEC_CHART_CAPTION    1600
 
@@ -41,9 +41,10 @@ struct moec_chart_series {
     bool is_band;               /* the interval is drawn as a band instead of bars */
 };
 
-/* A line across the plot at a value of y. */
+/* A line across the plot at a value of y, or upright at a value of x. */
 struct moec_chart_rule {
     double at;
+    bool is_upright;
     char label[MOEC_CHART_LABEL];
 };
 
@@ -93,6 +94,8 @@ MOEC_WARN_UNUSED enum moec_status moec_chart_set_categories(struct moec_chart_ax
 MOEC_WARN_UNUSED enum moec_status moec_chart_set_cells(struct moec_chart *chart, uint32_t n_row,
                                                        uint32_t n_column, struct moec_error *err);
 void moec_chart_add_rule(struct moec_chart *chart, double at, const char *label);
+/* At a value of x, on a scale. One outside the range of the series is not drawn. */
+void moec_chart_add_upright(struct moec_chart *chart, double at, const char *label);
 
 /* "0.0315", "12 300": what a value is called in text, three digits that count. */
 #define MOEC_CHART_NUMBER 32

@@ -125,7 +125,8 @@ static struct scale scale_y(const struct moec_chart *chart)
     for (uint32_t s = 0; s < chart->n_series; s++)
         widen_by_series(&scale, &chart->series[s]);
     for (uint32_t i = 0; i < chart->n_rule; i++)
-        widen(&scale, chart->rules[i].at);
+        if (!chart->rules[i].is_upright)
+            widen(&scale, chart->rules[i].at);
     if (scale.is_log && scale.low <= scale.high)
         add_floor(&scale, chart);
     axis.has_zero = axis.has_zero || chart->kind == MOEC_CHART_BARS;
@@ -341,7 +342,10 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
             moec_chart_flow_take(&flow, SWATCH + 5 + moec_plot_text_width(font, chart->rules[r].label) + 14);
         if (plot == NULL)
             continue;
-        moec_plot_line(plot, x, flow.y, x + SWATCH, flow.y, 1, moec_chart_grey);
+        if (chart->rules[r].is_upright)
+            moec_plot_line(plot, x + SWATCH / 2, flow.y - 5, x + SWATCH / 2, flow.y + 5, 1, moec_chart_grey);
+        else
+            moec_plot_line(plot, x, flow.y, x + SWATCH, flow.y, 1, moec_chart_grey);
         moec_plot_text(plot, x + SWATCH + 5, flow.y, MOEC_PLOT_LEFT, font, chart->rules[r].label);
     }
     return flow.y;
@@ -418,6 +422,13 @@ static void draw_rules(const struct plane *plane)
 {
     for (uint32_t i = 0; i < plane->chart->n_rule; i++) {
         double at = plane->chart->rules[i].at;
+        if (plane->chart->rules[i].is_upright) {
+            if (!is_shown(&plane->x, at) || at < plane->x.low || at > plane->x.high)
+                continue;
+            double x = place(&plane->x, at);
+            moec_plot_line(plane->plot, x, plane->at->top, x, plane->at->bottom, 1, moec_chart_grey);
+            continue;
+        }
         if (!is_shown(&plane->y, at))
             continue;
         double y = place(&plane->y, at);

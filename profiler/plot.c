@@ -119,8 +119,8 @@ struct moec_colour moec_colour_ink(struct moec_colour background)
 struct moec_colour moec_colour_series(uint32_t series)
 {
     static const struct moec_colour colours[MOEC_PLOT_N_STYLE] = {
-        {0, 114, 178}, {213, 94, 0},   {0, 158, 115}, {204, 121, 167},
-        {230, 159, 0}, {86, 180, 233}, {60, 60, 60}};
+        {0, 114, 178},  {213, 94, 0}, {0, 158, 115}, {204, 121, 167}, {230, 159, 0},
+        {86, 180, 233}, {60, 60, 60}, {128, 70, 27}, {148, 0, 211}};
     return colours[series % MOEC_PLOT_N_STYLE];
 }
 
@@ -392,8 +392,8 @@ void moec_plot_marker(struct moec_plot *plot, double x, double y, double size, s
 static void use_dashes(struct moec_plot *plot, uint32_t series)
 {
     static const double dashes[MOEC_PLOT_N_STYLE][4] = {
-        {0}, {5, 2}, {1.5, 1.5}, {7, 2, 1.5, 2}, {9, 3}, {3, 1.5, 1.5, 1.5}, {2.5, 2.5}};
-    static const int n_dash[MOEC_PLOT_N_STYLE] = {0, 2, 2, 4, 2, 4, 2};
+        {0}, {5, 2}, {1.5, 1.5}, {7, 2, 1.5, 2}, {9, 3}, {3, 1.5, 1.5, 1.5}, {2.5, 2.5}, {1, 3}, {12, 2}};
+    static const int n_dash[MOEC_PLOT_N_STYLE] = {0, 2, 2, 4, 2, 4, 2, 2, 2};
     cairo_set_dash(plot->cairo, dashes[series % MOEC_PLOT_N_STYLE], n_dash[series % MOEC_PLOT_N_STYLE], 0);
 }
 
@@ -430,8 +430,8 @@ static const struct marker {
     uint32_t n_corner;
     double turn;  /* of the first corner, in parts of a whole turn clockwise from the top */
     double scale; /* so that all look equally large */
-} markers[MOEC_PLOT_N_STYLE] = {{0, 0, 1},     {4, 0.125, 1.25}, {3, 0, 1.3}, {4, 0, 1.25},
-                                {3, 0.5, 1.3}, {5, 0, 1.15},     {6, 0, 1.1}};
+} markers[MOEC_PLOT_N_STYLE] = {{0, 0, 1},    {4, 0.125, 1.25}, {3, 0, 1.3},    {4, 0, 1.25},  {3, 0.5, 1.3},
+                                {5, 0, 1.15}, {6, 0, 1.1},      {3, 0.25, 1.3}, {3, 0.75, 1.3}};
 
 void moec_plot_symbol(struct moec_plot *plot, double x, double y, double size, uint32_t series)
 {
@@ -453,14 +453,16 @@ void moec_plot_symbol(struct moec_plot *plot, double x, double y, double size, u
 static void stroke_bar(cairo_t *cairo, double x, double y, double width, double height, uint32_t series)
 {
     static const struct {
-        bool rising, falling, level;
+        bool rising, falling, level, upright;
     } patterns[MOEC_PLOT_N_STYLE] = {{0},
                                      {.rising = true},
                                      {.level = true},
                                      {.rising = true, .falling = true},
                                      {.falling = true},
                                      {.level = true, .rising = true},
-                                     {.level = true, .falling = true}};
+                                     {.level = true, .falling = true},
+                                     {.upright = true},
+                                     {.upright = true, .level = true}};
     const double step = 5;
     uint32_t at = series % MOEC_PLOT_N_STYLE;
     for (int i = 0; patterns[at].rising && i * step < width + height; i++) {
@@ -474,6 +476,10 @@ static void stroke_bar(cairo_t *cairo, double x, double y, double width, double 
     for (int i = 1; patterns[at].level && i * step < height; i++) {
         cairo_move_to(cairo, x, y + height - i * step);
         cairo_rel_line_to(cairo, width, 0);
+    }
+    for (int i = 1; patterns[at].upright && i * step < width; i++) {
+        cairo_move_to(cairo, x + i * step, y);
+        cairo_rel_line_to(cairo, 0, height);
     }
     cairo_set_source_rgb(cairo, 1, 1, 1);
     cairo_set_line_width(cairo, 0.9);

@@ -1,0 +1,261 @@
+#include "cli/commands.h"
+#include "cli/figure_output.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/simulate_options.h"
+#include "cli/simulate_output.h"
+#include "formats/profile_h5.h"
+#include "profiler/simulate_figures.h"
+#include "profiler/simulate_text.h"
+
+#include <string.h>
+
+static const struct cli_option options[] = {
+    {"model", 'm', "MODEL.moec", NULL,
+     "Bundle whose record sizes and path table count. Without it every expert has --bits bits and the path "
+     "table is the profile's.",
+     false},
+    {"bits", 0, "BITS", "2|3|4|8|16",
+     "Bitwidth of every expert (default 4); with --model its copy at these bits instead of the compiled "
+     "assignment.",
+     false},
+    {"memory", 0, "LIST", NULL,
+     "Sizes of the expert buffer, with commas between them: shares of all experts (25%) or sizes (64MiB); "
+     "default 5% to 100% in steps of 5.",
+     false},
+    {"evict", 0, "LIST", NULL,
+     "Eviction policies: all (default), or fifo, lru, lfu, edgemoe, edgemoe-literal, arc, random with commas "
+     "between them.",
+     false},
+    {"predict", 0, "LIST", NULL,
+     "Predictors: all that the routing can feed (default), or none, frequency, path, gate, path+gate with "
+     "commas between them. gate needs a trace of a run that recorded it.",
+     false},
+    {"preload-count", 0, "N", NULL,
+     "Preload the first N guesses of each layer, whatever time there is. Default: as many as time allows; "
+     "without --device the model's top-k.",
+     false},
+    {"prefill", 0, "TOKENS", NULL,
+     "Of a profile: the first TOKENS tokens of each window are one chunk of a prompt, the others are decoded "
+     "one by one (default 0: all are decoded). Rates are of decoded tokens.",
+     false},
+    {"device", 0, "DEVICE.json", NULL,
+     "Description from moec device: predicts the time of a token, and bounds preloads by time.", false},
+    {"emulate-storage", 0, "RATE,LATENCY", NULL, "With --device: another storage, such as 550MB/s,80us.",
+     false},
+    {"threads", 'j', "N", NULL, "Threads (default: all CPUs).", false},
+    {"trust-profile", 0, NULL, NULL, "Read a profile without its checksum, as edited elsewhere.", false},
+    {"plots", 0, "FOLDER", NULL, "Draw hit rates and times by budget into FOLDER, made where it is missing.",
+     false},
+    {"plot-format", 0, "LIST", NULL,
+     "Formats of --plots: png, svg, pdf, csv, with commas between them (default png,svg,csv).", false},
+    {"json", 0, NULL, NULL, "Everything as JSON on standard output.", false},
+    {"quiet", 'q', NULL, NULL, "No progress.", false},
+    {0},
+};
+
+/* Everything that one call holds. */
+struct job {
+    const struct cli_args *args;
+    struct cli_simulate_options options;
+    struct moec_profile profile;
+    struct moec_recording recording;
+    struct moec_bundle *bundle;
+    struct moec_simulated_model model;
+    struct moec_device described;
+    struct moec_simulated_device device;
+    struct moec_simulate_sweep sweep;
+    struct cli_progress progress;
+    char note[256];
+};
+
+static void release(struct job *job)
+{
+    moec_simulated_device_release(&job->device);
+    moec_device_release(&job->described);
+    moec_simulated_model_release(&job->model);
+    moec_recording_release(&job->recording);
+    moec_profile_release(&job->profile);
+    moec_bundle_close(job->bundle);
+}
+
+/* --- inputs ------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status open_routing(struct job *job, struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    MOEC_TRY(moec_profile_read(job->args->positional[0], cli_has(job->args, "trust-profile"), &job->profile,
+                               digest, err));
+    return moec_recording_from_profile(&job->profile, job->options.prefill_tokens, &job->recording, err);
+}
+
+static enum moec_status open_model(struct job *job, struct moec_error *err)
+{
+    uint32_t copy = 0;
+    if (!cli_has(job->args, "model"))
+        return moec_simulated_model_of_profile(&job->profile, job->options.bits > 0 ? job->options.bits : 4,
+                                               &job->model, err);
+    MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->bundle, err));
+    if (job->options.bits > 0)
+        MOEC_TRY(moec_bundle_find_copy(job->bundle, job->options.bits, &copy, err));
+    return moec_simulated_model_of_bundle(job->bundle, copy, &job->recording, &job->model, err);
+}
+
+static enum moec_status open_device(struct job *job, struct moec_error *err)
+{
+    struct moec_emulation emulation;
+    const bool has_device = cli_has(job->args, "device"), is_emulated = cli_has(job->args, "emulate-storage");
+    if (is_emulated && !has_device)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--emulate-storage needs --device, which says how long computing takes");
+    if (is_emulated)
+        MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &emulation, err));
+    if (has_device)
+        MOEC_TRY(moec_device_load(cli_text(job->args, "device"), &job->described, err));
+    job->sweep.has_times = has_device;
+    return moec_simulated_device_make(has_device ? &job->described : NULL, is_emulated ? &emulation : NULL,
+                                      &job->recording, &job->model, &job->device, err);
+}
+
+/* --- the sweep ---------------------------------------------------------------------------------------------
+ */
+
+static void say(struct job *job, const char *text)
+{
+    const size_t used = strlen(job->note);
+    (void)snprintf(job->note + used, sizeof job->note - used, "%s%s", used > 0 ? "; " : "", text);
+}
+
+static enum moec_status choose_predictors(struct job *job, struct moec_error *err)
+{
+    struct moec_simulate_sweep *sweep = &job->sweep;
+    char text[96];
+    for (uint32_t i = 0; i < job->options.n_predictor; i++) {
+        sweep->predictors[sweep->n_predictor++] = job->options.predictors[i];
+        if (!moec_simulated_can_predict(&job->recording, &job->model, job->options.predictors[i]))
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "'%s' has not recorded what the predictor '%s' needs; gate needs a trace of moec "
+                "run --trace with that predictor, path a path table",
+                job->args->positional[0], job->options.predictors[i]->name);
+    }
+    for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
+        if (moec_simulated_can_predict(&job->recording, &job->model, moec_predictors[i])) {
+            sweep->predictors[sweep->n_predictor++] = moec_predictors[i];
+            continue;
+        }
+        (void)snprintf(text, sizeof text, "predictor '%s' is left out: the routing was recorded without %s",
+                       moec_predictors[i]->name,
+                       moec_predictors[i]->needs_next_gate ? "the next layer's gate" : "a path table");
+        say(job, text);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status plan(struct job *job, struct moec_error *err)
+{
+    struct moec_simulate_sweep *sweep = &job->sweep;
+    char text[96];
+    sweep->recording = &job->recording;
+    sweep->model = &job->model;
+    sweep->device = &job->device;
+    for (uint32_t i = 0; i < job->options.n_policy; i++)
+        sweep->policies[sweep->n_policy++] = job->options.policies[i];
+    for (uint32_t i = 0; job->options.n_policy == 0 && moec_evict_policies[i] != NULL; i++)
+        sweep->policies[sweep->n_policy++] = moec_evict_policies[i];
+    cli_set_budgets(&job->options, sweep);
+    MOEC_TRY(choose_predictors(job, err));
+    sweep->preload_count = job->options.preload_count;
+    if (sweep->preload_count == 0 && !sweep->has_times) {
+        sweep->preload_count = job->model.top_k;
+        (void)snprintf(text, sizeof text, "predictors preload %u guesses a layer (without --device)",
+                       (unsigned)sweep->preload_count);
+        say(job, text);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status show(void *context, uint64_t n_done, uint64_t n_all)
+{
+    struct job *job = context;
+    cli_progress_show(&job->progress, "simulate", (double)n_done, (double)n_all);
+    return cli_interrupt_status();
+}
+
+static enum moec_status draw(const struct job *job, const struct moec_simulation *simulation,
+                             struct moec_error *err)
+{
+    struct moec_figures figures = {0};
+    if (!cli_has(job->args, "plots"))
+        return MOEC_OK;
+    MOEC_TRY(moec_simulate_figures(simulation, job->args->positional[0], &figures, err));
+    enum moec_status status = cli_write_plots(job->args, &figures, cli_has(job->args, "json"), err);
+    moec_figures_release(&figures);
+    return status;
+}
+
+static enum moec_status simulate(struct job *job, struct moec_error *err)
+{
+    struct moec_simulation simulation = {0};
+    struct moec_paragraphs text = {0};
+    enum moec_status status = MOEC_OK;
+    cli_progress_init(&job->progress, "runs", cli_has(job->args, "quiet") || cli_has(job->args, "json"));
+    status = moec_simulate(&job->sweep, job->options.n_threads, show, job, &simulation, err);
+    cli_progress_end(&job->progress);
+    MOEC_TRY(status);
+    moec_simulation_describe(&simulation, &text);
+    if (cli_has(job->args, "json"))
+        MOEC_TRY_OUT(cli_print_simulation_json(&simulation, job->args->positional[0], &text, job->note, err));
+    else
+        cli_print_simulation(&simulation, job->args->positional[0], &text, job->note);
+    MOEC_TRY_OUT(draw(job, &simulation, err));
+out:
+    moec_simulation_release(&simulation);
+    return status;
+}
+
+static int run_simulate(const struct cli_args *args)
+{
+    struct moec_error err = {0};
+    struct job job = {.args = args};
+    enum moec_status status = MOEC_OK;
+    cli_interrupt_catch();
+    MOEC_TRY_OUT(cli_read_simulate_options(args, &job.options, &err));
+    MOEC_TRY_OUT(cli_check_figures(args, &err));
+    MOEC_TRY_OUT(open_routing(&job, &err));
+    MOEC_TRY_OUT(open_model(&job, &err));
+    MOEC_TRY_OUT(open_device(&job, &err));
+    MOEC_TRY_OUT(plan(&job, &err));
+    MOEC_TRY_OUT(simulate(&job, &err));
+out:
+    release(&job);
+    return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
+}
+
+const struct cli_command cli_command_simulate = {
+    .name = "simulate",
+    .summary = "predict hits and times of every policy, predictor and budget from recorded routing",
+    .usage = "PROFILE.h5|TRACE",
+    .about =
+        "Replays routing that was recorded against every eviction policy, predictor and size of the expert "
+        "buffer, with the code that decides in the runtime, and sets Belady's bound beside them. It says "
+        "where "
+        "lru falls off its cliff (one token's working set), what predictions add, and with a description of "
+        "the device how long a token takes.\n\n"
+        "A profile's windows are decoded token by token, one after the other, into one buffer that starts "
+        "with "
+        "the likeliest experts. A trace of moec run --trace is replayed as it happened. Without predictions, "
+        "and with --preload-count, what is counted is exactly what the runtime counts on the same routing.",
+    .examples = "moec simulate profile.h5\n"
+                "moec simulate profile.h5 --model model.moec --plots plots\n"
+                "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB --evict lru,edgemoe "
+                "--predict none,path\n"
+                "moec device model.moec -o device.json\n"
+                "moec simulate profile.h5 --model model.moec --device device.json --emulate-storage "
+                "550MB/s,80us",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_simulate,
+};

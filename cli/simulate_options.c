@@ -1,0 +1,126 @@
+#include "cli/simulate_options.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ITEM 64 /* longest item of a list, with its NUL */
+
+/* Cuts the next item off a list with commas; false at its end. An item that is too long comes out cut, which
+ * names nothing. */
+static bool next_item(const char **list, char item[static ITEM])
+{
+    if (*list == NULL)
+        return false;
+    const size_t length = strcspn(*list, ",");
+    const size_t n = length < ITEM ? length : ITEM - 1;
+    memcpy(item, *list, n);
+    item[n] = '\0';
+    *list = (*list)[length] == ',' ? *list + length + 1 : NULL;
+    return true;
+}
+
+/* "all" leaves the number at 0. */
+static enum moec_status read_policies(const struct cli_args *args, struct cli_simulate_options *out,
+                                      struct moec_error *err)
+{
+    char item[ITEM];
+    const char *list = cli_text(args, "evict");
+    if (list != NULL && strcmp(list, "all") == 0)
+        return MOEC_OK;
+    while (next_item(&list, item)) {
+        if (out->n_policy == MOEC_SIMULATE_MAX_POLICIES)
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--evict' has more than %d names",
+                             MOEC_SIMULATE_MAX_POLICIES);
+        MOEC_TRY(moec_evict_find(item, &out->policies[out->n_policy++], err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_predictors(const struct cli_args *args, struct cli_simulate_options *out,
+                                        struct moec_error *err)
+{
+    char item[ITEM];
+    const char *list = cli_text(args, "predict");
+    if (list != NULL && strcmp(list, "all") == 0)
+        return MOEC_OK;
+    while (next_item(&list, item)) {
+        if (out->n_predictor == MOEC_SIMULATE_MAX_PREDICTORS)
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--predict' has more than %d names",
+                             MOEC_SIMULATE_MAX_PREDICTORS);
+        MOEC_TRY(moec_predict_find(item, &out->predictors[out->n_predictor++], err));
+    }
+    return MOEC_OK;
+}
+
+static bool read_budget(const char *text, struct cli_simulate_budget *out)
+{
+    char *end = NULL;
+    const double percent = strtod(text, &end);
+    *out = (struct cli_simulate_budget){0};
+    if (end == text || strcmp(end, "%") != 0)
+        return cli_parse_size(text, &out->bytes) && out->bytes > 0;
+    out->share = percent / 100;
+    return isfinite(percent) && percent > 0 && percent <= 100;
+}
+
+static enum moec_status read_budgets(const struct cli_args *args, struct cli_simulate_options *out,
+                                     struct moec_error *err)
+{
+    char item[ITEM];
+    const char *list = cli_text(args, "memory");
+    while (next_item(&list, item)) {
+        if (out->n_budget == MOEC_SIMULATE_MAX_BUDGETS)
+            return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' has more than %d sizes",
+                             MOEC_SIMULATE_MAX_BUDGETS);
+        if (!read_budget(item, &out->budgets[out->n_budget++]))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "option '--memory' has '%s', expected a share of the experts such as 25%% or a "
+                             "size such as 64MiB",
+                             item);
+    }
+    return MOEC_OK;
+}
+
+enum moec_status cli_read_simulate_options(const struct cli_args *args, struct cli_simulate_options *out,
+                                           struct moec_error *err)
+{
+    uint32_t n_threads = 0;
+    *out = (struct cli_simulate_options){0};
+    MOEC_TRY(read_policies(args, out, err));
+    MOEC_TRY(read_predictors(args, out, err));
+    MOEC_TRY(read_budgets(args, out, err));
+    MOEC_TRY(cli_u32(args, "bits", 2, 16, &out->bits, err));
+    MOEC_TRY(cli_u32(args, "prefill", 0, 1u << 24, &out->prefill_tokens, err));
+    MOEC_TRY(cli_u32(args, "preload-count", 1, 65536, &out->preload_count, err));
+    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
+    out->n_threads = (int)n_threads;
+    return MOEC_OK;
+}
+
+static int compare_bytes(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep)
+{
+    const uint64_t all = sweep->model->all_bytes, least = sweep->model->largest_bytes;
+    uint32_t n = options->n_budget, n_kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cli_simulate_budget *budget = &options->budgets[i];
+        sweep->budgets[i] = budget->share > 0 ? (uint64_t)(budget->share * (double)all) : budget->bytes;
+    }
+    for (; options->n_budget == 0 && n < 20; n++)
+        sweep->budgets[n] = all / 20 * (n + 1) + (n == 19 ? all % 20 : 0);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t *bytes = &sweep->budgets[i];
+        *bytes = *bytes < least ? least : *bytes > all ? all : *bytes;
+    }
+    qsort(sweep->budgets, n, sizeof *sweep->budgets, compare_bytes);
+    for (uint32_t i = 0; i < n; i++)
+        if (n_kept == 0 || sweep->budgets[i] != sweep->budgets[n_kept - 1])
+            sweep->budgets[n_kept++] = sweep->budgets[i];
+    sweep->n_budget = n_kept;
+}

@@ -1,0 +1,33 @@
+/* Options of `moec simulate`, read once. */
+#ifndef MOEC_CLI_SIMULATE_OPTIONS_H
+#define MOEC_CLI_SIMULATE_OPTIONS_H
+
+#include "cli/options.h"
+#include "profiler/simulate.h"
+
+/* A buffer as asked for: a share of the bytes of all experts, or bytes. */
+struct cli_simulate_budget {
+    double share; /* 0: */
+    uint64_t bytes;
+};
+
+struct cli_simulate_options {
+    uint32_t bits; /* 0 = not given */
+    uint32_t prefill_tokens;
+    uint32_t preload_count; /* 0 = not given */
+    int n_threads;
+    uint32_t n_policy, n_predictor; /* 0 = all */
+    const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
+    const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
+    uint32_t n_budget; /* 0 = 5 % to 100 % */
+    struct cli_simulate_budget budgets[MOEC_SIMULATE_MAX_BUDGETS];
+};
+
+MOEC_WARN_UNUSED enum moec_status cli_read_simulate_options(const struct cli_args *args,
+                                                            struct cli_simulate_options *out,
+                                                            struct moec_error *err);
+
+/* Fills the budgets of a sweep, increasing, each once, those that hold no record raised to the largest. */
+void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep);
+
+#endif

@@ -1,0 +1,244 @@
+#include "cli/simulate_output.h"
+
+#include "cli/json_output.h"
+#include "cli/terminal.h"
+#include "cli/verdict_output.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static double share(const struct moec_simulation *simulation, uint64_t bytes)
+{
+    return 100 * (double)bytes / (double)simulation->sweep.model->all_bytes;
+}
+
+static double per_token(const struct moec_simulation *simulation, double amount)
+{
+    return amount / (double)simulation->sweep.recording->n_decoded;
+}
+
+/* --- for people --------------------------------------------------------------------------------------------
+ */
+
+static void print_head(const struct moec_simulation *simulation, const char *source, const char *note)
+{
+    const struct moec_recording *recording = simulation->sweep.recording;
+    const struct moec_simulated_model *model = simulation->sweep.model;
+    char size[24];
+    printf("%s: %" PRIu64 " tokens, %" PRIu64 " of them decoded one by one; %" PRIu32 " MoE layers, %" PRIu32
+           " experts, top-%" PRIu32 "\n",
+           source, recording->n_token, recording->n_decoded, model->n_layer, model->n_expert, model->top_k);
+    printf("Records: %s; all experts %s\n", model->sizes, cli_memory_text(size, model->all_bytes));
+    if (note[0] != '\0')
+        printf("%s\n", note);
+}
+
+static void print_buffer(const struct moec_simulation *simulation, uint32_t budget)
+{
+    char size[24];
+    printf("  %5.1f %% %10s", share(simulation, simulation->sweep.budgets[budget]),
+           cli_memory_text(size, simulation->sweep.budgets[budget]));
+}
+
+/* A name and width that fit it, so that columns stand under their heads. */
+static int column(const char *name)
+{
+    int n = 0;
+    while (name[n] != '\0')
+        n++;
+    return n < 7 ? 9 : n + 2;
+}
+
+static void print_bounds(const struct moec_simulation *simulation, uint32_t budget)
+{
+    const struct moec_belady *belady = &simulation->belady[budget];
+    printf("%9.1f", 100 * (double)belady->hits / (double)belady->asked);
+    if (!simulation->sweep.model->is_equal)
+        printf("%9.1f", 100 * belady->most_hits / (double)belady->asked);
+}
+
+static void print_matrix(const struct moec_simulation *simulation, uint32_t predictor, bool of_times)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    printf("\n%s, predictor '%s'\n  %-18s", of_times ? "Median ms a decoded token" : "Hits of 100 experts",
+           sweep->predictors[predictor]->name, "buffer");
+    for (uint32_t p = 0; p < sweep->n_policy; p++)
+        printf("%*s", column(sweep->policies[p]->name), sweep->policies[p]->name);
+    if (!of_times)
+        printf("%9s%s", sweep->model->is_equal ? "Belady" : "farthest",
+               sweep->model->is_equal ? "" : "    bound");
+    putchar('\n');
+    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+        print_buffer(simulation, b);
+        for (uint32_t p = 0; p < sweep->n_policy; p++) {
+            const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, p, b);
+            const double value = of_times ? result->tpot_ns_median / 1e6
+                                          : 100 * moec_simulated_hit_rate(&result->decode, false);
+            printf("%*.*f", column(sweep->policies[p]->name), of_times ? 3 : 1, value);
+        }
+        if (!of_times)
+            print_bounds(simulation, b);
+        putchar('\n');
+    }
+}
+
+static void print_pair(const struct moec_simulation *simulation)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    printf("\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n  %-18s%8s%8s%8s%8s%9s%9s"
+           "%10s%9s%12s",
+           sweep->policies[0]->name, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
+           sweep->model->is_equal ? "Belady" : "bound", "useful", "wasted", "lifetime", "", "read");
+    printf("%s\n", sweep->has_times ? "   median ms   95 % ms" : "");
+    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+        const struct moec_simulated_result *result = moec_simulation_at(simulation, 0, 0, b);
+        const struct moec_simulated_counts *counts = &result->decode;
+        const double asked = (double)counts->asked / 100;
+        char size[24];
+        print_buffer(simulation, b);
+        printf("%8.1f%8.1f%8.1f%8.1f%9.1f%9.1f", (double)counts->hits / asked, (double)counts->late / asked,
+               (double)counts->misses / asked,
+               100 * simulation->belady[b].most_hits / (double)simulation->belady[b].asked,
+               (double)counts->useful / asked, (double)counts->wasted / asked);
+        if (isnan(result->lifetime_tokens))
+            printf("%10s tokens", "-");
+        else
+            printf("%10.1f tokens", result->lifetime_tokens);
+        printf("%12s", cli_memory_text(size, (uint64_t)per_token(simulation, (double)counts->read_bytes)));
+        if (sweep->has_times)
+            printf("%12.3f%10.3f", result->tpot_ns_median / 1e6, result->tpot_ns_p95 / 1e6);
+        putchar('\n');
+    }
+}
+
+void cli_print_simulation(const struct moec_simulation *simulation, const char *source,
+                          const struct moec_paragraphs *text, const char *note)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    print_head(simulation, source, note);
+    putchar('\n');
+    cli_print_paragraphs(text);
+    if (sweep->n_policy == 1 && sweep->n_predictor == 1) {
+        print_pair(simulation);
+    } else {
+        for (uint32_t p = 0; p < sweep->n_predictor; p++) {
+            print_matrix(simulation, p, false);
+            if (sweep->has_times)
+                print_matrix(simulation, p, true);
+        }
+    }
+    if (!sweep->model->is_equal)
+        printf(
+            "\nfarthest: what is needed farthest in the future goes first, a good schedule but no bound for "
+            "records of\ndifferent sizes; bound: more hits than any schedule has, by space times time\n");
+}
+
+/* --- for programs ------------------------------------------------------------------------------------------
+ */
+
+static struct moec_json_out *json_counts(const struct moec_simulated_counts *counts)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "asked", counts->asked);
+    moec_json_out_u64(node, "hits", counts->hits);
+    moec_json_out_u64(node, "late", counts->late);
+    moec_json_out_u64(node, "misses", counts->misses);
+    moec_json_out_u64(node, "evictions", counts->evictions);
+    moec_json_out_u64(node, "preloads", counts->preloads);
+    moec_json_out_u64(node, "useful_preloads", counts->useful);
+    moec_json_out_u64(node, "wasted_preloads", counts->wasted);
+    moec_json_out_u64(node, "read_bytes", counts->read_bytes);
+    return node;
+}
+
+static struct moec_json_out *json_row(const struct moec_simulation *simulation, uint32_t predictor,
+                                      uint32_t policy, uint32_t budget)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, policy, budget);
+    const struct moec_simulated_counts *decode = &result->decode;
+    struct moec_json_out *row = moec_json_out_object();
+    moec_json_out_string(row, "evict", sweep->policies[policy]->name);
+    moec_json_out_string(row, "predict", sweep->predictors[predictor]->name);
+    moec_json_out_u64(row, "buffer_bytes", sweep->budgets[budget]);
+    moec_json_out_double(row, "buffer_share",
+                         (double)sweep->budgets[budget] / (double)sweep->model->all_bytes);
+    moec_json_out_double(row, "hit_rate", moec_simulated_hit_rate(decode, false));
+    moec_json_out_double(row, "hit_or_late_rate", moec_simulated_hit_rate(decode, true));
+    moec_json_out_double(row, "bytes_per_token", per_token(simulation, (double)decode->read_bytes));
+    moec_json_out_double(row, "lifetime_tokens", result->lifetime_tokens);
+    if (sweep->has_times) {
+        moec_json_out_double(row, "tpot_ms_median", result->tpot_ns_median / 1e6);
+        moec_json_out_double(row, "tpot_ms_p95", result->tpot_ns_p95 / 1e6);
+        moec_json_out_double(row, "tpot_ms_mean", result->tpot_ns_mean / 1e6);
+        moec_json_out_double(row, "stall_ms", per_token(simulation, decode->stall_ns / 1e6));
+        moec_json_out_double(row, "compute_ms", per_token(simulation, decode->compute_ns / 1e6));
+    }
+    moec_json_out_node(row, "decode", json_counts(decode));
+    moec_json_out_node(row, "prefill", json_counts(&result->prefill));
+    return row;
+}
+
+static struct moec_json_out *json_bounds(const struct moec_simulation *simulation)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t b = 0; b < sweep->n_budget; b++) {
+        const struct moec_belady *belady = &simulation->belady[b];
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_u64(node, "buffer_bytes", sweep->budgets[b]);
+        moec_json_out_double(node, "hit_rate_bound", belady->most_hits / (double)belady->asked);
+        moec_json_out_double(node, "farthest_hit_rate", (double)belady->hits / (double)belady->asked);
+        moec_json_out_double(node, "farthest_bytes_per_token",
+                             per_token(simulation, (double)belady->read_bytes));
+        moec_json_out_node(list, NULL, node);
+    }
+    return list;
+}
+
+static struct moec_json_out *json_recording(const struct moec_simulation *simulation, const char *source)
+{
+    const struct moec_recording *recording = simulation->sweep.recording;
+    const struct moec_simulated_model *model = simulation->sweep.model;
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_string(node, "source", source);
+    moec_json_out_u64(node, "tokens", recording->n_token);
+    moec_json_out_u64(node, "decoded_tokens", recording->n_decoded);
+    moec_json_out_u64(node, "moe_layers", model->n_layer);
+    moec_json_out_u64(node, "experts", model->n_expert);
+    moec_json_out_u64(node, "top_k", model->top_k);
+    moec_json_out_string(node, "records", model->sizes);
+    moec_json_out_bool(node, "records_of_one_size", model->is_equal);
+    moec_json_out_u64(node, "all_experts_bytes", model->all_bytes);
+    moec_json_out_u64(node, "working_set_bytes", model->token_bytes);
+    moec_json_out_double(node, "next_token_share", simulation->reuse.next_token_share);
+    moec_json_out_u64(node, "median_reuse_tokens", simulation->reuse.median_tokens);
+    return node;
+}
+
+enum moec_status cli_print_simulation_json(const struct moec_simulation *simulation, const char *source,
+                                           const struct moec_paragraphs *text, const char *note,
+                                           struct moec_error *err)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    struct moec_json_out *root = moec_json_out_object(), *rows = moec_json_out_array();
+    moec_json_out_node(root, "recording", json_recording(simulation, source));
+    moec_json_out_u64(root, "preload_count", sweep->preload_count);
+    if (simulation->lru.is_there) {
+        struct moec_json_out *cliff = moec_json_out_object();
+        moec_json_out_u64(cliff, "below_bytes", simulation->lru.below);
+        moec_json_out_u64(cliff, "above_bytes", simulation->lru.above);
+        moec_json_out_double(cliff, "hit_rate_below", simulation->lru.rate_below);
+        moec_json_out_double(cliff, "hit_rate_above", simulation->lru.rate_above);
+        moec_json_out_node(root, "lru_cliff", cliff);
+    }
+    moec_json_out_node(root, "text", cli_json_paragraphs(text));
+    moec_json_out_string(root, "note", note);
+    moec_json_out_node(root, "bounds", json_bounds(simulation));
+    for (uint32_t p = 0; p < sweep->n_predictor; p++)
+        for (uint32_t e = 0; e < sweep->n_policy; e++)
+            for (uint32_t b = 0; b < sweep->n_budget; b++)
+                moec_json_out_node(rows, NULL, json_row(simulation, p, e, b));
+    moec_json_out_node(root, "rows", rows);
+    return cli_print_json(root, err);
+}

@@ -1,0 +1,18 @@
+/* What `moec simulate` prints. */
+#ifndef MOEC_CLI_SIMULATE_OUTPUT_H
+#define MOEC_CLI_SIMULATE_OUTPUT_H
+
+#include "profiler/paragraphs.h"
+#include "profiler/simulate.h"
+
+/* Tables of hit rates (and times) by budget and policy, one for each predictor; of a single pair every count.
+ * `note` says what was left out, "" = nothing. */
+void cli_print_simulation(const struct moec_simulation *simulation, const char *source,
+                          const struct moec_paragraphs *text, const char *note);
+
+MOEC_WARN_UNUSED enum moec_status cli_print_simulation_json(const struct moec_simulation *simulation,
+                                                            const char *source,
+                                                            const struct moec_paragraphs *text,
+                                                            const char *note, struct moec_error *err);
+
+#endif

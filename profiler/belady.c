@@ -1,0 +1,237 @@
+#include "profiler/belady.h"
+
+#include "formats/memory.h"
+
+#include <string.h>
+
+#define ABSENT 0xffffffffu
+
+/* --- the future --------------------------------------------------------------------------------------------
+ */
+
+void moec_belady_release(struct moec_belady_future *future)
+{
+    free(future->first);
+    free(future->next);
+    free(future->prices);
+    *future = (struct moec_belady_future){0};
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* What it takes to keep a key's slot from one answer to another. */
+static double price(const struct moec_simulated_model *model, uint32_t key, uint64_t from, uint64_t to)
+{
+    return (double)model->slot_bytes[key] * (double)(to - from);
+}
+
+static enum moec_status add_prices(struct moec_belady_future *future, struct moec_error *err)
+{
+    const struct moec_recording *recording = future->recording;
+    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    MOEC_TRY(moec_alloc((void **)&future->prices, recording->active_start[n_answer], sizeof(double),
+                        "prices of hits", err));
+    for (uint64_t a = 0; a < n_answer; a++) {
+        const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_expert;
+        for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++) {
+            const uint64_t next = future->next[i];
+            if (next != MOEC_BELADY_NEVER && !recording->steps[next / recording->n_layer].is_prefill)
+                future->prices[future->n_price++] =
+                    price(future->model, base + recording->active[i], a, next);
+        }
+    }
+    qsort(future->prices, future->n_price, sizeof(double), compare_doubles);
+    return MOEC_OK;
+}
+
+enum moec_status moec_belady_look_ahead(const struct moec_recording *recording,
+                                        const struct moec_simulated_model *model,
+                                        struct moec_belady_future *future, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    const size_t n_key = (size_t)recording->n_layer * recording->n_expert;
+    *future = (struct moec_belady_future){.recording = recording, .model = model};
+    MOEC_TRY_OUT(moec_alloc((void **)&future->first, n_key, sizeof(uint64_t), "next uses", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&future->next, recording->active_start[n_answer], sizeof(uint64_t),
+                            "next uses", err));
+    for (size_t key = 0; key < n_key; key++)
+        future->first[key] = MOEC_BELADY_NEVER;
+    for (uint64_t a = n_answer; a-- > 0;) {
+        uint64_t *soonest = future->first + (a % recording->n_layer) * recording->n_expert;
+        for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++) {
+            future->next[i] = soonest[recording->active[i]];
+            soonest[recording->active[i]] = a;
+        }
+    }
+    if (!model->is_equal)
+        MOEC_TRY_OUT(add_prices(future, err));
+out:
+    if (status != MOEC_OK)
+        moec_belady_release(future);
+    return status;
+}
+
+/* --- the rule: a heap of what is in the buffer, farthest next use first ------------------------------------
+ */
+
+struct buffer {
+    const struct moec_simulated_model *model;
+    uint64_t capacity_bytes, used_bytes;
+    uint32_t n;
+    uint32_t *heap;  /* (n_key), owned: keys */
+    uint32_t *place; /* (n_key), owned: of a key in the heap, or ABSENT */
+    uint64_t *next;  /* (n_key), owned: its next use */
+};
+
+static bool is_before(const struct buffer *buffer, uint32_t a, uint32_t b)
+{
+    return buffer->next[a] > buffer->next[b] || (buffer->next[a] == buffer->next[b] && a < b);
+}
+
+static void put(struct buffer *buffer, uint32_t at, uint32_t key)
+{
+    buffer->heap[at] = key;
+    buffer->place[key] = at;
+}
+
+/* Moves a key that stands at `at` to where it belongs. */
+static void sift(struct buffer *buffer, uint32_t at)
+{
+    const uint32_t key = buffer->heap[at];
+    while (at > 0 && is_before(buffer, key, buffer->heap[(at - 1) / 2])) {
+        put(buffer, at, buffer->heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    for (uint32_t child = 2 * at + 1; child < buffer->n; child = 2 * at + 1) {
+        if (child + 1 < buffer->n && is_before(buffer, buffer->heap[child + 1], buffer->heap[child]))
+            child++;
+        if (!is_before(buffer, buffer->heap[child], key))
+            break;
+        put(buffer, at, buffer->heap[child]);
+        at = child;
+    }
+    put(buffer, at, key);
+}
+
+static void insert(struct buffer *buffer, uint32_t key, uint64_t next)
+{
+    buffer->next[key] = next;
+    buffer->used_bytes += buffer->model->slot_bytes[key];
+    put(buffer, buffer->n, key);
+    sift(buffer, buffer->n++);
+}
+
+static void take(struct buffer *buffer, uint32_t key)
+{
+    const uint32_t at = buffer->place[key], last = buffer->heap[--buffer->n];
+    buffer->place[key] = ABSENT;
+    buffer->used_bytes -= buffer->model->slot_bytes[key];
+    if (last == key)
+        return;
+    put(buffer, at, last);
+    sift(buffer, at);
+}
+
+/* One answer: what is there counts as a hit and leaves the heap, so that others make room; then all go in. */
+static void serve(struct buffer *buffer, const struct moec_belady_future *future, uint64_t a, bool is_counted,
+                  struct moec_belady *belady)
+{
+    const struct moec_recording *recording = future->recording;
+    const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_expert;
+    const uint64_t begin = recording->active_start[a], end = recording->active_start[a + 1];
+    uint64_t needed = 0;
+    for (uint64_t i = begin; i < end; i++) {
+        const uint32_t key = base + recording->active[i];
+        const bool is_hit = buffer->place[key] != ABSENT;
+        needed += buffer->model->slot_bytes[key];
+        if (is_hit)
+            take(buffer, key);
+        if (is_counted) {
+            belady->asked++;
+            belady->hits += is_hit;
+            belady->read_bytes += is_hit ? 0 : buffer->model->record_bytes[key];
+        }
+    }
+    while (buffer->n > 0 && buffer->used_bytes + needed > buffer->capacity_bytes)
+        take(buffer, buffer->heap[0]);
+    for (uint64_t i = begin; i < end; i++)
+        insert(buffer, base + recording->active[i], future->next[i]);
+    /* An answer larger than the buffer is computed in turns: what is needed again soonest stays. */
+    while (buffer->used_bytes > buffer->capacity_bytes)
+        take(buffer, buffer->heap[0]);
+}
+
+/* --- the bound ---------------------------------------------------------------------------------------------
+ */
+
+/* How many of the cheapest hits the whole buffer pays for, the last one in part. First uses of what is there
+ * at the start are merged in as they come. */
+static double most_hits(const struct moec_belady_future *future, uint64_t capacity_bytes, double *start,
+                        uint64_t n_start)
+{
+    const double n_answer = (double)(future->recording->n_step * future->recording->n_layer);
+    double left = (double)capacity_bytes * n_answer, hits = 0;
+    uint64_t i = 0, s = 0;
+    qsort(start, n_start, sizeof *start, compare_doubles);
+    while (i < future->n_price || s < n_start) {
+        const bool is_start = s < n_start && (i == future->n_price || start[s] < future->prices[i]);
+        const double cost = is_start ? start[s] : future->prices[i];
+        if (cost > left)
+            return hits + left / cost;
+        left -= cost;
+        hits++;
+        *(is_start ? &s : &i) += 1;
+    }
+    return hits;
+}
+
+static enum moec_status add_bound(const struct moec_belady_future *future, uint64_t capacity_bytes,
+                                  const uint32_t *start, uint32_t n_start, struct moec_belady *belady,
+                                  struct moec_error *err)
+{
+    double *prices = NULL;
+    uint64_t n = 0;
+    belady->most_hits = (double)belady->hits;
+    if (future->model->is_equal)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&prices, n_start, sizeof *prices, "prices of hits", err));
+    for (uint32_t i = 0; i < n_start; i++) {
+        const uint64_t first = future->first[start[i]];
+        if (first != MOEC_BELADY_NEVER &&
+            !future->recording->steps[first / future->recording->n_layer].is_prefill)
+            prices[n++] = price(future->model, start[i], 0, first);
+    }
+    belady->most_hits = most_hits(future, capacity_bytes, prices, n);
+    free(prices);
+    return MOEC_OK;
+}
+
+enum moec_status moec_belady_run(const struct moec_belady_future *future, uint64_t capacity_bytes,
+                                 const uint32_t *start, uint32_t n_start, struct moec_belady *belady,
+                                 struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_recording *recording = future->recording;
+    const size_t n_key = (size_t)recording->n_layer * recording->n_expert;
+    struct buffer buffer = {.model = future->model, .capacity_bytes = capacity_bytes};
+    *belady = (struct moec_belady){0};
+    MOEC_TRY_OUT(moec_alloc((void **)&buffer.heap, n_key, sizeof(uint32_t), "buffer", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&buffer.place, n_key, sizeof(uint32_t), "buffer", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&buffer.next, n_key, sizeof(uint64_t), "buffer", err));
+    memset(buffer.place, 0xff, n_key * sizeof(uint32_t));
+    for (uint32_t i = 0; i < n_start; i++)
+        insert(&buffer, start[i], future->first[start[i]]);
+    for (uint64_t a = 0; a < recording->n_step * recording->n_layer; a++)
+        serve(&buffer, future, a, !recording->steps[a / recording->n_layer].is_prefill, belady);
+    MOEC_TRY_OUT(add_bound(future, capacity_bytes, start, n_start, belady, err));
+out:
+    free(buffer.heap);
+    free(buffer.place);
+    free(buffer.next);
+    return status;
+}

@@ -1,0 +1,188 @@
+#include "profiler/simulate.h"
+
+#include "formats/memory.h"
+#include "runtime/parallel.h"
+
+#include <math.h>
+#include <string.h>
+
+void moec_simulation_release(struct moec_simulation *simulation)
+{
+    free(simulation->results);
+    free(simulation->belady);
+    *simulation = (struct moec_simulation){0};
+}
+
+double moec_simulated_hit_rate(const struct moec_simulated_counts *counts, bool with_late)
+{
+    if (counts->asked == 0)
+        return NAN;
+    return (double)(counts->hits + (with_late ? counts->late : 0)) / (double)counts->asked;
+}
+
+/* --- runs --------------------------------------------------------------------------------------------------
+ */
+
+struct work {
+    struct moec_simulation *simulation;
+    const struct moec_belady_future *future;
+    size_t first;
+    enum moec_status *status; /* of the items of a batch */
+    struct moec_error *errors;
+};
+
+static enum moec_status run_bound(const struct work *work, uint32_t budget, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_simulate_sweep *sweep = &work->simulation->sweep;
+    uint32_t *keys = NULL, n = 0;
+    MOEC_TRY(moec_alloc((void **)&keys, (uint64_t)sweep->model->n_layer * sweep->model->n_expert,
+                        sizeof *keys, "warm start", err));
+    MOEC_TRY_OUT(moec_simulated_warm_keys(sweep->model, sweep->budgets[budget], keys, &n, err));
+    MOEC_TRY_OUT(moec_belady_run(work->future, sweep->budgets[budget], keys, n,
+                                 &work->simulation->belady[budget], err));
+out:
+    free(keys);
+    return status;
+}
+
+/* Items: the bounds of all budgets, then all runs in the order of the results. */
+static void run_item(void *context, size_t item, int thread)
+{
+    const struct work *work = context;
+    struct moec_simulation *simulation = work->simulation;
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    const size_t i = work->first + item;
+    (void)thread;
+    if (i < sweep->n_budget) {
+        work->status[item] = run_bound(work, (uint32_t)i, &work->errors[item]);
+        return;
+    }
+    const size_t at = i - sweep->n_budget;
+    const struct moec_simulated_setup setup = {
+        .recording = sweep->recording,
+        .model = sweep->model,
+        .device = sweep->device,
+        .capacity_bytes = sweep->budgets[at % sweep->n_budget],
+        .policy = sweep->policies[at / sweep->n_budget % sweep->n_policy],
+        .predictor = sweep->predictors[at / sweep->n_budget / sweep->n_policy],
+        .preload_count = sweep->preload_count};
+    work->status[item] = moec_simulated_run(&setup, &simulation->results[at], NULL, &work->errors[item]);
+}
+
+static enum moec_status run_all(struct moec_simulation *simulation, const struct moec_belady_future *future,
+                                int n_threads, moec_simulate_progress_fn *progress, void *context,
+                                struct moec_error *err)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    const struct moec_pool pool = moec_pool_make(n_threads);
+    const size_t n = sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1);
+    const size_t batch = 4 * (size_t)pool.n_threads;
+    enum moec_status status = MOEC_OK;
+    struct work work = {.simulation = simulation, .future = future};
+    MOEC_TRY_OUT(moec_alloc((void **)&work.status, batch, sizeof *work.status, "simulated runs", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&work.errors, batch, sizeof *work.errors, "simulated runs", err));
+    for (; work.first < n; work.first += batch) {
+        const size_t n_item = n - work.first < batch ? n - work.first : batch;
+        moec_parallel_for(&pool, n_item, run_item, &work);
+        for (size_t i = 0; i < n_item; i++)
+            if (work.status[i] != MOEC_OK) {
+                *err = work.errors[i];
+                status = work.status[i];
+                goto out;
+            }
+        if (progress != NULL)
+            MOEC_TRY_OUT(progress(context, work.first + n_item, n));
+    }
+out:
+    free(work.status);
+    free(work.errors);
+    return status;
+}
+
+/* --- what it means -----------------------------------------------------------------------------------------
+ */
+
+static struct moec_simulate_cliff find_cliff(const struct moec_simulation *simulation)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    struct moec_simulate_cliff cliff = {0};
+    uint32_t policy = 0, predictor = 0;
+    while (policy < sweep->n_policy && sweep->policies[policy] != &moec_evict_lru)
+        policy++;
+    while (predictor < sweep->n_predictor && sweep->predictors[predictor] != &moec_predict_none)
+        predictor++;
+    if (policy == sweep->n_policy || predictor == sweep->n_predictor)
+        return cliff;
+    for (uint32_t b = 1; b < sweep->n_budget; b++) {
+        const double below =
+            moec_simulated_hit_rate(&moec_simulation_at(simulation, predictor, policy, b - 1)->decode, false);
+        const double above =
+            moec_simulated_hit_rate(&moec_simulation_at(simulation, predictor, policy, b)->decode, false);
+        if (!cliff.is_there || above - below > cliff.rate_above - cliff.rate_below)
+            cliff = (struct moec_simulate_cliff){.is_there = true,
+                                                 .below = sweep->budgets[b - 1],
+                                                 .above = sweep->budgets[b],
+                                                 .rate_below = below,
+                                                 .rate_above = above};
+    }
+    return cliff;
+}
+
+#define MOST_DISTANCE 65536
+
+/* Distances in steps, which are tokens while decoding. */
+static enum moec_status measure_reuse(const struct moec_belady_future *future,
+                                      struct moec_simulate_reuse *reuse, struct moec_error *err)
+{
+    const struct moec_recording *recording = future->recording;
+    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    uint64_t *counts = NULL, n_asked = 0, n_again = 0, n = 0;
+    MOEC_TRY(moec_alloc((void **)&counts, MOST_DISTANCE + 1, sizeof *counts, "reuse distances", err));
+    for (uint64_t a = 0; a < n_answer; a++) {
+        const uint64_t n_active = recording->active_start[a + 1] - recording->active_start[a];
+        n_asked += recording->steps[a / recording->n_layer].is_prefill ? 0 : n_active;
+        for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++) {
+            const uint64_t next = future->next[i];
+            if (next == MOEC_BELADY_NEVER || recording->steps[next / recording->n_layer].is_prefill)
+                continue;
+            const uint64_t steps = (next - a) / recording->n_layer;
+            counts[steps < MOST_DISTANCE ? steps : MOST_DISTANCE]++;
+            n_again++;
+        }
+    }
+    *reuse = (struct moec_simulate_reuse){.next_token_share =
+                                              n_asked > 0 ? (double)counts[1] / (double)n_asked : NAN};
+    while (reuse->median_tokens < MOST_DISTANCE && 2 * (n += counts[reuse->median_tokens]) < n_again)
+        reuse->median_tokens++;
+    free(counts);
+    return MOEC_OK;
+}
+
+enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_threads,
+                               moec_simulate_progress_fn *progress, void *context,
+                               struct moec_simulation *simulation, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_belady_future future = {0};
+    *simulation = (struct moec_simulation){.sweep = *sweep};
+    for (uint32_t p = 0; p < sweep->n_predictor; p++)
+        if (sweep->predictors[p] != &moec_predict_none && !sweep->has_times && sweep->preload_count == 0)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "predictions of '%s' are bounded by time, which needs a device description",
+                             sweep->predictors[p]->name);
+    const uint64_t n_run = (uint64_t)sweep->n_predictor * sweep->n_policy * sweep->n_budget;
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&simulation->results, n_run, sizeof *simulation->results, "simulation", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&simulation->belady, sweep->n_budget, sizeof *simulation->belady,
+                            "simulation", err));
+    MOEC_TRY_OUT(moec_belady_look_ahead(sweep->recording, sweep->model, &future, err));
+    MOEC_TRY_OUT(run_all(simulation, &future, n_threads, progress, context, err));
+    MOEC_TRY_OUT(measure_reuse(&future, &simulation->reuse, err));
+    simulation->lru = find_cliff(simulation);
+out:
+    moec_belady_release(&future);
+    if (status != MOEC_OK)
+        moec_simulation_release(simulation);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* What any buffer, eviction policy and predictor would do on recorded routing, before anyone runs it: a sweep
+ * of simulated runs (profiler/simulated_run.h) with Belady's bound beside them.
+ *
+ * Rates are of the experts that routers asked for while decoding. Thread rule: one call at a time; it
+ * parallelises inside, and results do not depend on that. */
+#ifndef MOEC_PROFILER_SIMULATE_H
+#define MOEC_PROFILER_SIMULATE_H
+
+#include "profiler/belady.h"
+#include "profiler/simulated_run.h"
+
+#define MOEC_SIMULATE_MAX_POLICIES   8
+#define MOEC_SIMULATE_MAX_PREDICTORS 8
+#define MOEC_SIMULATE_MAX_BUDGETS    64
+
+struct moec_simulate_sweep {
+    const struct moec_recording *recording;
+    const struct moec_simulated_model *model;
+    const struct moec_simulated_device *device;
+    bool has_times; /* the device takes any */
+    uint32_t n_policy, n_predictor, n_budget;
+    const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
+    const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
+    uint64_t budgets[MOEC_SIMULATE_MAX_BUDGETS]; /* bytes of the expert buffer, increasing */
+    uint32_t preload_count;                      /* 0: bounded by time, which needs a device */
+};
+
+/* Where a policy's hit rate rises fastest from one budget to the next. */
+struct moec_simulate_cliff {
+    bool is_there;         /* two budgets or more were simulated */
+    uint64_t below, above; /* budgets */
+    double rate_below, rate_above;
+};
+
+/* How soon experts are asked for again while decoding. */
+struct moec_simulate_reuse {
+    double next_token_share; /* of the experts that routers asked for: the token before had it too */
+    uint64_t median_tokens;  /* between uses of one expert; those never asked for again are left out */
+};
+
+struct moec_simulation {
+    struct moec_simulate_sweep sweep;
+    struct moec_simulated_result *results; /* (n_predictor, n_policy, n_budget), owned */
+    struct moec_belady *belady;            /* (n_budget), owned */
+    struct moec_simulate_cliff lru;        /* without predictions; not there unless that was simulated */
+    struct moec_simulate_reuse reuse;
+};
+
+/* Told of each finished run; a status other than MOEC_OK stops the sweep. */
+typedef enum moec_status moec_simulate_progress_fn(void *context, uint64_t n_done, uint64_t n_all);
+
+/* Runs the sweep, whose data is borrowed until release. Errors: those of moec_simulated_run, MOEC_ERR_USAGE
+ * for predictors bounded by time without a device, MOEC_ERR_CANCELLED. On failure `simulation` is empty. */
+MOEC_WARN_UNUSED enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_threads,
+                                                moec_simulate_progress_fn *progress, void *context,
+                                                struct moec_simulation *simulation, struct moec_error *err);
+void moec_simulation_release(struct moec_simulation *simulation);
+
+static inline const struct moec_simulated_result *moec_simulation_at(const struct moec_simulation *simulation,
+                                                                     uint32_t predictor, uint32_t policy,
+                                                                     uint32_t budget)
+{
+    return &simulation->results[((size_t)predictor * simulation->sweep.n_policy + policy) *
+                                    simulation->sweep.n_budget +
+                                budget];
+}
+
+/* Hits as a share of what was asked for, 0..1; NaN when nothing was. Experts that were on their way count as
+ * hits where `with_late`. */
+double moec_simulated_hit_rate(const struct moec_simulated_counts *counts, bool with_late);
+
+#endif

@@ -1,0 +1,179 @@
+#include "profiler/simulated_device.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+void moec_simulated_device_release(struct moec_simulated_device *device)
+{
+    free(device->read_ns);
+    free(device->check_ns);
+    free(device->compute_ns);
+    free(device->gap_ns);
+    free(device->gap_ns_per_position);
+    free(device->shared_ns);
+    *device = (struct moec_simulated_device){0};
+}
+
+static enum moec_status allocate(uint32_t n_layer, uint32_t n_expert, struct moec_simulated_device *out,
+                                 struct moec_error *err)
+{
+    double **const by_key[] = {&out->read_ns, &out->check_ns, &out->compute_ns};
+    double **const by_layer[] = {&out->gap_ns, &out->gap_ns_per_position, &out->shared_ns};
+    for (size_t i = 0; i < 3; i++) {
+        MOEC_TRY(moec_alloc((void **)by_key[i], (uint64_t)n_layer * n_expert, sizeof(double),
+                            "simulated device", err));
+        MOEC_TRY(moec_alloc((void **)by_layer[i], n_layer, sizeof(double), "simulated device", err));
+    }
+    return MOEC_OK;
+}
+
+/* --- storage -----------------------------------------------------------------------------------------------
+ */
+
+static double distance(uint64_t a, uint64_t b)
+{
+    return fabs(log((double)a / (double)b));
+}
+
+/* Bandwidth and latency for records of a size, from the measurements at the nearest size of the way that the
+ * runtime takes: the best bandwidth of any depth, for the queue is kept full; and what a single read takes
+ * beyond its bytes at that bandwidth. */
+static void fit_storage(const struct moec_device_storage *storage, uint64_t n_bytes, double *bandwidth,
+                        double *latency_ns)
+{
+    const struct moec_device_read *nearest = NULL, *single = NULL;
+    *bandwidth = 0;
+    *latency_ns = 0;
+    for (uint32_t i = 0; i < storage->n_reads; i++) {
+        const struct moec_device_read *read = &storage->reads[i];
+        if (read->is_direct == storage->is_direct_faster &&
+            (nearest == NULL ||
+             distance(read->record_bytes, n_bytes) < distance(nearest->record_bytes, n_bytes)))
+            nearest = read;
+    }
+    for (uint32_t i = 0; nearest != NULL && i < storage->n_reads; i++) {
+        const struct moec_device_read *read = &storage->reads[i];
+        if (read->is_direct != nearest->is_direct || read->record_bytes != nearest->record_bytes)
+            continue;
+        *bandwidth = fmax(*bandwidth, (double)read->bytes_per_second);
+        if (single == NULL || read->depth < single->depth)
+            single = read;
+    }
+    if (single != NULL && *bandwidth > 0)
+        *latency_ns =
+            fmax(0, (double)single->latency_ns_median - (double)single->record_bytes / *bandwidth * 1e9);
+}
+
+static enum moec_status set_storage(const struct moec_device_storage *storage,
+                                    const struct moec_emulation *emulation,
+                                    const struct moec_simulated_model *model,
+                                    struct moec_simulated_device *out, struct moec_error *err)
+{
+    const size_t n_key = (size_t)model->n_layer * model->n_expert;
+    uint64_t last_bytes = 0;
+    double bandwidth = 0, latency_ns = 0, sum_ns = 0;
+    if (emulation == NULL && !storage->is_emulated && storage->n_reads == 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the device description has no measurement of storage; give --emulate-storage");
+    for (size_t key = 0; key < n_key; key++) {
+        const uint64_t n_bytes = model->record_bytes[key];
+        if (emulation != NULL || storage->is_emulated) {
+            bandwidth = (double)(emulation != NULL ? emulation->bytes_per_second : storage->bytes_per_second);
+            latency_ns = (double)(emulation != NULL ? emulation->latency_ns : storage->latency_ns);
+        } else if (n_bytes != last_bytes) {
+            fit_storage(storage, n_bytes, &bandwidth, &latency_ns);
+            last_bytes = n_bytes;
+        }
+        out->read_ns[key] = bandwidth > 0 ? (double)n_bytes / bandwidth * 1e9 : 0;
+        sum_ns += latency_ns;
+    }
+    out->latency_ns = sum_ns / (double)n_key;
+    return MOEC_OK;
+}
+
+/* --- compute -----------------------------------------------------------------------------------------------
+ */
+
+/* The time of an expert, by the described bitwidth whose record is nearest in size. */
+static double expert_ns(const struct moec_device *device, uint64_t n_bytes)
+{
+    const struct moec_device_expert *best = NULL;
+    for (uint32_t i = 0; i < device->n_expert_widths; i++)
+        if (best == NULL ||
+            distance(device->experts[i].record_bytes, n_bytes) < distance(best->record_bytes, n_bytes))
+            best = &device->experts[i];
+    return best != NULL ? (double)best->compute_ns : 0;
+}
+
+/* Experts that are computed together take less time than one after the other: their times are scaled so that
+ * a layer with everything resident takes as long as it was measured to. What is left beyond is the sum's. */
+static void set_layer(const struct moec_device *device, const struct moec_device_layer *layer,
+                      const struct moec_simulated_model *model, uint32_t ordinal,
+                      struct moec_simulated_device *out)
+{
+    const size_t first = (size_t)ordinal * model->n_expert;
+    double sum_ns = 0;
+    for (size_t key = first; key < first + model->n_expert; key++) {
+        out->compute_ns[key] = expert_ns(device, model->record_bytes[key]);
+        out->check_ns[key] = device->check_ns_per_byte * (double)model->record_bytes[key];
+        sum_ns += out->compute_ns[key];
+    }
+    const double all_ns = sum_ns / model->n_expert * model->top_k;
+    const double room_ns = fmax(0, (double)layer->mlp_ns - (double)layer->shared_ns);
+    const double factor = all_ns > room_ns && all_ns > 0 ? room_ns / all_ns : 1;
+    for (size_t key = first; key < first + model->n_expert; key++)
+        out->compute_ns[key] *= factor;
+    out->shared_ns[ordinal] = (double)layer->mlp_ns - all_ns * factor;
+}
+
+static void set_compute(const struct moec_device *device, const struct moec_simulated_model *model,
+                        struct moec_simulated_device *out)
+{
+    uint32_t ordinal = 0;
+    double gap_ns = (double)device->embed_ns, per_position = 0;
+    for (uint32_t l = 0; l < device->n_layer; l++) {
+        const struct moec_device_layer *layer = &device->layers[l];
+        gap_ns += (double)layer->attention_ns + (double)(layer->is_moe ? layer->router_ns : layer->mlp_ns);
+        per_position += layer->attention_ns_per_position;
+        if (!layer->is_moe)
+            continue;
+        out->gap_ns[ordinal] = gap_ns;
+        out->gap_ns_per_position[ordinal] = per_position;
+        gap_ns = per_position = 0;
+        set_layer(device, layer, model, ordinal++, out);
+    }
+    out->last_ns = gap_ns + (double)device->head_ns;
+    out->last_ns_per_position = per_position;
+}
+
+enum moec_status moec_simulated_device_make(const struct moec_device *device,
+                                            const struct moec_emulation *emulation,
+                                            const struct moec_recording *recording,
+                                            const struct moec_simulated_model *model,
+                                            struct moec_simulated_device *out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    uint32_t n_moe = 0;
+    *out = (struct moec_simulated_device){0};
+    for (uint32_t l = 0; device != NULL && l < device->n_layer; l++) {
+        if (device->layers[l].is_moe && n_moe < recording->n_layer && recording->layers[n_moe] == l)
+            n_moe++;
+        else if (device->layers[l].is_moe)
+            n_moe = recording->n_layer + 1;
+    }
+    if (device != NULL && n_moe != recording->n_layer)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the device description is of a model with other MoE layers than the routing; make "
+                         "one with moec device for this model");
+    MOEC_TRY_OUT(allocate(model->n_layer, model->n_expert, out, err));
+    if (device != NULL) {
+        MOEC_TRY_OUT(set_storage(&device->storage, emulation, model, out, err));
+        set_compute(device, model, out);
+    }
+out:
+    if (status != MOEC_OK)
+        moec_simulated_device_release(out);
+    return status;
+}

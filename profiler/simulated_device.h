@@ -1,0 +1,36 @@
+/* The clock of the simulator: what a device takes to read and to compute.
+ *
+ * Storage is one queue, as runtime/reader.h describes a slower device: done = max(issue + latency, previous
+ * done) + bytes / bandwidth, in the order of issue. Each read is then checked by the loader's thread. A step
+ * computes layer by layer: everything up to the router's answer, then the experts. Thread rule: immutable
+ * after creation. */
+#ifndef MOEC_PROFILER_SIMULATED_DEVICE_H
+#define MOEC_PROFILER_SIMULATED_DEVICE_H
+
+#include "formats/device.h"
+#include "profiler/simulated_model.h"
+#include "runtime/reader.h"
+
+/* Arrays of one token's times, owned. */
+struct moec_simulated_device {
+    double latency_ns;           /* of a read */
+    double *read_ns;             /* (S, E): transfer of a record */
+    double *check_ns;            /* (S, E): its CRC32C */
+    double *compute_ns;          /* (S, E): the expert */
+    double *gap_ns;              /* (S): from the experts of the MoE layer before to this router's answer */
+    double *gap_ns_per_position; /* (S): and more for each token of the context */
+    double *shared_ns;           /* (S): shared expert and sum */
+    double last_ns;              /* after the last MoE layer: dense layers, head */
+    double last_ns_per_position;
+};
+
+/* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). Without a
+ * description nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model of other layers,
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status
+moec_simulated_device_make(const struct moec_device *device, const struct moec_emulation *emulation,
+                           const struct moec_recording *recording, const struct moec_simulated_model *model,
+                           struct moec_simulated_device *out, struct moec_error *err);
+void moec_simulated_device_release(struct moec_simulated_device *device);
+
+#endif

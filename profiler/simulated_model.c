@@ -1,0 +1,104 @@
+#include "profiler/simulated_model.h"
+
+#include "formats/memory.h"
+#include "formats/record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+void moec_simulated_model_release(struct moec_simulated_model *model)
+{
+    free(model->record_bytes);
+    free(model->slot_bytes);
+    free(model->frequency);
+    *model = (struct moec_simulated_model){0};
+}
+
+static enum moec_status allocate(struct moec_simulated_model *model, const struct moec_path_table *paths,
+                                 struct moec_error *err)
+{
+    const uint64_t n_key = (uint64_t)model->n_layer * model->n_expert;
+    model->paths = paths;
+    MOEC_TRY(moec_alloc((void **)&model->record_bytes, n_key, sizeof(uint64_t), "record sizes", err));
+    MOEC_TRY(moec_alloc((void **)&model->slot_bytes, n_key, sizeof(uint64_t), "record sizes", err));
+    if (paths->n_layer != model->n_layer || paths->n_expert != model->n_expert)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&model->frequency, n_key, sizeof(float), "expert frequencies", err));
+    moec_path_table_frequencies(paths, model->frequency);
+    return MOEC_OK;
+}
+
+/* Slots are records rounded up to the bundle's alignment. */
+static void add_slots(struct moec_simulated_model *model, uint64_t alignment)
+{
+    const size_t n_key = (size_t)model->n_layer * model->n_expert;
+    for (size_t key = 0; key < n_key; key++)
+        model->slot_bytes[key] = (model->record_bytes[key] + alignment - 1) / alignment * alignment;
+    for (uint32_t s = 0; s < model->n_layer; s++) {
+        uint64_t layer_bytes = 0;
+        for (uint32_t e = 0; e < model->n_expert; e++) {
+            const uint64_t slot = model->slot_bytes[(size_t)s * model->n_expert + e];
+            model->largest_bytes = slot > model->largest_bytes ? slot : model->largest_bytes;
+            layer_bytes += slot;
+        }
+        model->all_bytes += layer_bytes;
+        model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
+    }
+    model->is_equal = model->all_bytes == model->largest_bytes * n_key;
+}
+
+enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle, uint32_t copy,
+                                                const struct moec_recording *recording,
+                                                struct moec_simulated_model *model, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &bundle->config;
+    *model = (struct moec_simulated_model){
+        .n_layer = moec_config_moe_count(config), .n_expert = config->n_expert, .top_k = config->top_k};
+    if (model->n_layer != recording->n_layer || model->n_expert != recording->n_expert ||
+        model->top_k != recording->top_k)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' has %" PRIu32 " MoE layers, %" PRIu32 " experts, top-%" PRIu32
+                         ", but the routing is of %" PRIu32 ", %" PRIu32 ", top-%" PRIu32
+                         "; name the bundle of the same model",
+                         bundle->file.path, model->n_layer, model->n_expert, model->top_k, recording->n_layer,
+                         recording->n_expert, recording->top_k);
+    MOEC_TRY_OUT(allocate(model, &bundle->paths, err));
+    for (uint32_t s = 0; s < model->n_layer; s++)
+        for (uint32_t e = 0; e < model->n_expert; e++)
+            model->record_bytes[(size_t)s * model->n_expert + e] =
+                moec_bundle_record(bundle, copy, s, e)->n_bytes;
+    add_slots(model, bundle->alignment);
+    if (copy == 0)
+        (void)snprintf(model->sizes, sizeof model->sizes, "the compiled bitwidths of the bundle");
+    else
+        (void)snprintf(model->sizes, sizeof model->sizes, "the bundle's copy at %u bits",
+                       (unsigned)bundle->copy_bits[copy]);
+out:
+    if (status != MOEC_OK)
+        moec_simulated_model_release(model);
+    return status;
+}
+
+enum moec_status moec_simulated_model_of_profile(const struct moec_profile *profile, uint32_t bits,
+                                                 struct moec_simulated_model *model, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
+    char name[40];
+    *model = (struct moec_simulated_model){
+        .n_layer = profile->n_moe_layer, .n_expert = profile->n_expert, .top_k = profile->top_k};
+    MOEC_TRY_OUT(moec_profile_codecs(profile, codecs, err));
+    MOEC_TRY_OUT(allocate(model, &profile->paths, err));
+    const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
+    for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++)
+        model->record_bytes[key] = layout.n_bytes;
+    add_slots(model, MOEC_BUNDLE_ALIGNMENT);
+    (void)snprintf(model->sizes, sizeof model->sizes, "every expert at %s",
+                   moec_codec_name(codecs[bits], name));
+out:
+    if (status != MOEC_OK)
+        moec_simulated_model_release(model);
+    return status;
+}

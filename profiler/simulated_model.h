@@ -1,0 +1,38 @@
+/* What the simulator knows of the model: the sizes of its records, and what was learned in calibration.
+ * Thread rule: immutable after creation. */
+#ifndef MOEC_PROFILER_SIMULATED_MODEL_H
+#define MOEC_PROFILER_SIMULATED_MODEL_H
+
+#include "formats/bundle.h"
+#include "formats/profile.h"
+#include "profiler/recording.h"
+
+struct moec_simulated_model {
+    uint32_t n_layer, n_expert, top_k;
+    uint64_t *record_bytes;              /* (S, E), owned: what is read */
+    uint64_t *slot_bytes;                /* (S, E), owned: what it takes in the buffer */
+    float *frequency;                    /* (S, E), owned: as struct moec_residency_setup; NULL = unknown */
+    const struct moec_path_table *paths; /* borrowed; n_layer 0 when there is none, never NULL */
+    char sizes[96];                      /* where the sizes come from, for people */
+
+    /* Of the slots. */
+    uint64_t all_bytes;     /* buffer that holds every record */
+    uint64_t largest_bytes; /* smallest buffer */
+    uint64_t token_bytes;   /* one token's working set: each MoE layer's top-k times its mean slot (D7) */
+    bool is_equal;          /* all slots have one size */
+};
+
+/* Sizes of a copy level of a bundle. Errors: MOEC_ERR_USAGE when the recording is of another shape. */
+MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle,
+                                                                 uint32_t copy,
+                                                                 const struct moec_recording *recording,
+                                                                 struct moec_simulated_model *model,
+                                                                 struct moec_error *err);
+/* Every expert at one bitwidth, in the codec that the profile measured there. */
+MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_profile(const struct moec_profile *profile,
+                                                                  uint32_t bits,
+                                                                  struct moec_simulated_model *model,
+                                                                  struct moec_error *err);
+void moec_simulated_model_release(struct moec_simulated_model *model);
+
+#endif

@@ -1,0 +1,406 @@
+/* How a step goes, in the order that runtime/residency.h prescribes: time passes until the router's answer;
+ * what is there is a hit, what is on its way is late, the rest is admitted and read in order; the preloader
+ * guesses; experts are computed, those that were present first, together where several are there, and
+ * released; each release may let in another that waits. Meanwhile the loader reads guesses, one at a time,
+ * when nothing demanded is on its way. */
+#include "profiler/simulated_run.h"
+
+#include "formats/memory.h"
+#include "profiler/quantiles.h"
+#include "runtime/preload.h"
+#include "runtime/residency.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Where the bytes of a key are. What is neither queued nor asked for may still be on its way: it was given up
+ * meanwhile, and is taken back when it is wanted again before its read ends. */
+enum place { NOWHERE = 0, QUEUED, ASKED };
+
+struct record {
+    double ready_ns;      /* ASKED: when its bytes are there and checked */
+    uint64_t since_token; /* when it became present */
+    uint8_t place;
+    bool is_guess; /* read for a guess, not asked for yet */
+};
+
+struct run {
+    const struct moec_simulated_setup *setup;
+    const struct moec_recording *recording;
+    const struct moec_simulated_model *model;
+    const struct moec_simulated_device *device;
+    struct moec_residency *residency;
+    struct moec_preload *preload; /* NULL: nothing is predicted */
+    struct record *records;       /* (S, E), owned */
+
+    double now_ns;
+    double storage_ns; /* the last read that was issued ends */
+    double loader_ns;  /* and it is checked: nothing is on its way any more */
+    double answer_ns;  /* guesses are not made before */
+    bool is_guessing;  /* time-bounded: the loader has not been told yet that nothing is worth it */
+    uint32_t *queue;   /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
+    uint32_t queue_first, queue_end;
+
+    const struct moec_recorded_step *step; /* being computed */
+    struct moec_simulated_counts *counts;  /* of the phase */
+    struct moec_simulated_counts *layers;  /* (S) or NULL */
+    uint32_t ordinal;
+    double lifetime_tokens;
+    uint64_t n_lifetime;
+    bool *is_present;    /* (E), owned: scratch of an answer */
+    uint32_t *turns;     /* (E), owned: its keys, in the order in which they are computed and released */
+    uint32_t n_admitted; /* of the turns */
+};
+
+/* --- counting ----------------------------------------------------------------------------------------------
+ */
+
+#define COUNT(run, ordinal, member, amount)                                                                  \
+    do {                                                                                                     \
+        (run)->counts->member += (amount);                                                                   \
+        if ((run)->layers != NULL)                                                                           \
+            (run)->layers[ordinal].member += (amount);                                                       \
+    } while (0)
+
+/* --- storage -----------------------------------------------------------------------------------------------
+ */
+
+/* Asks storage for a record at a time; the bytes of the read are those of its layer. */
+static void issue(struct run *run, uint32_t key, double at_ns)
+{
+    const struct moec_simulated_device *device = run->device;
+    struct record *record = &run->records[key];
+    const double begun_ns = fmax(at_ns, run->storage_ns);
+    const bool is_alone = at_ns >= run->storage_ns;
+    run->storage_ns = fmax(at_ns + device->latency_ns, run->storage_ns) + device->read_ns[key];
+    run->loader_ns = fmax(run->storage_ns, run->loader_ns) + device->check_ns[key];
+    record->ready_ns = run->loader_ns;
+    record->place = ASKED;
+    COUNT(run, key / run->model->n_expert, read_bytes, run->model->record_bytes[key]);
+    if (run->preload != NULL)
+        moec_preload_timed(run->preload, run->model->record_bytes[key],
+                           (uint64_t)(run->storage_ns - begun_ns), is_alone);
+}
+
+/* A key has become present: its bytes are asked for, or still on their way from before. */
+static void fetch(struct run *run, uint32_t key, double at_ns)
+{
+    struct record *record = &run->records[key];
+    record->since_token = run->step->first_token;
+    if (record->ready_ns > at_ns)
+        record->place = ASKED;
+    else
+        issue(run, key, at_ns);
+}
+
+static void evicted(void *context, uint32_t key)
+{
+    struct run *run = context;
+    struct record *record = &run->records[key];
+    const uint32_t ordinal = key / run->model->n_expert;
+    COUNT(run, ordinal, evictions, 1);
+    COUNT(run, ordinal, wasted, record->is_guess && record->place == ASKED);
+    run->lifetime_tokens += (double)(run->step->first_token - record->since_token);
+    run->n_lifetime++;
+    if (record->place == QUEUED)
+        record->ready_ns = 0;
+    record->place = NOWHERE;
+    record->is_guess = false;
+}
+
+/* --- guesses -----------------------------------------------------------------------------------------------
+ */
+
+static bool view_is_present(void *context, uint32_t key)
+{
+    const struct run *run = context;
+    return moec_residency_foresee(run->residency, key);
+}
+
+static uint64_t view_n_bytes_of(void *context, uint32_t key)
+{
+    const struct run *run = context;
+    return run->model->record_bytes[key];
+}
+
+static void read_guess(struct run *run, uint32_t key, double at_ns)
+{
+    fetch(run, key, at_ns);
+    COUNT(run, key / run->model->n_expert, preloads, 1);
+}
+
+/* Reads what the loader begins to read up to a time. */
+static void load_until(struct run *run, double until_ns)
+{
+    const uint32_t n_queue = run->model->n_layer * run->model->n_expert + 1;
+    while (run->queue_first != run->queue_end && run->loader_ns <= until_ns) {
+        const uint32_t key = run->queue[run->queue_first];
+        run->queue_first = (run->queue_first + 1) % n_queue;
+        if (run->records[key].place == QUEUED)
+            read_guess(run, key, fmax(run->loader_ns, run->answer_ns));
+    }
+    while (run->is_guessing) {
+        const double at_ns = fmax(run->loader_ns, run->answer_ns);
+        if (at_ns > until_ns)
+            return;
+        const uint32_t key = moec_preload_next(run->preload, (uint64_t)at_ns);
+        run->is_guessing = key != MOEC_EVICT_NONE;
+        if (!run->is_guessing || !moec_residency_guess(run->residency, key))
+            continue;
+        run->records[key].is_guess = true;
+        read_guess(run, key, at_ns);
+    }
+}
+
+/* The preloader learns the answer; what is bounded by number is queued at once. */
+static void guess(struct run *run, const struct moec_router_answer *answer)
+{
+    const uint32_t n_queue = run->model->n_layer * run->model->n_expert + 1;
+    if (run->preload == NULL)
+        return;
+    run->answer_ns = run->now_ns;
+    moec_preload_answer(run->preload, answer, run->ordinal, (uint64_t)run->now_ns);
+    run->is_guessing = run->setup->preload_count == 0;
+    if (run->is_guessing)
+        return;
+    for (uint32_t key = moec_preload_next(run->preload, (uint64_t)run->now_ns); key != MOEC_EVICT_NONE;
+         key = moec_preload_next(run->preload, (uint64_t)run->now_ns)) {
+        if (!moec_residency_guess(run->residency, key))
+            continue;
+        struct record *record = &run->records[key];
+        record->is_guess = true;
+        record->since_token = run->step->first_token;
+        record->place = QUEUED;
+        run->queue[run->queue_end] = key;
+        run->queue_end = (run->queue_end + 1) % n_queue;
+    }
+}
+
+/* --- a layer -----------------------------------------------------------------------------------------------
+ */
+
+static void judge(struct run *run, uint32_t key)
+{
+    struct record *record = &run->records[key];
+    const bool is_queued = record->place == QUEUED;
+    if (is_queued || record->ready_ns > run->now_ns)
+        COUNT(run, run->ordinal, late, 1);
+    else
+        COUNT(run, run->ordinal, hits, 1);
+    COUNT(run, run->ordinal, useful, record->is_guess);
+    COUNT(run, run->ordinal, preloads, is_queued);
+    record->is_guess = false;
+    if (is_queued)
+        fetch(run, key, run->now_ns);
+}
+
+/* Judges what the router asks for; guesses that are still queued are read at once. */
+static void ask(struct run *run, const struct moec_router_answer *answer)
+{
+    const uint32_t base = run->ordinal * run->model->n_expert;
+    uint32_t n = 0;
+    moec_residency_ask(run->residency, run->ordinal, answer->active, answer->n_active, run->is_present);
+    COUNT(run, run->ordinal, asked, answer->n_active);
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        if (run->is_present[i]) {
+            run->turns[n++] = base + answer->active[i];
+            judge(run, base + answer->active[i]);
+        }
+    run->n_admitted = n;
+    COUNT(run, run->ordinal, misses, answer->n_active - n);
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        if (!run->is_present[i])
+            run->turns[n++] = base + answer->active[i];
+}
+
+/* Admits those that wait, in order, as far as there is room. */
+static void admit(struct run *run, uint32_t n_active)
+{
+    while (run->n_admitted < n_active && moec_residency_admit(run->residency, run->turns[run->n_admitted]))
+        fetch(run, run->turns[run->n_admitted++], run->now_ns);
+}
+
+static void compute(struct run *run, const struct moec_router_answer *answer)
+{
+    /* Each token of a step uses k of the active experts. */
+    const double uses = (double)answer->n_tok * run->model->top_k / answer->n_active;
+    double shared_ns = run->device->shared_ns[run->ordinal] * answer->n_tok;
+    for (uint32_t next = 0; next < answer->n_active;) {
+        const double wait_ns = fmax(0, run->records[run->turns[next]].ready_ns - run->now_ns);
+        double work_ns = shared_ns;
+        uint32_t end = next;
+        shared_ns = 0;
+        run->now_ns += wait_ns;
+        for (; end < run->n_admitted && run->records[run->turns[end]].ready_ns <= run->now_ns; end++)
+            work_ns += uses * run->device->compute_ns[run->turns[end]];
+        COUNT(run, run->ordinal, stall_ns, wait_ns);
+        COUNT(run, run->ordinal, compute_ns, work_ns);
+        run->now_ns += work_ns;
+        load_until(run, run->now_ns);
+        for (; next < end; next++) {
+            moec_residency_release(run->residency, run->turns[next]);
+            admit(run, answer->n_active);
+        }
+    }
+}
+
+/* Each of the step's tokens, in the middle of which the context is so long. */
+static void pass_time(struct run *run, double ns, double ns_per_position)
+{
+    const double position = run->step->position + (run->step->n_tok - 1) / 2.0;
+    const double all_ns = (ns + ns_per_position * position) * run->step->n_tok;
+    COUNT(run, run->ordinal, compute_ns, all_ns);
+    run->now_ns += all_ns;
+}
+
+static void run_layer(struct run *run, const struct moec_router_answer *answer)
+{
+    pass_time(run, run->device->gap_ns[run->ordinal], run->device->gap_ns_per_position[run->ordinal]);
+    load_until(run, run->now_ns);
+    run->is_guessing = false;
+    ask(run, answer);
+    admit(run, answer->n_active);
+    guess(run, answer);
+    compute(run, answer);
+}
+
+/* --- a run -------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status create_preload(struct run *run, struct moec_error *err)
+{
+    const struct moec_preload_setup setup = {
+        .predictor = run->setup->predictor,
+        .model = {.n_layer = run->model->n_layer,
+                  .n_expert = run->model->n_expert,
+                  .top_k = run->model->top_k,
+                  .paths = run->model->paths},
+        .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
+        .count = run->setup->preload_count};
+    if (run->setup->predictor == &moec_predict_none)
+        return MOEC_OK;
+    if (!moec_simulated_can_predict(run->recording, run->model, run->setup->predictor))
+        return moec_fail(err, MOEC_ERR_USAGE, "the recording cannot feed the predictor '%s'",
+                         run->setup->predictor->name);
+    return moec_preload_create(&setup, &run->preload, err);
+}
+
+static enum moec_status create(struct run *run, struct moec_error *err)
+{
+    const struct moec_simulated_model *model = run->model;
+    const size_t n_key = (size_t)model->n_layer * model->n_expert;
+    const struct moec_residency_setup setup = {.n_layer = model->n_layer,
+                                               .n_expert = model->n_expert,
+                                               .slot_bytes = model->slot_bytes,
+                                               .capacity_bytes = run->setup->capacity_bytes,
+                                               .policy = run->setup->policy,
+                                               .frequency = model->frequency,
+                                               .evicted = evicted,
+                                               .context = run};
+    if (run->setup->capacity_bytes < model->largest_bytes)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64,
+                         run->setup->capacity_bytes, model->largest_bytes);
+    MOEC_TRY(moec_alloc((void **)&run->records, n_key, sizeof *run->records, "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->queue, n_key + 1, sizeof *run->queue, "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->is_present, model->n_expert, sizeof(bool), "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->turns, model->n_expert, sizeof *run->turns, "simulated buffer", err));
+    MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
+    return create_preload(run, err);
+}
+
+/* Filled by frequency, and read before the first token. */
+static void warm(struct run *run)
+{
+    const uint32_t n = moec_residency_warm(run->residency, run->queue);
+    for (uint32_t i = 0; i < n; i++)
+        run->records[run->queue[i]].place = ASKED;
+}
+
+static void finish(struct moec_simulated_result *result, const struct run *run, float *step_ns,
+                   float *scratch, uint64_t n)
+{
+    static const double at[] = {0.5, 0.95};
+    double quantiles[2], sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += step_ns[i];
+    moec_quantiles(step_ns, scratch, n, at, 2, quantiles);
+    result->tpot_ns_median = quantiles[0];
+    result->tpot_ns_p95 = quantiles[1];
+    result->tpot_ns_mean = n > 0 ? sum / (double)n : NAN;
+    result->lifetime_tokens = run->n_lifetime > 0 ? run->lifetime_tokens / (double)run->n_lifetime : NAN;
+}
+
+enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
+                                    struct moec_simulated_result *result,
+                                    struct moec_simulated_counts *layers, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_recording *recording = setup->recording;
+    struct run run = {.setup = setup,
+                      .recording = recording,
+                      .model = setup->model,
+                      .device = setup->device,
+                      .layers = layers};
+    float *step_ns = NULL;
+    uint64_t n_decoded = 0;
+    *result = (struct moec_simulated_result){0};
+    if (layers != NULL)
+        memset(layers, 0, recording->n_layer * sizeof *layers);
+    MOEC_TRY_OUT(create(&run, err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&step_ns, recording->n_step, 2 * sizeof *step_ns, "times of steps", err));
+    warm(&run);
+    for (uint64_t step = 0; step < recording->n_step; step++) {
+        const double begun_ns = run.now_ns;
+        run.step = &recording->steps[step];
+        run.counts = run.step->is_prefill ? &result->prefill : &result->decode;
+        for (run.ordinal = 0; run.ordinal < recording->n_layer; run.ordinal++) {
+            const struct moec_router_answer answer = moec_recording_answer(recording, step, run.ordinal);
+            run_layer(&run, &answer);
+        }
+        run.ordinal = recording->n_layer - 1;
+        pass_time(&run, setup->device->last_ns, setup->device->last_ns_per_position);
+        if (!run.step->is_prefill)
+            step_ns[n_decoded++] = (float)(run.now_ns - begun_ns);
+    }
+    finish(result, &run, step_ns, step_ns + recording->n_step, n_decoded);
+out:
+    moec_residency_free(run.residency);
+    moec_preload_free(run.preload);
+    free(run.records);
+    free(run.queue);
+    free(run.is_present);
+    free(run.turns);
+    free(step_ns);
+    return status;
+}
+
+/* --- what goes with it -------------------------------------------------------------------------------------
+ */
+
+bool moec_simulated_can_predict(const struct moec_recording *recording,
+                                const struct moec_simulated_model *model,
+                                const struct moec_predict_ops *predictor)
+{
+    return (!predictor->needs_paths || model->paths->n_layer == model->n_layer) &&
+           (!predictor->needs_next_gate || recording->gate_start != NULL);
+}
+
+enum moec_status moec_simulated_warm_keys(const struct moec_simulated_model *model, uint64_t capacity_bytes,
+                                          uint32_t *keys, uint32_t *n, struct moec_error *err)
+{
+    struct moec_residency *residency = NULL;
+    const struct moec_residency_setup setup = {.n_layer = model->n_layer,
+                                               .n_expert = model->n_expert,
+                                               .slot_bytes = model->slot_bytes,
+                                               .capacity_bytes = capacity_bytes,
+                                               .policy = &moec_evict_fifo,
+                                               .frequency = model->frequency};
+    *n = 0;
+    MOEC_TRY(moec_residency_create(&setup, &residency, err));
+    *n = moec_residency_warm(residency, keys);
+    moec_residency_free(residency);
+    return MOEC_OK;
+}

@@ -1,0 +1,61 @@
+/* One simulated run: a recording runs against one buffer, one policy and one predictor, through the very code
+ * that decides in the runtime (runtime/residency.h, runtime/preload.h), on the clock of a simulated device.
+ *
+ * Without time-bounded preloads no decision looks at the clock: hits, misses and evictions are those of a run
+ * with the same routing, exactly; with a preload count hits and late ones together are. Thread rule: replays
+ * share their setup's data, which nobody changes, and run on any number of threads. */
+#ifndef MOEC_PROFILER_SIMULATED_RUN_H
+#define MOEC_PROFILER_SIMULATED_RUN_H
+
+#include "profiler/simulated_device.h"
+#include "profiler/simulated_model.h"
+#include "runtime/evict.h"
+#include "runtime/predict.h"
+
+struct moec_simulated_setup {
+    const struct moec_recording *recording;
+    const struct moec_simulated_model *model;
+    const struct moec_simulated_device *device;
+    uint64_t capacity_bytes; /* of the buffer: at least the largest slot */
+    const struct moec_evict_ops *policy;
+    const struct moec_predict_ops *predictor;
+    uint32_t preload_count; /* 0: bounded by time */
+};
+
+struct moec_simulated_counts {
+    uint64_t asked; /* experts of all answers: hits, late and misses together */
+    uint64_t hits, late, misses;
+    uint64_t evictions;
+    uint64_t preloads;   /* reads of guesses that began */
+    uint64_t useful;     /* of those: asked for before they were given up */
+    uint64_t wasted;     /* given up before they were asked for */
+    uint64_t read_bytes; /* of all reads that began */
+    double stall_ns;     /* the computing thread waited for storage */
+    double compute_ns;
+};
+
+struct moec_simulated_result {
+    struct moec_simulated_counts prefill, decode;
+    double lifetime_tokens; /* mean time that evicted records had been in the buffer; NaN when none were */
+    double tpot_ns_median, tpot_ns_p95, tpot_ns_mean; /* decode steps; NaN when there are none */
+};
+
+/* Runs it. `layers` (S) gets the counts of both phases by layer, NULL = not wanted. Errors: MOEC_ERR_BUDGET
+ * for a buffer under the largest slot, MOEC_ERR_USAGE for a predictor that the recording cannot feed,
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
+                                                     struct moec_simulated_result *result,
+                                                     struct moec_simulated_counts *layers,
+                                                     struct moec_error *err);
+
+/* Whether the recording and the model have what a predictor needs. */
+bool moec_simulated_can_predict(const struct moec_recording *recording,
+                                const struct moec_simulated_model *model,
+                                const struct moec_predict_ops *predictor);
+
+/* Keys that a buffer of this capacity is filled with before the first token: keys (S * E) receives them. */
+MOEC_WARN_UNUSED enum moec_status moec_simulated_warm_keys(const struct moec_simulated_model *model,
+                                                           uint64_t capacity_bytes, uint32_t *keys,
+                                                           uint32_t *n, struct moec_error *err);
+
+#endif

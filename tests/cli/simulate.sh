@@ -1,0 +1,44 @@
+#!/bin/sh
+# moec simulate: routing of a profile replayed, on uniform sizes and on those of a bundle.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+model=datasets/sample/model
+try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 16 --samples 32 --bits 2 \
+    -o "$work/profile.h5" --quiet
+try 0 "compile" "$moec" compile $model --profile "$work/profile.h5" --max-loss 50% -o "$work/model.moec" --quiet
+
+try 0 "simulate" "$moec" simulate "$work/profile.h5" --plots "$work/plots" --plot-format svg,csv --quiet
+says stdout "working set is" "names the working set"
+says stdout "predictor 'none'" "a table without predictions"
+says stdout "predictor 'path'" "and with the path table"
+says stdout "gate' is left out" "says what the profile cannot feed"
+says stdout "^ +100.0 % .* 100.0 +100.0 +100.0 " "everything fits at last"
+for file in simulate_hits_by_policy_none.svg simulate_hits_by_policy_path.csv; do
+    try 0 "it drew $file" test -s "$work/plots/$file"
+done
+
+try 0 "one policy on a bundle" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --evict lru \
+    --predict none --memory 20%,50%,64KiB --quiet
+says stdout "compiled bitwidths of the bundle" "sizes are the bundle's"
+says stdout "useful" "every count"
+try 0 "as JSON, at one thread" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 1 \
+    --prefill 4
+cp "$work/stdout" "$work/one.json"
+says stdout '"lru_cliff"' "JSON has the cliff"
+says stdout '"hit_rate_bound": [0-9.]+' "and the bound"
+try 0 "as JSON, at three" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 3 --prefill 4
+cp "$work/stdout" "$work/three.json"
+try 0 "the same" cmp "$work/one.json" "$work/three.json"
+
+try 2 "unknown policy" "$moec" simulate "$work/profile.h5" --evict clock
+says stderr "clock" "is named"
+try 2 "unknown predictor" "$moec" simulate "$work/profile.h5" --predict oracle
+try 2 "a predictor without its input" "$moec" simulate "$work/profile.h5" --predict gate
+try 2 "a wrong size" "$moec" simulate "$work/profile.h5" --memory 10%,many
+says stderr "many" "is named"
+try 2 "storage without a device" "$moec" simulate "$work/profile.h5" --emulate-storage 550MB/s
+try 2 "a copy that is not there" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --bits 8
+try 1 "something else than a profile" "$moec" simulate README.md
+try 1 "no such file" "$moec" simulate "$work/none.h5"
+done_testing

@@ -1,0 +1,133 @@
+/* Belady's rule against every possible schedule of small buffers. */
+#include "tests/unit/temporary.h"
+
+#include "formats/memory.h"
+#include "profiler/belady.h"
+
+#define N_LAYER  2
+#define N_EXPERT 3
+#define N_KEY    (N_LAYER * N_EXPERT)
+#define N_STEP   7
+
+static struct moec_path_table no_paths;
+
+/* One token a step, k random experts in each layer. */
+static void make_recording(uint64_t seed, uint32_t top_k, struct moec_recording *recording)
+{
+    *recording = (struct moec_recording){.n_layer = N_LAYER, .n_expert = N_EXPERT, .top_k = top_k};
+    assert_int_equal(moec_recording_allocate(recording, N_STEP, N_STEP, NULL), MOEC_OK);
+    for (uint32_t s = 0; s < N_STEP; s++)
+        recording->steps[s] = (struct moec_recorded_step){.first_token = s, .n_tok = 1, .position = s};
+    for (size_t i = 0; i < (size_t)N_STEP * N_LAYER; i++) {
+        uint64_t draw = seed * 1000003 + i * 7919;
+        draw ^= draw >> 7;
+        draw *= 0x9e3779b97f4a7c15u;
+        for (uint32_t r = 0; r < top_k; r++)
+            recording->experts[i * top_k + r] = (uint32_t)((draw >> 40) + r) % N_EXPERT;
+    }
+    assert_int_equal(moec_recording_finish(recording, NULL), MOEC_OK);
+}
+
+static void make_model(const uint64_t *slots, uint32_t top_k, struct moec_simulated_model *model)
+{
+    *model = (struct moec_simulated_model){
+        .n_layer = N_LAYER, .n_expert = N_EXPERT, .top_k = top_k, .paths = &no_paths, .is_equal = true};
+    assert_int_equal(moec_alloc((void **)&model->slot_bytes, N_KEY, sizeof(uint64_t), "slots", NULL),
+                     MOEC_OK);
+    assert_int_equal(moec_alloc((void **)&model->record_bytes, N_KEY, sizeof(uint64_t), "slots", NULL),
+                     MOEC_OK);
+    for (uint32_t key = 0; key < N_KEY; key++) {
+        model->slot_bytes[key] = model->record_bytes[key] = slots[key];
+        model->is_equal = model->is_equal && slots[key] == slots[0];
+        model->all_bytes += slots[key];
+    }
+}
+
+/* Keys of an answer as a set of bits. */
+static uint32_t needed_at(const struct moec_recording *recording, uint64_t a)
+{
+    uint32_t needed = 0;
+    for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++)
+        needed |= 1u << (a % N_LAYER * N_EXPERT + recording->active[i]);
+    return needed;
+}
+
+static bool fits(const struct moec_simulated_model *model, uint32_t keys, uint64_t capacity)
+{
+    uint64_t bytes = 0;
+    for (uint32_t key = 0; key < N_KEY; key++)
+        bytes += keys >> key & 1 ? model->slot_bytes[key] : 0;
+    return bytes <= capacity;
+}
+
+/* Most hits of any schedule that starts with these keys: from the last answer to the first, for every set
+ * that may be present, every set that may stay beside what is needed. */
+static uint32_t best(const struct moec_recording *recording, const struct moec_simulated_model *model,
+                     uint64_t capacity, uint32_t start)
+{
+    uint32_t later[1u << N_KEY] = {0}, now[1u << N_KEY];
+    for (uint64_t a = recording->n_step * N_LAYER; a-- > 0;) {
+        const uint32_t needed = needed_at(recording, a);
+        for (uint32_t present = 0; present < 1u << N_KEY; present++) {
+            now[present] = 0;
+            for (uint32_t kept = needed; kept < 1u << N_KEY; kept++) {
+                if ((kept & needed) != needed || (kept & ~(present | needed)) != 0 ||
+                    !fits(model, kept, capacity))
+                    continue;
+                const uint32_t hits = later[kept] + (uint32_t)__builtin_popcount(present & needed);
+                now[present] = hits > now[present] ? hits : now[present];
+            }
+        }
+        memcpy(later, now, sizeof later);
+    }
+    return later[start];
+}
+
+static void compare(const uint64_t *slots, uint64_t capacity, uint32_t top_k, uint64_t seed)
+{
+    static const uint32_t start[] = {1, 4};
+    struct moec_recording recording;
+    struct moec_simulated_model model;
+    struct moec_belady_future future;
+    struct moec_belady belady;
+    make_recording(seed, top_k, &recording);
+    make_model(slots, top_k, &model);
+    assert_int_equal(moec_belady_look_ahead(&recording, &model, &future, NULL), MOEC_OK);
+    assert_int_equal(moec_belady_run(&future, capacity, start, 2, &belady, NULL), MOEC_OK);
+    const uint32_t most = best(&recording, &model, capacity, 1u << 1 | 1u << 4);
+    assert_int_equal(belady.asked, recording.active_start[N_STEP * N_LAYER]);
+    if (model.is_equal)
+        assert_int_equal(belady.hits, most);
+    assert_true(belady.hits <= most);
+    assert_true(belady.most_hits + 1e-9 >= most);
+    moec_belady_release(&future);
+    moec_simulated_model_release(&model);
+    moec_recording_release(&recording);
+}
+
+static void test_belady__is_the_best_for_equal_slots(void **state)
+{
+    static const uint64_t slots[N_KEY] = {8, 8, 8, 8, 8, 8};
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++)
+        for (uint64_t n = 2; n <= 4; n++)
+            compare(slots, 8 * n, seed % 2 ? 1 : 2, seed);
+}
+
+static void test_belady__bounds_slots_of_different_sizes(void **state)
+{
+    static const uint64_t slots[N_KEY] = {4, 8, 16, 16, 8, 4};
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++)
+        for (uint64_t n = 24; n <= 40; n += 4)
+            compare(slots, n, seed % 2 ? 1 : 2, seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_belady__is_the_best_for_equal_slots),
+        cmocka_unit_test(test_belady__bounds_slots_of_different_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
