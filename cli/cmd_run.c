@@ -27,11 +27,12 @@ static const struct cli_option options[] = {
      "Budget of the whole process, such as 64MiB; experts are read on demand into what it leaves. "
      "Without it every expert that is used stays in memory. The output is the same at every budget.",
      false},
-    {"mode", 0, "MODE", "cache|io-free|io-qfree|io-exp+lru|io-qexp+lru",
+    {"mode", 0, "MODE", "cache|io-free|io-qfree|sti|io-exp+lru|io-qexp+lru",
      "How experts come into memory. cache (default): kept until others need the room. Baselines, which need "
      "a "
      "bundle made with --copies: io-free and io-qfree hold every expert at 16 and at 8 bits; io-exp+lru and "
-     "io-qexp+lru keep experts at 16 and at 4 bits, the least recently used one making room.",
+     "io-qexp+lru keep experts at 16 and at 4 bits, the least recently used one making room. sti reads "
+     "every expert in order for every token, ahead of the routers.",
      false},
     {"evict", 0, "POLICY", "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random",
      "Which experts make room when the buffer is full (default lru). The output does not depend on it.",

@@ -10,6 +10,7 @@ const struct moec_mode moec_modes[] = {
     {.name = "cache", .takes_any = true, .evict = "lru"},
     {.name = "io-free", .bits = 16, .is_resident = true},
     {.name = "io-qfree", .bits = 8, .is_resident = true},
+    {.name = "sti", .streams_all = true},
     {.name = "io-exp+lru", .bits = 16, .evict = "lru"},
     {.name = "io-qexp+lru", .bits = 4, .evict = "lru"},
     {0},

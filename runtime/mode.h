@@ -5,12 +5,13 @@
  *     cache        assignment     yes                   any
  *     io-free      16 bits        all of them           -
  *     io-qfree     8 bits         all of them           -
+ *     sti          assignment     no: all of them are read for every token
  *     io-exp+lru   16 bits        yes                   lru
  *     io-qexp+lru  4 bits         yes                   lru
  *
- * io-free and io-qfree are baselines of EdgeMoE's evaluation (IV-A); the last two are its IO-EXP and IO-QEXP
- * with a buffer that keeps experts. The assignment is the compiled model (copy level 0); 16 bits are the
- * checkpoint's own precision, and copies are made with `moec compile --copies`. */
+ * io-free, io-qfree and sti are baselines of EdgeMoE's evaluation (IV-A); the last two are its IO-EXP and
+ * IO-QEXP with a buffer that keeps experts. The assignment is the compiled model (copy level 0); 16 bits are
+ * the checkpoint's own precision, and copies are made with `moec compile --copies`. */
 #ifndef MOEC_RUNTIME_MODE_H
 #define MOEC_RUNTIME_MODE_H
 
@@ -23,6 +24,7 @@ struct moec_mode {
     uint32_t bits;     /* of the copy that it runs; 0 = the assignment */
     bool takes_any;    /* other copies and policies may be chosen */
     bool is_resident;  /* refused where not every expert fits */
+    bool streams_all;  /* every expert of every layer is read in order (runtime/expert_stream.h) */
     const char *evict; /* NULL = nothing is evicted */
 };
 

@@ -6,6 +6,7 @@
 
 #include "formats/memory.h"
 #include "runtime/expert_cache.h"
+#include "runtime/expert_stream.h"
 #include "runtime/memory_plan.h"
 #include "runtime/mode.h"
 #include "runtime/session.h"
@@ -20,10 +21,12 @@
 struct moert_engine {
     struct moec_bundle *bundle;
     struct moec_model *model;
-    struct moec_expert_cache *cache;
+    struct moec_expert_cache *cache; /* one of these two serves the experts */
+    struct moec_expert_stream *stream;
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     const struct moec_kernels *kernels;
     struct moec_mode_choice choice;
+    struct moec_record_io io;
     struct moec_memory_plan plan;
     uint32_t n_context;
     uint32_t n_sessions; /* allowed */
@@ -83,6 +86,11 @@ static enum moec_status check_options(const struct moert_options *options, const
     const struct moec_mode_request request = {
         .mode = options->mode, .evict = options->evict, .copy = options->copy};
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
+    if (engine->choice.mode->streams_all && engine->n_sessions > 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' reads experts in one order and serves one session, %" PRIu32
+                         " are asked for",
+                         engine->choice.mode->name, engine->n_sessions);
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
 
@@ -99,9 +107,33 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
         .keeps_all = engine->choice.mode->is_resident,
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
+    if (engine->choice.mode->streams_all)
+        request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
     return moec_mode_check_plan(engine->choice.mode, &engine->plan, err);
+}
+
+static enum moec_status create_experts(struct moert_engine *engine, struct moec_error *err)
+{
+    if (engine->choice.mode->streams_all) {
+        const struct moec_expert_stream_options options = {
+            .buffer_bytes = engine->plan.expert_buffer_bytes, .copy = engine->choice.copy, .io = engine->io};
+        return moec_expert_stream_create(engine->bundle, &options, &engine->stream, err);
+    }
+    const struct moec_expert_cache_options options = {
+        .buffer_bytes = engine->plan.expert_buffer_bytes,
+        .copy = engine->choice.copy,
+        .n_sessions = engine->n_sessions,
+        .policy = engine->choice.evict,
+    };
+    return moec_expert_cache_create(engine->bundle, &options, &engine->cache, err);
+}
+
+static struct moec_experts *experts_of(const struct moert_engine *engine)
+{
+    return engine->stream != NULL ? moec_expert_stream_experts(engine->stream)
+                                  : moec_expert_cache_experts(engine->cache);
 }
 
 static enum moec_status load_engine(struct moert_engine *engine, const char *path,
@@ -116,13 +148,7 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
     MOEC_TRY(moec_model_create(&bundle->config, &dense, &engine->model, err));
-    struct moec_expert_cache_options cache_options = {
-        .buffer_bytes = engine->plan.expert_buffer_bytes,
-        .copy = engine->choice.copy,
-        .n_sessions = engine->n_sessions,
-        .policy = engine->choice.evict,
-    };
-    return moec_expert_cache_create(bundle, &cache_options, &engine->cache, err);
+    return create_experts(engine, err);
 }
 
 enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
@@ -149,6 +175,7 @@ void moert_engine_close(struct moert_engine *engine)
     if (engine == NULL)
         return;
     moec_expert_cache_free(engine->cache);
+    moec_expert_stream_free(engine->stream);
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
     moec_bundle_close(engine->bundle);
@@ -177,7 +204,8 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .kv_bytes = plan->kv_bytes,
         .scratch_bytes = plan->scratch_bytes + plan->logits_bytes,
         .table_bytes = plan->table_bytes,
-        .expert_buffer_bytes = moec_expert_cache_buffer_bytes(engine->cache),
+        .expert_buffer_bytes = engine->stream != NULL ? moec_expert_stream_buffer_bytes(engine->stream)
+                                                      : moec_expert_cache_buffer_bytes(engine->cache),
         .total_bytes = plan->total_bytes,
         .expert_total_bytes = plan->all_record_bytes,
         .working_set_bytes = plan->working_set_bytes,
@@ -202,16 +230,28 @@ static struct moert_stats to_stats(const struct moec_cache_counters *counters)
     };
 }
 
-struct moert_stats moert_engine_stats(const struct moert_engine *engine)
+struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal)
 {
-    const struct moec_cache_counters counters = moec_expert_cache_counters(engine->cache);
+    const struct moec_cache_counters counters =
+        engine->stream != NULL ? moec_expert_stream_layer_counters(engine->stream, ordinal)
+                               : moec_expert_cache_layer_counters(engine->cache, ordinal);
     return to_stats(&counters);
 }
 
-struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal)
+struct moert_stats moert_engine_stats(const struct moert_engine *engine)
 {
-    const struct moec_cache_counters counters = moec_expert_cache_layer_counters(engine->cache, ordinal);
-    return to_stats(&counters);
+    const uint32_t n_moe_layer = moec_config_moe_count(&engine->bundle->config);
+    struct moert_stats sum = {0};
+    for (uint32_t ordinal = 0; ordinal < n_moe_layer; ordinal++) {
+        const struct moert_stats one = moert_engine_layer_stats(engine, ordinal);
+        sum.hits += one.hits;
+        sum.late += one.late;
+        sum.misses += one.misses;
+        sum.evictions += one.evictions;
+        sum.read_bytes += one.read_bytes;
+        sum.read_ns += one.read_ns;
+    }
+    return sum;
 }
 
 uint32_t moert_engine_moe_layer(const struct moert_engine *engine, uint32_t ordinal)
@@ -300,7 +340,7 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
 {
     struct moert_engine *engine = session->engine;
     MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
-                               moec_expert_cache_experts(engine->cache), engine->plan.max_tokens, err));
+                               experts_of(engine), engine->plan.max_tokens, err));
     return moec_session_create(&session->forward, engine->n_context, &session->session, err);
 }
 

@@ -65,9 +65,11 @@ struct moert_options {
     /* How experts come into memory: speed and memory alone, never the result of the precision that is run.
      * Strings are borrowed for the call; NULL leaves the choice to the mode. What contradicts a mode is
      * refused (MOERT_ERR_USAGE). */
-    const char *mode;  /* "cache" (also NULL): experts stay until others need the room. Baselines, which need
+    const char
+        *mode;         /* "cache" (also NULL): experts stay until others need the room. Baselines, which need
                           precision copies in the bundle: "io-free" and "io-qfree" hold every expert at 16 and
-                          at 8 bits, "io-exp+lru" and "io-qexp+lru" keep 16 and 4 bits by "lru" */
+                          at 8 bits, "io-exp+lru" and "io-qexp+lru" keep 16 and 4 bits by "lru". "sti" reads
+                          every expert in order for every token, ahead of the routers, and serves one session */
     const char *evict; /* which experts make room: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal", "arc",
                           "random" */
     uint64_t expert_buffer_bytes; /* of the buffer, for comparisons at equal buffers (no less than the largest

@@ -51,14 +51,14 @@ for level in 0 1 2 3; do
     try 0 "copy $level, resident" run --copy $level
     cp "$work/stdout" "$work/text.$level"
 done
-for pair in cache:0 io-free:3 io-qfree:2 io-exp+lru:3 io-qexp+lru:1; do
+for pair in cache:0 io-free:3 io-qfree:2 sti:0 io-exp+lru:3 io-qexp+lru:1; do
     mode=${pair%:*}
     level=${pair#*:}
     try 0 "$mode" run --mode "$mode" --stats json
     same "$work/stdout" "$work/text.$level" "$mode says what copy $level says"
     cp "$work/stderr" "$work/$mode.json"
 done
-for pair in cache:0 io-exp+lru:3 io-qexp+lru:1; do
+for pair in cache:0 sti:0 io-exp+lru:3 io-qexp+lru:1; do
     mode=${pair%:*}
     level=${pair#*:}
     memory=$(small_budget "$mode")
@@ -117,6 +117,8 @@ says stderr "use mode 'cache', which takes any" "is a contradiction"
 try 0 "io-exp+lru with its own eviction policy" run --mode io-exp+lru --evict lru
 try 2 "io-free with a copy" run --mode io-free --copy 1
 says stderr "leave out copy 1" "is a contradiction"
+try 2 "sti with an eviction policy" run --mode sti --evict lru
+says stderr "mode 'sti' evicts nothing" "is a contradiction"
 try 2 "a mode that there is not" run --mode turbo
 try 1 "a budget under the floor" run --memory 2MiB
 says stderr "below the floor of" "is itemised"
