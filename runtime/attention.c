@@ -438,10 +438,12 @@ enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t l
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_layer *weights = NULL;
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
     if (spans_are_in_order(spans, n_spans))
         run_blocks(forward, weights, spans, n_spans, hidden);
     else
         run_block(forward, weights, spans, n_spans, 0, n_tok, hidden);
+    moec_trace_compute(forward->trace, "attention", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);
     return MOEC_OK;
 }

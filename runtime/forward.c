@@ -168,6 +168,7 @@ enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok,
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     const struct moec_model *model = forward->model;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
     norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
     struct moec_linear head = {
         .forward = forward, .x = scratch->normed, .x_stride = scratch->stride, .n_tok = n_tok, .n_parts = 1};
@@ -180,6 +181,7 @@ enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok,
         moec_model_release_head(model, row);
         row += rows.rows;
     }
+    moec_trace_compute(forward->trace, "head", MOEC_TRACE_NONE, begin_ns);
     return MOEC_OK;
 }
 
@@ -198,11 +200,13 @@ static enum moec_status run_mlp(struct moec_forward *forward, const struct moec_
     if (weights->is_moe)
         return moec_moe_run(forward, weights, layer, n_tok, hidden, trace, err);
 
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
     norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
     moec_forward_expert(forward, &weights->dense, n_tok, scratch->normed, scratch->shared_output);
     for (uint32_t t = 0; t < n_tok; t++)
         forward->kernels->add(scratch->shared_output + t * scratch->stride, forward->model->config.n_embd,
                               hidden + t * scratch->stride);
+    moec_trace_compute(forward->trace, "mlp", layer, begin_ns);
     return MOEC_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/kernels.h"
 #include "runtime/model.h"
 #include "runtime/parallel.h"
+#include "runtime/trace.h"
 
 /* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence.
  * Keys and values of one layer: rows of n_kv_head * head_dim floats, position-major. Positions before
@@ -61,6 +62,7 @@ struct moec_forward {
     struct moec_pool pool;
     struct moec_experts *experts;     /* borrowed; may be swapped between calls */
     const struct moec_choice *choice; /* borrowed; NULL = the router's; may be swapped between calls */
+    struct moec_trace *trace;         /* borrowed; NULL = nobody looks; may be swapped between calls */
     uint32_t max_tokens;              /* largest batch, given at init */
     void *scratch;                    /* owned */
     uint64_t scratch_bytes;

@@ -254,6 +254,7 @@ enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_la
     struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, trace);
     if (n_tok == 0)
         return MOEC_OK;
+    uint64_t begin_ns = moec_trace_now(forward->trace);
     moec_router_run(forward, layer, n_tok, hidden, moe.normed, &moe.routing);
     uint32_t n_active = group_pairs(&moe);
     const struct moec_routed routed = {.layer = layer,
@@ -262,8 +263,11 @@ enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_la
                                        .normed = moe.normed,
                                        .routing = &moe.routing,
                                        .n_active = n_active};
+    moec_trace_compute(forward->trace, "router", layer, begin_ns);
     moec_router_answer_send(forward, &routed);
+    begin_ns = moec_trace_now(forward->trace);
     MOEC_TRY(run_experts(&moe, n_active, err));
+    moec_trace_compute(forward->trace, "experts", layer, begin_ns);
     if (!moe.weights->has_shared && moe.keeps_shared)
         memset(moe.shared_output, 0, n_tok * moec_forward_stride(&forward->model->config) * sizeof(float));
     return MOEC_OK;

@@ -76,16 +76,19 @@ void moec_router_answer_send(struct moec_forward *forward, const struct moec_rou
                                         .n_tok = routed->n_tok,
                                         .active = moec_forward_scratch(forward)->active,
                                         .n_active = routed->n_active};
-    if (source->ops->expect == NULL)
-        return;
-    if (source->wants_choices)
+    const bool has_trace = forward->trace != NULL, is_expected = source->ops->expect != NULL;
+    const bool wants_choices = has_trace || (is_expected && source->wants_choices);
+    if (wants_choices)
         add_choices(forward, routed, &answer);
     else
         moec_router_answer_reset(forward);
-    if (source->wants_next_gate)
+    const uint64_t answered_ns = moec_trace_now(forward->trace);
+    if (has_trace || (is_expected && source->wants_next_gate))
         add_next_gate(forward, routed, &answer);
-    source->ops->expect(source, &answer);
-    if (source->wants_choices)
+    if (is_expected)
+        source->ops->expect(source, &answer);
+    moec_trace_answer(forward->trace, &answer, forward->model->config.top_k, answered_ns);
+    if (wants_choices)
         keep_choices(forward, routed);
 }
 

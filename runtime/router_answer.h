@@ -19,7 +19,7 @@ struct moec_routed {
     uint32_t n_active; /* of scratch->active */
 };
 
-/* Tells the source, with as much as it asks for. */
+/* Tells the source, with as much as it asks for, and the trace everything. */
 void moec_router_answer_send(struct moec_forward *forward, const struct moec_routed *routed);
 
 /* A new batch begins: choices that were kept belong to none of its rows. */

@@ -2,8 +2,9 @@
  *
  * Events go into a buffer of fixed size while tokens are computed (no allocation, no system call) and are
  * written to the file between steps. The file is JSON in the trace-event form that Perfetto and
- * chrome://tracing open; byte by byte in formats/TRACE.md. Thread rule: any thread records (one lock inside);
- * flush from the thread that steps. */
+ * chrome://tracing open; line by line in formats/TRACE.md. The forward pass records answers and computing
+ * (struct moec_forward has the trace), sources of experts record reads and waiting. Thread rule: any thread
+ * records (one lock inside, held for a copy); flush from a thread that steps. */
 #ifndef MOEC_RUNTIME_TRACE_H
 #define MOEC_RUNTIME_TRACE_H
 
@@ -21,7 +22,7 @@ enum moec_trace_lane { /* rows in the viewer */
 
 struct moec_trace_setup {
     const char *path;                 /* of the file */
-    const struct moec_bundle *bundle; /* borrowed for the call */
+    const struct moec_bundle *bundle; /* borrowed until closed */
     uint32_t copy;
     uint64_t buffer_bytes;       /* of the expert buffer */
     uint64_t capacity_bytes;     /* of events kept between flushes; 0 = 4 MiB */
@@ -29,19 +30,32 @@ struct moec_trace_setup {
     uint32_t preload_count;
 };
 
+/* Bytes of memory that a trace takes at most, for a budget. */
+uint64_t moec_trace_bytes(const struct moec_trace_setup *setup);
+
+/* The file appears under its name when the trace is closed. Errors: MOEC_ERR_IO, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_trace_open(const struct moec_trace_setup *setup,
                                                   struct moec_trace **out, struct moec_error *err);
-/* Ends the file. NULL-safe. Errors: MOEC_ERR_IO, also of flushes before. */
+/* Ends the file and frees the trace, also on failure. NULL-safe. Errors: MOEC_ERR_IO, also of flushes before.
+ */
 MOEC_WARN_UNUSED enum moec_status moec_trace_close(struct moec_trace *trace, struct moec_error *err);
 
-/* A span of a lane; `what` is a string constant, expert 0xffffffff = none. NULL trace: nothing. Events that
+#define MOEC_TRACE_NONE 0xffffffffu /* no layer, no expert */
+
+/* A span of a lane; `what` is a string constant. NULL trace: nothing. Events that
  * find no room are dropped and counted in the file. */
 void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const char *what, uint32_t layer,
                      uint32_t expert, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns);
-/* A router's answer, with all that prediction and replay need. */
+/* A span of MOEC_TRACE_COMPUTE that ends now. */
+void moec_trace_compute(struct moec_trace *trace, const char *what, uint32_t layer, uint64_t begin_ns);
+/* A router's answer, with all that prediction and replay need. One that finds no room is flushed for: call it
+ * without locks that others wait for. */
 void moec_trace_answer(struct moec_trace *trace, const struct moec_router_answer *answer, uint32_t top_k,
                        uint64_t now_ns);
-/* Between steps: writes what was recorded. */
+/* Between steps: writes what was recorded. NULL-safe. */
 void moec_trace_flush(struct moec_trace *trace);
+
+/* CLOCK_MONOTONIC where there is a trace, else 0: begin = moec_trace_now(trace) before what a span covers. */
+uint64_t moec_trace_now(const struct moec_trace *trace);
 
 #endif

@@ -1,0 +1,114 @@
+#include "formats/half.h"
+#include "formats/memory.h"
+#include "formats/trace_json.h"
+
+#include <string.h>
+
+void moec_replay_release(struct moec_replay *replay)
+{
+    if (replay == NULL)
+        return;
+    free(replay->moe_layers);
+    free(replay->record_bytes);
+    free(replay->slot_bytes);
+    free(replay->n_tok);
+    free(replay->answers);
+    free(replay->active);
+    free(replay->experts);
+    free(replay->weights);
+    free(replay->next_gate);
+    moec_path_table_release(&replay->own_paths);
+    *replay = (struct moec_replay){0};
+}
+
+static uint32_t prompt_of(const struct moec_profile *profile, uint32_t window, uint32_t prompt_tokens)
+{
+    const uint32_t length = profile->window_length[window];
+    const uint32_t prompt = prompt_tokens > 0 ? prompt_tokens : 1;
+    return prompt < length ? prompt : length;
+}
+
+static enum moec_status allocate(const struct moec_profile *profile, struct moec_replay *replay,
+                                 struct moec_error *err)
+{
+    static const char what[] = "a replay";
+    const uint64_t n_choice = profile->n_trace_token * replay->n_layer * replay->top_k;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, replay->n_layer, sizeof *replay->moe_layers, what, err));
+    replay->moe_layers = memory;
+    MOEC_TRY(moec_alloc(&memory, replay->n_step, sizeof *replay->n_tok, what, err));
+    replay->n_tok = memory;
+    MOEC_TRY(moec_alloc(&memory, replay->n_step * replay->n_layer, sizeof *replay->answers, what, err));
+    replay->answers = memory;
+    MOEC_TRY(moec_alloc(&memory, n_choice, sizeof *replay->active, what, err));
+    replay->active = memory;
+    MOEC_TRY(moec_alloc(&memory, n_choice, sizeof *replay->experts, what, err));
+    replay->experts = memory;
+    MOEC_TRY(moec_alloc(&memory, n_choice, sizeof *replay->weights, what, err));
+    replay->weights = memory;
+    return MOEC_OK;
+}
+
+/* Appends the answer of one layer to a step of n_tok tokens; `seen` (n_expert) is clear before and after. */
+static void add_answer(const struct moec_profile *profile, struct moec_replay *replay, uint64_t first_token,
+                       uint32_t n_tok, uint32_t ordinal, uint64_t *n_choice, uint64_t *n_active,
+                       struct moec_replay_answer *answer, bool *seen)
+{
+    const uint32_t k = replay->top_k;
+    *answer = (struct moec_replay_answer){.active = *n_active, .choices = *n_choice};
+    for (uint32_t t = 0; t < n_tok; t++) {
+        const uint64_t from = ((first_token + t) * replay->n_layer + ordinal) * k;
+        for (uint32_t rank = 0; rank < k; rank++, ++*n_choice) {
+            replay->experts[*n_choice] = profile->trace_experts[from + rank];
+            replay->weights[*n_choice] = moec_f16_to_f32(profile->trace_weights[from + rank]);
+            seen[replay->experts[*n_choice]] = true;
+        }
+    }
+    for (uint32_t e = 0; e < replay->n_expert; e++) {
+        if (seen[e])
+            replay->active[(*n_active)++] = e;
+        seen[e] = false;
+    }
+    answer->n_active = (uint32_t)(*n_active - answer->active);
+}
+
+static void add_steps(const struct moec_profile *profile, uint32_t prompt_tokens, struct moec_replay *replay,
+                      bool *seen)
+{
+    uint64_t step = 0, token = 0, n_choice = 0, n_active = 0;
+    for (uint32_t window = 0; window < profile->n_window; window++) {
+        const uint64_t end = token + profile->window_length[window];
+        for (uint32_t n_tok = prompt_of(profile, window, prompt_tokens); token < end; n_tok = 1) {
+            replay->n_tok[step] = n_tok;
+            for (uint32_t ordinal = 0; ordinal < replay->n_layer; ordinal++)
+                add_answer(profile, replay, token, n_tok, ordinal, &n_choice, &n_active,
+                           &replay->answers[step * replay->n_layer + ordinal], seen);
+            token += n_tok;
+            step++;
+        }
+    }
+}
+
+enum moec_status moec_replay_from_profile(const struct moec_profile *profile, uint32_t prompt_tokens,
+                                          struct moec_replay *out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    void *seen = NULL;
+    *out = (struct moec_replay){.n_layer = profile->n_moe_layer,
+                                .n_expert = profile->n_expert,
+                                .top_k = profile->top_k,
+                                .paths = &profile->paths};
+    if (profile->n_trace_token == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "the profile has no routing trace to replay");
+    for (uint32_t window = 0; window < profile->n_window; window++)
+        out->n_step += profile->window_length[window] - prompt_of(profile, window, prompt_tokens) + 1;
+    MOEC_TRY_OUT(allocate(profile, out, err));
+    MOEC_TRY_OUT(moec_alloc(&seen, out->n_expert, sizeof(bool), "a replay", err));
+    memcpy(out->moe_layers, profile->moe_layers, out->n_layer * sizeof *out->moe_layers);
+    add_steps(profile, prompt_tokens, out, seen);
+out:
+    free(seen);
+    if (status != MOEC_OK)
+        moec_replay_release(out);
+    return status;
+}

@@ -1,0 +1,546 @@
+#include "formats/trace_json.h"
+
+#include "formats/file.h"
+#include "formats/json.h"
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TRACE_VERSION  1
+#define LINE_MAX_BYTES ((size_t)192 << 20) /* a path table of 64 MiB in hexadecimal digits, and answers */
+#define PIECE_BYTES    ((size_t)1 << 18)
+#define TIME_MAX_US    9e12 /* a hundred days */
+#define BYTES_MAX      ((uint64_t)1 << 50)
+
+static const char first_line[] = "{\"traceEvents\":[", last_line[] = "],\"displayTimeUnit\":\"ns\"}";
+
+/* A pool that answers point into, while it grows. */
+struct pool {
+    void *items;
+    size_t n, capacity;
+};
+
+struct loader {
+    struct moec_replay *replay;
+    const char *path;
+    uint64_t line;
+    bool has_setup, has_end;
+    uint32_t next;           /* MoE ordinal of the next answer */
+    uint32_t *stamps, stamp; /* (n_expert) */
+    struct pool n_tok, answers, active, experts, weights, next_gate;
+    struct moec_error *err;
+};
+
+/* --- pools -------------------------------------------------------------------------------------------------
+ */
+
+/* Room for n more items; *first is the index of the first. */
+static enum moec_status pool_add(struct pool *pool, uint64_t n, size_t item_bytes, uint64_t *first,
+                                 struct moec_error *err)
+{
+    *first = pool->n;
+    if (n > SIZE_MAX / 2 - pool->n)
+        return moec_fail(err, MOEC_ERR_LIMIT, "a trace is too long to be replayed");
+    MOEC_TRY(moec_grow(&pool->items, &pool->capacity, pool->n + (size_t)n, item_bytes, "a replay", err));
+    pool->n += (size_t)n;
+    return MOEC_OK;
+}
+
+static void pools_release(struct loader *loader)
+{
+    struct pool *pools[] = {&loader->n_tok,   &loader->answers, &loader->active,
+                            &loader->experts, &loader->weights, &loader->next_gate};
+    for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
+        free(pools[i]->items);
+    free(loader->stamps);
+}
+
+/* The replay takes over what was read; a step that did not end is left out. */
+static void pools_give(struct loader *loader)
+{
+    struct moec_replay *replay = loader->replay;
+    replay->n_step = replay->n_layer > 0 ? loader->answers.n / replay->n_layer : 0;
+    replay->n_tok = loader->n_tok.items;
+    replay->answers = loader->answers.items;
+    replay->active = loader->active.items;
+    replay->experts = loader->experts.items;
+    replay->weights = loader->weights.items;
+    replay->next_gate = loader->next_gate.items;
+    loader->n_tok = loader->answers = loader->active = loader->experts = loader->weights = loader->next_gate =
+        (struct pool){0};
+}
+
+static struct moec_replay_answer *answer_at(struct loader *loader, size_t index)
+{
+    return (struct moec_replay_answer *)loader->answers.items + index;
+}
+
+/* --- values ------------------------------------------------------------------------------------------------
+ */
+
+MOEC_PRINTF(2, 3) static enum moec_status refuse(struct loader *loader, const char *format, ...)
+{
+    char text[256];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return moec_fail(loader->err, MOEC_ERR_FORMAT, "line %" PRIu64 " of trace '%s' %s", loader->line,
+                     loader->path, text);
+}
+
+static enum moec_status get_u64(struct loader *loader, const struct moec_json *object, const char *key,
+                                uint64_t min, uint64_t max, uint64_t *out)
+{
+    char where[96];
+    (void)snprintf(where, sizeof where, "an event in line %" PRIu64 " of the trace", loader->line);
+    return moec_json_get_u64(object, where, key, min, max, out, loader->err);
+}
+
+static enum moec_status get_u32(struct loader *loader, const struct moec_json *object, const char *key,
+                                uint32_t min, uint32_t max, uint32_t *out)
+{
+    uint64_t value = 0;
+    MOEC_TRY(get_u64(loader, object, key, min, max, &value));
+    *out = (uint32_t)value;
+    return MOEC_OK;
+}
+
+/* An array of exactly n items. */
+static enum moec_status get_array(struct loader *loader, const struct moec_json *object, const char *key,
+                                  size_t n, const struct moec_json **out)
+{
+    *out = moec_json_find(object, key);
+    if (*out == NULL || moec_json_type(*out) != MOEC_JSON_ARRAY || moec_json_length(*out) != n)
+        return refuse(loader, "has %s with %zu items for '%s', expected an array of %zu",
+                      moec_json_type_name(*out), moec_json_length(*out), key, n);
+    return MOEC_OK;
+}
+
+static enum moec_status get_indices(struct loader *loader, const struct moec_json *object, const char *key,
+                                    size_t n, uint32_t limit, uint32_t *out)
+{
+    const struct moec_json *array = NULL;
+    MOEC_TRY(get_array(loader, object, key, n, &array));
+    for (size_t i = 0; i < n; i++) {
+        uint64_t value = 0;
+        MOEC_TRY(moec_json_as_u64(moec_json_at(array, i), key, 0, limit - 1, &value, loader->err));
+        out[i] = (uint32_t)value;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status get_time(struct loader *loader, const struct moec_json *event, const char *key,
+                                 uint64_t *ns)
+{
+    double us = 0;
+    MOEC_TRY(moec_json_as_double(moec_json_find(event, key), key, 0, TIME_MAX_US, &us, loader->err));
+    *ns = (uint64_t)llrint(us * 1000);
+    return MOEC_OK;
+}
+
+/* --- head --------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status get_name(struct loader *loader, const struct moec_json *args, const char *key,
+                                 char out[static 32])
+{
+    const char *text = NULL;
+    MOEC_TRY(moec_json_get_string(args, "the head of a trace", key, &text, NULL, loader->err));
+    if (strlen(text) >= 32)
+        return refuse(loader, "has %zu characters for '%s', expected less than 32", strlen(text), key);
+    memcpy(out, text, strlen(text) + 1);
+    return MOEC_OK;
+}
+
+static enum moec_status get_sizes(struct loader *loader, const struct moec_json *args, const char *key,
+                                  uint64_t **out)
+{
+    const struct moec_replay *replay = loader->replay;
+    const size_t n = (size_t)replay->n_layer * replay->n_expert;
+    const struct moec_json *array = NULL;
+    void *memory = NULL;
+    MOEC_TRY(get_array(loader, args, key, n, &array));
+    MOEC_TRY(moec_alloc(&memory, n, sizeof(uint64_t), "a replay", loader->err));
+    *out = memory;
+    for (size_t i = 0; i < n; i++)
+        MOEC_TRY(moec_json_as_u64(moec_json_at(array, i), key, 1, BYTES_MAX, &(*out)[i], loader->err));
+    return MOEC_OK;
+}
+
+static enum moec_status read_setup(struct loader *loader, const struct moec_json *args)
+{
+    struct moec_replay *replay = loader->replay;
+    uint32_t version = 0;
+    void *memory = NULL;
+    if (loader->has_setup)
+        return refuse(loader, "is a second head");
+    MOEC_TRY(get_u32(loader, args, "version", 0, UINT32_MAX, &version));
+    if (version != TRACE_VERSION)
+        return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' is of version %u, expected %d",
+                         loader->path, version, TRACE_VERSION);
+    MOEC_TRY(get_u32(loader, args, "layers", 1, MOEC_MAX_LAYERS, &replay->n_layer));
+    MOEC_TRY(get_u32(loader, args, "experts", 1, MOEC_MAX_EXPERTS, &replay->n_expert));
+    MOEC_TRY(get_u32(loader, args, "top_k", 1,
+                     replay->n_expert < MOEC_MAX_TOP_K ? replay->n_expert : MOEC_MAX_TOP_K, &replay->top_k));
+    MOEC_TRY(get_u64(loader, args, "buffer_bytes", 0, BYTES_MAX, &replay->buffer_bytes));
+    MOEC_TRY(get_u32(loader, args, "preload_count", 0, UINT32_MAX, &replay->preload_count));
+    MOEC_TRY(get_name(loader, args, "evict", replay->evict));
+    MOEC_TRY(get_name(loader, args, "predict", replay->predict));
+    MOEC_TRY(get_name(loader, args, "moec", replay->version));
+    MOEC_TRY(moec_alloc(&memory, replay->n_layer, sizeof(uint32_t), "a replay", loader->err));
+    replay->moe_layers = memory;
+    MOEC_TRY(get_indices(loader, args, "moe_layers", replay->n_layer, MOEC_MAX_LAYERS, replay->moe_layers));
+    for (uint32_t s = 1; s < replay->n_layer; s++) {
+        if (replay->moe_layers[s] <= replay->moe_layers[s - 1])
+            return refuse(loader, "has MoE layers that do not increase");
+    }
+    MOEC_TRY(get_sizes(loader, args, "record_bytes", &replay->record_bytes));
+    MOEC_TRY(get_sizes(loader, args, "slot_bytes", &replay->slot_bytes));
+    for (size_t i = 0; i < (size_t)replay->n_layer * replay->n_expert; i++) {
+        if (replay->slot_bytes[i] < replay->record_bytes[i])
+            return refuse(loader, "has a slot of %" PRIu64 " bytes for a record of %" PRIu64,
+                          replay->slot_bytes[i], replay->record_bytes[i]);
+    }
+    MOEC_TRY(moec_alloc(&memory, replay->n_expert, sizeof(uint32_t), "a replay", loader->err));
+    loader->stamps = memory;
+    loader->has_setup = true;
+    return MOEC_OK;
+}
+
+static int digit_value(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static enum moec_status read_paths(struct loader *loader, const struct moec_json *args)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_replay *replay = loader->replay;
+    const char *hex = NULL;
+    size_t n = 0;
+    void *memory = NULL;
+    if (!loader->has_setup || replay->own_paths.n_layer > 0)
+        return refuse(loader, "has a path table where none is expected");
+    MOEC_TRY(moec_json_get_string(args, "the path table of a trace", "hex", &hex, &n, loader->err));
+    if (n % 2 != 0)
+        return refuse(loader, "has half a byte");
+    MOEC_TRY(moec_alloc(&memory, n / 2, 1, "a path table", loader->err));
+    uint8_t *bytes = memory;
+    for (size_t i = 0; i < n / 2; i++) {
+        const int high = digit_value(hex[2 * i]), low = digit_value(hex[2 * i + 1]);
+        if (high < 0 || low < 0) {
+            status = refuse(loader, "has other characters than hexadecimal digits");
+            goto out;
+        }
+        bytes[i] = (uint8_t)(high * 16 + low);
+    }
+    MOEC_TRY_OUT(moec_path_table_decode(bytes, n / 2, &replay->own_paths, loader->err));
+    if (replay->own_paths.n_layer != replay->n_layer || replay->own_paths.n_expert != replay->n_expert ||
+        replay->own_paths.top_k != replay->top_k)
+        status = refuse(loader, "has the path table of another model");
+out:
+    free(memory);
+    return status;
+}
+
+/* --- answers -----------------------------------------------------------------------------------------------
+ */
+
+/* The active experts increase and are exactly those chosen. */
+static enum moec_status check_choices(struct loader *loader, const uint32_t *active, uint32_t n_active,
+                                      const uint32_t *experts, const float *weights, uint64_t n_tok)
+{
+    const uint32_t k = loader->replay->top_k;
+    uint32_t n_chosen = 0;
+    for (uint32_t i = 1; i < n_active; i++) {
+        if (active[i] <= active[i - 1])
+            return refuse(loader, "has active experts that do not increase");
+    }
+    const uint32_t stamp = ++loader->stamp;
+    for (uint64_t i = 0; i < n_tok * k; i++) {
+        if (loader->stamps[experts[i]] != stamp)
+            n_chosen++;
+        loader->stamps[experts[i]] = stamp;
+        for (uint64_t j = i - i % k; j < i; j++) {
+            if (experts[j] == experts[i])
+                return refuse(loader, "has expert %u twice among the choices of a token", experts[i]);
+        }
+        if (!isfinite(weights[i]))
+            return refuse(loader, "has a weight that is no number");
+    }
+    for (uint32_t i = 0; i < n_active; i++) {
+        if (loader->stamps[active[i]] != stamp)
+            return refuse(loader, "has expert %u active, which no token chose", active[i]);
+    }
+    if (n_chosen != n_active)
+        return refuse(loader, "has %u active experts, expected the %u that were chosen", n_active, n_chosen);
+    return MOEC_OK;
+}
+
+static enum moec_status read_floats(struct loader *loader, const struct moec_json *args, const char *key,
+                                    size_t n, float *out, size_t stride_bytes)
+{
+    const struct moec_json *array = NULL;
+    MOEC_TRY(get_array(loader, args, key, n, &array));
+    for (size_t i = 0; i < n; i++) {
+        double value = 0;
+        MOEC_TRY(moec_json_as_double(moec_json_at(array, i), key, -3e38, 3e38, &value, loader->err));
+        memcpy((uint8_t *)out + i * stride_bytes, &(float){(float)value}, sizeof(float));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_choices(struct loader *loader, const struct moec_json *args, uint32_t n_tok,
+                                     struct moec_replay_answer *answer)
+{
+    const uint32_t n_expert = loader->replay->n_expert;
+    const uint64_t n = (uint64_t)n_tok * loader->replay->top_k;
+    const struct moec_json *array = moec_json_find(args, "active"), *chosen = moec_json_find(args, "experts");
+    const size_t n_active = moec_json_length(array);
+    uint64_t weights = 0;
+    if (n_active < 1 || n_active > n_expert)
+        return refuse(loader, "has %zu active experts, expected 1 to %u", n_active, n_expert);
+    if (moec_json_length(chosen) != n)
+        return refuse(loader, "has %zu choices, expected %" PRIu64, moec_json_length(chosen), n);
+    answer->n_active = (uint32_t)n_active;
+    MOEC_TRY(pool_add(&loader->active, n_active, sizeof(uint32_t), &answer->active, loader->err));
+    MOEC_TRY(pool_add(&loader->experts, n, sizeof(uint32_t), &answer->choices, loader->err));
+    MOEC_TRY(pool_add(&loader->weights, n, sizeof(float), &weights, loader->err));
+    uint32_t *active = (uint32_t *)loader->active.items + answer->active;
+    uint32_t *experts = (uint32_t *)loader->experts.items + answer->choices;
+    float *floats = (float *)loader->weights.items + weights;
+    MOEC_TRY(get_indices(loader, args, "active", n_active, n_expert, active));
+    MOEC_TRY(get_indices(loader, args, "experts", (size_t)n, n_expert, experts));
+    MOEC_TRY(read_floats(loader, args, "weights", (size_t)n, floats, sizeof(float)));
+    return check_choices(loader, active, answer->n_active, experts, floats, n_tok);
+}
+
+static enum moec_status read_next_gate(struct loader *loader, const struct moec_json *args,
+                                       struct moec_replay_answer *answer)
+{
+    const struct moec_json *array = moec_json_find(args, "next_gate"), *node = NULL;
+    const size_t n = moec_json_length(array);
+    if (array == NULL)
+        return MOEC_OK;
+    if (n < 1 || n > loader->replay->n_expert)
+        return refuse(loader, "has %zu experts for 'next_gate', expected 1 to %u", n,
+                      loader->replay->n_expert);
+    MOEC_TRY(get_array(loader, args, "next_gate", n, &node));
+    MOEC_TRY(
+        pool_add(&loader->next_gate, n, sizeof(struct moec_scored_expert), &answer->next_gate, loader->err));
+    answer->n_next_gate = (uint32_t)n;
+    struct moec_scored_expert *gate =
+        (struct moec_scored_expert *)loader->next_gate.items + answer->next_gate;
+    MOEC_TRY(read_floats(loader, args, "next_scores", n, &gate->score, sizeof *gate));
+    const uint32_t stamp = ++loader->stamp;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t expert = 0;
+        MOEC_TRY(moec_json_as_u64(moec_json_at(array, i), "next_gate", 0, loader->replay->n_expert - 1,
+                                  &expert, loader->err));
+        gate[i].expert = (uint32_t)expert;
+        const bool is_falling = i == 0 || gate[i].score < gate[i - 1].score ||
+                                (!(gate[i].score > gate[i - 1].score) && gate[i].expert > gate[i - 1].expert);
+        if (!is_falling || loader->stamps[expert] == stamp)
+            return refuse(loader, "has experts for 'next_gate' twice or out of order");
+        loader->stamps[expert] = stamp;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_answer(struct loader *loader, const struct moec_json *event,
+                                    const struct moec_json *args)
+{
+    struct moec_replay *replay = loader->replay;
+    uint32_t layer = 0, n_tok = 0;
+    uint64_t index = 0, step = 0;
+    if (!loader->has_setup)
+        return refuse(loader, "is an answer before the head");
+    MOEC_TRY(get_u32(loader, args, "layer", 0, MOEC_MAX_LAYERS, &layer));
+    MOEC_TRY(get_u32(loader, args, "tokens", 1, MOEC_MAX_POSITIONS, &n_tok));
+    if (layer != replay->moe_layers[loader->next])
+        return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED,
+                         "line %" PRIu64 " of trace '%s' is the answer of layer %u, expected layer %u: only "
+                         "traces of one session without failures can be replayed",
+                         loader->line, loader->path, layer, replay->moe_layers[loader->next]);
+    if (loader->next == 0) {
+        MOEC_TRY(pool_add(&loader->n_tok, 1, sizeof(uint32_t), &step, loader->err));
+        ((uint32_t *)loader->n_tok.items)[step] = n_tok;
+    } else if (((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1] != n_tok) {
+        return refuse(loader, "is of %u tokens, expected the %u of its step", n_tok,
+                      ((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1]);
+    }
+    struct moec_replay_answer answer = {0};
+    MOEC_TRY(read_choices(loader, args, n_tok, &answer));
+    MOEC_TRY(read_next_gate(loader, args, &answer));
+    MOEC_TRY(get_time(loader, event, "ts", &answer.answered_ns));
+    answer.done_ns = answer.answered_ns;
+    if (answer.n_next_gate == 0 && loader->next + 1 < replay->n_layer)
+        replay->has_next_gate = false;
+    MOEC_TRY(pool_add(&loader->answers, 1, sizeof answer, &index, loader->err));
+    *answer_at(loader, (size_t)index) = answer;
+    loader->next = loader->next + 1 < replay->n_layer ? loader->next + 1 : 0;
+    return MOEC_OK;
+}
+
+/* Computing of experts and waiting, of the layer that answered last. */
+static enum moec_status read_span(struct loader *loader, const struct moec_json *event,
+                                  const struct moec_json *args)
+{
+    const char *lane = NULL, *name = NULL;
+    uint32_t layer = 0;
+    uint64_t begin_ns = 0, lasts_ns = 0;
+    MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "cat", "", &lane, loader->err));
+    MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "name", "", &name, loader->err));
+    const bool is_stall = strcmp(lane, "stall") == 0;
+    if (loader->answers.n == 0 ||
+        (!is_stall && (strcmp(lane, "compute") != 0 || strcmp(name, "experts") != 0)))
+        return MOEC_OK;
+    MOEC_TRY(get_u32(loader, args, "layer", 0, MOEC_MAX_LAYERS, &layer));
+    MOEC_TRY(get_time(loader, event, "ts", &begin_ns));
+    MOEC_TRY(get_time(loader, event, "dur", &lasts_ns));
+    const size_t last = loader->answers.n - 1;
+    struct moec_replay_answer *answer = answer_at(loader, last);
+    if (layer != loader->replay->moe_layers[last % loader->replay->n_layer])
+        return MOEC_OK;
+    if (is_stall)
+        answer->stall_ns += lasts_ns;
+    else if (begin_ns + lasts_ns > answer->done_ns)
+        answer->done_ns = begin_ns + lasts_ns;
+    return MOEC_OK;
+}
+
+static enum moec_status read_end(struct loader *loader, const struct moec_json *args)
+{
+    uint64_t n_lost = 0;
+    MOEC_TRY(get_u64(loader, args, "lost_answers", 0, UINT64_MAX >> 1, &n_lost));
+    if (n_lost > 0)
+        return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED,
+                         "trace '%s' lost %" PRIu64 " answers for want of room and cannot be replayed",
+                         loader->path, n_lost);
+    loader->has_end = true;
+    return MOEC_OK;
+}
+
+static enum moec_status read_event(struct loader *loader, const struct moec_json *event)
+{
+    const char *phase = NULL, *name = NULL;
+    const struct moec_json *args = moec_json_find(event, "args");
+    MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "ph", "", &phase, loader->err));
+    MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "name", "", &name, loader->err));
+    if (loader->has_end)
+        return refuse(loader, "follows the end");
+    if (strcmp(phase, "i") == 0 && strcmp(name, "answer") == 0)
+        return read_answer(loader, event, args);
+    if (strcmp(phase, "X") == 0)
+        return read_span(loader, event, args);
+    if (strcmp(phase, "M") != 0)
+        return MOEC_OK;
+    if (strcmp(name, "moec_trace") == 0)
+        return read_setup(loader, args);
+    if (strcmp(name, "moec_paths") == 0)
+        return read_paths(loader, args);
+    return strcmp(name, "moec_end") == 0 ? read_end(loader, args) : MOEC_OK;
+}
+
+/* --- lines -------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status read_line(struct loader *loader, const char *line, size_t n, bool *is_last)
+{
+    struct moec_json *event = NULL;
+    char subject[96];
+    if (loader->line == 1) {
+        if (n != strlen(first_line) || memcmp(line, first_line, n) != 0)
+            return refuse(loader, "is not the first one of a trace, '%s'", first_line);
+        return MOEC_OK;
+    }
+    if (n == strlen(last_line) && memcmp(line, last_line, n) == 0) {
+        *is_last = true;
+        return MOEC_OK;
+    }
+    if (n > 0 && line[n - 1] == ',')
+        n--;
+    (void)snprintf(subject, sizeof subject, "line %" PRIu64 " of the trace", loader->line);
+    MOEC_TRY(moec_json_parse(line, n, LINE_MAX_BYTES, subject, &event, loader->err));
+    const enum moec_status status =
+        moec_json_type(event) == MOEC_JSON_OBJECT ? read_event(loader, event) : refuse(loader, "is no event");
+    moec_json_free(event);
+    return status;
+}
+
+/* Every line that ends in bytes[0 .. n - 1]; *used counts what they take. */
+static enum moec_status read_lines(struct loader *loader, const char *bytes, size_t n, size_t *used,
+                                   bool *is_last)
+{
+    for (const char *end; (end = memchr(bytes + *used, '\n', n - *used)) != NULL;) {
+        if (*is_last)
+            break;
+        loader->line++;
+        const char *line = bytes + *used;
+        *used = (size_t)(end - bytes) + 1;
+        MOEC_TRY(read_line(loader, line, (size_t)(end - line), is_last));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_file(struct loader *loader, const struct moec_file *file)
+{
+    enum moec_status status = MOEC_OK;
+    struct pool text = {0};
+    bool is_last = false;
+    for (uint64_t at = 0; at < file->n_bytes && !is_last;) {
+        const size_t n =
+            file->n_bytes - at < PIECE_BYTES ? (size_t)(file->n_bytes - at) : (size_t)PIECE_BYTES;
+        uint64_t first = 0;
+        size_t used = 0;
+        if (text.n > LINE_MAX_BYTES) {
+            status = moec_fail(loader->err, MOEC_ERR_LIMIT, "trace '%s' has a line of over %zu bytes",
+                               loader->path, LINE_MAX_BYTES);
+            goto out;
+        }
+        MOEC_TRY_OUT(pool_add(&text, n, 1, &first, loader->err));
+        char *bytes = text.items;
+        MOEC_TRY_OUT(moec_file_read(file, at, bytes + first, n, loader->err));
+        at += n;
+        MOEC_TRY_OUT(read_lines(loader, bytes, text.n, &used, &is_last));
+        memmove(bytes, bytes + used, text.n - used);
+        text.n -= used;
+        if (is_last && (at < file->n_bytes || text.n > 0))
+            status =
+                moec_fail(loader->err, MOEC_ERR_FORMAT, "trace '%s' goes on after its end", loader->path);
+        MOEC_TRY_OUT(status);
+    }
+    if (!is_last || !loader->has_end || !loader->has_setup)
+        status = moec_fail(loader->err, MOEC_ERR_FORMAT, "trace '%s' has no %s", loader->path,
+                           !loader->has_setup ? "head" : "end, was its writer stopped?");
+out:
+    free(text.items);
+    return status;
+}
+
+enum moec_status moec_replay_load(const char *path, struct moec_replay *out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_file file = {.fd = -1};
+    struct loader loader = {.replay = out, .path = path, .err = err};
+    *out = (struct moec_replay){.has_next_gate = true, .has_times = true};
+    MOEC_TRY(moec_file_open(&file, path, err));
+    MOEC_TRY_OUT(read_file(&loader, &file));
+    out->paths = &out->own_paths;
+    pools_give(&loader);
+    if (out->n_step == 0) {
+        status = moec_fail(err, MOEC_ERR_FORMAT, "trace '%s' has no whole step", path);
+        goto out;
+    }
+    out->has_next_gate = out->has_next_gate && out->n_layer > 1;
+out:
+    pools_release(&loader);
+    if (status != MOEC_OK)
+        moec_replay_release(out);
+    moec_file_close(&file);
+    return status;
+}

@@ -1,0 +1,16 @@
+/* The clock that reads, waits and traces are timed with (internal to runtime/). */
+#ifndef MOEC_RUNTIME_CLOCK_H
+#define MOEC_RUNTIME_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* CLOCK_MONOTONIC. */
+static inline uint64_t moec_now_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+#endif
