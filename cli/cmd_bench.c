@@ -1,11 +1,13 @@
 #include "cli/bench_options.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
+#include "cli/figure_output.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
 #include "cli/progress.h"
 #include "compiler/task_file.h"
 #include "formats/file.h"
+#include "profiler/bench_figures.h"
 #include "profiler/bench_json.h"
 
 #include <stdlib.h>
@@ -36,6 +38,12 @@ static const struct cli_option options[] = {
     {"prompt-tokens", 0, "N", NULL, "Tokens of a sample's prompt (default 64).", false},
     {"tokens", 'n', "N", NULL, "Tokens decoded after it (default 32).", false},
     {"output", 'o', "FILE.json", NULL, "Write the result as JSON into FILE.json too.", false},
+    {"plots", 0, "FOLDER", NULL,
+     "Draw the figures of the paper's evaluation into FOLDER, made where it is missing: tokens by mode, "
+     "latency of samples, memory, parts of a token, hits by policy.",
+     false},
+    {"plot-format", 0, "LIST", NULL,
+     "Formats of --plots: png, svg, pdf, csv, with commas between them (default png,svg,csv).", false},
     {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
     {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto).", false},
@@ -89,6 +97,18 @@ static enum moec_status write_json(const char *path, const char *text, struct mo
     return status;
 }
 
+static enum moec_status draw(struct bench_job *job, struct moec_error *err)
+{
+    struct moec_figures figures = {0};
+    if (!cli_has(job->args, "plots"))
+        return MOEC_OK;
+    MOEC_TRY(moec_bench_figures_make(&job->bench, &figures, err));
+    const bool is_silent = cli_has(job->args, "json");
+    enum moec_status status = cli_write_plots(job->args, &figures, is_silent, err);
+    moec_figures_release(&figures);
+    return status;
+}
+
 static enum moec_status show(struct bench_job *job, struct moec_error *err)
 {
     const char *path = cli_text(job->args, "output");
@@ -103,13 +123,15 @@ static enum moec_status show(struct bench_job *job, struct moec_error *err)
     if (status == MOEC_OK && path != NULL)
         status = write_json(path, text, err);
     free(text);
-    return status;
+    MOEC_TRY(status);
+    return draw(job, err);
 }
 
 static enum moec_status bench(struct bench_job *job, struct moec_error *err)
 {
     const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
     MOEC_TRY(cli_read_bench_options(job->args, &job->options, err));
+    MOEC_TRY(cli_check_figures(job->args, err));
     MOEC_TRY(read_data(job, err));
     cli_progress_init(&job->progress, "samples", cli_has(job->args, "quiet"));
     cli_interrupt_catch();

@@ -45,8 +45,16 @@ try 0 "a table, from moec's own text" "$moec" bench "$bundle" --memory 50% $shor
 says stdout '^io-free +[0-9.]+ +[0-9.]+' "has rows"
 says stdout 'energy per token' "and speaks of energy"
 # shellcheck disable=SC2086
-try 0 "policies" "$moec" bench "$work/single.moec" --modes cache --evict lru,lfu --memory 30% $short
+try 0 "policies" "$moec" bench "$work/single.moec" --modes cache --evict lru,lfu --memory 30% $short --plots "$work/plots" \
+    --plot-format png,csv
 says stdout '^cache 30% lfu ' "are rows of their own"
+says stdout 'wrote [0-9]+ plots' "and figures"
+if [ "$(sed -n 1p "$work/plots/hits.csv")" = "series,buffer_percent,hits_percent,low,high" ] && [ -s "$work/plots/hits.png" ] &&
+    [ "$(wc -l <"$work/plots/hits.csv")" -eq 3 ]; then
+    pass "hits by policy are drawn and tabulated"
+else
+    fail "hits by policy are drawn and tabulated"
+fi
 # shellcheck disable=SC2086
 try 0 "all modes of a bundle without copies" "$moec" bench "$work/single.moec" --memory 30% --evict lru $short
 says stdout 'left out.*io-free' "names those left out"
