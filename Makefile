@@ -193,7 +193,7 @@ demo: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
 	@MOEC=$(BUILD)/moec datasets/demo.sh build/demo
 
-VERBS := profile compile run eval bench simulate inspect verify export strip
+VERBS := profile compile run eval bench simulate device inspect verify export strip
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \

@@ -16,5 +16,6 @@ extern const struct cli_command cli_command_verify;
 extern const struct cli_command cli_command_export;
 extern const struct cli_command cli_command_strip;
 extern const struct cli_command cli_command_simulate;
+extern const struct cli_command cli_command_device;
 
 #endif

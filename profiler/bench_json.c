@@ -1,6 +1,7 @@
 #include "profiler/bench_json.h"
 
 #include "profiler/bench_row.h"
+#include "profiler/machine.h"
 #include "runtime/moert.h"
 
 #include <math.h>
@@ -9,24 +10,6 @@
 #include <sys/utsname.h>
 
 #define MAX_RATIOS 256
-
-/* "model name" of /proc/cpuinfo, as people call the processor. */
-static void processor_name(char *text, size_t capacity)
-{
-    char line[256];
-    (void)snprintf(text, capacity, "unknown");
-    FILE *stream = fopen("/proc/cpuinfo", "re");
-    if (stream == NULL)
-        return;
-    while (fgets(line, sizeof line, stream) != NULL)
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            const char *name = strchr(line, ':') + 1;
-            (void)snprintf(text, capacity, "%s", name + strspn(name, " "));
-            break;
-        }
-    (void)fclose(stream);
-}
 
 static void put_string_or_null(struct moec_json_out *node, const char *key, const char *value)
 {
@@ -149,7 +132,7 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     struct utsname system = {0};
     struct moec_json_out *device = moec_json_out_object(), *versions = moec_json_out_object();
     const struct moec_bench_row *first = bench->rows; /* says how engines opened */
-    processor_name(processor, sizeof processor);
+    moec_machine_processor(processor, sizeof processor);
     moec_json_out_string(device, "processor", processor);
     if (uname(&system) == 0)
         moec_json_out_string(device, "system", system.release);

@@ -1,0 +1,225 @@
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "formats/file.h"
+#include "profiler/device.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    {"output", 'o', "FILE", NULL, "Write the description as JSON (for moec simulate).", false},
+    {"file", 0, "FILE", NULL, "The bundle to measure with; the same as naming it without an option.", false},
+    {"emulate-storage", 0, "SPEED", NULL,
+     "Describe this storage instead of measuring one: bandwidth and latency such as 550MB/s,80us.", false},
+    {"read-time", 0, "SECONDS", NULL,
+     "Time of each measurement of storage (default 0.1): more for devices that slow down or vary.", false},
+    {"compute-time", 0, "SECONDS", NULL, "Time for decoding (default 3).", false},
+    {"threads", 't', "N", NULL, "Threads that compute (default: all cores).", false},
+    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto).", false},
+    {"quiet", 'q', NULL, NULL, "No progress.", false},
+    {0},
+};
+
+static enum moec_status show_progress(void *context, const char *phase, double done, double total)
+{
+    cli_progress_show(context, phase, done, total);
+    return cli_interrupt_status();
+}
+
+static void show_note(void *context, const char *line)
+{
+    cli_progress_note(context, line);
+}
+
+/* --- for people --------------------------------------------------------------------------------------------
+ */
+
+static double microseconds(uint64_t ns)
+{
+    return (double)ns * 1e-3;
+}
+
+static const struct moec_device_read *find_read(const struct moec_device_storage *storage, bool is_direct,
+                                                uint64_t record_bytes, uint32_t depth)
+{
+    for (uint32_t i = 0; i < storage->n_reads; i++) {
+        const struct moec_device_read *read = &storage->reads[i];
+        if (read->is_direct == is_direct && read->record_bytes == record_bytes && read->depth == depth)
+            return read;
+    }
+    return NULL;
+}
+
+static void print_reads(const struct moec_device *device, const struct moec_device_expert *expert)
+{
+    char size[24];
+    printf("\n  Records of %" PRIu32 " bits, %s    direct                          cached, cold\n",
+           expert->bits, cli_size_text(size, expert->record_bytes));
+    printf("  at once        MB/s   median us     p95 us        MB/s   median us     p95 us\n");
+    for (uint32_t depth = 1; depth <= MOEC_DEVICE_DEPTH; depth *= 2) {
+        printf("  %7" PRIu32, depth);
+        for (int way = 0; way < 2; way++) {
+            const struct moec_device_read *read =
+                find_read(&device->storage, way == 0, expert->record_bytes, depth);
+            if (read == NULL)
+                printf("%12s%12s%11s", "-", "-", "-");
+            else
+                printf("%12.1f%12.1f%11.1f", (double)read->bytes_per_second * 1e-6,
+                       microseconds(read->latency_ns_median), microseconds(read->latency_ns_p95));
+        }
+        putchar('\n');
+    }
+}
+
+static void print_storage(const struct moec_device *device)
+{
+    printf("\nStorage\n  %s\n", device->storage.description);
+    if (device->storage.is_emulated)
+        return;
+    for (uint32_t i = 0; i < device->n_expert_widths; i++)
+        print_reads(device, &device->experts[i]);
+}
+
+static void print_compute(const struct moec_device *device)
+{
+    double attention = 0, slope = 0, router = 0, experts = 0, shared = 0, dense = 0;
+    for (uint32_t i = 0; i < device->n_layer; i++) {
+        const struct moec_device_layer *layer = &device->layers[i];
+        attention += microseconds(layer->attention_ns);
+        slope += layer->attention_ns_per_position * 1e-3;
+        router += microseconds(layer->router_ns);
+        shared += microseconds(layer->shared_ns);
+        if (layer->is_moe)
+            experts += microseconds(layer->mlp_ns);
+        else
+            dense += microseconds(layer->mlp_ns);
+    }
+    printf("\nOne token with everything in memory, us (%s, %" PRIu32 " thread%s)\n", device->instruction_set,
+           device->n_threads, device->n_threads == 1 ? "" : "s");
+    printf("  attention, all layers        %10.1f   and %.3f for each token before it\n", attention, slope);
+    printf("  routers                      %10.1f\n", router);
+    printf("  experts and weighted sums    %10.1f   shared experts alone %.1f\n", experts, shared);
+    printf("  layers without experts       %10.1f\n", dense);
+    printf("  embedding, head              %10.1f\n", microseconds(device->embed_ns + device->head_ns));
+    double sum = attention + slope * device->token_position + router + experts + dense +
+                 microseconds(device->embed_ns + device->head_ns);
+    printf("  together                     %10.1f   a whole token measured: %.1f at position %" PRIu32 "\n",
+           sum, microseconds(device->token_ns), device->token_position);
+    printf("\nOne expert by itself\n  bits        record   compute us     check us\n");
+    for (uint32_t i = 0; i < device->n_expert_widths; i++) {
+        char size[24];
+        printf("  %4" PRIu32 "  %12s %12.1f %12.1f\n", device->experts[i].bits,
+               cli_size_text(size, device->experts[i].record_bytes),
+               microseconds(device->experts[i].compute_ns), microseconds(device->experts[i].check_ns));
+    }
+    printf("  a check takes %.3f ns a byte\n", device->check_ns_per_byte);
+}
+
+/* --- the verb ----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status write_description(const struct moec_device *device, struct moec_output *output,
+                                          struct moec_error *err)
+{
+    char *text = NULL;
+    MOEC_TRY(moec_device_write(device, &text, err));
+    enum moec_status status = moec_output_append(output, text, strlen(text), err);
+    free(text);
+    return status == MOEC_OK ? moec_output_commit(output, err) : status;
+}
+
+static enum moec_status read_seconds(const struct cli_args *args, const char *name, uint64_t *ns,
+                                     struct moec_error *err)
+{
+    double seconds = 0;
+    MOEC_TRY(cli_double(args, name, 0.001, 3600, &seconds, err));
+    *ns = (uint64_t)(seconds * 1e9);
+    return MOEC_OK;
+}
+
+static enum moec_status parse(const struct cli_args *args, struct moec_device_options *measure,
+                              struct moec_emulation *emulation, const char **path, struct moec_error *err)
+{
+    uint32_t n_threads = 0;
+    *path = args->n_positional > 0 ? args->positional[0] : cli_text(args, "file");
+    if (*path == NULL || (args->n_positional > 0 && cli_has(args, "file")))
+        return moec_fail(err, MOEC_ERR_USAGE, "name one bundle, as MODEL.moec or with --file");
+    if (!cli_has(args, "output"))
+        return moec_fail(err, MOEC_ERR_USAGE, "name the file to write with -o DEVICE.json");
+    MOEC_TRY(read_seconds(args, "read-time", &measure->read_ns, err));
+    MOEC_TRY(read_seconds(args, "compute-time", &measure->compute_ns, err));
+    MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
+    measure->n_threads = (int)n_threads;
+    if (cli_has(args, "emulate-storage")) {
+        MOEC_TRY(moec_emulation_parse(cli_text(args, "emulate-storage"), emulation, err));
+        measure->emulation = emulation;
+    }
+    return moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &measure->kernels, err);
+}
+
+static enum moec_status measure_device(const struct cli_args *args, struct cli_progress *progress,
+                                       struct moec_error *err)
+{
+    const struct moec_progress report = {.report = show_progress, .note = show_note, .context = progress};
+    struct moec_device_options measure = {.progress = &report};
+    struct moec_emulation emulation;
+    struct moec_output output = {.fd = -1};
+    struct moec_bundle *bundle = NULL;
+    struct moec_device device = {0};
+    const char *path = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(parse(args, &measure, &emulation, &path, err));
+    MOEC_TRY_OUT(moec_bundle_open(path, &bundle, err));
+    MOEC_TRY_OUT(moec_output_open(&output, cli_text(args, "output"), err)); /* before the work, not after */
+    MOEC_TRY_OUT(moec_device_measure(bundle, &measure, &device, err));
+    MOEC_TRY_OUT(write_description(&device, &output, err));
+    cli_progress_end(progress);
+    printf("%s with %s: %s\n", device.processor, device.bundle, cli_text(args, "output"));
+    print_storage(&device);
+    print_compute(&device);
+out:
+    moec_device_release(&device);
+    moec_output_abort(&output);
+    moec_bundle_close(bundle);
+    return status;
+}
+
+static int run_device(const struct cli_args *args)
+{
+    struct moec_error err = {0};
+    struct cli_progress progress;
+    cli_interrupt_catch();
+    cli_progress_init(&progress, "steps", cli_has(args, "quiet"));
+    enum moec_status status = measure_device(args, &progress, &err);
+    cli_progress_end(&progress);
+    return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
+}
+
+const struct cli_command cli_command_device = {
+    .name = "device",
+    .summary = "measure what this machine does with a bundle: its storage, and each part of a token",
+    .usage = "[MODEL.moec]",
+    .about =
+        "Reads records of the bundle in random order, at their real sizes, 1 to 32 at once, with O_DIRECT "
+        "and "
+        "through the page cache (dropped before): bandwidth, median and 95th percentile of latency. Then "
+        "decodes "
+        "with every expert in memory and times attention, routers, experts at each bitwidth, shared experts, "
+        "head, "
+        "and the check of a record. moec simulate predicts the time of a token from the description; "
+        "formats/DEVICE.md has every member.\n"
+        "Storage is the one that the bundle lies on: copy it to the device in question first. Other programs "
+        "at work make every figure worse.",
+    .examples = "moec device model.moec -o device.json\n"
+                "moec device /mnt/card/model.moec -o card.json --read-time 1\n"
+                "# the paper's disks, with this machine's processor\n"
+                "moec device model.moec -o ssd.json --emulate-storage 550MB/s,80us\n"
+                "moec device model.moec -o hdd.json --emulate-storage 50MB/s",
+    .n_positional_min = 0,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_device,
+};

@@ -1,0 +1,518 @@
+/* The parts of a decoded token with every expert in memory.
+ *
+ * The forward pass is the runtime's own; a source of experts that never waits stands behind it and notes when
+ * the router's answer came, so that the time before and the time after are told apart where the runtime may
+ * stall. */
+#include "profiler/device.h"
+
+#include "formats/memory.h"
+#include "profiler/machine.h"
+#include "profiler/quantiles.h"
+#include "profiler/random.h"
+#include "runtime/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define POSITIONS      256u /* decoded in one pass, where the model has as many */
+#define MIN_POSITIONS  8u
+#define PASSES         4u
+#define EXPERT_SAMPLES 64u /* records of a bitwidth that are computed in turn */
+#define EXPERT_ROUNDS  4u
+#define SHARED_ROUNDS  16u
+
+/* Records in memory: of each MoE layer the first n_kept experts, which stand for the others too. */
+struct resident {
+    struct moec_experts base;
+    const struct moec_bundle *bundle;
+    uint32_t n_kept;
+    uint8_t *records;      /* owned */
+    struct moec_mlp *mlps; /* (S, n_kept), owned */
+    uint64_t answered_ns;  /* when the router's last answer came */
+};
+
+struct compute_job {
+    const struct moec_bundle *bundle;
+    const struct moec_device_options *options;
+    struct moec_device *device;
+    struct resident resident;
+    struct moec_model *model;
+    struct moec_forward forward;
+    bool is_forward_open;
+    uint32_t n_positions;
+    uint32_t n_samples; /* of each part: passes x positions, as far as time went */
+    uint32_t max_samples;
+    float *attention, *router, *mlp; /* (n_layer, max_samples), owned */
+    float *embed, *head;             /* (max_samples), owned */
+    float *scratch;                  /* (n_layer x max_samples), owned */
+    float *input, *output;           /* (stride), owned */
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static float since(uint64_t begun_ns)
+{
+    return (float)(now_ns() - begun_ns);
+}
+
+static uint64_t median(struct compute_job *job, float *values, size_t n)
+{
+    static const double middle[] = {0.5};
+    double value = 0;
+    if (n == 0)
+        return 0;
+    moec_quantiles(values, job->scratch, n, middle, 1, &value);
+    return (uint64_t)value;
+}
+
+/* --- records in memory -------------------------------------------------------------------------------------
+ */
+
+static enum moec_status resident_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+                                         struct moec_mlp *mlp, struct moec_error *err)
+{
+    const struct resident *resident = (const struct resident *)self;
+    int32_t ordinal = moec_config_moe_ordinal(&resident->bundle->config, layer);
+    (void)err;
+    *mlp = resident->mlps[(size_t)ordinal * resident->n_kept + expert % resident->n_kept];
+    return MOEC_OK;
+}
+
+static void resident_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    (void)self;
+    (void)layer;
+    (void)expert;
+}
+
+static void resident_expect(struct moec_experts *self, const struct moec_router_answer *answer)
+{
+    (void)answer;
+    ((struct resident *)self)->answered_ns = now_ns();
+}
+
+static const struct moec_experts_ops resident_ops = {
+    .acquire = resident_acquire,
+    .release = resident_release,
+    .expect = resident_expect,
+};
+
+/* Bytes of the first n experts of every layer, each at a multiple of 64. */
+static uint64_t bytes_of_first(const struct moec_bundle *bundle, uint32_t n)
+{
+    uint64_t total = 0;
+    for (uint32_t s = 0; s < moec_config_moe_count(&bundle->config); s++)
+        for (uint32_t e = 0; e < n; e++)
+            total += ((uint64_t)moec_bundle_record(bundle, 0, s, e)->n_bytes + 63) / 64 * 64;
+    return total;
+}
+
+static enum moec_status load_record(struct compute_job *job, uint32_t copy, uint32_t ordinal, uint32_t expert,
+                                    uint8_t *record, struct moec_mlp *mlp, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = job->bundle;
+    uint8_t bits = moec_bundle_record(bundle, copy, ordinal, expert)->bits;
+    struct moec_record_layout layout = moec_record_layout_make(&bundle->config, bundle->codecs[bits]);
+    MOEC_TRY(moec_bundle_read_record(bundle, copy, ordinal, expert, record, err));
+    moec_record_bind(&layout, record, mlp);
+    return MOEC_OK;
+}
+
+static enum moec_status load_resident(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = job->bundle;
+    struct resident *resident = &job->resident;
+    const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
+    uint64_t limit = job->options->experts_bytes;
+    void *records = NULL, *mlps = NULL;
+    if (limit == 0)
+        limit = moec_machine_memory_bytes() / 2;
+    uint32_t n = n_expert;
+    while (n > 1 && bytes_of_first(bundle, n) > limit)
+        n--;
+    resident->base.ops = &resident_ops;
+    resident->base.max_held = n_expert;
+    resident->bundle = bundle;
+    resident->n_kept = n;
+    MOEC_TRY(moec_alloc_aligned(&records, bytes_of_first(bundle, n), 1, "expert records", err));
+    resident->records = records;
+    MOEC_TRY(moec_alloc(&mlps, (uint64_t)n_layer * n, sizeof *resident->mlps, "experts", err));
+    resident->mlps = mlps;
+    uint64_t offset = 0;
+    for (uint32_t s = 0; s < n_layer; s++) {
+        MOEC_TRY(moec_progress_report(job->options->progress, "loading", s, n_layer, err));
+        for (uint32_t e = 0; e < n; e++) {
+            MOEC_TRY(load_record(job, 0, s, e, resident->records + offset, &resident->mlps[(size_t)s * n + e],
+                                 err));
+            offset += ((uint64_t)moec_bundle_record(bundle, 0, s, e)->n_bytes + 63) / 64 * 64;
+        }
+    }
+    if (n < n_expert)
+        moec_progress_note(job->options->progress,
+                           "%" PRIu32 " of %" PRIu32
+                           " experts of each layer fit into memory and stand for all",
+                           n, n_expert);
+    return MOEC_OK;
+}
+
+/* --- decoding ----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status allocate(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    const uint64_t n = job->max_samples, all = n * config->n_layer;
+    struct {
+        float **at;
+        uint64_t n;
+    } arrays[] = {
+        {&job->attention, all}, {&job->router, all}, {&job->mlp, all}, {&job->embed, n}, {&job->head, n}};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        void *memory = NULL;
+        MOEC_TRY(moec_alloc(&memory, arrays[i].n, sizeof(float), "measured times", err));
+        *arrays[i].at = memory;
+    }
+    void *scratch = NULL, *input = NULL, *output = NULL;
+    uint64_t most = all > EXPERT_SAMPLES * EXPERT_ROUNDS ? all : EXPERT_SAMPLES * EXPERT_ROUNDS;
+    MOEC_TRY(moec_alloc(&scratch, most, sizeof(float), "measured times", err));
+    job->scratch = scratch;
+    MOEC_TRY(moec_alloc_aligned(&input, moec_forward_stride(config), sizeof(float), "activations", err));
+    job->input = input;
+    MOEC_TRY(moec_alloc_aligned(&output, moec_forward_stride(config), sizeof(float), "activations", err));
+    job->output = output;
+    memset(job->input, 0, moec_forward_stride(config) * sizeof(float));
+    for (uint32_t i = 0; i < config->n_embd; i++)
+        job->input[i] = i % 3 == 0 ? 1.0f : -0.5f;
+    return MOEC_OK;
+}
+
+struct decoder {
+    float *keys, *values; /* (n_layer, n_positions, kv_dim) */
+    float *hidden;        /* (stride) */
+    float *logits;        /* (n_vocab) */
+    struct moec_random random;
+};
+
+/* One token through all layers; its times become sample `at`. */
+static enum moec_status decode_one(struct compute_job *job, struct decoder *d, uint32_t position, uint32_t at,
+                                   struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    const size_t kv_dim = (size_t)config->n_kv_head * config->head_dim;
+    uint32_t token = (uint32_t)moec_random_below(&d->random, config->n_vocab);
+    uint64_t begun = now_ns();
+    MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
+    job->embed[at] = since(begun);
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const size_t first = (size_t)layer * job->n_positions * kv_dim, own = first + position * kv_dim;
+        const size_t sample = (size_t)layer * job->max_samples + at;
+        struct moec_span span = {.n_rows = 1,
+                                 .first_position = position,
+                                 .k_prefix = position > 0 ? d->keys + first : NULL,
+                                 .v_prefix = position > 0 ? d->values + first : NULL,
+                                 .k_own = d->keys + own,
+                                 .v_own = d->values + own};
+        begun = now_ns();
+        MOEC_TRY(moec_forward_attention(&job->forward, layer, &span, 1, 1, d->hidden, err));
+        uint64_t attended = now_ns();
+        job->resident.answered_ns = attended;
+        MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, NULL, err));
+        job->mlp[sample] = since(job->resident.answered_ns);
+        job->router[sample] = (float)(job->resident.answered_ns - attended);
+        job->attention[sample] = (float)(attended - begun);
+    }
+    begun = now_ns();
+    MOEC_TRY(moec_forward_head(&job->forward, 1, d->hidden, d->logits, config->n_vocab, err));
+    job->head[at] = since(begun);
+    return MOEC_OK;
+}
+
+/* Passes over the same positions, as many as time allows; the first tokens of all, which touch memory for the
+ * first time, count no more than others. */
+static enum moec_status decode(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    const uint64_t kv = (uint64_t)config->n_layer * job->n_positions * config->n_kv_head * config->head_dim;
+    const uint64_t limit_ns = job->options->compute_ns > 0 ? job->options->compute_ns : 3000000000u;
+    struct decoder d = {.random = {1}};
+    void *keys = NULL, *values = NULL, *hidden = NULL, *logits = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc(&keys, kv, sizeof(float), "keys", err));
+    MOEC_TRY_OUT(moec_alloc(&values, kv, sizeof(float), "values", err));
+    MOEC_TRY_OUT(moec_alloc_aligned(&hidden, moec_forward_stride(config), sizeof(float), "activations", err));
+    MOEC_TRY_OUT(moec_alloc(&logits, config->n_vocab, sizeof(float), "logits", err));
+    d.keys = keys;
+    d.values = values;
+    d.hidden = hidden;
+    d.logits = logits;
+    memset(hidden, 0, moec_forward_stride(config) * sizeof(float));
+    uint64_t begun = now_ns();
+    for (uint32_t i = 0; i < job->max_samples; i++) {
+        uint64_t spent = now_ns() - begun;
+        if (i >= MIN_POSITIONS && spent > limit_ns)
+            break;
+        MOEC_TRY_OUT(moec_progress_report(job->options->progress, "decoding", (double)i,
+                                          (double)job->max_samples, err));
+        MOEC_TRY_OUT(decode_one(job, &d, i % job->n_positions, i, err));
+        job->n_samples = i + 1;
+    }
+out:
+    free(keys);
+    free(values);
+    free(hidden);
+    free(logits);
+    return status;
+}
+
+/* What attention adds for each position of the context: from the first and the last quarter of the positions,
+ * all layers together, as a single layer's difference drowns in noise. */
+static double attention_slope(struct compute_job *job, float *gathered)
+{
+    const uint32_t n_layer = job->bundle->config.n_layer;
+    uint32_t reached = job->n_samples < job->n_positions ? job->n_samples : job->n_positions,
+             quarter = reached / 4;
+    double level[2] = {0, 0}, place[2] = {0, 0};
+    if (quarter == 0)
+        return 0;
+    for (int end = 0; end < 2; end++) {
+        size_t n = 0;
+        double sum = 0;
+        for (uint32_t layer = 0; layer < n_layer; layer++)
+            for (uint32_t i = 0; i < job->n_samples; i++) {
+                uint32_t position = i % job->n_positions;
+                if (end == 0 ? position < quarter : position >= reached - quarter && position < reached) {
+                    gathered[n++] = job->attention[(size_t)layer * job->max_samples + i];
+                    sum += position;
+                }
+            }
+        place[end] = sum / (double)n;
+        level[end] = (double)median(job, gathered, n);
+    }
+    double slope = (level[1] - level[0]) / (place[1] - place[0]);
+    return slope > 0 ? slope : 0;
+}
+
+static enum moec_status fill_layers(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    struct moec_device *device = job->device;
+    void *gathered = NULL, *layers = NULL;
+    MOEC_TRY(moec_alloc(&layers, config->n_layer, sizeof *device->layers, "layers of a device", err));
+    device->layers = layers;
+    device->n_layer = config->n_layer;
+    MOEC_TRY(moec_alloc(&gathered, (uint64_t)config->n_layer * job->n_samples, sizeof(float),
+                        "measured times", err));
+    double slope = attention_slope(job, gathered);
+    free(gathered);
+    double place = 0;
+    for (uint32_t i = 0; i < job->n_samples; i++)
+        place += (double)(i % job->n_positions) / job->n_samples;
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const size_t first = (size_t)layer * job->max_samples;
+        uint64_t attention = median(job, job->attention + first, job->n_samples);
+        uint64_t context = (uint64_t)(slope * place);
+        device->layers[layer] = (struct moec_device_layer){
+            .is_moe = config->layer_is_moe[layer] != 0,
+            .attention_ns = attention > context ? attention - context : 0,
+            .attention_ns_per_position = slope,
+            .router_ns = median(job, job->router + first, job->n_samples),
+            .mlp_ns = median(job, job->mlp + first, job->n_samples),
+        };
+    }
+    device->embed_ns = median(job, job->embed, job->n_samples);
+    device->head_ns = median(job, job->head, job->n_samples);
+    return MOEC_OK;
+}
+
+/* Whole tokens through a session, as the runtime decodes them. */
+static enum moec_status measure_tokens(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    struct moec_session *session = NULL;
+    struct moec_random random = {1};
+    void *logits = NULL;
+    enum moec_status status = MOEC_OK;
+    uint32_t n = job->n_samples < job->n_positions ? job->n_samples : job->n_positions;
+    MOEC_TRY_OUT(moec_session_create(&job->forward, job->n_positions, &session, err));
+    MOEC_TRY_OUT(moec_alloc(&logits, config->n_vocab, sizeof(float), "logits", err));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t at = 0, token = (uint32_t)moec_random_below(&random, config->n_vocab);
+        MOEC_TRY_OUT(moec_progress_report(job->options->progress, "tokens", i, n, err));
+        uint64_t begun = now_ns();
+        MOEC_TRY_OUT(moec_session_step(session, &token, 1, &at, 1, logits, err));
+        job->embed[i] = since(begun);
+    }
+    job->device->token_ns = median(job, job->embed, n);
+    job->device->token_position = (n - 1) / 2;
+out:
+    free(logits);
+    moec_session_free(session);
+    return status;
+}
+
+/* --- experts alone -----------------------------------------------------------------------------------------
+ */
+
+static enum moec_status measure_shared(struct compute_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const struct moec_layer *weights = NULL;
+        if (!config->layer_is_moe[layer])
+            continue;
+        MOEC_TRY(moec_model_acquire_layer(job->model, layer, &weights, err));
+        for (uint32_t i = 0; weights->has_shared && i < SHARED_ROUNDS; i++) {
+            uint64_t begun = now_ns();
+            moec_forward_expert(&job->forward, &weights->shared, 1, job->input, job->output);
+            job->embed[i] = since(begun);
+        }
+        if (weights->has_shared)
+            job->device->layers[layer].shared_ns = median(job, job->embed, SHARED_ROUNDS);
+        moec_model_release_layer(job->model, layer);
+    }
+    return MOEC_OK;
+}
+
+/* A record of a bitwidth, and where it was loaded. */
+struct specimen {
+    uint32_t copy, ordinal, expert;
+    uint8_t *record; /* owned */
+    struct moec_mlp mlp;
+};
+
+/* Up to EXPERT_SAMPLES records with these bits, evenly over the bundle, in memory; and their mean size. */
+static enum moec_status load_specimens(struct compute_job *job, uint32_t bits, struct specimen *specimens,
+                                       uint32_t *n, uint64_t *record_bytes, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = job->bundle;
+    const uint32_t n_expert = bundle->config.n_expert;
+    const size_t n_all = (size_t)bundle->n_copy * moec_config_moe_count(&bundle->config) * n_expert;
+    uint64_t n_bytes = 0, n_match = 0, seen = 0;
+    for (size_t i = 0; i < n_all; i++)
+        if (bundle->records[i].bits == bits) {
+            n_bytes += bundle->records[i].n_bytes;
+            n_match++;
+        }
+    *n = 0;
+    *record_bytes = n_match > 0 ? n_bytes / n_match : 0;
+    uint64_t wanted = n_match < EXPERT_SAMPLES ? n_match : EXPERT_SAMPLES;
+    for (size_t i = 0; i < n_all; i++) {
+        if (bundle->records[i].bits != bits || seen++ * wanted / n_match != *n || *n == wanted)
+            continue;
+        struct specimen *specimen = &specimens[*n];
+        void *memory = NULL;
+        specimen->expert = (uint32_t)(i % n_expert);
+        specimen->ordinal = (uint32_t)(i / n_expert % moec_config_moe_count(&bundle->config));
+        specimen->copy = (uint32_t)(i / n_expert / moec_config_moe_count(&bundle->config));
+        MOEC_TRY(moec_alloc_aligned(&memory, bundle->records[i].n_bytes, 1, "an expert record", err));
+        specimen->record = memory;
+        ++*n;
+        MOEC_TRY(load_record(job, specimen->copy, specimen->ordinal, specimen->expert, specimen->record,
+                             &specimen->mlp, err));
+    }
+    return MOEC_OK;
+}
+
+/* Records take turns, so that none is computed from the processor's caches unless all fit there, as while
+ * decoding. */
+static enum moec_status time_specimens(struct compute_job *job, const struct specimen *specimens, uint32_t n,
+                                       struct moec_device_expert *expert, struct moec_error *err)
+{
+    float times[EXPERT_SAMPLES * EXPERT_ROUNDS];
+    uint32_t n_times = 0;
+    for (uint32_t round = 0; round < EXPERT_ROUNDS; round++)
+        for (uint32_t i = 0; i < n; i++) {
+            uint64_t begun = now_ns();
+            moec_forward_expert(&job->forward, &specimens[i].mlp, 1, job->input, job->output);
+            times[n_times++] = since(begun);
+        }
+    expert->compute_ns = median(job, times, n_times);
+    n_times = 0;
+    for (uint32_t round = 0; round < EXPERT_ROUNDS; round++)
+        for (uint32_t i = 0; i < n; i++) {
+            const struct specimen *s = &specimens[i];
+            uint64_t begun = now_ns();
+            MOEC_TRY(
+                moec_bundle_check_record(job->bundle, s->copy, s->ordinal, s->expert, s->record, false, err));
+            times[n_times++] = since(begun);
+        }
+    expert->check_ns = median(job, times, n_times);
+    return MOEC_OK;
+}
+
+static enum moec_status measure_experts(struct compute_job *job, struct moec_error *err)
+{
+    static const uint32_t widths[] = {2, 3, 4, 8, 16};
+    struct moec_device *device = job->device;
+    enum moec_status status = MOEC_OK;
+    for (size_t w = 0; status == MOEC_OK && w < sizeof widths / sizeof *widths; w++) {
+        struct specimen specimens[EXPERT_SAMPLES] = {0};
+        struct moec_device_expert expert = {.bits = widths[w]};
+        uint32_t n = 0;
+        status = moec_progress_report(job->options->progress, "experts", (double)w,
+                                      sizeof widths / sizeof *widths, err);
+        if (status == MOEC_OK)
+            status = load_specimens(job, widths[w], specimens, &n, &expert.record_bytes, err);
+        if (status == MOEC_OK && n > 0) {
+            status = time_specimens(job, specimens, n, &expert, err);
+            device->experts[device->n_expert_widths++] = expert;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            free(specimens[i].record);
+    }
+    double ns = 0, n_bytes = 0;
+    for (uint32_t i = 0; i < device->n_expert_widths; i++) {
+        ns += (double)device->experts[i].check_ns;
+        n_bytes += (double)device->experts[i].record_bytes;
+    }
+    device->check_ns_per_byte = n_bytes > 0 ? ns / n_bytes : 0;
+    return status;
+}
+
+static void release(struct compute_job *job)
+{
+    float *const arrays[] = {job->attention, job->router,  job->mlp,   job->embed,
+                             job->head,      job->scratch, job->input, job->output};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free(arrays[i]);
+    if (job->is_forward_open)
+        moec_forward_release(&job->forward);
+    moec_model_free(job->model);
+    free(job->resident.mlps);
+    free(job->resident.records);
+}
+
+enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
+                                             const struct moec_device_options *options,
+                                             struct moec_device *device, struct moec_error *err)
+{
+    struct compute_job job = {.bundle = bundle, .options = options, .device = device};
+    struct moec_dense dense = {0};
+    enum moec_status status = MOEC_OK;
+    job.n_positions = bundle->config.n_position < POSITIONS ? bundle->config.n_position : POSITIONS;
+    job.max_samples = PASSES * job.n_positions > SHARED_ROUNDS ? PASSES * job.n_positions : SHARED_ROUNDS;
+    MOEC_TRY_OUT(load_resident(&job, err));
+    MOEC_TRY_OUT(moec_bundle_load_dense(bundle, &dense, err));
+    MOEC_TRY_OUT(moec_model_create(&bundle->config, &dense, &job.model, err));
+    MOEC_TRY_OUT(moec_forward_init(&job.forward, job.model, options->kernels, options->n_threads,
+                                   &job.resident.base, 1, err));
+    job.is_forward_open = true;
+    device->n_threads = (uint32_t)job.forward.pool.n_threads;
+    (void)snprintf(device->instruction_set, sizeof device->instruction_set, "%s", options->kernels->name);
+    MOEC_TRY_OUT(allocate(&job, err));
+    MOEC_TRY_OUT(decode(&job, err));
+    MOEC_TRY_OUT(fill_layers(&job, err));
+    MOEC_TRY_OUT(measure_tokens(&job, err));
+    MOEC_TRY_OUT(measure_shared(&job, err));
+    status = measure_experts(&job, err);
+out:
+    release(&job);
+    return status;
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# moec device: what it measures is written as JSON that the reader takes, and shown to people.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+model=datasets/sample/model
+try 0 "a bundle with copies" "$moec" compile $model --policy uniform --bits 3 --copies 2,8,16 -o "$work/m.moec" --quiet
+try 0 "measure" "$moec" device "$work/m.moec" -o "$work/d.json" --read-time 0.002 --compute-time 0.05 --quiet
+says stdout "^Storage" "a table of storage"
+says stdout "Records of 16 bits" "for each size of record"
+says stdout "^ +32 " "up to 32 at once"
+says stdout "a whole token measured: [0-9.]+ at" "and of a token's parts"
+says stdout "a check takes [0-9.]+ ns a byte" "and the check"
+cp "$work/d.json" "$work/stdout"
+says stdout '"format": "moec device"' "the description says what it is"
+says stdout '"description": "(direct|cached) \(auto: .* through' "and what --io auto chose and why"
+for bits in 2 3 8 16; do
+    says stdout "\"bits\": $bits," "an expert of $bits bits was timed"
+done
+if [ "$(grep -c '"moe": ' "$work/d.json")" -eq "$("$moec" inspect "$work/m.moec" --json | awk '/"layers"/ { print $2 + 0; exit }')" ]; then
+    pass "every layer is described"
+else
+    fail "every layer is described"
+fi
+try 0 "imagined storage" "$moec" device --file "$work/m.moec" -o "$work/e.json" --emulate-storage 550MB/s,80us \
+    --compute-time 0.05 --threads 1 --cpu scalar
+says stdout "emulated 550 MB/s, 80 us" "is named"
+says stdout "scalar, 1 thread\)" "with the machine that computed"
+cp "$work/e.json" "$work/stdout"
+says stdout '"bytes_per_second": 550000000' "its bandwidth is written"
+says stdout '"latency_ns": 80000' "and its latency"
+says stdout '"threads": 1' "and the threads"
+
+try 2 "without a bundle" "$moec" device -o "$work/x.json"
+says stderr "name one bundle" "it says what is missing"
+try 2 "without an output" "$moec" device "$work/m.moec"
+says stderr "with -o DEVICE.json" "it says what is missing"
+try 2 "storage that is none" "$moec" device "$work/m.moec" -o "$work/x.json" --emulate-storage fast
+says stderr "'fast' describes no storage" "it is quoted"
+try 1 "a bundle that is none" "$moec" device $model/config.json -o "$work/x.json"
+head -c 200000 "$work/m.moec" >"$work/cut.moec"
+try 1 "a bundle that is cut off" "$moec" device "$work/cut.moec" -o "$work/x.json"
+if [ -e "$work/x.json" ]; then
+    fail "failures leave no description"
+else
+    pass "failures leave no description"
+fi
+done_testing
