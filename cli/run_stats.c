@@ -167,8 +167,20 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
     close_node(&memory, '}');
 }
 
-static void put_layers(struct node *root, const struct moert_engine *engine, uint32_t n_moe_layer)
+static void add_counters(struct moert_stats *sum, const struct moert_stats *one)
 {
+    sum->hits += one->hits;
+    sum->late += one->late;
+    sum->misses += one->misses;
+    sum->evictions += one->evictions;
+    sum->read_bytes += one->read_bytes;
+    sum->read_ns += one->read_ns;
+}
+
+/* Layers, and their sum: records may still be read meanwhile, and the figures are to add up. */
+static void put_experts(struct node *root, const struct moert_engine *engine, uint32_t n_moe_layer)
+{
+    struct moert_stats sum = {0};
     struct node layers = open_node(root, "layers", '[');
     for (uint32_t ordinal = 0; ordinal < n_moe_layer; ordinal++) {
         const struct moert_stats stats = moert_engine_layer_stats(engine, ordinal);
@@ -176,14 +188,18 @@ static void put_layers(struct node *root, const struct moert_engine *engine, uin
         put_u64(&layer, "layer", moert_engine_moe_layer(engine, ordinal));
         put_counters(&layer, &stats);
         close_node(&layer, '}');
+        add_counters(&sum, &stats);
     }
     close_node(&layers, ']');
+    struct node experts = open_node(root, "experts", '{');
+    put_counters(&experts, &sum);
+    put_double(&experts, "hit_rate", hit_rate(&sum));
+    close_node(&experts, '}');
 }
 
 void run_stats_print_json(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
 {
     const struct moert_info info = moert_engine_info(engine);
-    const struct moert_stats stats = moert_engine_stats(engine);
     struct node root = {.out = out};
     fputc('{', out);
     put_text(&root, "mode", info.mode);
@@ -195,11 +211,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);
     put_memory(&root, &info, figures->budget_bytes);
-    struct node experts = open_node(&root, "experts", '{');
-    put_counters(&experts, &stats);
-    put_double(&experts, "hit_rate", hit_rate(&stats));
-    close_node(&experts, '}');
-    put_layers(&root, engine, info.n_moe_layer);
+    put_experts(&root, engine, info.n_moe_layer);
     print_key(&root, "context_full");
     fputs(figures->is_context_full ? "true" : "false", out);
     if (figures->note[0] != '\0')
