@@ -2,7 +2,7 @@
  *
  * Each session has a forward (scratch) of its own, so that sessions run in different threads; model, cache
  * and tokenizer are shared. */
-#include "runtime/moert.h"
+#include "runtime/moert_internal.h"
 
 #include "formats/memory.h"
 #include "runtime/expert_cache.h"
@@ -154,12 +154,20 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
 enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
                                     struct moert_engine **out, struct moert_error *err)
 {
+    return moert_engine_open_wrapped(path, options, NULL, NULL, out, err);
+}
+
+enum moert_status moert_engine_open_wrapped(const char *path, const struct moert_options *options,
+                                            moert_wrap_fn *wrap, void *context, struct moert_engine **out,
+                                            struct moert_error *err)
+{
     struct moec_error ours = {0};
     void *memory = NULL;
     enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_engine), "an engine", &ours);
     if (status != MOEC_OK)
         return to_public(status, &ours, err);
     struct moert_engine *engine = memory;
+    engine->io = (struct moec_record_io){.wrap = wrap, .context = context};
     struct moert_options defaults = moert_options_default();
     status = load_engine(engine, path, options != NULL ? options : &defaults, &ours);
     if (status != MOEC_OK) {
