@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BANDWIDTH_NS 300000000u /* to measure it for */
+#define BANDWIDTH_NS 100000000u /* to measure it for */
+#define N_BANDWIDTH  4
 
 /* ---- preparing ---- */
 
@@ -78,7 +79,13 @@ static enum moec_status find_bandwidth(const struct moec_bundle *bundle, struct 
     if (*bandwidth > 0)
         return MOEC_OK;
     MOEC_TRY(moec_io_find(options->io != NULL ? options->io : "auto", &io.io, err));
-    return moec_bandwidth_measure(bundle, row->copy, &io, BANDWIDTH_NS, bandwidth, err);
+    /* The best of several: what else the machine reads meanwhile is not the device's. */
+    for (int i = 0; i < N_BANDWIDTH; i++) {
+        double measured = 0;
+        MOEC_TRY(moec_bandwidth_measure(bundle, row->copy, &io, BANDWIDTH_NS, &measured, err));
+        *bandwidth = measured > *bandwidth ? measured : *bandwidth;
+    }
+    return MOEC_OK;
 }
 
 static enum moec_status prepare(struct moec_bench *bench, struct moec_error *err)

@@ -19,7 +19,8 @@ enum holds {
 
 static enum holds holds_of(const struct moec_mode *mode)
 {
-    return mode->is_resident ? HOLDS_ALL : mode->evict != NULL ? HOLDS_BUFFER : HOLDS_NONE;
+    const bool has_buffer = mode->streams_all || mode->evict != NULL;
+    return mode->is_resident ? HOLDS_ALL : has_buffer ? HOLDS_BUFFER : HOLDS_NONE;
 }
 
 /* How a mode guesses where nothing else is asked for. */
