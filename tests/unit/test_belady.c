@@ -1,47 +1,13 @@
 /* Belady's rule against every possible schedule of small buffers. */
 #include "tests/unit/temporary.h"
 
-#include "formats/memory.h"
 #include "profiler/belady.h"
+#include "tests/unit/synthetic_recording.h"
 
 #define N_LAYER  2
 #define N_EXPERT 3
 #define N_KEY    (N_LAYER * N_EXPERT)
 #define N_STEP   7
-
-static struct moec_path_table no_paths;
-
-/* One token a step, k random experts in each layer. */
-static void make_recording(uint64_t seed, uint32_t top_k, struct moec_recording *recording)
-{
-    *recording = (struct moec_recording){.n_layer = N_LAYER, .n_expert = N_EXPERT, .top_k = top_k};
-    assert_int_equal(moec_recording_allocate(recording, N_STEP, N_STEP, NULL), MOEC_OK);
-    for (uint32_t s = 0; s < N_STEP; s++)
-        recording->steps[s] = (struct moec_recorded_step){.first_token = s, .n_tok = 1, .position = s};
-    for (size_t i = 0; i < (size_t)N_STEP * N_LAYER; i++) {
-        uint64_t draw = seed * 1000003 + i * 7919;
-        draw ^= draw >> 7;
-        draw *= 0x9e3779b97f4a7c15u;
-        for (uint32_t r = 0; r < top_k; r++)
-            recording->experts[i * top_k + r] = (uint32_t)((draw >> 40) + r) % N_EXPERT;
-    }
-    assert_int_equal(moec_recording_finish(recording, NULL), MOEC_OK);
-}
-
-static void make_model(const uint64_t *slots, uint32_t top_k, struct moec_simulated_model *model)
-{
-    *model = (struct moec_simulated_model){
-        .n_layer = N_LAYER, .n_expert = N_EXPERT, .top_k = top_k, .paths = &no_paths, .is_equal = true};
-    assert_int_equal(moec_alloc((void **)&model->slot_bytes, N_KEY, sizeof(uint64_t), "slots", NULL),
-                     MOEC_OK);
-    assert_int_equal(moec_alloc((void **)&model->record_bytes, N_KEY, sizeof(uint64_t), "slots", NULL),
-                     MOEC_OK);
-    for (uint32_t key = 0; key < N_KEY; key++) {
-        model->slot_bytes[key] = model->record_bytes[key] = slots[key];
-        model->is_equal = model->is_equal && slots[key] == slots[0];
-        model->all_bytes += slots[key];
-    }
-}
 
 /* Keys of an answer as a set of bits. */
 static uint32_t needed_at(const struct moec_recording *recording, uint64_t a)
@@ -90,8 +56,9 @@ static void compare(const uint64_t *slots, uint64_t capacity, uint32_t top_k, ui
     struct moec_simulated_model model;
     struct moec_belady_future future;
     struct moec_belady belady;
-    make_recording(seed, top_k, &recording);
-    make_model(slots, top_k, &model);
+    synthetic_steps(N_LAYER, N_EXPERT, top_k, 0, N_STEP, &recording);
+    synthetic_choices(seed, &recording);
+    synthetic_model(&recording, slots, &model);
     assert_int_equal(moec_belady_look_ahead(&recording, &model, &future, NULL), MOEC_OK);
     assert_int_equal(moec_belady_run(&future, capacity, start, 2, &belady, NULL), MOEC_OK);
     const uint32_t most = best(&recording, &model, capacity, 1u << 1 | 1u << 4);

@@ -1,0 +1,199 @@
+/* Simulated runs: times worked out by hand, and what holds for every policy, buffer and clock. */
+#include "tests/unit/temporary.h"
+
+#include "profiler/simulated_run.h"
+#include "tests/unit/synthetic_recording.h"
+
+#include <math.h>
+
+/* Every read 100 ns after a latency of 10, a check 5, an expert 20, the shared one 8, 50 before an answer, 30
+ * at the end; times `slow`. */
+static void make_device(const struct moec_simulated_model *model, double slow,
+                        struct moec_simulated_device *device)
+{
+    static const struct moec_recording no_layers;
+    assert_int_equal(moec_simulated_device_make(NULL, NULL, &no_layers, model, device, NULL), MOEC_OK);
+    for (uint32_t key = 0; key < model->n_layer * model->n_expert; key++) {
+        device->read_ns[key] = 100 * slow;
+        device->check_ns[key] = 5 * slow;
+        device->compute_ns[key] = 20;
+    }
+    for (uint32_t s = 0; s < model->n_layer; s++) {
+        device->gap_ns[s] = 50;
+        device->shared_ns[s] = 8;
+    }
+    device->latency_ns = 10 * slow;
+    device->last_ns = 30;
+}
+
+struct made {
+    struct moec_recording recording;
+    struct moec_simulated_model model;
+    struct moec_simulated_device device;
+};
+
+static void release(struct made *made)
+{
+    moec_simulated_device_release(&made->device);
+    moec_simulated_model_release(&made->model);
+    moec_recording_release(&made->recording);
+}
+
+static struct moec_simulated_setup setup_of(const struct made *made, uint64_t capacity)
+{
+    return (struct moec_simulated_setup){.recording = &made->recording,
+                                         .model = &made->model,
+                                         .device = &made->device,
+                                         .capacity_bytes = capacity,
+                                         .policy = &moec_evict_lru,
+                                         .predictor = &moec_predict_none};
+}
+
+/* Two layers of two choices, an empty buffer with room for all:
+ *   layer 0 answers at 50, its reads are there at 50 + 10 + 100 = 160 and 260, checked at 165 and 265; shared
+ *   and first expert end at 193, the second at 285; layer 1 answers at 335 and ends at 335 + 235 = 570; the
+ *   token at 600. The next one hits everywhere: 2 (50 + 8 + 40) + 30 = 226. */
+static void test_simulated_run__times_by_hand(void **state)
+{
+    (void)state;
+    struct made made;
+    struct moec_simulated_result result;
+    struct moec_simulated_counts layers[2];
+    synthetic_steps(2, 4, 2, 0, 2, &made.recording);
+    for (uint32_t i = 0; i < 4; i++)
+        made.recording.experts[2 * i] = 3;
+    assert_int_equal(moec_recording_finish(&made.recording, NULL), MOEC_OK);
+    synthetic_model(&made.recording, NULL, &made.model);
+    make_device(&made.model, 1, &made.device);
+    const struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
+    assert_int_equal(moec_simulated_run(&setup, &result, layers, NULL), MOEC_OK);
+    assert_int_equal(result.decode.asked, 8);
+    assert_int_equal(result.decode.misses, 4);
+    assert_int_equal(result.decode.hits, 4);
+    assert_int_equal(result.decode.read_bytes, 4 * 64);
+    assert_float_equal(result.tpot_ns_p95, 600, 1e-9);
+    assert_float_equal(result.tpot_ns_median, 226, 1e-9);
+    assert_float_equal(result.decode.stall_ns, 2 * (115 + 72), 1e-9);
+    assert_float_equal(result.decode.compute_ns, 2 * (2 * 98 + 30), 1e-9);
+    assert_int_equal(layers[0].misses, 2);
+    assert_int_equal(layers[1].hits, 2);
+    assert_true(isnan(result.lifetime_tokens));
+    release(&made);
+}
+
+/* Under one token's working set lru hits nothing, from there on everything. */
+static void test_simulated_run__lru_falls_off_its_cliff(void **state)
+{
+    (void)state;
+    struct made made;
+    struct moec_simulated_result result;
+    synthetic_steps(5, 8, 2, 0, 40, &made.recording);
+    for (uint32_t i = 0; i < 40 * 5; i++)
+        made.recording.experts[2 * i + 1] = 4;
+    assert_int_equal(moec_recording_finish(&made.recording, NULL), MOEC_OK);
+    synthetic_model(&made.recording, NULL, &made.model);
+    make_device(&made.model, 1, &made.device);
+    assert_int_equal(made.model.token_bytes, 10 * 64);
+    struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
+    assert_int_equal(result.decode.hits, 0);
+    assert_true(fabs(result.lifetime_tokens - 0.8) < 0.1);
+    setup.capacity_bytes = 10 * 64;
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
+    assert_int_equal(result.decode.misses, 10);
+    release(&made);
+}
+
+static bool same_decisions(const struct moec_simulated_counts *a, const struct moec_simulated_counts *b)
+{
+    return a->asked == b->asked && a->hits + a->late == b->hits + b->late && a->misses == b->misses &&
+           a->evictions == b->evictions;
+}
+
+static void check_counts(const struct moec_simulated_result *result, const struct moec_simulated_setup *setup)
+{
+    const struct moec_recording *recording = setup->recording;
+    const uint64_t n_answer = recording->n_step * recording->n_layer;
+    const struct moec_simulated_counts *prefill = &result->prefill, *decode = &result->decode;
+    assert_int_equal(prefill->asked + decode->asked, recording->active_start[n_answer]);
+    assert_int_equal(decode->hits + decode->late + decode->misses, decode->asked);
+    assert_int_equal(prefill->hits + prefill->late + prefill->misses, prefill->asked);
+    assert_true(prefill->useful + prefill->wasted + decode->useful + decode->wasted <=
+                prefill->preloads + decode->preloads);
+    if (setup->predictor == &moec_predict_none) {
+        assert_int_equal(prefill->preloads + decode->preloads, 0);
+        assert_int_equal(decode->late, 0);
+    }
+}
+
+/* Whatever the clock does, and also where a step needs more than the buffer holds. */
+static void test_simulated_run__time_decides_nothing(void **state)
+{
+    (void)state;
+    static const uint64_t slots[3 * 6] = {64, 128, 256, 64,  128, 256, 256, 64,  64,
+                                          64, 64,  128, 128, 128, 64,  256, 256, 128};
+    static const double clocks[] = {0, 0.1, 1, 10};
+    struct moec_path_value frequency[3 * 6];
+    const struct moec_path_table paths = {
+        .n_layer = 3, .n_expert = 6, .top_k = 2, .n_value = 4, .frequency = frequency};
+    for (uint16_t i = 0; i < 3 * 6; i++)
+        frequency[i] =
+            (struct moec_path_value){.expert = i % 6, .probability = (uint16_t)(50000 - 5000 * (i % 6))};
+    for (uint64_t seed = 0; seed < 4; seed++)
+        for (uint64_t capacity = 256; capacity <= 2048; capacity += 448)
+            for (size_t p = 0; moec_evict_policies[p] != NULL; p++)
+                for (uint32_t count = 0; count <= 2; count++) {
+                    struct made made;
+                    struct moec_simulated_result first = {0}, result;
+                    synthetic_steps(3, 6, 2, 9, 60, &made.recording);
+                    synthetic_choices(seed, &made.recording);
+                    synthetic_model(&made.recording, slots, &made.model);
+                    made.model.paths = &paths;
+                    struct moec_simulated_setup setup = setup_of(&made, capacity);
+                    setup.policy = moec_evict_policies[p];
+                    setup.predictor = count > 0 ? &moec_predict_frequency : &moec_predict_none;
+                    setup.preload_count = count;
+                    for (size_t c = 0; c < sizeof clocks / sizeof *clocks; c++) {
+                        make_device(&made.model, clocks[c], &made.device);
+                        assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
+                        check_counts(&result, &setup);
+                        if (c == 0)
+                            first = result;
+                        assert_true(same_decisions(&result.decode, &first.decode));
+                        assert_true(same_decisions(&result.prefill, &first.prefill));
+                        moec_simulated_device_release(&made.device);
+                    }
+                    release(&made);
+                }
+}
+
+static void test_simulated_run__refusals(void **state)
+{
+    (void)state;
+    struct made made;
+    struct moec_error err = {0};
+    struct moec_simulated_result result;
+    synthetic_steps(2, 4, 2, 0, 2, &made.recording);
+    synthetic_choices(1, &made.recording);
+    synthetic_model(&made.recording, NULL, &made.model);
+    make_device(&made.model, 1, &made.device);
+    struct moec_simulated_setup setup = setup_of(&made, 63);
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, &err), MOEC_ERR_BUDGET);
+    setup = setup_of(&made, 64);
+    setup.predictor = &moec_predict_path;
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, &err), MOEC_ERR_USAGE);
+    setup.predictor = &moec_predict_gate;
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, &err), MOEC_ERR_USAGE);
+    release(&made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_simulated_run__times_by_hand),
+        cmocka_unit_test(test_simulated_run__lru_falls_off_its_cliff),
+        cmocka_unit_test(test_simulated_run__time_decides_nothing),
+        cmocka_unit_test(test_simulated_run__refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
