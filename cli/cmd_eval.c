@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/eval_rows.h"
 #include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/progress.h"
@@ -15,13 +16,24 @@
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
-    {"samples", 0, "N", NULL, "Windows to draw (default: all).", false},
+    {"samples", 0, "N", NULL, "Windows, or rows, to draw (default: all).", false},
     {"reference", 0, "MODEL", NULL,
-     "Also give loss, interval and KL divergence against this model (folder or bundle).", false},
+     "Also give loss and interval against this model (folder or bundle), and for perplexity the KL "
+     "divergence.",
+     false},
+    {"ctx", 0, "TOKENS", NULL,
+     "Context of a row's prompt and answer, in tasks that score rows (default 2048, or what the model "
+     "allows).",
+     false},
+    {"answers", 0, "FILE", NULL,
+     "Also write what the model answered to each row, in tasks that score rows: JSON, one object a line.",
+     false},
     {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
     CLI_MACHINE_OPTIONS,
     {0},
 };
+
+static const char *const row_options[] = {"ctx", "answers"};
 
 struct eval_job {
     const struct cli_args *args;
@@ -119,9 +131,17 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(cli_read_measure_options(job->args, 0, &job->measure, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
-    cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
+    const bool is_rows = moec_task_metric_kind(job->measure.task.metric) != MOEC_TASK_KIND_WINDOWS;
+    for (size_t i = 0; !is_rows && i < sizeof row_options / sizeof *row_options; i++)
+        if (cli_has(job->args, row_options[i]))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s is for tasks that score rows, and '%s' measures perplexity",
+                             row_options[i], job->measure.task.name);
+    cli_progress_init(&job->progress, is_rows ? "rows" : "passes", job->measure.is_quiet);
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
                               &job->source, err));
+    if (is_rows)
+        return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
     MOEC_TRY(make_windows(job, err));
     MOEC_TRY(score(job, err));
     cli_progress_end(&job->progress);
@@ -158,15 +178,23 @@ const struct cli_command cli_command_eval = {
     .name = "eval",
     .summary = "measure a checkpoint or a bundle on data",
     .usage = "MODEL|MODEL.moec",
-    .about = "Measures perplexity of a Hugging Face folder or a bundle: every row is tokenised by itself and "
-             "cut into windows of "
-             "--seq-len tokens without overlap; tokens 2 to n of a window are scored given those before. "
-             "With --reference the "
-             "loss against another model is given too, paired by window, with its bootstrap interval and the "
-             "mean KL "
-             "divergence.",
+    .about =
+        "Measures a Hugging Face folder or a bundle by the metric of --task. Perplexity (the default): every "
+        "row is "
+        "tokenised by itself and cut into windows of --seq-len tokens without overlap; tokens 2 to n of a "
+        "window are scored given those before. Summaries and answers: the model continues each row's prompt "
+        "greedily, and its text is compared with the row's reference by ROUGE-1, 2 and L or by exact match. "
+        "Choices: the log-likelihood of each choice behind the prompt, taken as it is, for each byte and for "
+        "each token; the share of rows whose likeliest choice is the right one. Built-in tasks: text, "
+        "wikitext, "
+        "samsum, dialogsum, xsum, gsm8k, mmlu, hellaswag, piqa; datasets/tasks/README.md tells how to write "
+        "one. With --reference the loss against another model is given too, paired by window or row, with "
+        "its "
+        "bootstrap interval.",
     .examples = "moec eval MODEL --data test.txt\n"
                 "moec eval model.moec --data test.txt --reference MODEL --json\n"
+                "moec eval model.moec --task samsum --data val.csv --samples 100 --answers answers.jsonl\n"
+                "moec eval model.moec --task piqa --data valid.jsonl --reference MODEL\n"
                 "moec eval model.moec --data news.jsonl.zst --task my_task.lua --samples 200",
     .n_positional_min = 1,
     .n_positional_max = 1,

@@ -117,6 +117,58 @@ out:
     return status;
 }
 
+static enum moec_status bootstrap_scores(const double *reference, const double *variant, uint32_t n,
+                                         const struct moec_loss_options *options, struct moec_loss *loss,
+                                         struct moec_error *err)
+{
+    double *losses = NULL;
+    MOEC_TRY(moec_alloc((void **)&losses, options->n_resample, sizeof *losses, "resamples", err));
+    struct moec_random random = {options->seed};
+    for (uint32_t r = 0; r < options->n_resample;) {
+        double theirs = 0, ours = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            uint64_t drawn = moec_random_below(&random, n);
+            theirs += reference[drawn];
+            ours += variant[drawn];
+        }
+        if (theirs > 0)
+            losses[r++] = (theirs - ours) / theirs;
+    }
+    qsort(losses, options->n_resample, sizeof *losses, compare_doubles);
+    loss->high = quantile(losses, options->n_resample, options->confidence);
+    loss->low = quantile(losses, options->n_resample, 1 - options->confidence);
+    free(losses);
+    return MOEC_OK;
+}
+
+enum moec_status moec_loss_measure_scores(const double *reference, const double *variant, uint32_t n_row,
+                                          const struct moec_loss_options *options, struct moec_loss *loss,
+                                          struct moec_error *err)
+{
+    double theirs = 0, ours = 0;
+    *loss = (struct moec_loss){.n_window = n_row};
+    MOEC_TRY(check_options(options, err));
+    for (uint32_t i = 0; i < n_row; i++) {
+        if (!isfinite(reference[i]) || !isfinite(variant[i]) || reference[i] < 0 || variant[i] < 0)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "row %" PRIu32 " scores %g and %g, expected finite scores of 0 or more", i,
+                             reference[i], variant[i]);
+        theirs += reference[i];
+        ours += variant[i];
+    }
+    if (n_row == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "no rows to compare on");
+    if (!(theirs > 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the reference scores 0 on every row, so there is nothing to lose and no loss");
+    loss->reference = theirs / n_row;
+    loss->compiled = ours / n_row;
+    loss->loss = loss->low = loss->high = (theirs - ours) / theirs;
+    return options->confidence == MOEC_CONFIDENCE_POINT
+               ? MOEC_OK
+               : bootstrap_scores(reference, variant, n_row, options, loss, err);
+}
+
 uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target)
 {
     if (loss->high <= target)

@@ -21,14 +21,14 @@ struct moec_loss_options {
 struct moec_loss_options moec_loss_options_default(void);
 
 struct moec_loss {
-    double reference; /* perplexity */
-    double compiled;  /* perplexity */
-    double loss;      /* (compiled - reference) / reference; 0.02 is 2 % */
-    double low;       /* lower end: the true loss is above it with the confidence asked */
-    double high;      /* upper end: the true loss is below it with the confidence asked */
-    double mean_kl;   /* nats a scored token; 0 without kl */
-    uint32_t n_window;
-    uint64_t n_token; /* scored */
+    double reference;  /* perplexity, or mean score */
+    double compiled;   /* perplexity, or mean score */
+    double loss;       /* (compiled - reference) / reference, of scores the other way round; 0.02 is 2 % */
+    double low;        /* lower end: the true loss is above it with the confidence asked */
+    double high;       /* upper end: the true loss is below it with the confidence asked */
+    double mean_kl;    /* nats a scored token; 0 without kl */
+    uint32_t n_window; /* or rows */
+    uint64_t n_token;  /* scored; 0 of rows */
 };
 
 /* Loss on the windows of a part. nll_reference, nll_variant, kl (NULL allowed): (n_window) sums in nats;
@@ -42,6 +42,16 @@ MOEC_WARN_UNUSED enum moec_status moec_loss_measure(const double *nll_reference,
                                                     uint32_t n_window, enum moec_part part,
                                                     const struct moec_loss_options *options,
                                                     struct moec_loss *loss, struct moec_error *err);
+
+/* Loss of a score, of which more is better (ROUGE, accuracy), over rows: reference and variant (n_row) are
+ * paired. loss = (reference - variant) / reference of their means; the interval as above, a resample's loss
+ * being that of the rows drawn. Resamples on which the reference scores 0 have no loss and are drawn again.
+ * Errors: MOEC_ERR_USAGE (options, no rows), MOEC_ERR_FORMAT (a score that is not finite or below 0, a
+ * reference that scores 0 on every row). */
+MOEC_WARN_UNUSED enum moec_status moec_loss_measure_scores(const double *reference, const double *variant,
+                                                           uint32_t n_row,
+                                                           const struct moec_loss_options *options,
+                                                           struct moec_loss *loss, struct moec_error *err);
 
 /* Windows in this part that would bring the upper end down to the target, from the interval's width shrinking
  * as one over the root of their number; the present number when it is enough, 0 when the loss itself is not

@@ -59,6 +59,7 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
 {
     const struct moec_profile_options *options = job->options;
     const char *folder = moec_checkpoint_folder(job->checkpoint);
+    MOEC_TRY(moec_task_need_windows(&options->task, "a profile", err));
     const struct moec_tokenizer_model *tokenizer = moec_checkpoint_tokenizer(job->checkpoint);
     if (tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,

@@ -30,4 +30,17 @@ static inline uint64_t moec_random_below(struct moec_random *random, uint64_t n)
     }
 }
 
+/* The first n_draw of items[n_item] become draws without replacement (Fisher and Yates): draw i swaps place i
+ * with a place in i..n_item-1. */
+static inline void moec_random_draw(struct moec_random *random, uint64_t *items, uint64_t n_item,
+                                    uint64_t n_draw)
+{
+    for (uint64_t i = 0; i < n_draw; i++) {
+        uint64_t j = i + moec_random_below(random, n_item - i);
+        uint64_t taken = items[j];
+        items[j] = items[i];
+        items[i] = taken;
+    }
+}
+
 #endif

@@ -5,179 +5,22 @@
 #include "formats/json.h"
 #include "formats/memory.h"
 #include "profiler/csv.h"
+#include "profiler/row_fields.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Longest list of fields that a message shows. */
-#define FIELD_LIST_BYTES 200
-
-/* One row of any format, as templates see it. */
-struct record {
-    const char *text; /* plain text: the field `text` */
-    size_t text_bytes;
-    const struct moec_json *json;  /* or a JSON value */
-    const struct moec_csv *header; /* or a CSV record with its header */
-    const struct moec_csv *csv;
-    uint64_t line;
-    const char *unit; /* what `line` counts: "line" or "row" */
-    const char *subject;
+/* What turns records into rows. */
+struct row_maker {
+    const struct moec_task *task;
+    struct moec_rows *rows;
+    enum moec_task_kind kind;
+    struct moec_row_text raw, list; /* owned: choices as the row has them, and as the prompt lists them */
+    const char *labels;             /* borrowed: the file of labels, NULL when the task has none */
+    size_t labels_bytes, labels_at;
+    const char *labels_path;
 };
-
-struct field_value {
-    const char *bytes;
-    size_t n_bytes;
-    char number[40];
-};
-
-/* "'a', 'b' and 3 more": so that a wrong field name shows the right ones. */
-static void list_name(char *list, size_t *used, const char *name, size_t n)
-{
-    if (*used + n + 8 >= FIELD_LIST_BYTES)
-        return;
-    *used += (size_t)snprintf(list + *used, FIELD_LIST_BYTES - *used, "%s'%.*s'", *used > 0 ? ", " : "",
-                              (int)n, name);
-}
-
-static enum moec_status fail_missing(const struct record *record, const char *name, size_t n,
-                                     struct moec_error *err)
-{
-    char list[FIELD_LIST_BYTES] = "";
-    size_t used = 0;
-    if (record->csv != NULL) {
-        for (size_t i = 0; i < record->header->n_cell; i++)
-            list_name(list, &used, record->header->text + record->header->cells[i].offset,
-                      record->header->cells[i].n_bytes);
-    } else if (record->json != NULL && moec_json_type(record->json) == MOEC_JSON_OBJECT) {
-        for (struct moec_json_member m = moec_json_first(record->json); m.key != NULL;
-             m = moec_json_next(record->json, m))
-            list_name(list, &used, m.key, m.key_length);
-    } else {
-        list_name(list, &used, "text", 4);
-    }
-    return moec_fail(err, MOEC_ERR_FORMAT,
-                     "%s %" PRIu64 " of '%s' has no field '%.*s' that the task asks for; it has %s",
-                     record->unit, record->line, record->subject, (int)n, name, used > 0 ? list : "none");
-}
-
-/* Strings as they are, integers and booleans as JSON writes them. */
-static enum moec_status json_value(const struct record *record, const struct moec_json *node,
-                                   const char *name, size_t n, struct field_value *value,
-                                   struct moec_error *err)
-{
-    double number = 0;
-    bool flag = false;
-    switch (moec_json_type(node)) {
-    case MOEC_JSON_STRING:
-        return moec_json_as_string(node, name, &value->bytes, &value->n_bytes, err);
-    case MOEC_JSON_INTEGER:
-        MOEC_TRY(moec_json_as_double(node, name, -9e15, 9e15, &number, err));
-        value->n_bytes = (size_t)snprintf(value->number, sizeof value->number, "%.0f", number);
-        value->bytes = value->number;
-        return MOEC_OK;
-    case MOEC_JSON_REAL:
-        MOEC_TRY(moec_json_as_double(node, name, -1e308, 1e308, &number, err));
-        value->n_bytes = (size_t)snprintf(value->number, sizeof value->number, "%.15g", number);
-        value->bytes = value->number;
-        return MOEC_OK;
-    case MOEC_JSON_BOOL:
-        MOEC_TRY(moec_json_as_bool(node, name, &flag, err));
-        value->bytes = flag ? "true" : "false";
-        value->n_bytes = strlen(value->bytes);
-        return MOEC_OK;
-    default:
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "field '%.*s' in %s %" PRIu64 " of '%s' is %s, expected a string or a number",
-                         (int)n, name, record->unit, record->line, record->subject,
-                         moec_json_type_name(node));
-    }
-}
-
-static enum moec_status find_field(const struct record *record, const char *name, size_t n,
-                                   struct field_value *value, struct moec_error *err)
-{
-    if (record->csv != NULL) {
-        for (size_t i = 0; i < record->header->n_cell; i++) {
-            const struct moec_csv_cell *title = &record->header->cells[i];
-            if (title->n_bytes != n || memcmp(record->header->text + title->offset, name, n) != 0)
-                continue;
-            value->bytes = record->csv->text + record->csv->cells[i].offset;
-            value->n_bytes = record->csv->cells[i].n_bytes;
-            return MOEC_OK;
-        }
-        return fail_missing(record, name, n, err);
-    }
-    bool is_text = n == 4 && memcmp(name, "text", 4) == 0;
-    if (record->json != NULL && moec_json_type(record->json) == MOEC_JSON_OBJECT) {
-        char key[MOEC_TASK_TEMPLATE_BYTES];
-        memcpy(key, name, n);
-        key[n] = '\0';
-        const struct moec_json *node = moec_json_find(record->json, key);
-        return node == NULL ? fail_missing(record, name, n, err)
-                            : json_value(record, node, name, n, value, err);
-    }
-    if (!is_text)
-        return fail_missing(record, name, n, err);
-    if (record->json != NULL)
-        return json_value(record, record->json, name, n, value, err);
-    value->bytes = record->text;
-    value->n_bytes = record->text_bytes;
-    return MOEC_OK;
-}
-
-static enum moec_status append(struct moec_rows *rows, const char *bytes, size_t n, struct moec_error *err)
-{
-    /* Templates may repeat a field, so the text can outgrow the file. */
-    if (n > 4 * MOEC_ROWS_MAX_BYTES - rows->text_bytes)
-        return moec_fail(err, MOEC_ERR_LIMIT, "the rows' prompts pass %" PRIu64 " bytes",
-                         4 * MOEC_ROWS_MAX_BYTES);
-    void *memory = rows->text;
-    enum moec_status status =
-        moec_grow(&memory, &rows->text_capacity, rows->text_bytes + n, 1, "text of the rows", err);
-    rows->text = memory;
-    MOEC_TRY(status);
-    if (n > 0)
-        memcpy(rows->text + rows->text_bytes, bytes, n);
-    rows->text_bytes += n;
-    return MOEC_OK;
-}
-
-static enum moec_status render(struct moec_rows *rows, const char *template, const struct record *record,
-                               struct moec_error *err)
-{
-    const char *piece = NULL;
-    size_t n = 0;
-    bool is_field = false;
-    while (moec_task_template_next(&template, &piece, &n, &is_field)) {
-        struct field_value value = {.bytes = piece, .n_bytes = n};
-        if (is_field)
-            MOEC_TRY(find_field(record, piece, n, &value, err));
-        MOEC_TRY(append(rows, value.bytes, value.n_bytes, err));
-    }
-    return MOEC_OK;
-}
-
-static enum moec_status add_row(struct moec_rows *rows, const struct moec_task *task,
-                                const struct record *record, struct moec_error *err)
-{
-    if (rows->n_row == MOEC_ROWS_MAX_ROWS)
-        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %" PRIu64 " rows", record->subject,
-                         MOEC_ROWS_MAX_ROWS);
-    void *memory = rows->rows;
-    enum moec_status status =
-        moec_grow(&memory, &rows->row_capacity, rows->n_row + 1, sizeof *rows->rows, "rows", err);
-    rows->rows = memory;
-    MOEC_TRY(status);
-    struct moec_row row = {.line = record->line, .prompt_offset = rows->text_bytes};
-    MOEC_TRY(render(rows, task->prompt, record, err));
-    row.prompt_bytes = rows->text_bytes - row.prompt_offset;
-    row.reference_offset = rows->text_bytes;
-    MOEC_TRY(render(rows, task->reference, record, err));
-    row.reference_bytes = rows->text_bytes - row.reference_offset;
-    rows->rows[rows->n_row++] = row;
-    return MOEC_OK;
-}
 
 /* The line at `*at` without its end, and `*at` behind it. */
 static const char *next_line(const char *bytes, size_t n_bytes, size_t *at, size_t *length)
@@ -200,14 +43,177 @@ static bool is_blank(const char *line, size_t length)
     return true;
 }
 
-static enum moec_status parse_text(const struct moec_task *task, const char *bytes, size_t n_bytes,
-                                   const char *subject, struct moec_rows *rows, struct moec_error *err)
+/* ---- choices ---- */
+
+/* Text of a choice within `raw`. */
+struct raw_choice {
+    size_t offset, n_bytes;
+};
+
+static enum moec_status read_choices(struct row_maker *maker, const struct moec_row_fields *fields,
+                                     struct raw_choice choices[MOEC_TASK_MAX_CHOICES], size_t *n,
+                                     struct moec_error *err)
 {
-    struct record record = {.line = 1, .unit = "line", .subject = subject};
-    if (task->split == MOEC_TASK_SPLIT_FILE) {
-        record.text = bytes;
-        record.text_bytes = n_bytes;
-        return n_bytes > 0 ? add_row(rows, task, &record, err) : MOEC_OK;
+    const struct moec_task *task = maker->task;
+    const bool is_array = task->n_choice == 0;
+    const struct moec_json *array = NULL;
+    *n = task->n_choice;
+    if (is_array)
+        MOEC_TRY(moec_row_fields_array(fields, task->choices_field, &array, n, err));
+    if (*n < 2 || *n > MOEC_TASK_MAX_CHOICES)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s %" PRIu64 " of '%s' has %zu choices, expected 2..%d",
+                         fields->unit, fields->line, fields->subject, *n, MOEC_TASK_MAX_CHOICES);
+    maker->raw.n_bytes = 0;
+    for (size_t i = 0; i < *n; i++) {
+        choices[i].offset = maker->raw.n_bytes;
+        if (is_array)
+            MOEC_TRY(
+                moec_row_fields_item(fields, task->choices_field, moec_json_at(array, i), &maker->raw, err));
+        else
+            MOEC_TRY(moec_row_fields_render(fields, task->choices[i], &maker->raw, err));
+        choices[i].n_bytes = maker->raw.n_bytes - choices[i].offset;
+    }
+    return MOEC_OK;
+}
+
+/* Renders `template` for choice i, whose fields {choice} and {letter} take places 1 and 2 of the extras. */
+static enum moec_status render_choice(const struct row_maker *maker, struct moec_row_fields *fields,
+                                      const struct raw_choice *choice, size_t i, const char *template,
+                                      struct moec_row_text *out, struct moec_error *err)
+{
+    const char letter = (char)('A' + i);
+    fields->extras[1] = (struct moec_row_extra){"choice", maker->raw.bytes + choice->offset, choice->n_bytes};
+    fields->extras[2] = (struct moec_row_extra){"letter", &letter, 1};
+    enum moec_status status = moec_row_fields_render(fields, template, out, err);
+    fields->extras[1] = fields->extras[2] = (struct moec_row_extra){0};
+    return status;
+}
+
+/* The number that a label's text stands for. */
+static enum moec_status read_label(const struct row_maker *maker, const struct moec_row_fields *fields,
+                                   const char *text, size_t n_bytes, size_t n_choice, uint32_t *label,
+                                   struct moec_error *err)
+{
+    while (n_bytes > 0 && (text[n_bytes - 1] == ' ' || text[n_bytes - 1] == '\t'))
+        n_bytes--;
+    for (; n_bytes > 0 && (*text == ' ' || *text == '\t'); n_bytes--)
+        text++;
+    const uint32_t first = maker->task->first_label;
+    size_t number = n_choice;
+    if (n_bytes == 1 && *text >= 'A' && *text <= 'Z')
+        number = (size_t)(*text - 'A');
+    else if (n_bytes == 1 && *text >= '0' && *text <= '9')
+        number = (size_t)(*text - '0') - first;
+    else if (n_bytes == 2 && text[0] >= '1' && text[0] <= '2' && text[1] >= '0' && text[1] <= '9')
+        number = (size_t)(10 * (text[0] - '0') + text[1] - '0') - first;
+    if (number >= n_choice)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "the label in %s %" PRIu64 " of '%s' is '%.*s', expected %" PRIu32 "..%zu or A..%c",
+                         fields->unit, fields->line, fields->subject, (int)(n_bytes < 40 ? n_bytes : 40),
+                         text, first, n_choice - 1 + first, (char)('A' + n_choice - 1));
+    *label = (uint32_t)number;
+    return MOEC_OK;
+}
+
+/* Choices and label of a row; before its prompt, which may list them. */
+static enum moec_status add_choices(struct row_maker *maker, struct moec_row_fields *fields,
+                                    struct moec_row_text *out, struct moec_row *row, struct moec_error *err)
+{
+    struct moec_rows *rows = maker->rows;
+    struct raw_choice choices[MOEC_TASK_MAX_CHOICES];
+    size_t n = 0;
+    MOEC_TRY(read_choices(maker, fields, choices, &n, err));
+    MOEC_TRY(moec_grow((void **)&rows->choices, &rows->choice_capacity, rows->n_choice + n,
+                       sizeof *rows->choices, "choices", err));
+    row->first_choice = rows->n_choice;
+    row->n_choice = (uint32_t)n;
+    maker->list.n_bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct moec_row_choice *choice = &rows->choices[rows->n_choice + i];
+        MOEC_TRY(render_choice(maker, fields, &choices[i], i, maker->task->list, &maker->list, err));
+        choice->offset = out->n_bytes;
+        MOEC_TRY(render_choice(maker, fields, &choices[i], i, maker->task->choice, out, err));
+        choice->n_bytes = out->n_bytes - choice->offset;
+    }
+    rows->n_choice += n;
+    const size_t start = out->n_bytes;
+    MOEC_TRY(moec_row_fields_render(fields, maker->task->label, out, err));
+    enum moec_status status =
+        read_label(maker, fields, out->bytes + start, out->n_bytes - start, n, &row->label, err);
+    out->n_bytes = start;
+    fields->extras[1] = (struct moec_row_extra){"choices", maker->list.bytes, maker->list.n_bytes};
+    return status;
+}
+
+/* ---- rows ---- */
+
+/* {label} of the next row, where labels stand in a file of their own. */
+static enum moec_status next_label(struct row_maker *maker, struct moec_row_fields *fields,
+                                   struct moec_error *err)
+{
+    while (maker->labels_at < maker->labels_bytes) {
+        size_t length = 0;
+        const char *line = next_line(maker->labels, maker->labels_bytes, &maker->labels_at, &length);
+        if (is_blank(line, length))
+            continue;
+        fields->extras[0] = (struct moec_row_extra){"label", line, length};
+        return MOEC_OK;
+    }
+    return moec_fail(err, MOEC_ERR_FORMAT, "'%s' ends after %zu labels, and '%s' has more rows",
+                     maker->labels_path, maker->rows->n_row, fields->subject);
+}
+
+static enum moec_status render_row(struct row_maker *maker, struct moec_row_fields *fields,
+                                   struct moec_row_text *out, struct moec_row *row, struct moec_error *err)
+{
+    if (maker->labels != NULL)
+        MOEC_TRY(next_label(maker, fields, err));
+    if (maker->kind == MOEC_TASK_KIND_CHOICE)
+        MOEC_TRY(add_choices(maker, fields, out, row, err));
+    row->prompt_offset = out->n_bytes;
+    MOEC_TRY(moec_row_fields_render(fields, maker->task->prompt, out, err));
+    row->prompt_bytes = out->n_bytes - row->prompt_offset;
+    row->reference_offset = out->n_bytes;
+    MOEC_TRY(moec_row_fields_render(fields, maker->task->reference, out, err));
+    row->reference_bytes = out->n_bytes - row->reference_offset;
+    return MOEC_OK;
+}
+
+static enum moec_status add_row(struct row_maker *maker, const struct moec_row_fields *fields,
+                                struct moec_error *err)
+{
+    struct moec_rows *rows = maker->rows;
+    if (rows->n_row == MOEC_ROWS_MAX_ROWS)
+        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has more than %" PRIu64 " rows", fields->subject,
+                         MOEC_ROWS_MAX_ROWS);
+    void *memory = rows->rows;
+    enum moec_status status =
+        moec_grow(&memory, &rows->row_capacity, rows->n_row + 1, sizeof *rows->rows, "rows", err);
+    rows->rows = memory;
+    MOEC_TRY(status);
+    struct moec_row row = {.line = fields->line};
+    struct moec_row_fields own = *fields;
+    struct moec_row_text out = {.bytes = rows->text,
+                                .n_bytes = rows->text_bytes,
+                                .capacity = rows->text_capacity,
+                                .limit_bytes = 4 * MOEC_ROWS_MAX_BYTES};
+    status = render_row(maker, &own, &out, &row, err);
+    rows->text = out.bytes;
+    rows->text_capacity = out.capacity;
+    MOEC_TRY(status);
+    rows->text_bytes = out.n_bytes;
+    rows->rows[rows->n_row++] = row;
+    return MOEC_OK;
+}
+
+static enum moec_status parse_text(struct row_maker *maker, const char *bytes, size_t n_bytes,
+                                   const char *subject, struct moec_error *err)
+{
+    struct moec_row_fields fields = {.line = 1, .unit = "line", .subject = subject};
+    if (maker->task->split == MOEC_TASK_SPLIT_FILE) {
+        fields.text = bytes;
+        fields.text_bytes = n_bytes;
+        return n_bytes > 0 ? add_row(maker, &fields, err) : MOEC_OK;
     }
     uint64_t line_number = 0;
     for (size_t at = 0; at < n_bytes;) {
@@ -215,62 +221,62 @@ static enum moec_status parse_text(const struct moec_task *task, const char *byt
         const char *line = next_line(bytes, n_bytes, &at, &length);
         line_number++;
         bool blank = is_blank(line, length);
-        if (blank && record.text == NULL)
+        if (blank && fields.text == NULL)
             continue;
-        if (!blank && record.text == NULL) {
-            record.text = line;
-            record.line = line_number;
+        if (!blank && fields.text == NULL) {
+            fields.text = line;
+            fields.line = line_number;
         }
         if (!blank)
-            record.text_bytes = (size_t)(line + length - record.text);
-        if (blank || task->split == MOEC_TASK_SPLIT_LINE) {
-            MOEC_TRY(add_row(rows, task, &record, err));
-            record.text = NULL;
+            fields.text_bytes = (size_t)(line + length - fields.text);
+        if (blank || maker->task->split == MOEC_TASK_SPLIT_LINE) {
+            MOEC_TRY(add_row(maker, &fields, err));
+            fields.text = NULL;
         }
     }
-    return record.text != NULL ? add_row(rows, task, &record, err) : MOEC_OK;
+    return fields.text != NULL ? add_row(maker, &fields, err) : MOEC_OK;
 }
 
-static enum moec_status check_json_row(const struct record *record, struct moec_error *err)
+static enum moec_status check_json_row(const struct moec_row_fields *fields, struct moec_error *err)
 {
-    enum moec_json_type type = moec_json_type(record->json);
+    enum moec_json_type type = moec_json_type(fields->json);
     if (type == MOEC_JSON_OBJECT || type == MOEC_JSON_STRING)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT, "%s %" PRIu64 " of '%s' is %s, expected an object or a string",
-                     record->unit, record->line, record->subject, moec_json_type_name(record->json));
+                     fields->unit, fields->line, fields->subject, moec_json_type_name(fields->json));
 }
 
-static enum moec_status parse_jsonl(const struct moec_task *task, const char *bytes, size_t n_bytes,
-                                    const char *subject, struct moec_rows *rows, struct moec_error *err)
+static enum moec_status parse_jsonl(struct row_maker *maker, const char *bytes, size_t n_bytes,
+                                    const char *subject, struct moec_error *err)
 {
-    struct record record = {.unit = "line", .subject = subject};
+    struct moec_row_fields fields = {.unit = "line", .subject = subject};
     for (size_t at = 0; at < n_bytes;) {
         size_t length = 0;
         const char *line = next_line(bytes, n_bytes, &at, &length);
-        record.line++;
+        fields.line++;
         if (is_blank(line, length))
             continue;
         struct moec_json *root = NULL;
         enum moec_status status = moec_json_parse(line, length, MOEC_ROWS_MAX_BYTES, "the row", &root, err);
         if (status != MOEC_OK) {
-            moec_error_prefix(err, "line %" PRIu64 " of '%s'", record.line, subject);
+            moec_error_prefix(err, "line %" PRIu64 " of '%s'", fields.line, subject);
             return status;
         }
-        record.json = root;
-        status = check_json_row(&record, err);
+        fields.json = root;
+        status = check_json_row(&fields, err);
         if (status == MOEC_OK)
-            status = add_row(rows, task, &record, err);
+            status = add_row(maker, &fields, err);
         moec_json_free(root);
         MOEC_TRY(status);
     }
     return MOEC_OK;
 }
 
-static enum moec_status parse_json(const struct moec_task *task, const char *bytes, size_t n_bytes,
-                                   const char *subject, struct moec_rows *rows, struct moec_error *err)
+static enum moec_status parse_json(struct row_maker *maker, const char *bytes, size_t n_bytes,
+                                   const char *subject, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct record record = {.unit = "row", .subject = subject};
+    struct moec_row_fields fields = {.unit = "row", .subject = subject};
     struct moec_json *root = NULL;
     MOEC_TRY(moec_json_parse(bytes, n_bytes, MOEC_ROWS_MAX_BYTES, subject, &root, err));
     if (moec_json_type(root) != MOEC_JSON_ARRAY) {
@@ -280,19 +286,18 @@ static enum moec_status parse_json(const struct moec_task *task, const char *byt
         goto out;
     }
     for (size_t i = 0; i < moec_json_length(root); i++) {
-        record.line = i + 1;
-        record.json = moec_json_at(root, i);
-        MOEC_TRY_OUT(check_json_row(&record, err));
-        MOEC_TRY_OUT(add_row(rows, task, &record, err));
+        fields.line = i + 1;
+        fields.json = moec_json_at(root, i);
+        MOEC_TRY_OUT(check_json_row(&fields, err));
+        MOEC_TRY_OUT(add_row(maker, &fields, err));
     }
 out:
     moec_json_free(root);
     return status;
 }
 
-static enum moec_status parse_csv(const struct moec_task *task, char delimiter, const char *bytes,
-                                  size_t n_bytes, const char *subject, struct moec_rows *rows,
-                                  struct moec_error *err)
+static enum moec_status parse_csv(struct row_maker *maker, char delimiter, const char *bytes, size_t n_bytes,
+                                  const char *subject, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_csv header = {0}, csv = {0};
@@ -306,12 +311,12 @@ static enum moec_status parse_csv(const struct moec_task *task, char delimiter, 
     moec_csv_init(&csv, bytes, n_bytes, delimiter, subject);
     csv.at = header.at;
     csv.line = header.line;
-    struct record record = {.unit = "line", .subject = subject, .header = &header, .csv = &csv};
+    struct moec_row_fields fields = {.unit = "line", .subject = subject, .header = &header, .csv = &csv};
     for (;;) {
         MOEC_TRY_OUT(moec_csv_next(&csv, MOEC_ROWS_MAX_FIELDS, &more, err));
         if (!more)
             break;
-        record.line = csv.record_line;
+        fields.line = csv.record_line;
         if (csv.n_cell != header.n_cell) {
             status =
                 moec_fail(err, MOEC_ERR_FORMAT,
@@ -319,7 +324,7 @@ static enum moec_status parse_csv(const struct moec_task *task, char delimiter, 
                           csv.record_line, subject, csv.n_cell, header.n_cell);
             goto out;
         }
-        MOEC_TRY_OUT(add_row(rows, task, &record, err));
+        MOEC_TRY_OUT(add_row(maker, &fields, err));
     }
 out:
     moec_csv_release(&csv);
@@ -327,42 +332,68 @@ out:
     return status;
 }
 
-enum moec_status moec_rows_parse(const struct moec_task *task, enum moec_task_format format, char delimiter,
-                                 const char *bytes, size_t n_bytes, const char *subject,
-                                 struct moec_rows *rows, struct moec_error *err)
+static enum moec_status parse(struct row_maker *maker, enum moec_task_format format, char delimiter,
+                              const char *bytes, size_t n_bytes, const char *subject, struct moec_error *err)
 {
-    *rows = (struct moec_rows){0};
-    MOEC_TRY(moec_task_check(task, err));
     if (n_bytes >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0))
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' is UTF-16 text, expected UTF-8", subject);
     if (n_bytes >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) {
         bytes += 3;
         n_bytes -= 3;
     }
-    enum moec_status status = MOEC_OK;
     switch (format) {
     case MOEC_TASK_FORMAT_TEXT:
-        status = parse_text(task, bytes, n_bytes, subject, rows, err);
-        break;
+        return parse_text(maker, bytes, n_bytes, subject, err);
     case MOEC_TASK_FORMAT_JSONL:
-        status = parse_jsonl(task, bytes, n_bytes, subject, rows, err);
-        break;
+        return parse_jsonl(maker, bytes, n_bytes, subject, err);
     case MOEC_TASK_FORMAT_JSON:
-        status = parse_json(task, bytes, n_bytes, subject, rows, err);
-        break;
+        return parse_json(maker, bytes, n_bytes, subject, err);
     case MOEC_TASK_FORMAT_CSV:
-        if (delimiter == '\0')
-            delimiter = ',';
-        status = parse_csv(task, delimiter, bytes, n_bytes, subject, rows, err);
-        break;
+        return parse_csv(maker, delimiter == '\0' ? ',' : delimiter, bytes, n_bytes, subject, err);
     default:
-        status = moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is not given", subject);
+        return moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is not given", subject);
     }
+}
+
+/* Labels are told one after another, so a file of more of them belongs to other data. */
+static enum moec_status check_labels(struct row_maker *maker, const char *subject, struct moec_error *err)
+{
+    while (maker->labels != NULL && maker->labels_at < maker->labels_bytes) {
+        size_t length = 0;
+        const char *line = next_line(maker->labels, maker->labels_bytes, &maker->labels_at, &length);
+        if (!is_blank(line, length))
+            return moec_fail(err, MOEC_ERR_MISMATCH, "'%s' has more labels than '%s' has rows, which are %zu",
+                             maker->labels_path, subject, maker->rows->n_row);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status make_rows(struct row_maker *maker, enum moec_task_format format, char delimiter,
+                                  const char *bytes, size_t n_bytes, const char *subject,
+                                  struct moec_error *err)
+{
+    struct moec_rows *rows = maker->rows;
+    *rows = (struct moec_rows){0};
+    MOEC_TRY(moec_task_check(maker->task, err));
+    maker->kind = moec_task_metric_kind(maker->task->metric);
+    enum moec_status status = parse(maker, format, delimiter, bytes, n_bytes, subject, err);
     if (status == MOEC_OK && rows->n_row == 0)
         status = moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no rows", subject);
+    if (status == MOEC_OK)
+        status = check_labels(maker, subject, err);
+    free(maker->raw.bytes);
+    free(maker->list.bytes);
     if (status != MOEC_OK)
         moec_rows_release(rows);
     return status;
+}
+
+enum moec_status moec_rows_parse(const struct moec_task *task, enum moec_task_format format, char delimiter,
+                                 const char *bytes, size_t n_bytes, const char *subject,
+                                 struct moec_rows *rows, struct moec_error *err)
+{
+    struct row_maker maker = {.task = task, .rows = rows};
+    return make_rows(&maker, format, delimiter, bytes, n_bytes, subject, err);
 }
 
 static bool ends_with(const char *name, size_t n, const char *ending)
@@ -388,11 +419,31 @@ static enum moec_task_format format_of_name(const char *name, char *delimiter)
     return MOEC_TASK_FORMAT_TEXT;
 }
 
+/* The file of labels that stands beside the data. */
+static enum moec_status load_labels(const struct moec_task *task, const char *path, char **labels_path,
+                                    char **labels, size_t *n_bytes, struct moec_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = strlen(path), n_suffix = strlen(task->labels);
+    if (ends_with(path, n, ".zst"))
+        n -= 4;
+    const char *dot = memrchr(path, '.', n);
+    if (dot != NULL && (slash == NULL || dot > slash + 1))
+        n = (size_t)(dot - path);
+    MOEC_TRY(moec_alloc((void **)labels_path, n + n_suffix + 1, 1, "a path", err));
+    memcpy(*labels_path, path, n);
+    memcpy(*labels_path + n, task->labels, n_suffix);
+    enum moec_status status = moec_file_load(*labels_path, MOEC_ROWS_MAX_BYTES, labels, n_bytes, err);
+    if (status != MOEC_OK)
+        moec_error_prefix(err, "labels of task '%s'", task->name);
+    return status;
+}
+
 enum moec_status moec_rows_read(const struct moec_task *task, const char *path, struct moec_rows *rows,
                                 struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    char *bytes = NULL, *content = NULL;
+    char *bytes = NULL, *content = NULL, *labels = NULL, *labels_path = NULL;
     size_t n_bytes = 0, n_content = 0;
     uint8_t digest[MOEC_SHA256_BYTES];
     *rows = (struct moec_rows){0};
@@ -415,12 +466,20 @@ enum moec_status moec_rows_read(const struct moec_task *task, const char *path, 
     char delimiter = task->delimiter;
     enum moec_task_format named = format_of_name(path, &delimiter);
     enum moec_task_format format = task->format == MOEC_TASK_FORMAT_AUTO ? named : task->format;
-    MOEC_TRY_OUT(moec_rows_parse(task, format, delimiter, bytes, n_bytes, path, rows, err));
+    struct row_maker maker = {.task = task, .rows = rows};
+    if (task->labels[0] != '\0') {
+        MOEC_TRY_OUT(load_labels(task, path, &labels_path, &labels, &maker.labels_bytes, err));
+        maker.labels = labels;
+        maker.labels_path = labels_path;
+    }
+    MOEC_TRY_OUT(make_rows(&maker, format, delimiter, bytes, n_bytes, path, err));
     const char *slash = strrchr(path, '/');
     (void)snprintf(rows->name, sizeof rows->name, "%s", slash == NULL ? path : slash + 1);
     memcpy(rows->digest, digest, sizeof digest);
     rows->file_bytes = file_bytes;
 out:
+    free(labels_path);
+    free(labels);
     free(bytes);
     free(content);
     return status;
@@ -430,5 +489,6 @@ void moec_rows_release(struct moec_rows *rows)
 {
     free(rows->text);
     free(rows->rows);
+    free(rows->choices);
     *rows = (struct moec_rows){0};
 }

@@ -1,8 +1,8 @@
 /* Rows of a data file: plain text, JSONL, CSV or a JSON array, each optionally compressed with zstd.
  *
- * A row is the prompt and the reference that the task's templates give. Text is bytes; what is not valid
- * UTF-8 is the tokenizer's to replace. A byte order mark is dropped. Blank lines are no rows. Thread rule:
- * immutable once read. */
+ * A row is the prompt, the reference and the choices that the task's templates give. Text is bytes; what is
+ * not valid UTF-8 is the tokenizer's to replace. A byte order mark is dropped. Blank lines are no rows.
+ * Thread rule: immutable once read. */
 #ifndef MOEC_PROFILER_ROWS_H
 #define MOEC_PROFILER_ROWS_H
 
@@ -18,23 +18,35 @@ struct moec_row {
     uint64_t prompt_bytes;
     uint64_t reference_offset;
     uint64_t reference_bytes; /* 0 when the task has no reference */
+    uint64_t first_choice;    /* into choices */
+    uint32_t n_choice;        /* 0 when the task has none */
+    uint32_t label;           /* which choice is right, from 0 */
     uint64_t line;            /* where the row begins, from 1; of a JSON array: the row's number, from 1 */
 };
 
+/* What follows the prompt when this choice is taken. */
+struct moec_row_choice {
+    uint64_t offset; /* into text */
+    uint64_t n_bytes;
+};
+
 struct moec_rows {
-    char *text; /* owned: prompts and references */
+    char *text; /* owned: prompts, references and choices */
     uint64_t text_bytes;
     struct moec_row *rows; /* owned */
     size_t n_row;
+    struct moec_row_choice *choices; /* owned, those of all rows */
+    size_t n_choice;
     char name[256];                    /* file name without folders, cut to fit */
     uint8_t digest[MOEC_SHA256_BYTES]; /* of the file as it is on disk */
     uint64_t file_bytes;
 
-    size_t text_capacity, row_capacity; /* private */
+    size_t text_capacity, row_capacity, choice_capacity; /* private */
 };
 
-/* Reads a file. On failure `rows` is empty. Errors: MOEC_ERR_USAGE (task), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO,
- * MOEC_ERR_FORMAT with file and line, MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED (gzip, UTF-16). */
+/* Reads a file, and the file of labels beside it where the task names one. On failure `rows` is empty.
+ * Errors: MOEC_ERR_USAGE (task), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO, MOEC_ERR_FORMAT with file and line,
+ * MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED (gzip, UTF-16). */
 MOEC_WARN_UNUSED enum moec_status moec_rows_read(const struct moec_task *task, const char *path,
                                                  struct moec_rows *rows, struct moec_error *err);
 

@@ -114,6 +114,13 @@ static void refer_row(void *context, size_t item, int thread)
     reference->product[row] = product(kernels, p, y, n_vocab, tile->stride);
 }
 
+double moec_token_nll(const struct moec_kernels *kernels, float *logits, uint32_t n_vocab, uint32_t target)
+{
+    subtract_max(kernels, logits, n_vocab);
+    const double y = logits[target];
+    return moec_log_f64(kernels->exp_sum(logits, 0, n_vocab, logits)) - y;
+}
+
 static void score_row(void *context, size_t item, int thread)
 {
     (void)thread;

@@ -127,12 +127,7 @@ static enum moec_status draw(uint64_t n_available, uint32_t n_window,
     if (options->n_sample == 0)
         return MOEC_OK;
     struct moec_random random = {options->seed};
-    for (uint64_t i = 0; i < n_window; i++) {
-        uint64_t j = i + moec_random_below(&random, n_available - i);
-        uint64_t taken = (*order)[j];
-        (*order)[j] = (*order)[i];
-        (*order)[i] = taken;
-    }
+    moec_random_draw(&random, *order, n_available, n_window);
     return MOEC_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Hostile data files and hostile templates. The first byte chooses format, split and delimiter, the first
- * line after it is the prompt's template, the rest the data. What is accepted must lie within the text that
- * the rows own. */
+ * line after it is the prompt's template, the rest the data; bit 6 asks for choices, of the field `c` or (bit
+ * 7) of two templates. What is accepted must lie within the text that the rows own. */
 #include "profiler/rows.h"
 
 #include <stdlib.h>
@@ -23,6 +23,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              .split = (enum moec_task_split)((data[0] >> 2 & 3) % 3),
                              .delimiter = delimiters[data[0] >> 4 & 3],
                              .reference = "{text}"};
+    if ((data[0] & 0x40) != 0) {
+        task.metric = MOEC_TASK_METRIC_ACCURACY;
+        memcpy(task.choice, " {choice}", sizeof " {choice}");
+        memcpy(task.list, "{letter} {choice}", sizeof "{letter} {choice}");
+        memcpy(task.label, "{a}", sizeof "{a}");
+        task.reference[0] = '\0';
+        task.n_choice = (data[0] & 0x80) != 0 ? 2 : 0;
+        memcpy(task.choices[0], "{c}", sizeof "{c}");
+        memcpy(task.choices[1], "x", sizeof "x");
+        if (task.n_choice == 0)
+            memcpy(task.choices_field, "c", sizeof "c");
+    }
     const enum moec_task_format format = (enum moec_task_format)((data[0] & 3) + 1);
     const char *bytes = (const char *)data + 1;
     size_t left = size - 1, n_template = 0;
@@ -46,6 +58,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 row->prompt_bytes <= rows.text_bytes - row->prompt_offset);
         require(row->reference_offset <= rows.text_bytes &&
                 row->reference_bytes <= rows.text_bytes - row->reference_offset);
+        require(row->n_choice == 0 || row->label < row->n_choice);
+        require(row->first_choice <= rows.n_choice && row->n_choice <= rows.n_choice - row->first_choice);
+        for (uint32_t k = 0; k < row->n_choice; k++) {
+            const struct moec_row_choice *choice = &rows.choices[row->first_choice + k];
+            require(choice->offset <= rows.text_bytes && choice->n_bytes <= rows.text_bytes - choice->offset);
+        }
         require(i == 0 || row->line > rows.rows[i - 1].line);
     }
     moec_rows_release(&rows);

@@ -224,6 +224,57 @@ static void test_metrics__importance_of_unreached_experts(void **state)
     moec_profile_release(&profile);
 }
 
+static void test_metrics__scores_lose_the_other_way_round(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_loss loss;
+    const struct moec_loss_options options = moec_loss_options_default();
+    double reference[N], variant[N];
+    struct moec_random random = {11};
+    for (size_t i = 0; i < N; i++) {
+        reference[i] = 0.5 + 0.1 * normal(&random);
+        variant[i] = reference[i] - 0.02 + 0.01 * normal(&random);
+    }
+    assert_int_equal(moec_loss_measure_scores(reference, variant, N, &options, &loss, &err), MOEC_OK);
+    double theirs = 0, ours = 0;
+    for (size_t i = 0; i < N; i++) {
+        theirs += reference[i];
+        ours += variant[i];
+    }
+    check_near(loss.reference, theirs / N, 1e-12);
+    check_near(loss.compiled, ours / N, 1e-12);
+    check_near(loss.loss, 1 - ours / theirs, 1e-12);
+    /* Paired: the noise of the rows themselves cancels. The standard error of a ratio, by the delta method.
+     */
+    double square = 0;
+    for (size_t i = 0; i < N; i++) {
+        double off = reference[i] - variant[i] - loss.loss * reference[i];
+        square += off * off;
+    }
+    const double error = sqrt(square / N) / sqrt(N) / loss.reference;
+    check_near(loss.high - loss.loss, 1.645 * error, 0.08 * 1.645 * error);
+    check_near(loss.loss - loss.low, 1.645 * error, 0.08 * 1.645 * error);
+    assert_int_equal(loss.n_window, N);
+
+    /* The same model loses nothing; a better one gains. */
+    assert_int_equal(moec_loss_measure_scores(reference, reference, N, &options, &loss, &err), MOEC_OK);
+    assert_true(loss.loss == 0 && loss.low == 0 && loss.high == 0);
+    assert_int_equal(moec_loss_measure_scores(variant, reference, N, &options, &loss, &err), MOEC_OK);
+    assert_true(loss.high < 0);
+
+    /* Mostly zero: resamples without a point are drawn again. */
+    double few[3] = {0, 0, 1}, none[3] = {0, 0, 0};
+    assert_int_equal(moec_loss_measure_scores(few, none, 3, &options, &loss, &err), MOEC_OK);
+    assert_true(loss.loss == 1 && loss.low == 1 && loss.high == 1);
+    assert_int_equal(moec_loss_measure_scores(none, few, 3, &options, &loss, &err), MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "scores 0 on every row"));
+    err = (struct moec_error){0};
+    few[1] = NAN;
+    assert_int_equal(moec_loss_measure_scores(few, none, 3, &options, &loss, &err), MOEC_ERR_FORMAT);
+    assert_int_equal(moec_loss_measure_scores(few, none, 0, &options, &loss, NULL), MOEC_ERR_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_metrics__windows_needed),
         cmocka_unit_test(test_metrics__wrong_options),
         cmocka_unit_test(test_metrics__importance_of_unreached_experts),
+        cmocka_unit_test(test_metrics__scores_lose_the_other_way_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,13 +238,145 @@ static void test_rows__files(void **state)
     (void)rmdir(folder);
 }
 
+static void check_choice(const struct moec_rows *rows, size_t row, uint32_t i, const char *text)
+{
+    assert_true(i < rows->rows[row].n_choice);
+    const struct moec_row_choice *choice = &rows->choices[rows->rows[row].first_choice + i];
+    assert_int_equal(choice->n_bytes, strlen(text));
+    assert_memory_equal(rows->text + choice->offset, text, strlen(text));
+}
+
+static struct moec_task choice_task(const char *prompt, const char *field, const char *label)
+{
+    struct moec_task task = task_of(prompt, "");
+    task.metric = MOEC_TASK_METRIC_ACCURACY;
+    (void)snprintf(task.choices_field, sizeof task.choices_field, "%s", field);
+    (void)snprintf(task.choice, sizeof task.choice, " {choice}");
+    (void)snprintf(task.label, sizeof task.label, "%s", label);
+    return task;
+}
+
+static void test_rows__choices_of_an_array(void **state)
+{
+    (void)state;
+    struct moec_rows rows;
+    struct moec_task task = choice_task("{q}\n{choices}Answer:", "choices", "{a}");
+    (void)snprintf(task.list, sizeof task.list, "{letter}. {choice}\n");
+    (void)snprintf(task.choice, sizeof task.choice, " {letter}");
+    parse_good(&task, MOEC_TASK_FORMAT_JSONL,
+               "{\"q\": \"one?\", \"choices\": [\"x\", \"\", \"z{y}\"], \"a\": 2}\n"
+               "{\"q\": \"two?\", \"choices\": [\"x\", 7], \"a\": \" B \"}",
+               &rows);
+    check_row(&rows, 0, "one?\nA. x\nB. \nC. z{y}\nAnswer:", "", 1);
+    check_row(&rows, 1, "two?\nA. x\nB. 7\nAnswer:", "", 2);
+    assert_int_equal(rows.rows[0].n_choice, 3);
+    assert_int_equal(rows.rows[0].label, 2);
+    assert_int_equal(rows.rows[1].label, 1);
+    check_choice(&rows, 0, 2, " C");
+    check_choice(&rows, 1, 1, " B");
+    moec_rows_release(&rows);
+
+    task = choice_task("{q}", "c", "{a}");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"q\": \"\", \"c\": [\"x\"], \"a\": 0}", MOEC_ERR_FORMAT,
+              "line 1", "1 choices");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"q\": \"\", \"c\": \"x\", \"a\": 0}", MOEC_ERR_FORMAT, "'c'",
+              "expected an array");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"q\": \"\", \"d\": [], \"a\": 0}", MOEC_ERR_FORMAT,
+              "no field 'c'", "'d'");
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"q\": \"\", \"c\": [\"x\", [1]], \"a\": 0}", MOEC_ERR_FORMAT,
+              "'c'", "an array");
+    static const char *const labels[] = {"2", "\"C\"", "-1", "\"\"", "\"AB\"", "26", "true"};
+    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "{\"q\": \"\", \"c\": [\"x\", \"y\"], \"a\": %s}", labels[i]);
+        parse_bad(&task, MOEC_TASK_FORMAT_JSONL, text, MOEC_ERR_FORMAT, "the label", "expected 0..1 or A..B");
+    }
+    task.first_label = 1;
+    parse_good(&task, MOEC_TASK_FORMAT_JSONL, "{\"q\": \"\", \"c\": [\"x\", \"y\"], \"a\": 2}", &rows);
+    assert_int_equal(rows.rows[0].label, 1);
+    moec_rows_release(&rows);
+    parse_bad(&task, MOEC_TASK_FORMAT_JSONL, "{\"q\": \"\", \"c\": [\"x\", \"y\"], \"a\": 0}",
+              MOEC_ERR_FORMAT, "the label", "expected 1..2");
+    parse_bad(&task, MOEC_TASK_FORMAT_CSV, "q,c,a\nx,y,0\n", MOEC_ERR_FORMAT, "'c'", "list of templates");
+}
+
+static void test_rows__choices_of_templates(void **state)
+{
+    (void)state;
+    struct moec_rows rows;
+    struct moec_task task = choice_task("{goal}:", "", "{right}");
+    task.n_choice = 2;
+    (void)snprintf(task.choices[0], sizeof task.choices[0], "{sol1}");
+    (void)snprintf(task.choices[1], sizeof task.choices[1], "not {sol2}");
+    parse_good(&task, MOEC_TASK_FORMAT_CSV, "goal,sol1,sol2,right\n\"a, \"\"b\"\"\",\"x\ny\",z,A\n", &rows);
+    check_row(&rows, 0, "a, \"b\":", "", 2);
+    check_choice(&rows, 0, 0, " x\ny");
+    check_choice(&rows, 0, 1, " not z");
+    moec_rows_release(&rows);
+    task.n_choice = 1;
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "task 'test'", "1 choices");
+    task.n_choice = 0;
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "task 'test'", "has no 'choices'");
+}
+
+static void test_rows__labels_beside_the_data(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/moec-rows-XXXXXX", path[256], labels[256];
+    assert_non_null(mkdtemp(folder));
+    struct moec_task task = choice_task("{q}", "c", "{label}");
+    (void)snprintf(task.labels, sizeof task.labels, "-labels.lst");
+    (void)snprintf(path, sizeof path, "%s/data.v1.jsonl", folder);
+    (void)snprintf(labels, sizeof labels, "%s/data.v1-labels.lst", folder);
+    const char *data = "{\"q\": \"1\", \"c\": [\"x\", \"y\"]}\n{\"q\": \"2\", \"c\": [\"x\", \"y\"]}\n";
+    write_file(path, data, strlen(data));
+    struct moec_rows rows;
+    struct moec_error err = {0};
+    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.message, "data.v1-labels.lst"));
+    static const struct {
+        const char *text, *part;
+        enum moec_status status;
+    } cases[] = {
+        {"1\n0\n", NULL, MOEC_OK},
+        {"1\r\n\n0", NULL, MOEC_OK},
+        {"1\n", "ends after 1 labels", MOEC_ERR_FORMAT},
+        {"1\n0\n1\n", "more labels than", MOEC_ERR_MISMATCH},
+        {"1\n5\n", "the label in line 2", MOEC_ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        err = (struct moec_error){0};
+        write_file(labels, cases[i].text, strlen(cases[i].text));
+        enum moec_status status = moec_rows_read(&task, path, &rows, &err);
+        assert_int_equal(status, cases[i].status);
+        if (status != MOEC_OK) {
+            assert_non_null(strstr(err.message, cases[i].part));
+            continue;
+        }
+        assert_int_equal(rows.n_row, 2);
+        assert_int_equal(rows.rows[0].label, 1);
+        assert_int_equal(rows.rows[1].label, 0);
+        moec_rows_release(&rows);
+        assert_int_equal(unlink(labels), 0);
+    }
+    (void)unlink(labels);
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows__text_splits),  cmocka_unit_test(test_rows__templates),
-        cmocka_unit_test(test_rows__jsonl_errors), cmocka_unit_test(test_rows__json_array),
-        cmocka_unit_test(test_rows__csv),          cmocka_unit_test(test_rows__csv_errors),
+        cmocka_unit_test(test_rows__text_splits),
+        cmocka_unit_test(test_rows__templates),
+        cmocka_unit_test(test_rows__jsonl_errors),
+        cmocka_unit_test(test_rows__json_array),
+        cmocka_unit_test(test_rows__csv),
+        cmocka_unit_test(test_rows__csv_errors),
         cmocka_unit_test(test_rows__files),
+        cmocka_unit_test(test_rows__choices_of_an_array),
+        cmocka_unit_test(test_rows__choices_of_templates),
+        cmocka_unit_test(test_rows__labels_beside_the_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

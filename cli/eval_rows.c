@@ -1,0 +1,200 @@
+#include "cli/eval_rows.h"
+
+#include "cli/json_output.h"
+#include "formats/file.h"
+#include "profiler/row_scores.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rows_job {
+    const struct cli_args *args;
+    const struct cli_measure_options *measure;
+    const struct moec_source *source;
+    struct cli_progress *progress;
+    uint32_t n_context; /* --ctx, 0 = the default */
+    struct moec_rows rows;
+    struct moec_row_scores scores, reference;
+    struct moec_source reference_source;
+    struct moec_output answers;
+    const char *phase;
+    bool writes_answers;
+};
+
+/* One row of --answers. */
+static enum moec_status write_answer(struct rows_job *job, const struct moec_row_result *result,
+                                     struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object();
+    char *line = NULL;
+    moec_json_out_u64(root, "line", result->row->line);
+    if (result->text != NULL)
+        moec_json_out_string_n(root, "text", result->text, result->n_bytes);
+    if (result->candidates != NULL) {
+        struct moec_json_out *choices = moec_json_out_array();
+        for (uint32_t i = 0; i < result->n_candidate; i++) {
+            const struct moec_candidate *candidate = &result->candidates[i];
+            struct moec_json_out *choice = moec_json_out_object();
+            moec_json_out_double(choice, "log_likelihood", candidate->log_likelihood);
+            moec_json_out_u64(choice, "tokens", candidate->n_tokens);
+            moec_json_out_u64(choice, "bytes", candidate->n_bytes);
+            moec_json_out_node(choices, NULL, choice);
+        }
+        moec_json_out_node(root, "choices", choices);
+        moec_json_out_u64(root, "label", result->row->label);
+    }
+    for (uint32_t m = 0; m < job->scores.n_metric; m++)
+        moec_json_out_double(root, moec_task_metric_name((enum moec_task_metric)(job->scores.first + m)),
+                             result->values[m]);
+    enum moec_status status = moec_json_out_line(root, &line, err);
+    if (status == MOEC_OK)
+        status = moec_output_append(&job->answers, line, strlen(line), err);
+    if (status == MOEC_OK)
+        status = moec_output_append(&job->answers, "\n", 1, err);
+    free(line);
+    moec_json_out_free(root);
+    return status;
+}
+
+static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
+                                 const struct moec_row_result *result, struct moec_error *err)
+{
+    struct rows_job *job = context;
+    cli_progress_show(job->progress, job->phase, n_done, n_row);
+    return job->writes_answers ? write_answer(job, result, err) : MOEC_OK;
+}
+
+static enum moec_status score(struct rows_job *job, const struct moec_source *source, const char *phase,
+                              struct moec_row_scores *scores, struct moec_error *err)
+{
+    struct moec_continuation *continuation = NULL;
+    const struct moec_continuation_options options = {
+        .kernels = job->measure->kernels, .n_threads = job->measure->n_threads, .n_context = job->n_context};
+    const struct moec_row_scores_options rows = {
+        .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
+    if (source->tokenizer == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so text cannot be measured on it",
+                         source->path);
+    job->phase = phase;
+    MOEC_TRY(moec_continuation_create(source->model, source->experts, source->tokenizer, &options,
+                                      &continuation, err));
+    enum moec_status status =
+        moec_row_scores_measure(continuation, &job->measure->task, &job->rows, &rows, scores, err);
+    moec_continuation_free(continuation);
+    return status;
+}
+
+static enum moec_status measure_loss(const struct rows_job *job, enum moec_task_metric metric,
+                                     struct moec_loss *loss, struct moec_error *err)
+{
+    double *reference = NULL, *compiled = NULL;
+    const struct moec_loss_options options = moec_loss_options_default();
+    enum moec_status status = moec_row_scores_column(&job->reference, metric, &reference, err);
+    if (status == MOEC_OK)
+        status = moec_row_scores_column(&job->scores, metric, &compiled, err);
+    if (status == MOEC_OK)
+        status = moec_loss_measure_scores(reference, compiled, job->scores.n_row, &options, loss, err);
+    free(reference);
+    free(compiled);
+    return status;
+}
+
+static enum moec_status print_json(const struct rows_job *job, const struct moec_loss *loss,
+                                   struct moec_error *err)
+{
+    const enum moec_task_metric metric = job->measure->task.metric;
+    char digest[2 * MOEC_SHA256_BYTES + 1];
+    moec_sha256_hex(job->rows.digest, digest);
+    struct moec_json_out *root = moec_json_out_object(), *scores = moec_json_out_object();
+    moec_json_out_string(root, "model", job->source->path);
+    moec_json_out_string(root, "task", job->measure->task.name);
+    moec_json_out_string(root, "metric", moec_task_metric_name(metric));
+    moec_json_out_double(root, "value", moec_row_scores_mean(&job->scores, metric));
+    for (uint32_t m = 0; m < job->scores.n_metric; m++) {
+        const enum moec_task_metric each = (enum moec_task_metric)(job->scores.first + m);
+        moec_json_out_double(scores, moec_task_metric_name(each), moec_row_scores_mean(&job->scores, each));
+    }
+    moec_json_out_node(root, "scores", scores);
+    moec_json_out_u64(root, "samples", job->scores.n_row);
+    moec_json_out_u64(root, "cut", job->scores.n_cut);
+    moec_json_out_u64(root, "tokens", job->scores.n_tokens);
+    moec_json_out_string(root, "data", job->rows.name);
+    moec_json_out_string(root, "data_sha256", digest);
+    if (loss != NULL) {
+        moec_json_out_double(root, "reference", loss->reference);
+        moec_json_out_double(root, "loss", loss->loss);
+        moec_json_out_double(root, "loss_low", loss->low);
+        moec_json_out_double(root, "loss_high", loss->high);
+    }
+    return cli_print_json(root, err);
+}
+
+static void print_result(const struct rows_job *job, const struct moec_loss *loss)
+{
+    const enum moec_task_metric metric = job->measure->task.metric;
+    printf("%s %.4f   (%" PRIu32 " rows, %" PRIu64 " tokens, '%s')\n", moec_task_metric_name(metric),
+           moec_row_scores_mean(&job->scores, metric), job->scores.n_row, job->scores.n_tokens,
+           job->rows.name);
+    for (uint32_t m = 0; m < job->scores.n_metric; m++) {
+        const enum moec_task_metric other = (enum moec_task_metric)(job->scores.first + m);
+        if (other != metric)
+            printf("%s %.4f\n", moec_task_metric_name(other), moec_row_scores_mean(&job->scores, other));
+    }
+    if (job->scores.n_cut > 0)
+        printf("%" PRIu32
+               " prompts did not fit into the context and lost their start; --ctx makes it larger\n",
+               job->scores.n_cut);
+    if (loss != NULL)
+        printf("reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%)\n", loss->reference,
+               100 * loss->loss, 100 * loss->low, 100 * loss->high);
+}
+
+static enum moec_status run(struct rows_job *job, struct moec_error *err)
+{
+    const struct cli_measure_options *measure = job->measure;
+    struct moec_loss loss;
+    const bool has_reference = cli_has(job->args, "reference");
+    if (cli_has(job->args, "seq-len"))
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--seq-len cuts running text into windows, and task '%s' measures rows; --ctx is the "
+            "context of a row",
+            measure->task.name);
+    MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &job->n_context, err));
+    MOEC_TRY(moec_rows_read(&measure->task, measure->data, &job->rows, err));
+    if (cli_has(job->args, "answers")) {
+        MOEC_TRY(moec_output_open(&job->answers, cli_text(job->args, "answers"), err));
+        job->writes_answers = true;
+    }
+    MOEC_TRY(score(job, job->source, "rows", &job->scores, err));
+    if (job->writes_answers)
+        MOEC_TRY(moec_output_commit(&job->answers, err));
+    job->writes_answers = false;
+    if (has_reference) {
+        MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), measure->work_bytes, measure->n_threads,
+                                  &job->reference_source, err));
+        MOEC_TRY(score(job, &job->reference_source, "reference", &job->reference, err));
+        MOEC_TRY(measure_loss(job, measure->task.metric, &loss, err));
+    }
+    cli_progress_end(job->progress);
+    if (cli_has(job->args, "json"))
+        return print_json(job, has_reference ? &loss : NULL, err);
+    print_result(job, has_reference ? &loss : NULL);
+    return MOEC_OK;
+}
+
+enum moec_status cli_eval_rows(const struct cli_args *args, const struct cli_measure_options *measure,
+                               const struct moec_source *source, struct cli_progress *progress,
+                               struct moec_error *err)
+{
+    struct rows_job job = {
+        .args = args, .measure = measure, .source = source, .progress = progress, .answers = {.fd = -1}};
+    enum moec_status status = run(&job, err);
+    moec_output_abort(&job.answers);
+    moec_row_scores_release(&job.scores);
+    moec_row_scores_release(&job.reference);
+    moec_rows_release(&job.rows);
+    moec_source_close(&job.reference_source);
+    return status;
+}

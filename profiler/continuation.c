@@ -1,0 +1,361 @@
+#include "profiler/continuation.h"
+
+#include "formats/memory.h"
+#include "profiler/token_score.h"
+#include "runtime/moert.h"
+#include "runtime/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Largest batch of a prefill, and positions whose logits are held at once. */
+#define BATCH_TOKENS 256u
+#define TILE_TOKENS  32u
+
+/* Tokens of one text: the tokenizer's start and the text's own. */
+struct tokens {
+    uint32_t *ids; /* owned */
+    size_t n;
+};
+
+struct moec_continuation {
+    const struct moec_tokenizer_model *start; /* borrowed */
+    struct moec_tokenizer *tokenizer;
+    struct moec_forward forward;
+    struct moec_session *session;
+    uint32_t n_context;
+    float *logits; /* (TILE_TOKENS, n_vocab) */
+    char *joined;  /* prompt and candidate */
+    size_t joined_capacity;
+    char *answer;
+    size_t answer_bytes, answer_capacity;
+};
+
+enum moec_status moec_continuation_create(const struct moec_model *model, struct moec_experts *experts,
+                                          const struct moec_tokenizer_model *tokenizer,
+                                          const struct moec_continuation_options *options,
+                                          struct moec_continuation **out, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &model->config;
+    struct moec_continuation *made = NULL;
+    uint32_t n_context = options->n_context;
+    if (n_context > config->n_position)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "a context of %" PRIu32 " tokens, and the model has positions for %" PRIu32,
+                         n_context, config->n_position);
+    if (n_context == 0)
+        n_context =
+            config->n_position < MOEC_CONTINUATION_CONTEXT ? config->n_position : MOEC_CONTINUATION_CONTEXT;
+    MOEC_TRY(moec_tokenizer_model_fits(tokenizer, config->n_vocab, "the tokenizer", err));
+    MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a continuation", err));
+    made->start = tokenizer;
+    made->n_context = n_context;
+    const uint32_t n_batch = n_context < BATCH_TOKENS ? n_context : BATCH_TOKENS;
+    MOEC_TRY_OUT(moec_tokenizer_create(tokenizer, &made->tokenizer, err));
+    MOEC_TRY_OUT(moec_forward_init(&made->forward, model, options->kernels, options->n_threads, experts,
+                                   n_batch, err));
+    MOEC_TRY_OUT(moec_session_create(&made->forward, n_context, &made->session, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&made->logits, TILE_TOKENS, config->n_vocab * sizeof(float),
+                                    "logits", err));
+    *out = made;
+    made = NULL;
+out:
+    moec_continuation_free(made);
+    return status;
+}
+
+void moec_continuation_free(struct moec_continuation *continuation)
+{
+    if (continuation == NULL)
+        return;
+    moec_session_free(continuation->session);
+    moec_forward_release(&continuation->forward);
+    moec_tokenizer_free(continuation->tokenizer);
+    free(continuation->logits);
+    free(continuation->joined);
+    free(continuation->answer);
+    free(continuation);
+}
+
+static enum moec_status tokenise(const struct moec_continuation *c, const char *text, size_t n_bytes,
+                                 struct tokens *tokens, struct moec_error *err)
+{
+    uint32_t *ids = NULL;
+    size_t n = 0;
+    const size_t n_start = c->start->n_prefix;
+    MOEC_TRY(moec_tokenizer_encode(c->tokenizer, text, n_bytes, false, &ids, &n, err));
+    enum moec_status status =
+        moec_alloc((void **)&tokens->ids, n + n_start, sizeof *tokens->ids, "tokens of a prompt", err);
+    if (status == MOEC_OK) {
+        memcpy(tokens->ids, c->start->prefix, n_start * sizeof *ids);
+        memcpy(tokens->ids + n_start, ids, n * sizeof *ids);
+        tokens->n = n + n_start;
+    }
+    free(ids);
+    return status;
+}
+
+/* Takes `n` tokens away behind the start. */
+static void cut(const struct moec_continuation *c, struct tokens *tokens, size_t n)
+{
+    const size_t n_start = c->start->n_prefix;
+    memmove(tokens->ids + n_start, tokens->ids + n_start + n,
+            (tokens->n - n_start - n) * sizeof *tokens->ids);
+    tokens->n -= n;
+}
+
+/* ---- generation ---- */
+
+/* Where the first stop text begins within text[n_bytes], looking from `from` on; n_bytes when none does. */
+static size_t find_stop(const char *text, size_t n_bytes, size_t from,
+                        const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES])
+{
+    size_t first = n_bytes;
+    for (size_t i = 0; i < MOEC_TASK_MAX_STOPS && from < n_bytes; i++) {
+        size_t n = strlen(stops[i]);
+        const char *found = n > 0 ? memmem(text + from, n_bytes - from, stops[i], n) : NULL;
+        if (found != NULL && (size_t)(found - text) < first)
+            first = (size_t)(found - text);
+    }
+    return first;
+}
+
+/* Appends a piece of the answer; `*is_stopped` when a stop text is whole, which is then taken off. */
+static enum moec_status add_piece(struct moec_continuation *c, const char *piece, size_t n,
+                                  const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
+                                  bool *is_stopped, struct moec_error *err)
+{
+    MOEC_TRY(
+        moec_grow((void **)&c->answer, &c->answer_capacity, c->answer_bytes + n + 1, 1, "an answer", err));
+    /* A stop text may have begun in what stands there already. */
+    size_t from = c->answer_bytes < MOEC_TASK_TEXT_BYTES ? 0 : c->answer_bytes - MOEC_TASK_TEXT_BYTES;
+    if (n > 0)
+        memcpy(c->answer + c->answer_bytes, piece, n);
+    c->answer_bytes += n;
+    size_t end = find_stop(c->answer, c->answer_bytes, from, stops);
+    *is_stopped = end < c->answer_bytes;
+    c->answer_bytes = end;
+    c->answer[end] = '\0';
+    return MOEC_OK;
+}
+
+static bool is_end(const struct moec_config *config, uint32_t token)
+{
+    for (uint32_t i = 0; i < config->n_eos; i++)
+        if (config->eos_ids[i] == token)
+            return true;
+    return false;
+}
+
+/* From the logits of the prompt's last token on. */
+static enum moec_status decode(struct moec_continuation *c, uint32_t n_tokens,
+                               const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
+                               struct moec_continuation_cost *cost, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &c->forward.model->config;
+    const uint32_t at = 0;
+    struct moert_sampler greedy = moert_sampler_greedy();
+    struct moec_detokenizer text;
+    const char *piece = NULL;
+    size_t n_bytes = 0;
+    bool is_stopped = false;
+    moec_detokenizer_init(&text, c->tokenizer, true);
+    for (uint32_t i = 0; i < n_tokens; i++) {
+        uint32_t token = moert_sampler_next(&greedy, c->logits, config->n_vocab);
+        if (!isfinite(c->logits[token])) {
+            status = moec_fail(err, MOEC_ERR_FORMAT, "the model's logits are not finite");
+            goto out;
+        }
+        if (is_end(config, token))
+            break;
+        MOEC_TRY_OUT(moec_detokenizer_push(&text, token, &piece, &n_bytes, err));
+        MOEC_TRY_OUT(add_piece(c, piece, n_bytes, stops, &is_stopped, err));
+        if (is_stopped || i + 1 == n_tokens || moec_session_length(c->session) == c->n_context)
+            break;
+        MOEC_TRY_OUT(moec_session_step(c->session, &token, 1, &at, 1, c->logits, err));
+        cost->n_tokens++;
+    }
+    if (!is_stopped) {
+        MOEC_TRY_OUT(moec_detokenizer_finish(&text, &piece, &n_bytes, err));
+        MOEC_TRY_OUT(add_piece(c, piece, n_bytes, stops, &is_stopped, err));
+    }
+out:
+    moec_detokenizer_release(&text);
+    return status;
+}
+
+enum moec_status moec_continuation_generate(struct moec_continuation *c, const char *prompt,
+                                            size_t prompt_bytes, uint32_t n_tokens,
+                                            const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
+                                            const char **text, size_t *n_bytes,
+                                            struct moec_continuation_cost *cost, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct tokens tokens = {0};
+    const size_t n_start = c->start->n_prefix;
+    *cost = (struct moec_continuation_cost){0};
+    /* The last token generated needs no position. */
+    if (n_tokens == 0 || n_tokens > c->n_context - 1 || c->n_context - (n_tokens - 1) <= n_start)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "answers of %" PRIu32 " tokens leave no room for a prompt in the context of %" PRIu32
+                         "; raise --ctx or ask for fewer",
+                         n_tokens, c->n_context);
+    const size_t room = c->n_context - (n_tokens - 1);
+    MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &tokens, err));
+    if (tokens.n == 0) {
+        status =
+            moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty, and this model has no token to begin with");
+        goto out;
+    }
+    if (tokens.n > room) {
+        cost->n_cut = (uint32_t)(tokens.n - room);
+        cut(c, &tokens, tokens.n - room);
+    }
+    const uint32_t last = (uint32_t)tokens.n - 1;
+    moec_session_truncate(c->session, 0);
+    MOEC_TRY_OUT(moec_session_step(c->session, tokens.ids, last + 1, &last, 1, c->logits, err));
+    cost->n_tokens = tokens.n;
+    c->answer_bytes = 0;
+    MOEC_TRY_OUT(decode(c, n_tokens, stops, cost, err));
+    *text = c->answer != NULL ? c->answer : "";
+    *n_bytes = c->answer_bytes;
+out:
+    free(tokens.ids);
+    return status;
+}
+
+/* ---- likelihood ---- */
+
+/* One candidate as tokens. */
+struct scored {
+    struct tokens tokens; /* of prompt and candidate */
+    size_t first;         /* token that is scored first, >= 1 */
+};
+
+static enum moec_status tokenise_candidate(struct moec_continuation *c, const char *prompt,
+                                           size_t prompt_bytes, const struct tokens *alone,
+                                           const struct moec_candidate *candidate, struct scored *scored,
+                                           struct moec_error *err)
+{
+    if (candidate->n_bytes == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
+    MOEC_TRY(moec_grow((void **)&c->joined, &c->joined_capacity, prompt_bytes + candidate->n_bytes, 1,
+                       "a prompt and its choice", err));
+    if (prompt_bytes > 0)
+        memcpy(c->joined, prompt, prompt_bytes);
+    memcpy(c->joined + prompt_bytes, candidate->bytes, candidate->n_bytes);
+    MOEC_TRY(tokenise(c, c->joined, prompt_bytes + candidate->n_bytes, &scored->tokens, err));
+    const size_t n = scored->tokens.n;
+    size_t same = 0;
+    while (same < alone->n && same + 1 < n && scored->tokens.ids[same] == alone->ids[same])
+        same++;
+    if (same == 0)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "no token stands before a choice, so its first has no likelihood; give the task a longer "
+            "prompt");
+    scored->first = same;
+    return MOEC_OK;
+}
+
+/* Makes the longest candidate fit; all lose the same tokens of the prompt. */
+static enum moec_status fit(const struct moec_continuation *c, struct scored *scored, size_t n,
+                            struct moec_continuation_cost *cost, struct moec_error *err)
+{
+    size_t longest = 0, shared = SIZE_MAX;
+    const size_t n_start = c->start->n_prefix;
+    for (size_t i = 0; i < n; i++) {
+        longest = scored[i].tokens.n > longest ? scored[i].tokens.n : longest;
+        shared = scored[i].first < shared ? scored[i].first : shared;
+    }
+    if (longest <= c->n_context)
+        return MOEC_OK;
+    const size_t surplus = longest - c->n_context;
+    if (shared < n_start || surplus >= shared - n_start)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "a choice of %zu tokens with its prompt does not fit into the context of %" PRIu32
+                         ", even without the prompt",
+                         longest, c->n_context);
+    for (size_t i = 0; i < n; i++) {
+        cut(c, &scored[i].tokens, surplus);
+        scored[i].first -= surplus;
+    }
+    cost->n_cut = (uint32_t)surplus;
+    return MOEC_OK;
+}
+
+/* Steps tokens base.. of the candidate and sums what tokens first.. cost. */
+static enum moec_status score(struct moec_continuation *c, const struct scored *scored, size_t base,
+                              struct moec_candidate *candidate, struct moec_error *err)
+{
+    const uint32_t n_vocab = c->forward.model->config.n_vocab;
+    const uint32_t *ids = scored->tokens.ids;
+    uint32_t wanted[TILE_TOKENS];
+    double nll = 0;
+    for (uint32_t i = 0; i < TILE_TOKENS; i++)
+        wanted[i] = i;
+    moec_session_truncate(c->session, (uint32_t)base);
+    /* Everything up to the token before the first scored one, then tiles with logits. */
+    if (scored->first - 1 > base)
+        MOEC_TRY(moec_session_step(c->session, ids + base, (uint32_t)(scored->first - 1 - base), NULL, 0,
+                                   NULL, err));
+    for (size_t at = scored->first - 1; at + 1 < scored->tokens.n;) {
+        const size_t left = scored->tokens.n - 1 - at;
+        const uint32_t n = left < TILE_TOKENS ? (uint32_t)left : TILE_TOKENS;
+        MOEC_TRY(moec_session_step(c->session, ids + at, n, wanted, n, c->logits, err));
+        for (uint32_t i = 0; i < n; i++)
+            nll +=
+                moec_token_nll(c->forward.kernels, c->logits + (size_t)i * n_vocab, n_vocab, ids[at + i + 1]);
+        at += n;
+    }
+    if (!isfinite(nll))
+        return moec_fail(err, MOEC_ERR_FORMAT, "the likelihood of a choice is not finite");
+    candidate->log_likelihood = -nll;
+    candidate->n_tokens = (uint32_t)(scored->tokens.n - scored->first);
+    return MOEC_OK;
+}
+
+static enum moec_status score_all(struct moec_continuation *c, const struct scored *scored,
+                                  struct moec_candidate *candidates, size_t n,
+                                  struct moec_continuation_cost *cost, struct moec_error *err)
+{
+    size_t base = SIZE_MAX;
+    for (size_t i = 0; i < n; i++)
+        base = scored[i].first - 1 < base ? scored[i].first - 1 : base;
+    moec_session_truncate(c->session, 0);
+    if (base > 0)
+        MOEC_TRY(moec_session_step(c->session, scored->tokens.ids, (uint32_t)base, NULL, 0, NULL, err));
+    cost->n_tokens = base;
+    for (size_t i = 0; i < n; i++) {
+        MOEC_TRY(score(c, &scored[i], base, &candidates[i], err));
+        cost->n_tokens += scored[i].tokens.n - 1 - base;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_continuation_score(struct moec_continuation *c, const char *prompt, size_t prompt_bytes,
+                                         struct moec_candidate *candidates, size_t n_candidate,
+                                         struct moec_continuation_cost *cost, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct tokens alone = {0};
+    struct scored *scored = NULL;
+    *cost = (struct moec_continuation_cost){0};
+    if (n_candidate == 0)
+        return MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc((void **)&scored, n_candidate, sizeof *scored, "choices", err));
+    MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &alone, err));
+    for (size_t i = 0; i < n_candidate; i++)
+        MOEC_TRY_OUT(tokenise_candidate(c, prompt, prompt_bytes, &alone, &candidates[i], &scored[i], err));
+    MOEC_TRY_OUT(fit(c, scored, n_candidate, cost, err));
+    MOEC_TRY_OUT(score_all(c, scored, candidates, n_candidate, cost, err));
+out:
+    for (size_t i = 0; scored != NULL && i < n_candidate; i++)
+        free(scored[i].tokens.ids);
+    free(scored);
+    free(alone.ids);
+    return status;
+}

@@ -1,0 +1,70 @@
+/* A model that continues prompts: greedy text, or the likelihood of given texts.
+ *
+ * A prompt is the tokenizer's own start (BOS) and the tokens of its text, without what the post-processor
+ * would put behind it. One that does not fit into the context loses tokens from the left, behind the start.
+ * By D1 the numbers depend on model and tokens alone. Thread rule: one thread at a time; it parallelises
+ * inside. */
+#ifndef MOEC_PROFILER_CONTINUATION_H
+#define MOEC_PROFILER_CONTINUATION_H
+
+#include "profiler/task.h"
+#include "runtime/forward.h"
+#include "runtime/tokenizer.h"
+
+#define MOEC_CONTINUATION_CONTEXT 2048 /* default, in tokens */
+
+struct moec_continuation; /* opaque */
+
+struct moec_continuation_options {
+    const struct moec_kernels *kernels;
+    int n_threads; /* as moec_pool_make */
+    uint32_t
+        n_context; /* tokens of prompt and answer; 0 = MOEC_CONTINUATION_CONTEXT, or what the model allows */
+};
+
+/* Borrows model, experts and tokenizer until free. Errors: MOEC_ERR_LIMIT (a context beyond the model's),
+ * MOEC_ERR_MISMATCH (tokens outside the model's vocabulary), those of the tokenizer. */
+MOEC_WARN_UNUSED enum moec_status moec_continuation_create(const struct moec_model *model,
+                                                           struct moec_experts *experts,
+                                                           const struct moec_tokenizer_model *tokenizer,
+                                                           const struct moec_continuation_options *options,
+                                                           struct moec_continuation **out,
+                                                           struct moec_error *err);
+void moec_continuation_free(struct moec_continuation *continuation);
+
+/* What one prompt took. */
+struct moec_continuation_cost {
+    uint64_t n_tokens; /* run through the model */
+    uint32_t n_cut;    /* tokens that the prompt lost */
+};
+
+/* Continues the prompt with the likeliest token (of equals the lowest id) until an end-of-text token, a text
+ * of `stops` (which is left out), n_tokens tokens or the end of the context. `*text` (owned by the
+ * continuation, valid until its next call) is UTF-8 without special tokens. Errors: MOEC_ERR_USAGE (a prompt
+ * without tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), those of the expert source. */
+MOEC_WARN_UNUSED enum moec_status
+moec_continuation_generate(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
+                           uint32_t n_tokens, const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
+                           const char **text, size_t *n_bytes, struct moec_continuation_cost *cost,
+                           struct moec_error *err);
+
+/* A text that may follow the prompt. */
+struct moec_candidate {
+    const char *bytes;
+    size_t n_bytes;
+    /* results */
+    double log_likelihood; /* nats: sum over its tokens, each given all before it */
+    uint32_t n_tokens;     /* scored, at least 1 */
+};
+
+/* Scores each candidate behind the prompt. Prompt and candidate are tokenised as one text; what is scored
+ * begins at the first token that differs from those of the prompt alone, so that a token across the border
+ * counts with the candidate. Errors: MOEC_ERR_USAGE (an empty candidate, no token before it), MOEC_ERR_LIMIT
+ * (a candidate longer than the context), MOEC_ERR_FORMAT (logits that are not finite), those of the expert
+ * source. */
+MOEC_WARN_UNUSED enum moec_status
+moec_continuation_score(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
+                        struct moec_candidate *candidates, size_t n_candidate,
+                        struct moec_continuation_cost *cost, struct moec_error *err);
+
+#endif

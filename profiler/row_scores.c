@@ -1,0 +1,177 @@
+#include "profiler/row_scores.h"
+
+#include "formats/memory.h"
+#include "profiler/answer.h"
+#include "profiler/random.h"
+#include "profiler/rouge.h"
+
+#include <inttypes.h>
+
+struct scoring {
+    struct moec_continuation *continuation;
+    const struct moec_task *task;
+    const struct moec_rows *rows;
+    struct moec_candidate candidates[MOEC_TASK_MAX_CHOICES];
+};
+
+static enum moec_status score_text(const struct scoring *job, const struct moec_row *row, const char *text,
+                                   size_t n_bytes, double *values, struct moec_error *err)
+{
+    const char *reference = job->rows->text + row->reference_offset;
+    if (moec_task_metric_kind(job->task->metric) == MOEC_TASK_KIND_SUMMARY) {
+        struct moec_rouge rouge[MOEC_ROUGE_KINDS];
+        MOEC_TRY(moec_rouge_measure(reference, row->reference_bytes, text, n_bytes, job->task->stem != 0,
+                                    rouge, err));
+        for (int k = 0; k < MOEC_ROUGE_KINDS; k++)
+            values[k] = rouge[k].f1;
+        return MOEC_OK;
+    }
+    struct moec_answer right, given;
+    if (!moec_answer_take(job->task, reference, row->reference_bytes, &right))
+        return moec_fail(err, MOEC_ERR_FORMAT, "the reference holds no answer as the task takes it%s%s%s",
+                         job->task->after[0] != '\0' ? ", behind '" : "", job->task->after,
+                         job->task->after[0] != '\0' ? "'" : "");
+    values[0] =
+        moec_answer_take(job->task, text, n_bytes, &given) && moec_answer_equal(job->task, &right, &given);
+    return MOEC_OK;
+}
+
+static enum moec_status generate(struct scoring *job, const struct moec_row *row,
+                                 struct moec_row_result *result, struct moec_continuation_cost *cost,
+                                 double *values, struct moec_error *err)
+{
+    MOEC_TRY(moec_continuation_generate(job->continuation, job->rows->text + row->prompt_offset,
+                                        row->prompt_bytes, job->task->n_tokens, job->task->stops,
+                                        &result->text, &result->n_bytes, cost, err));
+    return score_text(job, row, result->text, result->n_bytes, values, err);
+}
+
+/* Bytes of a choice without the white space that parts it from the prompt. */
+static double text_bytes(const struct moec_candidate *candidate)
+{
+    size_t blank = 0;
+    while (blank < candidate->n_bytes && (candidate->bytes[blank] == ' ' || candidate->bytes[blank] == '\n' ||
+                                          candidate->bytes[blank] == '\t'))
+        blank++;
+    return candidate->n_bytes > blank ? (double)(candidate->n_bytes - blank) : 1;
+}
+
+static double likelihood(const struct moec_candidate *candidate, enum moec_task_metric metric)
+{
+    double divisor = metric == MOEC_TASK_METRIC_ACCURACY_BYTES    ? text_bytes(candidate)
+                     : metric == MOEC_TASK_METRIC_ACCURACY_TOKENS ? candidate->n_tokens
+                                                                  : 1;
+    return candidate->log_likelihood / divisor;
+}
+
+static enum moec_status choose(struct scoring *job, const struct moec_row *row,
+                               struct moec_row_result *result, struct moec_continuation_cost *cost,
+                               double *values, struct moec_error *err)
+{
+    for (uint32_t i = 0; i < row->n_choice; i++) {
+        const struct moec_row_choice *choice = &job->rows->choices[row->first_choice + i];
+        job->candidates[i] =
+            (struct moec_candidate){.bytes = job->rows->text + choice->offset, .n_bytes = choice->n_bytes};
+    }
+    MOEC_TRY(moec_continuation_score(job->continuation, job->rows->text + row->prompt_offset,
+                                     row->prompt_bytes, job->candidates, row->n_choice, cost, err));
+    result->candidates = job->candidates;
+    result->n_candidate = row->n_choice;
+    uint32_t n_metric = 0;
+    enum moec_task_metric first = moec_task_kind_first(MOEC_TASK_KIND_CHOICE, &n_metric);
+    for (uint32_t m = 0; m < n_metric; m++) {
+        const enum moec_task_metric metric = (enum moec_task_metric)(first + m);
+        uint32_t best = 0;
+        for (uint32_t i = 1; i < row->n_choice; i++)
+            if (likelihood(&job->candidates[i], metric) > likelihood(&job->candidates[best], metric))
+                best = i;
+        values[m] = best == row->label;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status draw(const struct moec_rows *rows, const struct moec_row_scores_options *options,
+                             struct moec_row_scores *scores, struct moec_error *err)
+{
+    const bool all = options->n_sample == 0 || options->n_sample >= rows->n_row;
+    scores->n_row = all ? (uint32_t)rows->n_row : options->n_sample;
+    MOEC_TRY(
+        moec_alloc((void **)&scores->index, rows->n_row, sizeof *scores->index, "the list of rows", err));
+    for (size_t i = 0; i < rows->n_row; i++)
+        scores->index[i] = i;
+    struct moec_random random = {options->seed};
+    if (!all)
+        moec_random_draw(&random, scores->index, rows->n_row, scores->n_row);
+    return moec_alloc((void **)&scores->values, (uint64_t)scores->n_row * scores->n_metric, sizeof(double),
+                      "scores of the rows", err);
+}
+
+static enum moec_status score_row(struct scoring *job, uint32_t i,
+                                  const struct moec_row_scores_options *options,
+                                  struct moec_row_scores *scores, struct moec_error *err)
+{
+    const uint64_t index = scores->index[i];
+    const struct moec_row *row = &job->rows->rows[index];
+    double *values = scores->values + (size_t)i * scores->n_metric;
+    struct moec_row_result result = {.index = index, .row = row, .values = values};
+    struct moec_continuation_cost cost;
+    const bool is_choice = moec_task_metric_kind(job->task->metric) == MOEC_TASK_KIND_CHOICE;
+    enum moec_status status = is_choice ? choose(job, row, &result, &cost, values, err)
+                                        : generate(job, row, &result, &cost, values, err);
+    if (status != MOEC_OK) {
+        moec_error_prefix(err, "row at line %" PRIu64 " of '%s'", row->line, job->rows->name);
+        return status;
+    }
+    scores->n_tokens += cost.n_tokens;
+    scores->n_cut += cost.n_cut > 0;
+    return options->done != NULL ? options->done(options->context, i + 1, scores->n_row, &result, err)
+                                 : MOEC_OK;
+}
+
+enum moec_status moec_row_scores_measure(struct moec_continuation *continuation, const struct moec_task *task,
+                                         const struct moec_rows *rows,
+                                         const struct moec_row_scores_options *options,
+                                         struct moec_row_scores *scores, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct scoring *job = NULL;
+    *scores = (struct moec_row_scores){0};
+    const enum moec_task_kind kind = moec_task_metric_kind(task->metric);
+    if (kind == MOEC_TASK_KIND_WINDOWS)
+        return moec_fail(err, MOEC_ERR_USAGE, "task '%s' measures windows of text, not rows", task->name);
+    scores->first = moec_task_kind_first(kind, &scores->n_metric);
+    MOEC_TRY(moec_alloc((void **)&job, 1, sizeof *job, "scores of the rows", err));
+    *job = (struct scoring){.continuation = continuation, .task = task, .rows = rows};
+    MOEC_TRY_OUT(draw(rows, options, scores, err));
+    for (uint32_t i = 0; i < scores->n_row; i++)
+        MOEC_TRY_OUT(score_row(job, i, options, scores, err));
+out:
+    free(job);
+    if (status != MOEC_OK)
+        moec_row_scores_release(scores);
+    return status;
+}
+
+void moec_row_scores_release(struct moec_row_scores *scores)
+{
+    free(scores->index);
+    free(scores->values);
+    *scores = (struct moec_row_scores){0};
+}
+
+enum moec_status moec_row_scores_column(const struct moec_row_scores *scores, enum moec_task_metric metric,
+                                        double **column, struct moec_error *err)
+{
+    MOEC_TRY(moec_alloc((void **)column, scores->n_row, sizeof **column, "scores of the rows", err));
+    for (uint32_t i = 0; i < scores->n_row; i++)
+        (*column)[i] = scores->values[(size_t)i * scores->n_metric + (metric - scores->first)];
+    return MOEC_OK;
+}
+
+double moec_row_scores_mean(const struct moec_row_scores *scores, enum moec_task_metric metric)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < scores->n_row; i++)
+        sum += scores->values[(size_t)i * scores->n_metric + (metric - scores->first)];
+    return scores->n_row > 0 ? sum / scores->n_row : 0;
+}
