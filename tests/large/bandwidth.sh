@@ -1,6 +1,7 @@
 #!/bin/sh
 # Does the runtime's reader reach what the device gives? Reads random expert records of a bundle with O_DIRECT,
-# through the reader and through fio with the same sizes, places and depth, in turns, and prints both.
+# through the reader and through fio with the same sizes, places and depth, in turns, and prints both. fio registers
+# its buffers when the reader could.
 #
 #     tests/large/bandwidth.sh BUNDLE.moec          that bundle; records of one size compare best
 #     tests/large/bandwidth.sh                      one made for it: random, OLMoE-1B-7B's dimensions, INT4 (3.3 GB;
@@ -27,11 +28,16 @@ else
     rm -rf "$made/model"
 fi
 
+registered=
+if "$build/tools/read_bench" "$bundle" --depth 32 --seconds 0.01 | grep -q ' registered buffers'; then
+    registered='--fixedbufs=1 --registerfiles=1'
+fi
+
 # MB/s
 with_fio() {
-    # shellcheck disable=SC2046 # options are words
+    # shellcheck disable=SC2046,SC2086 # options are words
     fio --name=records --filename="$bundle" --readonly --rw=randread --norandommap --direct=1 --ioengine=io_uring \
-        $("$build/tools/read_bench" "$bundle" --depth "$1" --pattern) --time_based --runtime="$BANDWIDTH_SECONDS" \
+        $registered $("$build/tools/read_bench" "$bundle" --depth "$1" --pattern) --time_based --runtime="$BANDWIDTH_SECONDS" \
         --randseed="$2" --output-format=terse --terse-version=3 | awk -F ';' '{ printf "%.1f\n", $7 * 1.024 / 1000 }'
 }
 
