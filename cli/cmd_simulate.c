@@ -12,8 +12,9 @@
 
 static const struct cli_option options[] = {
     {"model", 'm', "MODEL.moec", NULL,
-     "Bundle whose record sizes and path table count. Without it every expert has --bits bits and the path "
-     "table is the profile's.",
+     "Bundle whose record sizes and path table count. Without it they are those of the trace; of a profile "
+     "every "
+     "expert has --bits bits.",
      false},
     {"bits", 0, "BITS", "2|3|4|8|16",
      "Bitwidth of every expert (default 4); with --model its copy at these bits instead of the compiled "
@@ -57,8 +58,10 @@ static const struct cli_option options[] = {
 /* Everything that one call holds. */
 struct job {
     const struct cli_args *args;
+    bool is_trace;
     struct cli_simulate_options options;
     struct moec_profile profile;
+    struct moec_replay replay;
     struct moec_recording recording;
     struct moec_bundle *bundle;
     struct moec_simulated_model model;
@@ -75,6 +78,7 @@ static void release(struct job *job)
     moec_device_release(&job->described);
     moec_simulated_model_release(&job->model);
     moec_recording_release(&job->recording);
+    moec_replay_release(&job->replay);
     moec_profile_release(&job->profile);
     moec_bundle_close(job->bundle);
 }
@@ -82,23 +86,52 @@ static void release(struct job *job)
 /* --- inputs ------------------------------------------------------------------------------------------------
  */
 
+/* A trace is text that begins with a brace; a profile with its magic. */
+static enum moec_status is_trace(const char *path, bool *out, struct moec_error *err)
+{
+    struct moec_file file;
+    char first = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_file_open(&file, path, err));
+    if (file.n_bytes > 0)
+        status = moec_file_read(&file, 0, &first, 1, err);
+    *out = first == '{';
+    moec_file_close(&file);
+    return status;
+}
+
 static enum moec_status open_routing(struct job *job, struct moec_error *err)
 {
+    const char *path = job->args->positional[0];
+    const uint32_t prompt = job->options.prefill_tokens;
     uint8_t digest[MOEC_SHA256_BYTES];
-    MOEC_TRY(moec_profile_read(job->args->positional[0], cli_has(job->args, "trust-profile"), &job->profile,
-                               digest, err));
-    return moec_recording_from_profile(&job->profile, job->options.prefill_tokens, &job->recording, err);
+    MOEC_TRY(is_trace(path, &job->is_trace, err));
+    if (!job->is_trace) {
+        MOEC_TRY(moec_profile_read(path, cli_has(job->args, "trust-profile"), &job->profile, digest, err));
+        MOEC_TRY(moec_replay_from_profile(&job->profile, prompt, &job->replay, err));
+        return moec_recording_make(&job->replay, &job->profile, prompt, &job->recording, err);
+    }
+    if (cli_has(job->args, "prefill") || cli_has(job->args, "trust-profile"))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--%s is for profiles, '%s' is a trace: it is replayed as it happened",
+                         cli_has(job->args, "prefill") ? "prefill" : "trust-profile", path);
+    MOEC_TRY(moec_replay_load(path, &job->replay, err));
+    return moec_recording_make(&job->replay, NULL, 0, &job->recording, err);
 }
 
 static enum moec_status open_model(struct job *job, struct moec_error *err)
 {
+    const uint32_t bits = job->options.bits;
     uint32_t copy = 0;
+    if (!cli_has(job->args, "model") && job->is_trace && bits > 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "--bits with a trace needs --model, whose copy it chooses");
+    if (!cli_has(job->args, "model") && job->is_trace)
+        return moec_simulated_model_of_trace(&job->replay, &job->model, err);
     if (!cli_has(job->args, "model"))
-        return moec_simulated_model_of_profile(&job->profile, job->options.bits > 0 ? job->options.bits : 4,
-                                               &job->model, err);
+        return moec_simulated_model_of_profile(&job->profile, bits > 0 ? bits : 4, &job->model, err);
     MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->bundle, err));
-    if (job->options.bits > 0)
-        MOEC_TRY(moec_bundle_find_copy(job->bundle, job->options.bits, &copy, err));
+    if (bits > 0)
+        MOEC_TRY(moec_bundle_find_copy(job->bundle, bits, &copy, err));
     return moec_simulated_model_of_bundle(job->bundle, copy, &job->recording, &job->model, err);
 }
 
@@ -169,6 +202,8 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     sweep->preload_count = job->options.preload_count;
     if (sweep->preload_count == 0 && !sweep->has_times) {
         sweep->preload_count = job->model.top_k;
+        if (sweep->n_predictor == 1 && sweep->predictors[0] == &moec_predict_none)
+            return MOEC_OK;
         (void)snprintf(text, sizeof text, "predictors preload %u guesses a layer (without --device)",
                        (unsigned)sweep->preload_count);
         say(job, text);

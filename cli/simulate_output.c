@@ -120,12 +120,12 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
     cli_print_paragraphs(text);
     if (sweep->n_policy == 1 && sweep->n_predictor == 1) {
         print_pair(simulation);
-    } else {
-        for (uint32_t p = 0; p < sweep->n_predictor; p++) {
-            print_matrix(simulation, p, false);
-            if (sweep->has_times)
-                print_matrix(simulation, p, true);
-        }
+        return;
+    }
+    for (uint32_t p = 0; p < sweep->n_predictor; p++) {
+        print_matrix(simulation, p, false);
+        if (sweep->has_times)
+            print_matrix(simulation, p, true);
     }
     if (!sweep->model->is_equal)
         printf(
@@ -196,6 +196,23 @@ static struct moec_json_out *json_bounds(const struct moec_simulation *simulatio
     return list;
 }
 
+static struct moec_json_out *json_lru(const struct moec_simulate_lru *lru)
+{
+    struct moec_json_out *node = moec_json_out_object(), *curve = moec_json_out_array();
+    for (uint32_t i = 0; i < lru->n; i++) {
+        struct moec_json_out *point = moec_json_out_object();
+        moec_json_out_u64(point, "buffer_bytes", lru->budgets[i]);
+        moec_json_out_double(point, "hit_rate", lru->rates[i]);
+        moec_json_out_node(curve, NULL, point);
+    }
+    moec_json_out_node(node, "curve", curve);
+    if (lru->n > 1) {
+        moec_json_out_u64(node, "cliff_from_bytes", lru->budgets[lru->cliff]);
+        moec_json_out_u64(node, "cliff_to_bytes", lru->budgets[lru->cliff + 1]);
+    }
+    return node;
+}
+
 static struct moec_json_out *json_recording(const struct moec_simulation *simulation, const char *source)
 {
     const struct moec_recording *recording = simulation->sweep.recording;
@@ -224,14 +241,7 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
     struct moec_json_out *root = moec_json_out_object(), *rows = moec_json_out_array();
     moec_json_out_node(root, "recording", json_recording(simulation, source));
     moec_json_out_u64(root, "preload_count", sweep->preload_count);
-    if (simulation->lru.is_there) {
-        struct moec_json_out *cliff = moec_json_out_object();
-        moec_json_out_u64(cliff, "below_bytes", simulation->lru.below);
-        moec_json_out_u64(cliff, "above_bytes", simulation->lru.above);
-        moec_json_out_double(cliff, "hit_rate_below", simulation->lru.rate_below);
-        moec_json_out_double(cliff, "hit_rate_above", simulation->lru.rate_above);
-        moec_json_out_node(root, "lru_cliff", cliff);
-    }
+    moec_json_out_node(root, "lru", json_lru(&simulation->lru));
     moec_json_out_node(root, "text", cli_json_paragraphs(text));
     moec_json_out_string(root, "note", note);
     moec_json_out_node(root, "bounds", json_bounds(simulation));

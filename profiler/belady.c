@@ -33,15 +33,17 @@ static enum moec_status add_prices(struct moec_belady_future *future, struct moe
 {
     const struct moec_recording *recording = future->recording;
     const uint64_t n_answer = recording->n_step * recording->n_layer;
-    MOEC_TRY(moec_alloc((void **)&future->prices, recording->active_start[n_answer], sizeof(double),
-                        "prices of hits", err));
+    MOEC_TRY(
+        moec_alloc((void **)&future->prices, recording->n_active, sizeof(double), "prices of hits", err));
     for (uint64_t a = 0; a < n_answer; a++) {
         const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_expert;
-        for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++) {
-            const uint64_t next = future->next[i];
+        const uint64_t *nexts = moec_belady_nexts(future, a);
+        uint32_t n = 0;
+        const uint32_t *active = moec_recording_active(recording, a, &n);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint64_t next = nexts[i];
             if (next != MOEC_BELADY_NEVER && !recording->steps[next / recording->n_layer].is_prefill)
-                future->prices[future->n_price++] =
-                    price(future->model, base + recording->active[i], a, next);
+                future->prices[future->n_price++] = price(future->model, base + active[i], a, next);
         }
     }
     qsort(future->prices, future->n_price, sizeof(double), compare_doubles);
@@ -57,15 +59,17 @@ enum moec_status moec_belady_look_ahead(const struct moec_recording *recording,
     const size_t n_key = (size_t)recording->n_layer * recording->n_expert;
     *future = (struct moec_belady_future){.recording = recording, .model = model};
     MOEC_TRY_OUT(moec_alloc((void **)&future->first, n_key, sizeof(uint64_t), "next uses", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&future->next, recording->active_start[n_answer], sizeof(uint64_t),
-                            "next uses", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&future->next, recording->n_active, sizeof(uint64_t), "next uses", err));
     for (size_t key = 0; key < n_key; key++)
         future->first[key] = MOEC_BELADY_NEVER;
     for (uint64_t a = n_answer; a-- > 0;) {
         uint64_t *soonest = future->first + (a % recording->n_layer) * recording->n_expert;
-        for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++) {
-            future->next[i] = soonest[recording->active[i]];
-            soonest[recording->active[i]] = a;
+        uint64_t *nexts = future->next + recording->replay->answers[a].active;
+        uint32_t n = 0;
+        const uint32_t *active = moec_recording_active(recording, a, &n);
+        for (uint32_t i = 0; i < n; i++) {
+            nexts[i] = soonest[active[i]];
+            soonest[active[i]] = a;
         }
     }
     if (!model->is_equal)
@@ -143,10 +147,12 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
 {
     const struct moec_recording *recording = future->recording;
     const uint32_t base = (uint32_t)(a % recording->n_layer) * recording->n_expert;
-    const uint64_t begin = recording->active_start[a], end = recording->active_start[a + 1];
+    const uint64_t *nexts = moec_belady_nexts(future, a);
     uint64_t needed = 0;
-    for (uint64_t i = begin; i < end; i++) {
-        const uint32_t key = base + recording->active[i];
+    uint32_t n = 0;
+    const uint32_t *active = moec_recording_active(recording, a, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t key = base + active[i];
         const bool is_hit = buffer->place[key] != ABSENT;
         needed += buffer->model->slot_bytes[key];
         if (is_hit)
@@ -159,8 +165,8 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
     }
     while (buffer->n > 0 && buffer->used_bytes + needed > buffer->capacity_bytes)
         take(buffer, buffer->heap[0]);
-    for (uint64_t i = begin; i < end; i++)
-        insert(buffer, base + recording->active[i], future->next[i]);
+    for (uint32_t i = 0; i < n; i++)
+        insert(buffer, base + active[i], nexts[i]);
     /* An answer larger than the buffer is computed in turns: what is needed again soonest stays. */
     while (buffer->used_bytes > buffer->capacity_bytes)
         take(buffer, buffer->heap[0]);

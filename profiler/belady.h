@@ -24,7 +24,7 @@ struct moec_belady_future {
     const struct moec_recording *recording;   /* borrowed */
     const struct moec_simulated_model *model; /* borrowed */
     uint64_t *first; /* (S, E), owned: answer (step * S + ordinal) that uses a key first, or NEVER */
-    uint64_t *next;  /* as recording->active, owned: answer that uses this expert next, or NEVER */
+    uint64_t *next;  /* as replay->active, owned: answer that uses this expert next, or NEVER */
     /* Slots of different sizes: prices (bytes times answers) of the hits of decode steps, increasing, owned.
      * Without those of records that are in the buffer at the start. */
     double *prices;
@@ -36,6 +36,12 @@ MOEC_WARN_UNUSED enum moec_status moec_belady_look_ahead(const struct moec_recor
                                                          struct moec_belady_future *future,
                                                          struct moec_error *err);
 void moec_belady_release(struct moec_belady_future *future);
+
+/* When the experts of an answer (moec_recording_active) are used next. */
+static inline const uint64_t *moec_belady_nexts(const struct moec_belady_future *future, uint64_t a)
+{
+    return future->next + future->recording->replay->answers[a].active;
+}
 
 /* Counted over decode steps. */
 struct moec_belady {

@@ -46,7 +46,23 @@ out:
     return status;
 }
 
-/* Items: the bounds of all budgets, then all runs in the order of the results. */
+static enum moec_status run_lru(const struct work *work, uint32_t point, struct moec_error *err)
+{
+    struct moec_simulate_lru *lru = &work->simulation->lru;
+    const struct moec_simulate_sweep *sweep = &work->simulation->sweep;
+    struct moec_simulated_result result;
+    const struct moec_simulated_setup setup = {.recording = sweep->recording,
+                                               .model = sweep->model,
+                                               .device = sweep->device,
+                                               .capacity_bytes = lru->budgets[point],
+                                               .policy = &moec_evict_lru,
+                                               .predictor = &moec_predict_none};
+    MOEC_TRY(moec_simulated_run(&setup, &result, NULL, err));
+    lru->rates[point] = moec_simulated_hit_rate(&result.decode, false);
+    return MOEC_OK;
+}
+
+/* Items: the bounds of all budgets, the curve of lru, then all runs in the order of the results. */
 static void run_item(void *context, size_t item, int thread)
 {
     const struct work *work = context;
@@ -58,7 +74,11 @@ static void run_item(void *context, size_t item, int thread)
         work->status[item] = run_bound(work, (uint32_t)i, &work->errors[item]);
         return;
     }
-    const size_t at = i - sweep->n_budget;
+    if (i < sweep->n_budget + simulation->lru.n) {
+        work->status[item] = run_lru(work, (uint32_t)i - sweep->n_budget, &work->errors[item]);
+        return;
+    }
+    const size_t at = i - sweep->n_budget - simulation->lru.n;
     const struct moec_simulated_setup setup = {
         .recording = sweep->recording,
         .model = sweep->model,
@@ -76,7 +96,7 @@ static enum moec_status run_all(struct moec_simulation *simulation, const struct
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
     const struct moec_pool pool = moec_pool_make(n_threads);
-    const size_t n = sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1);
+    const size_t n = sweep->n_budget * ((size_t)sweep->n_policy * sweep->n_predictor + 1) + simulation->lru.n;
     const size_t batch = 4 * (size_t)pool.n_threads;
     enum moec_status status = MOEC_OK;
     struct work work = {.simulation = simulation, .future = future};
@@ -103,30 +123,28 @@ out:
 /* --- what it means -----------------------------------------------------------------------------------------
  */
 
-static struct moec_simulate_cliff find_cliff(const struct moec_simulation *simulation)
+/* Around the working set, as far as buffers of these sizes make sense. */
+static void plan_lru(const struct moec_simulated_model *model, struct moec_simulate_lru *lru)
 {
-    const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    struct moec_simulate_cliff cliff = {0};
-    uint32_t policy = 0, predictor = 0;
-    while (policy < sweep->n_policy && sweep->policies[policy] != &moec_evict_lru)
-        policy++;
-    while (predictor < sweep->n_predictor && sweep->predictors[predictor] != &moec_predict_none)
-        predictor++;
-    if (policy == sweep->n_policy || predictor == sweep->n_predictor)
-        return cliff;
-    for (uint32_t b = 1; b < sweep->n_budget; b++) {
-        const double below =
-            moec_simulated_hit_rate(&moec_simulation_at(simulation, predictor, policy, b - 1)->decode, false);
-        const double above =
-            moec_simulated_hit_rate(&moec_simulation_at(simulation, predictor, policy, b)->decode, false);
-        if (!cliff.is_there || above - below > cliff.rate_above - cliff.rate_below)
-            cliff = (struct moec_simulate_cliff){.is_there = true,
-                                                 .below = sweep->budgets[b - 1],
-                                                 .above = sweep->budgets[b],
-                                                 .rate_below = below,
-                                                 .rate_above = above};
+    static const double parts[MOEC_SIMULATE_CURVE] = {0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3};
+    for (size_t i = 0; i < MOEC_SIMULATE_CURVE; i++) {
+        const double bytes = parts[i] * (double)model->token_bytes;
+        if (bytes >= (double)model->largest_bytes && bytes <= (double)model->all_bytes)
+            lru->budgets[lru->n++] = (uint64_t)bytes;
     }
-    return cliff;
+}
+
+static void find_cliff(struct moec_simulate_lru *lru)
+{
+    double steepest = -1;
+    for (uint32_t i = 0; i + 1 < lru->n; i++) {
+        const double slope =
+            (lru->rates[i + 1] - lru->rates[i]) / (double)(lru->budgets[i + 1] - lru->budgets[i]);
+        if (slope > steepest) {
+            steepest = slope;
+            lru->cliff = i;
+        }
+    }
 }
 
 #define MOST_DISTANCE 65536
@@ -140,10 +158,12 @@ static enum moec_status measure_reuse(const struct moec_belady_future *future,
     uint64_t *counts = NULL, n_asked = 0, n_again = 0, n = 0;
     MOEC_TRY(moec_alloc((void **)&counts, MOST_DISTANCE + 1, sizeof *counts, "reuse distances", err));
     for (uint64_t a = 0; a < n_answer; a++) {
-        const uint64_t n_active = recording->active_start[a + 1] - recording->active_start[a];
+        const uint64_t *nexts = moec_belady_nexts(future, a);
+        uint32_t n_active = 0;
+        (void)moec_recording_active(recording, a, &n_active);
         n_asked += recording->steps[a / recording->n_layer].is_prefill ? 0 : n_active;
-        for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++) {
-            const uint64_t next = future->next[i];
+        for (uint32_t i = 0; i < n_active; i++) {
+            const uint64_t next = nexts[i];
             if (next == MOEC_BELADY_NEVER || recording->steps[next / recording->n_layer].is_prefill)
                 continue;
             const uint64_t steps = (next - a) / recording->n_layer;
@@ -176,10 +196,11 @@ enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_th
         moec_alloc((void **)&simulation->results, n_run, sizeof *simulation->results, "simulation", err));
     MOEC_TRY_OUT(moec_alloc((void **)&simulation->belady, sweep->n_budget, sizeof *simulation->belady,
                             "simulation", err));
+    plan_lru(sweep->model, &simulation->lru);
     MOEC_TRY_OUT(moec_belady_look_ahead(sweep->recording, sweep->model, &future, err));
     MOEC_TRY_OUT(run_all(simulation, &future, n_threads, progress, context, err));
     MOEC_TRY_OUT(measure_reuse(&future, &simulation->reuse, err));
-    simulation->lru = find_cliff(simulation);
+    find_cliff(&simulation->lru);
 out:
     moec_belady_release(&future);
     if (status != MOEC_OK)

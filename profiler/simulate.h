@@ -25,11 +25,15 @@ struct moec_simulate_sweep {
     uint32_t preload_count;                      /* 0: bounded by time, which needs a device */
 };
 
-/* Where a policy's hit rate rises fastest from one budget to the next. */
-struct moec_simulate_cliff {
-    bool is_there;         /* two budgets or more were simulated */
-    uint64_t below, above; /* budgets */
-    double rate_below, rate_above;
+#define MOEC_SIMULATE_CURVE 9
+
+/* Hit rate of lru without predictions in buffers around one token's working set, increasing, and where it
+ * rises fastest: from point `cliff` to the next. */
+struct moec_simulate_lru {
+    uint32_t n;
+    uint64_t budgets[MOEC_SIMULATE_CURVE];
+    double rates[MOEC_SIMULATE_CURVE];
+    uint32_t cliff;
 };
 
 /* How soon experts are asked for again while decoding. */
@@ -42,7 +46,7 @@ struct moec_simulation {
     struct moec_simulate_sweep sweep;
     struct moec_simulated_result *results; /* (n_predictor, n_policy, n_budget), owned */
     struct moec_belady *belady;            /* (n_budget), owned */
-    struct moec_simulate_cliff lru;        /* without predictions; not there unless that was simulated */
+    struct moec_simulate_lru lru;
     struct moec_simulate_reuse reuse;
 };
 

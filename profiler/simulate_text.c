@@ -52,7 +52,7 @@ uint32_t moec_simulation_best_policy(const struct moec_simulation *simulation, u
 static void describe_cliff(const struct moec_simulation *simulation, struct moec_paragraphs *out)
 {
     const struct moec_simulated_model *model = simulation->sweep.model;
-    const struct moec_simulate_cliff *cliff = &simulation->lru;
+    const struct moec_simulate_lru *lru = &simulation->lru;
     char set[SIZE], mean[SIZE];
     moec_paragraph_begin(
         out,
@@ -62,19 +62,22 @@ static void describe_cliff(const struct moec_simulation *simulation, struct moec
         size_text(set, model->token_bytes), model->n_layer, model->top_k,
         size_text(mean, model->token_bytes / ((uint64_t)model->n_layer * model->top_k)),
         share(simulation, model->token_bytes));
-    if (!cliff->is_there)
+    if (lru->n < 2 || isnan(lru->rates[0]))
         return;
+    const double low = lru->rates[lru->cliff], high = lru->rates[lru->cliff + 1];
     moec_paragraph_add(out,
-                       " The hit rate of lru rises fastest between %.3g %% and %.3g %% of the experts, from "
-                       "%.1f %% to %.1f %%",
-                       share(simulation, cliff->below), share(simulation, cliff->above),
-                       100 * cliff->rate_below, 100 * cliff->rate_above);
-    if (cliff->rate_above - cliff->rate_below < 0.1)
-        moec_paragraph_add(out, ": no cliff within these budgets.");
-    else if (cliff->above < model->token_bytes || 2 * cliff->below > 3 * model->token_bytes)
-        moec_paragraph_add(out, ": a cliff, but not at the working set.");
+                       " The hit rate of lru rises fastest between buffers of %.2f and %.2f working sets, "
+                       "from %.1f %% to %.1f %%: ",
+                       (double)lru->budgets[lru->cliff] / (double)model->token_bytes,
+                       (double)lru->budgets[lru->cliff + 1] / (double)model->token_bytes, 100 * low,
+                       100 * high);
+    if (high - low < 0.05)
+        moec_paragraph_add(out, "there is no cliff.");
+    else if (2 * lru->budgets[lru->cliff] < 3 * model->token_bytes &&
+             lru->budgets[lru->cliff + 1] >= model->token_bytes)
+        moec_paragraph_add(out, "that is the cliff.");
     else
-        moec_paragraph_add(out, ": that is the cliff, and the working set is its edge.");
+        moec_paragraph_add(out, "a cliff, but not at the working set.");
 }
 
 static void describe_reuse(const struct moec_simulation *simulation, struct moec_paragraphs *out)

@@ -158,7 +158,8 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
     uint32_t n_moe = 0;
     *out = (struct moec_simulated_device){0};
     for (uint32_t l = 0; device != NULL && l < device->n_layer; l++) {
-        if (device->layers[l].is_moe && n_moe < recording->n_layer && recording->layers[n_moe] == l)
+        if (device->layers[l].is_moe && n_moe < recording->n_layer &&
+            recording->replay->moe_layers[n_moe] == l)
             n_moe++;
         else if (device->layers[l].is_moe)
             n_moe = recording->n_layer + 1;

@@ -30,11 +30,14 @@ static enum moec_status allocate(struct moec_simulated_model *model, const struc
 }
 
 /* Slots are records rounded up to the bundle's alignment. */
-static void add_slots(struct moec_simulated_model *model, uint64_t alignment)
+static void set_slots(struct moec_simulated_model *model, uint64_t alignment)
 {
-    const size_t n_key = (size_t)model->n_layer * model->n_expert;
-    for (size_t key = 0; key < n_key; key++)
+    for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++)
         model->slot_bytes[key] = (model->record_bytes[key] + alignment - 1) / alignment * alignment;
+}
+
+static void sum_slots(struct moec_simulated_model *model)
+{
     for (uint32_t s = 0; s < model->n_layer; s++) {
         uint64_t layer_bytes = 0;
         for (uint32_t e = 0; e < model->n_expert; e++) {
@@ -45,7 +48,7 @@ static void add_slots(struct moec_simulated_model *model, uint64_t alignment)
         model->all_bytes += layer_bytes;
         model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
     }
-    model->is_equal = model->all_bytes == model->largest_bytes * n_key;
+    model->is_equal = model->all_bytes == model->largest_bytes * model->n_layer * model->n_expert;
 }
 
 enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle, uint32_t copy,
@@ -69,7 +72,8 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
         for (uint32_t e = 0; e < model->n_expert; e++)
             model->record_bytes[(size_t)s * model->n_expert + e] =
                 moec_bundle_record(bundle, copy, s, e)->n_bytes;
-    add_slots(model, bundle->alignment);
+    set_slots(model, bundle->alignment);
+    sum_slots(model);
     if (copy == 0)
         (void)snprintf(model->sizes, sizeof model->sizes, "the compiled bitwidths of the bundle");
     else
@@ -94,9 +98,28 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
     for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++)
         model->record_bytes[key] = layout.n_bytes;
-    add_slots(model, MOEC_BUNDLE_ALIGNMENT);
+    set_slots(model, MOEC_BUNDLE_ALIGNMENT);
+    sum_slots(model);
     (void)snprintf(model->sizes, sizeof model->sizes, "every expert at %s",
                    moec_codec_name(codecs[bits], name));
+out:
+    if (status != MOEC_OK)
+        moec_simulated_model_release(model);
+    return status;
+}
+
+enum moec_status moec_simulated_model_of_trace(const struct moec_replay *replay,
+                                               struct moec_simulated_model *model, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const size_t n_key = (size_t)replay->n_layer * replay->n_expert;
+    *model = (struct moec_simulated_model){
+        .n_layer = replay->n_layer, .n_expert = replay->n_expert, .top_k = replay->top_k};
+    MOEC_TRY_OUT(allocate(model, replay->paths, err));
+    memcpy(model->record_bytes, replay->record_bytes, n_key * sizeof(uint64_t));
+    memcpy(model->slot_bytes, replay->slot_bytes, n_key * sizeof(uint64_t));
+    sum_slots(model);
+    (void)snprintf(model->sizes, sizeof model->sizes, "as they ran");
 out:
     if (status != MOEC_OK)
         moec_simulated_model_release(model);

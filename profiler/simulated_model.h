@@ -33,6 +33,10 @@ MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_profile(const struct m
                                                                   uint32_t bits,
                                                                   struct moec_simulated_model *model,
                                                                   struct moec_error *err);
+/* What ran while a trace was written. */
+MOEC_WARN_UNUSED enum moec_status moec_simulated_model_of_trace(const struct moec_replay *replay,
+                                                                struct moec_simulated_model *model,
+                                                                struct moec_error *err);
 void moec_simulated_model_release(struct moec_simulated_model *model);
 
 #endif

@@ -25,12 +25,13 @@ says stdout "useful" "every count"
 try 0 "as JSON, at one thread" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 1 \
     --prefill 4
 cp "$work/stdout" "$work/one.json"
-says stdout '"lru_cliff"' "JSON has the cliff"
+says stdout '"cliff_from_bytes"' "JSON has the cliff"
 says stdout '"hit_rate_bound": [0-9.]+' "and the bound"
 try 0 "as JSON, at three" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --json --threads 3 --prefill 4
 cp "$work/stdout" "$work/three.json"
 try 0 "the same" cmp "$work/one.json" "$work/three.json"
 
+try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
 try 2 "unknown policy" "$moec" simulate "$work/profile.h5" --evict clock
 says stderr "clock" "is named"
 try 2 "unknown predictor" "$moec" simulate "$work/profile.h5" --predict oracle

@@ -13,8 +13,10 @@
 static uint32_t needed_at(const struct moec_recording *recording, uint64_t a)
 {
     uint32_t needed = 0;
-    for (uint64_t i = recording->active_start[a]; i < recording->active_start[a + 1]; i++)
-        needed |= 1u << (a % N_LAYER * N_EXPERT + recording->active[i]);
+    uint32_t n = 0;
+    const uint32_t *active = moec_recording_active(recording, a, &n);
+    for (uint32_t i = 0; i < n; i++)
+        needed |= 1u << (a % N_LAYER * N_EXPERT + active[i]);
     return needed;
 }
 
@@ -52,17 +54,19 @@ static uint32_t best(const struct moec_recording *recording, const struct moec_s
 static void compare(const uint64_t *slots, uint64_t capacity, uint32_t top_k, uint64_t seed)
 {
     static const uint32_t start[] = {1, 4};
+    struct moec_replay replay;
     struct moec_recording recording;
     struct moec_simulated_model model;
     struct moec_belady_future future;
     struct moec_belady belady;
-    synthetic_steps(N_LAYER, N_EXPERT, top_k, 0, N_STEP, &recording);
-    synthetic_choices(seed, &recording);
+    synthetic_steps(N_LAYER, N_EXPERT, top_k, 0, N_STEP, &replay);
+    synthetic_choices(seed, &replay);
+    synthetic_recording(&replay, &recording);
     synthetic_model(&recording, slots, &model);
     assert_int_equal(moec_belady_look_ahead(&recording, &model, &future, NULL), MOEC_OK);
     assert_int_equal(moec_belady_run(&future, capacity, start, 2, &belady, NULL), MOEC_OK);
     const uint32_t most = best(&recording, &model, capacity, 1u << 1 | 1u << 4);
-    assert_int_equal(belady.asked, recording.active_start[N_STEP * N_LAYER]);
+    assert_int_equal(belady.asked, recording.n_active);
     if (model.is_equal)
         assert_int_equal(belady.hits, most);
     assert_true(belady.hits <= most);
@@ -70,6 +74,7 @@ static void compare(const uint64_t *slots, uint64_t capacity, uint32_t top_k, ui
     moec_belady_release(&future);
     moec_simulated_model_release(&model);
     moec_recording_release(&recording);
+    moec_replay_release(&replay);
 }
 
 static void test_belady__is_the_best_for_equal_slots(void **state)

@@ -27,6 +27,7 @@ static void make_device(const struct moec_simulated_model *model, double slow,
 }
 
 struct made {
+    struct moec_replay replay;
     struct moec_recording recording;
     struct moec_simulated_model model;
     struct moec_simulated_device device;
@@ -37,6 +38,7 @@ static void release(struct made *made)
     moec_simulated_device_release(&made->device);
     moec_simulated_model_release(&made->model);
     moec_recording_release(&made->recording);
+    moec_replay_release(&made->replay);
 }
 
 static struct moec_simulated_setup setup_of(const struct made *made, uint64_t capacity)
@@ -59,10 +61,10 @@ static void test_simulated_run__times_by_hand(void **state)
     struct made made;
     struct moec_simulated_result result;
     struct moec_simulated_counts layers[2];
-    synthetic_steps(2, 4, 2, 0, 2, &made.recording);
+    synthetic_steps(2, 4, 2, 0, 2, &made.replay);
     for (uint32_t i = 0; i < 4; i++)
-        made.recording.experts[2 * i] = 3;
-    assert_int_equal(moec_recording_finish(&made.recording, NULL), MOEC_OK);
+        made.replay.experts[2 * i] = 3;
+    synthetic_recording(&made.replay, &made.recording);
     synthetic_model(&made.recording, NULL, &made.model);
     make_device(&made.model, 1, &made.device);
     const struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
@@ -87,10 +89,10 @@ static void test_simulated_run__lru_falls_off_its_cliff(void **state)
     (void)state;
     struct made made;
     struct moec_simulated_result result;
-    synthetic_steps(5, 8, 2, 0, 40, &made.recording);
+    synthetic_steps(5, 8, 2, 0, 40, &made.replay);
     for (uint32_t i = 0; i < 40 * 5; i++)
-        made.recording.experts[2 * i + 1] = 4;
-    assert_int_equal(moec_recording_finish(&made.recording, NULL), MOEC_OK);
+        made.replay.experts[2 * i + 1] = 4;
+    synthetic_recording(&made.replay, &made.recording);
     synthetic_model(&made.recording, NULL, &made.model);
     make_device(&made.model, 1, &made.device);
     assert_int_equal(made.model.token_bytes, 10 * 64);
@@ -113,9 +115,8 @@ static bool same_decisions(const struct moec_simulated_counts *a, const struct m
 static void check_counts(const struct moec_simulated_result *result, const struct moec_simulated_setup *setup)
 {
     const struct moec_recording *recording = setup->recording;
-    const uint64_t n_answer = recording->n_step * recording->n_layer;
     const struct moec_simulated_counts *prefill = &result->prefill, *decode = &result->decode;
-    assert_int_equal(prefill->asked + decode->asked, recording->active_start[n_answer]);
+    assert_int_equal(prefill->asked + decode->asked, recording->n_active);
     assert_int_equal(decode->hits + decode->late + decode->misses, decode->asked);
     assert_int_equal(prefill->hits + prefill->late + prefill->misses, prefill->asked);
     assert_true(prefill->useful + prefill->wasted + decode->useful + decode->wasted <=
@@ -145,8 +146,9 @@ static void test_simulated_run__time_decides_nothing(void **state)
                 for (uint32_t count = 0; count <= 2; count++) {
                     struct made made;
                     struct moec_simulated_result first = {0}, result;
-                    synthetic_steps(3, 6, 2, 9, 60, &made.recording);
-                    synthetic_choices(seed, &made.recording);
+                    synthetic_steps(3, 6, 2, 9, 60, &made.replay);
+                    synthetic_choices(seed, &made.replay);
+                    synthetic_recording(&made.replay, &made.recording);
                     synthetic_model(&made.recording, slots, &made.model);
                     made.model.paths = &paths;
                     struct moec_simulated_setup setup = setup_of(&made, capacity);
@@ -173,8 +175,9 @@ static void test_simulated_run__refusals(void **state)
     struct made made;
     struct moec_error err = {0};
     struct moec_simulated_result result;
-    synthetic_steps(2, 4, 2, 0, 2, &made.recording);
-    synthetic_choices(1, &made.recording);
+    synthetic_steps(2, 4, 2, 0, 2, &made.replay);
+    synthetic_choices(1, &made.replay);
+    synthetic_recording(&made.replay, &made.recording);
     synthetic_model(&made.recording, NULL, &made.model);
     make_device(&made.model, 1, &made.device);
     struct moec_simulated_setup setup = setup_of(&made, 63);
