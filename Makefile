@@ -62,7 +62,7 @@ UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
-.PHONY: all help deps deps-test demo large live kill-test test test-programs fuzz fuzz-programs check format install uninstall clean
+.PHONY: all help deps deps-test demo bandwidth large live kill-test test test-programs fuzz fuzz-programs check format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -168,6 +168,11 @@ large: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/make_random_checkpoint
 	@MOEC_BUILD=$(BUILD) tests/large/run.sh
 
+# The runtime's reader beside fio, the same requests; needs fio, and without BUNDLE= half an hour and 20 GB of disk.
+bandwidth: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/read_bench
+	@MOEC_BUILD=$(BUILD) tests/large/bandwidth.sh $(BUNDLE)
+
 # ---- quality ----
 
 SOURCES := $(wildcard formats/*.[ch] runtime/*.[ch] profiler/*.[ch] compiler/*.[ch] cli/*.[ch] tests/*/*.[ch])
@@ -226,6 +231,7 @@ help:
 	@echo 'make format          rewrite sources with clang-format'
 	@echo 'make live            compare with transformers, tokenizers, rouge-score; PYTHON=python3 that has them'
 	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'
+	@echo 'make bandwidth       reads random records of BUNDLE=model.moec through the runtime and through fio: MB/s, ratio'
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'

@@ -194,7 +194,7 @@ static enum moec_status read_storage(const struct reading *root, struct moec_dev
     struct reading r = {.where = "'storage'", .err = root->err};
     const struct moec_json *array = NULL;
     void *memory = NULL;
-    uint32_t n = 0;
+    uint32_t n = 0, n_chosen = 0;
     MOEC_TRY(moec_json_get(root->node, root->where, "storage", MOEC_JSON_OBJECT, &r.node, r.err));
     (void)snprintf(r.where, sizeof r.where, "'storage' of %.150s", root->where);
     MOEC_TRY(moec_json_get_bool(r.node, r.where, "emulated", &storage->is_emulated, r.err));
@@ -211,7 +211,11 @@ static enum moec_status read_storage(const struct reading *root, struct moec_dev
     for (uint32_t i = 0; i < n; i++) {
         struct reading item = item_of(&r, array, "'reads'", i);
         MOEC_TRY(read_read(&item, &storage->reads[i]));
+        n_chosen += storage->reads[i].is_direct == storage->is_direct_faster;
     }
+    if (!storage->is_emulated && n_chosen == 0)
+        return moec_fail(r.err, MOEC_ERR_FORMAT, "'reads' in %s has none of its own 'io', %s", r.where,
+                         io_name(storage->is_direct_faster));
     return MOEC_OK;
 }
 

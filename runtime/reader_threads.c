@@ -16,7 +16,7 @@
 
 /* Address space of a worker; it touches the last pages of it only. */
 #define STACK_BYTES   (128 * 1024)
-#define TOUCHED_BYTES (20 * 1024)
+#define TOUCHED_BYTES (12 * 1024)
 
 struct threads_reader {
     struct moec_reader base;

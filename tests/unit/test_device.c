@@ -121,6 +121,8 @@ static void test_device__what_cannot_be_is_refused(void **state)
         {"aaaaaaaa", "AAAAAAAA", MOEC_ERR_FORMAT, "64 hex digits"},
         {"aaaaaaaa", "aaaaaaaaa", MOEC_ERR_LIMIT, "model_sha256"},
         {"\"io\": \"direct\"", "\"io\": \"mmap\"", MOEC_ERR_FORMAT, "direct or cached"},
+        {"\"cached\",\n        \"record_bytes\"", "\"direct\",\n        \"record_bytes\"", MOEC_ERR_FORMAT,
+         "none of its own 'io'"},
         {"\"latency_ns_p95\": 95", "\"latency_ns_p95\": 89", MOEC_ERR_FORMAT, "'reads'[0]"},
         {"\"depth\": 32", "\"depth\": 0", MOEC_ERR_FORMAT, "'reads'[1]"},
         {"\"record_bytes\": 4000", "\"record_bytes\": -1", MOEC_ERR_FORMAT, "record_bytes"},
