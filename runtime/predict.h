@@ -44,7 +44,12 @@ extern const struct moec_predict_ops moec_predict_frequency; /* the layer's freq
 extern const struct moec_predict_ops moec_predict_path;      /* EdgeMoE III-C1: the path table */
 extern const struct moec_predict_ops moec_predict_gate;      /* the next layer's router on this layer's input
                                                               * (HOBBIT III-C, Fate 3.1) */
-extern const struct moec_predict_ops moec_predict_path_gate; /* both */
+/* Both: the gate's probability times the eighth root of the path's. Measured by recall at k of decoded tokens
+ * on held-out text, layers after the first: on a model of 8 layers, 32 experts, top 4 the gate alone reaches
+ * 64.9 %, paths alone 43.4 %, both 65.4 %; on the sample model 76.5 %, 59.3 % and 77.2 %. Larger roots and
+ * weighted sums (best at 10 % for the paths: 65.2 % and 76.6 %) do worse: where the gate can be asked, paths
+ * add little but before layer 0, where they know the frequencies. */
+extern const struct moec_predict_ops moec_predict_path_gate;
 
 /* All of them, in the order of the list above, ended by NULL. */
 extern const struct moec_predict_ops *const moec_predictors[];

@@ -1,6 +1,10 @@
 #include "runtime/predict_parts.h"
 
-#define PATH_SHARE 0.25f /* of the sum; the rest is the gate's */
+#include <math.h>
+
+/* Probabilities below which neither says anything. */
+#define GATE_LEAST 1e-4f
+#define PATH_LEAST 0.01f
 
 struct path_gate {
     struct moec_predict base;
@@ -31,7 +35,8 @@ static void path_gate_destroy(struct moec_predict *self)
     free(self);
 }
 
-/* Without a gate (before layer 0) the paths speak alone. */
+/* The gate's probability times the eighth root of the path's (roots are rounded alike everywhere). Without a
+ * gate, before layer 0, the paths speak alone. */
 static uint32_t path_gate_rank(struct moec_predict *self, const struct moec_router_answer *answer,
                                uint32_t next, struct moec_scored_expert *out)
 {
@@ -39,11 +44,15 @@ static uint32_t path_gate_rank(struct moec_predict *self, const struct moec_rout
     const struct moec_predict_setup *setup = &path_gate->setup;
     moec_predict_by_paths(setup, answer, next, path_gate->scratch, out);
     if (answer->n_next_gate > 0) {
-        for (uint32_t e = 0; e < setup->n_expert; e++)
-            out[e].score *= PATH_SHARE;
-        for (uint32_t i = 0; i < answer->n_next_gate; i++)
-            out[answer->next_gate[i].expert].score +=
-                (1 - PATH_SHARE) * (float)setup->top_k * answer->next_gate[i].score;
+        const float n_tok = (float)answer->n_tok, least = GATE_LEAST * n_tok, top_k = (float)setup->top_k;
+        for (uint32_t e = 0; e < setup->n_expert; e++) {
+            path_gate->scratch[e] = sqrtf(sqrtf(sqrtf(out[e].score / n_tok + PATH_LEAST)));
+            out[e].score = least * top_k * path_gate->scratch[e];
+        }
+        for (uint32_t i = 0; i < answer->n_next_gate; i++) {
+            const struct moec_scored_expert *gate = &answer->next_gate[i];
+            out[gate->expert].score += top_k * gate->score * path_gate->scratch[gate->expert];
+        }
     }
     return moec_predict_order(setup, answer->n_tok, out);
 }

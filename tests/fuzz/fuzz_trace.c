@@ -1,0 +1,85 @@
+/* Traces from anywhere: what is taken for a replay holds what formats/trace_json.h promises. */
+#include "formats/trace_json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static char path[40];
+
+static void remove_file(void)
+{
+    (void)unlink(path);
+}
+
+static void write_file(const void *bytes, size_t n)
+{
+    if (path[0] == '\0') {
+        (void)snprintf(path, sizeof path, "%s/fuzz-trace-%ld",
+                       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
+        (void)atexit(remove_file);
+    }
+    FILE *file = fopen(path, "wb");
+    require(file != NULL && fwrite(bytes, 1, n, file) == n);
+    require(fclose(file) == 0);
+}
+
+static bool is_chosen(const uint32_t *experts, uint64_t n, uint32_t expert)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        if (experts[i] == expert)
+            return true;
+    }
+    return false;
+}
+
+static void check_answer(const struct moec_replay *replay, const struct moec_replay_answer *answer,
+                         uint32_t n_tok)
+{
+    const uint64_t n = (uint64_t)n_tok * replay->top_k;
+    const uint32_t *active = replay->active + answer->active, *experts = replay->experts + answer->choices;
+    require(answer->n_active >= 1 && answer->n_active <= replay->n_expert);
+    require(answer->n_next_gate <= replay->n_expert && answer->done_ns >= answer->answered_ns);
+    for (uint32_t i = 0; i < answer->n_active; i++) {
+        require(active[i] < replay->n_expert && (i == 0 || active[i] > active[i - 1]));
+        require(is_chosen(experts, n, active[i]));
+    }
+    for (uint64_t i = 0; i < n; i++) {
+        require(is_chosen(active, answer->n_active, experts[i]));
+        require(isfinite(replay->weights[answer->choices + i]));
+    }
+    for (uint32_t i = 0; i < answer->n_next_gate; i++) {
+        const struct moec_scored_expert *gate = &replay->next_gate[answer->next_gate + i];
+        require(gate->expert < replay->n_expert && isfinite(gate->score));
+        require(i == 0 || gate->score <= gate[-1].score);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct moec_replay replay;
+    struct moec_error err = {0};
+    write_file(data, size);
+    if (moec_replay_load(path, &replay, &err) != MOEC_OK) {
+        require(err.message[0] != '\0' && replay.n_step == 0 && replay.answers == NULL);
+        return 0;
+    }
+    require(replay.n_step > 0 && replay.n_layer > 0 && replay.top_k <= replay.n_expert);
+    require(replay.paths->n_layer == 0 || replay.paths->n_layer == replay.n_layer);
+    for (uint64_t step = 0; step < replay.n_step; step++) {
+        require(replay.n_tok[step] > 0);
+        for (uint32_t s = 0; s < replay.n_layer; s++)
+            check_answer(&replay, &replay.answers[step * replay.n_layer + s], replay.n_tok[step]);
+    }
+    moec_replay_release(&replay);
+    return 0;
+}
