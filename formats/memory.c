@@ -25,16 +25,30 @@ enum moec_status moec_alloc(void **out, uint64_t count, uint64_t item_bytes, con
     return MOEC_OK;
 }
 
+/* Room for `total` bytes at a multiple of `alignment`. */
+static enum moec_status alloc_at(void **out, size_t alignment, uint64_t total, const char *what,
+                                 struct moec_error *err)
+{
+    void *memory = aligned_alloc(alignment, (total + 2 * alignment - 1) / alignment * alignment);
+    if (memory == NULL)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %s needs %" PRIu64 " bytes", what, total);
+    *out = memory;
+    return MOEC_OK;
+}
+
 enum moec_status moec_alloc_aligned(void **out, uint64_t count, uint64_t item_bytes, const char *what,
                                     struct moec_error *err)
 {
     uint64_t total = 0;
     MOEC_TRY(total_bytes(count, item_bytes, what, &total, err));
-    void *memory = aligned_alloc(64, (total + 127) / 64 * 64);
-    if (memory == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %s needs %" PRIu64 " bytes", what, total);
-    *out = memory;
-    return MOEC_OK;
+    return alloc_at(out, 64, total, what, err);
+}
+
+enum moec_status moec_alloc_pages(void **out, uint64_t n_bytes, const char *what, struct moec_error *err)
+{
+    uint64_t total = 0;
+    MOEC_TRY(total_bytes(n_bytes, 1, what, &total, err));
+    return alloc_at(out, 4096, total, what, err);
 }
 
 enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes, const char *what,

@@ -22,6 +22,10 @@ MOEC_WARN_UNUSED enum moec_status moec_alloc(void **out, uint64_t count, uint64_
 MOEC_WARN_UNUSED enum moec_status moec_alloc_aligned(void **out, uint64_t count, uint64_t item_bytes,
                                                      const char *what, struct moec_error *err);
 
+/* n_bytes that begin at a multiple of 4096 and have room up to the next: for direct reads. Not zeroed. */
+MOEC_WARN_UNUSED enum moec_status moec_alloc_pages(void **out, uint64_t n_bytes, const char *what,
+                                                   struct moec_error *err);
+
 /* Grows `*array` (capacity `*capacity` items) so that `needed` items fit; doubles. On failure both are
  * unchanged. */
 MOEC_WARN_UNUSED enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes,

@@ -1,0 +1,48 @@
+/* One buffer, cut into slots of different sizes: where the expert cache lays its records.
+ *
+ * Slots are as large as the records that they are for, so the arena compacts: when the free bytes suffice but
+ * lie apart, the slots between neighbouring holes slide together, choosing the run that moves the fewest
+ * bytes. Slots that are pinned (a kernel or a device is at work on their bytes) never move. So no free byte
+ * is lost to fragmentation for good, with any mix of sizes, and with equal sizes nothing ever moves. (Slots
+ * of the largest size would waste up to seven eighths on INT2 beside BF16; slabs by size would let one size
+ * starve another and break an eviction policy's order.)
+ *
+ * Thread rule: the caller's lock covers every call on one instance; bytes of pinned slots may be used without
+ * it. */
+#ifndef MOEC_RUNTIME_ARENA_H
+#define MOEC_RUNTIME_ARENA_H
+
+#include "formats/error.h"
+
+#include <stddef.h>
+
+struct moec_arena;
+
+/* Bytes beside the buffer, for a budget. */
+uint64_t moec_arena_table_bytes(uint32_t n_key);
+
+/* A buffer of n_bytes at a page's start. slot_bytes: (n_key), what each key takes, borrowed until freed;
+ * where all are multiples of a power of two up to 4096, every slot stands at one. Errors: MOEC_ERR_LIMIT,
+ * MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_arena_create(const uint64_t *slot_bytes, uint32_t n_key,
+                                                    uint64_t n_bytes, struct moec_arena **out,
+                                                    struct moec_error *err);
+void moec_arena_free(struct moec_arena *arena); /* NULL-safe */
+
+uint8_t *moec_arena_bytes(const struct moec_arena *arena);
+
+/* Gives an absent key a slot, without content, moving others where it must; their bytes are added to
+ * *moved_bytes. False, with nothing moved, when no place can be made: too few bytes are free, or pinned slots
+ * cut them apart (never when nothing is pinned). */
+bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_bytes);
+/* Frees the slot of a key that is there and not pinned. */
+void moec_arena_remove(struct moec_arena *arena, uint32_t key);
+bool moec_arena_has(const struct moec_arena *arena, uint32_t key);
+/* Valid until the next place, or while pinned. */
+uint8_t *moec_arena_slot(const struct moec_arena *arena, uint32_t key);
+
+/* Pins count. */
+void moec_arena_pin(struct moec_arena *arena, uint32_t key);
+void moec_arena_unpin(struct moec_arena *arena, uint32_t key);
+
+#endif
