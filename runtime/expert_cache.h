@@ -1,43 +1,59 @@
-/* The expert cache: records of a bundle, read on demand into a buffer of fixed size.
+/* The expert cache: records of a bundle, streamed into a buffer of fixed size.
  *
- *     absent --acquire--> loading --read--> ready <--acquire/release--> pinned
- *        ^                   | read failed      |
- *        +-------------------+------evicted-----+
+ * Three questions, each with a home of its own. Which records are in the buffer is decided by bytes and
+ * policy alone (runtime/residency.h), so that the simulator decides the same; where they lie is the arena's
+ * business (runtime/arena.h), which may have to wait for neighbours at work; when they are read is the
+ * loader's (runtime/loader.c):
  *
- * One arena is allocated when the cache is created; nothing is allocated afterwards. Records have different
- * sizes (mixed bitwidths) and kernels need each in one piece, so the arena compacts: when the free bytes
- * suffice but lie apart, the records between neighbouring holes slide together, choosing the run that moves
- * the fewest bytes. Records that are pinned or loading never move. So no free byte is lost to fragmentation,
- * with any mix of sizes, and with equal sizes nothing ever moves. (Slots of the largest size would waste up
- * to seven eighths on INT2 beside BF16; slabs by size would let one size starve another and break the
- * policy's order.)
+ *     absent --router's answer, guess--> queued --placed--> reading --checked--> ready <--> held
+ *        ^                                  |                 |  | read failed     |
+ *        +----------evicted-----------------+---(at its end)--+  +--> failed       |
+ *        +-----------------------------------evicted-------------------------------+
  *
- * Which record makes room is the policy's choice (runtime/evict.h). Every read is checked
- * (runtime/storage.h).
+ * When a router has answered (expect), all its records are asked for together: what is missing begins to be
+ * read at once, up to 32 at a time, and what is there is computed meanwhile. A session that needs a record
+ * waits for the device itself; a thread of the cache reads what nobody asked for yet: guesses
+ * (runtime/preload.h) and the warm start, one at a time and only while nothing demanded is missing. A key
+ * that is evicted while its read is in flight gives its bytes up at the end of the read. Every read is
+ * checked before a record is used; one that fails is tried again, up to three times, and then reported with
+ * layer and expert. A guess that fails is forgotten.
  *
- * Several sessions may hold records at once. `max_held` of the source says how many each may hold; within it
- * nobody waits for room. When the buffer is too small for that, max_held is 1 and an acquire waits until
- * other sessions release: they hold one record each and wait for none while they do, so somebody always goes
- * on.
+ * Several sessions may hold records at once, and nobody ever waits for ever: (1) a session waits in acquire
+ * for a record that is being read, which ends; or (2) for room, which others hold. Records of an answer that
+ * were present need no room. The others are admitted in order of asking, over all sessions, and a session
+ * takes them in the same order, so one that waits for room has released all it was admitted; as it also holds
+ * none while it waits, the first in the queue is admitted at the latest when every other session waits too.
+ * (3) A caller that acquires without an answer may hold up to `max_held` records while it waits; within that
+ * number there is always room for the next, because other records are given up even beyond what bytes alone
+ * would ask for, where held ones cut the free bytes apart. Nothing is allocated after creation.
  *
- * Thread rule: acquire, release and the counters from any thread (one lock inside, not held while reading).
- */
+ * Thread rule: everything from any thread; acquire and release of one answer from one. */
 #ifndef MOEC_RUNTIME_EXPERT_CACHE_H
 #define MOEC_RUNTIME_EXPERT_CACHE_H
 
-#include "formats/bundle.h"
 #include "runtime/evict.h"
 #include "runtime/experts.h"
+#include "runtime/predict.h"
+#include "runtime/record_reader.h"
 
-#define MOEC_CACHE_UNIT_BYTES 64u /* records stand at multiples of this in the arena: a cache line */
+struct moec_trace;
 
 struct moec_expert_cache;
 
+/* Zero is a plain cache: least recently used first, no guesses, empty at first. */
 struct moec_expert_cache_options {
     uint64_t buffer_bytes;               /* of the arena; more than all records need is not allocated */
     uint32_t copy;                       /* copy level that is served; 0 is the compiled assignment */
     uint32_t n_sessions;                 /* that may hold records at once; 0 counts as 1 */
     const struct moec_evict_ops *policy; /* NULL: least recently used */
+    struct moec_record_io io;            /* how records are read */
+    bool keeps_nothing;                  /* a record goes when nobody needs it any more */
+    bool is_warm;     /* the buffer is filled at creation, by the frequencies of the bundle's path table, and
+                       * the records are read in the background */
+    bool is_resident; /* the buffer holds every record, and all are read before creation returns */
+    const struct moec_predict_ops *predictor; /* NULL = nothing is guessed */
+    uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
+    struct moec_trace *trace;                 /* borrowed until freed, or NULL */
 };
 
 /* What records of a copy level take in the buffer. */
@@ -48,11 +64,13 @@ struct moec_record_sizes {
 };
 struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, uint32_t copy);
 
-/* Bytes beside the arena, for a budget. */
-uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle, const struct moec_evict_ops *policy);
+/* Bytes beside the arena, for a budget: tables, policy, predictor, reader, thread. */
+uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
+                                       const struct moec_expert_cache_options *options);
 
 /* The bundle is borrowed until freed. Errors: MOEC_ERR_BUDGET when the buffer holds less than the largest
- * record, MOEC_ERR_USAGE for a copy that is not there. */
+ * record (with is_resident: than all of them), MOEC_ERR_USAGE for a copy that is not there, those of
+ * moec_record_reader_create and of the predictor, MOEC_ERR_MEMORY when a thread cannot be started. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
                                                            const struct moec_expert_cache_options *options,
                                                            struct moec_expert_cache **out,
@@ -66,20 +84,27 @@ struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache);
 /* Bytes of the arena: buffer_bytes, or less when all records fit into less. */
 uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache);
 
-/* Since creation. An acquire counts once: as a hit (resident), late (another session was reading it) or miss
- * (read). */
+/* Returns when the records of the warm start have been read (or evicted, or failed); meanwhile they are read
+ * many at a time. */
+void moec_expert_cache_wait_warm(struct moec_expert_cache *cache);
+
+/* What the reader says of itself. */
+const char *moec_expert_cache_reader_description(const struct moec_expert_cache *cache);
+
+/* Since creation. Each expert that an answer asks for (or, without one, an acquire) counts once: as a hit
+ * (its bytes were there), late (present, and on its way) or miss. */
 struct moec_cache_counters {
     uint64_t hits;
     uint64_t late;
     uint64_t misses;
+    uint64_t useful_preloads; /* guessed, and asked for before they left */
+    uint64_t wasted_preloads; /* guessed, and left or still there without that */
     uint64_t evictions;
-    uint64_t read_bytes;
-    uint64_t read_ns;         /* time in reads and their checks, summed over threads */
-    uint64_t moved_bytes;     /* by compaction, counted where the record that needed the room belongs */
-    uint64_t useful_preloads; /* asked for before the router answered, and needed then */
-    uint64_t wasted_preloads; /* and not needed */
-    uint64_t preload_bytes;   /* of both, part of read_bytes once they were read */
-    uint64_t stall_ns;        /* acquires that waited */
+    uint64_t read_bytes;    /* of all reads */
+    uint64_t preload_bytes; /* of these, for guesses */
+    uint64_t read_ns;       /* from asking the device to its answer, summed over reads */
+    uint64_t stall_ns;      /* sessions waited for records */
+    uint64_t moved_bytes;   /* by compaction, counted where the record that needed the room belongs */
 };
 
 /* Of one MoE layer (ordinal), and of all. */

@@ -29,6 +29,9 @@ struct moec_router_answer {
      * ties to the lower index. NULL in the last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
+    /* (n_active) holds the active experts, or NULL: a source may put them into the order in which it wants
+     * them to be acquired, such as what it has before what it must read. */
+    uint32_t *order;
 };
 
 struct moec_experts_ops {
@@ -38,10 +41,14 @@ struct moec_experts_ops {
                                 struct moec_mlp *mlp, struct moec_error *err);
     void (*release)(struct moec_experts *self, uint32_t layer, uint32_t expert);
 
-    /* Optional (NULL): the router has answered; the active experts will be acquired in this order, each once,
-     * and each released. A streaming source starts loading what is missing, and guesses what the next layer
-     * will need. */
+    /* Optional (NULL): the router has answered; the active experts will be acquired in the answer's order,
+     * each once, and each released; waiting for one, a session holds no other. A streaming source starts
+     * loading what is missing, and guesses what the next layer will need. */
     void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
+
+    /* Optional (NULL): an expert that was expected will not be acquired after all, because another one could
+     * not be. (The one whose acquire failed is not expected any more.) */
+    void (*forgo)(struct moec_experts *self, uint32_t layer, uint32_t expert);
 
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
      * are ready together and never waits for one while it could compute another. */

@@ -162,6 +162,22 @@ static bool is_unneeded(void *context, uint32_t key)
     return residency->keys[key].demands == 0 && !residency->keys[key].is_foreseen;
 }
 
+static bool give_up_one(struct moec_residency *residency, moec_evictable_fn *evictable)
+{
+    const uint32_t victim = residency->policy->ops->victim(residency->policy, evictable, residency);
+    if (victim == MOEC_EVICT_NONE)
+        return false;
+    moec_residency_drop(residency, victim);
+    if (residency->setup.evicted != NULL)
+        residency->setup.evicted(residency->setup.context, victim);
+    return true;
+}
+
+bool moec_residency_shrink(struct moec_residency *residency)
+{
+    return give_up_one(residency, is_undemanded);
+}
+
 /* There are evictable keys enough: the caller has counted their bytes. */
 static void make_room(struct moec_residency *residency, uint32_t key, moec_evictable_fn *evictable)
 {
@@ -169,12 +185,8 @@ static void make_room(struct moec_residency *residency, uint32_t key, moec_evict
     const uint64_t limit = residency->setup.capacity_bytes - residency->setup.slot_bytes[key];
     if (policy->ops->wanted != NULL)
         policy->ops->wanted(policy, key);
-    while (residency->used_bytes > limit) {
-        const uint32_t victim = policy->ops->victim(policy, evictable, residency);
-        moec_residency_drop(residency, victim);
-        if (residency->setup.evicted != NULL)
-            residency->setup.evicted(residency->setup.context, victim);
-    }
+    while (residency->used_bytes > limit && give_up_one(residency, evictable))
+        continue;
 }
 
 static bool fits_beside(const struct moec_residency *residency, uint32_t key, uint64_t bytes)

@@ -76,6 +76,9 @@ bool moec_residency_foresee(void *residency, uint32_t key);
 /* Makes an absent key present and foreseen. False, with nothing given up, when what is demanded or foreseen
  * leaves no room, or while a key waits for admission. */
 bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
+/* Gives up what the policy chooses, though nothing asked for its room; false when all is demanded. For a
+ * buffer whose room is there but in pieces that cannot be joined. */
+bool moec_residency_shrink(struct moec_residency *residency);
 /* Gives up a present key that nobody demands (a read that failed, modes that keep nothing); not reported as
  * evicted. */
 void moec_residency_drop(struct moec_residency *residency, uint32_t key);

@@ -36,20 +36,13 @@ void moec_storage_free(struct moec_storage *storage)
     free(storage);
 }
 
-enum moec_status moec_storage_read(struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
-                                   uint8_t *buffer, struct moec_error *err)
+enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                                    const uint8_t *record, struct moec_error *err)
 {
     const struct moec_bundle *bundle = storage->bundle;
-    const struct moec_record_entry *entry = moec_bundle_record(bundle, storage->copy, ordinal, expert);
     atomic_uchar *seen = &storage->seen[(size_t)ordinal * bundle->config.n_expert + expert];
     bool first = atomic_load_explicit(seen, memory_order_relaxed) == 0;
-    enum moec_status status = moec_file_read(&bundle->file, entry->offset, buffer, entry->n_bytes, err);
-    if (status != MOEC_OK) {
-        (void)moec_error_prefix(err, "record of layer %u expert %u (copy %u)",
-                                moec_config_moe_layer(&bundle->config, ordinal), expert, storage->copy);
-        return status;
-    }
-    MOEC_TRY(moec_bundle_check_record(bundle, storage->copy, ordinal, expert, buffer, first, err));
+    MOEC_TRY(moec_bundle_check_record(bundle, storage->copy, ordinal, expert, record, first, err));
     atomic_store_explicit(seen, 1, memory_order_relaxed);
     return MOEC_OK;
 }

@@ -1,0 +1,144 @@
+/* The parts of an expert cache, which its files share: runtime/expert_cache.c answers sessions,
+ * runtime/loader.c reads, runtime/expert_cache_life.c makes and counts (internal to runtime/).
+ *
+ * One lock covers all of it. `is_driven` is the baton of the reader: who sets it, under the lock, may hand it
+ * requests and wait for it with the lock released; everyone else leaves what is to be read in a queue and
+ * wakes the reader. */
+#ifndef MOEC_RUNTIME_EXPERT_CACHE_INTERNAL_H
+#define MOEC_RUNTIME_EXPERT_CACHE_INTERNAL_H
+
+#include "runtime/arena.h"
+#include "runtime/expert_cache.h"
+#include "runtime/key_list.h"
+#include "runtime/preload.h"
+#include "runtime/residency.h"
+#include "runtime/storage.h"
+#include "runtime/trace.h"
+
+#include <pthread.h>
+
+#define MOEC_CACHE_DEPTH  32                   /* reads in flight at most */
+#define MOEC_LOADER_BYTES ((uint64_t)64 << 10) /* of its thread's stack that are touched, at most */
+#define MOEC_CACHE_TRIES  3                    /* of a demanded read that fails */
+
+/* Where the bytes of a key are. What residency.h calls present is QUEUED, READING, READY or FAILED. */
+enum moec_cache_state {
+    MOEC_CACHE_ABSENT = 0,
+    MOEC_CACHE_QUEUED,  /* to be read: in one of the queues */
+    MOEC_CACHE_READING, /* in flight; with is_doomed no longer present */
+    MOEC_CACHE_READY,   /* checked */
+    MOEC_CACHE_FAILED,  /* demanded, and cannot be read: kept until nobody demands it */
+};
+
+/* A key stands in one of these at most, oldest first. */
+enum moec_cache_list {
+    MOEC_CACHE_WAITING, /* asked for, and absent: what is demanded leaves no room */
+    MOEC_CACHE_DEMANDED,
+    MOEC_CACHE_GUESSED,
+    MOEC_CACHE_WARMING,
+    MOEC_CACHE_N_LIST,
+    MOEC_CACHE_NO_LIST = MOEC_CACHE_N_LIST
+};
+
+struct moec_cache_entry {
+    uint32_t expected; /* announced by answers and not acquired yet */
+    uint32_t held;     /* acquired */
+    int problem;       /* FAILED: an errno, or 0 for bytes that are not the record */
+    uint8_t state;     /* enum moec_cache_state */
+    uint8_t list;      /* enum moec_cache_list */
+    uint8_t kind;      /* enum moec_cache_list that the read was begun from */
+    uint8_t tries;
+    bool is_doomed;
+    bool is_guessed; /* came for a guess, and nobody asked for it yet */
+};
+
+struct moec_cache_read {
+    struct moec_read read; /* first; tag = key */
+    bool is_flying;
+    bool is_alone;      /* nothing else was in flight when it was begun */
+    bool is_measurable; /* its time says something about the device */
+};
+
+struct moec_expert_cache {
+    struct moec_experts experts; /* first: the source */
+    const struct moec_bundle *bundle;
+    struct moec_expert_cache_options options;
+    uint32_t n_expert;
+    uint32_t n_layer;                      /* MoE layers */
+    int32_t *ordinals;                     /* (config.n_layer): MoE ordinal or -1, owned */
+    struct moec_record_layout layouts[17]; /* by bits */
+    uint64_t buffer_bytes;
+    uint64_t *slot_bytes;                 /* (n_layer, n_expert), owned */
+    struct moec_cache_counters *counters; /* (n_layer), owned */
+    struct moec_cache_entry *entries;     /* (n_layer, n_expert), owned */
+    struct moec_key_link *links;          /* likewise: the lists go through these */
+    bool *was_present;                    /* (n_expert) of the answer at work */
+    struct moec_key_list lists[MOEC_CACHE_N_LIST];
+    struct moec_residency *residency;
+    struct moec_arena *arena;
+    struct moec_storage *storage;
+    struct moec_preload *preload; /* NULL = nothing is guessed */
+    struct moec_error failure;    /* words for the last record whose bytes were wrong */
+    uint32_t failure_key;
+
+    struct moec_reader *reader;
+    struct moec_cache_read reads[MOEC_CACHE_DEPTH];
+    struct moec_cache_read *free_reads[MOEC_CACHE_DEPTH];
+    uint32_t depth, n_free;
+    uint64_t last_done_ns;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* for sessions: a record came, went or was released, or the reader is free */
+    pthread_cond_t work;    /* for the loader */
+    pthread_t loader;
+    bool has_loader;
+    bool is_stopping;
+    bool is_driven;
+    bool is_blocked;     /* the next slot finds no place until one is freed or unpinned */
+    bool is_guessed_out; /* nothing more is worth a guess until the next answer */
+    bool loader_sleeps;
+    uint32_t n_sleeping; /* sessions that wait for `changed` */
+    uint32_t n_hurried;  /* callers that wait for the warm start */
+};
+
+static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_expert_cache *cache,
+                                                                 uint32_t key)
+{
+    return &cache->counters[key / cache->n_expert];
+}
+
+/* --- runtime/expert_cache.c: all with the lock held -------------------------------------------------------
+ */
+
+extern const struct moec_experts_ops moec_cache_ops;
+
+void moec_cache_enlist(struct moec_expert_cache *cache, uint32_t key, enum moec_cache_list list);
+void moec_cache_delist(struct moec_expert_cache *cache, uint32_t key);
+/* Admits what waits for room, as far as there is some. */
+void moec_cache_admit(struct moec_expert_cache *cache);
+/* Of a residency (its context is the cache): a key was given up. */
+void moec_cache_evicted(void *context, uint32_t key);
+/* Makes room for a guess and puts it into the queue. */
+bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key);
+
+/* --- runtime/loader.c -------------------------------------------------------------------------------------
+ */
+
+uint64_t moec_loader_now_ns(void);
+
+/* Starts the loader's thread. Errors: MOEC_ERR_MEMORY when there can be no more threads. */
+MOEC_WARN_UNUSED enum moec_status moec_loader_start(struct moec_expert_cache *cache, struct moec_error *err);
+/* Ends it when what is in flight has come. No session may be at work. */
+void moec_loader_stop(struct moec_expert_cache *cache);
+
+/* With the lock held, which they may release meanwhile. */
+
+/* Begins the demanded reads that have been queued, now, in this thread or in the one that has the reader. */
+void moec_loader_begin(struct moec_expert_cache *cache);
+/* Waits until something has changed that may concern a demanded record: for the device, where this thread can
+ * have the reader. */
+void moec_loader_wait(struct moec_expert_cache *cache);
+/* Wakes the loader if there is something for it to do. */
+void moec_loader_notify(struct moec_expert_cache *cache);
+
+#endif

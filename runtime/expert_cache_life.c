@@ -1,0 +1,362 @@
+/* How an expert cache is made and counted. */
+#include "runtime/expert_cache_internal.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* --- sizes -------------------------------------------------------------------------------------------------
+ */
+
+struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, uint32_t copy)
+{
+    struct moec_record_sizes sizes = {0};
+    uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
+    for (uint32_t ordinal = 0; ordinal < n_layer && n_expert > 0; ordinal++) {
+        uint64_t layer_bytes = 0;
+        for (uint32_t expert = 0; expert < n_expert; expert++) {
+            uint64_t slot = moec_record_slot_bytes(bundle, copy, ordinal, expert);
+            sizes.largest_bytes = slot > sizes.largest_bytes ? slot : sizes.largest_bytes;
+            layer_bytes += slot;
+        }
+        sizes.all_bytes += layer_bytes;
+        sizes.token_bytes += (bundle->config.top_k * layer_bytes + n_expert - 1) / n_expert;
+    }
+    return sizes;
+}
+
+static uint32_t depth_of(const struct moec_expert_cache_options *options)
+{
+    const uint32_t depth = options->io.depth;
+    return depth > 0 && depth < MOEC_CACHE_DEPTH ? depth : MOEC_CACHE_DEPTH;
+}
+
+static const struct moec_evict_ops *policy_of(const struct moec_expert_cache_options *options)
+{
+    return options->policy != NULL ? options->policy : &moec_evict_lru;
+}
+
+static struct moec_preload_setup preload_setup(const struct moec_bundle *bundle,
+                                               const struct moec_expert_cache_options *options)
+{
+    const struct moec_config *config = &bundle->config;
+    return (struct moec_preload_setup){.predictor = options->predictor,
+                                       .model = {.n_layer = moec_config_moe_count(config),
+                                                 .n_expert = config->n_expert,
+                                                 .top_k = config->top_k,
+                                                 .paths = &bundle->paths},
+                                       .count = options->preload_count};
+}
+
+static bool guesses(const struct moec_expert_cache_options *options)
+{
+    return options->predictor != NULL && options->predictor != &moec_predict_none;
+}
+
+uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
+                                       const struct moec_expert_cache_options *options)
+{
+    const struct moec_preload_setup setup = preload_setup(bundle, options);
+    const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
+    const uint32_t n_key = n_layer * n_expert;
+    return sizeof(struct moec_expert_cache) + n_expert * sizeof(bool) +
+           n_key * (sizeof(uint64_t) + sizeof(struct moec_cache_entry) + sizeof(struct moec_key_link)) +
+           n_layer * sizeof(struct moec_cache_counters) + bundle->config.n_layer * sizeof(int32_t) +
+           moec_residency_state_bytes(n_key, policy_of(options)) + moec_arena_table_bytes(n_key) +
+           moec_storage_bytes(bundle) + moec_reader_bytes(depth_of(options)) + MOEC_LOADER_BYTES +
+           (guesses(options) ? moec_preload_state_bytes(&setup) : 0);
+}
+
+/* Records that one session may hold without ever waiting for room. With equal sizes every hole has room for
+ * one; with mixed sizes h held records can cut the arena into h + 1 parts, of which one must have room for
+ * the largest. */
+static uint32_t records_held(uint64_t buffer_bytes, uint64_t largest, bool equal_sizes, uint32_t n_sessions)
+{
+    uint64_t fit = largest > 0 ? buffer_bytes / largest : 0;
+    uint64_t held = (equal_sizes ? fit : (fit + 1) / 2) / n_sessions;
+    return held < 1 ? 1 : held > UINT32_MAX ? UINT32_MAX : (uint32_t)held;
+}
+
+/* --- creation ----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status create_tables(struct moec_expert_cache *cache, struct moec_error *err)
+{
+    const struct moec_config *config = &cache->bundle->config;
+    const uint64_t n_key = (uint64_t)cache->n_layer * cache->n_expert;
+    static const char what[] = "expert cache";
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, config->n_layer, sizeof *cache->ordinals, what, err));
+    cache->ordinals = memory;
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        cache->ordinals[layer] = moec_config_moe_ordinal(config, layer);
+    MOEC_TRY(moec_alloc(&memory, cache->n_layer, sizeof *cache->counters, what, err));
+    cache->counters = memory;
+    MOEC_TRY(moec_alloc(&memory, cache->n_expert, sizeof *cache->was_present, what, err));
+    cache->was_present = memory;
+    MOEC_TRY(moec_alloc(&memory, n_key, sizeof *cache->links, what, err));
+    cache->links = memory;
+    MOEC_TRY(moec_alloc(&memory, n_key, sizeof *cache->slot_bytes, what, err));
+    cache->slot_bytes = memory;
+    MOEC_TRY(moec_alloc(&memory, n_key, sizeof *cache->entries, what, err));
+    cache->entries = memory;
+    for (uint32_t key = 0; key < n_key; key++) {
+        cache->slot_bytes[key] = moec_record_slot_bytes(cache->bundle, cache->options.copy,
+                                                        key / cache->n_expert, key % cache->n_expert);
+        cache->entries[key].list = MOEC_CACHE_NO_LIST;
+    }
+    for (int list = 0; list < MOEC_CACHE_N_LIST; list++)
+        cache->lists[list] = moec_key_list_empty();
+    for (uint32_t bits = 0; bits <= 16; bits++)
+        cache->layouts[bits] = moec_record_layout_make(config, cache->bundle->codecs[bits]);
+    return MOEC_OK;
+}
+
+/* Frequencies come from the bundle's path table, where there is one. */
+static enum moec_status create_residency(struct moec_expert_cache *cache, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_path_table *paths = &cache->bundle->paths;
+    struct moec_residency_setup setup = {.n_layer = cache->n_layer,
+                                         .n_expert = cache->n_expert,
+                                         .slot_bytes = cache->slot_bytes,
+                                         .capacity_bytes = cache->buffer_bytes,
+                                         .policy = policy_of(&cache->options),
+                                         .evicted = moec_cache_evicted,
+                                         .context = cache};
+    void *memory = NULL;
+    if (paths->n_layer == cache->n_layer && paths->n_expert == cache->n_expert) {
+        const size_t n_key = (size_t)cache->n_layer * cache->n_expert;
+        MOEC_TRY_OUT(moec_alloc(&memory, n_key, sizeof(float), "expert frequencies", err));
+        float *frequency = memory;
+        for (size_t i = 0; i < n_key; i++)
+            frequency[i / cache->n_expert * cache->n_expert + paths->frequency[i].expert] =
+                (float)paths->frequency[i].probability / 65535.0f;
+        setup.frequency = frequency;
+    }
+    MOEC_TRY_OUT(moec_residency_create(&setup, &cache->residency, err));
+out:
+    free(memory);
+    return status;
+}
+
+static bool view_is_present(void *context, uint32_t key)
+{
+    return moec_residency_foresee(((const struct moec_expert_cache *)context)->residency, key);
+}
+
+static uint64_t view_n_bytes_of(void *context, uint32_t key)
+{
+    const struct moec_expert_cache *cache = context;
+    return moec_bundle_record(cache->bundle, cache->options.copy, key / cache->n_expert,
+                              key % cache->n_expert)
+        ->n_bytes;
+}
+
+/* Nothing is guessed where everything stays anyway. */
+static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t all_bytes,
+                                       struct moec_error *err)
+{
+    struct moec_preload_setup setup = preload_setup(cache->bundle, &cache->options);
+    setup.view = (struct moec_preload_view){
+        .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = cache};
+    if (guesses(&cache->options) && cache->buffer_bytes < all_bytes) {
+        MOEC_TRY(moec_preload_create(&setup, &cache->preload, err));
+        cache->experts.wants_choices = true;
+        cache->experts.wants_next_gate = cache->options.predictor->needs_next_gate;
+    }
+    if (cache->options.trace != NULL)
+        cache->experts.wants_choices = cache->experts.wants_next_gate = true;
+    return MOEC_OK;
+}
+
+static enum moec_status create_reader(struct moec_expert_cache *cache, struct moec_error *err)
+{
+    struct moec_record_io io = cache->options.io;
+    io.depth = depth_of(&cache->options);
+    MOEC_TRY(moec_record_reader_create(cache->bundle, cache->options.copy, &io,
+                                       moec_arena_bytes(cache->arena), cache->buffer_bytes, &cache->reader,
+                                       err));
+    cache->depth = cache->reader->depth < MOEC_CACHE_DEPTH ? cache->reader->depth : MOEC_CACHE_DEPTH;
+    for (cache->n_free = 0; cache->n_free < cache->depth; cache->n_free++)
+        cache->free_reads[cache->n_free] = &cache->reads[cache->n_free];
+    return MOEC_OK;
+}
+
+static enum moec_status check_buffer(const struct moec_expert_cache_options *options,
+                                     const struct moec_record_sizes *sizes, struct moec_error *err)
+{
+    if (options->buffer_bytes < sizes->largest_bytes)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "an expert buffer of %" PRIu64
+                         " bytes has no room for the largest record of %" PRIu64,
+                         options->buffer_bytes, sizes->largest_bytes);
+    if (options->is_resident && options->buffer_bytes < sizes->all_bytes)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "an expert buffer of %" PRIu64 " bytes has no room for all experts, %" PRIu64,
+                         options->buffer_bytes, sizes->all_bytes);
+    return MOEC_OK;
+}
+
+/* Puts what the buffer holds at first into the queue of the warm start. */
+static enum moec_status fill(struct moec_expert_cache *cache, struct moec_error *err)
+{
+    const uint32_t n_key = cache->n_layer * cache->n_expert;
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, n_key, sizeof(uint32_t), "warm start", err));
+    uint32_t *keys = memory, n = 0;
+    if (cache->options.is_warm)
+        n = moec_residency_warm(cache->residency, keys);
+    for (uint32_t key = 0; key < n_key && cache->options.is_resident; key++)
+        if (!moec_residency_is_present(cache->residency, key) && moec_residency_guess(cache->residency, key))
+            keys[n++] = key;
+    for (uint32_t i = 0; i < n; i++) {
+        cache->entries[keys[i]].state = MOEC_CACHE_QUEUED;
+        moec_cache_enlist(cache, keys[i], MOEC_CACHE_WARMING);
+    }
+    free(memory);
+    return MOEC_OK;
+}
+
+static enum moec_status create_parts(struct moec_expert_cache *cache, struct moec_error *err)
+{
+    const struct moec_expert_cache_options *options = &cache->options;
+    MOEC_TRY(moec_storage_create(cache->bundle, options->copy, &cache->storage, err));
+    const struct moec_record_sizes sizes = moec_record_sizes_of(cache->bundle, options->copy);
+    MOEC_TRY(check_buffer(options, &sizes, err));
+    cache->buffer_bytes = options->buffer_bytes < sizes.all_bytes ? options->buffer_bytes : sizes.all_bytes;
+    MOEC_TRY(create_tables(cache, err));
+    MOEC_TRY(create_residency(cache, err));
+    MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_layer * cache->n_expert, cache->buffer_bytes,
+                               &cache->arena, err));
+    MOEC_TRY(create_reader(cache, err));
+    MOEC_TRY(create_preload(cache, sizes.all_bytes, err));
+    MOEC_TRY(fill(cache, err));
+    const bool equal_sizes = sizes.all_bytes == sizes.largest_bytes * cache->n_layer * cache->n_expert;
+    const uint32_t n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
+    cache->experts.ops = &moec_cache_ops;
+    cache->experts.max_held = records_held(cache->buffer_bytes, sizes.largest_bytes, equal_sizes, n_sessions);
+    return moec_loader_start(cache, err);
+}
+
+enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
+                                          const struct moec_expert_cache_options *options,
+                                          struct moec_expert_cache **out, struct moec_error *err)
+{
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_expert_cache), "expert cache", err));
+    struct moec_expert_cache *cache = memory;
+    (void)pthread_mutex_init(&cache->lock, NULL);
+    (void)pthread_cond_init(&cache->changed, NULL);
+    (void)pthread_cond_init(&cache->work, NULL);
+    cache->bundle = bundle;
+    cache->options = *options;
+    cache->n_expert = bundle->config.n_expert;
+    cache->n_layer = moec_config_moe_count(&bundle->config);
+    cache->is_guessed_out = true;
+    const enum moec_status status = create_parts(cache, err);
+    if (status != MOEC_OK) {
+        moec_expert_cache_free(cache);
+        return status;
+    }
+    if (options->is_resident)
+        moec_expert_cache_wait_warm(cache);
+    *out = cache;
+    return MOEC_OK;
+}
+
+void moec_expert_cache_free(struct moec_expert_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    moec_loader_stop(cache);
+    if (cache->reader != NULL)
+        cache->reader->ops->destroy(cache->reader);
+    moec_preload_free(cache->preload);
+    moec_arena_free(cache->arena);
+    moec_residency_free(cache->residency);
+    moec_storage_free(cache->storage);
+    free(cache->ordinals);
+    free(cache->counters);
+    free(cache->was_present);
+    free(cache->links);
+    free(cache->slot_bytes);
+    free(cache->entries);
+    (void)pthread_cond_destroy(&cache->changed);
+    (void)pthread_cond_destroy(&cache->work);
+    (void)pthread_mutex_destroy(&cache->lock);
+    free(cache);
+}
+
+static bool is_warming(const struct moec_expert_cache *cache)
+{
+    bool is_flying = false;
+    for (uint32_t i = 0; i < cache->depth; i++)
+        is_flying = is_flying || (cache->reads[i].is_flying &&
+                                  cache->entries[cache->reads[i].read.tag].kind == MOEC_CACHE_WARMING);
+    return is_flying || cache->lists[MOEC_CACHE_WARMING].n > 0;
+}
+
+void moec_expert_cache_wait_warm(struct moec_expert_cache *cache)
+{
+    (void)pthread_mutex_lock(&cache->lock);
+    cache->n_hurried++;
+    while (is_warming(cache)) {
+        moec_loader_notify(cache);
+        cache->n_sleeping++;
+        (void)pthread_cond_wait(&cache->changed, &cache->lock);
+        cache->n_sleeping--;
+    }
+    cache->n_hurried--;
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
+/* --- what can be seen of it --------------------------------------------------------------------------------
+ */
+
+struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache)
+{
+    return &cache->experts;
+}
+
+uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache)
+{
+    return cache->buffer_bytes;
+}
+
+const char *moec_expert_cache_reader_description(const struct moec_expert_cache *cache)
+{
+    return cache->reader->description;
+}
+
+struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache, uint32_t ordinal)
+{
+    const struct moec_cache_entry *entries = &cache->entries[(size_t)ordinal * cache->n_expert];
+    (void)pthread_mutex_lock(&cache->lock);
+    struct moec_cache_counters counters = cache->counters[ordinal];
+    for (uint32_t expert = 0; expert < cache->n_expert; expert++)
+        counters.wasted_preloads += entries[expert].is_guessed;
+    (void)pthread_mutex_unlock(&cache->lock);
+    return counters;
+}
+
+struct moec_cache_counters moec_expert_cache_counters(struct moec_expert_cache *cache)
+{
+    struct moec_cache_counters sum = {0};
+    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
+        const struct moec_cache_counters one = moec_expert_cache_layer_counters(cache, ordinal);
+        sum.hits += one.hits;
+        sum.late += one.late;
+        sum.misses += one.misses;
+        sum.useful_preloads += one.useful_preloads;
+        sum.wasted_preloads += one.wasted_preloads;
+        sum.evictions += one.evictions;
+        sum.read_bytes += one.read_bytes;
+        sum.preload_bytes += one.preload_bytes;
+        sum.read_ns += one.read_ns;
+        sum.stall_ns += one.stall_ns;
+        sum.moved_bytes += one.moved_bytes;
+    }
+    return sum;
+}

@@ -1,0 +1,354 @@
+/* Reading for the expert cache: who hands requests to the reader and waits for it.
+ *
+ * A computing thread that needs a record waits for the device itself, as with a plain read: a wake-up between
+ * device and computation would cost as much as a fast device takes. The loader's thread has the reader only
+ * when nobody asks for anything: it reads guesses and the warm start, one at a time, and what is left of
+ * them. When a router answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to
+ * the session. */
+#include "runtime/expert_cache_internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#define LOADER_STACK_BYTES ((size_t)256 << 10)
+
+uint64_t moec_loader_now_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static uint32_t n_flying(const struct moec_expert_cache *cache)
+{
+    return cache->depth - cache->n_free;
+}
+
+static bool is_demanded(const struct moec_cache_entry *entry)
+{
+    return entry->expected + entry->held > 0 && !entry->is_doomed;
+}
+
+static bool demand_is_flying(const struct moec_expert_cache *cache)
+{
+    for (uint32_t i = 0; i < cache->depth; i++) {
+        const struct moec_cache_read *read = &cache->reads[i];
+        if (read->is_flying && is_demanded(&cache->entries[read->read.tag]))
+            return true;
+    }
+    return false;
+}
+
+/* What the loader's thread, finding the reader free, would do something about. Demanded reads in flight are
+ * the session's that needs them. */
+static bool has_work(const struct moec_expert_cache *cache)
+{
+    const struct moec_key_list *lists = cache->lists;
+    if (cache->is_stopping)
+        return true;
+    if (lists[MOEC_CACHE_DEMANDED].n > 0)
+        return !cache->is_blocked || cache->n_free == 0;
+    if (demand_is_flying(cache))
+        return false;
+    if (n_flying(cache) > 0)
+        return true;
+    return !cache->is_guessed_out ||
+           (!cache->is_blocked && lists[MOEC_CACHE_GUESSED].n + lists[MOEC_CACHE_WARMING].n > 0);
+}
+
+void moec_loader_notify(struct moec_expert_cache *cache)
+{
+    if (cache->loader_sleeps && !cache->is_driven && has_work(cache))
+        (void)pthread_cond_signal(&cache->work);
+}
+
+/* --- choosing reads ----------------------------------------------------------------------------------------
+ */
+
+/* Reads that are to be handed over together. */
+struct batch {
+    struct moec_cache_read *reads[MOEC_CACHE_DEPTH];
+    uint32_t n;
+};
+
+/* Gives the oldest key of a list a slot and a request; false when there is no place for it now. */
+static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
+{
+    const uint32_t key = cache->lists[list].oldest;
+    const struct moec_record_entry *record =
+        moec_bundle_record(cache->bundle, cache->options.copy, key / cache->n_expert, key % cache->n_expert);
+    struct moec_cache_entry *entry = &cache->entries[key];
+    if (!moec_arena_has(cache->arena, key) &&
+        !moec_arena_place(cache->arena, key, &moec_cache_counters_of(cache, key)->moved_bytes)) {
+        cache->is_blocked = true;
+        return false;
+    }
+    const bool is_alone = n_flying(cache) == 0;
+    struct moec_cache_read *read = cache->free_reads[--cache->n_free];
+    moec_arena_pin(cache->arena, key);
+    moec_cache_delist(cache, key);
+    entry->state = MOEC_CACHE_READING;
+    entry->kind = (uint8_t)list;
+    *read = (struct moec_cache_read){.read = {.offset = record->offset,
+                                              .n_bytes = record->n_bytes,
+                                              .buffer = moec_arena_slot(cache->arena, key),
+                                              .tag = key},
+                                     .is_flying = true,
+                                     .is_alone = is_alone,
+                                     .is_measurable = true};
+    batch->reads[batch->n++] = read;
+    return true;
+}
+
+static void choose_demanded(struct moec_expert_cache *cache, struct batch *batch)
+{
+    while (cache->lists[MOEC_CACHE_DEMANDED].n > 0 && cache->n_free > 0 && !cache->is_blocked)
+        if (!take(cache, MOEC_CACHE_DEMANDED, batch))
+            break;
+    /* Its time is that of all of them, and its own latency is in it. */
+    if (batch->n > 1 && batch->reads[0]->is_alone)
+        batch->reads[0]->is_measurable = false;
+}
+
+/* Whatever the preloader finds worth reading now, as far as there is room for it. */
+static void guess_next(struct moec_expert_cache *cache)
+{
+    while (cache->lists[MOEC_CACHE_GUESSED].n == 0 && !cache->is_guessed_out) {
+        const uint32_t key = moec_preload_next(cache->preload, moec_loader_now_ns());
+        cache->is_guessed_out = key == MOEC_EVICT_NONE;
+        if (key != MOEC_EVICT_NONE)
+            (void)moec_cache_guess(cache, key);
+    }
+}
+
+/* With nothing demanded in sight: one read at a time, so that a router's answer waits for no more. */
+static void choose_idle(struct moec_expert_cache *cache, struct batch *batch)
+{
+    const struct moec_key_list *lists = cache->lists;
+    while (cache->n_hurried > 0 && lists[MOEC_CACHE_WARMING].n > 0 && cache->n_free > 0 && !cache->is_blocked)
+        if (!take(cache, MOEC_CACHE_WARMING, batch))
+            break;
+    if (n_flying(cache) > 0)
+        return;
+    guess_next(cache);
+    if (cache->is_blocked)
+        return;
+    if (lists[MOEC_CACHE_GUESSED].n > 0)
+        (void)take(cache, MOEC_CACHE_GUESSED, batch);
+    else if (lists[MOEC_CACHE_WARMING].n > 0)
+        (void)take(cache, MOEC_CACHE_WARMING, batch);
+}
+
+/* --- what comes back ---------------------------------------------------------------------------------------
+ */
+
+/* A time tells of the device where somebody waited while it passed: one who came late found the bytes there.
+ */
+static void learn_time(struct moec_expert_cache *cache, const struct moec_cache_read *read,
+                       uint64_t waited_ns)
+{
+    const uint64_t last_ns = cache->last_done_ns, begun_ns = read->read.begun_ns,
+                   done_ns = read->read.done_ns;
+    const uint64_t start_ns = begun_ns > last_ns ? begun_ns : last_ns;
+    cache->last_done_ns = done_ns > last_ns ? done_ns : last_ns;
+    if (cache->preload == NULL || read->read.error != 0 || !read->is_measurable || done_ns <= start_ns ||
+        waited_ns > start_ns + (done_ns - start_ns) / 2)
+        return;
+    moec_preload_timed(cache->preload, read->read.n_bytes, done_ns - start_ns, read->is_alone);
+}
+
+static void count_read(struct moec_expert_cache *cache, const struct moec_cache_read *read)
+{
+    const uint32_t key = (uint32_t)read->read.tag;
+    const struct moec_cache_entry *entry = &cache->entries[key];
+    struct moec_cache_counters *counters = moec_cache_counters_of(cache, key);
+    const bool is_preload = entry->kind == MOEC_CACHE_GUESSED;
+    const bool is_demand = entry->kind == MOEC_CACHE_DEMANDED;
+    const uint64_t begun_ns = read->read.begun_ns, done_ns = read->read.done_ns;
+    counters->read_ns += done_ns > begun_ns ? done_ns - begun_ns : 0;
+    if (read->read.error == 0) {
+        counters->read_bytes += read->read.n_bytes;
+        counters->preload_bytes += is_preload ? read->read.n_bytes : 0;
+    }
+    moec_trace_span(cache->options.trace, is_demand ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
+                    is_demand    ? "read"
+                    : is_preload ? "preload"
+                                 : "warm start",
+                    moec_config_moe_layer(&cache->bundle->config, key / cache->n_expert),
+                    key % cache->n_expert, read->read.n_bytes, begun_ns, done_ns);
+}
+
+/* A demanded read is tried again before anyone hears of it; of a guess nobody ever does. */
+static void fail(struct moec_expert_cache *cache, uint32_t key, int problem, const struct moec_error *words)
+{
+    struct moec_cache_entry *entry = &cache->entries[key];
+    if (is_demanded(entry) && ++entry->tries < MOEC_CACHE_TRIES) {
+        entry->state = MOEC_CACHE_QUEUED;
+        moec_cache_enlist(cache, key, MOEC_CACHE_DEMANDED);
+        return;
+    }
+    moec_arena_remove(cache->arena, key);
+    if (is_demanded(entry)) {
+        entry->state = MOEC_CACHE_FAILED;
+        entry->problem = problem;
+        cache->failure = *words;
+        cache->failure_key = key;
+        return;
+    }
+    entry->state = MOEC_CACHE_ABSENT;
+    moec_cache_counters_of(cache, key)->wasted_preloads += entry->is_guessed;
+    entry->is_guessed = false;
+    moec_residency_drop(cache->residency, key);
+}
+
+static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read, enum moec_status check,
+                   const struct moec_error *words)
+{
+    const uint32_t key = (uint32_t)read->read.tag;
+    struct moec_cache_entry *entry = &cache->entries[key];
+    read->is_flying = false;
+    cache->free_reads[cache->n_free++] = read;
+    cache->is_blocked = false;
+    moec_arena_unpin(cache->arena, key);
+    count_read(cache, read);
+    if (entry->is_doomed) {
+        entry->is_doomed = false;
+        entry->state = MOEC_CACHE_ABSENT;
+        moec_arena_remove(cache->arena, key);
+    } else if (read->read.error == 0 && check == MOEC_OK) {
+        entry->state = MOEC_CACHE_READY;
+    } else {
+        fail(cache, key, read->read.error, words);
+    }
+}
+
+/* --- driving the reader ------------------------------------------------------------------------------------
+ */
+
+/* Hands over a batch and, if told to, waits for one read of any; the lock is released meanwhile. */
+static void drive(struct moec_expert_cache *cache, const struct batch *batch, bool waits)
+{
+    struct moec_reader *reader = cache->reader;
+    struct moec_error words = {0};
+    enum moec_status check = MOEC_OK;
+    struct moec_cache_read *done = NULL;
+    uint64_t waited_ns = 0;
+    cache->is_driven = true;
+    (void)pthread_mutex_unlock(&cache->lock);
+    for (uint32_t i = 0; i < batch->n; i++)
+        reader->ops->submit(reader, &batch->reads[i]->read);
+    if (waits) {
+        waited_ns = moec_loader_now_ns();
+        done = (struct moec_cache_read *)reader->ops->wait(reader);
+        if (done != NULL && done->read.error == 0)
+            check = moec_storage_check(cache->storage, (uint32_t)done->read.tag / cache->n_expert,
+                                       (uint32_t)done->read.tag % cache->n_expert, done->read.buffer, &words);
+    }
+    (void)pthread_mutex_lock(&cache->lock);
+    cache->is_driven = false;
+    if (done != NULL) {
+        learn_time(cache, done, waited_ns);
+        finish(cache, done, check, &words);
+    }
+    if (cache->n_sleeping > 0)
+        (void)pthread_cond_broadcast(&cache->changed);
+    moec_loader_notify(cache);
+}
+
+void moec_loader_begin(struct moec_expert_cache *cache)
+{
+    struct batch batch = {.n = 0};
+    if (cache->lists[MOEC_CACHE_DEMANDED].n == 0)
+        return;
+    if (cache->is_driven) {
+        cache->reader->ops->wake(cache->reader);
+        return;
+    }
+    choose_demanded(cache, &batch);
+    if (batch.n > 0)
+        drive(cache, &batch, false);
+}
+
+void moec_loader_wait(struct moec_expert_cache *cache)
+{
+    struct batch batch = {.n = 0};
+    if (!cache->is_driven) {
+        choose_demanded(cache, &batch);
+        if (n_flying(cache) > 0) {
+            drive(cache, &batch, true);
+            return;
+        }
+        /* Records that are held cut the free bytes into pieces, and nothing is on its way that would change
+         * it: only a session that acquires while it holds others comes here. */
+        if (cache->is_blocked && moec_residency_shrink(cache->residency))
+            return;
+    }
+    cache->n_sleeping++;
+    (void)pthread_cond_wait(&cache->changed, &cache->lock);
+    cache->n_sleeping--;
+}
+
+/* --- the loader's thread -----------------------------------------------------------------------------------
+ */
+
+static void step(struct moec_expert_cache *cache)
+{
+    struct batch batch = {.n = 0};
+    if (!cache->is_stopping) {
+        choose_demanded(cache, &batch);
+        if (cache->lists[MOEC_CACHE_DEMANDED].n == 0 && !demand_is_flying(cache))
+            choose_idle(cache, &batch);
+    }
+    const bool waits =
+        n_flying(cache) > 0 && (cache->is_stopping || cache->n_free == 0 || !demand_is_flying(cache));
+    if (batch.n > 0 || waits)
+        drive(cache, &batch, waits);
+}
+
+static void *run_loader(void *argument)
+{
+    struct moec_expert_cache *cache = argument;
+    (void)pthread_mutex_lock(&cache->lock);
+    while (!cache->is_stopping || n_flying(cache) > 0) {
+        if (!cache->is_driven && has_work(cache)) {
+            step(cache);
+            continue;
+        }
+        cache->loader_sleeps = true;
+        (void)pthread_cond_wait(&cache->work, &cache->lock);
+        cache->loader_sleeps = false;
+    }
+    (void)pthread_mutex_unlock(&cache->lock);
+    return NULL;
+}
+
+enum moec_status moec_loader_start(struct moec_expert_cache *cache, struct moec_error *err)
+{
+    pthread_attr_t attributes;
+    int problem = pthread_attr_init(&attributes);
+    if (problem == 0) {
+        (void)pthread_attr_setstacksize(&attributes, LOADER_STACK_BYTES);
+        problem = pthread_create(&cache->loader, &attributes, run_loader, cache);
+        (void)pthread_attr_destroy(&attributes);
+    }
+    if (problem != 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "cannot start the thread that reads experts: %s",
+                         strerror(problem));
+    cache->has_loader = true;
+    return MOEC_OK;
+}
+
+void moec_loader_stop(struct moec_expert_cache *cache)
+{
+    if (!cache->has_loader)
+        return;
+    (void)pthread_mutex_lock(&cache->lock);
+    cache->is_stopping = true;
+    (void)pthread_cond_signal(&cache->work);
+    if (cache->is_driven)
+        cache->reader->ops->wake(cache->reader);
+    (void)pthread_mutex_unlock(&cache->lock);
+    (void)pthread_join(cache->loader, NULL);
+    cache->has_loader = false;
+}
