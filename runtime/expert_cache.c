@@ -1,6 +1,6 @@
 /* Invariants, under the lock:
  *  - a key is present in the residency exactly when it is queued, reading and not doomed, ready or failed;
- *  - its demands there are expected + held, but for keys that wait for room, which are absent;
+ *  - its demands there are those of moec_cache_demands, but for keys that wait for room, which are absent;
  *  - it has a slot when it is reading or ready, and when it is queued to be read again. */
 #include "runtime/expert_cache_internal.h"
 
@@ -80,7 +80,7 @@ static bool admit(struct moec_expert_cache *cache, uint32_t key)
 {
     if (!moec_residency_admit(cache->residency, key))
         return false;
-    for (uint32_t i = 1; i < cache->entries[key].expected; i++)
+    for (uint32_t i = 1; i < moec_cache_demands(&cache->entries[key]); i++)
         moec_residency_hold(cache->residency, key);
     moec_cache_delist(cache, key);
     bring(cache, key, MOEC_CACHE_DEMANDED);
@@ -99,7 +99,7 @@ static void end_demand(struct moec_expert_cache *cache, uint32_t key)
     struct moec_cache_entry *entry = &cache->entries[key];
     moec_residency_release(cache->residency, key);
     cache->is_blocked = false;
-    if (entry->expected + entry->held > 0)
+    if (moec_cache_demands(entry) > 0)
         return;
     if (cache->options.keeps_nothing || entry->state == MOEC_CACHE_FAILED ||
         entry->state == MOEC_CACHE_QUEUED) {
@@ -276,8 +276,10 @@ static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer,
         ask(cache, key / cache->n_expert, &expert, 1);
         moec_loader_begin(cache);
     }
-    wait_for(cache, key);
     entry->expected--;
+    entry->awaited++;
+    wait_for(cache, key);
+    entry->awaited--;
     if (entry->state == MOEC_CACHE_FAILED) {
         status = describe_failure(cache, key, err);
         end_demand(cache, key);
@@ -322,7 +324,7 @@ static void cache_forgo(struct moec_experts *self, uint32_t layer, uint32_t expe
         entry->expected--;
         if (entry->list != MOEC_CACHE_WAITING)
             end_demand(cache, key);
-        else if (entry->expected == 0)
+        else if (moec_cache_demands(entry) == 0)
             moec_cache_delist(cache, key);
         go_on(cache);
     }

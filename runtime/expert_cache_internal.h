@@ -41,7 +41,8 @@ enum moec_cache_list {
 };
 
 struct moec_cache_entry {
-    uint32_t expected; /* announced by answers and not acquired yet */
+    uint32_t expected; /* announced by answers */
+    uint32_t awaited;  /* no longer expected: sessions in acquire wait for it */
     uint32_t held;     /* acquired */
     int problem;       /* FAILED: an errno, or 0 for bytes that are not the record */
     uint8_t state;     /* enum moec_cache_state */
@@ -100,6 +101,11 @@ struct moec_expert_cache {
     uint32_t n_sleeping; /* sessions that wait for `changed` */
     uint32_t n_hurried;  /* callers that wait for the warm start */
 };
+
+static inline uint32_t moec_cache_demands(const struct moec_cache_entry *entry)
+{
+    return entry->expected + entry->awaited + entry->held;
+}
 
 static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_expert_cache *cache,
                                                                  uint32_t key)

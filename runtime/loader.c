@@ -27,7 +27,7 @@ static uint32_t n_flying(const struct moec_expert_cache *cache)
 
 static bool is_demanded(const struct moec_cache_entry *entry)
 {
-    return entry->expected + entry->held > 0 && !entry->is_doomed;
+    return moec_cache_demands(entry) > 0 && !entry->is_doomed;
 }
 
 static bool demand_is_flying(const struct moec_expert_cache *cache)

@@ -51,7 +51,8 @@ void moec_memory_request_bundle(struct moec_memory_request *request, const struc
     struct moec_record_sizes sizes = moec_record_sizes_of(bundle, copy);
     request->config = &bundle->config;
     request->dense_bytes = moec_bundle_dense_bytes(bundle);
-    request->table_bytes = moec_expert_cache_table_bytes(bundle, policy);
+    const struct moec_expert_cache_options options = {.copy = copy, .policy = policy};
+    request->table_bytes = moec_expert_cache_table_bytes(bundle, &options);
     request->largest_record_bytes = sizes.largest_bytes;
     request->all_record_bytes = sizes.all_bytes;
     request->token_record_bytes = sizes.token_bytes;

@@ -187,8 +187,8 @@ static void combine_block(struct moe *moe)
                      moe);
 }
 
-/* Acquires experts in order from active[0] on, as many as may be held; `n_held` counts them in case of an
- * error too. */
+/* Acquires experts in the source's order from active[0] on, as many as may be held; `n_held` counts them in
+ * case of an error too. */
 static enum moec_status acquire_group(const struct moe *moe, const uint32_t *active, uint32_t n_active,
                                       uint32_t *n_held, struct moec_error *err)
 {
@@ -226,9 +226,17 @@ static void run_blocks(struct moe *moe, const uint32_t *active, uint32_t n_held)
     }
 }
 
+/* Experts that were expected and will not be used. */
+static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
+{
+    struct moec_experts *source = moe->forward->experts;
+    for (uint32_t j = 0; j < n && source->ops->forgo != NULL; j++)
+        source->ops->forgo(source, moe->layer, active[j]);
+}
+
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)
 {
-    const uint32_t *active = moec_forward_scratch(moe->forward)->active;
+    const uint32_t *active = moec_forward_scratch(moe->forward)->order;
     set_block(moe, 0, moe->n_tok);
     for (uint32_t next = 0; next < n_active;) {
         uint32_t n_held = 0;
@@ -238,10 +246,13 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
         else if (status == MOEC_OK)
             run_held(moe, active + next, n_held, next == 0);
         release_group(moe, active + next, n_held);
-        MOEC_TRY(status);
+        next += n_held;
+        if (status != MOEC_OK) {
+            forgo(moe, active + next + 1, n_active - next - 1);
+            return status;
+        }
         if (n_held == n_active)
             return MOEC_OK;
-        next += n_held;
     }
     combine_block(moe);
     return MOEC_OK;

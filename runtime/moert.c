@@ -94,6 +94,12 @@ static enum moec_status check_options(const struct moert_options *options, const
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
 
+static struct moec_expert_cache_options cache_options(const struct moert_engine *engine)
+{
+    return (struct moec_expert_cache_options){
+        .copy = engine->choice.copy, .n_sessions = engine->n_sessions, .policy = engine->choice.evict};
+}
+
 static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
                                   struct moec_error *err)
 {
@@ -107,6 +113,8 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
         .keeps_all = engine->choice.mode->is_resident,
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
+    const struct moec_expert_cache_options options_of_cache = cache_options(engine);
+    request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &options_of_cache);
     if (engine->choice.mode->streams_all)
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
@@ -121,12 +129,8 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
             .buffer_bytes = engine->plan.expert_buffer_bytes, .copy = engine->choice.copy, .io = engine->io};
         return moec_expert_stream_create(engine->bundle, &options, &engine->stream, err);
     }
-    const struct moec_expert_cache_options options = {
-        .buffer_bytes = engine->plan.expert_buffer_bytes,
-        .copy = engine->choice.copy,
-        .n_sessions = engine->n_sessions,
-        .policy = engine->choice.evict,
-    };
+    struct moec_expert_cache_options options = cache_options(engine);
+    options.buffer_bytes = engine->plan.expert_buffer_bytes;
     return moec_expert_cache_create(engine->bundle, &options, &engine->cache, err);
 }
 

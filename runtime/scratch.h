@@ -109,7 +109,8 @@ struct moec_scratch {
     float *shared_gate;     /* (M) */
     uint32_t *pairs;        /* (M, k): token * k + rank, grouped by expert */
     uint32_t *expert_start; /* (E + 2) first pair of each expert */
-    uint32_t *active;       /* (E) experts that any token chose */
+    uint32_t *active;       /* (E) experts that any token chose, increasing */
+    uint32_t *order;        /* (E) the same in the order in which they are acquired */
     float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded E) the next router's probabilities */
     struct moec_scored_expert *next_gate; /* (E) */
     float *rank_outputs;                  /* (M, k, S) */

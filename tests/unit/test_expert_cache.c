@@ -342,20 +342,24 @@ static void test_expert_cache__several_sessions(void **state)
     }
 }
 
-/* --- the reader --------------------------------------------------------------------------------------------
+/* --- checks --------------------------------------------------------------------------------------------
  */
 
-static void test_storage__reads_records(void **state)
+static void test_storage__checks_records(void **state)
 {
     struct fixture *f = *state;
     struct moec_error err = {0};
     struct moec_storage *storage = NULL;
-    uint8_t a[1 << 14], b[1 << 14];
+    uint8_t record[1 << 14];
     assert_status(moec_storage_create(f->bundle, 1, &storage, &err), MOEC_OK, err);
+    assert_status(moec_bundle_read_record(f->bundle, 1, 1, 3, record, &err), MOEC_OK, err);
     for (int round = 0; round < 2; round++) {
-        assert_status(moec_storage_read(storage, 1, 3, a, &err), MOEC_OK, err);
-        assert_status(moec_bundle_read_record(f->bundle, 1, 1, 3, b, &err), MOEC_OK, err);
-        assert_memory_equal(a, b, moec_bundle_record(f->bundle, 1, 1, 3)->n_bytes);
+        assert_status(moec_storage_check(storage, 1, 3, record, &err), MOEC_OK, err);
+        record[5] ^= 1;
+        assert_status(moec_storage_check(storage, 1, 3, record, &err), MOEC_ERR_CHECKSUM, err);
+        assert_message(err, "layer 2 expert 3");
+        record[5] ^= 1;
+        err = (struct moec_error){0};
     }
     moec_storage_free(storage);
     assert_status(moec_storage_create(f->bundle, 9, &storage, &err), MOEC_ERR_USAGE, err);
@@ -376,7 +380,7 @@ int main(void)
         MIXED(test_expert_cache__damaged_record_is_refused),
         EQUAL(test_expert_cache__truncated_file_is_an_error),
         MIXED(test_expert_cache__several_sessions),
-        MIXED(test_storage__reads_records),
+        MIXED(test_storage__checks_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
