@@ -194,8 +194,6 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     const uint64_t now_ns = moec_loader_now_ns();
-    if (cache->options.trace != NULL)
-        moec_trace_answer(cache->options.trace, answer, cache->bundle->config.top_k, now_ns);
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
     ask(cache, ordinal, answer->active, answer->n_active);
@@ -272,12 +270,13 @@ static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer,
     MOEC_TRY(find_key(cache, layer, expert, &key, err));
     struct moec_cache_entry *entry = &cache->entries[key];
     (void)pthread_mutex_lock(&cache->lock);
-    if (entry->expected == 0) {
+    const bool is_expected = entry->expected > 0;
+    if (!is_expected)
         ask(cache, key / cache->n_expert, &expert, 1);
-        moec_loader_begin(cache);
-    }
     entry->expected--;
     entry->awaited++;
+    if (!is_expected)
+        moec_loader_begin(cache);
     wait_for(cache, key);
     entry->awaited--;
     if (entry->state == MOEC_CACHE_FAILED) {

@@ -166,8 +166,6 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
         cache->experts.wants_choices = true;
         cache->experts.wants_next_gate = cache->options.predictor->needs_next_gate;
     }
-    if (cache->options.trace != NULL)
-        cache->experts.wants_choices = cache->experts.wants_next_gate = true;
     return MOEC_OK;
 }
 

@@ -72,10 +72,13 @@ static void add_next_gate(struct moec_forward *forward, const struct moec_routed
 void moec_router_answer_send(struct moec_forward *forward, const struct moec_routed *routed)
 {
     struct moec_experts *source = forward->experts;
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
     struct moec_router_answer answer = {.layer = routed->layer,
                                         .n_tok = routed->n_tok,
-                                        .active = moec_forward_scratch(forward)->active,
-                                        .n_active = routed->n_active};
+                                        .active = scratch->active,
+                                        .n_active = routed->n_active,
+                                        .order = scratch->order};
+    memcpy(scratch->order, scratch->active, routed->n_active * sizeof *scratch->order);
     const bool has_trace = forward->trace != NULL, is_expected = source->ops->expect != NULL;
     const bool wants_choices = has_trace || (is_expected && source->wants_choices);
     if (wants_choices)
