@@ -106,6 +106,12 @@ void moec_file_drop(const struct moec_file *file, uint64_t offset, uint64_t n_by
         (void)posix_fadvise(file->fd, (off_t)offset, (off_t)n_bytes, POSIX_FADV_DONTNEED);
 }
 
+void moec_file_fetch(const struct moec_file *file, uint64_t offset, uint64_t n_bytes)
+{
+    if (file->fd >= 0 && offset <= (uint64_t)INT64_MAX && n_bytes <= (uint64_t)INT64_MAX)
+        (void)posix_fadvise(file->fd, (off_t)offset, (off_t)n_bytes, POSIX_FADV_WILLNEED);
+}
+
 enum moec_status moec_file_load(const char *path, uint64_t limit_bytes, char **bytes, size_t *n_bytes,
                                 struct moec_error *err)
 {

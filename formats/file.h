@@ -39,6 +39,9 @@ MOEC_WARN_UNUSED enum moec_status moec_file_write(struct moec_file *file, uint64
  * readers call it behind themselves. */
 void moec_file_drop(const struct moec_file *file, uint64_t offset, uint64_t n_bytes);
 
+/* Tells the kernel that these bytes will be wanted soon (posix_fadvise WILLNEED). */
+void moec_file_fetch(const struct moec_file *file, uint64_t offset, uint64_t n_bytes);
+
 /* Reads a whole file of at most `limit_bytes`, with a NUL after it (not counted). Owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_file_load(const char *path, uint64_t limit_bytes, char **bytes,
                                                  size_t *n_bytes, struct moec_error *err);

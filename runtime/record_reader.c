@@ -31,6 +31,21 @@ static struct extent extent_of(const struct moec_bundle *bundle, uint32_t copy)
     return extent;
 }
 
+/* What stands under an emulated device is to be faster than it, or its times are not those that were asked
+ * for: the page cache, unless the user says otherwise, filled beforehand with as much as can be expected to
+ * fit. */
+#define FETCH_MAX_BYTES ((uint64_t)1 << 30)
+
+static enum moec_io way_under_emulation(const struct moec_bundle *bundle, const struct extent *extent,
+                                        enum moec_io io)
+{
+    if (io != MOEC_IO_AUTO)
+        return io;
+    if (extent->first < extent->end && extent->end - extent->first <= FETCH_MAX_BYTES)
+        moec_file_fetch(&bundle->file, extent->first, extent->end - extent->first);
+    return MOEC_IO_CACHED;
+}
+
 enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
                                            const struct moec_record_io *io, uint8_t *buffer,
                                            uint64_t buffer_bytes, struct moec_reader **out,
@@ -55,6 +70,8 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
                              bundle->file.path, bundle->alignment, DIRECT_ALIGNMENT);
         options.io = MOEC_IO_CACHED;
     }
+    if (io->emulation.bytes_per_second > 0)
+        options.io = way_under_emulation(bundle, &extent, options.io);
     struct moec_reader *reader = NULL;
     MOEC_TRY(moec_reader_create(&bundle->file, &options, &reader, err));
     if (io->emulation.bytes_per_second > 0)

@@ -13,7 +13,8 @@ struct moec_record_io {
     enum moec_io io;
     enum moec_io_engine engine;
     uint32_t depth;                  /* requests in flight; 0 = MOEC_RECORD_READER_DEPTH */
-    struct moec_emulation emulation; /* bytes_per_second 0 = the device as it is */
+    struct moec_emulation emulation; /* bytes_per_second 0 = the device as it is; else MOEC_IO_AUTO
+                                      * means the page cache, as nothing under it may be slower */
     /* Puts a reader of the caller's own on top, which owns `base` (tests: faults, delays); NULL = none. */
     struct moec_reader *(*wrap)(void *context, struct moec_reader *base);
     void *context;

@@ -89,6 +89,19 @@ static void test_record_reader__reads_every_record(void **state)
     free(buffer);
 }
 
+static void test_record_reader__emulation_stands_on_the_page_cache(void **state)
+{
+    const struct fixture *f = *state;
+    uint8_t *buffer = aligned_alloc(4096, 65536);
+    struct moec_error err = {0};
+    struct moec_reader *reader = NULL;
+    const struct moec_record_io io = {.emulation = {1000000000, 1000}};
+    assert_status(moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err), MOEC_OK, err);
+    assert_non_null(strstr(reader->description, "us over cached through"));
+    reader->ops->destroy(reader);
+    free(buffer);
+}
+
 static void test_record_reader__dense_records_come_through_the_page_cache(void **state)
 {
     const struct fixture *f = *state;
@@ -140,6 +153,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_record_reader__reads_every_record, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_record_reader__emulation_stands_on_the_page_cache, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_record_reader__dense_records_come_through_the_page_cache,
                                         set_up_dense, tear_down),
         cmocka_unit_test_setup_teardown(test_record_reader__another_reader_may_stand_on_top, set_up,
