@@ -1,7 +1,9 @@
 #include "formats/tokenizer_json.h"
 
+#include "formats/base64.h"
 #include "formats/json.h"
 #include "formats/memory.h"
+#include "formats/unigram_vocab.h"
 #include "formats/utf8.h"
 
 #include <inttypes.h>
@@ -29,7 +31,8 @@ struct merge_item {
 struct reader {
     const char *subject;
     const struct moec_json *root;
-    const struct moec_json *vocab;
+    const struct moec_json *vocab;     /* of a BPE model */
+    struct moec_unigram_vocab unigram; /* of a Unigram model */
     struct moec_error *err;
 
     struct text_ref *tokens; /* [n_tokens], NULL bytes: a hole */
@@ -44,6 +47,9 @@ struct reader {
 
     char *strings; /* of the steps; offsets count from the end of the token texts */
     size_t n_strings, strings_capacity;
+
+    uint8_t *charsmap; /* of a Precompiled normalizer */
+    size_t n_charsmap;
 
     struct step_list normalizer, pretokenizer, decoder;
     uint32_t affix[2][MOEC_TOKENIZER_MAX_AFFIX]; /* prefix, suffix */
@@ -214,6 +220,18 @@ static enum moec_status read_section(struct reader *r, const char *key, const ch
     return read_steps(r, node, key, sequence, read);
 }
 
+static enum moec_status read_charsmap(struct reader *r, const struct moec_json *node, const char *path)
+{
+    const char *text = NULL;
+    size_t n = 0;
+    struct place place = place_in(r, path);
+    if (r->charsmap != NULL)
+        return moec_fail(r->err, MOEC_ERR_UNSUPPORTED, "%s is a second Precompiled, expected at most one",
+                         place.text);
+    MOEC_TRY(moec_json_get_string(node, place.text, "precompiled_charsmap", &text, &n, r->err));
+    return moec_base64_decode(text, n, place.text, &r->charsmap, &r->n_charsmap, r->err);
+}
+
 static enum moec_status read_normalizer(struct reader *r, const struct moec_json *node, const char *type,
                                         const char *path)
 {
@@ -223,7 +241,7 @@ static enum moec_status read_normalizer(struct reader *r, const struct moec_json
     } kinds[] = {
         {"NFC", MOEC_STEP_NFC},     {"NFD", MOEC_STEP_NFD},         {"NFKC", MOEC_STEP_NFKC},
         {"NFKD", MOEC_STEP_NFKD},   {"Prepend", MOEC_STEP_PREPEND}, {"Lowercase", MOEC_STEP_LOWERCASE},
-        {"Strip", MOEC_STEP_STRIP}, {"Replace", MOEC_STEP_REPLACE},
+        {"Strip", MOEC_STEP_STRIP}, {"Replace", MOEC_STEP_REPLACE}, {"Precompiled", MOEC_STEP_PRECOMPILED},
     };
     struct moec_tokenizer_step step = {0};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -242,9 +260,13 @@ static enum moec_status read_normalizer(struct reader *r, const struct moec_json
         MOEC_TRY(get_pattern(r, node, path, &step));
         MOEC_TRY(get_text(r, node, path, "content", &step.content));
         break;
+    case MOEC_STEP_PRECOMPILED:
+        MOEC_TRY(read_charsmap(r, node, path));
+        break;
     case 0:
-        return unsupported(r, path, type,
-                           "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip or Sequence");
+        return unsupported(
+            r, path, type,
+            "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Precompiled or Sequence");
     default:
         break;
     }
@@ -404,6 +426,8 @@ static enum moec_status read_vocab(struct reader *r, const struct moec_json *mod
 static uint32_t vocab_id(const struct reader *r, const char *bytes, size_t n_bytes)
 {
     uint64_t id = MOEC_TOKENIZER_NO_ID;
+    if ((r->flags & MOEC_TOKENIZER_UNIGRAM) != 0)
+        return moec_unigram_vocab_find(&r->unigram, bytes, n_bytes);
     if (strlen(bytes) != n_bytes)
         return MOEC_TOKENIZER_NO_ID;
     const struct moec_json *node = moec_json_find(r->vocab, bytes);
@@ -529,6 +553,18 @@ static enum moec_status read_merges(struct reader *r, const struct moec_json *mo
 
 /* --- model --- */
 
+static enum moec_status read_unigram(struct reader *r, const struct moec_json *model)
+{
+    r->flags = MOEC_TOKENIZER_UNIGRAM;
+    MOEC_TRY(get_flag(r, model, "model", "byte_fallback", false, MOEC_TOKENIZER_BYTE_FALLBACK, &r->flags));
+    MOEC_TRY(moec_unigram_vocab_read(model, r->subject, &r->unigram, r->err));
+    for (uint32_t id = 0; id < r->unigram.n; id++)
+        MOEC_TRY(set_token(r, id, r->unigram.pieces[id].bytes, r->unigram.pieces[id].n_bytes));
+    r->n_vocab = r->unigram.n;
+    r->unk_id = r->unigram.unk_id;
+    return MOEC_OK;
+}
+
 static enum moec_status read_model(struct reader *r)
 {
     const struct moec_json *model = NULL;
@@ -538,8 +574,10 @@ static enum moec_status read_model(struct reader *r)
     MOEC_TRY(moec_json_get(r->root, file, "model", MOEC_JSON_OBJECT, &model, r->err));
     const char *type = NULL;
     MOEC_TRY(moec_json_get_string_or(model, place.text, "type", "BPE", &type, r->err));
+    if (strcmp(type, "Unigram") == 0)
+        return read_unigram(r, model);
     if (strcmp(type, "BPE") != 0)
-        return unsupported(r, "model.type", type, "BPE");
+        return unsupported(r, "model.type", type, "BPE or Unigram");
     double dropout = 0;
     MOEC_TRY(moec_json_get_double_or(model, place.text, "dropout", 0, 1, 0, &dropout, r->err));
     if (dropout != 0)
@@ -751,6 +789,7 @@ static enum moec_status assemble(struct reader *r, struct moec_tokenizer_model *
     uint32_t *token_start = NULL;
     uint32_t *merge_start = NULL;
     struct moec_tokenizer_merge *merges = NULL;
+    uint32_t *scores = NULL;
     char *text = NULL;
     void *bytes = NULL;
     size_t n_bytes = 0;
@@ -766,6 +805,9 @@ static enum moec_status assemble(struct reader *r, struct moec_tokenizer_model *
     MOEC_TRY_OUT(moec_alloc((void **)&merge_start, r->n_tokens + 1, sizeof *merge_start, "merges", r->err));
     MOEC_TRY_OUT(moec_alloc((void **)&merges, r->n_merges, sizeof *merges, "merges", r->err));
     MOEC_TRY_OUT(moec_alloc((void **)&text, text_bytes + r->n_strings, 1, "a vocabulary", r->err));
+    MOEC_TRY_OUT(moec_alloc((void **)&scores, 2 * r->n_tokens, sizeof *scores, "a vocabulary", r->err));
+    for (uint32_t id = 0; id < r->unigram.n; id++)
+        moec_tokenizer_score_words(r->unigram.pieces[id].score, scores + 2 * (size_t)id);
 
     uint32_t at = 0;
     uint32_t merge = 0;
@@ -809,12 +851,16 @@ static enum moec_status assemble(struct reader *r, struct moec_tokenizer_model *
         .decoder = r->decoder.items,
         .prefix = r->affix[0],
         .suffix = r->affix[1],
+        .scores = scores,
         .text = text,
+        .charsmap = r->charsmap,
+        .charsmap_bytes = (uint32_t)r->n_charsmap,
     };
     MOEC_TRY_OUT(moec_tokenizer_model_encode(&flat, &bytes, &n_bytes, r->err));
     MOEC_TRY_OUT(moec_tokenizer_model_decode(bytes, n_bytes, r->subject, model, r->err));
 out:
     free(bytes);
+    free(scores);
     free(text);
     free(merges);
     free(merge_start);
@@ -851,6 +897,8 @@ enum moec_status moec_tokenizer_json_read(const char *json, size_t n_bytes, cons
         .decoder = {.name = "decoder"},
     };
     enum moec_status status = read_all(&r, model);
+    moec_unigram_vocab_release(&r.unigram);
+    free(r.charsmap);
     free(r.strings);
     free(r.added);
     free(r.merges);

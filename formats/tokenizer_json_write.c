@@ -1,5 +1,6 @@
 #include "formats/tokenizer_json.h"
 
+#include "formats/base64.h"
 #include "formats/json_write.h"
 #include "formats/memory.h"
 
@@ -164,9 +165,44 @@ static void put_missing_unk(struct moec_json_out *node, const struct moec_tokeni
     moec_json_out_string(node, "unk_token", text);
 }
 
+/* [text, score] in order of ids, which the reader counts: the vocabulary has no holes, and added tokens that
+ * it does not hold follow it. */
+static enum moec_status write_unigram(const struct moec_tokenizer_model *model, const char *subject,
+                                      struct moec_json_out *root, struct moec_error *err)
+{
+    uint32_t n_vocab = model->n_tokens;
+    for (uint32_t i = 0; i < model->n_added; i++) {
+        const struct moec_tokenizer_added *added = &model->added[i];
+        if ((added->flags & MOEC_ADDED_IN_MODEL) == 0 && added->id < n_vocab)
+            n_vocab = added->id;
+    }
+    for (uint32_t id = 0; id < n_vocab; id++)
+        if (is_hole(model, id))
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the tokenizer of '%s' has no token %" PRIu32,
+                             subject, id);
+    struct moec_json_out *node = moec_json_out_object(), *vocab = moec_json_out_array();
+    moec_json_out_string(node, "type", "Unigram");
+    if (model->unk_id == MOEC_TOKENIZER_NO_ID)
+        moec_json_out_null(node, "unk_id");
+    else
+        moec_json_out_u64(node, "unk_id", model->unk_id);
+    for (uint32_t id = 0; id < n_vocab; id++) {
+        struct moec_json_out *pair = moec_json_out_array();
+        put_token(pair, NULL, model, id);
+        moec_json_out_double(pair, NULL, moec_tokenizer_model_score(model, id));
+        moec_json_out_node(vocab, NULL, pair);
+    }
+    moec_json_out_node(node, "vocab", vocab);
+    moec_json_out_bool(node, "byte_fallback", (model->flags & MOEC_TOKENIZER_BYTE_FALLBACK) != 0);
+    moec_json_out_node(root, "model", node);
+    return MOEC_OK;
+}
+
 static enum moec_status write_model(const struct moec_tokenizer_model *model, const char *subject,
                                     struct moec_json_out *root, char *buffer, struct moec_error *err)
 {
+    if ((model->flags & MOEC_TOKENIZER_UNIGRAM) != 0)
+        return write_unigram(model, subject, root, err);
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_string(node, "type", "BPE");
     moec_json_out_null(node, "dropout");
@@ -214,6 +250,15 @@ static void put_pattern(struct moec_json_out *node, const struct moec_tokenizer_
     struct moec_json_out *pattern = moec_json_out_object();
     put_string(pattern, step->flags & MOEC_STEP_REGEX ? "Regex" : "String", model, step->pattern);
     moec_json_out_node(node, "pattern", pattern);
+}
+
+/* Without memory the member is left out, and the text does not read back. */
+static void put_charsmap(struct moec_json_out *node, const struct moec_tokenizer_model *model)
+{
+    char *text = NULL;
+    if (moec_base64_encode(model->charsmap, model->charsmap_bytes, &text, NULL) == MOEC_OK)
+        moec_json_out_string(node, "precompiled_charsmap", text);
+    free(text);
 }
 
 static void put_behavior(struct moec_json_out *node, const struct moec_tokenizer_step *step)
@@ -282,6 +327,10 @@ static struct moec_json_out *step_node(const struct moec_tokenizer_model *model,
         moec_json_out_string(node, "type", "Replace");
         put_pattern(node, model, step);
         put_string(node, "content", model, step->content);
+        break;
+    case MOEC_STEP_PRECOMPILED:
+        moec_json_out_string(node, "type", "Precompiled");
+        put_charsmap(node, model);
         break;
     case MOEC_STEP_STRIP:
         moec_json_out_string(node, "type", "Strip");

@@ -1,23 +1,27 @@
 #include "formats/tokenizer_model.h"
 
+#include "formats/bytes.h"
 #include "formats/memory.h"
 #include "formats/utf8.h"
 
 #include <endian.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* The section: a header of HEADER_WORDS little-endian 32-bit words, then in this order token_start,
  * merge_start, merges (right, rank, merged), added (id, flags), the steps of normalizer, pre-tokenizer and
- * decoder (nine words each), prefix ids, suffix ids, and the text. Nothing follows. In memory `block` holds
- * the same words. */
+ * decoder (nine words each), prefix ids, suffix ids, scores (two words each) of a Unigram model, the text and
+ * the charsmap. Nothing follows. In memory `block` holds the same words. */
 
 #define MAGIC        0x4B4F544Du /* "MTOK" */
-#define VERSION      1u
+#define VERSION_BPE  1u          /* no scores, no charsmap */
+#define VERSION      2u
 #define HEADER_WORDS 16u
 #define MERGE_WORDS  3u
 #define ADDED_WORDS  2u
 #define STEP_WORDS   9u
+#define SCORE_WORDS  2u
 
 _Static_assert(sizeof(struct moec_tokenizer_merge) == MERGE_WORDS * sizeof(uint32_t),
                "a merge is three words");
@@ -33,6 +37,28 @@ const char *moec_tokenizer_model_text(const struct moec_tokenizer_model *model, 
     }
     *length = model->token_start[id + 1] - model->token_start[id];
     return model->text + model->token_start[id];
+}
+
+double moec_tokenizer_model_score(const struct moec_tokenizer_model *model, uint32_t id)
+{
+    const uint32_t *words = model->scores + (size_t)SCORE_WORDS * id;
+    uint64_t bits = (uint64_t)words[1] << 32 | words[0];
+    double score;
+    memcpy(&score, &bits, sizeof score);
+    return score;
+}
+
+void moec_tokenizer_score_words(double score, uint32_t words[2])
+{
+    uint64_t bits;
+    memcpy(&bits, &score, sizeof bits);
+    words[0] = (uint32_t)(bits & UINT32_MAX);
+    words[1] = (uint32_t)(bits >> 32);
+}
+
+static uint32_t score_count(const struct moec_tokenizer_model *m)
+{
+    return (m->flags & MOEC_TOKENIZER_UNIGRAM) != 0 ? m->n_tokens : 0;
 }
 
 enum moec_status moec_tokenizer_model_fits(const struct moec_tokenizer_model *model, uint64_t vocab_size,
@@ -63,7 +89,8 @@ static uint64_t total_words(const struct moec_tokenizer_model *m)
 {
     uint64_t steps = (uint64_t)m->n_normalizer + m->n_pretokenizer + m->n_decoder;
     return HEADER_WORDS + 2 * ((uint64_t)m->n_tokens + 1) + MERGE_WORDS * (uint64_t)m->n_merges +
-           ADDED_WORDS * (uint64_t)m->n_added + STEP_WORDS * steps + m->n_prefix + m->n_suffix;
+           ADDED_WORDS * (uint64_t)m->n_added + STEP_WORDS * steps + m->n_prefix + m->n_suffix +
+           SCORE_WORDS * (uint64_t)score_count(m);
 }
 
 static enum moec_status check_counts(const struct moec_tokenizer_model *m, const char *subject,
@@ -82,6 +109,7 @@ static enum moec_status check_counts(const struct moec_tokenizer_model *m, const
         {"ids before a text", m->n_prefix, MOEC_TOKENIZER_MAX_AFFIX},
         {"ids after a text", m->n_suffix, MOEC_TOKENIZER_MAX_AFFIX},
         {"bytes of text", m->text_bytes, MOEC_TOKENIZER_MAX_TEXT_BYTES},
+        {"bytes of a character map", m->charsmap_bytes, MOEC_TOKENIZER_MAX_CHARSMAP},
     };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (counts[i].value > counts[i].limit)
@@ -114,7 +142,10 @@ static void place_arrays(struct moec_tokenizer_model *m)
     at += m->n_prefix;
     m->suffix = at;
     at += m->n_suffix;
+    m->scores = at;
+    at += (size_t)SCORE_WORDS * score_count(m);
     m->text = (const char *)at;
+    m->charsmap = (const uint8_t *)at + m->text_bytes;
 }
 
 /* Turns little-endian words into the machine's and back; nothing is left of it where they are the same. */
@@ -214,6 +245,51 @@ static enum moec_status check_ids(const struct moec_tokenizer_model *m, const ch
     return MOEC_OK;
 }
 
+static enum moec_status check_unigram(const struct moec_tokenizer_model *m, const char *subject,
+                                      struct moec_error *err)
+{
+    const uint32_t n = score_count(m);
+    if (n > 0 &&
+        (m->n_merges > 0 || (m->flags & ~(MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_BYTE_FALLBACK)) != 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s' is a Unigram model with merges or with flags of BPE (0x%" PRIx32 ")",
+                         subject, m->flags);
+    for (uint32_t id = 0; id < n; id++) {
+        if (!isfinite(moec_tokenizer_model_score(m, id)))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "tokenizer '%s': the score of token %" PRIu32 " is not finite", subject, id);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status check_charsmap(const struct moec_tokenizer_model *m, const char *subject,
+                                       struct moec_error *err)
+{
+    uint32_t n_steps = 0;
+    for (uint32_t i = 0; i < m->n_normalizer; i++)
+        n_steps += m->normalizer[i].kind == MOEC_STEP_PRECOMPILED;
+    if ((n_steps > 0) != (m->charsmap_bytes > 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s' has %" PRIu32 " steps with a character map, and a map of %" PRIu32
+                         " bytes",
+                         subject, n_steps, m->charsmap_bytes);
+    if (m->charsmap_bytes == 0)
+        return MOEC_OK;
+    const uint32_t trie_bytes = m->charsmap_bytes < 4 ? 0 : moec_get_u32(m->charsmap);
+    if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > m->charsmap_bytes - 4)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s': the character map of %" PRIu32 " bytes has a trie of %" PRIu32
+                         ", expected a multiple of 4 that fits",
+                         subject, m->charsmap_bytes, trie_bytes);
+    const size_t n_text = m->charsmap_bytes - 4 - trie_bytes;
+    const size_t valid = moec_utf8_valid_bytes((const char *)m->charsmap + 4 + trie_bytes, n_text);
+    if (valid != n_text)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s': the texts of the character map are not UTF-8 at their byte %zu",
+                         subject, valid);
+    return MOEC_OK;
+}
+
 static bool string_fits(const struct moec_tokenizer_model *m, struct moec_tokenizer_string s)
 {
     return s.offset <= m->text_bytes && s.length <= m->text_bytes - s.offset &&
@@ -244,6 +320,7 @@ static bool kind_belongs(uint32_t kind, enum pipeline pipeline)
     case MOEC_STEP_LOWERCASE:
     case MOEC_STEP_PREPEND:
     case MOEC_STEP_STRIP:
+    case MOEC_STEP_PRECOMPILED:
         return pipeline == NORMALIZER;
     case MOEC_STEP_REPLACE:
         return pipeline == NORMALIZER || pipeline == DECODER;
@@ -367,9 +444,10 @@ static enum moec_status read_header(const uint32_t *header, const char *subject,
     if (header[0] != MAGIC)
         return moec_fail(err, MOEC_ERR_FORMAT, "tokenizer '%s' starts with 0x%08" PRIx32 ", expected 0x%08x",
                          subject, header[0], MAGIC);
-    if (header[1] != VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "tokenizer '%s' has version %" PRIu32 ", expected %u",
-                         subject, header[1], VERSION);
+    if (header[1] != VERSION_BPE && header[1] != VERSION)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "tokenizer '%s' has version %" PRIu32 ", expected %u or %u", subject, header[1],
+                         VERSION_BPE, VERSION);
     m->flags = header[2];
     m->n_tokens = header[3];
     m->n_merges = header[4];
@@ -381,7 +459,10 @@ static enum moec_status read_header(const uint32_t *header, const char *subject,
     m->n_suffix = header[10];
     m->unk_id = header[11];
     m->text_bytes = header[12];
-    if (m->flags >= 2 * MOEC_TOKENIZER_IGNORE_MERGES || header[13] != 0 || header[14] != 0 || header[15] != 0)
+    m->charsmap_bytes = header[13];
+    const bool is_first = header[1] == VERSION_BPE;
+    if (m->flags >= 2 * (is_first ? MOEC_TOKENIZER_IGNORE_MERGES : MOEC_TOKENIZER_UNIGRAM) ||
+        (is_first && header[13] != 0) || header[14] != 0 || header[15] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' sets unknown fields in its header (bytes 8 and 52..63)", subject);
     return check_counts(m, subject, err);
@@ -400,10 +481,11 @@ enum moec_status moec_tokenizer_model_decode(const void *bytes, size_t n_bytes, 
     swap_words(header, HEADER_WORDS);
     MOEC_TRY(read_header(header, subject, &m, err));
     uint64_t words = total_words(&m);
-    if (n_bytes != words * 4 + m.text_bytes)
+    const uint64_t expected = words * 4 + m.text_bytes + m.charsmap_bytes;
+    if (n_bytes != expected)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' has %zu bytes, expected %" PRIu64 " by its header", subject, n_bytes,
-                         words * 4 + m.text_bytes);
+                         expected);
 
     MOEC_TRY(moec_alloc(&m.block, n_bytes, 1, "a tokenizer", err));
     memcpy(m.block, bytes, n_bytes);
@@ -415,6 +497,10 @@ enum moec_status moec_tokenizer_model_decode(const void *bytes, size_t n_bytes, 
         status = check_merges(&m, subject, err);
     if (status == MOEC_OK)
         status = check_ids(&m, subject, err);
+    if (status == MOEC_OK)
+        status = check_unigram(&m, subject, err);
+    if (status == MOEC_OK)
+        status = check_charsmap(&m, subject, err);
     if (status == MOEC_OK)
         status = check_steps(&m, subject, err);
     if (status != MOEC_OK) {
@@ -440,13 +526,16 @@ enum moec_status moec_tokenizer_model_encode(const struct moec_tokenizer_model *
     *n_bytes = 0;
     MOEC_TRY(check_counts(m, "to write", err));
     uint64_t words = total_words(m);
-    size_t total = (size_t)(words * 4 + m->text_bytes);
+    size_t total = (size_t)(words * 4 + m->text_bytes + m->charsmap_bytes);
     void *block = NULL;
     MOEC_TRY(moec_alloc(&block, total, 1, "a tokenizer", err));
+    /* Bundles that version 1 can say are read by programs that know no other. */
+    const bool is_bpe = (m->flags & MOEC_TOKENIZER_UNIGRAM) == 0 && m->charsmap_bytes == 0;
+    const uint32_t version = is_bpe ? VERSION_BPE : VERSION;
     const uint32_t header[HEADER_WORDS] = {
-        MAGIC,       VERSION,         m->flags,          m->n_tokens,  m->n_merges,
-        m->n_added,  m->n_normalizer, m->n_pretokenizer, m->n_decoder, m->n_prefix,
-        m->n_suffix, m->unk_id,       m->text_bytes,
+        MAGIC,       version,         m->flags,          m->n_tokens,       m->n_merges,
+        m->n_added,  m->n_normalizer, m->n_pretokenizer, m->n_decoder,      m->n_prefix,
+        m->n_suffix, m->unk_id,       m->text_bytes,     m->charsmap_bytes,
     };
     uint8_t *at = append(block, header, sizeof header);
     at = append(at, m->token_start, ((size_t)m->n_tokens + 1) * 4);
@@ -458,8 +547,10 @@ enum moec_status moec_tokenizer_model_encode(const struct moec_tokenizer_model *
     at = append(at, m->decoder, (size_t)m->n_decoder * sizeof *m->decoder);
     at = append(at, m->prefix, (size_t)m->n_prefix * 4);
     at = append(at, m->suffix, (size_t)m->n_suffix * 4);
+    at = append(at, m->scores, (size_t)score_count(m) * SCORE_WORDS * 4);
     swap_words(block, words);
-    (void)append(at, m->text, m->text_bytes);
+    at = append(at, m->text, m->text_bytes);
+    (void)append(at, m->charsmap, m->charsmap_bytes);
     *bytes = block;
     *n_bytes = total;
     return MOEC_OK;

@@ -1,15 +1,18 @@
-/* A BPE tokenizer as flat arrays: vocabulary, merges, added tokens and the steps before and after BPE.
+/* A BPE or Unigram tokenizer as flat arrays: vocabulary, merges or scores, added tokens and the steps around
+ * the model.
  *
  * The description is independent of the model family and of the file it came from (formats/tokenizer_json.h
  * reads Hugging Face's tokenizer.json into it); runtime/tokenizer.h executes it. Its bytes are one section of
  * a bundle, so that running a bundle needs no JSON. The terms follow the `tokenizers` library 0.22, whose ids
- * are the reference: text -> added tokens cut out -> normalizer -> pre-tokenizer -> BPE -> post-processor ->
- * ids.
+ * are the reference: text -> added tokens cut out -> normalizer -> pre-tokenizer -> BPE or Unigram ->
+ * post-processor -> ids.
  *
  * Invariants, established by moec_tokenizer_json_read and checked by moec_tokenizer_model_decode:
  *   - every id, offset and count is in range; token texts and step strings are valid UTF-8;
  *   - token_start is non-decreasing; an id without a text is a hole;
- *   - merges of one left token are sorted by right token without repeats.
+ *   - merges of one left token are sorted by right token without repeats;
+ *   - scores are finite, and only a Unigram model has them; it has no merges;
+ *   - a charsmap is there exactly where a normalizer step uses it, its trie whole and its texts valid UTF-8.
  *
  * Thread rule: immutable once filled; any number of threads may read. */
 #ifndef MOEC_FORMATS_TOKENIZER_MODEL_H
@@ -27,6 +30,7 @@
 #define MOEC_TOKENIZER_MAX_STEPS       32u                 /* of one pipeline, Sequences flattened */
 #define MOEC_TOKENIZER_MAX_AFFIX       32u                 /* ids that the post-processor puts on one side */
 #define MOEC_TOKENIZER_MAX_STRING      8192u               /* bytes of a pattern or a replacement */
+#define MOEC_TOKENIZER_MAX_CHARSMAP    ((uint32_t)1 << 24) /* bytes of a compiled character map */
 
 #define MOEC_TOKENIZER_NO_ID      UINT32_MAX
 #define MOEC_TOKENIZER_ID_MISSING (UINT32_MAX - 1) /* unk_token is named, but not in the vocabulary */
@@ -35,6 +39,9 @@
 #define MOEC_TOKENIZER_FUSE_UNK      1u /* neighbouring unknown characters become one unk token */
 #define MOEC_TOKENIZER_BYTE_FALLBACK 2u /* an unknown character becomes its UTF-8 bytes as <0x00>..<0xFF> */
 #define MOEC_TOKENIZER_IGNORE_MERGES 4u /* a word that is a token is taken whole */
+#define MOEC_TOKENIZER_UNIGRAM                                                                               \
+    8u /* the likeliest cut of a word by scores, not BPE; of the others only                                 \
+          BYTE_FALLBACK may stand beside it */
 
 /* Bits of moec_tokenizer_added.flags. */
 #define MOEC_ADDED_SPECIAL     1u  /* left out by a decode that skips special tokens */
@@ -42,7 +49,7 @@
 #define MOEC_ADDED_LSTRIP      4u  /* takes the white space before it */
 #define MOEC_ADDED_RSTRIP      8u  /* takes the white space after it */
 #define MOEC_ADDED_NORMALIZED  16u /* matched in the normalised text */
-#define MOEC_ADDED_IN_MODEL    32u /* BPE knows the token too */
+#define MOEC_ADDED_IN_MODEL    32u /* the model knows the token too */
 
 struct moec_tokenizer_added {
     uint32_t id; /* the text is that of the id */
@@ -62,9 +69,10 @@ enum moec_tokenizer_step_kind {
     MOEC_STEP_NFKC = 3,
     MOEC_STEP_NFKD = 4,
     MOEC_STEP_LOWERCASE = 5,
-    MOEC_STEP_PREPEND = 6, /* content */
-    MOEC_STEP_REPLACE = 7, /* pattern, content; also a decoder */
-    MOEC_STEP_STRIP = 8,   /* flags: MOEC_STEP_LEFT, MOEC_STEP_RIGHT */
+    MOEC_STEP_PREPEND = 6,     /* content */
+    MOEC_STEP_REPLACE = 7,     /* pattern, content; also a decoder */
+    MOEC_STEP_STRIP = 8,       /* flags: MOEC_STEP_LEFT, MOEC_STEP_RIGHT */
+    MOEC_STEP_PRECOMPILED = 9, /* SentencePiece's compiled character map: the model's charsmap */
     /* pre-tokenizers */
     MOEC_STEP_BYTE_LEVEL = 20,  /* flags: MOEC_STEP_PREFIX_SPACE, MOEC_STEP_USE_REGEX; last; also a decoder */
     MOEC_STEP_SPLIT = 21,       /* pattern, behavior; flags: MOEC_STEP_INVERT */
@@ -125,6 +133,7 @@ struct moec_tokenizer_model {
     uint32_t n_prefix, n_suffix;                      /* ids around one sequence (BOS, EOS) */
     uint32_t unk_id;                                  /* or MOEC_TOKENIZER_NO_ID, MOEC_TOKENIZER_ID_MISSING */
     uint32_t text_bytes;
+    uint32_t charsmap_bytes; /* 0 = none */
 
     /* All of these point into `block`. */
     const uint32_t *token_start; /* [n_tokens + 1] offsets into text; equal neighbours: a hole */
@@ -135,7 +144,12 @@ struct moec_tokenizer_model {
     const struct moec_tokenizer_step *pretokenizer;
     const struct moec_tokenizer_step *decoder; /* n_decoder 0: tokens are joined by a space */
     const uint32_t *prefix, *suffix;
+    const uint32_t
+        *scores;      /* [2 n_tokens], low and high word of an F64 each; of a Unigram model, else empty */
     const char *text; /* token texts in the order of ids, then step strings */
+    /* [charsmap_bytes] as SentencePiece compiles it: u32 bytes of a trie, the trie (a Darts double array of
+     * u32 units), then the texts it points to, each ended by a NUL. Little-endian, no alignment. */
+    const uint8_t *charsmap;
 
     void *block; /* owned; NULL in an empty model */
 };
@@ -144,6 +158,11 @@ struct moec_tokenizer_model {
  */
 const char *moec_tokenizer_model_text(const struct moec_tokenizer_model *model, uint32_t id,
                                       uint32_t *length);
+
+/* Log-probability of a token of a Unigram model. */
+double moec_tokenizer_model_score(const struct moec_tokenizer_model *model, uint32_t id);
+/* Writes a score as the two words that `scores` holds. */
+void moec_tokenizer_score_words(double score, uint32_t words[2]);
 
 /* Refuses a tokenizer with ids at or past `vocab_size` (rows of the embedding), naming the first such token.
  * `subject` is the file that the tokenizer came from. Errors: MOEC_ERR_MISMATCH. */
@@ -163,7 +182,8 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_model_decode(const void *bytes,
                                                               struct moec_tokenizer_model *model,
                                                               struct moec_error *err);
 
-/* Model -> bytes, little-endian, the same bytes for the same model. `*bytes` is the caller's (free). */
+/* Model -> bytes, little-endian, the same bytes for the same model: version 1 for BPE without a charsmap,
+ * else 2. `*bytes` is the caller's (free). */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_model_encode(const struct moec_tokenizer_model *model,
                                                               void **bytes, size_t *n_bytes,
                                                               struct moec_error *err);

@@ -382,6 +382,8 @@ static enum moec_status prepare(struct moec_tokenizer *t, struct moec_error *err
     }
     MOEC_TRY(index_vocabulary(t, err));
     index_bytes(t);
+    if ((m->flags & MOEC_TOKENIZER_UNIGRAM) != 0)
+        MOEC_TRY(moec_tokenizer_index_unigram(t, err));
     t->byte_level =
         m->n_pretokenizer > 0 && m->pretokenizer[m->n_pretokenizer - 1].kind == MOEC_STEP_BYTE_LEVEL;
     MOEC_TRY(compile_steps(m, m->normalizer, m->n_normalizer, "normalizer", t->normalizer_patterns, err));
@@ -421,6 +423,7 @@ void moec_tokenizer_free(struct moec_tokenizer *tokenizer)
     free(tokenizer->normalized.entries);
     free(tokenizer->normalized.texts);
     free(tokenizer->slots);
+    free(tokenizer->sorted);
     free(tokenizer->outside_model);
     free(tokenizer->special);
     free(tokenizer);
@@ -436,10 +439,29 @@ enum moec_status moec_encoding_add_id(struct moec_encoding *encoding, uint32_t i
     return MOEC_OK;
 }
 
+enum moec_status moec_encoding_map_bytes(struct moec_encoding *encoding, const char *word, size_t n_bytes)
+{
+    encoding->mapped.n_bytes = 0;
+    for (size_t i = 0; i < n_bytes; i++) {
+        char text[4];
+        size_t length = moec_utf8_write(moec_byte_level_char((uint8_t)word[i]), text);
+        MOEC_TRY(moec_buffer_append(&encoding->mapped, text, length, encoding->err));
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_tokenizer_word(struct moec_encoding *encoding, const char *word, size_t n_bytes)
+{
+    return (encoding->tokenizer->model->flags & MOEC_TOKENIZER_UNIGRAM) != 0
+               ? moec_tokenizer_unigram(encoding, word, n_bytes)
+               : moec_tokenizer_bpe(encoding, word, n_bytes);
+}
+
 static void release_encoding(struct moec_encoding *e)
 {
     free(e->symbols);
     free(e->heap);
+    free(e->nodes);
     free(e->mapped.bytes);
     free(e->normal[0].bytes);
     free(e->normal[1].bytes);

@@ -2,8 +2,9 @@
  *
  * Works from struct moec_tokenizer_model (formats/tokenizer_model.h). Text is bytes: what is not valid UTF-8
  * is read as Python's bytes.decode("utf-8", errors="replace") would (each maximal subpart becomes U+FFFD).
- * NUL is a character like any other. BPE merges through a priority queue: n characters cost O(n log n), a 100
- * KB word some tens of milliseconds.
+ * NUL is a character like any other. Unigram models cut a word in time proportional to its bytes times those
+ * of the longest token that begins there. BPE merges through a priority queue: n characters cost O(n log n),
+ * a 100 KB word some tens of milliseconds.
  *
  * Ids are equal on every code point assigned in Unicode 13, and with Debian 12's libraries (PCRE2 10.42:
  * Unicode 14, utf8proc 2.8: Unicode 15) in Unicode 14 too. Differences left, all of them on later code
@@ -13,8 +14,9 @@
  *   - Digits, Whitespace and single_word added tokens: what Unicode 16 and 17 added (utf8proc calls it
  * unassigned);
  *   - Lowercase: letters with case that Unicode 16 and 17 added.
- * Normalization has none: the library's tables are those of Unicode 9, and later marks are left alone here
- * too (moec_unicode_is_inert).
+ * A Precompiled normalizer looks at grapheme clusters, which are those of Unicode 15 here: clusters of under
+ * six bytes that later versions cut otherwise may differ. Normalization has none: the library's tables are
+ * those of Unicode 9, and later marks are left alone here too (moec_unicode_is_inert).
  *
  * Thread rule: a tokenizer is immutable after create; encode, decode and look-ups may run in many threads at
  * once. A detokenizer belongs to one thread. */

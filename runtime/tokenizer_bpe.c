@@ -208,12 +208,7 @@ static enum moec_status whole_word(struct moec_encoding *e, const char *word, si
         *id = moec_tokenizer_model_id(t, word, n_bytes);
         return MOEC_OK;
     }
-    e->mapped.n_bytes = 0;
-    for (size_t i = 0; i < n_bytes; i++) {
-        char text[4];
-        size_t length = moec_utf8_write(moec_byte_level_char((uint8_t)word[i]), text);
-        MOEC_TRY(moec_buffer_append(&e->mapped, text, length, e->err));
-    }
+    MOEC_TRY(moec_encoding_map_bytes(e, word, n_bytes));
     *id = moec_tokenizer_model_id(t, e->mapped.bytes, e->mapped.n_bytes);
     return MOEC_OK;
 }

@@ -91,6 +91,12 @@ struct moec_tokenizer {
     struct moec_pattern *decoder_patterns[MOEC_TOKENIZER_MAX_STEPS];
     struct moec_added_matcher plain, normalized;
 
+    /* Of a Unigram model: ids that it knows in the order of their texts, those that start with byte b at
+     * sorted_first[b]..sorted_first[b + 1], and the score of an unknown character. */
+    uint32_t *sorted;
+    uint32_t sorted_first[257];
+    double unk_score;
+
     /* The decoder, taken apart: steps on single tokens, how bytes are joined, characters off the start. */
     uint32_t n_token_steps;
     uint32_t
@@ -118,6 +124,13 @@ struct moec_bpe_candidate {
     uint32_t rank, at, merged;
 };
 
+/* The best way to a byte of the word. */
+struct moec_unigram_node {
+    double score;
+    uint32_t start; /* of its last token; UINT32_MAX: none yet */
+    uint32_t id;
+};
+
 /* Everything that one encode needs and reuses from word to word. Zero-initialised; released by
  * moec_encoding_release, which leaves ids to the caller. */
 struct moec_encoding {
@@ -129,6 +142,8 @@ struct moec_encoding {
     size_t n_symbols, symbols_capacity;
     struct moec_bpe_candidate *heap;
     size_t n_heap, heap_capacity;
+    struct moec_unigram_node *nodes; /* of a Unigram word: [bytes + 1] */
+    size_t nodes_capacity;
     struct moec_tokenizer_buffer
         scratch[MOEC_TOKENIZER_MAX_STEPS];      /* text that a pre-tokenizer step rewrites */
     void *match_data[MOEC_TOKENIZER_MAX_STEPS]; /* of the pre-tokenizer's patterns */
@@ -147,14 +162,32 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_normalize(const struct moec_tok
                                                            const char **out, size_t *out_bytes,
                                                            bool *at_start, struct moec_error *err);
 
-/* Pre-tokenizes text[n_bytes] and hands every word to BPE. `at_start`: the text starts where the whole input
- * does. */
+/* Appends text[n_bytes] with SentencePiece's compiled character map applied: tokenizer_precompiled.c. Errors:
+ * MOEC_ERR_LIMIT when it grows past the limit. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *model,
+                                                             const char *text, size_t n_bytes,
+                                                             struct moec_tokenizer_buffer *out,
+                                                             size_t limit_bytes, struct moec_error *err);
+
+/* Pre-tokenizes text[n_bytes] and hands every word to the model. `at_start`: the text starts where the whole
+ * input does. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_pretokenize(struct moec_encoding *encoding, const char *text,
                                                              size_t n_bytes, bool at_start);
 
-/* Adds the ids of one word. */
+/* Adds the ids of one word: by the model that the tokenizer has, by BPE, by Unigram. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_word(struct moec_encoding *encoding, const char *word,
+                                                      size_t n_bytes);
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_bpe(struct moec_encoding *encoding, const char *word,
                                                      size_t n_bytes);
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_unigram(struct moec_encoding *encoding, const char *word,
+                                                         size_t n_bytes);
+/* `encoding->mapped` becomes the word in ByteLevel's characters. */
+MOEC_WARN_UNUSED enum moec_status moec_encoding_map_bytes(struct moec_encoding *encoding, const char *word,
+                                                          size_t n_bytes);
+
+/* Prepares what moec_tokenizer_unigram needs; the vocabulary is indexed. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_index_unigram(struct moec_tokenizer *tokenizer,
+                                                               struct moec_error *err);
 
 /* Fills the decoder part of `tokenizer`. */
 void moec_tokenizer_plan_decoder(struct moec_tokenizer *tokenizer);

@@ -23,7 +23,7 @@ static enum moec_status hand_on(struct moec_encoding *e, uint32_t index, struct 
         return MOEC_OK;
     if (index + 1 < e->tokenizer->model->n_pretokenizer)
         return run_step(e, index + 1, part);
-    return moec_tokenizer_bpe(e, part.text, part.n_bytes);
+    return moec_tokenizer_word(e, part.text, part.n_bytes);
 }
 
 /* --- split behaviours --- */
@@ -245,6 +245,6 @@ enum moec_status moec_tokenizer_pretokenize(struct moec_encoding *encoding, cons
     if (n_bytes == 0)
         return MOEC_OK;
     if (encoding->tokenizer->model->n_pretokenizer == 0)
-        return moec_tokenizer_bpe(encoding, text, n_bytes);
+        return moec_tokenizer_word(encoding, text, n_bytes);
     return run_step(encoding, 0, part);
 }

@@ -11,8 +11,10 @@ Prints TAP lines; differences are shown as reprs. Exits 1 on a difference, 77 wh
 """
 
 import argparse
+import base64
 import copy
 import glob
+import io
 import json
 import os
 import random
@@ -151,6 +153,54 @@ def variants():
         yield name, data
 
 
+def charsmap(name):
+    """SentencePiece's own character map, as base64; None without the library."""
+    try:
+        import sentencepiece
+    except ImportError:
+        return None
+    model = io.BytesIO()
+    text = ["".join(chr(0x61 + (i * 7 + k * k) % 26) for k in range(12)) for i in range(50)]
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, vocab_size=60,
+                                             hard_vocab_limit=False, normalization_rule_name=name, minloglevel=2)
+    sys.path.insert(0, os.path.join(ROOT, "tests/fixtures"))
+    import make_tokenizers
+    return base64.b64encode(make_tokenizers.precompiled_charsmap(model.getvalue())).decode("ascii")
+
+
+def unigram_variants():
+    """Unigram with SentencePiece's maps and with other steps around it."""
+    def load(name):
+        with open(os.path.join(ROOT, "tests/fixtures/tokenizers", name, "tokenizer.json"), encoding="utf-8") as f:
+            return json.load(f)
+
+    for name in ["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf"]:
+        text = charsmap(name)
+        if text is None:
+            continue
+        for base in ["unigram", "unigram-bytes"]:
+            data = load(base)
+            data["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": text}
+            yield f"{base} with {name}", data
+    for scheme in ["always", "first", "never"]:
+        for cut in [False, True]:
+            data = load("unigram")
+            data["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": cut}
+            yield f"unigram, metaspace {scheme} {cut}", data
+    data = load("unigram")
+    data["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, data["pre_tokenizer"]]}
+    yield "unigram, words first", data
+    data = load("unigram-bytes")
+    data["model"]["vocab"] = [[t if t != "<0xE2>" else "<0xZZ>", s] for t, s in data["model"]["vocab"]]
+    yield "unigram, a byte missing", data
+    data = load("unigram-bytes")
+    data["model"]["vocab"] = [[t, round(s)] for t, s in data["model"]["vocab"]]
+    yield "unigram, many cuts of one score", data
+    data = load("unigram")
+    data["model"]["vocab"] = [[t, -s - 9] for t, s in data["model"]["vocab"]]
+    yield "unigram, scores turned round", data
+
+
 def run(program, path, records):
     stream = b"".join(letter.encode() + struct.pack("<I", len(data)) + data for letter, data in records)
     with tempfile.TemporaryFile() as source:
@@ -249,7 +299,7 @@ def main():
         jobs = [(f, f) for f in args.files]
         if not jobs:
             jobs = [(f, f) for f in sorted(glob.glob(os.path.join(ROOT, "tests/fixtures/tokenizers/*/tokenizer.json")))]
-            for i, (name, data) in enumerate(variants()):
+            for i, (name, data) in enumerate([*variants(), *unigram_variants()]):
                 path = os.path.join(scratch, f"{i}.json")
                 with open(path, "w", encoding="utf-8") as f:
                     json.dump(data, f)

@@ -401,6 +401,13 @@ static void test_checkpoint_write__tokenizer_corners(void **state)
         "{\"SpecialToken\": {\"id\": \"e\", \"type_id\": 0}}, {\"SpecialToken\": {\"id\": \"<s>\", "
         "\"type_id\": 0}}], \"special_tokens\": {\"<s>\": {\"ids\": [1]}, \"e\": {\"ids\": [2]}}}}",
         BPE "\"vocab\": {}, \"merges\": []}}",
+        /* Unigram: scores of every kind, no unk_id, an added token behind the vocabulary */
+        "{\"model\": {\"type\": \"Unigram\", \"byte_fallback\": true, \"vocab\": [[\"a\", -0.0], "
+        "[\"n\\u0000l\", 3], "
+        "[\"b\", -1e-310], [\"c\", -2.0122928619384766]]}, \"added_tokens\": [{\"content\": \"x\", "
+        "\"special\": true, "
+        "\"single_word\": false, \"lstrip\": true, \"rstrip\": false, \"normalized\": false}]}",
+        "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}",
     };
     for (size_t i = 0; i < sizeof corners / sizeof *corners; i++)
         free(round_trip(corners[i], strlen(corners[i]), "corner"));

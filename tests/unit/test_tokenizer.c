@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-static const char *const names[] = {"gpt2",  "llama3", "metaspace", "mixtral",
-                                    "olmoe", "qwen2",  "steps",     "words"};
+static const char *const names[] = {"gpt2",  "llama3", "metaspace", "mixtral", "olmoe",
+                                    "qwen2", "steps",  "words",     "unigram", "unigram-bytes"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 struct loaded {
@@ -192,16 +192,24 @@ static void test_tokenizer__binary_form_is_stable(void **state)
     }
 }
 
+/* A Unigram model of five tokens whose character map turns a tab into a space. */
+static const char small_unigram[] =
+    "{\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"byte_fallback\": false, \"vocab\": [[\"<unk"
+    ">\", 0], [\"\\u2581\", -1.5], [\"a\", -2], [\"\\u2581a\", -2.5], [\"aa\", -4.125]]}, \"added_tok"
+    "ens\": [{\"content\": \"<x>\", \"special\": true, \"single_word\": false, \"lstrip\": false, \"r"
+    "strip\": false, \"normalized\": false}], \"normalizer\": {\"type\": \"Precompiled\", \"precompil"
+    "ed_charsmap\": \"LAAAAAAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAACQkAAAAAAAAAAACAIAA=\"}, \"pre_"
+    "tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"alway"
+    "s\", \"split\": true}, \"decoder\": {\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"pr"
+    "epend_scheme\": \"always\", \"split\": true}}";
+
 /* Every cut is refused; every flipped bit is refused or gives a model that can be used. */
-static void test_tokenizer__binary_form_survives_damage(void **state)
+static void damage(const struct moec_tokenizer_model *good, const char *text)
 {
-    (void)state;
-    struct loaded l;
-    load(&l, "steps");
     struct moec_error err = {0};
     void *bytes = NULL;
     size_t n_bytes = 0;
-    assert_int_equal(moec_tokenizer_model_encode(&l.model, &bytes, &n_bytes, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_model_encode(good, &bytes, &n_bytes, &err), MOEC_OK);
     for (size_t cut = 0; cut < n_bytes; cut++) {
         struct moec_tokenizer_model model;
         err = (struct moec_error){0};
@@ -218,7 +226,7 @@ static void test_tokenizer__binary_form_survives_damage(void **state)
             moec_tokenizer_create(&model, &tokenizer, &err) == MOEC_OK) {
             uint32_t *ids = NULL;
             size_t n_ids = 0;
-            if (moec_tokenizer_encode(tokenizer, "the <r> word 12", 15, true, &ids, &n_ids, &err) == MOEC_OK)
+            if (moec_tokenizer_encode(tokenizer, text, strlen(text), true, &ids, &n_ids, &err) == MOEC_OK)
                 free(ids);
         }
         moec_tokenizer_free(tokenizer);
@@ -226,14 +234,89 @@ static void test_tokenizer__binary_form_survives_damage(void **state)
         flipped[bit / 8] ^= (uint8_t)(1u << (bit % 8));
     }
     free(bytes);
+}
+
+static void test_tokenizer__binary_form_survives_damage(void **state)
+{
+    (void)state;
+    struct loaded l;
+    load(&l, "steps");
+    damage(&l.model, "the <r> word 12");
     unload(&l);
+    struct moec_tokenizer_model model;
+    struct moec_error err = {0};
+    assert_int_equal(moec_tokenizer_json_read(small_unigram, strlen(small_unigram), "t.json", &model, &err),
+                     MOEC_OK);
+    damage(&model, "aa\ta <x>b\t");
+    moec_tokenizer_model_release(&model);
+}
+
+/* BPE without a character map is written as programs know it that know no other. */
+static void test_tokenizer__versions(void **state)
+{
+    (void)state;
+    struct loaded l;
+    struct moec_error err = {0};
+    struct moec_tokenizer_model model, again;
+    void *bytes = NULL;
+    size_t n_bytes = 0;
+    load(&l, "steps");
+    assert_int_equal(moec_tokenizer_model_encode(&l.model, &bytes, &n_bytes, &err), MOEC_OK);
+    assert_int_equal(((uint8_t *)bytes)[4], 1);
+    free(bytes);
+    unload(&l);
+    assert_int_equal(moec_tokenizer_json_read(small_unigram, strlen(small_unigram), "t.json", &model, &err),
+                     MOEC_OK);
+    assert_int_equal(moec_tokenizer_model_encode(&model, &bytes, &n_bytes, &err), MOEC_OK);
+    uint8_t *header = bytes;
+    assert_int_equal(header[4], 2);
+    header[4] = 1;
+    assert_int_equal(moec_tokenizer_model_decode(bytes, n_bytes, "b", &again, &err), MOEC_ERR_FORMAT);
+    header[4] = 3;
+    err = (struct moec_error){0};
+    assert_int_equal(moec_tokenizer_model_decode(bytes, n_bytes, "b", &again, &err), MOEC_ERR_UNSUPPORTED);
+    free(bytes);
+    moec_tokenizer_model_release(&model);
+}
+
+static void expect_small(const struct moec_tokenizer *tokenizer, const char *text, const uint32_t *ids,
+                         size_t n)
+{
+    struct moec_error err = {0};
+    uint32_t *got = NULL;
+    size_t n_got = 0;
+    assert_int_equal(moec_tokenizer_encode(tokenizer, text, strlen(text), true, &got, &n_got, &err), MOEC_OK);
+    if (n_got != n || memcmp(got, ids, n * sizeof *ids) != 0)
+        fail_msg("'%s' gives %zu ids, expected %zu", text, n_got, n);
+    free(got);
+}
+
+static void test_tokenizer__unigram_takes_the_largest_sum(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    assert_int_equal(moec_tokenizer_json_read(small_unigram, strlen(small_unigram), "t.json", &model, &err),
+                     MOEC_OK);
+    assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
+    /* aa costs 4.125, a and a 4; a first piece with the space in it 2.5 instead of 3.5. */
+    expect_small(tokenizer, "aaa", (uint32_t[]){3, 2, 2}, 3);
+    expect_small(tokenizer, "a\ta", (uint32_t[]){3, 3}, 2);
+    /* Unknown neighbours are one. */
+    expect_small(tokenizer, "bcda", (uint32_t[]){1, 0, 2}, 3);
+    expect_small(tokenizer, "<x>", (uint32_t[]){5}, 1);
+    expect_small(tokenizer, "", NULL, 0);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
 }
 
 /* --- refusals --- */
 
 #define HEAD                                                                                                 \
     "{\"added_tokens\": [], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
-#define MERGES "\"merges\": [[\"a\", \"b\"]]}"
+#define UNIGRAM "{\"model\": {\"type\": \"Unigram\", \"vocab\": "
+#define MERGES  "\"merges\": [[\"a\", \"b\"]]}"
 
 static void test_tokenizer__refuses_with_file_and_place(void **state)
 {
@@ -246,7 +329,8 @@ static void test_tokenizer__refuses_with_file_and_place(void **state)
         {"{\"model\": ", MOEC_ERR_FORMAT, "'t.json' is not valid JSON at line 1"},
         {"[]", MOEC_ERR_FORMAT, "'t.json' holds an array, expected an object"},
         {"{}", MOEC_ERR_FORMAT, "'t.json' has no 'model'"},
-        {"{\"model\": {\"type\": \"Unigram\"}}", MOEC_ERR_UNSUPPORTED, "model.type in 't.json' is 'Unigram'"},
+        {"{\"model\": {\"type\": \"WordPiece\"}}", MOEC_ERR_UNSUPPORTED,
+         "model.type in 't.json' is 'WordPiece'"},
         {HEAD "\"merges\": [\"a b\", \"ab\"]}}", MOEC_ERR_FORMAT, "model.merges[1] in 't.json' is 'ab'"},
         {HEAD "\"merges\": [[\"b\", \"a\"]]}}", MOEC_ERR_FORMAT,
          "model.merges[0] in 't.json' needs the token 'ba'"},
@@ -256,8 +340,27 @@ static void test_tokenizer__refuses_with_file_and_place(void **state)
          "model.end_of_word_suffix"},
         {HEAD MERGES
          ", \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": "
-         "\"Precompiled\"}]}}",
-         MOEC_ERR_UNSUPPORTED, "normalizer.normalizers[1] in 't.json' is 'Precompiled'"},
+         "\"BertNormalizer\"}]}}",
+         MOEC_ERR_UNSUPPORTED, "normalizer.normalizers[1] in 't.json' is 'BertNormalizer'"},
+        {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\"}}", MOEC_ERR_FORMAT,
+         "precompiled_charsmap"},
+        {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAA\"}}",
+         MOEC_ERR_FORMAT, "a multiple of 4"},
+        {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AA*A\"}}",
+         MOEC_ERR_FORMAT, "no base64 at its characters 0 to 3"},
+        {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}}",
+         MOEC_ERR_FORMAT, "the character map of 3 bytes"},
+        {HEAD MERGES
+         ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAD/\"}}",
+         MOEC_ERR_FORMAT, "not UTF-8"},
+        {UNIGRAM "{}}}", MOEC_ERR_FORMAT, "'vocab' in model in 't.json' is an object"},
+        {UNIGRAM "[\"a\"]}}", MOEC_ERR_FORMAT, "model.vocab[0] in 't.json' is a string"},
+        {UNIGRAM "[[\"a\", 0], [\"\", 0]]}}", MOEC_ERR_FORMAT, "model.vocab[1] in 't.json' is an empty text"},
+        {UNIGRAM "[[\"a\", \"b\"]]}}", MOEC_ERR_FORMAT, "model.vocab[0]"},
+        {UNIGRAM "[[\"a\", 0], [\"b\", 0], [\"a\", 1]]}}", MOEC_ERR_FORMAT,
+         "tokens 0 and 2 of 't.json' are both 'a'"},
+        {UNIGRAM "[[\"a\", 0]], \"unk_id\": 1}}", MOEC_ERR_FORMAT, "unk_id"},
+        {UNIGRAM "[], \"unk_id\": 0}}", MOEC_ERR_FORMAT, "unk_id"},
         {HEAD MERGES ", \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}}", MOEC_ERR_UNSUPPORTED,
          "pre_tokenizer"},
         {HEAD MERGES
@@ -704,6 +807,8 @@ int main(void)
         cmocka_unit_test(test_tokenizer__equals_the_reference_library),
         cmocka_unit_test(test_tokenizer__binary_form_is_stable),
         cmocka_unit_test(test_tokenizer__binary_form_survives_damage),
+        cmocka_unit_test(test_tokenizer__versions),
+        cmocka_unit_test(test_tokenizer__unigram_takes_the_largest_sum),
         cmocka_unit_test(test_tokenizer__refuses_with_file_and_place),
         cmocka_unit_test(test_tokenizer__refuses_ids_past_the_vocabulary),
         cmocka_unit_test(test_tokenizer__refuses_patterns_that_mean_something_else),
