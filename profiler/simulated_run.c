@@ -1,8 +1,11 @@
 /* How a step goes, in the order that runtime/residency.h prescribes: time passes until the router's answer;
  * what is there is a hit, what is on its way is late, the rest is admitted and read in order; the preloader
  * guesses; experts are computed, those that were present first, together where several are there, and
- * released; each release may let in another that waits. Meanwhile the loader reads guesses, one at a time,
- * when nothing demanded is on its way. */
+ * released; each release may let in another that waits.
+ *
+ * Threads as in runtime/loader.c: the computing thread collects what it asked for, and checks it, while it
+ * waits for something; the loader's thread reads guesses, one at a time, from when the last demanded record
+ * was collected until the next answer. */
 #include "profiler/simulated_run.h"
 
 #include "formats/memory.h"
@@ -19,10 +22,13 @@
 enum place { NOWHERE = 0, QUEUED, ASKED };
 
 struct record {
-    double ready_ns;      /* ASKED: when its bytes are there and checked */
-    uint64_t since_token; /* when it became present */
+    double begun_ns, done_ns; /* of its read: asked of storage, and its bytes there */
+    double ready_ns;          /* and checked; INFINITY until the computing thread has done it */
+    uint64_t since_token;     /* when it became present */
     uint8_t place;
-    bool is_guess; /* read for a guess, not asked for yet */
+    bool is_guess;      /* came for a guess, not asked for yet */
+    bool is_alone;      /* nothing else was on its way when it was asked for */
+    bool is_measurable; /* runtime/loader.c: its time tells of the device */
 };
 
 struct run {
@@ -36,10 +42,11 @@ struct run {
 
     double now_ns;
     double storage_ns; /* the last read that was issued ends */
-    double loader_ns;  /* and it is checked: nothing is on its way any more */
-    double answer_ns;  /* guesses are not made before */
-    bool is_guessing;  /* time-bounded: the loader has not been told yet that nothing is worth it */
-    uint32_t *queue;   /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
+    double loader_ns;  /* nothing is on its way any more, and everything is checked */
+    double last_done_ns;
+    double answer_ns; /* guesses are not made before */
+    bool is_guessing; /* time-bounded: the loader has not been told yet that nothing is worth it */
+    uint32_t *queue;  /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
     uint32_t queue_first, queue_end;
 
     const struct moec_recorded_step *step; /* being computed */
@@ -50,7 +57,10 @@ struct run {
     uint64_t n_lifetime;
     bool *is_present;    /* (E), owned: scratch of an answer */
     uint32_t *turns;     /* (E), owned: its keys, in the order in which they are computed and released */
+    uint32_t *late;      /* (E), owned */
     uint32_t n_admitted; /* of the turns */
+    uint32_t *flying;    /* (E), owned: demanded keys that are on their way, in the order of their arrival */
+    uint32_t n_flying, n_collected;
 };
 
 /* --- counting ----------------------------------------------------------------------------------------------
@@ -66,32 +76,58 @@ struct run {
 /* --- storage -----------------------------------------------------------------------------------------------
  */
 
-/* Asks storage for a record at a time; the bytes of the read are those of its layer. */
+/* Asks storage for a record at a time; who checks it sets ready_ns. */
 static void issue(struct run *run, uint32_t key, double at_ns)
 {
     const struct moec_simulated_device *device = run->device;
     struct record *record = &run->records[key];
-    const double begun_ns = fmax(at_ns, run->storage_ns);
-    const bool is_alone = at_ns >= run->storage_ns;
+    record->is_alone = at_ns >= run->storage_ns;
+    record->is_measurable = true;
+    record->begun_ns = fmax(at_ns, run->storage_ns);
     run->storage_ns = fmax(at_ns + device->latency_ns, run->storage_ns) + device->read_ns[key];
-    run->loader_ns = fmax(run->storage_ns, run->loader_ns) + device->check_ns[key];
-    record->ready_ns = run->loader_ns;
+    record->done_ns = run->storage_ns;
+    record->ready_ns = INFINITY;
     record->place = ASKED;
     COUNT(run, key / run->model->n_expert, read_bytes, run->model->record_bytes[key]);
-    if (run->preload != NULL)
-        moec_preload_timed(run->preload, run->model->record_bytes[key],
-                           (uint64_t)(run->storage_ns - begun_ns), is_alone);
 }
 
-/* A key has become present: its bytes are asked for, or still on their way from before. */
-static void fetch(struct run *run, uint32_t key, double at_ns)
+/* As runtime/loader.c learns of a read that somebody began to wait for at waited_ns. */
+static void learn_time(struct run *run, uint32_t key, double waited_ns)
+{
+    const struct record *record = &run->records[key];
+    const double start_ns = fmax(record->begun_ns, run->last_done_ns);
+    run->last_done_ns = fmax(record->done_ns, run->last_done_ns);
+    if (run->preload != NULL && record->is_measurable && record->done_ns > start_ns &&
+        waited_ns <= start_ns + (record->done_ns - start_ns) / 2)
+        moec_preload_timed(run->preload, run->model->record_bytes[key],
+                           (uint64_t)(record->done_ns - start_ns), record->is_alone);
+}
+
+/* A demanded key has become present, or was queued: its bytes are asked for, or still on their way. */
+static void demand(struct run *run, uint32_t key)
 {
     struct record *record = &run->records[key];
-    record->since_token = run->step->first_token;
-    if (record->ready_ns > at_ns)
-        record->place = ASKED;
-    else
-        issue(run, key, at_ns);
+    if (record->ready_ns <= run->now_ns || record->place == QUEUED || record->ready_ns == INFINITY)
+        issue(run, key, run->now_ns);
+    record->place = ASKED;
+    run->flying[run->n_flying++] = key;
+}
+
+/* The computing thread takes the next one that arrives, and checks it. */
+static void collect(struct run *run)
+{
+    const uint32_t key = run->flying[run->n_collected++];
+    struct record *record = &run->records[key];
+    const double begun_ns = run->now_ns;
+    if (record->ready_ns == INFINITY) {
+        run->now_ns = fmax(run->now_ns, record->done_ns) + run->device->check_ns[key];
+        record->ready_ns = run->now_ns;
+        learn_time(run, key, begun_ns);
+    } else {
+        run->now_ns = fmax(run->now_ns, record->ready_ns);
+    }
+    run->loader_ns = fmax(run->loader_ns, run->now_ns);
+    COUNT(run, run->ordinal, stall_ns, run->now_ns - begun_ns);
 }
 
 static void evicted(void *context, uint32_t key)
@@ -100,7 +136,7 @@ static void evicted(void *context, uint32_t key)
     struct record *record = &run->records[key];
     const uint32_t ordinal = key / run->model->n_expert;
     COUNT(run, ordinal, evictions, 1);
-    COUNT(run, ordinal, wasted, record->is_guess && record->place == ASKED);
+    COUNT(run, ordinal, wasted, record->is_guess);
     run->lifetime_tokens += (double)(run->step->first_token - record->since_token);
     run->n_lifetime++;
     if (record->place == QUEUED)
@@ -124,32 +160,51 @@ static uint64_t view_n_bytes_of(void *context, uint32_t key)
     return run->model->record_bytes[key];
 }
 
+/* By the loader's thread, which waits for it and checks it. */
 static void read_guess(struct run *run, uint32_t key, double at_ns)
 {
-    fetch(run, key, at_ns);
+    struct record *record = &run->records[key];
+    if (record->ready_ns <= at_ns) {
+        issue(run, key, at_ns);
+        record->ready_ns = record->done_ns + run->device->check_ns[key];
+        learn_time(run, key, at_ns);
+    }
+    record->place = ASKED;
+    run->loader_ns = fmax(run->loader_ns, record->ready_ns);
+}
+
+static bool make_guess(struct run *run, uint32_t key)
+{
+    struct record *record = &run->records[key];
+    if (!moec_residency_guess(run->residency, key))
+        return false;
+    record->is_guess = true;
+    record->since_token = run->step->first_token;
     COUNT(run, key / run->model->n_expert, preloads, 1);
+    return true;
 }
 
 /* Reads what the loader begins to read up to a time. */
 static void load_until(struct run *run, double until_ns)
 {
     const uint32_t n_queue = run->model->n_layer * run->model->n_expert + 1;
-    while (run->queue_first != run->queue_end && run->loader_ns <= until_ns) {
-        const uint32_t key = run->queue[run->queue_first];
-        run->queue_first = (run->queue_first + 1) % n_queue;
-        if (run->records[key].place == QUEUED)
-            read_guess(run, key, fmax(run->loader_ns, run->answer_ns));
-    }
-    while (run->is_guessing) {
+    while (run->n_collected == run->n_flying) {
         const double at_ns = fmax(run->loader_ns, run->answer_ns);
         if (at_ns > until_ns)
             return;
+        if (run->queue_first != run->queue_end) {
+            const uint32_t key = run->queue[run->queue_first];
+            run->queue_first = (run->queue_first + 1) % n_queue;
+            if (run->records[key].place == QUEUED)
+                read_guess(run, key, at_ns);
+            continue;
+        }
+        if (!run->is_guessing)
+            return;
         const uint32_t key = moec_preload_next(run->preload, (uint64_t)at_ns);
         run->is_guessing = key != MOEC_EVICT_NONE;
-        if (!run->is_guessing || !moec_residency_guess(run->residency, key))
-            continue;
-        run->records[key].is_guess = true;
-        read_guess(run, key, at_ns);
+        if (run->is_guessing && make_guess(run, key))
+            read_guess(run, key, at_ns);
     }
 }
 
@@ -166,12 +221,9 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
         return;
     for (uint32_t key = moec_preload_next(run->preload, (uint64_t)run->now_ns); key != MOEC_EVICT_NONE;
          key = moec_preload_next(run->preload, (uint64_t)run->now_ns)) {
-        if (!moec_residency_guess(run->residency, key))
+        if (!make_guess(run, key))
             continue;
-        struct record *record = &run->records[key];
-        record->is_guess = true;
-        record->since_token = run->step->first_token;
-        record->place = QUEUED;
+        run->records[key].place = QUEUED;
         run->queue[run->queue_end] = key;
         run->queue_end = (run->queue_end + 1) % n_queue;
     }
@@ -180,45 +232,74 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
 /* --- a layer -----------------------------------------------------------------------------------------------
  */
 
-static void judge(struct run *run, uint32_t key)
+/* Of a present key: whether it is there. */
+static bool judge(struct run *run, uint32_t key)
 {
     struct record *record = &run->records[key];
-    const bool is_queued = record->place == QUEUED;
-    if (is_queued || record->ready_ns > run->now_ns)
-        COUNT(run, run->ordinal, late, 1);
-    else
+    const bool is_there = record->place != QUEUED && record->ready_ns <= run->now_ns;
+    if (is_there)
         COUNT(run, run->ordinal, hits, 1);
+    else
+        COUNT(run, run->ordinal, late, 1);
     COUNT(run, run->ordinal, useful, record->is_guess);
-    COUNT(run, run->ordinal, preloads, is_queued);
     record->is_guess = false;
-    if (is_queued)
-        fetch(run, key, run->now_ns);
-}
-
-/* Judges what the router asks for; guesses that are still queued are read at once. */
-static void ask(struct run *run, const struct moec_router_answer *answer)
-{
-    const uint32_t base = run->ordinal * run->model->n_expert;
-    uint32_t n = 0;
-    moec_residency_ask(run->residency, run->ordinal, answer->active, answer->n_active, run->is_present);
-    COUNT(run, run->ordinal, asked, answer->n_active);
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        if (run->is_present[i]) {
-            run->turns[n++] = base + answer->active[i];
-            judge(run, base + answer->active[i]);
-        }
-    run->n_admitted = n;
-    COUNT(run, run->ordinal, misses, answer->n_active - n);
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        if (!run->is_present[i])
-            run->turns[n++] = base + answer->active[i];
+    return is_there;
 }
 
 /* Admits those that wait, in order, as far as there is room. */
 static void admit(struct run *run, uint32_t n_active)
 {
-    while (run->n_admitted < n_active && moec_residency_admit(run->residency, run->turns[run->n_admitted]))
-        fetch(run, run->turns[run->n_admitted++], run->now_ns);
+    while (run->n_admitted < n_active && moec_residency_admit(run->residency, run->turns[run->n_admitted])) {
+        run->records[run->turns[run->n_admitted]].since_token = run->step->first_token;
+        demand(run, run->turns[run->n_admitted++]);
+    }
+}
+
+/* Judges what the router asks for, and puts it in turns: what is there, what is on its way, what is missing;
+ * where something has to wait for room, what was present in its own order. */
+static void ask(struct run *run, const struct moec_router_answer *answer)
+{
+    const uint32_t base = run->ordinal * run->model->n_expert;
+    uint32_t n = 0, n_late = 0;
+    moec_residency_ask(run->residency, run->ordinal, answer->active, answer->n_active, run->is_present);
+    COUNT(run, run->ordinal, asked, answer->n_active);
+    run->n_flying = run->n_collected = 0;
+    for (uint32_t i = 0; i < answer->n_active; i++) {
+        const uint32_t key = base + answer->active[i];
+        if (!run->is_present[i])
+            continue;
+        run->turns[n++] = key;
+        if (!judge(run, key)) {
+            run->late[n_late++] = key;
+            demand(run, key);
+        }
+    }
+    run->n_admitted = n;
+    COUNT(run, run->ordinal, misses, answer->n_active - n);
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        if (!run->is_present[i])
+            run->turns[n++] = base + answer->active[i];
+    const uint32_t n_present = run->n_admitted;
+    admit(run, answer->n_active);
+    if (run->n_admitted < answer->n_active || n_late == 0)
+        return;
+    n = 0;
+    for (uint32_t i = 0, l = 0; i < n_present; i++) {
+        if (l < n_late && run->turns[i] == run->late[l])
+            l++;
+        else
+            run->turns[n++] = run->turns[i];
+    }
+    memcpy(run->turns + n, run->late, n_late * sizeof *run->late);
+}
+
+static void release(struct run *run, uint32_t key)
+{
+    moec_residency_release(run->residency, key);
+    if (run->setup->keeps_nothing) {
+        moec_residency_drop(run->residency, key);
+        run->records[key].place = NOWHERE;
+    }
 }
 
 static void compute(struct run *run, const struct moec_router_answer *answer)
@@ -227,19 +308,18 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
     const double uses = (double)answer->n_tok * run->model->top_k / answer->n_active;
     double shared_ns = run->device->shared_ns[run->ordinal] * answer->n_tok;
     for (uint32_t next = 0; next < answer->n_active;) {
-        const double wait_ns = fmax(0, run->records[run->turns[next]].ready_ns - run->now_ns);
         double work_ns = shared_ns;
         uint32_t end = next;
         shared_ns = 0;
-        run->now_ns += wait_ns;
+        while (run->records[run->turns[next]].ready_ns > run->now_ns)
+            collect(run);
         for (; end < run->n_admitted && run->records[run->turns[end]].ready_ns <= run->now_ns; end++)
             work_ns += uses * run->device->compute_ns[run->turns[end]];
-        COUNT(run, run->ordinal, stall_ns, wait_ns);
         COUNT(run, run->ordinal, compute_ns, work_ns);
         run->now_ns += work_ns;
         load_until(run, run->now_ns);
         for (; next < end; next++) {
-            moec_residency_release(run->residency, run->turns[next]);
+            release(run, run->turns[next]);
             admit(run, answer->n_active);
         }
     }
@@ -260,7 +340,6 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     load_until(run, run->now_ns);
     run->is_guessing = false;
     ask(run, answer);
-    admit(run, answer->n_active);
     guess(run, answer);
     compute(run, answer);
 }
@@ -278,7 +357,8 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
                   .paths = run->model->paths},
         .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
         .count = run->setup->preload_count};
-    if (run->setup->predictor == &moec_predict_none)
+    /* Nothing is guessed where everything stays anyway. */
+    if (run->setup->predictor == &moec_predict_none || run->setup->capacity_bytes >= run->model->all_bytes)
         return MOEC_OK;
     if (!moec_simulated_can_predict(run->recording, run->model, run->setup->predictor))
         return moec_fail(err, MOEC_ERR_USAGE, "the recording cannot feed the predictor '%s'",
@@ -306,6 +386,9 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     MOEC_TRY(moec_alloc((void **)&run->queue, n_key + 1, sizeof *run->queue, "simulated buffer", err));
     MOEC_TRY(moec_alloc((void **)&run->is_present, model->n_expert, sizeof(bool), "simulated buffer", err));
     MOEC_TRY(moec_alloc((void **)&run->turns, model->n_expert, sizeof *run->turns, "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->late, model->n_expert, sizeof *run->late, "simulated buffer", err));
+    MOEC_TRY(
+        moec_alloc((void **)&run->flying, model->n_expert, sizeof *run->flying, "simulated buffer", err));
     MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
     return create_preload(run, err);
 }
@@ -313,7 +396,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
 /* Filled by frequency, and read before the first token. */
 static void warm(struct run *run)
 {
-    const uint32_t n = moec_residency_warm(run->residency, run->queue);
+    const uint32_t n = run->setup->is_cold ? 0 : moec_residency_warm(run->residency, run->queue);
     for (uint32_t i = 0; i < n; i++)
         run->records[run->queue[i]].place = ASKED;
 }
@@ -373,6 +456,8 @@ out:
     free(run.queue);
     free(run.is_present);
     free(run.turns);
+    free(run.late);
+    free(run.flying);
     free(step_ns);
     return status;
 }

@@ -20,17 +20,19 @@ struct moec_simulated_setup {
     const struct moec_evict_ops *policy;
     const struct moec_predict_ops *predictor;
     uint32_t preload_count; /* 0: bounded by time */
+    bool keeps_nothing;     /* a record goes when it has been computed with (--mode io-exp) */
+    bool is_cold;           /* the buffer is empty at first */
 };
 
 struct moec_simulated_counts {
     uint64_t asked; /* experts of all answers: hits, late and misses together */
     uint64_t hits, late, misses;
     uint64_t evictions;
-    uint64_t preloads;   /* reads of guesses that began */
+    uint64_t preloads;   /* guesses that were given room */
     uint64_t useful;     /* of those: asked for before they were given up */
     uint64_t wasted;     /* given up before they were asked for */
     uint64_t read_bytes; /* of all reads that began */
-    double stall_ns;     /* the computing thread waited for storage */
+    double stall_ns;     /* the computing thread waited for storage and checked what came */
     double compute_ns;
 };
 
