@@ -44,6 +44,11 @@ static const struct cli_option options[] = {
      "Description from moec device: predicts the time of a token, and bounds preloads by time.", false},
     {"emulate-storage", 0, "RATE,LATENCY", NULL, "With --device: another storage, such as 550MB/s,80us.",
      false},
+    {"against", 0, "BENCH.json", NULL,
+     "With --model and --device: simulate each row of moec bench --json instead, and set both beside each "
+     "other. "
+     "The routing should be of the bench's data.",
+     false},
     {"threads", 'j', "N", NULL, "Threads (default: all CPUs).", false},
     {"trust-profile", 0, NULL, NULL, "Read a profile without its checksum, as edited elsewhere.", false},
     {"plots", 0, "FOLDER", NULL, "Draw hit rates and times by budget into FOLDER, made where it is missing.",
@@ -65,6 +70,7 @@ struct job {
     struct moec_recording recording;
     struct moec_bundle *bundle;
     struct moec_simulated_model model;
+    struct moec_simulated_model described_sizes; /* of the bundle's assignment */
     struct moec_device described;
     struct moec_simulated_device device;
     struct moec_simulate_sweep sweep;
@@ -77,6 +83,7 @@ static void release(struct job *job)
     moec_simulated_device_release(&job->device);
     moec_device_release(&job->described);
     moec_simulated_model_release(&job->model);
+    moec_simulated_model_release(&job->described_sizes);
     moec_recording_release(&job->recording);
     moec_replay_release(&job->replay);
     moec_profile_release(&job->profile);
@@ -132,6 +139,7 @@ static enum moec_status open_model(struct job *job, struct moec_error *err)
     MOEC_TRY(moec_bundle_open(cli_text(job->args, "model"), &job->bundle, err));
     if (bits > 0)
         MOEC_TRY(moec_bundle_find_copy(job->bundle, bits, &copy, err));
+    MOEC_TRY(moec_simulated_model_of_bundle(job->bundle, 0, &job->recording, &job->described_sizes, err));
     return moec_simulated_model_of_bundle(job->bundle, copy, &job->recording, &job->model, err);
 }
 
@@ -148,7 +156,8 @@ static enum moec_status open_device(struct job *job, struct moec_error *err)
         MOEC_TRY(moec_device_load(cli_text(job->args, "device"), &job->described, err));
     job->sweep.has_times = has_device;
     return moec_simulated_device_make(has_device ? &job->described : NULL, is_emulated ? &emulation : NULL,
-                                      &job->recording, &job->model, &job->device, err);
+                                      &job->recording, &job->model,
+                                      job->bundle != NULL ? &job->described_sizes : NULL, &job->device, err);
 }
 
 /* --- the sweep ---------------------------------------------------------------------------------------------
@@ -250,6 +259,23 @@ out:
     return status;
 }
 
+static enum moec_status compare(const struct job *job, struct moec_error *err)
+{
+    struct moec_agreement agreement;
+    enum moec_status status = MOEC_OK;
+    if (job->bundle == NULL || !job->sweep.has_times)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--against needs --model and --device: the bundle and the machine of the bench");
+    MOEC_TRY(moec_agreement_make(cli_text(job->args, "against"), &job->recording, job->bundle,
+                                 &job->described, &agreement, err));
+    if (cli_has(job->args, "json"))
+        status = cli_print_agreement_json(&agreement, err);
+    else
+        cli_print_agreement(&agreement);
+    moec_agreement_release(&agreement);
+    return status;
+}
+
 static int run_simulate(const struct cli_args *args)
 {
     struct moec_error err = {0};
@@ -261,8 +287,12 @@ static int run_simulate(const struct cli_args *args)
     MOEC_TRY_OUT(open_routing(&job, &err));
     MOEC_TRY_OUT(open_model(&job, &err));
     MOEC_TRY_OUT(open_device(&job, &err));
-    MOEC_TRY_OUT(plan(&job, &err));
-    MOEC_TRY_OUT(simulate(&job, &err));
+    if (cli_has(args, "against")) {
+        MOEC_TRY_OUT(compare(&job, &err));
+    } else {
+        MOEC_TRY_OUT(plan(&job, &err));
+        MOEC_TRY_OUT(simulate(&job, &err));
+    }
 out:
     release(&job);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);

@@ -252,3 +252,48 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
     moec_json_out_node(root, "rows", rows);
     return cli_print_json(root, err);
 }
+
+/* --- beside a bench ----------------------------------------------------------------------------------------
+ */
+
+void cli_print_agreement(const struct moec_agreement *agreement)
+{
+    printf("%-44s%12s%12s%9s%9s%9s%12s%12s\n", "row", "measured ms", "predicted", "differs", "hits %",
+           "predicted", "kB a token", "predicted");
+    for (uint32_t i = 0; i < agreement->n; i++) {
+        const struct moec_agreement_row *row = &agreement->rows[i];
+        const double difference = row->predicted_ms / row->measured_ms - 1;
+        printf("%-44s%12.3f%12.3f%+8.1f%%%9.1f%9.1f%12.1f%12.1f%s\n", row->name, row->measured_ms,
+               row->predicted_ms, 100 * difference, 100 * row->measured_hits, 100 * row->predicted_hits,
+               row->measured_bytes / 1e3, row->predicted_bytes / 1e3,
+               fabs(difference) <= MOEC_AGREEMENT_MARGIN ? "" : "  *");
+    }
+    printf("%" PRIu32 " of %" PRIu32 " rows within %.0f %%", agreement->n_within, agreement->n,
+           100 * MOEC_AGREEMENT_MARGIN);
+    if (agreement->n_failed > 0)
+        printf("; %" PRIu32 " rows failed in the bench and are left out", agreement->n_failed);
+    putchar('\n');
+}
+
+enum moec_status cli_print_agreement_json(const struct moec_agreement *agreement, struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object(), *rows = moec_json_out_array();
+    moec_json_out_double(root, "margin", MOEC_AGREEMENT_MARGIN);
+    moec_json_out_u64(root, "compared", agreement->n);
+    moec_json_out_u64(root, "within", agreement->n_within);
+    moec_json_out_u64(root, "failed", agreement->n_failed);
+    for (uint32_t i = 0; i < agreement->n; i++) {
+        const struct moec_agreement_row *row = &agreement->rows[i];
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "name", row->name);
+        moec_json_out_double(node, "measured_tpot_ms", row->measured_ms);
+        moec_json_out_double(node, "predicted_tpot_ms", row->predicted_ms);
+        moec_json_out_double(node, "measured_hit_rate", row->measured_hits);
+        moec_json_out_double(node, "predicted_hit_rate", row->predicted_hits);
+        moec_json_out_double(node, "measured_bytes_per_token", row->measured_bytes);
+        moec_json_out_double(node, "predicted_bytes_per_token", row->predicted_bytes);
+        moec_json_out_node(rows, NULL, node);
+    }
+    moec_json_out_node(root, "rows", rows);
+    return cli_print_json(root, err);
+}

@@ -2,6 +2,7 @@
 #ifndef MOEC_CLI_SIMULATE_OUTPUT_H
 #define MOEC_CLI_SIMULATE_OUTPUT_H
 
+#include "profiler/agreement.h"
 #include "profiler/paragraphs.h"
 #include "profiler/simulate.h"
 
@@ -14,5 +15,10 @@ MOEC_WARN_UNUSED enum moec_status cli_print_simulation_json(const struct moec_si
                                                             const char *source,
                                                             const struct moec_paragraphs *text,
                                                             const char *note, struct moec_error *err);
+
+/* Rows of a bench beside what the simulator foretells, as a table or as JSON. */
+void cli_print_agreement(const struct moec_agreement *agreement);
+MOEC_WARN_UNUSED enum moec_status cli_print_agreement_json(const struct moec_agreement *agreement,
+                                                           struct moec_error *err);
 
 #endif

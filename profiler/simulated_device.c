@@ -107,29 +107,35 @@ static double expert_ns(const struct moec_device *device, uint64_t n_bytes)
     return best != NULL ? (double)best->compute_ns : 0;
 }
 
+static double layer_experts_ns(const struct moec_device *device, const struct moec_simulated_model *model,
+                               uint32_t ordinal)
+{
+    double sum_ns = 0;
+    for (uint32_t e = 0; e < model->n_expert; e++)
+        sum_ns += expert_ns(device, model->record_bytes[(size_t)ordinal * model->n_expert + e]);
+    return sum_ns / model->n_expert * model->top_k;
+}
+
 /* Experts that are computed together take less time than one after the other: their times are scaled so that
- * a layer with everything resident takes as long as it was measured to. What is left beyond is the sum's. */
+ * a layer of the described sizes with everything resident takes as long as it was measured to. What is left
+ * beyond is the sum's. */
 static void set_layer(const struct moec_device *device, const struct moec_device_layer *layer,
-                      const struct moec_simulated_model *model, uint32_t ordinal,
-                      struct moec_simulated_device *out)
+                      const struct moec_simulated_model *model, const struct moec_simulated_model *described,
+                      uint32_t ordinal, struct moec_simulated_device *out)
 {
     const size_t first = (size_t)ordinal * model->n_expert;
-    double sum_ns = 0;
-    for (size_t key = first; key < first + model->n_expert; key++) {
-        out->compute_ns[key] = expert_ns(device, model->record_bytes[key]);
-        out->check_ns[key] = device->check_ns_per_byte * (double)model->record_bytes[key];
-        sum_ns += out->compute_ns[key];
-    }
-    const double all_ns = sum_ns / model->n_expert * model->top_k;
+    const double all_ns = layer_experts_ns(device, described, ordinal);
     const double room_ns = fmax(0, (double)layer->mlp_ns - (double)layer->shared_ns);
     const double factor = all_ns > room_ns && all_ns > 0 ? room_ns / all_ns : 1;
-    for (size_t key = first; key < first + model->n_expert; key++)
-        out->compute_ns[key] *= factor;
+    for (size_t key = first; key < first + model->n_expert; key++) {
+        out->compute_ns[key] = factor * expert_ns(device, model->record_bytes[key]);
+        out->check_ns[key] = device->check_ns_per_byte * (double)model->record_bytes[key];
+    }
     out->shared_ns[ordinal] = (double)layer->mlp_ns - all_ns * factor;
 }
 
 static void set_compute(const struct moec_device *device, const struct moec_simulated_model *model,
-                        struct moec_simulated_device *out)
+                        const struct moec_simulated_model *described, struct moec_simulated_device *out)
 {
     uint32_t ordinal = 0;
     double gap_ns = (double)device->embed_ns, per_position = 0;
@@ -142,7 +148,7 @@ static void set_compute(const struct moec_device *device, const struct moec_simu
         out->gap_ns[ordinal] = gap_ns;
         out->gap_ns_per_position[ordinal] = per_position;
         gap_ns = per_position = 0;
-        set_layer(device, layer, model, ordinal++, out);
+        set_layer(device, layer, model, described, ordinal++, out);
     }
     out->last_ns = gap_ns + (double)device->head_ns;
     out->last_ns_per_position = per_position;
@@ -152,6 +158,7 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
                                             const struct moec_emulation *emulation,
                                             const struct moec_recording *recording,
                                             const struct moec_simulated_model *model,
+                                            const struct moec_simulated_model *described,
                                             struct moec_simulated_device *out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
@@ -171,7 +178,7 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
     MOEC_TRY_OUT(allocate(model->n_layer, model->n_expert, out, err));
     if (device != NULL) {
         MOEC_TRY_OUT(set_storage(&device->storage, emulation, model, out, err));
-        set_compute(device, model, out);
+        set_compute(device, model, described != NULL ? described : model, out);
     }
 out:
     if (status != MOEC_OK)

@@ -24,13 +24,15 @@ struct moec_simulated_device {
     double last_ns_per_position;
 };
 
-/* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). Without a
- * description nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model of other layers,
+/* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). `described`
+ * has the sizes that it was measured with, those of the compiled assignment; NULL: the model's. Without a
+ * device nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model of other layers,
  * MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status
 moec_simulated_device_make(const struct moec_device *device, const struct moec_emulation *emulation,
                            const struct moec_recording *recording, const struct moec_simulated_model *model,
-                           struct moec_simulated_device *out, struct moec_error *err);
+                           const struct moec_simulated_model *described, struct moec_simulated_device *out,
+                           struct moec_error *err);
 void moec_simulated_device_release(struct moec_simulated_device *device);
 
 #endif

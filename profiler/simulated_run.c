@@ -10,6 +10,7 @@
 
 #include "formats/memory.h"
 #include "profiler/quantiles.h"
+#include "profiler/simulated_stream.h"
 #include "runtime/preload.h"
 #include "runtime/residency.h"
 
@@ -401,8 +402,8 @@ static void warm(struct run *run)
         run->records[run->queue[i]].place = ASKED;
 }
 
-static void finish(struct moec_simulated_result *result, const struct run *run, float *step_ns,
-                   float *scratch, uint64_t n)
+void moec_simulated_set_times(float *step_ns, float *scratch, uint64_t n,
+                              struct moec_simulated_result *result)
 {
     static const double at[] = {0.5, 0.95};
     double quantiles[2], sum = 0;
@@ -412,7 +413,6 @@ static void finish(struct moec_simulated_result *result, const struct run *run, 
     result->tpot_ns_median = quantiles[0];
     result->tpot_ns_p95 = quantiles[1];
     result->tpot_ns_mean = n > 0 ? sum / (double)n : NAN;
-    result->lifetime_tokens = run->n_lifetime > 0 ? run->lifetime_tokens / (double)run->n_lifetime : NAN;
 }
 
 enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
@@ -448,7 +448,8 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
         if (!run.step->is_prefill)
             step_ns[n_decoded++] = (float)(run.now_ns - begun_ns);
     }
-    finish(result, &run, step_ns, step_ns + recording->n_step, n_decoded);
+    moec_simulated_set_times(step_ns, step_ns + recording->n_step, n_decoded, result);
+    result->lifetime_tokens = run.n_lifetime > 0 ? run.lifetime_tokens / (double)run.n_lifetime : NAN;
 out:
     moec_residency_free(run.residency);
     moec_preload_free(run.preload);

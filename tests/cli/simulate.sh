@@ -31,6 +31,35 @@ try 0 "as JSON, at three" "$moec" simulate "$work/profile.h5" --model "$work/mod
 cp "$work/stdout" "$work/three.json"
 try 0 "the same" cmp "$work/one.json" "$work/three.json"
 
+try 0 "a device" "$moec" device "$work/model.moec" -o "$work/device.json" --emulate-storage 50MB/s,100us --compute-time 0.1 \
+    --quiet
+try 0 "with times" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+    --evict lru,lfu --memory 20%,60% --plots "$work/times" --plot-format csv --quiet
+says stdout "^Median ms a decoded token, predictor 'path'" "a table of times"
+says stdout "is fastest" "and in words"
+try 0 "it drew times" test -s "$work/times/simulate_tpot_by_policy_none.csv"
+try 0 "on other storage" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+    --emulate-storage 1GB/s --evict lru --predict path --memory 50% --json
+says stdout '"tpot_ms_median": [0-9.]+' "JSON has times"
+
+row() { # NAME MODE TPOT
+    printf '{"name":"%s","mode":"%s","storage":"50MB/s","evict":"lru","predict":"none","copy":0,"error":null,' "$1" "$2"
+    printf '"expert_buffer_bytes":200000,"tpot_ms_median":%s,"hit_rate":0.5,"bytes_per_token":1e5}' "$3"
+}
+against() {
+    try "$1" "$2" "$moec" simulate "$work/profile.h5" --model "$work/model.moec" --device "$work/device.json" \
+        --against "$work/bench.json"
+}
+printf '{"rows":[%s,%s,%s]}' "$(row one cache 1e-9)" "$(row two sti 1e9)" "$(row three io-exp 1)" >"$work/bench.json"
+against 0 "against a bench"
+says stdout "^one 50MB/s .*  \*$" "a row that differs is marked"
+says stdout "of 3 rows within 15 %" "and those that agree are counted"
+printf '{"rows":[{"name":"one"}]}' >"$work/bench.json"
+against 1 "rows that are none"
+says stderr "row 0 of" "names it"
+printf '{"rows":7}' >"$work/bench.json"
+against 1 "no rows"
+try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --against "$work/bench.json"
 try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
 try 2 "unknown policy" "$moec" simulate "$work/profile.h5" --evict clock
 says stderr "clock" "is named"

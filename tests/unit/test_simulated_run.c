@@ -12,7 +12,7 @@ static void make_device(const struct moec_simulated_model *model, double slow,
                         struct moec_simulated_device *device)
 {
     static const struct moec_recording no_layers;
-    assert_int_equal(moec_simulated_device_make(NULL, NULL, &no_layers, model, device, NULL), MOEC_OK);
+    assert_int_equal(moec_simulated_device_make(NULL, NULL, &no_layers, model, NULL, device, NULL), MOEC_OK);
     for (uint32_t key = 0; key < model->n_layer * model->n_expert; key++) {
         device->read_ns[key] = 100 * slow;
         device->check_ns[key] = 5 * slow;

@@ -1,0 +1,141 @@
+#include "profiler/simulated_stream.h"
+
+#include "formats/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Records are numbered in the order of reading, over all tokens; the ring remembers one round of them, which
+ * is the most that a buffer holds. */
+struct stream {
+    const struct moec_simulated_setup *setup;
+    const struct moec_simulated_model *model;
+    const struct moec_simulated_device *device;
+    uint32_t n_key;
+    uint64_t capacity_bytes; /* no more than all records take */
+    double *free_ns;         /* (n_key), owned: when the slot of a record of the last round was free again */
+    uint64_t n_read;         /* records so far */
+    uint64_t n_freed;        /* records whose slots are counted as free */
+    uint64_t used_bytes;
+    double storage_ns, ready_ns, freed_ns, now_ns;
+    struct moec_simulated_counts *counts;
+};
+
+/* Reads the next record as soon as those before it leave room; returns when it was asked of storage. */
+static double read_next(struct stream *stream, uint32_t key)
+{
+    const uint64_t slot = stream->model->slot_bytes[key];
+    double issued_ns = 0;
+    while (stream->used_bytes + slot > stream->capacity_bytes && stream->n_freed < stream->n_read) {
+        const uint32_t oldest = (uint32_t)(stream->n_freed++ % stream->n_key);
+        issued_ns = fmax(issued_ns, stream->free_ns[oldest]);
+        stream->used_bytes -= stream->model->slot_bytes[oldest];
+    }
+    stream->used_bytes += slot;
+    stream->n_read++;
+    const double begun_ns = fmax(issued_ns, stream->storage_ns);
+    stream->storage_ns =
+        fmax(issued_ns + stream->device->latency_ns, stream->storage_ns) + stream->device->read_ns[key];
+    stream->ready_ns = fmax(stream->storage_ns, stream->ready_ns) + stream->device->check_ns[key];
+    stream->counts->read_bytes += stream->model->record_bytes[key];
+    return begun_ns;
+}
+
+static void judge(struct stream *stream, double begun_ns, double answer_ns, bool is_needed)
+{
+    struct moec_simulated_counts *counts = stream->counts;
+    counts->preloads += begun_ns < answer_ns;
+    if (!is_needed) {
+        counts->wasted += begun_ns < answer_ns;
+        return;
+    }
+    counts->asked++;
+    counts->useful += begun_ns < answer_ns;
+    if (stream->ready_ns <= answer_ns)
+        counts->hits++;
+    else if (begun_ns < answer_ns)
+        counts->late++;
+    else
+        counts->misses++;
+}
+
+static void run_layer(struct stream *stream, const struct moec_router_answer *answer, uint32_t ordinal,
+                      double uses)
+{
+    const double answer_ns = stream->now_ns;
+    const double shared_ns = stream->device->shared_ns[ordinal] * answer->n_tok;
+    uint32_t next = 0;
+    stream->now_ns += shared_ns;
+    stream->counts->compute_ns += shared_ns;
+    for (uint32_t e = 0; e < stream->model->n_expert; e++) {
+        const uint32_t key = ordinal * stream->model->n_expert + e;
+        const bool is_needed = next < answer->n_active && answer->active[next] == e;
+        const double begun_ns = read_next(stream, key);
+        judge(stream, begun_ns, answer_ns, is_needed);
+        if (is_needed) {
+            const double wait_ns = fmax(0, stream->ready_ns - stream->now_ns);
+            const double work_ns = uses * stream->device->compute_ns[key];
+            next++;
+            stream->counts->stall_ns += wait_ns;
+            stream->counts->compute_ns += work_ns;
+            stream->now_ns += wait_ns + work_ns;
+        }
+        const double left_ns = is_needed ? stream->now_ns : fmax(stream->ready_ns, answer_ns);
+        stream->freed_ns = fmax(stream->freed_ns, left_ns);
+        stream->free_ns[key] = stream->freed_ns;
+    }
+}
+
+static void run_step(struct stream *stream, uint64_t step)
+{
+    const struct moec_simulated_device *device = stream->device;
+    const struct moec_recorded_step *at = &stream->setup->recording->steps[step];
+    const double position = at->position + (at->n_tok - 1) / 2.0;
+    for (uint32_t s = 0; s < stream->model->n_layer; s++) {
+        const struct moec_router_answer answer = moec_recording_answer(stream->setup->recording, step, s);
+        const double gap_ns = (device->gap_ns[s] + device->gap_ns_per_position[s] * position) * at->n_tok;
+        stream->now_ns += gap_ns;
+        stream->counts->compute_ns += gap_ns;
+        run_layer(stream, &answer, s, (double)at->n_tok * stream->model->top_k / answer.n_active);
+    }
+    const double last_ns = (device->last_ns + device->last_ns_per_position * position) * at->n_tok;
+    stream->now_ns += last_ns;
+    stream->counts->compute_ns += last_ns;
+}
+
+enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
+                                       struct moec_simulated_result *result, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_recording *recording = setup->recording;
+    struct stream stream = {.setup = setup,
+                            .model = setup->model,
+                            .device = setup->device,
+                            .capacity_bytes = setup->capacity_bytes < setup->model->all_bytes
+                                                  ? setup->capacity_bytes
+                                                  : setup->model->all_bytes,
+                            .n_key = setup->model->n_layer * setup->model->n_expert};
+    float *step_ns = NULL;
+    uint64_t n_decoded = 0;
+    *result = (struct moec_simulated_result){.lifetime_tokens = NAN};
+    if (setup->capacity_bytes < setup->model->largest_bytes)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64,
+                         setup->capacity_bytes, setup->model->largest_bytes);
+    MOEC_TRY_OUT(moec_alloc((void **)&stream.free_ns, stream.n_key, sizeof(double), "simulated ring", err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&step_ns, recording->n_step, 2 * sizeof *step_ns, "times of steps", err));
+    for (uint64_t step = 0; step < recording->n_step; step++) {
+        const double begun_ns = stream.now_ns;
+        stream.counts = recording->steps[step].is_prefill ? &result->prefill : &result->decode;
+        run_step(&stream, step);
+        if (!recording->steps[step].is_prefill)
+            step_ns[n_decoded++] = (float)(stream.now_ns - begun_ns);
+    }
+    moec_simulated_set_times(step_ns, step_ns + recording->n_step, n_decoded, result);
+out:
+    free(stream.free_ns);
+    free(step_ns);
+    return status;
+}
