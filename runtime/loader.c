@@ -53,8 +53,9 @@ static bool has_work(const struct moec_expert_cache *cache)
         return false;
     if (n_flying(cache) > 0)
         return true;
-    return !cache->is_guessed_out ||
-           (!cache->is_blocked && lists[MOEC_CACHE_GUESSED].n + lists[MOEC_CACHE_WARMING].n > 0);
+    if (cache->is_blocked) /* a guess that finds no place is chosen, and waits */
+        return !cache->is_guessed_out && lists[MOEC_CACHE_GUESSED].n == 0;
+    return !cache->is_guessed_out || lists[MOEC_CACHE_GUESSED].n + lists[MOEC_CACHE_WARMING].n > 0;
 }
 
 void moec_loader_notify(struct moec_expert_cache *cache)
