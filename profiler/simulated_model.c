@@ -2,6 +2,7 @@
 
 #include "formats/memory.h"
 #include "formats/record.h"
+#include "runtime/record_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,13 +28,6 @@ static enum moec_status allocate(struct moec_simulated_model *model, const struc
     MOEC_TRY(moec_alloc((void **)&model->frequency, n_key, sizeof(float), "expert frequencies", err));
     moec_path_table_frequencies(paths, model->frequency);
     return MOEC_OK;
-}
-
-/* Slots are records rounded up to the bundle's alignment. */
-static void set_slots(struct moec_simulated_model *model, uint64_t alignment)
-{
-    for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++)
-        model->slot_bytes[key] = (model->record_bytes[key] + alignment - 1) / alignment * alignment;
 }
 
 static void sum_slots(struct moec_simulated_model *model)
@@ -69,10 +63,11 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
                          recording->n_expert, recording->top_k);
     MOEC_TRY_OUT(allocate(model, &bundle->paths, err));
     for (uint32_t s = 0; s < model->n_layer; s++)
-        for (uint32_t e = 0; e < model->n_expert; e++)
-            model->record_bytes[(size_t)s * model->n_expert + e] =
-                moec_bundle_record(bundle, copy, s, e)->n_bytes;
-    set_slots(model, bundle->alignment);
+        for (uint32_t e = 0; e < model->n_expert; e++) {
+            const size_t key = (size_t)s * model->n_expert + e;
+            model->record_bytes[key] = moec_bundle_record(bundle, copy, s, e)->n_bytes;
+            model->slot_bytes[key] = moec_record_slot_bytes(bundle, copy, s, e);
+        }
     sum_slots(model);
     if (copy == 0)
         (void)snprintf(model->sizes, sizeof model->sizes, "the compiled bitwidths of the bundle");
@@ -96,9 +91,11 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
     MOEC_TRY_OUT(moec_profile_codecs(profile, codecs, err));
     MOEC_TRY_OUT(allocate(model, &profile->paths, err));
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
-    for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++)
+    const uint64_t unit = MOEC_BUNDLE_ALIGNMENT;
+    for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++) {
         model->record_bytes[key] = layout.n_bytes;
-    set_slots(model, MOEC_BUNDLE_ALIGNMENT);
+        model->slot_bytes[key] = (layout.n_bytes + unit - 1) / unit * unit;
+    }
     sum_slots(model);
     (void)snprintf(model->sizes, sizeof model->sizes, "every expert at %s",
                    moec_codec_name(codecs[bits], name));

@@ -1,0 +1,176 @@
+/* What a simulated run counts is what the expert cache counts on the same routing: exactly without
+ * predictions, hits and late ones together with a preload count, whatever the machine's timing. */
+#include "tests/unit/temporary.h"
+
+#include "tests/unit/sample_bundle.h"
+
+#include "profiler/simulated_run.h"
+#include "runtime/expert_cache.h"
+#include "tests/unit/synthetic_recording.h"
+
+#define N_EXPERT 16
+#define TOP_K    3
+#define N_TOKEN  60
+#define PROMPT   7
+
+struct fixture {
+    struct sample sample;
+    char *folder, *path;
+    struct moec_bundle *bundle;
+    struct moec_replay replay;
+    struct moec_recording recording;
+    struct moec_simulated_model model;
+    struct moec_simulated_device device;
+};
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct moec_error err = {0};
+    sample_make(&f->sample, N_EXPERT, 40, 24, 5);
+    f->folder = temporary_folder();
+    f->path = temporary_path(f->folder, "sample.moec");
+    (void)sample_write(&f->sample, f->path);
+    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    synthetic_steps(SAMPLE_MOE, N_EXPERT, f->sample.config.top_k, PROMPT, N_TOKEN, &f->replay);
+    f->replay.moe_layers[1] = 2;
+    synthetic_choices(11, &f->replay);
+    synthetic_recording(&f->replay, &f->recording);
+    assert_status(moec_simulated_model_of_bundle(f->bundle, 0, &f->recording, &f->model, &err), MOEC_OK, err);
+    assert_status(moec_simulated_device_make(NULL, NULL, &f->recording, &f->model, NULL, &f->device, &err),
+                  MOEC_OK, err);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    moec_simulated_device_release(&f->device);
+    moec_simulated_model_release(&f->model);
+    moec_recording_release(&f->recording);
+    moec_replay_release(&f->replay);
+    moec_bundle_close(f->bundle);
+    sample_release(&f->sample);
+    temporary_remove(f->folder);
+    free(f->path);
+    free(f);
+    return 0;
+}
+
+/* Takes one answer's experts from the source, as the forward pass does: those that are ready together. */
+static void take(struct moec_experts *source, struct moec_router_answer *answer)
+{
+    uint32_t order[N_EXPERT];
+    struct moec_error err = {0};
+    struct moec_mlp mlp;
+    memcpy(order, answer->active, answer->n_active * sizeof *order);
+    answer->order = order;
+    source->ops->expect(source, answer);
+    for (uint32_t next = 0; next < answer->n_active;) {
+        uint32_t end = next;
+        do {
+            assert_status(source->ops->acquire(source, answer->layer, order[end++], &mlp, &err), MOEC_OK,
+                          err);
+        } while (end < answer->n_active && end - next < source->max_held &&
+                 source->ops->ready(source, answer->layer, order[end]));
+        for (; next < end; next++)
+            source->ops->release(source, answer->layer, order[next]);
+    }
+}
+
+static void compare(const struct fixture *f, const struct moec_simulated_setup *setup)
+{
+    struct moec_error err = {0};
+    struct moec_expert_cache *cache = NULL;
+    struct moec_simulated_result result;
+    struct moec_simulated_counts layers[SAMPLE_MOE];
+    const struct moec_expert_cache_options options = {.buffer_bytes = setup->capacity_bytes,
+                                                      .policy = setup->policy,
+                                                      .is_warm = !setup->is_cold,
+                                                      .keeps_nothing = setup->keeps_nothing,
+                                                      .predictor = setup->predictor,
+                                                      .preload_count = setup->preload_count};
+    assert_status(moec_simulated_run(setup, &result, layers, &err), MOEC_OK, err);
+    assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
+    moec_expert_cache_wait_warm(cache);
+    for (uint64_t step = 0; step < f->recording.n_step; step++)
+        for (uint32_t s = 0; s < SAMPLE_MOE; s++) {
+            struct moec_router_answer answer = moec_recording_answer(&f->recording, step, s);
+            take(moec_expert_cache_experts(cache), &answer);
+        }
+    for (uint32_t s = 0; s < SAMPLE_MOE; s++) {
+        const struct moec_cache_counters counters = moec_expert_cache_layer_counters(cache, s);
+        assert_int_equal(counters.hits + counters.late, layers[s].hits + layers[s].late);
+        assert_int_equal(counters.misses, layers[s].misses);
+        assert_int_equal(counters.evictions, layers[s].evictions);
+        assert_int_equal(counters.useful_preloads, layers[s].useful);
+        if (setup->predictor == &moec_predict_none)
+            assert_int_equal(counters.hits, layers[s].hits);
+    }
+    moec_expert_cache_free(cache);
+}
+
+/* The sample's records are of all sizes from 2 to 16 bits. */
+static struct moec_simulated_setup setup_of(const struct fixture *f, double share)
+{
+    const uint64_t bytes = (uint64_t)(share * (double)f->model.all_bytes);
+    return (struct moec_simulated_setup){.recording = &f->recording,
+                                         .model = &f->model,
+                                         .device = &f->device,
+                                         .capacity_bytes =
+                                             bytes < f->model.largest_bytes ? f->model.largest_bytes : bytes,
+                                         .policy = &moec_evict_lru,
+                                         .predictor = &moec_predict_none};
+}
+
+static const double shares[] = {0, 0.15, 0.3, 0.5, 0.8, 1};
+#define N_SHARE (sizeof shares / sizeof *shares)
+
+static void test_simulated_agreement__every_policy(void **state)
+{
+    const struct fixture *f = *state;
+    for (size_t p = 0; moec_evict_policies[p] != NULL; p++)
+        for (size_t i = 0; i < N_SHARE; i++)
+            for (int is_cold = 0; is_cold < 2; is_cold++) {
+                struct moec_simulated_setup setup = setup_of(f, shares[i]);
+                setup.policy = moec_evict_policies[p];
+                setup.is_cold = is_cold != 0;
+                compare(f, &setup);
+            }
+}
+
+static void test_simulated_agreement__preload_count(void **state)
+{
+    const struct fixture *f = *state;
+    static const struct moec_predict_ops *const predictors[] = {&moec_predict_frequency, &moec_predict_path};
+    for (size_t p = 0; p < 2; p++)
+        for (size_t i = 0; i < N_SHARE; i++)
+            for (uint32_t count = 1; count <= 4; count++) {
+                struct moec_simulated_setup setup = setup_of(f, shares[i]);
+                setup.policy = count % 2 ? &moec_evict_edgemoe : &moec_evict_lru;
+                setup.predictor = predictors[p];
+                setup.preload_count = count;
+                compare(f, &setup);
+            }
+}
+
+static void test_simulated_agreement__nothing_kept(void **state)
+{
+    const struct fixture *f = *state;
+    for (size_t i = 0; i < N_SHARE; i++) {
+        struct moec_simulated_setup setup = setup_of(f, shares[i]);
+        setup.keeps_nothing = setup.is_cold = true;
+        compare(f, &setup);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_simulated_agreement__every_policy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_simulated_agreement__preload_count, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_simulated_agreement__nothing_kept, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
