@@ -450,14 +450,14 @@ static enum moec_status time_specimens(struct compute_job *job, const struct spe
 static enum moec_status measure_experts(struct compute_job *job, struct moec_error *err)
 {
     static const uint32_t widths[] = {2, 3, 4, 8, 16};
+    const size_t n_widths = sizeof widths / sizeof *widths;
     struct moec_device *device = job->device;
     enum moec_status status = MOEC_OK;
-    for (size_t w = 0; status == MOEC_OK && w < sizeof widths / sizeof *widths; w++) {
+    for (size_t w = 0; status == MOEC_OK && w < n_widths; w++) {
         struct specimen specimens[EXPERT_SAMPLES] = {0};
         struct moec_device_expert expert = {.bits = widths[w]};
         uint32_t n = 0;
-        status = moec_progress_report(job->options->progress, "experts", (double)w,
-                                      sizeof widths / sizeof *widths, err);
+        status = moec_progress_report(job->options->progress, "experts", (double)w, (double)n_widths, err);
         if (status == MOEC_OK)
             status = load_specimens(job, widths[w], specimens, &n, &expert.record_bytes, err);
         if (status == MOEC_OK && n > 0) {
