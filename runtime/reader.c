@@ -185,7 +185,7 @@ static enum moec_status create_one(const struct moec_file *file, bool is_direct,
 /* --- which way is faster -----------------------------------------------------------------------------------
  */
 
-#define TRIAL_READS     4 /* at once */
+#define TRIAL_READS     4 /* at once, where the buffer holds as many */
 #define TRIAL_ROUNDS    8 /* at most, each way */
 #define TRIAL_NS        30000000u
 #define TRIAL_MAX_BYTES ((uint64_t)1 << 20)
@@ -198,6 +198,7 @@ struct trial {
     const struct moec_file *file;
     struct moec_reader *ways[N_WAYS];
     uint8_t *buffer;
+    uint64_t n_reads; /* at once, up to TRIAL_READS */
     uint64_t n_bytes; /* of a read */
     uint64_t first;   /* offset of the first range */
     uint64_t n_ranges;
@@ -221,15 +222,15 @@ static struct {
     uint32_t n_answers;
 } measurements = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Reads TRIAL_READS ranges from number `range` on, spread over the file, none of them cached. */
+/* Reads n_reads ranges from number `range` on, spread over the file, none of them cached. */
 static void run_round(struct trial *trial, int way, uint64_t range)
 {
     struct moec_reader *reader = trial->ways[way];
     struct moec_read reads[TRIAL_READS];
     /* A stride that has no factor in common with powers of two visits ranges far from each other. */
-    uint64_t stride = trial->n_ranges / TRIAL_READS | 1;
-    for (uint64_t i = 0; i < TRIAL_READS; i++) {
-        uint64_t at = (range / TRIAL_READS + i * stride) % trial->n_ranges;
+    uint64_t stride = trial->n_ranges / trial->n_reads | 1;
+    for (uint64_t i = 0; i < trial->n_reads; i++) {
+        uint64_t at = (range / trial->n_reads + i * stride) % trial->n_ranges;
         reads[i] = (struct moec_read){.offset = trial->first + at * trial->n_bytes,
                                       .n_bytes = trial->n_bytes,
                                       .buffer = trial->buffer + i * trial->n_bytes};
@@ -237,9 +238,9 @@ static void run_round(struct trial *trial, int way, uint64_t range)
         moec_file_drop(trial->file, reads[i].offset - before, before + trial->n_bytes + TRIAL_AROUND_BYTES);
     }
     uint64_t n_bytes = 0, begun_ns = moec_reader_now_ns();
-    for (int i = 0; i < TRIAL_READS; i++)
+    for (uint64_t i = 0; i < trial->n_reads; i++)
         reader->ops->submit(reader, &reads[i]);
-    for (int n_done = 0; n_done < TRIAL_READS;) {
+    for (uint64_t n_done = 0; n_done < trial->n_reads;) {
         const struct moec_read *read = reader->ops->wait(reader);
         if (read == NULL)
             continue;
@@ -257,7 +258,7 @@ static void run_rounds(struct trial *trial)
 {
     uint64_t range = 0;
     for (int round = 0; round < TRIAL_ROUNDS && trial->spent_ns < TRIAL_NS; round++)
-        for (int turn = 0; turn < N_WAYS; turn++, range += TRIAL_READS)
+        for (int turn = 0; turn < N_WAYS; turn++, range += trial->n_reads)
             run_round(trial, (round + turn) % N_WAYS, range);
 }
 
@@ -276,7 +277,12 @@ static enum moec_status measure(const struct moec_file *file, const struct moec_
         return moec_fail(err, MOEC_ERR_NOT_FOUND, "too few records to measure with");
     enum moec_status status = MOEC_OK;
     trial.buffer = options->buffer;
-    if (options->buffer == NULL || options->buffer_bytes < TRIAL_READS * trial.n_bytes) {
+    trial.n_reads = TRIAL_READS;
+    if (options->buffer != NULL && options->buffer_bytes / trial.n_bytes < TRIAL_READS)
+        trial.n_reads = options->buffer_bytes / trial.n_bytes; /* no memory beside what was planned */
+    if (trial.n_reads == 0)
+        return moec_fail(err, MOEC_ERR_NOT_FOUND, "too small a buffer to measure with");
+    if (options->buffer == NULL) {
         if (posix_memalign(&memory, MOEC_READER_ALIGNMENT, TRIAL_READS * trial.n_bytes) != 0)
             return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: measuring storage");
         trial.buffer = memory;
