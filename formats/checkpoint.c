@@ -2,10 +2,10 @@
 
 #include "formats/family.h"
 #include "formats/file.h"
+#include "formats/folder_tokenizer.h"
 #include "formats/json.h"
 #include "formats/memory.h"
 #include "formats/safetensors.h"
-#include "formats/tokenizer_json.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -39,7 +39,7 @@ struct moec_checkpoint {
     const struct moec_family *family;
     struct moec_config config;
     struct moec_tokenizer_model tokenizer;
-    bool has_tokenizer;
+    const char *const *tokenizer_files; /* names that it comes from, ended by NULL */
     bool has_index;
     struct moec_safetensors *shards; /* sorted by path; entries are released once tensors are located */
     uint32_t n_shards;
@@ -114,19 +114,13 @@ out:
 
 static enum moec_status load_tokenizer(struct moec_checkpoint *ck, struct moec_error *err)
 {
-    char *path = NULL, *bytes = NULL;
-    size_t n_bytes = 0;
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(exists_in(ck->folder, "tokenizer.json", &ck->has_tokenizer, err));
-    if (!ck->has_tokenizer)
-        goto out;
-    MOEC_TRY_OUT(moec_path_join(&path, ck->folder, "tokenizer.json", err));
-    MOEC_TRY_OUT(moec_file_load(path, MOEC_TOKENIZER_JSON_MAX_BYTES, &bytes, &n_bytes, err));
-    MOEC_TRY_OUT(moec_tokenizer_json_read(bytes, n_bytes, path, &ck->tokenizer, err));
-    MOEC_TRY_OUT(moec_tokenizer_model_fits(&ck->tokenizer, ck->config.n_vocab, path, err));
-out:
+    char *path = NULL;
+    MOEC_TRY(moec_folder_tokenizer_load(ck->folder, &ck->tokenizer, &ck->tokenizer_files, err));
+    if (ck->tokenizer_files[0] == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_path_join(&path, ck->folder, ck->tokenizer_files[0], err));
+    enum moec_status status = moec_tokenizer_model_fits(&ck->tokenizer, ck->config.n_vocab, path, err);
     free(path);
-    free(bytes);
     return status;
 }
 
@@ -464,7 +458,7 @@ const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *c
 
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint)
 {
-    return checkpoint->has_tokenizer ? &checkpoint->tokenizer : NULL;
+    return checkpoint->tokenizer_files[0] != NULL ? &checkpoint->tokenizer : NULL;
 }
 
 const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint)
@@ -798,20 +792,32 @@ out:
     return status;
 }
 
-static const char *const digested[] = {"config.json", "generation_config.json", "tokenizer.json",
-                                       "model.safetensors.index.json"};
-#define N_DIGESTED (sizeof digested / sizeof *digested)
+#define N_DIGESTED 5
+
+/* Names of the files beside the weights, NULL for one that has no part in the model. */
+static void list_digested(const struct moec_checkpoint *ck, const char *names[static N_DIGESTED])
+{
+    const char *const *tokenizer = ck->tokenizer_files;
+    names[0] = "config.json";
+    names[1] = "generation_config.json";
+    names[2] = tokenizer[0];
+    names[3] = tokenizer[0] != NULL ? tokenizer[1] : NULL;
+    names[4] = ck->has_index ? "model.safetensors.index.json" : NULL;
+}
 
 static enum moec_status digest_all(const struct moec_checkpoint *ck,
                                    struct moec_file files[static N_DIGESTED], struct digest_run *run,
                                    struct moec_error *err)
 {
+    const char *names[N_DIGESTED];
+    list_digested(ck, names);
     for (size_t i = 0; i < N_DIGESTED; i++) {
-        bool wanted = i < 3 || ck->has_index;
         char *path = NULL;
-        MOEC_TRY(moec_path_join(&path, ck->folder, digested[i], err));
+        if (names[i] == NULL)
+            continue;
+        MOEC_TRY(moec_path_join(&path, ck->folder, names[i], err));
         enum moec_status status = MOEC_OK;
-        if (wanted && moec_path_exists(path))
+        if (moec_path_exists(path))
             status = moec_file_open(&files[i], path, err);
         free(path);
         MOEC_TRY(status);

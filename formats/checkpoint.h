@@ -1,8 +1,8 @@
 /* A Hugging Face checkpoint folder: config.json, generation_config.json, safetensors (one or many with an
- * index) and tokenizer.json. Opening validates everything that later code trusts: dimensions, that every
- * tensor that the family expects is there once with the expected shape and a float dtype (BF16, F16, F32),
- * and offsets within the files. Weights stay on disk and are read tensor by tensor, never copied whole.
- * Thread rule: immutable after opening; loading from several threads is fine. */
+ * index) and tokenizer.json or SentencePiece's .model. Opening validates everything that later code trusts:
+ * dimensions, that every tensor that the family expects is there once with the expected shape and a float
+ * dtype (BF16, F16, F32), and offsets within the files. Weights stay on disk and are read tensor by tensor,
+ * never copied whole. Thread rule: immutable after opening; loading from several threads is fine. */
 #ifndef MOEC_FORMATS_CHECKPOINT_H
 #define MOEC_FORMATS_CHECKPOINT_H
 
@@ -22,7 +22,7 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint);
 
 /* Borrowed until close. */
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint);
-/* NULL when the folder has no tokenizer.json. */
+/* NULL when the folder has no tokenizer. */
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint);
 const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint);
 

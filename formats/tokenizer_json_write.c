@@ -504,6 +504,13 @@ enum moec_status moec_tokenizer_json_write(const struct moec_tokenizer_model *mo
                                            char **json, size_t *n_bytes, struct moec_error *err)
 {
     char *text = NULL, *buffer = NULL;
+    for (uint32_t i = 0; i < model->n_normalizer; i++)
+        if (model->normalizer[i].kind == MOEC_STEP_SENTENCEPIECE)
+            return moec_fail(
+                err, MOEC_ERR_UNSUPPORTED,
+                "the tokenizer of '%s' was read from a SentencePiece .model, and no tokenizer.json gives "
+                "its ids",
+                subject);
     struct moec_json_out *root = moec_json_out_object();
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_alloc((void **)&buffer, MOEC_TOKENIZER_MAX_TOKEN_BYTES + 1, 1, "a token", err));

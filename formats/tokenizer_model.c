@@ -249,13 +249,19 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
                                       struct moec_error *err)
 {
     const uint32_t n = score_count(m);
-    if (n > 0 &&
-        (m->n_merges > 0 || (m->flags & ~(MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_BYTE_FALLBACK)) != 0))
+    if ((m->flags & (MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_SENTENCEPIECE)) == MOEC_TOKENIZER_SENTENCEPIECE)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s' has flags of Unigram (0x%" PRIx32 ") and is none", subject,
+                         m->flags);
+    if (n > 0 && (m->n_merges > 0 || (m->flags & ~(MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_BYTE_FALLBACK |
+                                                   MOEC_TOKENIZER_SENTENCEPIECE)) != 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' is a Unigram model with merges or with flags of BPE (0x%" PRIx32 ")",
                          subject, m->flags);
     for (uint32_t id = 0; id < n; id++) {
-        if (!isfinite(moec_tokenizer_model_score(m, id)))
+        const double score = moec_tokenizer_model_score(m, id);
+        const bool is_out = score == -INFINITY && (m->flags & MOEC_TOKENIZER_SENTENCEPIECE) != 0;
+        if (!isfinite(score) && !is_out)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "tokenizer '%s': the score of token %" PRIu32 " is not finite", subject, id);
     }
@@ -265,10 +271,12 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
 static enum moec_status check_charsmap(const struct moec_tokenizer_model *m, const char *subject,
                                        struct moec_error *err)
 {
-    uint32_t n_steps = 0;
-    for (uint32_t i = 0; i < m->n_normalizer; i++)
+    uint32_t n_steps = 0, n_may = 0;
+    for (uint32_t i = 0; i < m->n_normalizer; i++) {
         n_steps += m->normalizer[i].kind == MOEC_STEP_PRECOMPILED;
-    if ((n_steps > 0) != (m->charsmap_bytes > 0))
+        n_may += m->normalizer[i].kind == MOEC_STEP_SENTENCEPIECE;
+    }
+    if (m->charsmap_bytes > 0 ? n_steps + n_may == 0 : n_steps > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' has %" PRIu32 " steps with a character map, and a map of %" PRIu32
                          " bytes",
@@ -321,6 +329,7 @@ static bool kind_belongs(uint32_t kind, enum pipeline pipeline)
     case MOEC_STEP_PREPEND:
     case MOEC_STEP_STRIP:
     case MOEC_STEP_PRECOMPILED:
+    case MOEC_STEP_SENTENCEPIECE:
         return pipeline == NORMALIZER;
     case MOEC_STEP_REPLACE:
         return pipeline == NORMALIZER || pipeline == DECODER;
@@ -461,7 +470,7 @@ static enum moec_status read_header(const uint32_t *header, const char *subject,
     m->text_bytes = header[12];
     m->charsmap_bytes = header[13];
     const bool is_first = header[1] == VERSION_BPE;
-    if (m->flags >= 2 * (is_first ? MOEC_TOKENIZER_IGNORE_MERGES : MOEC_TOKENIZER_UNIGRAM) ||
+    if (m->flags >= 2 * (is_first ? MOEC_TOKENIZER_IGNORE_MERGES : MOEC_TOKENIZER_SENTENCEPIECE) ||
         (is_first && header[13] != 0) || header[14] != 0 || header[15] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' sets unknown fields in its header (bytes 8 and 52..63)", subject);
@@ -530,8 +539,10 @@ enum moec_status moec_tokenizer_model_encode(const struct moec_tokenizer_model *
     void *block = NULL;
     MOEC_TRY(moec_alloc(&block, total, 1, "a tokenizer", err));
     /* Bundles that version 1 can say are read by programs that know no other. */
-    const bool is_bpe = (m->flags & MOEC_TOKENIZER_UNIGRAM) == 0 && m->charsmap_bytes == 0;
-    const uint32_t version = is_bpe ? VERSION_BPE : VERSION;
+    bool is_first = (m->flags & MOEC_TOKENIZER_UNIGRAM) == 0 && m->charsmap_bytes == 0;
+    for (uint32_t i = 0; i < m->n_normalizer; i++)
+        is_first = is_first && m->normalizer[i].kind != MOEC_STEP_SENTENCEPIECE;
+    const uint32_t version = is_first ? VERSION_BPE : VERSION;
     const uint32_t header[HEADER_WORDS] = {
         MAGIC,       version,         m->flags,          m->n_tokens,       m->n_merges,
         m->n_added,  m->n_normalizer, m->n_pretokenizer, m->n_decoder,      m->n_prefix,

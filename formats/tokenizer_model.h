@@ -11,7 +11,8 @@
  *   - every id, offset and count is in range; token texts and step strings are valid UTF-8;
  *   - token_start is non-decreasing; an id without a text is a hole;
  *   - merges of one left token are sorted by right token without repeats;
- *   - scores are finite, and only a Unigram model has them; it has no merges;
+ *   - scores are finite (or minus infinity, where SENTENCEPIECE allows it), and only a Unigram model has
+ * them; it has no merges;
  *   - a charsmap is there exactly where a normalizer step uses it, its trie whole and its texts valid UTF-8.
  *
  * Thread rule: immutable once filled; any number of threads may read. */
@@ -41,7 +42,10 @@
 #define MOEC_TOKENIZER_IGNORE_MERGES 4u /* a word that is a token is taken whole */
 #define MOEC_TOKENIZER_UNIGRAM                                                                               \
     8u /* the likeliest cut of a word by scores, not BPE; of the others only                                 \
-          BYTE_FALLBACK may stand beside it */
+          BYTE_FALLBACK and SENTENCEPIECE may stand beside it */
+#define MOEC_TOKENIZER_SENTENCEPIECE                                                                         \
+    16u /* a Unigram model of SentencePiece's own: sums are rounded to F32, and tokens                       \
+           with a score of minus infinity never stand in a text */
 
 /* Bits of moec_tokenizer_added.flags. */
 #define MOEC_ADDED_SPECIAL     1u  /* left out by a decode that skips special tokens */
@@ -73,6 +77,10 @@ enum moec_tokenizer_step_kind {
     MOEC_STEP_REPLACE = 7,     /* pattern, content; also a decoder */
     MOEC_STEP_STRIP = 8,       /* flags: MOEC_STEP_LEFT, MOEC_STEP_RIGHT */
     MOEC_STEP_PRECOMPILED = 9, /* SentencePiece's compiled character map: the model's charsmap */
+    MOEC_STEP_SENTENCEPIECE =
+        10, /* the charsmap, if there is one, and spaces, as SentencePiece does them; flags:
+               MOEC_STEP_PREFIX_SPACE (add_dummy_prefix), MOEC_STEP_LEFT
+               (remove_extra_whitespaces), MOEC_STEP_RIGHT (treat_whitespace_as_suffix) */
     /* pre-tokenizers */
     MOEC_STEP_BYTE_LEVEL = 20,  /* flags: MOEC_STEP_PREFIX_SPACE, MOEC_STEP_USE_REGEX; last; also a decoder */
     MOEC_STEP_SPLIT = 21,       /* pattern, behavior; flags: MOEC_STEP_INVERT */
@@ -182,8 +190,8 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_model_decode(const void *bytes,
                                                               struct moec_tokenizer_model *model,
                                                               struct moec_error *err);
 
-/* Model -> bytes, little-endian, the same bytes for the same model: version 1 for BPE without a charsmap,
- * else 2. `*bytes` is the caller's (free). */
+/* Model -> bytes, little-endian, the same bytes for the same model: version 1 for BPE with the steps that it
+ * knows, else 2. `*bytes` is the caller's (free). */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_model_encode(const struct moec_tokenizer_model *model,
                                                               void **bytes, size_t *n_bytes,
                                                               struct moec_error *err);

@@ -21,9 +21,10 @@ static int compare_ids(const void *a, const void *b, void *context)
     return compare_texts(x->bytes, x->n_bytes, y->bytes, y->n_bytes);
 }
 
-static enum moec_status sort_pieces(struct moec_unigram_vocab *vocab, const char *subject,
-                                    struct moec_error *err)
+enum moec_status moec_unigram_vocab_sort(struct moec_unigram_vocab *vocab, const char *subject,
+                                         struct moec_error *err)
 {
+    MOEC_TRY(moec_alloc((void **)&vocab->sorted, vocab->n, sizeof *vocab->sorted, "a vocabulary", err));
     for (uint32_t id = 0; id < vocab->n; id++)
         vocab->sorted[id] = id;
     qsort_r(vocab->sorted, vocab->n, sizeof *vocab->sorted, compare_ids, vocab);
@@ -65,11 +66,10 @@ static enum moec_status read_pieces(const struct moec_json *model, const char *s
         return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %zu tokens, more than the limit of %u", subject, n,
                          MOEC_TOKENIZER_MAX_TOKENS);
     MOEC_TRY(moec_alloc((void **)&vocab->pieces, n, sizeof *vocab->pieces, "a vocabulary", err));
-    MOEC_TRY(moec_alloc((void **)&vocab->sorted, n, sizeof *vocab->sorted, "a vocabulary", err));
     vocab->n = (uint32_t)n;
     for (uint32_t id = 0; id < vocab->n; id++)
         MOEC_TRY(read_piece(moec_json_at(list, id), id, subject, &vocab->pieces[id], err));
-    MOEC_TRY(sort_pieces(vocab, subject, err));
+    MOEC_TRY(moec_unigram_vocab_sort(vocab, subject, err));
     const struct moec_json *unk = moec_json_find(model, "unk_id");
     if (unk != NULL && moec_json_type(unk) != MOEC_JSON_NULL) {
         if (n == 0)

@@ -1,7 +1,7 @@
-/* The vocabulary of a Unigram model as tokenizer.json lists it: [["<pad>", 0.0], ["</s>", 0.0], ...], ids in
- * order.
+/* A vocabulary of texts with scores, ids in order, as SentencePiece keeps it and as tokenizer.json lists that
+ * of a Unigram model: [["<pad>", 0.0], ["</s>", 0.0], ...].
  *
- * Texts are borrowed from the JSON tree. Thread rule: immutable once read. */
+ * Texts are borrowed from the JSON tree or the file. Thread rule: immutable once read. */
 #ifndef MOEC_FORMATS_UNIGRAM_VOCAB_H
 #define MOEC_FORMATS_UNIGRAM_VOCAB_H
 
@@ -25,6 +25,9 @@ struct moec_unigram_vocab {
 MOEC_WARN_UNUSED enum moec_status moec_unigram_vocab_read(const struct moec_json *model, const char *subject,
                                                           struct moec_unigram_vocab *vocab,
                                                           struct moec_error *err);
+/* Makes `sorted` of pieces that were read otherwise. Errors: MOEC_ERR_FORMAT (a piece twice). */
+MOEC_WARN_UNUSED enum moec_status moec_unigram_vocab_sort(struct moec_unigram_vocab *vocab,
+                                                          const char *subject, struct moec_error *err);
 void moec_unigram_vocab_release(struct moec_unigram_vocab *vocab);
 
 /* Id of a text, or MOEC_TOKENIZER_NO_ID. */

@@ -63,7 +63,8 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
     const struct moec_tokenizer_model *tokenizer = moec_checkpoint_tokenizer(job->checkpoint);
     if (tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has no tokenizer.json, so text cannot be measured on it", folder);
+                         "'%s' has no tokenizer.json or tokenizer.model, so text cannot be measured on it",
+                         folder);
     MOEC_TRY(moec_tokenizer_model_fits(tokenizer, job->config->n_vocab, folder, err));
     MOEC_TRY(moec_tokenizer_create(tokenizer, &job->tokenizer, err));
     MOEC_TRY(moec_rows_read(&options->task, options->data_path, &job->rows, err));

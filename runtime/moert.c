@@ -288,7 +288,7 @@ static enum moec_status need_tokenizer(const struct moert_engine *engine, struct
         return MOEC_OK;
     return moec_fail(
         err, MOEC_ERR_UNSUPPORTED,
-        "'%s' has no tokenizer: its checkpoint had no tokenizer.json, so only token ids can be used",
+        "'%s' has no tokenizer: its checkpoint had none, so only token ids can be used",
         engine->bundle->file.path);
 }
 

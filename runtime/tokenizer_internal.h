@@ -169,6 +169,13 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_precompiled(const struct moec_t
                                                              struct moec_tokenizer_buffer *out,
                                                              size_t limit_bytes, struct moec_error *err);
 
+/* The same the way of SentencePiece itself, with what it does to spaces (MOEC_STEP_SENTENCEPIECE). */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_sentencepiece(const struct moec_tokenizer_model *model,
+                                                               const struct moec_tokenizer_step *step,
+                                                               const char *text, size_t n_bytes,
+                                                               struct moec_tokenizer_buffer *out,
+                                                               size_t limit_bytes, struct moec_error *err);
+
 /* Pre-tokenizes text[n_bytes] and hands every word to the model. `at_start`: the text starts where the whole
  * input does. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_pretokenize(struct moec_encoding *encoding, const char *text,

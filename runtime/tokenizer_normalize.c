@@ -249,6 +249,8 @@ static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint3
                                     step->content.length, out, limit_bytes, at_start, err);
     case MOEC_STEP_STRIP:
         return strip(step, text, n_bytes, out, at_start, err);
+    case MOEC_STEP_SENTENCEPIECE:
+        return moec_tokenizer_sentencepiece(m, step, text, n_bytes, out, limit_bytes, err);
     case MOEC_STEP_PRECOMPILED:
         return moec_tokenizer_precompiled(m, text, n_bytes, out, limit_bytes, err);
     default:

@@ -3,6 +3,7 @@
 #include "formats/bytes.h"
 #include "formats/utf8.h"
 
+#include <string.h>
 #include <utf8proc.h>
 
 /* SentencePiece's compiled character map, the way of the `tokenizers` library, which is not SentencePiece's:
@@ -22,41 +23,51 @@ struct charsmap {
     size_t n_text;
 };
 
+static struct charsmap open_map(const struct moec_tokenizer_model *model)
+{
+    if (model->charsmap_bytes == 0)
+        return (struct charsmap){0};
+    const uint32_t trie_bytes = moec_get_u32(model->charsmap);
+    return (struct charsmap){.units = model->charsmap + 4,
+                             .n_unit = trie_bytes / 4,
+                             .texts = (const char *)model->charsmap + 4 + trie_bytes,
+                             .n_text = model->charsmap_bytes - 4 - trie_bytes};
+}
+
 static uint32_t offset_of(uint32_t unit)
 {
     return (unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* The text of the shortest entry that key[n_bytes] starts with; false when there is none. A trie that points
- * outside itself has none there. */
-static bool find_entry(const struct charsmap *map, const char *key, size_t n_bytes, const char **text,
-                       size_t *text_bytes)
+/* The text of an entry that key[n_bytes] starts with, the longest or the shortest, and the entry's bytes in
+ * the key; false when there is none. A trie that points outside itself ends there. */
+static bool find_entry(const struct charsmap *map, const char *key, size_t n_bytes, bool longest,
+                       const char **text, size_t *text_bytes, size_t *entry_bytes)
 {
-    uint32_t at = offset_of(moec_get_u32(map->units));
-    for (size_t i = 0; i < n_bytes && key[i] != '\0'; i++) {
+    bool found = false;
+    uint32_t at = map->n_unit > 0 ? offset_of(moec_get_u32(map->units)) : 0;
+    for (size_t i = 0; i < n_bytes && key[i] != '\0' && (longest || !found); i++) {
         const uint8_t byte = (uint8_t)key[i];
         at ^= byte;
         if (at >= map->n_unit)
-            return false;
+            break;
         uint32_t unit = moec_get_u32(map->units + 4 * (size_t)at);
         if ((unit & (1u << 31 | 0xFFu)) != byte)
-            return false;
+            break;
         at ^= offset_of(unit);
         if ((unit >> 8 & 1) == 0)
             continue;
         if (at >= map->n_unit)
-            return false;
+            break;
         const size_t start = moec_get_u32(map->units + 4 * (size_t)at) & ~(1u << 31);
         if (start > map->n_text || (start < map->n_text && ((uint8_t)map->texts[start] & 0xC0) == 0x80))
-            return false;
-        size_t end = start;
-        while (end < map->n_text && map->texts[end] != '\0')
-            end++;
+            break;
         *text = map->texts + start;
-        *text_bytes = end - start;
-        return true;
+        *text_bytes = strnlen(*text, map->n_text - start);
+        *entry_bytes = i + 1;
+        found = true;
     }
-    return false;
+    return found;
 }
 
 /* Appends the cluster text[n_bytes]. */
@@ -64,12 +75,12 @@ static enum moec_status append_cluster(const struct charsmap *map, const char *t
                                        struct moec_tokenizer_buffer *out, struct moec_error *err)
 {
     const char *entry = NULL;
-    size_t n_entry = 0;
-    if (n_bytes < SHORT_CLUSTER_BYTES && find_entry(map, text, n_bytes, &entry, &n_entry))
+    size_t n_entry = 0, n_key = 0;
+    if (n_bytes < SHORT_CLUSTER_BYTES && find_entry(map, text, n_bytes, false, &entry, &n_entry, &n_key))
         return moec_buffer_append(out, entry, n_entry, err);
     for (size_t at = 0; at < n_bytes;) {
         const size_t n_char = moec_utf8_read(text + at, n_bytes - at).n_bytes;
-        if (find_entry(map, text + at, n_char, &entry, &n_entry))
+        if (find_entry(map, text + at, n_char, false, &entry, &n_entry, &n_key))
             MOEC_TRY(moec_buffer_append(out, entry, n_entry, err));
         else
             MOEC_TRY(moec_buffer_append(out, text + at, n_char, err));
@@ -82,11 +93,7 @@ enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *m
                                             size_t n_bytes, struct moec_tokenizer_buffer *out,
                                             size_t limit_bytes, struct moec_error *err)
 {
-    const uint32_t trie_bytes = moec_get_u32(model->charsmap);
-    const struct charsmap map = {.units = model->charsmap + 4,
-                                 .n_unit = trie_bytes / 4,
-                                 .texts = (const char *)model->charsmap + 4 + trie_bytes,
-                                 .n_text = model->charsmap_bytes - 4 - trie_bytes};
+    const struct charsmap map = open_map(model);
     utf8proc_int32_t state = 0;
     size_t start = 0;
     uint32_t before = 0;
@@ -105,4 +112,86 @@ enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *m
         at += c.n_bytes;
     }
     return n_bytes > 0 ? append_cluster(&map, text + start, n_bytes - start, out, err) : MOEC_OK;
+}
+
+/* --- SentencePiece itself --- */
+
+#define SPACE_MARK "\xE2\x96\x81"
+
+static enum moec_status append_mark(struct moec_tokenizer_buffer *out, struct moec_error *err)
+{
+    return moec_buffer_append(out, SPACE_MARK, sizeof SPACE_MARK - 1, err);
+}
+
+/* What stands for the start of the text, and how many bytes of it. */
+static size_t next_piece(const struct charsmap *map, const char *text, size_t n_bytes, const char **piece,
+                         size_t *piece_bytes)
+{
+    size_t n_key = 0;
+    if (find_entry(map, text, n_bytes, true, piece, piece_bytes, &n_key))
+        return n_key;
+    *piece = text;
+    *piece_bytes = moec_utf8_read(text, n_bytes).n_bytes;
+    return *piece_bytes;
+}
+
+/* Appends a piece with spaces marked. */
+static enum moec_status append_marked(struct moec_tokenizer_buffer *out, const char *piece, size_t n_bytes,
+                                      struct moec_error *err)
+{
+    for (size_t at = 0; at < n_bytes;) {
+        if (piece[at] == ' ') {
+            MOEC_TRY(append_mark(out, err));
+            at++;
+            continue;
+        }
+        const char *space = memchr(piece + at, ' ', n_bytes - at);
+        const size_t n = space == NULL ? n_bytes - at : (size_t)(space - piece) - at;
+        MOEC_TRY(moec_buffer_append(out, piece + at, n, err));
+        at += n;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_tokenizer_sentencepiece(const struct moec_tokenizer_model *model,
+                                              const struct moec_tokenizer_step *step, const char *text,
+                                              size_t n_bytes, struct moec_tokenizer_buffer *out,
+                                              size_t limit_bytes, struct moec_error *err)
+{
+    const struct charsmap map = open_map(model);
+    const bool remove_extra = (step->flags & MOEC_STEP_LEFT) != 0,
+               as_suffix = (step->flags & MOEC_STEP_RIGHT) != 0;
+    const bool dummy = (step->flags & MOEC_STEP_PREFIX_SPACE) != 0;
+    const char *piece = NULL;
+    size_t n_piece = 0, at = 0;
+    while (remove_extra && at < n_bytes) {
+        size_t n = next_piece(&map, text + at, n_bytes - at, &piece, &n_piece);
+        if (n_piece != 1 || *piece != ' ')
+            break;
+        at += n;
+    }
+    if (at == n_bytes)
+        return MOEC_OK;
+    if (dummy && !as_suffix)
+        MOEC_TRY(append_mark(out, err));
+    bool after_space = remove_extra;
+    while (at < n_bytes) {
+        at += next_piece(&map, text + at, n_bytes - at, &piece, &n_piece);
+        while (after_space && n_piece > 0 && *piece == ' ') {
+            piece++;
+            n_piece--;
+        }
+        MOEC_TRY(append_marked(out, piece, n_piece, err));
+        if (n_piece > 0)
+            after_space = remove_extra && piece[n_piece - 1] == ' ';
+        if (out->n_bytes > limit_bytes)
+            return moec_fail(err, MOEC_ERR_LIMIT,
+                             "the tokenizer's character map makes more than %zu bytes of a text of %zu",
+                             limit_bytes, n_bytes);
+    }
+    const size_t n_mark = sizeof SPACE_MARK - 1;
+    while (remove_extra && out->n_bytes >= n_mark &&
+           memcmp(out->bytes + out->n_bytes - n_mark, SPACE_MARK, n_mark) == 0)
+        out->n_bytes -= n_mark;
+    return dummy && as_suffix ? append_mark(out, err) : MOEC_OK;
 }

@@ -36,10 +36,15 @@ enum moec_status moec_tokenizer_index_unigram(struct moec_tokenizer *t, struct m
         (void)moec_tokenizer_model_text(m, id, &length);
         if (length == 0 || moec_bit(t->outside_model, id))
             continue;
+        const double score = moec_tokenizer_model_score(m, id);
+        if (score == -INFINITY)
+            continue;
         t->sorted[n++] = id;
-        least = fmin(least, moec_tokenizer_model_score(m, id));
+        least = fmin(least, score);
     }
     t->unk_score = least - UNK_PENALTY;
+    if ((m->flags & MOEC_TOKENIZER_SENTENCEPIECE) != 0)
+        t->unk_score = (float)t->unk_score;
     struct moec_tokenizer_model order = *m;
     qsort_r(t->sorted, n, sizeof *t->sorted, compare_tokens, &order);
     uint32_t at = 0;
@@ -104,6 +109,13 @@ static void offer(struct moec_unigram_node *node, double score, uint32_t start, 
         *node = (struct moec_unigram_node){.score = score, .start = start, .id = id};
 }
 
+/* The sum that a path has with one token more. */
+static double extend(const struct moec_tokenizer *t, double score, double token)
+{
+    const double sum = score + token;
+    return (t->model->flags & MOEC_TOKENIZER_SENTENCEPIECE) != 0 ? (double)(float)sum : sum;
+}
+
 /* Fills nodes[1..n_bytes] where characters end. */
 static enum moec_status find_cut(struct moec_encoding *e, const char *word, uint32_t n_bytes)
 {
@@ -123,16 +135,18 @@ static enum moec_status find_cut(struct moec_encoding *e, const char *word, uint
                                    .high = t->sorted_first[byte + 1]};
         bool has_char = false;
         for (uint32_t id = next_prefix(&walk); id != MOEC_TOKENIZER_NO_ID; id = next_prefix(&walk)) {
-            offer(&e->nodes[at + walk.depth], moec_tokenizer_model_score(t->model, id) + here, at, id);
+            offer(&e->nodes[at + walk.depth], extend(t, here, moec_tokenizer_model_score(t->model, id)), at,
+                  id);
             has_char = has_char || walk.depth == n_char;
         }
         struct moec_unigram_node *end = &e->nodes[at + n_char];
-        if (!has_char && (end->start == NONE || t->unk_score + here > end->score)) {
+        const double unk = extend(t, here, t->unk_score);
+        if (!has_char && (end->start == NONE || unk > end->score)) {
             if (t->model->unk_id == MOEC_TOKENIZER_NO_ID)
                 return moec_fail(e->err, MOEC_ERR_NOT_FOUND,
                                  "the tokenizer's vocabulary has not the character '%.*s', and no unk_id",
                                  (int)n_char, word + at);
-            offer(end, t->unk_score + here, at, t->model->unk_id);
+            offer(end, unk, at, t->model->unk_id);
         }
         at += n_char;
     }
@@ -145,7 +159,10 @@ static enum moec_status find_cut(struct moec_encoding *e, const char *word, uint
 static enum moec_status add_piece(struct moec_encoding *e, const char *text, uint32_t n_bytes)
 {
     const struct moec_tokenizer *t = e->tokenizer;
+    /* SentencePiece does not look a run of unknown characters up again, which may spell a control piece. */
     uint32_t id = moec_tokenizer_model_id(t, text, n_bytes);
+    if (id != MOEC_TOKENIZER_NO_ID && moec_tokenizer_model_score(t->model, id) == -INFINITY)
+        id = MOEC_TOKENIZER_NO_ID;
     if (id == MOEC_TOKENIZER_NO_ID && (t->model->flags & MOEC_TOKENIZER_BYTE_FALLBACK) != 0) {
         bool all = true;
         for (uint32_t i = 0; i < n_bytes; i++)

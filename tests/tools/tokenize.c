@@ -1,7 +1,7 @@
 /* Runs the tokenizer on records from standard input, for comparison with another implementation
  * (tests/live/compare_tokenizers.py).
  *
- *     tokenize FILE.json < records > answers
+ *     tokenize FILE.json|FILE.model < records > answers
  *
  * A record is one letter, a 32-bit little-endian length and so many bytes:
  *     e  text without, E  text with the post-processor's ids  -> count and ids
@@ -10,6 +10,7 @@
  * Answers are 32-bit little-endian counts, each followed by its ids or bytes; UINT32_MAX stands for an error,
  * whose message goes to standard error. The model passes through its binary form on the way. */
 #include "formats/memory.h"
+#include "formats/sentencepiece.h"
 #include "formats/tokenizer_json.h"
 #include "runtime/tokenizer.h"
 
@@ -103,7 +104,12 @@ static enum moec_status load(const char *path, struct moec_tokenizer_model *mode
     struct moec_tokenizer_model read = {0};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(read_file(path, &json, &n_json, err));
-    MOEC_TRY_OUT(moec_tokenizer_json_read(json, n_json, path, &read, err));
+    const size_t n_path = strlen(path);
+    const struct moec_sentencepiece_affixes none = {0};
+    if (n_path > 6 && strcmp(path + n_path - 6, ".model") == 0)
+        MOEC_TRY_OUT(moec_sentencepiece_read((const uint8_t *)json, n_json, path, none, &read, err));
+    else
+        MOEC_TRY_OUT(moec_tokenizer_json_read(json, n_json, path, &read, err));
     MOEC_TRY_OUT(moec_tokenizer_model_encode(&read, &bytes, &n_bytes, err));
     MOEC_TRY_OUT(moec_tokenizer_model_decode(bytes, n_bytes, path, model, err));
     MOEC_TRY_OUT(moec_tokenizer_create(model, tokenizer, err));
@@ -120,7 +126,7 @@ int main(int argc, char **argv)
     struct moec_tokenizer_model model = {0};
     struct moec_tokenizer *tokenizer = NULL;
     if (argc != 2) {
-        (void)fprintf(stderr, "usage: tokenize FILE.json < records > answers\n");
+        (void)fprintf(stderr, "usage: tokenize FILE.json|FILE.model < records > answers\n");
         return 2;
     }
     if (load(argv[1], &model, &tokenizer, &err) != MOEC_OK) {

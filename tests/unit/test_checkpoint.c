@@ -684,6 +684,32 @@ static void test_checkpoint__tokenizer_and_generation_config(void **state)
     refuse(folder, MOEC_ERR_FORMAT, "tokenizer.json");
     delete_file(folder, "tokenizer.json");
 
+    /* SentencePiece's file where there is no other; its ids must fit too. */
+    size_t n_model = 0;
+    uint8_t *model = temporary_read("tests/fuzz/corpus/sentencepiece", "unigram", &n_model),
+            digests[2][MOEC_SHA256_BYTES];
+    struct moec_error digest_err = {0};
+    temporary_write(folder, "spiece.model", model, n_model);
+    temporary_write(folder, "tokenizer_config.json", "{\"tokenizer_class\": \"T5Tokenizer\"}", 34);
+    ck = open_good(folder);
+    assert_int_equal(moec_checkpoint_tokenizer(ck)->n_tokens, 11);
+    assert_int_equal(moec_checkpoint_tokenizer(ck)->n_prefix, 0);
+    assert_int_equal(moec_checkpoint_tokenizer(ck)->n_suffix, 1);
+    assert_int_equal(moec_checkpoint_digest(ck, NULL, NULL, digests[0], &digest_err), MOEC_OK);
+    moec_checkpoint_close(ck);
+    const char *config = "{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_eos_token\": false}";
+    temporary_write(folder, "tokenizer_config.json", config, strlen(config));
+    ck = open_good(folder);
+    assert_int_equal(moec_checkpoint_tokenizer(ck)->n_prefix, 1);
+    assert_int_equal(moec_checkpoint_tokenizer(ck)->n_suffix, 0);
+    assert_int_equal(moec_checkpoint_digest(ck, NULL, NULL, digests[1], &digest_err), MOEC_OK);
+    assert_memory_not_equal(digests[0], digests[1], sizeof digests[0]);
+    moec_checkpoint_close(ck);
+    temporary_write(folder, "spiece.model", model, n_model - 1);
+    refuse(folder, MOEC_ERR_FORMAT, "spiece.model");
+    delete_file(folder, "spiece.model");
+    free(model);
+
     static const struct {
         const char *text;
         uint32_t n_eos, first;

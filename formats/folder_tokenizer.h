@@ -1,0 +1,18 @@
+/* The tokenizer of a Hugging Face folder: tokenizer.json, or, where that is missing, SentencePiece's
+ * tokenizer.model or spiece.model with what tokenizer_config.json says about BOS and EOS.
+ *
+ * add_bos_token and add_eos_token decide; where they are missing, LlamaTokenizer puts a BOS before a text and
+ * T5Tokenizer an EOS behind it, as in transformers, and other classes nothing. Thread rule: any thread. */
+#ifndef MOEC_FORMATS_FOLDER_TOKENIZER_H
+#define MOEC_FORMATS_FOLDER_TOKENIZER_H
+
+#include "formats/tokenizer_model.h"
+
+/* `*files`: names that the tokenizer comes from, ended by NULL; none when the folder has no tokenizer, and
+ * `model` is then empty. Errors: those of the readers. */
+MOEC_WARN_UNUSED enum moec_status moec_folder_tokenizer_load(const char *folder,
+                                                             struct moec_tokenizer_model *model,
+                                                             const char *const **files,
+                                                             struct moec_error *err);
+
+#endif

@@ -1,0 +1,245 @@
+#include "formats/file.h"
+#include "formats/protobuf.h"
+#include "formats/sentencepiece.h"
+#include "formats/tokenizer_json.h"
+#include "runtime/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"unigram", "unigram-bytes", "bpe", "bpe-plain", "suffix"};
+#define N_NAMES (sizeof names / sizeof *names)
+
+static char *load(const char *name, const char *file, size_t *n_bytes)
+{
+    char path[256], *bytes = NULL;
+    struct moec_error err = {0};
+    (void)snprintf(path, sizeof path, "tests/fixtures/sentencepiece/%s/%s", name, file);
+    if (moec_file_load(path, 1u << 24, &bytes, n_bytes, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    return bytes;
+}
+
+static void check_line(const struct moec_tokenizer *tokenizer, const char *name, size_t number, char *line)
+{
+    struct moec_error err = {0};
+    char *ids = strchr(line, '\t');
+    assert_non_null(ids);
+    *ids++ = '\0';
+    const size_t n_text = strlen(line) / 2;
+    char *text = malloc(n_text + 1);
+    assert_non_null(text);
+    for (size_t i = 0; i < n_text; i++) {
+        unsigned byte = 0;
+        assert_int_equal(sscanf(line + 2 * i, "%2x", &byte), 1);
+        text[i] = (char)byte;
+    }
+    uint32_t *got = NULL;
+    size_t n_got = 0, n = 0;
+    if (moec_tokenizer_encode(tokenizer, text, n_text, true, &got, &n_got, &err) != MOEC_OK)
+        fail_msg("%s, case %zu: %s", name, number, err.message);
+    for (char *rest = NULL, *id = strtok_r(ids, " ", &rest); id != NULL; id = strtok_r(NULL, " ", &rest), n++)
+        if (n >= n_got || got[n] != strtoul(id, NULL, 10))
+            fail_msg("%s, case %zu: id %zu is %u of %zu, expected %s", name, number, n,
+                     n < n_got ? got[n] : 0, n_got, id);
+    if (n != n_got)
+        fail_msg("%s, case %zu: %zu ids, expected %zu", name, number, n_got, n);
+    free(got);
+    free(text);
+}
+
+/* Through the binary form, as a bundle carries it. */
+static void test_sentencepiece__equals_its_library(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct moec_error err = {0};
+        struct moec_tokenizer_model read, model;
+        struct moec_tokenizer *tokenizer = NULL;
+        const struct moec_sentencepiece_affixes none = {0};
+        size_t n_bytes = 0, n_expected = 0, n_case = 0, n_section = 0;
+        char *bytes = load(names[i], "tokenizer.model", &n_bytes);
+        char *expected = load(names[i], "expected.txt", &n_expected);
+        void *section = NULL;
+        if (moec_sentencepiece_read((uint8_t *)bytes, n_bytes, names[i], none, &read, &err) != MOEC_OK ||
+            moec_tokenizer_model_encode(&read, &section, &n_section, &err) != MOEC_OK ||
+            moec_tokenizer_model_decode(section, n_section, names[i], &model, &err) != MOEC_OK ||
+            moec_tokenizer_create(&model, &tokenizer, &err) != MOEC_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(((uint8_t *)section)[4], 2);
+        for (char *rest = NULL, *line = strtok_r(expected, "\n", &rest); line != NULL;
+             line = strtok_r(NULL, "\n", &rest))
+            check_line(tokenizer, names[i], n_case++, line);
+        assert_true(n_case > 100);
+        char *json = NULL;
+        assert_int_equal(moec_tokenizer_json_write(&model, names[i], &json, &n_bytes, &err),
+                         MOEC_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, ".model"));
+        moec_tokenizer_free(tokenizer);
+        moec_tokenizer_model_release(&model);
+        moec_tokenizer_model_release(&read);
+        free(section);
+        free(expected);
+        free(bytes);
+    }
+}
+
+static void test_sentencepiece__decodes_and_adds_ends(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    const char *text = "The router's gate weights: é 日本";
+    size_t n_bytes = 0, n_ids = 0, n_again = 0;
+    uint32_t *ids = NULL;
+    char *again = NULL, *bytes = load("bpe", "tokenizer.model", &n_bytes);
+    const struct moec_sentencepiece_affixes both = {.bos = true, .eos = true};
+    assert_int_equal(moec_sentencepiece_read((uint8_t *)bytes, n_bytes, "bpe", both, &model, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_encode(tokenizer, text, strlen(text), true, &ids, &n_ids, &err), MOEC_OK);
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[n_ids - 1], 2);
+    assert_int_equal(moec_tokenizer_decode(tokenizer, ids + 1, n_ids - 2, true, &again, &n_again, &err),
+                     MOEC_OK);
+    assert_string_equal(again, text);
+    free(again);
+    free(ids);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
+    free(bytes);
+    /* The first kind has no BOS. */
+    bytes = load("unigram", "tokenizer.model", &n_bytes);
+    assert_int_equal(moec_sentencepiece_read((uint8_t *)bytes, n_bytes, "t5", both, &model, &err),
+                     MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "'t5' has bos_id -1"));
+    free(bytes);
+}
+
+/* Cuts and flipped bits are refused with a message, or give a model that can be used. */
+static void test_sentencepiece__survives_damage(void **state)
+{
+    (void)state;
+    const struct moec_sentencepiece_affixes none = {0};
+    for (size_t i = 0; i < 3; i += 2) {
+        size_t n_bytes = 0, refused = 0;
+        uint8_t *bytes = (uint8_t *)load(names[i], "tokenizer.model", &n_bytes);
+        for (size_t k = 0; k < n_bytes; k += 7) {
+            struct moec_error err = {0};
+            struct moec_tokenizer_model model;
+            struct moec_tokenizer *tokenizer = NULL;
+            const uint8_t bit = (uint8_t)(1u << (k % 8));
+            bytes[k] ^= bit;
+            const size_t n = k % 2 == 0 ? n_bytes : k;
+            if (moec_sentencepiece_read(bytes, n, "damaged", none, &model, &err) != MOEC_OK) {
+                assert_true(err.message[0] != '\0');
+                assert_null(model.block);
+                refused++;
+            } else if (moec_tokenizer_create(&model, &tokenizer, &err) == MOEC_OK) {
+                uint32_t *ids = NULL;
+                size_t n_ids = 0;
+                if (moec_tokenizer_encode(tokenizer, "Les élèves  ①x", 17, true, &ids, &n_ids, &err) ==
+                    MOEC_OK)
+                    free(ids);
+            }
+            moec_tokenizer_free(tokenizer);
+            moec_tokenizer_model_release(&model);
+            bytes[k] ^= bit;
+        }
+        assert_true(refused > 100);
+        free(bytes);
+    }
+}
+
+/* Messages by hand: a piece is field 1 with text (1), score (2) and type (3). */
+#define PIECE(length, text, type) "\x0A" length "\x0A" text "\x18" type
+#define UNK                       PIECE("\x09", "\x05<unk>", "\x02")
+
+static void test_sentencepiece__refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        enum moec_status status;
+        const char *part;
+    } cases[] = {
+#define CASE(bytes, status, part) {bytes, sizeof(bytes) - 1, status, part}
+        CASE("", MOEC_ERR_FORMAT, "has 0 pieces and no unknown piece"),
+        CASE("\x0A", MOEC_ERR_FORMAT, "a number is cut short at byte 1"),
+        CASE("\x0A\x05"
+             "ab",
+             MOEC_ERR_FORMAT, "a field is cut short"),
+        CASE("\x0B", MOEC_ERR_FORMAT, "a field is of an unknown kind"),
+        CASE("\x02", MOEC_ERR_FORMAT, "a field has no number"),
+        CASE("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", MOEC_ERR_FORMAT, "more than 10 bytes"),
+        CASE(PIECE("\x05",
+                   "\x01"
+                   "a",
+                   "\x01"),
+             MOEC_ERR_FORMAT, "no unknown piece"),
+        CASE(UNK UNK, MOEC_ERR_FORMAT, "both unknown"),
+        CASE(UNK PIECE("\x05",
+                       "\x01"
+                       "a",
+                       "\x01") PIECE("\x05",
+                                     "\x01"
+                                     "a",
+                                     "\x01"),
+             MOEC_ERR_FORMAT, "are both 'a'"),
+        CASE(UNK PIECE("\x05",
+                       "\x01"
+                       "a",
+                       "\x04"),
+             MOEC_ERR_UNSUPPORTED, "piece 1 ('a') of 'm' is user-defined"),
+        CASE(UNK PIECE("\x05",
+                       "\x01"
+                       "a",
+                       "\x05"),
+             MOEC_ERR_UNSUPPORTED, "is unused"),
+        CASE(UNK PIECE("\x05",
+                       "\x01"
+                       "a",
+                       "\x07"),
+             MOEC_ERR_FORMAT, "has type 7"),
+        CASE(UNK PIECE("\x05", "\x01\xff", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty, no UTF-8"),
+        CASE(UNK PIECE("\x04", "\x00", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty"),
+        CASE(UNK "\x12\x02\x18\x03", MOEC_ERR_UNSUPPORTED, "model of type 3"),
+        CASE(UNK "\x1A\x02\x28\x00", MOEC_ERR_UNSUPPORTED, "escape_whitespaces"),
+        CASE(UNK "\x1A\x03\x12\x01x", MOEC_ERR_FORMAT, "character map"),
+        CASE(UNK "\x12\x02\x18\x02" PIECE("\x06",
+                                          "\x02"
+                                          "ab",
+                                          "\x01"),
+             MOEC_ERR_UNSUPPORTED, "which is no piece"),
+    };
+    const struct moec_sentencepiece_affixes none = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct moec_error err = {0};
+        struct moec_tokenizer_model model;
+        enum moec_status status =
+            moec_sentencepiece_read((const uint8_t *)cases[i].bytes, cases[i].n, "m", none, &model, &err);
+        if (status != cases[i].status || strstr(err.message, cases[i].part) == NULL)
+            fail_msg("case %zu: status %d, '%s'", i, (int)status, err.message);
+        assert_null(model.block);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sentencepiece__equals_its_library),
+        cmocka_unit_test(test_sentencepiece__decodes_and_adds_ends),
+        cmocka_unit_test(test_sentencepiece__survives_damage),
+        cmocka_unit_test(test_sentencepiece__refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
