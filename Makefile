@@ -53,7 +53,7 @@ MOERT_SRC   := $(MOERT_FORMATS) $(RUNTIME_SRC)
 TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,\
                $(sort $(wildcard formats/*.c profiler/*.c compiler/*.c cli/*.c)))
 # moec-run is the run command alone, linked without HDF5, Lua, Cairo and jansson.
-RUN_SRC     := cli/run_main.c cli/cmd_run.c cli/run_stats.c cli/options.c cli/terminal.c
+RUN_SRC     := cli/run_main.c cli/cmd_run.c cli/prompt.c cli/run_stats.c cli/options.c cli/terminal.c
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 MOERT_OBJ := $(call obj,$(MOERT_SRC))

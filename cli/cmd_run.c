@@ -1,15 +1,15 @@
-/* `moec run` and `moec-run`: the same command, written against libmoert's public header alone. */
+/* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
+ * a slower device (runtime/reader.h). */
 #include "cli/commands.h"
+#include "cli/prompt.h"
 #include "cli/run_stats.h"
 #include "cli/terminal.h"
 #include "runtime/moert.h"
+#include "runtime/reader.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PROMPT_MAX_BYTES (64u << 20)
 
 static const struct cli_option options[] = {
     {"prompt", 'p', "TEXT", NULL,
@@ -27,15 +27,34 @@ static const struct cli_option options[] = {
      "Budget of the whole process, such as 64MiB; experts are read on demand into what it leaves. "
      "Without it every expert that is used stays in memory. The output is the same at every budget.",
      false},
-    {"mode", 0, "MODE", "cache|io-free|io-qfree|sti|io-exp+lru|io-qexp+lru",
-     "How experts come into memory. cache (default): kept until others need the room. Baselines, which need "
-     "a "
-     "bundle made with --copies: io-free and io-qfree hold every expert at 16 and at 8 bits; io-exp+lru and "
-     "io-qexp+lru keep experts at 16 and at 4 bits, the least recently used one making room. sti reads "
-     "every expert in order for every token, ahead of the routers.",
+    {"mode", 0, "MODE", "cache|edgemoe|io-free|io-qfree|io-exp|io-qexp|sti|io-exp+lru|io-qexp+lru",
+     "How experts come into memory. cache (default): kept until others need the room. edgemoe: that with "
+     "--evict edgemoe and --predict path. Baselines, most of which need a bundle made with --copies: io-free "
+     "and io-qfree hold every expert at 16 and at 8 bits; io-exp and io-qexp read 16 and 4 bits on demand "
+     "and "
+     "keep nothing, io-exp+lru and io-qexp+lru keep what the buffer holds; sti reads every expert in order "
+     "for every token.",
      false},
     {"evict", 0, "POLICY", "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random",
      "Which experts make room when the buffer is full (default lru). The output does not depend on it.",
+     false},
+    {"predict", 0, "PREDICTOR", "none|frequency|path|gate|path+gate",
+     "Which experts the next layer will need, so that they are read while this one computes: by how often "
+     "they were used in calibration, by the path table, by the next layer's router, or by both (default "
+     "none). The output does not depend on it.",
+     false},
+    {"preload-count", 0, "N", NULL,
+     "Guess N experts for each layer, whatever they cost; otherwise as many as there is time for and it "
+     "pays.",
+     false},
+    {"io", 0, "WAY", "auto|direct|cached",
+     "Read storage past the page cache (direct), through it (cached), or whichever is faster here (auto, "
+     "default).",
+     false},
+    {"emulate-storage", 0, "RATE,LATENCY", NULL,
+     "Read as slowly as a device of this bandwidth and latency, such as 550MB/s,80us.", false},
+    {"trace", 0, "FILE", NULL,
+     "Write what the engine does to FILE, which https://ui.perfetto.dev opens and moec simulate replays.",
      false},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", false},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
@@ -104,6 +123,16 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
     out->engine.mode = cli_text(args, "mode");
     out->engine.evict = cli_text(args, "evict");
+    out->engine.predict = cli_text(args, "predict");
+    MOEC_TRY(cli_u32(args, "preload-count", 1, 1024, &out->engine.preload_count, err));
+    out->engine.io = cli_text(args, "io");
+    out->engine.trace = cli_text(args, "trace");
+    if (cli_has(args, "emulate-storage")) {
+        struct moec_emulation emulation;
+        MOEC_TRY(moec_emulation_parse(cli_text(args, "emulate-storage"), &emulation, err));
+        out->engine.emulate_bytes_per_second = emulation.bytes_per_second;
+        out->engine.emulate_latency_ns = emulation.latency_ns;
+    }
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     if (cli_has(args, "memory") && out->engine.memory_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
@@ -119,38 +148,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     return MOEC_OK;
 }
 
-/* Grows `*buffer` so that `needed` bytes fit. */
-static enum moec_status reserve(char **buffer, size_t *capacity, size_t needed, struct moec_error *err)
-{
-    if (needed <= *capacity)
-        return MOEC_OK;
-    size_t grown = 2 * needed + 256;
-    char *moved = realloc(*buffer, grown);
-    if (moved == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %zu bytes of text", grown);
-    *buffer = moved;
-    *capacity = grown;
-    return MOEC_OK;
-}
-
-static enum moec_status read_stream(FILE *stream, const char *name, struct run *run, struct moec_error *err)
-{
-    size_t capacity = 0;
-    for (;;) {
-        MOEC_TRY(reserve(&run->prompt, &capacity, run->n_prompt_bytes + 65536, err));
-        size_t got = fread(run->prompt + run->n_prompt_bytes, 1, 65536, stream);
-        run->n_prompt_bytes += got;
-        if (run->n_prompt_bytes > PROMPT_MAX_BYTES)
-            return moec_fail(err, MOEC_ERR_LIMIT, "prompt '%s' is longer than %u bytes", name,
-                             PROMPT_MAX_BYTES);
-        if (got == 0 && ferror(stream))
-            return moec_fail(err, MOEC_ERR_IO, "cannot read '%s': %s", name, strerror(errno));
-        if (got == 0)
-            return MOEC_OK;
-    }
-}
-
-static enum moec_status read_prompt(struct run *run, struct moec_error *err)
+static enum moec_status find_prompt(struct run *run, struct moec_error *err)
 {
     const char *text = cli_text(run->args, "prompt");
     const char *file = cli_text(run->args, "file");
@@ -163,21 +161,7 @@ static enum moec_status read_prompt(struct run *run, struct moec_error *err)
                              run->args->positional[1]);
         file = "-";
     }
-    if (file != NULL) {
-        bool is_stdin = strcmp(file, "-") == 0;
-        FILE *stream = is_stdin ? stdin : fopen(file, "rbe");
-        if (stream == NULL)
-            return moec_fail(err, MOEC_ERR_IO, "cannot open prompt '%s': %s", file, strerror(errno));
-        enum moec_status status = read_stream(stream, file, run, err);
-        if (!is_stdin)
-            (void)fclose(stream);
-        return status;
-    }
-    size_t capacity = 0;
-    run->n_prompt_bytes = text != NULL ? strlen(text) : 0;
-    MOEC_TRY(reserve(&run->prompt, &capacity, run->n_prompt_bytes + 1, err));
-    memcpy(run->prompt, text != NULL ? text : "", run->n_prompt_bytes);
-    return MOEC_OK;
+    return cli_read_prompt(text, file, &run->prompt, &run->n_prompt_bytes, err);
 }
 
 /* ---- output ---- */
@@ -202,7 +186,7 @@ static size_t stop_overlap(const char *text, size_t n, const char *stop)
 static enum moec_status emit(struct run *run, const char *piece, size_t n, bool is_last,
                              struct moec_error *err)
 {
-    MOEC_TRY(reserve(&run->pending, &run->pending_capacity, run->n_pending + n + 1, err));
+    MOEC_TRY(cli_reserve(&run->pending, &run->pending_capacity, run->n_pending + n + 1, err));
     memcpy(run->pending + run->n_pending, piece, n);
     run->n_pending += n;
     size_t held = 0, end = run->n_pending;
@@ -317,13 +301,27 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
     return emit(run, piece, n, true, err);
 }
 
+/* Releases everything; a trace that could not be written is a failure too. */
+static enum moec_status end(struct run *run, enum moec_status status, struct moec_error *err)
+{
+    struct moert_error theirs = {0};
+    moert_free(run->tokens);
+    moert_text_free(run->text);
+    moert_session_free(run->session);
+    const enum moert_status ended = moert_engine_end(run->engine, &theirs);
+    free(run->prompt);
+    free(run->pending);
+    free(run->logits);
+    return status != MOEC_OK ? status : from_runtime(ended, &theirs, err);
+}
+
 static int run_run(const struct cli_args *args)
 {
     struct run run = {.args = args};
     struct moec_error err = {0};
     enum moec_status status = read_options(args, &run.options, &err);
     if (status == MOEC_OK)
-        status = read_prompt(&run, &err);
+        status = find_prompt(&run, &err);
     if (status == MOEC_OK)
         status = open_engine(&run, &err);
     if (status == MOEC_OK)
@@ -335,13 +333,7 @@ static int run_run(const struct cli_args *args)
         if (cli_has(args, "stats"))
             print_stats(&run);
     }
-    moert_free(run.tokens);
-    moert_text_free(run.text);
-    moert_session_free(run.session);
-    moert_engine_close(run.engine);
-    free(run.prompt);
-    free(run.pending);
-    free(run.logits);
+    status = end(&run, status, &err);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }
 
@@ -349,15 +341,15 @@ const struct cli_command cli_command_run = {
     .name = "run",
     .summary = "generate text with a bundle inside a memory budget",
     .usage = "MODEL.moec [-]",
-    .about = "Reads the prompt (-p, -f, or standard input with -), then writes the continuation to standard "
-             "output as it "
-             "comes. Experts are read from the file when the router asks for them, into a buffer of the size "
-             "that --memory "
-             "leaves; the least recently used one makes room. The text is the same at every budget, thread "
-             "count and "
-             "instruction set. Below the least budget that works the command ends and itemises it.",
+    .about =
+        "Reads the prompt (-p, -f, or standard input with -), then writes the continuation to standard "
+        "output as it comes. Experts are read from the file when the router asks for them, or before, into "
+        "a buffer of the size that --memory leaves. The text is the same at every budget, thread count "
+        "and instruction set, and with every policy and predictor. Below the least budget that works the "
+        "command ends and itemises it.",
     .examples = "moec run model.moec -p \"Once upon a time\"\n"
-                "moec run model.moec -f prompt.txt -n 200 --memory 64MiB --stats\n"
+                "moec run model.moec -f prompt.txt -n 200 --memory 64MiB --mode edgemoe --stats\n"
+                "moec run model.moec -p \"Once\" --memory 64MiB --predict gate --trace trace.json\n"
                 "echo \"To make bread, first\" | moec run model.moec - --temp 0.8 --top-p 0.95 --seed 1",
     .n_positional_min = 1,
     .n_positional_max = 2,

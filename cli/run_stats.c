@@ -27,14 +27,19 @@ static void print_experts(FILE *out, const struct moert_engine *engine)
 {
     const struct moert_info info = moert_engine_info(engine);
     const struct moert_stats stats = moert_engine_stats(engine);
-    char a[24];
+    char a[24], b[24];
     fprintf(out,
             "experts   %" PRIu64 " hits, %" PRIu64 " late, %" PRIu64 " misses (%.1f%% hits), %" PRIu64
-            " evicted, mode %s, eviction %s\n",
+            " evicted; mode %s, eviction %s\n",
             stats.hits, stats.late, stats.misses, 100 * hit_rate(&stats), stats.evictions, info.mode,
             info.evict);
-    fprintf(out, "storage   %s read in %.3f s\n", cli_memory_text(a, stats.read_bytes),
-            (double)stats.read_ns * 1e-9);
+    fprintf(out, "preloads  %" PRIu64 " useful, %" PRIu64 " wasted; prediction %s", stats.useful_preloads,
+            stats.wasted_preloads, info.predict);
+    if (info.preload_count > 0)
+        fprintf(out, ", %" PRIu32 " a layer", info.preload_count);
+    fprintf(out, "\nstorage   %s read, %s of it preloads; waited %.3f s, computed %.3f s\n          %s\n",
+            cli_memory_text(a, stats.read_bytes), cli_memory_text(b, stats.preload_bytes),
+            (double)stats.stall_ns * 1e-9, (double)stats.compute_ns * 1e-9, info.io);
 }
 
 static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t budget_bytes)
@@ -137,9 +142,14 @@ static void put_counters(struct node *node, const struct moert_stats *stats)
     put_u64(node, "hits", stats->hits);
     put_u64(node, "late", stats->late);
     put_u64(node, "misses", stats->misses);
+    put_u64(node, "useful_preloads", stats->useful_preloads);
+    put_u64(node, "wasted_preloads", stats->wasted_preloads);
     put_u64(node, "evictions", stats->evictions);
     put_u64(node, "read_bytes", stats->read_bytes);
+    put_u64(node, "preload_bytes", stats->preload_bytes);
     put_u64(node, "read_ns", stats->read_ns);
+    put_u64(node, "stall_ns", stats->stall_ns);
+    put_u64(node, "compute_ns", stats->compute_ns);
 }
 
 static void put_speed(struct node *root, const struct run_figures *figures)
@@ -172,9 +182,14 @@ static void add_counters(struct moert_stats *sum, const struct moert_stats *one)
     sum->hits += one->hits;
     sum->late += one->late;
     sum->misses += one->misses;
+    sum->useful_preloads += one->useful_preloads;
+    sum->wasted_preloads += one->wasted_preloads;
     sum->evictions += one->evictions;
     sum->read_bytes += one->read_bytes;
+    sum->preload_bytes += one->preload_bytes;
     sum->read_ns += one->read_ns;
+    sum->stall_ns += one->stall_ns;
+    sum->compute_ns += one->compute_ns;
 }
 
 /* Layers, and their sum: records may still be read meanwhile, and the figures are to add up. */
@@ -206,6 +221,9 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_u64(&root, "copy", info.copy);
     put_u64(&root, "bits", info.bits);
     put_text(&root, "evict", info.evict);
+    put_text(&root, "predict", info.predict);
+    put_u64(&root, "preload_count", info.preload_count);
+    put_text(&root, "io", info.io);
     put_text(&root, "cpu", info.cpu);
     put_u64(&root, "threads", info.n_threads);
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);

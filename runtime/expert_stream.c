@@ -21,6 +21,7 @@ struct entry {
     uint64_t slot_bytes; /* set once */
     uint8_t state;
     bool is_wanted;  /* of the layer decided last: from the router's answer to its release */
+    bool is_asked;   /* its router had answered when it was asked for */
     bool has_floats; /* its floats were found finite */
     int problem;     /* FAILED: an errno, 0 = the checks failed */
 };
@@ -37,6 +38,7 @@ struct moec_expert_stream {
     struct moec_cache_counters *counters;  /* (n_layer), owned */
     uint8_t *ring;                         /* owned */
     uint64_t ring_bytes;
+    struct moec_trace *trace;     /* borrowed, or NULL */
     struct moec_reader *reader;   /* owned */
     struct moec_read *reads;      /* (reader->depth), owned */
     struct moec_read *free_reads; /* through next */
@@ -144,7 +146,8 @@ static struct moec_read *next_read(struct moec_expert_stream *stream)
     const struct moec_record_entry *record = record_of(stream, key);
     *read = (struct moec_read){
         .offset = record->offset, .n_bytes = record->n_bytes, .buffer = stream->ring + offset, .tag = key};
-    if (stream->head >= stream->decided)
+    entry->is_asked = stream->head < stream->decided;
+    if (!entry->is_asked)
         stream->counters[key / stream->n_expert].preload_bytes += record->n_bytes;
     entry->offset = offset;
     entry->state = READING;
@@ -172,6 +175,9 @@ static void finish_read(struct moec_expert_stream *stream, struct moec_read *rea
     struct moec_cache_counters *counters = &stream->counters[key / stream->n_expert];
     counters->read_ns += read->done_ns > read->begun_ns ? read->done_ns - read->begun_ns : 0;
     counters->read_bytes += problem == 0 ? read->n_bytes : 0;
+    moec_trace_span(stream->trace, entry->is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD, "read",
+                    moec_config_moe_layer(&stream->bundle->config, key / stream->n_expert),
+                    key % stream->n_expert, read->n_bytes, read->begun_ns, read->done_ns);
     read->buffer = NULL; /* nobody's */
     read->next = stream->free_reads;
     stream->free_reads = read;
@@ -323,7 +329,9 @@ static enum moec_status stream_acquire(struct moec_experts *self, uint32_t layer
         const uint64_t start = now_ns();
         while (!has_ended(stream, key))
             (void)pthread_cond_wait(&stream->changed, &stream->lock);
-        stream->counters[key / stream->n_expert].stall_ns += now_ns() - start;
+        const uint64_t end = now_ns();
+        stream->counters[key / stream->n_expert].stall_ns += end - start;
+        moec_trace_span(stream->trace, MOEC_TRACE_STALL, "wait", layer, expert, 0, start, end);
     }
     if (entry->state == FAILED) {
         status = take_failure(stream, key, err);
@@ -445,6 +453,7 @@ enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
     stream->experts = (struct moec_experts){.ops = &stream_ops, .max_held = UINT32_MAX};
     stream->bundle = bundle;
     stream->copy = options->copy;
+    stream->trace = options->trace;
     stream->n_layer = moec_config_moe_count(&bundle->config);
     stream->n_expert = bundle->config.n_expert;
     stream->n_key = stream->n_layer * stream->n_expert;

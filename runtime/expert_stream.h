@@ -20,6 +20,7 @@
 #include "runtime/expert_cache.h"
 #include "runtime/experts.h"
 #include "runtime/record_reader.h"
+#include "runtime/trace.h"
 
 struct moec_expert_stream;
 
@@ -27,6 +28,7 @@ struct moec_expert_stream_options {
     uint64_t buffer_bytes; /* more than all records need is not allocated */
     uint32_t copy;
     struct moec_record_io io;
+    struct moec_trace *trace; /* borrowed until freed, or NULL */
 };
 
 /* Bytes beside the buffer, for a budget: tables, reader, the thread's stack. */

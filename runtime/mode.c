@@ -7,12 +7,15 @@
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
 const struct moec_mode moec_modes[] = {
-    {.name = "cache", .takes_any = true, .evict = "lru"},
-    {.name = "io-free", .bits = 16, .is_resident = true},
-    {.name = "io-qfree", .bits = 8, .is_resident = true},
-    {.name = "sti", .streams_all = true},
-    {.name = "io-exp+lru", .bits = 16, .evict = "lru"},
-    {.name = "io-qexp+lru", .bits = 4, .evict = "lru"},
+    {.name = "cache", .takes_any = true, .is_warm = true, .keeps = true, .evict = "lru", .predict = "none"},
+    {.name = "edgemoe", .is_warm = true, .keeps = true, .evict = "edgemoe", .predict = "path"},
+    {.name = "io-free", .bits = 16, .is_resident = true, .is_warm = true, .keeps = true, .predict = "none"},
+    {.name = "io-qfree", .bits = 8, .is_resident = true, .is_warm = true, .keeps = true, .predict = "none"},
+    {.name = "io-exp", .bits = 16, .predict = "none"},
+    {.name = "io-qexp", .bits = 4, .predict = "none"},
+    {.name = "sti", .streams_all = true, .predict = "none"},
+    {.name = "io-exp+lru", .bits = 16, .keeps = true, .evict = "lru", .predict = "none"},
+    {.name = "io-qexp+lru", .bits = 4, .keeps = true, .evict = "lru", .predict = "none"},
     {0},
 };
 
@@ -74,13 +77,40 @@ static enum moec_status choose_evict(const struct moec_mode *mode, const char *n
     return MOEC_OK;
 }
 
+static enum moec_status choose_predict(const struct moec_bundle *bundle, const struct moec_mode *mode,
+                                       const char *name, struct moec_mode_choice *out, struct moec_error *err)
+{
+    MOEC_TRY(moec_predict_find(name != NULL ? name : mode->predict, &out->predict, err));
+    if (name != NULL && !mode->takes_any && strcmp(name, mode->predict) != 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' has the predictor '%s': leave out '%s', or use mode 'cache', which takes "
+                         "any",
+                         mode->name, mode->predict, name);
+    const bool has_paths = bundle->paths.n_layer > 0;
+    if (!out->predict->needs_paths || has_paths)
+        return MOEC_OK;
+    if (name != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "predictor '%s' needs a path table, and '%s' has none: it was compiled without a "
+                         "profile",
+                         name, bundle->file.path);
+    out->lacks_paths = true;
+    return moec_predict_find("none", &out->predict, err);
+}
+
 enum moec_status moec_mode_choose(const struct moec_bundle *bundle, const struct moec_mode_request *request,
                                   struct moec_mode_choice *out, struct moec_error *err)
 {
-    struct moec_mode_choice choice = {0};
+    struct moec_mode_choice choice = {.preload_count = request->preload_count};
     MOEC_TRY(find_mode(request->mode != NULL ? request->mode : "cache", &choice.mode, err));
     MOEC_TRY(choose_copy(bundle, choice.mode, request->copy, &choice.copy, err));
     MOEC_TRY(choose_evict(choice.mode, request->evict, &choice.evict, err));
+    MOEC_TRY(choose_predict(bundle, choice.mode, request->predict, &choice, err));
+    if (choice.preload_count > 0 && choice.predict == &moec_predict_none)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "%" PRIu32 " preloads a layer are asked for, but nothing is predicted: choose a "
+                         "predictor, or mode 'edgemoe' and a bundle with a path table",
+                         choice.preload_count);
     *out = choice;
     return MOEC_OK;
 }

@@ -1,31 +1,38 @@
 /* Run modes: at which precision experts run, and how they come into memory. One table; everything else asks
  * it.
  *
- *     name         experts        kept across tokens    makes room
- *     cache        assignment     yes                   any
- *     io-free      16 bits        all of them           -
- *     io-qfree     8 bits         all of them           -
- *     sti          assignment     no: all of them are read for every token
- *     io-exp+lru   16 bits        yes                   lru
- *     io-qexp+lru  4 bits         yes                   lru
+ *     name         experts        kept across tokens       makes room        guesses      start
+ *     cache        assignment     yes                      any               any          warm
+ *     edgemoe      assignment     yes                      edgemoe           path table   warm
+ *     io-free      16 bits        all of them              -                 -            all read
+ *     io-qfree     8 bits         all of them              -                 -            all read
+ *     io-exp       16 bits        no                       -                 -            cold
+ *     io-qexp      4 bits         no                       -                 -            cold
+ *     sti          assignment     no                       -                 every expert in order
+ *     io-exp+lru   16 bits        yes                      lru               none         cold
+ *     io-qexp+lru  4 bits         yes                      lru               none         cold
  *
- * io-free, io-qfree and sti are baselines of EdgeMoE's evaluation (IV-A); the last two are its IO-EXP and
- * IO-QEXP with a buffer that keeps experts. The assignment is the compiled model (copy level 0); 16 bits are
- * the checkpoint's own precision, and copies are made with `moec compile --copies`. */
+ * edgemoe is EdgeMoE, III-C; io-free to sti are the baselines of its evaluation (IV-A), and the last two give
+ * io-exp and io-qexp the buffer that edgemoe has. The assignment is the compiled model (copy level 0); 16
+ * bits are the checkpoint's own precision, and copies are made with `moec compile --copies`. */
 #ifndef MOEC_RUNTIME_MODE_H
 #define MOEC_RUNTIME_MODE_H
 
 #include "formats/bundle.h"
 #include "runtime/evict.h"
 #include "runtime/memory_plan.h"
+#include "runtime/predict.h"
 
 struct moec_mode {
     const char *name;
     uint32_t bits;     /* of the copy that it runs; 0 = the assignment */
-    bool takes_any;    /* other copies and policies may be chosen */
+    bool takes_any;    /* other copies, policies and predictors may be chosen; those below are defaults */
     bool is_resident;  /* refused where not every expert fits */
+    bool is_warm;      /* the buffer is filled by frequency before the first token */
+    bool keeps;        /* experts stay until others need the room; else they go when they are released */
     bool streams_all;  /* every expert of every layer is read in order (runtime/expert_stream.h) */
     const char *evict; /* NULL = nothing is evicted */
+    const char *predict;
 };
 
 /* All of them, in the order above, ended by a NULL name. */
@@ -35,13 +42,19 @@ extern const struct moec_mode moec_modes[];
 struct moec_mode_request {
     const char *mode;
     const char *evict;
+    const char *predict;
     uint32_t copy;
+    uint32_t preload_count;
 };
 
 struct moec_mode_choice {
     const struct moec_mode *mode;
     uint32_t copy;
     const struct moec_evict_ops *evict; /* NULL = nothing is evicted */
+    const struct moec_predict_ops *predict;
+    uint32_t preload_count;
+    bool
+        lacks_paths; /* the mode would guess by the path table, and the bundle has none: it guesses nothing */
 };
 
 /* Decides how this bundle is run. Errors: MOEC_ERR_USAGE for names that there are not, for choices that

@@ -5,24 +5,30 @@
 #include "runtime/moert_internal.h"
 
 #include "formats/memory.h"
+#include "runtime/clocked_experts.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_stream.h"
 #include "runtime/memory_plan.h"
 #include "runtime/mode.h"
 #include "runtime/session.h"
 #include "runtime/tokenizer.h"
+#include "runtime/trace.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_CONTEXT_TOKENS 2048u
+#define TRACE_BYTES            ((uint64_t)1 << 20) /* of events kept between steps */
 
 struct moert_engine {
     struct moec_bundle *bundle;
     struct moec_model *model;
     struct moec_expert_cache *cache; /* one of these two serves the experts */
     struct moec_expert_stream *stream;
+    struct moec_trace *trace;         /* NULL when none is written */
+    atomic_ullong *compute_ns;        /* (MoE layers), owned */
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
     const struct moec_kernels *kernels;
     struct moec_mode_choice choice;
@@ -36,6 +42,7 @@ struct moert_engine {
 
 struct moert_session {
     struct moert_engine *engine; /* borrowed */
+    struct moec_clocked_experts experts;
     struct moec_forward forward;
     struct moec_session *session;
 };
@@ -68,6 +75,19 @@ struct moert_options moert_options_default(void)
 
 /* ---- engine ---- */
 
+static enum moec_status check_io(const struct moert_options *options, struct moec_record_io *io,
+                                 struct moec_error *err)
+{
+    if (options->io != NULL)
+        MOEC_TRY(moec_io_find(options->io, &io->io, err));
+    if (options->emulate_latency_ns > 0 && options->emulate_bytes_per_second == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a latency of %" PRIu64 " ns is emulated only with a bandwidth",
+                         options->emulate_latency_ns);
+    io->emulation = (struct moec_emulation){.bytes_per_second = options->emulate_bytes_per_second,
+                                            .latency_ns = options->emulate_latency_ns};
+    return MOEC_OK;
+}
+
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
@@ -83,21 +103,56 @@ static enum moec_status check_options(const struct moert_options *options, const
     if (engine->n_sessions > 1024)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions, the limit is 1024", engine->n_sessions);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
-    const struct moec_mode_request request = {
-        .mode = options->mode, .evict = options->evict, .copy = options->copy};
+    const struct moec_mode_request request = {.mode = options->mode,
+                                              .evict = options->evict,
+                                              .predict = options->predict,
+                                              .copy = options->copy,
+                                              .preload_count = options->preload_count};
     MOEC_TRY(moec_mode_choose(engine->bundle, &request, &engine->choice, err));
     if (engine->choice.mode->streams_all && engine->n_sessions > 1)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "mode '%s' reads experts in one order and serves one session, %" PRIu32
                          " are asked for",
                          engine->choice.mode->name, engine->n_sessions);
+    MOEC_TRY(check_io(options, &engine->io, err));
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
 
-static struct moec_expert_cache_options cache_options(const struct moert_engine *engine)
+static const char *evict_name(const struct moert_engine *engine)
 {
+    return engine->choice.evict != NULL ? engine->choice.evict->name : "none";
+}
+
+static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
+{
+    const struct moec_mode_choice *choice = &engine->choice;
     return (struct moec_expert_cache_options){
-        .copy = engine->choice.copy, .n_sessions = engine->n_sessions, .policy = engine->choice.evict};
+        .buffer_bytes = engine->plan.expert_buffer_bytes,
+        .copy = choice->copy,
+        .n_sessions = engine->n_sessions,
+        .policy = choice->evict,
+        .io = engine->io,
+        .keeps_nothing = !choice->mode->keeps,
+        .is_warm = choice->mode->is_warm,
+        .is_resident = choice->mode->is_resident,
+        .predictor = choice->predict,
+        .preload_count = choice->preload_count,
+        .trace = engine->trace,
+    };
+}
+
+static struct moec_trace_setup trace_setup_of(const struct moert_engine *engine, const char *path)
+{
+    return (struct moec_trace_setup){
+        .path = path,
+        .bundle = engine->bundle,
+        .copy = engine->choice.copy,
+        .buffer_bytes = engine->plan.expert_buffer_bytes,
+        .capacity_bytes = TRACE_BYTES,
+        .evict = evict_name(engine),
+        .predict = engine->choice.predict->name,
+        .preload_count = engine->choice.preload_count,
+    };
 }
 
 static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
@@ -113,10 +168,14 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
         .keeps_all = engine->choice.mode->is_resident,
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
-    const struct moec_expert_cache_options options_of_cache = cache_options(engine);
-    request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &options_of_cache);
+    const struct moec_expert_cache_options cache_options = cache_options_of(engine);
+    request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
     if (engine->choice.mode->streams_all)
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
+    if (options->trace != NULL) {
+        const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
+        request.table_bytes += moec_trace_bytes(&trace);
+    }
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
     return moec_mode_check_plan(engine->choice.mode, &engine->plan, err);
@@ -124,13 +183,18 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
 
 static enum moec_status create_experts(struct moert_engine *engine, struct moec_error *err)
 {
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc(&memory, moec_config_moe_count(&engine->bundle->config), sizeof *engine->compute_ns,
+                        "counters", err));
+    engine->compute_ns = memory;
     if (engine->choice.mode->streams_all) {
-        const struct moec_expert_stream_options options = {
-            .buffer_bytes = engine->plan.expert_buffer_bytes, .copy = engine->choice.copy, .io = engine->io};
+        const struct moec_expert_stream_options options = {.buffer_bytes = engine->plan.expert_buffer_bytes,
+                                                           .copy = engine->choice.copy,
+                                                           .io = engine->io,
+                                                           .trace = engine->trace};
         return moec_expert_stream_create(engine->bundle, &options, &engine->stream, err);
     }
-    struct moec_expert_cache_options options = cache_options(engine);
-    options.buffer_bytes = engine->plan.expert_buffer_bytes;
+    const struct moec_expert_cache_options options = cache_options_of(engine);
     return moec_expert_cache_create(engine->bundle, &options, &engine->cache, err);
 }
 
@@ -152,6 +216,10 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
     MOEC_TRY(moec_model_create(&bundle->config, &dense, &engine->model, err));
+    if (options->trace != NULL) {
+        const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
+        MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
+    }
     return create_experts(engine, err);
 }
 
@@ -182,16 +250,31 @@ enum moert_status moert_engine_open_wrapped(const char *path, const struct moert
     return MOERT_OK;
 }
 
-void moert_engine_close(struct moert_engine *engine)
+enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_error *err)
 {
+    struct moec_error ours = {0};
     if (engine == NULL)
-        return;
+        return MOERT_OK;
     moec_expert_cache_free(engine->cache);
     moec_expert_stream_free(engine->stream);
+    const enum moec_status status = moec_trace_close(engine->trace, &ours);
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
     moec_bundle_close(engine->bundle);
+    free(engine->compute_ns);
     free(engine);
+    return to_public(status, &ours, err);
+}
+
+void moert_engine_close(struct moert_engine *engine)
+{
+    (void)moert_engine_end(engine, NULL);
+}
+
+void moert_engine_warm(struct moert_engine *engine)
+{
+    if (engine->cache != NULL)
+        moec_expert_cache_wait_warm(engine->cache);
 }
 
 struct moert_info moert_engine_info(const struct moert_engine *engine)
@@ -208,7 +291,11 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .n_threads = (uint32_t)engine->n_threads,
         .cpu = engine->kernels->name,
         .mode = engine->choice.mode->name,
-        .evict = engine->choice.evict != NULL ? engine->choice.evict->name : "none",
+        .evict = evict_name(engine),
+        .predict = engine->choice.predict->name,
+        .preload_count = engine->choice.preload_count,
+        .io = engine->stream != NULL ? moec_expert_stream_io(engine->stream)
+                                     : moec_expert_cache_reader_description(engine->cache),
         .copy = engine->choice.copy,
         .bits = engine->bundle->copy_bits[engine->choice.copy],
         .base_bytes = plan->base_bytes,
@@ -227,7 +314,17 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
 
 bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity)
 {
-    return moec_memory_plan_warning(&engine->plan, text, capacity);
+    const struct moec_mode_choice *choice = &engine->choice;
+    const bool is_plain = choice->evict == &moec_evict_lru || choice->evict == &moec_evict_fifo;
+    if (choice->lacks_paths) {
+        (void)snprintf(
+            text, capacity,
+            "mode '%s' would guess by a path table, and '%.200s' has none, because it was compiled "
+            "without a profile: nothing is guessed",
+            choice->mode->name, engine->bundle->file.path);
+        return true;
+    }
+    return is_plain && moec_memory_plan_warning(&engine->plan, text, capacity);
 }
 
 static struct moert_stats to_stats(const struct moec_cache_counters *counters)
@@ -236,9 +333,13 @@ static struct moert_stats to_stats(const struct moec_cache_counters *counters)
         .hits = counters->hits,
         .late = counters->late,
         .misses = counters->misses,
+        .useful_preloads = counters->useful_preloads,
+        .wasted_preloads = counters->wasted_preloads,
         .evictions = counters->evictions,
         .read_bytes = counters->read_bytes,
+        .preload_bytes = counters->preload_bytes,
         .read_ns = counters->read_ns,
+        .stall_ns = counters->stall_ns,
     };
 }
 
@@ -247,7 +348,9 @@ struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, u
     const struct moec_cache_counters counters =
         engine->stream != NULL ? moec_expert_stream_layer_counters(engine->stream, ordinal)
                                : moec_expert_cache_layer_counters(engine->cache, ordinal);
-    return to_stats(&counters);
+    struct moert_stats stats = to_stats(&counters);
+    stats.compute_ns = atomic_load_explicit(&engine->compute_ns[ordinal], memory_order_relaxed);
+    return stats;
 }
 
 struct moert_stats moert_engine_stats(const struct moert_engine *engine)
@@ -259,9 +362,14 @@ struct moert_stats moert_engine_stats(const struct moert_engine *engine)
         sum.hits += one.hits;
         sum.late += one.late;
         sum.misses += one.misses;
+        sum.useful_preloads += one.useful_preloads;
+        sum.wasted_preloads += one.wasted_preloads;
         sum.evictions += one.evictions;
         sum.read_bytes += one.read_bytes;
+        sum.preload_bytes += one.preload_bytes;
         sum.read_ns += one.read_ns;
+        sum.stall_ns += one.stall_ns;
+        sum.compute_ns += one.compute_ns;
     }
     return sum;
 }
@@ -351,8 +459,11 @@ void moert_text_free(struct moert_text *text)
 static enum moec_status open_session(struct moert_session *session, struct moec_error *err)
 {
     struct moert_engine *engine = session->engine;
+    moec_clocked_experts_init(&session->experts, experts_of(engine), &engine->bundle->config,
+                              engine->compute_ns);
     MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
-                               experts_of(engine), engine->plan.max_tokens, err));
+                               &session->experts.experts, engine->plan.max_tokens, err));
+    session->forward.trace = engine->trace;
     return moec_session_create(&session->forward, engine->n_context, &session->session, err);
 }
 
@@ -395,6 +506,17 @@ void moert_session_free(struct moert_session *session)
     free(session);
 }
 
+static enum moec_status step(struct moert_session *session, const uint32_t *tokens, uint32_t n_tokens,
+                             const uint32_t *at, uint32_t n_at, float *logits, struct moec_error *err)
+{
+    moec_clocked_experts_begin(&session->experts);
+    const enum moec_status status =
+        moec_session_step(session->session, tokens, n_tokens, at, n_at, logits, err);
+    moec_clocked_experts_end(&session->experts);
+    moec_trace_flush(session->engine->trace);
+    return status;
+}
+
 enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
                                         size_t n_tokens, const uint32_t *at, size_t n_at, float *logits,
                                         struct moert_error *err)
@@ -405,8 +527,7 @@ enum moert_status moert_session_step_at(struct moert_session *session, const uin
         status = moec_fail(&ours, MOEC_ERR_LIMIT, "%zu tokens with %zu logits in one step, the limit is %u",
                            n_tokens, n_at, MOEC_MAX_POSITIONS);
     else
-        status = moec_session_step(session->session, tokens, (uint32_t)n_tokens, at, (uint32_t)n_at, logits,
-                                   &ours);
+        status = step(session, tokens, (uint32_t)n_tokens, at, (uint32_t)n_at, logits, &ours);
     return to_public(status, &ours, err);
 }
 

@@ -64,16 +64,31 @@ struct moert_options {
 
     /* How experts come into memory: speed and memory alone, never the result of the precision that is run.
      * Strings are borrowed for the call; NULL leaves the choice to the mode. What contradicts a mode is
-     * refused (MOERT_ERR_USAGE). */
-    const char
-        *mode;         /* "cache" (also NULL): experts stay until others need the room. Baselines, which need
-                          precision copies in the bundle: "io-free" and "io-qfree" hold every expert at 16 and
-                          at 8 bits, "io-exp+lru" and "io-qexp+lru" keep 16 and 4 bits by "lru". "sti" reads
-                          every expert in order for every token, ahead of the routers, and serves one session */
-    const char *evict; /* which experts make room: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal", "arc",
-                          "random" */
-    uint64_t expert_buffer_bytes; /* of the buffer, for comparisons at equal buffers (no less than the largest
-                                     record is taken, no more than all); 0 = what the budget leaves */
+     * refused (MOERT_ERR_USAGE).
+     *
+     * "cache" (NULL): experts stay until others need the room, with any policy, predictor and copy.
+     * "edgemoe": that with EdgeMoE's policy, and guesses by the bundle's path table. Baselines, most of which
+     * need precision copies in the bundle: "io-free" and "io-qfree" hold every expert at 16 and at 8 bits;
+     * "io-exp" and "io-qexp" read 16 and 4 bits on demand and keep nothing; "io-exp+lru" and "io-qexp+lru"
+     * keep them in the buffer; "sti" reads every expert in order for every token, and serves one session. */
+    const char *mode;
+    /* Which experts make room: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal", "arc", "random". */
+    const char *evict;
+    /* Which experts the next layer will need, so that they are read while this one computes: "none",
+     * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate". */
+    const char *predict;
+    uint32_t preload_count; /* experts guessed for each layer; 0 = while there is time and it pays */
+    /* How storage is read: "auto" (NULL) measures which is faster, "direct" past the page cache, "cached"
+     * through it. */
+    const char *io;
+    uint64_t emulate_bytes_per_second; /* a slower device: its bandwidth, 0 = the one that there is, */
+    uint64_t emulate_latency_ns;       /* and how long it takes to begin a read */
+    /* Writes what the engine does to this file, for Perfetto and for `moec simulate` (formats/TRACE.md); it
+     * appears when the engine is closed. */
+    const char *trace;
+    /* Of the expert buffer, for comparisons at equal buffers (no less than the largest record is taken, no
+     * more than all); 0 = what the budget leaves. */
+    uint64_t expert_buffer_bytes;
 };
 
 /* What the engine holds and how the budget is spent. */
@@ -88,6 +103,9 @@ struct moert_info {
     const char *cpu;        /* instruction set in use */
     const char *mode;       /* run mode in use */
     const char *evict;      /* eviction policy in use, "none" where nothing is evicted */
+    const char *predict;    /* predictor in use */
+    uint32_t preload_count; /* as asked for */
+    const char *io;         /* how storage is read, in words; valid while the engine is open */
     uint32_t copy;          /* precision copy in use, 0 = the compiled assignment */
     uint32_t bits;          /* of its experts; 0 = mixed */
     uint64_t base_bytes;    /* program and libraries, as measured when opening */
@@ -106,12 +124,17 @@ struct moert_info {
 /* Of experts that routers asked for, each of which counts once as a hit, late or a miss. Counted since the
  * engine was opened; what happened in between is the difference of two calls. */
 struct moert_stats {
-    uint64_t hits;   /* in memory when the router answered */
-    uint64_t late;   /* on the way then */
-    uint64_t misses; /* had to be read */
+    uint64_t hits;            /* in memory when the router answered */
+    uint64_t late;            /* on the way then, because they were guessed */
+    uint64_t misses;          /* not asked for before */
+    uint64_t useful_preloads; /* experts that were guessed and then needed */
+    uint64_t wasted_preloads; /* and not */
     uint64_t evictions;
-    uint64_t read_bytes;
-    uint64_t read_ns; /* time spent in reads and their checks */
+    uint64_t read_bytes;    /* of all reads */
+    uint64_t preload_bytes; /* of these, for guesses */
+    uint64_t read_ns;       /* from asking the device to its answer, summed over reads */
+    uint64_t stall_ns;      /* sessions waited for experts */
+    uint64_t compute_ns;    /* steps without such waiting; of a layer: from its router's answer to the next */
 };
 
 struct moert_engine;
@@ -126,6 +149,10 @@ MOERT_API enum moert_status moert_engine_open(const char *path, const struct moe
                                               struct moert_engine **out, struct moert_error *err);
 /* Sessions and text streams must be gone. NULL is fine. */
 MOERT_API void moert_engine_close(struct moert_engine *engine);
+/* The same, and says whether the trace was written whole (MOERT_ERR_IO otherwise). */
+MOERT_API enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_error *err);
+/* Waits until the buffer holds the experts that it starts with; otherwise they come in the background. */
+MOERT_API void moert_engine_warm(struct moert_engine *engine);
 MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine);
 /* Writes what a user should be told about the budget (an expert buffer under one token's working set) and
  * returns true when there is something. */

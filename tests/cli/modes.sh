@@ -5,7 +5,7 @@
 
 # FILE KEY: the sum over layers of a counter in the JSON of --stats json, and the one of all layers.
 sum_of_layers() {
-    sed 's/.*"layers": \[\(.*\)\].*/\1/' "$1" | grep -o "\"$2\": [0-9]*" | awk '{ sum += $2 } END { print sum + 0 }'
+    sed 's/.*"layers": \[\(.*\)\].*/\1/' "$1" | grep -o "\"$2\": [0-9]*" | awk '{ sum += $2 } END { printf "%.0f\n", sum }'
 }
 total() {
     sed 's/.*"experts": {\([^}]*\)}.*/\1/' "$1" | sed "s/.*\"$2\": \([0-9]*\).*/\1/"
@@ -43,7 +43,7 @@ try 0 "compile without copies" "$moec" compile datasets/sample/model --policy un
 
 # A budget that leaves a buffer for some experts and evicts others: MODE.
 small_budget() {
-    run --mode "$1" --memory 1MiB 2>&1 | sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' | awk '{ print $1 + 1600000 }'
+    run --mode "$1" --memory 1MiB 2>&1 | sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' | awk '{ print $1 + 800000 }'
 }
 
 # Modes with the copy level that holds what they run.
@@ -51,14 +51,14 @@ for level in 0 1 2 3; do
     try 0 "copy $level, resident" run --copy $level
     cp "$work/stdout" "$work/text.$level"
 done
-for pair in cache:0 io-free:3 io-qfree:2 sti:0 io-exp+lru:3 io-qexp+lru:1; do
+for pair in cache:0 edgemoe:0 io-free:3 io-qfree:2 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:1; do
     mode=${pair%:*}
     level=${pair#*:}
     try 0 "$mode" run --mode "$mode" --stats json
     same "$work/stdout" "$work/text.$level" "$mode says what copy $level says"
     cp "$work/stderr" "$work/$mode.json"
 done
-for pair in cache:0 sti:0 io-exp+lru:3 io-qexp+lru:1; do
+for pair in cache:0 edgemoe:0 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:1; do
     mode=${pair%:*}
     level=${pair#*:}
     memory=$(small_budget "$mode")
@@ -67,6 +67,48 @@ for pair in cache:0 sti:0 io-exp+lru:3 io-qexp+lru:1; do
     holds "$mode keeps within its budget" "$(number "$work/stderr" peak_bytes) <= $memory"
     cp "$work/stderr" "$work/$mode-small.json"
 done
+
+memory=$(small_budget cache)
+for predictor in none frequency path gate path+gate; do
+    for count in 0 2; do
+        case $predictor:$count in
+        none:2) continue ;;
+        *:0) set -- --predict $predictor ;;
+        *) set -- --predict $predictor --preload-count $count ;;
+        esac
+        try 0 "prediction by $predictor, $count a layer" run --memory "$memory" --stats json "$@"
+        same "$work/stdout" "$work/text.0" "the same text with prediction by $predictor, $count a layer"
+        holds "within the budget with prediction by $predictor" "$(number "$work/stderr" peak_bytes) <= $memory"
+        cp "$work/stderr" "$work/$predictor-$count.json"
+    done
+done
+for way in direct cached auto; do
+    if run --memory "$memory" --io $way --stats json >"$work/stdout" 2>"$work/stderr"; then
+        same "$work/stdout" "$work/text.0" "the same text read $way"
+        [ $way = auto ] || says stderr "\"io\": \"$way" "figures say that it was read $way"
+    elif [ $way = direct ] && grep -q 'refuse' "$work/stderr"; then
+        skip "the same text read $way" "this file system has no direct reads"
+    else
+        fail "the same text read $way"
+    fi
+done
+for mode in cache edgemoe io-exp sti; do
+    level=0
+    [ $mode = io-exp ] && level=3
+    try 0 "$mode on a slower device" run --memory "$(small_budget $mode)" --mode $mode --emulate-storage 40MB/s,50us --stats
+    same "$work/stdout" "$work/text.$level" "the same text from a slower device in mode $mode"
+    says stderr '^ +emulated 40 MB/s, 50 us over' "figures name the device"
+done
+try 2 "a device that is none" run --emulate-storage fast
+says stderr "such as 550MB/s,80us" "is refused with an example"
+try 0 "a trace" run --memory "$((memory + 1500000))" --mode edgemoe --trace "$work/traced"
+same "$work/stdout" "$work/text.0" "the same text with a trace"
+head -n 1 "$work/traced" >"$work/stdout"
+says stdout '^{"traceEvents":\[$' "a trace begins as it should"
+tail -n 1 "$work/traced" >"$work/stdout"
+says stdout '^\],"displayTimeUnit":"ns"}$' "and ends so"
+try 1 "a trace into a folder that there is not" run --trace "$work/none/trace.json"
+says stderr "none/" "names it"
 
 # ---- figures ----
 
@@ -83,30 +125,41 @@ for file in "$work"/*.json; do
     fi
     holds "hits, late and misses of $figures are what was asked for" \
         "$(total "$file" hits) + $(total "$file" late) + $(total "$file" misses) == $(total "$file" demands) && $(total "$file" demands) > 0"
-    for key in demands hits late misses evictions read_bytes; do
+    for key in demands hits late misses useful_preloads wasted_preloads evictions read_bytes preload_bytes stall_ns compute_ns; do
         [ "$(sum_of_layers "$file" $key)" = "$(total "$file" $key)" ] || fail "$key of the layers of $figures add up"
     done
 done
 cp "$work/cache-small.json" "$work/stdout"
-says stdout '"mode": "cache", "copy": 0, "bits": 0, "evict": "lru"' "JSON names mode, copy and policy"
+says stdout '"mode": "cache", "copy": 0, "bits": 0, "evict": "lru", "predict": "none"' "JSON names mode, copy and policy"
 cp "$work/io-free.json" "$work/stdout"
 says stdout '"mode": "io-free", "copy": 3, "bits": 16, "evict": "none"' "io-free evicts nothing"
 holds "and reads each expert once" "$(total "$work/io-free.json" read_bytes) <= $(number "$work/io-free.json" expert_total_bytes)"
+holds "nothing is kept by io-exp" "$(total "$work/io-exp.json" hits) + $(total "$work/io-exp.json" late) == 0"
+holds "two guesses a layer are made" "$(total "$work/frequency-2.json" useful_preloads) + $(total "$work/frequency-2.json" wasted_preloads) > 0"
+holds "and read" "$(total "$work/frequency-2.json" preload_bytes) > 0"
+holds "no guess is made where nothing is predicted" "$(total "$work/none-0.json" preload_bytes) == 0"
 holds "experts were evicted in little memory" "$(total "$work/io-exp+lru-small.json" evictions) > 0"
 try 0 "--stats alone is text" run --stats
 says stderr 'experts +[0-9]+ hits, [0-9]+ late, [0-9]+ misses' "with how experts were found"
 try 0 "--stats text" run --stats text
 says stderr 'mode cache, eviction lru$' "with mode and policy"
+says stderr '^preloads +0 useful, 0 wasted; prediction none$' "and predictor"
+says stderr '^ +(direct|cached)' "and the way of reading"
 try 2 "--stats of another kind" run --stats=xml
 says stderr "option '--stats' is 'xml', expected one of text|json" "is refused"
 
 # ---- refusals ----
 
 bundle=$work/plain.moec
-for mode in io-free:16 io-qfree:8 io-exp+lru:16 io-qexp+lru:4; do
+for mode in io-free:16 io-qfree:8 io-exp:16 io-qexp:4 io-exp+lru:16 io-qexp+lru:4; do
     try 2 "${mode%:*} without its copy" run --mode "${mode%:*}"
-    says stderr "compile it with --copies ${mode#*:}" "names the flag"
+    says stderr "compile it with --copies ${mode#*:}\$" "names the flag"
 done
+try 0 "edgemoe without a path table" run --mode edgemoe --stats
+says stderr "note: mode 'edgemoe' would guess by a path table" "says that nothing is guessed"
+says stderr 'prediction none$' "and guesses nothing"
+try 2 "prediction by a path table that is not there" run --predict path
+says stderr "predictor 'path' needs a path table" "is refused"
 bundle=$work/model.moec
 try 1 "io-free in too little memory" run --mode io-free --memory 10MiB
 says stderr "mode 'io-free' keeps every expert in memory: they take [0-9.]+ MiB at 16 bits" "says how much it takes"
@@ -119,6 +172,13 @@ try 2 "io-free with a copy" run --mode io-free --copy 1
 says stderr "leave out copy 1" "is a contradiction"
 try 2 "sti with an eviction policy" run --mode sti --evict lru
 says stderr "mode 'sti' evicts nothing" "is a contradiction"
+try 2 "edgemoe with another predictor" run --mode edgemoe --predict gate
+says stderr "use mode 'cache', which takes any" "is a contradiction"
+try 2 "guesses where nothing is predicted" run --preload-count 2
+says stderr "nothing is predicted" "is a contradiction"
+try 2 "a predictor that there is not" run --predict oracle
+try 2 "a policy that there is not" run --evict belady
+try 2 "a way of reading that there is not" run --io fast
 try 2 "a mode that there is not" run --mode turbo
 try 1 "a budget under the floor" run --memory 2MiB
 says stderr "below the floor of" "is itemised"

@@ -58,6 +58,37 @@ static void test_mode__nothing_asked_is_the_cache(void **state)
     assert_string_equal(choice.mode->name, "cache");
     assert_int_equal(choice.copy, 0);
     assert_ptr_equal(choice.evict, &moec_evict_lru);
+    assert_ptr_equal(choice.predict, &moec_predict_none);
+}
+
+static void test_mode__edgemoe_is_its_policy_and_the_path_table(void **state)
+{
+    const struct moec_mode_choice choice =
+        choose(*state, (struct moec_mode_request){.mode = "edgemoe", .preload_count = 2});
+    assert_int_equal(choice.copy, 0);
+    assert_ptr_equal(choice.evict, &moec_evict_edgemoe);
+    assert_ptr_equal(choice.predict, &moec_predict_path);
+    assert_int_equal(choice.preload_count, 2);
+    assert_false(choice.lacks_paths);
+    refuse(*state, (struct moec_mode_request){.mode = "edgemoe", .predict = "gate"}, "use mode 'cache'");
+    refuse(*state, (struct moec_mode_request){.mode = "edgemoe", .evict = "lru"}, "evicts by 'edgemoe'");
+    (void)choose(*state,
+                 (struct moec_mode_request){.mode = "edgemoe", .evict = "edgemoe", .predict = "path"});
+}
+
+/* A bundle that was compiled without a profile. */
+static void test_mode__without_a_path_table(void **state)
+{
+    const struct fixture *f = *state;
+    const struct moec_path_table paths = f->bundle->paths;
+    f->bundle->paths = (struct moec_path_table){0};
+    const struct moec_mode_choice choice = choose(f, (struct moec_mode_request){.mode = "edgemoe"});
+    assert_ptr_equal(choice.predict, &moec_predict_none);
+    assert_true(choice.lacks_paths);
+    (void)choose(f, (struct moec_mode_request){.predict = "gate"});
+    refuse(f, (struct moec_mode_request){.predict = "path"}, "needs a path table");
+    refuse(f, (struct moec_mode_request){.mode = "edgemoe", .preload_count = 2}, "nothing is predicted");
+    f->bundle->paths = paths;
 }
 
 static void test_mode__cache_takes_any(void **state)
@@ -68,8 +99,15 @@ static void test_mode__cache_takes_any(void **state)
         assert_ptr_equal(choice.evict, moec_evict_policies[i]);
         assert_int_equal(choice.copy, 2);
     }
+    for (size_t i = 0; moec_predictors[i] != NULL; i++) {
+        const struct moec_mode_choice choice =
+            choose(*state, (struct moec_mode_request){.predict = moec_predictors[i]->name});
+        assert_ptr_equal(choice.predict, moec_predictors[i]);
+    }
     refuse(*state, (struct moec_mode_request){.copy = 3}, "precision copy 3");
     refuse(*state, (struct moec_mode_request){.evict = "belady"}, "no eviction policy is called 'belady'");
+    refuse(*state, (struct moec_mode_request){.predict = "oracle"}, "oracle");
+    refuse(*state, (struct moec_mode_request){.preload_count = 2}, "nothing is predicted");
 }
 
 /* The sample holds copies at 2 and at 8 bits. */
@@ -80,6 +118,8 @@ static void test_mode__copies_are_found_by_their_bits(void **state)
     assert_null(choice.evict);
     assert_true(choice.mode->is_resident);
     refuse(*state, (struct moec_mode_request){.mode = "io-free"}, "--copies 16");
+    refuse(*state, (struct moec_mode_request){.mode = "io-exp"}, "--copies 16");
+    refuse(*state, (struct moec_mode_request){.mode = "io-qexp"}, "--copies 4");
     refuse(*state, (struct moec_mode_request){.mode = "io-exp+lru"}, "only at 2, 8");
     refuse(*state, (struct moec_mode_request){.mode = "io-qexp+lru"}, "--copies 4");
 }
@@ -99,6 +139,8 @@ static void test_mode__the_table_is_whole(void **state)
     for (const struct moec_mode *mode = moec_modes; mode->name != NULL; mode++) {
         struct moec_error err = {0};
         const struct moec_evict_ops *evict = NULL;
+        const struct moec_predict_ops *predict = NULL;
+        assert_status(moec_predict_find(mode->predict, &predict, &err), MOEC_OK, err);
         if (mode->evict != NULL)
             assert_status(moec_evict_find(mode->evict, &evict, &err), MOEC_OK, err);
         assert_true(!mode->is_resident || mode->evict == NULL);
@@ -133,6 +175,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_mode__nothing_asked_is_the_cache, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__edgemoe_is_its_policy_and_the_path_table, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_mode__without_a_path_table, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__cache_takes_any, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__copies_are_found_by_their_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_mode__contradictions_are_refused, set_up, tear_down),

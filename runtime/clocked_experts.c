@@ -1,0 +1,92 @@
+#include "runtime/clocked_experts.h"
+
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static struct moec_clocked_experts *clocked_of(struct moec_experts *self)
+{
+    return (struct moec_clocked_experts *)self;
+}
+
+/* Counts what was computed since the last call. */
+static void count(struct moec_clocked_experts *clocked)
+{
+    const uint64_t now = now_ns(), elapsed = now - clocked->since_ns;
+    if (elapsed > clocked->waited_ns)
+        atomic_fetch_add_explicit(&clocked->compute_ns[clocked->ordinal], elapsed - clocked->waited_ns,
+                                  memory_order_relaxed);
+    clocked->since_ns = now;
+    clocked->waited_ns = 0;
+}
+
+static enum moec_status clocked_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+                                        struct moec_mlp *mlp, struct moec_error *err)
+{
+    struct moec_clocked_experts *clocked = clocked_of(self);
+    const uint64_t start = now_ns();
+    const enum moec_status status = clocked->inner->ops->acquire(clocked->inner, layer, expert, mlp, err);
+    clocked->waited_ns += now_ns() - start;
+    return status;
+}
+
+static void clocked_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    inner->ops->release(inner, layer, expert);
+}
+
+static void clocked_expect(struct moec_experts *self, const struct moec_router_answer *answer)
+{
+    struct moec_clocked_experts *clocked = clocked_of(self);
+    count(clocked);
+    clocked->ordinal = (uint32_t)moec_config_moe_ordinal(clocked->config, answer->layer);
+    if (clocked->inner->ops->expect != NULL)
+        clocked->inner->ops->expect(clocked->inner, answer);
+}
+
+static void clocked_forgo(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    if (inner->ops->forgo != NULL)
+        inner->ops->forgo(inner, layer, expert);
+}
+
+static bool clocked_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    return inner->ops->ready == NULL || inner->ops->ready(inner, layer, expert);
+}
+
+static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
+                                                    .release = clocked_release,
+                                                    .expect = clocked_expect,
+                                                    .forgo = clocked_forgo,
+                                                    .ready = clocked_ready};
+
+void moec_clocked_experts_init(struct moec_clocked_experts *clocked, struct moec_experts *inner,
+                               const struct moec_config *config, atomic_ullong *compute_ns)
+{
+    *clocked = (struct moec_clocked_experts){.experts = *inner,
+                                             .inner = inner,
+                                             .config = config,
+                                             .compute_ns = compute_ns,
+                                             .ordinal = moec_config_moe_count(config) - 1};
+    clocked->experts.ops = &clocked_ops;
+}
+
+void moec_clocked_experts_begin(struct moec_clocked_experts *clocked)
+{
+    clocked->since_ns = now_ns();
+    clocked->waited_ns = 0;
+}
+
+void moec_clocked_experts_end(struct moec_clocked_experts *clocked)
+{
+    count(clocked);
+}
