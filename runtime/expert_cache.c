@@ -1,6 +1,6 @@
 /* Invariants, under the lock:
  *  - a key is present in the residency exactly when it is queued, reading and not doomed, ready or failed;
- *  - its demands there are those of moec_cache_demands, but for keys that wait for room, which are absent;
+ *  - its demands there are those of n_demands below; keys that wait for room are absent;
  *  - it has a slot when it is reading or ready, and when it is queued to be read again. */
 #include "runtime/expert_cache_internal.h"
 
@@ -76,15 +76,32 @@ bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key)
     return true;
 }
 
+/* What may not be given up: several sessions could block each other for ever by what they only expect. */
+static uint32_t n_demands(const struct moec_expert_cache *cache, const struct moec_cache_entry *entry)
+{
+    return (cache->keeps_expected ? entry->expected : 0) + entry->awaited + entry->held;
+}
+
+/* Makes an absent key present, with its demands. */
 static bool admit(struct moec_expert_cache *cache, uint32_t key)
 {
     if (!moec_residency_admit(cache->residency, key))
         return false;
-    for (uint32_t i = 1; i < moec_cache_demands(&cache->entries[key]); i++)
+    const uint32_t n = n_demands(cache, &cache->entries[key]);
+    if (n == 0)
+        moec_residency_release(cache->residency, key);
+    for (uint32_t i = 1; i < n; i++)
         moec_residency_hold(cache->residency, key);
     moec_cache_delist(cache, key);
     bring(cache, key, MOEC_CACHE_DEMANDED);
     return true;
+}
+
+static void admit_or_wait(struct moec_expert_cache *cache, uint32_t key)
+{
+    if (cache->entries[key].list != MOEC_CACHE_WAITING &&
+        (cache->lists[MOEC_CACHE_WAITING].n > 0 || !admit(cache, key)))
+        moec_cache_enlist(cache, key, MOEC_CACHE_WAITING);
 }
 
 void moec_cache_admit(struct moec_expert_cache *cache)
@@ -93,16 +110,22 @@ void moec_cache_admit(struct moec_expert_cache *cache)
         continue;
 }
 
-/* One demand of a present key has ended. */
-static void end_demand(struct moec_expert_cache *cache, uint32_t key)
+/* One wish for a key has ended. */
+static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_demand)
 {
     struct moec_cache_entry *entry = &cache->entries[key];
-    moec_residency_release(cache->residency, key);
-    cache->is_blocked = false;
-    if (moec_cache_demands(entry) > 0)
+    const bool is_wanted = moec_cache_wishes(entry) > 0;
+    if (!moec_residency_is_present(cache->residency, key)) {
+        if (!is_wanted)
+            moec_cache_delist(cache, key);
         return;
-    if (cache->options.keeps_nothing || entry->state == MOEC_CACHE_FAILED ||
-        entry->state == MOEC_CACHE_QUEUED) {
+    }
+    if (was_demand) {
+        moec_residency_release(cache->residency, key);
+        cache->is_blocked = false;
+    }
+    if (!is_wanted && (cache->options.keeps_nothing || entry->state == MOEC_CACHE_FAILED ||
+                       entry->state == MOEC_CACHE_QUEUED)) {
         moec_residency_drop(cache->residency, key);
         let_go(cache, key);
     }
@@ -135,17 +158,18 @@ static void ask(struct moec_expert_cache *cache, uint32_t ordinal, const uint32_
     moec_residency_ask(cache->residency, ordinal, experts, n_experts, cache->was_present);
     for (uint32_t i = 0; i < n_experts; i++) {
         cache->entries[first + experts[i]].expected++;
-        if (cache->was_present[i])
-            count_present(cache, first + experts[i]);
+        if (!cache->was_present[i])
+            continue;
+        count_present(cache, first + experts[i]);
+        if (!cache->keeps_expected)
+            moec_residency_release(cache->residency, first + experts[i]);
     }
     for (uint32_t i = 0; i < n_experts; i++) {
         const uint32_t key = first + experts[i];
         if (cache->was_present[i])
             continue;
         cache->counters[ordinal].misses++;
-        if (cache->entries[key].list != MOEC_CACHE_WAITING &&
-            (cache->lists[MOEC_CACHE_WAITING].n > 0 || !admit(cache, key)))
-            moec_cache_enlist(cache, key, MOEC_CACHE_WAITING);
+        admit_or_wait(cache, key);
     }
 }
 
@@ -261,6 +285,15 @@ static void go_on(struct moec_expert_cache *cache)
     moec_loader_notify(cache);
 }
 
+/* What was only expected is waited for from now on; it may have been given up meanwhile. */
+static void demand(struct moec_expert_cache *cache, uint32_t key)
+{
+    if (moec_residency_is_present(cache->residency, key))
+        moec_residency_hold(cache->residency, key);
+    else
+        admit_or_wait(cache, key);
+}
+
 static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
                                       struct moec_mlp *mlp, struct moec_error *err)
 {
@@ -270,18 +303,18 @@ static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer,
     MOEC_TRY(find_key(cache, layer, expert, &key, err));
     struct moec_cache_entry *entry = &cache->entries[key];
     (void)pthread_mutex_lock(&cache->lock);
-    const bool is_expected = entry->expected > 0;
-    if (!is_expected)
+    if (entry->expected == 0)
         ask(cache, key / cache->n_expert, &expert, 1);
     entry->expected--;
     entry->awaited++;
-    if (!is_expected)
-        moec_loader_begin(cache);
+    if (!cache->keeps_expected)
+        demand(cache, key);
+    moec_loader_begin(cache);
     wait_for(cache, key);
     entry->awaited--;
     if (entry->state == MOEC_CACHE_FAILED) {
         status = describe_failure(cache, key, err);
-        end_demand(cache, key);
+        end_wish(cache, key, true);
         go_on(cache);
     } else {
         entry->held++;
@@ -305,7 +338,7 @@ static void cache_release(struct moec_experts *self, uint32_t layer, uint32_t ex
     if (entry->held > 0) {
         entry->held--;
         moec_arena_unpin(cache->arena, key);
-        end_demand(cache, key);
+        end_wish(cache, key, true);
         go_on(cache);
     }
     (void)pthread_mutex_unlock(&cache->lock);
@@ -321,10 +354,7 @@ static void cache_forgo(struct moec_experts *self, uint32_t layer, uint32_t expe
     struct moec_cache_entry *entry = &cache->entries[key];
     if (entry->expected > 0) {
         entry->expected--;
-        if (entry->list != MOEC_CACHE_WAITING)
-            end_demand(cache, key);
-        else if (moec_cache_demands(entry) == 0)
-            moec_cache_delist(cache, key);
+        end_wish(cache, key, cache->keeps_expected);
         go_on(cache);
     }
     (void)pthread_mutex_unlock(&cache->lock);

@@ -18,14 +18,16 @@
  * checked before a record is used; one that fails is tried again, up to three times, and then reported with
  * layer and expert. A guess that fails is forgotten.
  *
- * Several sessions may hold records at once, and nobody ever waits for ever: (1) a session waits in acquire
- * for a record that is being read, which ends; or (2) for room, which others hold. Records of an answer that
- * were present need no room. The others are admitted in order of asking, over all sessions, and a session
- * takes them in the same order, so one that waits for room has released all it was admitted; as it also holds
- * none while it waits, the first in the queue is admitted at the latest when every other session waits too.
- * (3) A caller that acquires without an answer may hold up to `max_held` records while it waits; within that
- * number there is always room for the next, because other records are given up even beyond what bytes alone
- * would ask for, where held ones cut the free bytes apart. Nothing is allocated after creation.
+ * Several sessions may hold records at once, and nobody waits for ever. A session waits in acquire (1) for a
+ * record that is being read, which ends; or (2) for room, in the order in which all sessions asked. One
+ * session takes what an answer found present first, for which no room is needed, and the rest in the order of
+ * asking, so that when it waits for room it has released all that it was admitted. With several sessions only
+ * what one waits for or holds is safe from the others: what it merely expects is read, but may be given up
+ * and read once more, or two could wait for each other's. As a session holds nothing while it waits, the
+ * first in the queue is admitted at the latest when all of them wait. (3) A caller that acquires without an
+ * answer may hold up to `max_held` records and wait for the next; within that number there is always room,
+ * because other records are given up even beyond what bytes alone would ask for, where held ones cut the free
+ * bytes apart. Nothing is allocated after creation.
  *
  * Thread rule: everything from any thread; acquire and release of one answer from one. */
 #ifndef MOEC_RUNTIME_EXPERT_CACHE_H

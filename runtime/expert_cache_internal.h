@@ -69,6 +69,7 @@ struct moec_expert_cache {
     int32_t *ordinals;                     /* (config.n_layer): MoE ordinal or -1, owned */
     struct moec_record_layout layouts[17]; /* by bits */
     uint64_t buffer_bytes;
+    bool keeps_expected;                  /* one session: what it expects is kept until it has had it */
     uint64_t *slot_bytes;                 /* (n_layer, n_expert), owned */
     struct moec_cache_counters *counters; /* (n_layer), owned */
     struct moec_cache_entry *entries;     /* (n_layer, n_expert), owned */
@@ -102,7 +103,8 @@ struct moec_expert_cache {
     uint32_t n_hurried;  /* callers that wait for the warm start */
 };
 
-static inline uint32_t moec_cache_demands(const struct moec_cache_entry *entry)
+/* Sessions that want it, now or later in the same answer. */
+static inline uint32_t moec_cache_wishes(const struct moec_cache_entry *entry)
 {
     return entry->expected + entry->awaited + entry->held;
 }

@@ -233,6 +233,7 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     MOEC_TRY(fill(cache, err));
     const bool equal_sizes = sizes.all_bytes == sizes.largest_bytes * cache->n_layer * cache->n_expert;
     const uint32_t n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
+    cache->keeps_expected = n_sessions == 1;
     cache->experts.ops = &moec_cache_ops;
     cache->experts.max_held = records_held(cache->buffer_bytes, sizes.largest_bytes, equal_sizes, n_sessions);
     return moec_loader_start(cache, err);

@@ -27,7 +27,7 @@ static uint32_t n_flying(const struct moec_expert_cache *cache)
 
 static bool is_demanded(const struct moec_cache_entry *entry)
 {
-    return moec_cache_demands(entry) > 0 && !entry->is_doomed;
+    return moec_cache_wishes(entry) > 0 && !entry->is_doomed;
 }
 
 static bool demand_is_flying(const struct moec_expert_cache *cache)
@@ -53,9 +53,8 @@ static bool has_work(const struct moec_expert_cache *cache)
         return false;
     if (n_flying(cache) > 0)
         return true;
-    if (cache->is_blocked) /* a guess that finds no place is chosen, and waits */
-        return !cache->is_guessed_out && lists[MOEC_CACHE_GUESSED].n == 0;
-    return !cache->is_guessed_out || lists[MOEC_CACHE_GUESSED].n + lists[MOEC_CACHE_WARMING].n > 0;
+    return !cache->is_blocked &&
+           (!cache->is_guessed_out || lists[MOEC_CACHE_GUESSED].n + lists[MOEC_CACHE_WARMING].n > 0);
 }
 
 void moec_loader_notify(struct moec_expert_cache *cache)
@@ -130,11 +129,9 @@ static void choose_idle(struct moec_expert_cache *cache, struct batch *batch)
     while (cache->n_hurried > 0 && lists[MOEC_CACHE_WARMING].n > 0 && cache->n_free > 0 && !cache->is_blocked)
         if (!take(cache, MOEC_CACHE_WARMING, batch))
             break;
-    if (n_flying(cache) > 0)
+    if (n_flying(cache) > 0 || cache->is_blocked)
         return;
     guess_next(cache);
-    if (cache->is_blocked)
-        return;
     if (lists[MOEC_CACHE_GUESSED].n > 0)
         (void)take(cache, MOEC_CACHE_GUESSED, batch);
     else if (lists[MOEC_CACHE_WARMING].n > 0)

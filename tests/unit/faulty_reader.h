@@ -1,6 +1,6 @@
-/* A reader that fails: on top of another it breaks some reads, flips a bit in others, and is late at times,
- * drawn from a seed. For sources of experts, which must report it or try again, and never give out a wrong
- * byte. */
+/* A reader that fails: on top of another it breaks some reads, flips a bit in others, is late at times and
+ * gives reads back in another order, drawn from a seed. For sources of experts, which must report it or try
+ * again, and never give out a wrong byte. */
 #ifndef MOEC_TESTS_FAULTY_READER_H
 #define MOEC_TESTS_FAULTY_READER_H
 
@@ -14,6 +14,7 @@
 /* Out of 65536 reads, and what happened so far. */
 struct faults {
     uint32_t errors, flips, delays;
+    uint32_t swaps;    /* a read is held back until another one is done */
     uint32_t delay_ns; /* at most */
     uint64_t state;    /* of the draws, not 0 */
     atomic_uint n_errors, n_flips, n_delays;
@@ -23,6 +24,8 @@ struct faulty_reader {
     struct moec_reader base; /* first */
     struct moec_reader *under;
     struct faults *faults;
+    uint32_t n_flying;      /* in `under` */
+    struct moec_read *held; /* done, and held back; NULL = none */
 };
 
 static uint32_t faulty_draw(struct faults *faults)
@@ -40,21 +43,43 @@ static bool faulty_happens(struct faults *faults, uint32_t in_65536)
 
 static void faulty_submit(struct moec_reader *self, struct moec_read *read)
 {
-    struct moec_reader *under = ((struct faulty_reader *)self)->under;
-    under->ops->submit(under, read);
+    struct faulty_reader *reader = (struct faulty_reader *)self;
+    reader->n_flying++;
+    reader->under->ops->submit(reader->under, read);
 }
 
 static bool faulty_cancel(struct moec_reader *self, struct moec_read *read)
 {
-    struct moec_reader *under = ((struct faulty_reader *)self)->under;
-    return under->ops->cancel(under, read);
+    struct faulty_reader *reader = (struct faulty_reader *)self;
+    const bool is_back = reader->under->ops->cancel(reader->under, read);
+    reader->n_flying -= is_back;
+    return is_back;
+}
+
+/* The next read that is done; one at a time may stay behind while others are in flight. */
+static struct moec_read *faulty_next(struct faulty_reader *reader)
+{
+    struct moec_read *read = NULL;
+    if (reader->held != NULL && reader->n_flying == 0) {
+        read = reader->held;
+        reader->held = NULL;
+        return read;
+    }
+    read = reader->under->ops->wait(reader->under);
+    reader->n_flying -= read != NULL;
+    if (read != NULL && reader->held == NULL && reader->n_flying > 0 &&
+        faulty_happens(reader->faults, reader->faults->swaps)) {
+        reader->held = read;
+        read = reader->under->ops->wait(reader->under);
+        reader->n_flying -= read != NULL;
+    }
+    return read;
 }
 
 static struct moec_read *faulty_wait(struct moec_reader *self)
 {
-    struct moec_reader *under = ((struct faulty_reader *)self)->under;
     struct faults *faults = ((struct faulty_reader *)self)->faults;
-    struct moec_read *read = under->ops->wait(under);
+    struct moec_read *read = faulty_next((struct faulty_reader *)self);
     if (read == NULL)
         return NULL;
     if (faulty_happens(faults, faults->delays) && faults->delay_ns > 0) {
