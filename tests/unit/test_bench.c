@@ -4,6 +4,7 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "cli/bench_options.h"
+#include "profiler/bench_figures.h"
 #include "profiler/bench_plan.h"
 #include "profiler/bench_row.h"
 
@@ -250,6 +251,48 @@ static void test_bench__failed_rows(void **state)
     moec_bench_release(&bench);
 }
 
+/* ---- plots ---- */
+
+static const struct moec_chart *chart_named(const struct moec_figures *figures, const char *name)
+{
+    for (uint32_t i = 0; i < figures->n; i++)
+        for (uint32_t c = 0; c < figures->items[i].n_chart; c++)
+            if (strcmp(figures->items[i].charts[c].name, name) == 0)
+                return &figures->items[i].charts[c];
+    return NULL;
+}
+
+static void test_bench__plots(void **state)
+{
+    struct moec_bench bench;
+    struct moec_figures figures;
+    struct moec_error err = {0};
+    (void)state;
+    make_figures(&bench);
+    bench.options.path = "model.moec";
+    assert_true(cli_bench_memory("25%", &bench.options.memories[0]));
+    (void)snprintf(bench.options.storages[0].name, sizeof bench.options.storages[0].name, "550MB/s,80us");
+    assert_status(moec_bench_summarise(&bench, &err), MOEC_OK, err);
+    assert_status(moec_bench_figures_make(&bench, &figures, &err), MOEC_OK, err);
+    const struct moec_chart *tpot = chart_named(&figures, "tpot_25_550mb_s_80us");
+    assert_non_null(tpot);
+    assert_int_equal(tpot->x.n_category, 2);
+    assert_string_equal(tpot->x.categories[0], "edgemoe");
+    assert_string_equal(tpot->x.categories[1], "io-exp");
+    assert_true(is_near(tpot->series[0].y[0], 2) && is_near(tpot->series[0].y[1], 4));
+    assert_true(is_near(tpot->series[1].y[0], 1));
+    assert_non_null(strstr(tpot->caption, "2.00 times the speed of io-exp"));
+    const struct moec_chart *latency = chart_named(&figures, "latency_25_550mb_s_80us");
+    assert_non_null(latency);
+    assert_true(is_near(latency->series[1].x[0], 41) && is_near(latency->series[1].y[0], 50));
+    assert_true(is_near(latency->series[1].x[1], 92) && is_near(latency->series[1].y[1], 100));
+    assert_non_null(chart_named(&figures, "breakdown_25_550mb_s_80us"));
+    assert_null(chart_named(&figures, "ablation_25_550mb_s_80us")); /* its rows did not run */
+    assert_null(chart_named(&figures, "memory_550mb_s_80us"));      /* one size is no line */
+    moec_figures_release(&figures);
+    moec_bench_release(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_bench__figures),
         cmocka_unit_test(test_bench__logits_must_agree),
         cmocka_unit_test(test_bench__failed_rows),
+        cmocka_unit_test(test_bench__plots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
