@@ -67,6 +67,20 @@ static enum moec_status read_memories(const struct cli_args *args, struct moec_b
     return status;
 }
 
+static enum moec_status read_storages(const struct cli_args *args, struct moec_bench_options *out,
+                                      struct moec_error *err)
+{
+    out->n_storage = cli_count(args, "emulate-storage");
+    for (uint32_t i = 0; i < out->n_storage; i++) {
+        const char *text = cli_repeat(args, "emulate-storage", i);
+        MOEC_TRY(moec_emulation_parse(text, &out->storages[i].emulation, err));
+        (void)snprintf(out->storages[i].name, sizeof out->storages[i].name, "%s", text);
+    }
+    if (out->n_storage == 0)
+        out->n_storage = 1; /* the device itself */
+    return MOEC_OK;
+}
+
 static enum moec_status read_policies(const struct cli_args *args, struct cli_bench_options *out,
                                       struct moec_error *err)
 {
@@ -78,7 +92,11 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_be
     MOEC_TRY(read_list(args, "evict", &out->lists[1], bench->evicts, &bench->n_evict, err));
     for (uint32_t i = 0; i < bench->n_evict; i++)
         MOEC_TRY(moec_evict_find(bench->evicts[i], &evict, err));
-    return MOEC_OK;
+    bench->predict = cli_text(args, "predict");
+    bench->io = cli_text(args, "io");
+    bench->against_none = cli_has(args, "against-none");
+    bench->ablation = cli_has(args, "ablation");
+    return cli_u32(args, "preload-count", 1, 65536, &bench->preload_count, err);
 }
 
 enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_bench_options *out,
@@ -86,15 +104,13 @@ enum moec_status cli_read_bench_options(const struct cli_args *args, struct cli_
 {
     const struct moec_kernels *kernels = NULL;
     uint32_t n_threads = 0;
-    *out = (struct cli_bench_options){.bench = {.path = args->positional[0],
-                                                .n_sample = 8,
-                                                .prompt_tokens = 64,
-                                                .n_tokens = 32,
-                                                .n_storage = 1,
-                                                .cpu = "auto"}};
+    *out = (struct cli_bench_options){
+        .bench = {
+            .path = args->positional[0], .n_sample = 8, .prompt_tokens = 64, .n_tokens = 32, .cpu = "auto"}};
     struct moec_bench_options *bench = &out->bench;
     MOEC_TRY(read_policies(args, out, err));
     MOEC_TRY(read_memories(args, bench, err));
+    MOEC_TRY(read_storages(args, bench, err));
     MOEC_TRY(cli_u32(args, "samples", 1, 1u << 16, &bench->n_sample, err));
     MOEC_TRY(cli_u32(args, "prompt-tokens", 1, 1u << 20, &bench->prompt_tokens, err));
     MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 20, &bench->n_tokens, err));

@@ -10,14 +10,17 @@
 #include "profiler/bench_figures.h"
 #include "profiler/bench_json.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const struct cli_option options[] = {
     {"modes", 0, "LIST", NULL,
-     "Run modes with commas between them, as moec run --mode has them; all (default): those that the bundle "
-     "has "
-     "the precision copies for, and cache where --evict names policies.",
+     "Run modes with commas between them: io-free and io-qfree (everything resident, original precision and "
+     "INT8), io-exp and io-qexp (experts read when routers ask, original and INT4, nothing kept), sti (every "
+     "expert streamed in order), io-exp+lru and io-qexp+lru (with the buffer that edgemoe has), edgemoe, "
+     "cache (with --evict and --predict); all (default): those that the bundle has the precision copies for.",
      false},
     {"memory", 0, "LIST", NULL,
      "What experts may take, each a row of every mode that has a buffer: 25% is that share of the bytes of "
@@ -25,9 +28,26 @@ static const struct cli_option options[] = {
      "experts of the compiled assignment, the same number of bytes in every mode; 64MiB is the budget of the "
      "whole process, as moec run --memory.",
      false},
+    {"emulate-storage", 0, "SPEED", NULL,
+     "Slow storage down to a bandwidth and a latency, such as 550MB/s,80us; may be repeated: a set of rows "
+     "each (default: the device itself).",
+     true},
+    {"io", 0, "WAY", "auto|direct|cached",
+     "How experts are read: past the page cache (direct), through it (cached), or whichever is faster "
+     "(auto, default).",
+     false},
     {"evict", 0, "LIST", NULL,
      "Eviction policies of mode cache, a row each: fifo, lru, lfu, edgemoe, edgemoe-literal, arc, random "
      "(default lru).",
+     false},
+    {"predict", 0, "NAME", "none|frequency|path|gate|path+gate",
+     "How mode cache guesses the next layer's experts (default none).", false},
+    {"preload-count", 0, "N", NULL, "Preload the first N guesses whatever time there is.", false},
+    {"against-none", 0, NULL, NULL, "Beside each row that preloads, the same without predictions.", false},
+    {"ablation", 0, NULL, NULL,
+     "Rows that show what each part of edgemoe brings: its bitwidths alone, then with preloads, then with "
+     "the "
+     "buffer.",
      false},
     {"data", 0, "FILE", NULL,
      "Text that samples are cut from: plain text, .jsonl, .json, .csv, each also .zst (default: a short text "
@@ -38,6 +58,10 @@ static const struct cli_option options[] = {
     {"prompt-tokens", 0, "N", NULL, "Tokens of a sample's prompt (default 64).", false},
     {"tokens", 'n', "N", NULL, "Tokens decoded after it (default 32).", false},
     {"output", 'o', "FILE.json", NULL, "Write the result as JSON into FILE.json too.", false},
+    {"traces", 0, "FOLDER", NULL,
+     "Write a trace of each row into FOLDER, made where it is missing, for Perfetto and moec simulate; "
+     "recording costs every token a little.",
+     false},
     {"plots", 0, "FOLDER", NULL,
      "Draw the figures of the paper's evaluation into FOLDER, made where it is missing: tokens by mode, "
      "latency of samples, memory, parts of a token, hits by policy.",
@@ -83,6 +107,16 @@ static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
         moec_task_load(cli_has(job->args, "task") ? cli_text(job->args, "task") : "text", &job->task, err));
     MOEC_TRY(moec_rows_read(&job->task, cli_text(job->args, "data"), &job->rows, err));
     job->options.bench.rows = &job->rows;
+    return MOEC_OK;
+}
+
+static enum moec_status make_trace_folder(struct bench_job *job, struct moec_error *err)
+{
+    const char *folder = cli_text(job->args, "traces");
+    if (folder != NULL && mkdir(folder, 0777) != 0 && !(errno == EEXIST && moec_path_is_folder(folder)))
+        return moec_fail(err, MOEC_ERR_IO, "cannot make the folder '%s' for traces: %s", folder,
+                         strerror(errno));
+    job->options.bench.traces = folder;
     return MOEC_OK;
 }
 
@@ -132,6 +166,7 @@ static enum moec_status bench(struct bench_job *job, struct moec_error *err)
     const struct moec_progress progress = {.report = show_progress, .note = show_note, .context = job};
     MOEC_TRY(cli_read_bench_options(job->args, &job->options, err));
     MOEC_TRY(cli_check_figures(job->args, err));
+    MOEC_TRY(make_trace_folder(job, err));
     MOEC_TRY(read_data(job, err));
     cli_progress_init(&job->progress, "samples", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
@@ -174,8 +209,9 @@ const struct cli_command cli_command_bench = {
              "and "
              "the command ends with status 1.",
     .examples = "moec bench model.moec --memory 25%,50%,64MiB\n"
-                "moec bench model.moec --modes io-free,io-exp+lru --memory 25% --data test.txt --json\n"
-                "moec bench model.moec --modes cache --evict lru,lfu,arc --memory 10%,25%,50%",
+                "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us --emulate-storage 50MB/s\n"
+                "moec bench model.moec --modes io-exp,edgemoe --memory 25% --data test.txt --against-none "
+                "--json",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

@@ -1,6 +1,7 @@
 #include "profiler/bench.h"
 
 #include "formats/bundle.h"
+#include "formats/file.h"
 #include "formats/memory.h"
 #include "profiler/bandwidth.h"
 #include "profiler/bench_plan.h"
@@ -145,6 +146,22 @@ static enum moec_status settle(struct run *run, struct moec_bench_row *row, uint
     return MOEC_OK;
 }
 
+/* A file of the row's own: its name with what file names should not have made plain. */
+static enum moec_status name_trace(const struct moec_bench *bench, struct moec_bench_row *row,
+                                   struct moec_error *err)
+{
+    char name[MOEC_BENCH_NAME + 8];
+    if (bench->options.traces == NULL)
+        return MOEC_OK;
+    (void)snprintf(name, sizeof name, "%s.json", row->name);
+    for (char *at = name; *at != '\0'; at++)
+        if (*at == ' ' || *at == '/' || *at == ',' || *at == '%')
+            *at = '_';
+    MOEC_TRY(moec_path_join(&row->trace, bench->options.traces, name, err));
+    row->engine.trace = row->trace;
+    return MOEC_OK;
+}
+
 static enum moec_status open_row(struct run *run, uint32_t r, struct moec_error *err)
 {
     struct moec_bench *bench = run->bench;
@@ -155,6 +172,7 @@ static enum moec_status open_row(struct run *run, uint32_t r, struct moec_error 
     MOEC_TRY(moec_alloc((void **)&row->samples, n_sample, sizeof *row->samples, "samples", err));
     MOEC_TRY(moec_alloc((void **)&row->token_ns, n_sample * bench->tokens.n_tokens, sizeof *row->token_ns,
                         "times", err));
+    MOEC_TRY(name_trace(bench, row, err));
     run->setups[r] = (struct moec_bench_worker_setup){
         .path = bench->options.path, .engine = row->engine, .tokens = &bench->tokens};
     MOEC_TRY(moec_bench_worker_start(&run->setups[r], run->workers, r, &run->workers[r], err));
@@ -201,6 +219,8 @@ static enum moec_status run_rows(struct run *run, struct moec_error *err)
     MOEC_TRY(run_round(run, n_sample, 0, err));
     for (uint32_t s = 0; s < n_sample; s++)
         MOEC_TRY(run_round(run, s, s * n_row / n_sample, err));
+    for (uint32_t r = 0; r < n_row; r++)
+        moec_bench_worker_finish(&run->workers[r]);
     return MOEC_OK;
 }
 
@@ -231,6 +251,7 @@ void moec_bench_release(struct moec_bench *bench)
     for (uint32_t r = 0; r < bench->n_row; r++) {
         free(bench->rows[r].samples);
         free(bench->rows[r].token_ns);
+        free(bench->rows[r].trace);
     }
     free(bench->rows);
     moec_bench_tokens_release(&bench->tokens);

@@ -54,6 +54,7 @@ struct moec_bench_options {
     uint32_t n_evict;       /* of the mode cache, a row each; 0: its own */
     const char *predict;    /* of the mode cache; NULL: its own */
     uint32_t preload_count; /* of rows that guess; 0: bounded by time */
+    const char *traces;     /* folder that exists, for a trace of each row; NULL: none */
     const char *io;         /* "auto", "direct", "cached"; NULL: auto */
     bool against_none;      /* beside each row that preloads the same one without */
     bool ablation;          /* rows for EdgeMoE's Fig. 18 */
@@ -92,6 +93,7 @@ struct moec_bench_row {
     bool is_variant;            /* made for --evict, --against-none or the ablation */
     uint64_t memory_bytes; /* asked for: of experts, or of the process where memories[memory].share is 0 */
     struct moec_bench_engine engine;
+    char *trace;             /* owned: file that engine.trace names; NULL: none */
     struct moec_error error; /* status MOEC_OK: measured */
     struct moec_bench_opened opened;
     struct moec_bench_sample *samples; /* (n_sample), owned */

@@ -19,15 +19,8 @@ enum holds {
 
 static enum holds holds_of(const struct moec_mode *mode)
 {
-    const bool has_buffer = mode->streams_all || mode->evict != NULL;
+    const bool has_buffer = mode->streams_all || mode->keeps;
     return mode->is_resident ? HOLDS_ALL : has_buffer ? HOLDS_BUFFER : HOLDS_NONE;
-}
-
-/* How a mode guesses where nothing else is asked for. */
-static const char *predict_of(const struct moec_mode *mode)
-{
-    (void)mode;
-    return "none";
 }
 
 /* The copy that a mode runs; false when the bundle has none. */
@@ -116,7 +109,7 @@ static enum moec_status add_with_twin(struct plan *plan, const struct moec_mode 
                                       struct moec_bench_row *row, struct moec_error *err)
 {
     const struct moec_bench_options *options = &plan->bench->options;
-    const char *predict = row->engine.predict != NULL ? row->engine.predict : predict_of(mode);
+    const char *predict = row->engine.predict != NULL ? row->engine.predict : mode->predict;
     const char *evict = row->engine.evict != NULL ? row->engine.evict : mode->evict;
     const char *memory = options->memories[row->memory].name;
     MOEC_TRY(add_row(plan, row, err));
@@ -144,7 +137,7 @@ static enum moec_status add_buffered(struct plan *plan, const struct moec_mode *
     set_storage(plan, &row, storage);
     name_row(plan, &row, storage, "%s %s", mode->name, name);
     if (!mode->takes_any) {
-        if (strcmp(predict_of(mode), "none") != 0)
+        if (strcmp(mode->predict, "none") != 0)
             row.engine.preload_count = options->preload_count;
         return add_with_twin(plan, mode, &row, err);
     }
@@ -196,8 +189,9 @@ static enum moec_status add_mode(struct plan *plan, const struct moec_mode *mode
     set_storage(plan, &row, storage);
     name_row(plan, &row, storage, "%s", mode->name);
     const struct moec_record_sizes sizes = moec_record_sizes_of(plan->bundle, copy);
-    row.memory_bytes =
-        holds == HOLDS_ALL ? sizes.all_bytes : plan->bundle->config.top_k * sizes.largest_bytes;
+    row.memory_bytes = sizes.all_bytes;
+    if (holds == HOLDS_NONE) /* room for one layer's choices: what is not kept needs none */
+        row.engine.expert_buffer_bytes = row.memory_bytes = plan->bundle->config.top_k * sizes.largest_bytes;
     return add_row(plan, &row, err);
 }
 
@@ -268,14 +262,15 @@ static enum moec_status choose_modes(struct plan *plan, const struct moec_mode *
     return MOEC_OK;
 }
 
-static enum moec_status check(const struct moec_bench_options *options, const struct moec_mode *const *modes,
-                              uint32_t n, struct moec_error *err)
+static enum moec_status check(const struct plan *plan, const struct moec_mode *const *modes, uint32_t n,
+                              struct moec_error *err)
 {
+    const struct moec_bench_options *options = &plan->bench->options;
     bool needs_memory = options->ablation, takes_any = false, predicts = options->predict != NULL;
     for (uint32_t m = 0; m < n; m++) {
         needs_memory |= holds_of(modes[m]) == HOLDS_BUFFER;
         takes_any |= modes[m]->takes_any;
-        predicts |= strcmp(predict_of(modes[m]), "none") != 0;
+        predicts |= strcmp(modes[m]->predict, "none") != 0;
     }
     if (needs_memory && options->n_memory == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -283,6 +278,10 @@ static enum moec_status check(const struct moec_bench_options *options, const st
     if (!takes_any && (options->n_evict > 0 || options->predict != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--evict and --predict are about the mode cache, which is not among --modes");
+    if (options->ablation && plan->bundle->paths.n_layer == 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--ablation preloads by the path table, and '%s' has none: compile with --profile",
+                         plan->bundle->file.path);
     if (!predicts && (options->preload_count > 0 || options->against_none))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--preload-count and --against-none are about modes that guess: edgemoe, or cache "
@@ -322,7 +321,7 @@ enum moec_status moec_bench_plan(const struct moec_bundle *bundle, struct moec_b
     uint32_t n = 0;
     bench->expert_total_bytes = sizes.all_bytes;
     MOEC_TRY(choose_modes(&plan, modes, &n, err));
-    MOEC_TRY(check(&bench->options, modes, n, err));
+    MOEC_TRY(check(&plan, modes, n, err));
     MOEC_TRY(moec_alloc((void **)&bench->rows, MOEC_BENCH_MAX_ROWS, sizeof *bench->rows, "rows", err));
     return add_rows(&plan, modes, n, err);
 }

@@ -18,8 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_MS        100
-#define FRAME_LIMIT_MS 60000 /* for the rest of a frame that has begun */
+#define POLL_MS         100
+#define FRAME_LIMIT_MS  60000 /* for the rest of a frame that has begun */
+#define FINISH_LIMIT_MS 20000 /* for closing an engine */
 
 enum frame_kind { FRAME_OPENED = 'O', FRAME_SAMPLE = 'S', FRAME_FAILED = 'F', FRAME_RUN = 'R' };
 
@@ -60,6 +61,12 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.copy = engine->copy;
     options.evict = engine->evict;
     options.expert_buffer_bytes = engine->expert_buffer_bytes;
+    options.predict = engine->predict;
+    options.preload_count = engine->preload_count;
+    options.io = engine->io;
+    options.trace = engine->trace;
+    options.emulate_bytes_per_second = engine->emulate_bytes_per_second;
+    options.emulate_latency_ns = engine->emulate_latency_ns;
     options.memory_bytes = engine->memory_bytes;
     return options;
 }
@@ -79,6 +86,8 @@ static void describe(const struct server *server, struct moec_bench_opened *open
     opened->working_set_bytes = info.working_set_bytes;
     (void)snprintf(opened->cpu, sizeof opened->cpu, "%s", info.cpu);
     (void)snprintf(opened->evict, sizeof opened->evict, "%s", info.evict);
+    (void)snprintf(opened->predict, sizeof opened->predict, "%s", info.predict);
+    (void)snprintf(opened->reader, sizeof opened->reader, "%s", info.io);
     if (!moert_engine_warning(server->engine, opened->warning, sizeof opened->warning))
         opened->warning[0] = '\0';
 }
@@ -92,6 +101,7 @@ static enum moec_status open_engine(struct server *server, struct moec_bench_ope
     struct moert_options options = engine_options(&setup->engine, tokens->prompt_tokens + tokens->n_tokens);
     struct moert_error theirs = {0};
     MOEC_TRY(from_runtime(moert_engine_open(setup->path, &options, &server->engine, &theirs), &theirs, err));
+    moert_engine_warm(server->engine);
     MOEC_TRY(from_runtime(moert_session_create(server->engine, &server->session, &theirs), &theirs, err));
     describe(server, opened);
     opened->open_seconds = (double)(now_ns() - begin_ns) * 1e-9;
@@ -110,7 +120,10 @@ static struct moec_bench_counters count(const struct server *server)
         .late = stats.late,
         .misses = stats.misses,
         .read_bytes = stats.read_bytes,
-        .stall_ns = stats.read_ns,
+        .useful_preloads = stats.useful_preloads,
+        .wasted_preloads = stats.wasted_preloads,
+        .stall_ns = stats.stall_ns,
+        .compute_ns = stats.compute_ns,
     };
 }
 
@@ -258,6 +271,18 @@ void moec_bench_worker_end(struct moec_bench_worker *worker)
         return;
     (void)kill(worker->pid, SIGKILL);
     (void)reap(worker);
+}
+
+void moec_bench_worker_finish(struct moec_bench_worker *worker)
+{
+    uint8_t none = 0;
+    if (worker == NULL || worker->pid == 0)
+        return;
+    if (shutdown(worker->socket, SHUT_WR) == 0 &&
+        moec_pipe_read(worker->socket, &none, 1, moec_pipe_now_ms() + FINISH_LIMIT_MS) == MOEC_PIPE_CLOSED)
+        (void)reap(worker);
+    else
+        moec_bench_worker_end(worker);
 }
 
 /* What ended a worker that closed its socket without a last word. */

@@ -32,6 +32,7 @@ struct moec_bench_tokens {
 struct moec_bench_engine {
     const char *mode; /* NULL: cache */
     const char *evict, *predict, *io, *cpu;
+    const char *trace; /* file, NULL: none */
     uint32_t copy, preload_count;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */
     uint64_t emulate_bytes_per_second, emulate_latency_ns;
@@ -101,6 +102,10 @@ MOEC_WARN_UNUSED enum moec_status moec_bench_worker_run(struct moec_bench_worker
                                                         uint32_t sample, const struct moec_bench_wait *wait,
                                                         struct moec_bench_sample *out, uint64_t *token_ns,
                                                         struct moec_error *err);
+
+/* Lets the worker close its engine (its trace appears then) and end; after some seconds it is ended anyway.
+ * NULL-safe, idempotent. */
+void moec_bench_worker_finish(struct moec_bench_worker *worker);
 
 /* Ends the worker, at once, and waits until it is gone. NULL-safe, idempotent. */
 void moec_bench_worker_end(struct moec_bench_worker *worker);

@@ -175,7 +175,8 @@ static void test_bench_worker__computes(void **state)
     assert_status(moec_bench_worker_run(&worker, &f->tokens, 3, NULL, &again, times, &err), MOEC_OK, err);
     assert_int_equal(again.logits_crc, sample.logits_crc);
     const pid_t pid = worker.pid;
-    moec_bench_worker_end(&worker);
+    moec_bench_worker_finish(&worker);
+    moec_bench_worker_finish(&worker);
     moec_bench_worker_end(&worker);
     assert_int_equal(waitpid(pid, NULL, WNOHANG), -1); /* no zombie */
 }
