@@ -53,7 +53,7 @@ static enum moec_status read_list(const struct cli_args *args, const char *name,
 static enum moec_status read_memories(const struct cli_args *args, struct moec_bench_options *out,
                                       struct moec_error *err)
 {
-    const char *items[MOEC_BENCH_MAX_LIST];
+    const char *items[MOEC_BENCH_MAX_LIST] = {NULL};
     char *copy = NULL;
     enum moec_status status = read_list(args, "memory", &copy, items, &out->n_memory, err);
     for (uint32_t i = 0; status == MOEC_OK && i < out->n_memory; i++)

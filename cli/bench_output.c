@@ -62,7 +62,7 @@ static void print_ratios(const struct moec_bench *bench)
     const struct moec_bench_row *last = NULL;
     for (uint32_t i = 0; i < n; i++) {
         if (ratios[i].row != last)
-            printf("%s%s is faster per token than", last != NULL ? "\n" : "\n", ratios[i].row->name);
+            printf("\n%s is faster per token than", ratios[i].row->name);
         printf("%s %s %.2f times", ratios[i].row != last ? "" : ",", ratios[i].against->label,
                ratios[i].speedup);
         last = ratios[i].row;

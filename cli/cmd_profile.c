@@ -275,8 +275,9 @@ static enum moec_status json_measured_studies(const struct profile_job *job, str
     static const char *const datasets[] = {"loss", "loss_low", "loss_high", "kl"};
     char list[STUDY_LIST_BYTES];
     measured_studies(job, datasets, sizeof datasets / sizeof *datasets, list, sizeof list);
+    const size_t used = strlen(list);
     if (job->measure.projections)
-        (void)strcat(list, list[0] == '\0' ? "projection/expert_loss" : ",projection/expert_loss");
+        (void)snprintf(list + used, sizeof list - used, "%sprojection/expert_loss", used > 0 ? "," : "");
     *out = moec_json_out_array();
     if (list[0] == '\0')
         return MOEC_OK;

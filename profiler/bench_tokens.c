@@ -62,10 +62,9 @@ static enum moec_status write_text(uint32_t repeats, char **text, size_t *n_byte
     for (uint32_t r = 0; r < repeats; r++)
         for (size_t i = 0; i < N_PARAGRAPH; i++) {
             const char *paragraph = paragraphs[(r + i * (2 * (size_t)r + 1)) % N_PARAGRAPH];
-            const size_t n = strlen(paragraph);
-            memcpy(at, paragraph, n);
-            memcpy(at + n, "\n\n", 2);
-            at += n + 2;
+            at = mempcpy(at, paragraph, strlen(paragraph));
+            *at++ = '\n';
+            *at++ = '\n';
         }
     *n_bytes = (size_t)(at - *text);
     return MOEC_OK;
