@@ -110,7 +110,8 @@ static enum moec_status make_chart(const struct wanted *wanted, const char *sour
     moec_figure_name(chart, "simulate_%s_by_%s_%s", wanted->of_times ? "tpot" : "hits",
                      by_policy ? "policy" : "predictor", fixed);
     for (char *at = chart->name; *at != '\0'; at++)
-        *at = *at == '+' || *at == '-' ? '_' : *at;
+        if (*at == '+' || *at == '-')
+            *at = '_';
     moec_figure_title(chart, "%s by %s and buffer (%s '%s')",
                       wanted->of_times ? "Predicted time of a token" : "Hit rate",
                       by_policy ? "eviction policy" : "predictor", by_policy ? "predictor" : "evict", fixed);

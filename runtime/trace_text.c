@@ -52,8 +52,11 @@ static void put_name(struct moec_trace_text *text, const char *name)
 {
     char plain[256];
     size_t n = 0;
-    for (; name[n] != '\0' && n + 1 < sizeof plain; n++)
-        plain[n] = name[n] < 0x20 || name[n] > 0x7e || name[n] == '"' || name[n] == '\\' ? '?' : name[n];
+    for (; name[n] != '\0' && n + 1 < sizeof plain; n++) {
+        plain[n] = name[n];
+        if (name[n] < 0x20 || name[n] > 0x7e || name[n] == '"' || name[n] == '\\')
+            plain[n] = '?';
+    }
     plain[n] = '\0';
     put(text, "\"%s\"", plain);
 }
