@@ -4,6 +4,7 @@
 #include "formats/json.h"
 #include "formats/memory.h"
 #include "profiler/simulated_stream.h"
+#include "runtime/mode.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -66,11 +67,16 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                                          .policy = &moec_evict_lru,
                                          .predictor = &moec_predict_none,
                                          .preload_count = (uint32_t)row->preload_count};
-    if (strcmp(row->mode, "sti") == 0)
+    const struct moec_mode *mode = moec_modes;
+    while (mode->name != NULL && strcmp(mode->name, row->mode) != 0)
+        mode++;
+    if (mode->name == NULL)
+        return moec_fail(err, MOEC_ERR_FORMAT, "no mode is called '%.40s'", row->mode);
+    if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);
-    setup.keeps_nothing = strcmp(row->mode, "io-exp") == 0 || strcmp(row->mode, "io-qexp") == 0;
-    setup.is_cold = setup.keeps_nothing;
-    if (strcmp(row->mode, "io-free") == 0 || strcmp(row->mode, "io-qfree") == 0)
+    setup.keeps_nothing = !mode->keeps;
+    setup.is_cold = !mode->is_warm;
+    if (mode->is_resident)
         setup.capacity_bytes = scene->model.all_bytes;
     if (strcmp(row->evict, "none") != 0)
         MOEC_TRY(moec_evict_find(row->evict, &setup.policy, err));
