@@ -88,7 +88,7 @@ static struct moec_read *faulty_wait(struct moec_reader *self)
         atomic_fetch_add(&faults->n_delays, 1);
     }
     if (read->error == 0 && faulty_happens(faults, faults->errors)) {
-        read->error = EIO;
+        read->error = faulty_draw(faults) % 4 == 0 ? ENODATA : EIO; /* or short: the file ends */
         atomic_fetch_add(&faults->n_errors, 1);
     }
     if (read->error == 0 && faulty_happens(faults, faults->flips)) {

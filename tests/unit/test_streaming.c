@@ -1,7 +1,7 @@
 /* Streaming never changes a logit: any buffer, policy, predictor, thread count and timing, failing reads
  * included, give the bits of the resident run; and what is in the buffer never depends on timing.
  *
- * The first argument is the number of faults that are injected (default 2000). */
+ * The first argument is the number of faults that are injected (default 10000). */
 #include "tests/unit/temporary.h"
 
 #include "tests/unit/faulty_reader.h"
@@ -17,7 +17,7 @@
 #define N_VOCAB  5u
 #define N_EXPERT 16u
 
-static uint32_t n_fault = 2000;
+static uint32_t n_fault = 10000;
 
 struct fixture {
     struct sample sample;
