@@ -72,6 +72,16 @@ struct batch {
     uint32_t n;
 };
 
+/* False when there is no place for it now. */
+static bool place(struct moec_expert_cache *cache, uint32_t key)
+{
+    if (moec_arena_has(cache->arena, key))
+        return true;
+    cache->is_blocked =
+        !moec_arena_place(cache->arena, key, &moec_cache_counters_of(cache, key)->moved_bytes);
+    return !cache->is_blocked;
+}
+
 /* Gives the oldest key of a list a slot and a request; false when there is no place for it now. */
 static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
 {
@@ -79,11 +89,8 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
     const struct moec_record_entry *record =
         moec_bundle_record(cache->bundle, cache->options.copy, key / cache->n_expert, key % cache->n_expert);
     struct moec_cache_entry *entry = &cache->entries[key];
-    if (!moec_arena_has(cache->arena, key) &&
-        !moec_arena_place(cache->arena, key, &moec_cache_counters_of(cache, key)->moved_bytes)) {
-        cache->is_blocked = true;
+    if (!place(cache, key))
         return false;
-    }
     const bool is_alone = n_flying(cache) == 0;
     struct moec_cache_read *read = cache->free_reads[--cache->n_free];
     moec_arena_pin(cache->arena, key);
@@ -99,6 +106,14 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
                                      .is_measurable = true};
     batch->reads[batch->n++] = read;
     return true;
+}
+
+/* Finds places while no session has pinned its hits yet; somebody else will begin the reads. */
+static void place_demanded(struct moec_expert_cache *cache)
+{
+    for (uint32_t key = cache->lists[MOEC_CACHE_DEMANDED].oldest;
+         key != MOEC_EVICT_NONE && !cache->is_blocked && place(cache, key);)
+        key = cache->links[key].newer;
 }
 
 static void choose_demanded(struct moec_expert_cache *cache, struct batch *batch)
@@ -260,6 +275,7 @@ void moec_loader_begin(struct moec_expert_cache *cache)
     if (cache->lists[MOEC_CACHE_DEMANDED].n == 0)
         return;
     if (cache->is_driven) {
+        place_demanded(cache);
         cache->reader->ops->wake(cache->reader);
         return;
     }

@@ -1,10 +1,13 @@
 /* How a memory budget is spent (D7): the peak resident size of the whole process, VmHWM, stays within it.
  *
- *     process       what the program had touched when the plan was made: code, libraries, tokenizer, tables
- * of the bundle dense         dense weights and the tables made of them KV cache      for n_context positions
- * of each session scratch       activations for chunks of max_tokens tokens, of each session logits rows
- * handed out experts       the arena and tables of the expert cache margin        what no plan sees: code
- * touched later, stacks, the allocator's own
+ *  - process: what the program had touched when the plan was made: code, libraries, tokenizer, tables of the
+ *    bundle
+ *  - dense: dense weights and the tables made of them
+ *  - KV cache: for n_context positions of each session
+ *  - scratch: activations for chunks of max_tokens tokens, of each session
+ *  - logits: rows handed out
+ *  - experts: the expert buffer; beside it the cache's tables, with its policy, predictor, reader and thread
+ *  - margin: what no plan sees: code touched later, stacks, the allocator's own
  *
  * The floor is all of it with chunks of one token and room for one record. What a budget has above the floor
  * goes to the prefill chunk first, up to a quarter of it, then to experts: a chunk twice as long halves the
