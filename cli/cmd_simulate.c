@@ -147,14 +147,14 @@ static enum moec_status open_device(struct job *job, struct moec_error *err)
 {
     struct moec_emulation emulation;
     const bool has_device = cli_has(job->args, "device"), is_emulated = cli_has(job->args, "emulate-storage");
-    if (is_emulated && !has_device)
+    if (is_emulated && !has_device && !job->replay.has_times)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--emulate-storage needs --device, which says how long computing takes");
+                         "--emulate-storage needs --device, which says how long computing takes, or a trace");
     if (is_emulated)
         MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &emulation, err));
     if (has_device)
         MOEC_TRY(moec_device_load(cli_text(job->args, "device"), &job->described, err));
-    job->sweep.has_times = has_device;
+    job->sweep.has_times = has_device || is_emulated;
     return moec_simulated_device_make(has_device ? &job->described : NULL, is_emulated ? &emulation : NULL,
                                       &job->recording, &job->model,
                                       job->bundle != NULL ? &job->described_sizes : NULL, &job->device, err);
@@ -263,7 +263,7 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
 {
     struct moec_agreement agreement;
     enum moec_status status = MOEC_OK;
-    if (job->bundle == NULL || !job->sweep.has_times)
+    if (job->bundle == NULL || !cli_has(job->args, "device"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--against needs --model and --device: the bundle and the machine of the bench");
     MOEC_TRY(moec_agreement_make(cli_text(job->args, "against"), &job->recording, job->bundle,

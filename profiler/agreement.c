@@ -42,8 +42,9 @@ static enum moec_status read_row(const struct moec_json *node, const char *where
     MOEC_TRY(moec_json_get_double_or(node, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
     MOEC_TRY(
         moec_json_get_double_or(node, where, "bytes_per_token", 0, 1e18, NAN, &out->measured_bytes, err));
-    (void)snprintf(out->name, sizeof out->name, "%s%s%s", row->name, row->storage[0] != '\0' ? " " : "",
-                   row->storage);
+    const bool is_named = strstr(row->name, row->storage) != NULL;
+    (void)snprintf(out->name, sizeof out->name, "%s%s%s", row->name, is_named ? "" : " at ",
+                   is_named ? "" : row->storage);
     return MOEC_OK;
 }
 

@@ -74,14 +74,17 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
     const size_t n_key = (size_t)model->n_layer * model->n_expert;
     uint64_t last_bytes = 0;
     double bandwidth = 0, latency_ns = 0, sum_ns = 0;
-    if (emulation == NULL && !storage->is_emulated && storage->n_reads == 0)
+    if (emulation == NULL && (storage == NULL || (!storage->is_emulated && storage->n_reads == 0)))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the device description has no measurement of storage; give --emulate-storage");
     for (size_t key = 0; key < n_key; key++) {
         const uint64_t n_bytes = model->record_bytes[key];
-        if (emulation != NULL || storage->is_emulated) {
-            bandwidth = (double)(emulation != NULL ? emulation->bytes_per_second : storage->bytes_per_second);
-            latency_ns = (double)(emulation != NULL ? emulation->latency_ns : storage->latency_ns);
+        if (emulation != NULL) {
+            bandwidth = (double)emulation->bytes_per_second;
+            latency_ns = (double)emulation->latency_ns;
+        } else if (storage->is_emulated) {
+            bandwidth = (double)storage->bytes_per_second;
+            latency_ns = (double)storage->latency_ns;
         } else if (n_bytes != last_bytes) {
             fit_storage(storage, n_bytes, &bandwidth, &latency_ns);
             last_bytes = n_bytes;
@@ -176,10 +179,12 @@ enum moec_status moec_simulated_device_make(const struct moec_device *device,
                          "the device description is of a model with other MoE layers than the routing; make "
                          "one with moec device for this model");
     MOEC_TRY_OUT(allocate(model->n_layer, model->n_expert, out, err));
-    if (device != NULL) {
-        MOEC_TRY_OUT(set_storage(&device->storage, emulation, model, out, err));
+    if (device != NULL || emulation != NULL)
+        MOEC_TRY_OUT(set_storage(device != NULL ? &device->storage : NULL, emulation, model, out, err));
+    if (device != NULL)
         set_compute(device, model, described != NULL ? described : model, out);
-    }
+    else
+        out->is_recorded = emulation != NULL && recording->replay->has_times;
 out:
     if (status != MOEC_OK)
         moec_simulated_device_release(out);

@@ -22,11 +22,13 @@ struct moec_simulated_device {
     double *shared_ns;           /* (S): shared expert and sum */
     double last_ns;              /* after the last MoE layer: dense layers, head */
     double last_ns_per_position;
+    bool is_recorded; /* computing takes what the trace says that it took */
 };
 
 /* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). `described`
  * has the sizes that it was measured with, those of the compiled assignment; NULL: the model's. Without a
- * device nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model of other layers,
+ * device computing takes what it took in the recording, where that is a trace; without an emulated storage
+ * either nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model of other layers,
  * MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status
 moec_simulated_device_make(const struct moec_device *device, const struct moec_emulation *emulation,

@@ -45,6 +45,7 @@ struct run {
     double storage_ns; /* the last read that was issued ends */
     double loader_ns;  /* nothing is on its way any more, and everything is checked */
     double last_done_ns;
+    double expert_ns; /* of the answer's, as recorded */
     double answer_ns; /* guesses are not made before */
     bool is_guessing; /* time-bounded: the loader has not been told yet that nothing is worth it */
     uint32_t *queue;  /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
@@ -315,7 +316,8 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
         while (run->records[run->turns[next]].ready_ns > run->now_ns)
             collect(run);
         for (; end < run->n_admitted && run->records[run->turns[end]].ready_ns <= run->now_ns; end++)
-            work_ns += uses * run->device->compute_ns[run->turns[end]];
+            work_ns +=
+                run->device->is_recorded ? run->expert_ns : uses * run->device->compute_ns[run->turns[end]];
         COUNT(run, run->ordinal, compute_ns, work_ns);
         run->now_ns += work_ns;
         load_until(run, run->now_ns);
@@ -324,6 +326,22 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
             admit(run, answer->n_active);
         }
     }
+}
+
+/* From the experts of the layer before until the answer, as recorded. */
+static double recorded_gap_ns(const struct run *run, uint64_t a)
+{
+    const struct moec_replay_answer *answers = run->recording->replay->answers;
+    const uint64_t last_ns = a > 0 ? answers[a - 1].done_ns : 0;
+    return answers[a].answered_ns > last_ns ? (double)(answers[a].answered_ns - last_ns) : 0;
+}
+
+/* What computing an answer's experts took, each an equal part. */
+static double recorded_expert_ns(const struct run *run, uint64_t a)
+{
+    const struct moec_replay_answer *answer = &run->recording->replay->answers[a];
+    const uint64_t busy_ns = answer->answered_ns + answer->stall_ns;
+    return answer->done_ns > busy_ns ? (double)(answer->done_ns - busy_ns) / answer->n_active : 0;
 }
 
 /* Each of the step's tokens, in the middle of which the context is so long. */
@@ -337,7 +355,16 @@ static void pass_time(struct run *run, double ns, double ns_per_position)
 
 static void run_layer(struct run *run, const struct moec_router_answer *answer)
 {
-    pass_time(run, run->device->gap_ns[run->ordinal], run->device->gap_ns_per_position[run->ordinal]);
+    if (run->device->is_recorded) {
+        const uint64_t a =
+            (uint64_t)(run->step - run->recording->steps) * run->recording->n_layer + run->ordinal;
+        const double gap_ns = recorded_gap_ns(run, a);
+        COUNT(run, run->ordinal, compute_ns, gap_ns);
+        run->now_ns += gap_ns;
+        run->expert_ns = recorded_expert_ns(run, a);
+    } else {
+        pass_time(run, run->device->gap_ns[run->ordinal], run->device->gap_ns_per_position[run->ordinal]);
+    }
     load_until(run, run->now_ns);
     run->is_guessing = false;
     ask(run, answer);

@@ -55,4 +55,7 @@ agree "a larger buffer" --memory $larger --evict lru
 for predictor in frequency path gate path+gate; do
     agree "two guesses by $predictor" --memory $small --evict edgemoe --predict $predictor --preload-count 2
 done
+try 0 "the last trace on slow storage" "$moec" simulate "$work/trace.json" --evict lru --predict none,path --memory "$buffer" \
+    --emulate-storage 50MB/s,100us
+says stdout "Median ms a decoded token, predictor 'path'" "computing takes what it took in the trace"
 done_testing

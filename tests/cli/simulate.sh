@@ -52,7 +52,7 @@ against() {
 }
 printf '{"rows":[%s,%s,%s]}' "$(row one cache 1e-9)" "$(row two sti 1e9)" "$(row three io-exp 1)" >"$work/bench.json"
 against 0 "against a bench"
-says stdout "^one 50MB/s .*  \*$" "a row that differs is marked"
+says stdout "^one at 50MB/s .*  \*$" "a row that differs is marked"
 says stdout "of 3 rows within 15 %" "and those that agree are counted"
 printf '{"rows":[{"name":"one"}]}' >"$work/bench.json"
 against 1 "rows that are none"
