@@ -215,6 +215,7 @@ static const struct cli_option options[] = {
     {"buffer", 0, "SIZE", NULL, "Expert buffer of this size.", false},
     {"mode", 0, "MODE", NULL, "Run mode.", false},
     {"evict", 0, "POLICY", NULL, "Eviction policy.", false},
+    {"predict", 0, "PREDICTOR", NULL, "Predictor.", false},
     {"copy", 0, "N", NULL, "Precision copy.", false},
     {"ctx", 0, "TOKENS", NULL, "Context (default 128).", false},
     {"sessions", 0, "N", NULL, "Sessions at once, each in a thread of its own (default 1).", false},
@@ -233,6 +234,7 @@ static enum moec_status read_options(const struct cli_args *args, struct soak *s
     soak->options.n_context = 128;
     soak->options.mode = cli_text(args, "mode");
     soak->options.evict = cli_text(args, "evict");
+    soak->options.predict = cli_text(args, "predict");
     soak->n_token = 10000;
     soak->seed = 1;
     soak->is_checked = cli_has(args, "check");
