@@ -3,6 +3,7 @@
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/memory.h"
+#include "profiler/plot.h"
 #include "profiler/simulated_stream.h"
 #include "runtime/mode.h"
 
@@ -42,9 +43,11 @@ static enum moec_status read_row(const struct moec_json *node, const char *where
     MOEC_TRY(moec_json_get_double_or(node, where, "hit_rate", 0, 1, NAN, &out->measured_hits, err));
     MOEC_TRY(
         moec_json_get_double_or(node, where, "bytes_per_token", 0, 1e18, NAN, &out->measured_bytes, err));
+    char name[MOEC_AGREEMENT_NAME];
     const bool is_named = strstr(row->name, row->storage) != NULL;
-    (void)snprintf(out->name, sizeof out->name, "%s%s%s", row->name, is_named ? "" : " at ",
+    (void)snprintf(name, sizeof name, "%s%s%s", row->name, is_named ? "" : " at ",
                    is_named ? "" : row->storage);
+    moec_plot_clean_text(out->name, sizeof out->name, name);
     return MOEC_OK;
 }
 

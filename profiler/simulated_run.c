@@ -75,6 +75,12 @@ struct run {
             (run)->layers[ordinal].member += (amount);                                                       \
     } while (0)
 
+/* For the preloader's clock; times of a damaged trace may add up to anything. */
+static uint64_t whole_ns(double ns)
+{
+    return ns < 1e18 ? (uint64_t)ns : (uint64_t)1000000000000000000;
+}
+
 /* --- storage -----------------------------------------------------------------------------------------------
  */
 
@@ -101,8 +107,8 @@ static void learn_time(struct run *run, uint32_t key, double waited_ns)
     run->last_done_ns = fmax(record->done_ns, run->last_done_ns);
     if (run->preload != NULL && record->is_measurable && record->done_ns > start_ns &&
         waited_ns <= start_ns + (record->done_ns - start_ns) / 2)
-        moec_preload_timed(run->preload, run->model->record_bytes[key],
-                           (uint64_t)(record->done_ns - start_ns), record->is_alone);
+        moec_preload_timed(run->preload, run->model->record_bytes[key], whole_ns(record->done_ns - start_ns),
+                           record->is_alone);
 }
 
 /* A demanded key has become present, or was queued: its bytes are asked for, or still on their way. */
@@ -203,7 +209,7 @@ static void load_until(struct run *run, double until_ns)
         }
         if (!run->is_guessing)
             return;
-        const uint32_t key = moec_preload_next(run->preload, (uint64_t)at_ns);
+        const uint32_t key = moec_preload_next(run->preload, whole_ns(at_ns));
         run->is_guessing = key != MOEC_EVICT_NONE;
         if (run->is_guessing && make_guess(run, key))
             read_guess(run, key, at_ns);
@@ -217,12 +223,12 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
     if (run->preload == NULL)
         return;
     run->answer_ns = run->now_ns;
-    moec_preload_answer(run->preload, answer, run->ordinal, (uint64_t)run->now_ns);
+    moec_preload_answer(run->preload, answer, run->ordinal, whole_ns(run->now_ns));
     run->is_guessing = run->setup->preload_count == 0;
     if (run->is_guessing)
         return;
-    for (uint32_t key = moec_preload_next(run->preload, (uint64_t)run->now_ns); key != MOEC_EVICT_NONE;
-         key = moec_preload_next(run->preload, (uint64_t)run->now_ns)) {
+    for (uint32_t key = moec_preload_next(run->preload, whole_ns(run->now_ns)); key != MOEC_EVICT_NONE;
+         key = moec_preload_next(run->preload, whole_ns(run->now_ns))) {
         if (!make_guess(run, key))
             continue;
         run->records[key].place = QUEUED;
