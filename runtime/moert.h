@@ -125,7 +125,7 @@ struct moert_info {
  * engine was opened; what happened in between is the difference of two calls. */
 struct moert_stats {
     uint64_t hits;            /* in memory when the router answered */
-    uint64_t late;            /* on the way then, because they were guessed */
+    uint64_t late;            /* on the way then: guessed, or read for the start or another session */
     uint64_t misses;          /* not asked for before */
     uint64_t useful_preloads; /* experts that were guessed and then needed */
     uint64_t wasted_preloads; /* and not */
