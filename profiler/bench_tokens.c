@@ -5,6 +5,7 @@
 #include "profiler/task.h"
 #include "profiler/windows.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,7 +92,8 @@ static void take_windows(const struct moec_windows *windows, uint32_t n_full,
                          struct moec_bench_tokens *tokens)
 {
     const uint64_t length = (uint64_t)tokens->prompt_tokens + tokens->n_tokens;
-    const uint32_t n = n_full > tokens->n_sample ? tokens->n_sample + 1 : tokens->n_sample;
+    const uint32_t n = n_full > tokens->n_sample ? tokens->n_sample + 1 : n_full;
+    assert(n > 0);
     for (uint32_t s = 0; s <= tokens->n_sample; s++) {
         const uint32_t which = (uint32_t)((uint64_t)(s % n) * n_full / n);
         memcpy(tokens->tokens + s * length, full_window(windows, which), length * sizeof(uint32_t));
@@ -175,6 +177,8 @@ enum moec_status moec_bench_tokens_make(const struct moec_bundle *bundle, const 
     enum moec_status status = MOEC_OK;
     const uint64_t n =
         ((uint64_t)tokens->n_sample + 1) * ((uint64_t)tokens->prompt_tokens + tokens->n_tokens);
+    if (tokens->n_sample == 0 || tokens->prompt_tokens == 0 || tokens->n_tokens == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "samples, their prompts and what follows must not be empty");
     if (bundle->tokenizer == NULL && rows != NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s' has no tokenizer, so it cannot be benched on text: leave out --data",

@@ -134,6 +134,9 @@ static void test_bench_worker__data(void **state)
     assert_int_equal(moec_bench_tokens_make(f->bundle, &rows, &f->tokens, &err), MOEC_ERR_LIMIT);
     assert_non_null(strstr(err.message, "4 windows of 9 tokens, expected 5"));
     assert_null(f->tokens.tokens);
+    err = (struct moec_error){0};
+    f->tokens.n_sample = 0;
+    assert_int_equal(moec_bench_tokens_make(f->bundle, &rows, &f->tokens, &err), MOEC_ERR_USAGE);
     moec_rows_release(&rows);
 }
 
