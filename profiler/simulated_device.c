@@ -77,6 +77,7 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
     if (emulation == NULL && (storage == NULL || (!storage->is_emulated && storage->n_reads == 0)))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the device description has no measurement of storage; give --emulate-storage");
+    out->begins_in_turn = emulation != NULL || storage->is_emulated;
     for (size_t key = 0; key < n_key; key++) {
         const uint64_t n_bytes = model->record_bytes[key];
         if (emulation != NULL) {

@@ -13,6 +13,7 @@
 
 /* Arrays of one token's times, owned. */
 struct moec_simulated_device {
+    bool begins_in_turn;         /* as struct moec_reader has it */
     double latency_ns;           /* of a read */
     double *read_ns;             /* (S, E): transfer of a record */
     double *check_ns;            /* (S, E): its CRC32C */

@@ -4,8 +4,8 @@
  * released; each release may let in another that waits.
  *
  * Threads as in runtime/loader.c: the computing thread collects what it asked for, and checks it, while it
- * waits for something; the loader's thread reads guesses, one at a time, from when the last demanded record
- * was collected until the next answer. */
+ * waits for something; guesses begin behind what is demanded, and the loader's thread goes on with them from
+ * when the last demanded record was collected until the next answer. */
 #include "profiler/simulated_run.h"
 
 #include "formats/memory.h"
@@ -45,10 +45,12 @@ struct run {
     double storage_ns; /* the last read that was issued ends */
     double loader_ns;  /* nothing is on its way any more, and everything is checked */
     double last_done_ns;
-    double expert_ns; /* of the answer's, as recorded */
-    double answer_ns; /* guesses are not made before */
-    bool is_guessing; /* time-bounded: the loader has not been told yet that nothing is worth it */
-    uint32_t *queue;  /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
+    double expert_ns;         /* of the answer's, as recorded */
+    double answer_ns;         /* guesses are not made before */
+    double guess_ready_ns[2]; /* of the last guess and of the one before it */
+    uint32_t last_guess;      /* its key */
+    bool is_guessing;         /* time-bounded: the loader has not been told yet that nothing is worth it */
+    uint32_t *queue;          /* ring of guesses to be read whatever happens, owned; (n_key + 1) */
     uint32_t queue_first, queue_end;
 
     const struct moec_recorded_step *step; /* being computed */
@@ -174,6 +176,7 @@ static void read_guess(struct run *run, uint32_t key, double at_ns)
     struct record *record = &run->records[key];
     if (record->ready_ns <= at_ns) {
         issue(run, key, at_ns);
+        record->is_measurable = record->is_alone;
         record->ready_ns = record->done_ns + run->device->check_ns[key];
         learn_time(run, key, at_ns);
     }
@@ -192,28 +195,75 @@ static bool make_guess(struct run *run, uint32_t key)
     return true;
 }
 
+/* Guesses that storage may have at once (choose_guesses of runtime/loader.c). */
+static uint32_t most_guesses(const struct run *run)
+{
+    return run->device->begins_in_turn && run->setup->preload_count == 0 ? 2 : 1;
+}
+
+/* Makes the next guess at a time, behind what is on its way then; false when nothing is worth it. */
+static bool guess_at(struct run *run, double at_ns)
+{
+    uint32_t n_ahead = run->n_flying - run->n_collected;
+    for (size_t i = 0; i < 2; i++)
+        n_ahead += run->guess_ready_ns[i] > at_ns;
+    const uint32_t key = moec_preload_next_behind(run->preload, whole_ns(at_ns), n_ahead);
+    if (key == MOEC_EVICT_NONE)
+        return false;
+    if (make_guess(run, key)) {
+        read_guess(run, key, at_ns);
+        run->guess_ready_ns[1] = run->guess_ready_ns[0];
+        run->guess_ready_ns[0] = run->records[key].ready_ns;
+        run->last_guess = key;
+    }
+    return true;
+}
+
+/* When the next guess may be made. */
+static double guess_time(const struct run *run)
+{
+    return fmax(run->guess_ready_ns[most_guesses(run) - 1], run->answer_ns);
+}
+
 /* Reads what the loader begins to read up to a time. */
 static void load_until(struct run *run, double until_ns)
 {
     const uint32_t n_queue = run->model->n_layer * run->model->n_expert + 1;
     while (run->n_collected == run->n_flying) {
-        const double at_ns = fmax(run->loader_ns, run->answer_ns);
-        if (at_ns > until_ns)
+        const bool is_queued = run->queue_first != run->queue_end;
+        const double at_ns = is_queued ? fmax(run->loader_ns, run->answer_ns) : guess_time(run);
+        if (at_ns > until_ns || (!is_queued && !run->is_guessing))
             return;
-        if (run->queue_first != run->queue_end) {
-            const uint32_t key = run->queue[run->queue_first];
-            run->queue_first = (run->queue_first + 1) % n_queue;
-            if (run->records[key].place == QUEUED)
-                read_guess(run, key, at_ns);
+        if (!is_queued) {
+            run->is_guessing = guess_at(run, at_ns);
             continue;
         }
-        if (!run->is_guessing)
-            return;
-        const uint32_t key = moec_preload_next(run->preload, whole_ns(at_ns));
-        run->is_guessing = key != MOEC_EVICT_NONE;
-        if (run->is_guessing && make_guess(run, key))
+        const uint32_t key = run->queue[run->queue_first];
+        run->queue_first = (run->queue_first + 1) % n_queue;
+        if (run->records[key].place == QUEUED)
             read_guess(run, key, at_ns);
     }
+}
+
+/* The last guess is taken back if storage has not begun it and the router did not ask for it. */
+static void cancel_guess(struct run *run, const struct moec_router_answer *answer)
+{
+    struct record *record = &run->records[run->last_guess];
+    if (run->preload == NULL || most_guesses(run) < 2 || !record->is_guess || record->place != ASKED ||
+        record->begun_ns <= run->now_ns || record->ready_ns <= run->now_ns)
+        return;
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        if (run->last_guess == run->ordinal * run->model->n_expert + answer->active[i])
+            return;
+    run->storage_ns = run->last_done_ns = record->begun_ns;
+    run->guess_ready_ns[0] = run->guess_ready_ns[1];
+    COUNT(run, run->last_guess / run->model->n_expert, read_bytes,
+          -run->model->record_bytes[run->last_guess]);
+    COUNT(run, run->last_guess / run->model->n_expert, wasted, 1);
+    moec_residency_drop(run->residency, run->last_guess);
+    record->place = NOWHERE;
+    record->is_guess = false;
+    record->ready_ns = 0;
 }
 
 /* The preloader learns the answer; what is bounded by number is queued at once. */
@@ -225,7 +275,9 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
     run->answer_ns = run->now_ns;
     moec_preload_answer(run->preload, answer, run->ordinal, whole_ns(run->now_ns));
     run->is_guessing = run->setup->preload_count == 0;
-    if (run->is_guessing)
+    while (run->is_guessing && guess_time(run) <= run->now_ns)
+        run->is_guessing = guess_at(run, run->now_ns);
+    if (run->setup->preload_count == 0)
         return;
     for (uint32_t key = moec_preload_next(run->preload, whole_ns(run->now_ns)); key != MOEC_EVICT_NONE;
          key = moec_preload_next(run->preload, whole_ns(run->now_ns))) {
@@ -373,6 +425,7 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     }
     load_until(run, run->now_ns);
     run->is_guessing = false;
+    cancel_guess(run, answer);
     ask(run, answer);
     guess(run, answer);
     compute(run, answer);

@@ -212,6 +212,7 @@ static void cancel_guesses(struct moec_expert_cache *cache)
         moec_residency_drop(cache->residency, key);
         let_go(cache, key);
     }
+    moec_loader_cancel(cache);
 }
 
 static void cache_expect(struct moec_experts *self, const struct moec_router_answer *answer)

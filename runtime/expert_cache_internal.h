@@ -141,6 +141,8 @@ void moec_loader_stop(struct moec_expert_cache *cache);
 
 /* With the lock held, which they may release meanwhile. */
 
+/* Takes back guesses that the reader has not begun, unless another thread has the reader. */
+void moec_loader_cancel(struct moec_expert_cache *cache);
 /* Begins the demanded reads that have been queued, now, in this thread or in the one that has the reader. */
 void moec_loader_begin(struct moec_expert_cache *cache);
 /* Waits until something has changed that may concern a demanded record: for the device, where this thread can

@@ -1,10 +1,10 @@
 /* Reading for the expert cache: who hands requests to the reader and waits for it.
  *
  * A computing thread that needs a record waits for the device itself, as with a plain read: a wake-up between
- * device and computation would cost as much as a fast device takes. The loader's thread has the reader only
- * when nobody asks for anything: it reads guesses and the warm start, one at a time, and what is left of
- * them. When a router answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to
- * the session. */
+ * device and computation would cost as much as a fast device takes. It hands over the first guesses too,
+ * behind what it demands, so that no time passes between. The loader's thread has the reader only when nobody
+ * asks for anything: it waits for guesses, makes more, and reads the warm start, one at a time. When a router
+ * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. */
 #include "runtime/expert_cache_internal.h"
 
 #include <errno.h>
@@ -116,8 +116,34 @@ static void place_demanded(struct moec_expert_cache *cache)
         key = cache->links[key].newer;
 }
 
+void moec_loader_cancel(struct moec_expert_cache *cache)
+{
+    if (cache->is_driven || cache->options.preload_count > 0)
+        return;
+    for (uint32_t i = 0; i < cache->depth; i++) {
+        struct moec_cache_read *read = &cache->reads[i];
+        const uint32_t key = (uint32_t)read->read.tag;
+        struct moec_cache_entry *entry = &cache->entries[key];
+        if (!read->is_flying || entry->kind != MOEC_CACHE_GUESSED || is_demanded(entry) ||
+            !cache->reader->ops->cancel(cache->reader, &read->read))
+            continue;
+        read->is_flying = false;
+        cache->free_reads[cache->n_free++] = read;
+        moec_arena_unpin(cache->arena, key);
+        cache->is_blocked = false;
+        if (!entry->is_doomed)
+            moec_residency_drop(cache->residency, key);
+        moec_cache_counters_of(cache, key)->wasted_preloads += entry->is_guessed;
+        moec_arena_remove(cache->arena, key);
+        entry->state = MOEC_CACHE_ABSENT;
+        entry->is_guessed = entry->is_doomed = false;
+    }
+}
+
 static void choose_demanded(struct moec_expert_cache *cache, struct batch *batch)
 {
+    if (cache->lists[MOEC_CACHE_DEMANDED].n > 0)
+        moec_loader_cancel(cache);
     while (cache->lists[MOEC_CACHE_DEMANDED].n > 0 && cache->n_free > 0 && !cache->is_blocked)
         if (!take(cache, MOEC_CACHE_DEMANDED, batch))
             break;
@@ -130,26 +156,50 @@ static void choose_demanded(struct moec_expert_cache *cache, struct batch *batch
 static void guess_next(struct moec_expert_cache *cache)
 {
     while (cache->lists[MOEC_CACHE_GUESSED].n == 0 && !cache->is_guessed_out) {
-        const uint32_t key = moec_preload_next(cache->preload, moec_loader_now_ns());
+        const uint32_t key = moec_preload_next_behind(cache->preload, moec_loader_now_ns(), n_flying(cache));
         cache->is_guessed_out = key == MOEC_EVICT_NONE;
         if (key != MOEC_EVICT_NONE)
             (void)moec_cache_guess(cache, key);
     }
 }
 
-/* With nothing demanded in sight: one read at a time, so that a router's answer waits for no more. */
+static uint32_t n_guesses_flying(const struct moec_expert_cache *cache)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < cache->depth; i++) {
+        const struct moec_cache_read *read = &cache->reads[i];
+        const struct moec_cache_entry *entry = &cache->entries[read->read.tag];
+        n += read->is_flying && entry->kind == MOEC_CACHE_GUESSED && !is_demanded(entry);
+    }
+    return n;
+}
+
+/* Guesses, behind what is demanded and has been handed over: a router's answer then waits for one of them at
+ * most. A second one may stand behind it, so that the device goes on without a pause, where it can be taken
+ * back before it begins. */
+static void choose_guesses(struct moec_expert_cache *cache, struct batch *batch)
+{
+    const uint32_t most = cache->reader->begins_in_turn && cache->options.preload_count == 0 ? 2 : 1;
+    uint32_t n = n_guesses_flying(cache);
+    while (n < most && cache->n_free > 0 && !cache->is_blocked) {
+        guess_next(cache);
+        if (cache->lists[MOEC_CACHE_GUESSED].n == 0 || !take(cache, MOEC_CACHE_GUESSED, batch))
+            return;
+        struct moec_cache_read *read = batch->reads[batch->n - 1];
+        read->is_measurable = read->is_alone; /* or part of its latency may have passed while it waited */
+        n++;
+    }
+}
+
+/* With nothing demanded in sight. */
 static void choose_idle(struct moec_expert_cache *cache, struct batch *batch)
 {
     const struct moec_key_list *lists = cache->lists;
     while (cache->n_hurried > 0 && lists[MOEC_CACHE_WARMING].n > 0 && cache->n_free > 0 && !cache->is_blocked)
         if (!take(cache, MOEC_CACHE_WARMING, batch))
             break;
-    if (n_flying(cache) > 0 || cache->is_blocked)
-        return;
-    guess_next(cache);
-    if (lists[MOEC_CACHE_GUESSED].n > 0)
-        (void)take(cache, MOEC_CACHE_GUESSED, batch);
-    else if (lists[MOEC_CACHE_WARMING].n > 0)
+    choose_guesses(cache, batch);
+    if (n_flying(cache) == 0 && !cache->is_blocked && lists[MOEC_CACHE_WARMING].n > 0)
         (void)take(cache, MOEC_CACHE_WARMING, batch);
 }
 
@@ -272,14 +322,16 @@ static void drive(struct moec_expert_cache *cache, const struct batch *batch, bo
 void moec_loader_begin(struct moec_expert_cache *cache)
 {
     struct batch batch = {.n = 0};
-    if (cache->lists[MOEC_CACHE_DEMANDED].n == 0)
-        return;
     if (cache->is_driven) {
-        place_demanded(cache);
-        cache->reader->ops->wake(cache->reader);
+        if (cache->lists[MOEC_CACHE_DEMANDED].n > 0) {
+            place_demanded(cache);
+            cache->reader->ops->wake(cache->reader);
+        }
         return;
     }
     choose_demanded(cache, &batch);
+    if (cache->lists[MOEC_CACHE_DEMANDED].n == 0)
+        choose_guesses(cache, &batch);
     if (batch.n > 0)
         drive(cache, &batch, false);
 }
@@ -311,7 +363,9 @@ static void step(struct moec_expert_cache *cache)
     struct batch batch = {.n = 0};
     if (!cache->is_stopping) {
         choose_demanded(cache, &batch);
-        if (cache->lists[MOEC_CACHE_DEMANDED].n == 0 && !demand_is_flying(cache))
+        if (cache->lists[MOEC_CACHE_DEMANDED].n == 0 && demand_is_flying(cache))
+            choose_guesses(cache, &batch);
+        else if (cache->lists[MOEC_CACHE_DEMANDED].n == 0)
             choose_idle(cache, &batch);
     }
     const bool waits =

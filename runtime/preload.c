@@ -32,8 +32,9 @@ struct guess {
     bool is_given;
 };
 
-/* When the next router will answer, from the first moment that storage has nothing demanded to do. */
-enum { AFTER_DEMAND, AT_ONCE, N_WINDOW };
+/* When the next router will answer, from the first call for a guess on, is learned by how many reads were in
+ * flight then: so many and more. */
+#define N_WINDOW 6
 
 struct moec_preload {
     struct moec_preload_setup setup;
@@ -51,7 +52,8 @@ struct moec_preload {
     uint32_t target; /* MoE ordinal that is guessed at */
     uint32_t n_tok;
     uint64_t answered_ns;
-    uint64_t idle_ns; /* first time that somebody asked for a guess; 0 = nobody */
+    uint64_t asked_ns; /* first time that somebody asked for a guess; 0 = nobody */
+    uint32_t window;   /* reads in flight then, as windows tell them apart */
 
     /* reads; 0 = unknown */
     float alone_ns, alone_bytes; /* with their latency */
@@ -195,17 +197,12 @@ static struct read_time read_time(const struct moec_preload *preload, uint32_t k
     return (struct read_time){latency_ns > 0 ? latency_ns : 0, byte_ns * n_bytes};
 }
 
-/* The mean that this window belongs to: whether storage had demanded reads to do first is told by how long
- * nobody asked for a guess. Its unit is in *unit_ns. */
-static float *window_of(struct moec_preload *preload, float *unit_ns)
+/* The mean that this window belongs to, a token's. */
+static float *window_of(const struct moec_preload *preload)
 {
     const uint32_t batch = preload->n_tok > 1;
-    const struct read_time time = read_time(preload, preload->target * preload->setup.model.n_expert);
-    const float wait_ns = (float)(preload->idle_ns - preload->answered_ns);
     const size_t row = (size_t)batch * preload->setup.model.n_layer + preload->target;
-    *unit_ns = (float)preload->n_tok;
-    return &preload->windows[row * N_WINDOW +
-                             (2 * wait_ns < time.latency_ns + time.transfer_ns ? AT_ONCE : AFTER_DEMAND)];
+    return &preload->windows[row * N_WINDOW + preload->window];
 }
 
 /* --- answers -----------------------------------------------------------------------------------------------
@@ -236,10 +233,8 @@ static void judge(struct moec_preload *preload, const struct moec_router_answer 
         rate_add(rank_of(preload, guess), is_right);
         rate_add(cell_of(preload, guess), is_right);
     }
-    if (preload->idle_ns > 0 && now_ns > preload->idle_ns) {
-        float unit_ns = 0, *window = window_of(preload, &unit_ns);
-        mean_add(window, (float)(now_ns - preload->idle_ns) / unit_ns);
-    }
+    if (preload->asked_ns > 0 && now_ns > preload->asked_ns)
+        mean_add(window_of(preload), (float)(now_ns - preload->asked_ns) / (float)preload->n_tok);
 }
 
 /* Chance that any of the answer's tokens will choose it. */
@@ -279,7 +274,7 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
     preload->target = ordinal + 1 < preload->setup.model.n_layer ? ordinal + 1 : 0;
     preload->n_tok = answer->n_tok;
     preload->answered_ns = now_ns;
-    preload->idle_ns = 0;
+    preload->asked_ns = 0;
     preload->n_given = 0;
     rank(preload, answer);
 }
@@ -287,27 +282,40 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
 /* --- guesses -----------------------------------------------------------------------------------------------
  */
 
-/* Whether a guess pays (runtime/preload.h); window_ns is left, n_other misses are expected beside it. */
-static bool is_worth_it(struct read_time time, float probability, float window_ns, float n_other)
+static float later(float a, float b)
 {
-    const float whole_ns = time.latency_ns + time.transfer_ns;
-    const float alone = (float)moec_exp_f64(-(double)(n_other > 0 ? n_other : 0));
-    const float saved_alone = whole_ns < window_ns ? whole_ns : window_ns;
-    const float saved_queued = time.transfer_ns < window_ns ? time.transfer_ns : window_ns;
-    const float held_up = time.transfer_ns > window_ns ? time.transfer_ns - window_ns : 0;
-    return probability * (alone * saved_alone + (1 - alone) * saved_queued) >
-           (1 - probability) * (held_up + PRICE * time.transfer_ns);
+    return a > b ? a : b;
 }
 
-static float window_left(struct moec_preload *preload, uint64_t now_ns)
+/* What is known when a guess is weighed, in ns. */
+struct moment {
+    struct read_time time;
+    float window_ns; /* until the next answer */
+    float n_other;   /* misses that are expected beside it */
+    uint32_t n_ahead;
+};
+
+/* Whether a guess pays: the rule and the letters of runtime/preload.h. */
+static bool is_worth_it(const struct moment *at, float p)
+{
+    const float a = at->time.latency_ns, t = at->time.transfer_ns, w = at->window_ns;
+    const float alone = (float)moec_exp_f64(-(double)(at->n_other > 0 ? at->n_other : 0));
+    const float busy = (float)at->n_ahead * t, there = later(a, busy) + t, demand = later(busy, w + a);
+    const float held_up = later(there, w + a) - demand;
+    const float saved_alone = demand + t - later(w, there), saved = t - held_up;
+    return p * (alone * saved_alone + (1 - alone) * saved) > (1 - p) * (held_up + PRICE * t);
+}
+
+static float window_left(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
 {
     if (now_ns < preload->answered_ns)
         now_ns = preload->answered_ns;
-    if (preload->idle_ns == 0)
-        preload->idle_ns = now_ns;
-    float unit_ns = 0;
-    const float window_ns = *window_of(preload, &unit_ns) * unit_ns;
-    const float passed_ns = (float)(now_ns - preload->idle_ns);
+    if (preload->asked_ns == 0) {
+        preload->asked_ns = now_ns;
+        preload->window = n_ahead < N_WINDOW ? n_ahead : N_WINDOW - 1;
+    }
+    const float window_ns = *window_of(preload) * (float)preload->n_tok;
+    const float passed_ns = (float)(now_ns - preload->asked_ns);
     return passed_ns < window_ns ? window_ns - passed_ns : 0;
 }
 
@@ -318,28 +326,42 @@ static uint32_t give(struct moec_preload *preload, struct guess *guess)
     return preload->target * preload->setup.model.n_expert + guess->expert;
 }
 
-uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns)
+static float expected_misses(const struct moec_preload *preload)
 {
-    const struct moec_preload_view *view = &preload->setup.view;
-    const uint32_t base = preload->target * preload->setup.model.n_expert;
-    const bool is_counted = preload->setup.count > 0;
-    if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
-        return MOEC_EVICT_NONE;
-    const float window_ns = is_counted ? 0 : window_left(preload, now_ns);
-    if (!is_counted && window_ns <= 0)
-        return MOEC_EVICT_NONE;
     float n_missing = 0;
     for (uint32_t i = 0; i < preload->n_guess; i++) {
         const struct guess *guess = &preload->guesses[i];
         n_missing += guess->is_absent && !guess->is_given ? guess->probability : 0;
     }
+    return n_missing;
+}
+
+uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead)
+{
+    const struct moec_preload_view *view = &preload->setup.view;
+    const uint32_t base = preload->target * preload->setup.model.n_expert;
+    const bool is_counted = preload->setup.count > 0;
+    struct moment at = {.n_ahead = n_ahead};
+    if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
+        return MOEC_EVICT_NONE;
+    if (!is_counted)
+        at.window_ns = window_left(preload, now_ns, n_ahead);
+    if (!is_counted && at.window_ns <= 0)
+        return MOEC_EVICT_NONE;
+    const float n_missing = expected_misses(preload);
     for (uint32_t i = 0; i < preload->n_guess; i++) {
         struct guess *guess = &preload->guesses[i];
         if (guess->is_given || view->is_present(view->context, base + guess->expert))
             continue;
-        if (is_counted || is_worth_it(read_time(preload, base + guess->expert), guess->probability, window_ns,
-                                      n_missing - guess->probability))
+        at.time = read_time(preload, base + guess->expert);
+        at.n_other = n_missing - guess->probability;
+        if (is_counted || is_worth_it(&at, guess->probability))
             return give(preload, guess);
     }
     return MOEC_EVICT_NONE;
+}
+
+uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns)
+{
+    return moec_preload_next_behind(preload, now_ns, 0);
 }

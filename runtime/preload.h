@@ -1,13 +1,14 @@
 /* What to preload, and when to leave it: turns a predictor's ranking into reads (shared by the runtime and
  * the simulator).
  *
- * A read takes d = a + t by itself: a until its bytes begin to come, t while they come. The next router is
- * expected to answer in w. A right guess saves min(d, w) when nothing else is missing then, and min(t, w)
- * when other reads follow anyway, since their waiting overlaps. A wrong one holds up the reads that are then
- * demanded by max(0, t - w), and takes the room of a resident record, which costs c. So a guess is acted upon
- * when
+ * A read takes a until its bytes begin to come, unless it waits behind others meanwhile, and t while they
+ * come. With n reads in flight before it a guess is there after g = max(a, n t) + t. When the next router
+ * answers, in w, what it demands begins to come after max(n t, w + a) without the guess and max(g, w + a)
+ * with it. So a wrong guess costs the difference h of the two, which is 0 where it fits into the latency of
+ * the next demand, and c for the record that makes room. A right one saves t - h where other reads follow
+ * anyway, and else all the time until the record would have been there. A guess is acted upon when
  *
- *     p (A min(d, w) + (1 - A) min(t, w)) > (1 - p) (max(0, t - w) + c)
+ *     p (A (max(n t, w + a) + t - max(w, g)) + (1 - A) (t - h)) > (1 - p) (h + c)
  *
  * p: how often guesses of this layer, rank and score that were absent were right so far; A: the chance that
  * nothing else will be missing. p, a, t and w are learned while running; p starts from the predictor's score,
@@ -52,9 +53,11 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
  * the time holds the whole latency. */
 void moec_preload_timed(struct moec_preload *preload, uint64_t n_bytes, uint64_t read_ns, bool is_alone);
 
-/* The next guess worth reading at now_ns: key (ordinal * n_expert + expert), or MOEC_EVICT_NONE. Skips what
- * is present. Each guess is given once; one that is not worth it now is asked about again at the next call.
- */
+/* The next guess worth reading at now_ns, with n_ahead reads in flight: key (ordinal * n_expert + expert), or
+ * MOEC_EVICT_NONE. Skips what is present. Each guess is given once; one that is not worth it now is asked
+ * about again at the next call. */
+uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns, uint32_t n_ahead);
+/* The same with nothing in flight. */
 uint32_t moec_preload_next(struct moec_preload *preload, uint64_t now_ns);
 
 #endif

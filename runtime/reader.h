@@ -49,6 +49,7 @@ struct moec_reader {
     const struct moec_reader_ops *ops;
     uint32_t alignment;    /* of offsets and buffers: a power of two, 1 for the page cache */
     uint32_t depth;        /* requests in flight at most */
+    bool begins_in_turn;   /* a request begins when the one before it is done, and can be cancelled before */
     char description[160]; /* for people: "direct through io_uring, registered buffers, 32 at once" */
 };
 

@@ -232,6 +232,7 @@ enum moec_status moec_reader_emulate(struct moec_reader *base, const struct moec
     self->base.ops = &emulated_ops;
     self->base.alignment = base->alignment;
     self->base.depth = base->depth;
+    self->base.begins_in_turn = true;
     self->under = base;
     self->emulation = *emulation;
     (void)snprintf(self->base.description, sizeof self->base.description,

@@ -78,6 +78,7 @@ struct world {
     bool present[S * E];
     uint64_t now_ns, window_ns, latency_ns, transfer_ns;
     uint64_t demand_ns; /* storage is busy after an answer */
+    uint32_t n_ahead;   /* reads in flight when the first guess is asked for */
     uint32_t right_percent, n_tok;
     uint32_t random;
     uint32_t n_asked, n_given, n_right;
@@ -158,7 +159,8 @@ static void run(struct world *world, uint32_t n_layers)
         uint64_t at_ns = start_ns;
         world->n_asked++;
         while (at_ns < start_ns + world->window_ns) {
-            const uint32_t key = moec_preload_next(world->preload, at_ns);
+            const uint32_t key =
+                moec_preload_next_behind(world->preload, at_ns, at_ns == start_ns ? world->n_ahead : 0);
             if (key == MOEC_EVICT_NONE)
                 break;
             assert_int_equal(key / E, (i + 1) % S);
@@ -229,6 +231,28 @@ static void test_preload__leaves_it_on_slow_storage(void **state)
     assert_true(world->n_given > 250);
     assert_true(world->n_right > world->n_given * 9 / 10);
     world_free(world);
+}
+
+/* What would come too late by itself costs nothing behind demanded reads, if it is there before the next ones
+ * could come. */
+static void test_preload__guesses_behind_what_is_demanded(void **state)
+{
+    (void)state;
+    for (uint32_t n_ahead = 0; n_ahead < 3; n_ahead++) {
+        struct world *world = world_make(0);
+        world->latency_ns = 80000;
+        world->transfer_ns = 90000;
+        world->right_percent = 30;
+        world->n_ahead = n_ahead;
+        world->window_ns = 60000 + n_ahead * world->transfer_ns;
+        run(world, 600);
+        run(world, 300);
+        if (n_ahead == 0)
+            assert_int_equal(world->n_given, 0);
+        else
+            assert_true(world->n_given > 250);
+        world_free(world);
+    }
 }
 
 static void test_preload__guesses_nothing_late_and_nothing_twice(void **state)
@@ -323,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_preload__guesses_where_it_pays),
         cmocka_unit_test(test_preload__leaves_it_with_a_weak_predictor),
         cmocka_unit_test(test_preload__leaves_it_on_slow_storage),
+        cmocka_unit_test(test_preload__guesses_behind_what_is_demanded),
         cmocka_unit_test(test_preload__guesses_nothing_late_and_nothing_twice),
         cmocka_unit_test(test_preload__counts),
         cmocka_unit_test(test_preload__learns_batches_apart),
