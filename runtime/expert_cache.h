@@ -104,7 +104,7 @@ struct moec_cache_counters {
     uint64_t evictions;
     uint64_t read_bytes;    /* of all reads */
     uint64_t preload_bytes; /* of these, for guesses */
-    uint64_t read_ns;       /* from asking the device to its answer, summed over reads */
+    uint64_t read_ns;       /* from asking the device until its answer was taken, summed over reads */
     uint64_t stall_ns;      /* sessions waited for records */
     uint64_t moved_bytes;   /* by compaction, counted where the record that needed the room belongs */
 };
