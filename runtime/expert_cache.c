@@ -316,6 +316,11 @@ static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer,
     if (entry->state == MOEC_CACHE_FAILED) {
         status = describe_failure(cache, key, err);
         end_wish(cache, key, true);
+        if (entry->state == MOEC_CACHE_FAILED) { /* another session's wish has tries of its own */
+            entry->tries = 0;
+            entry->state = MOEC_CACHE_QUEUED;
+            moec_cache_enlist(cache, key, MOEC_CACHE_DEMANDED);
+        }
         go_on(cache);
     } else {
         entry->held++;

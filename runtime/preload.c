@@ -3,6 +3,7 @@
 #include "formats/math.h"
 #include "formats/memory.h"
 #include "runtime/evict.h"
+#include "runtime/preload_trial.h"
 
 #include <string.h>
 
@@ -55,6 +56,8 @@ struct moec_preload {
     uint64_t asked_ns; /* first time that somebody asked for a guess; 0 = nobody */
     uint32_t window;   /* reads in flight then, as windows tell them apart */
 
+    struct moec_preload_trial trial;
+
     /* reads; 0 = unknown */
     float alone_ns, alone_bytes; /* with their latency */
     float queued_byte_ns;        /* without: t / n_bytes */
@@ -90,6 +93,7 @@ enum moec_status moec_preload_create(const struct moec_preload_setup *setup, str
     struct moec_preload *preload = memory;
     preload->setup = *setup;
     preload->n_rank = rank_count(model);
+    moec_preload_trial_init(&preload->trial);
     MOEC_TRY_OUT(moec_alloc(&memory, rate_count(model), sizeof(struct rate), what, err));
     preload->ranks = memory;
     MOEC_TRY_OUT(moec_alloc(&memory, rate_count(model) * N_BIN, sizeof(struct rate), what, err));
@@ -277,6 +281,10 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
     preload->asked_ns = 0;
     preload->n_given = 0;
     rank(preload, answer);
+    if (answer->n_tok > 1)
+        moec_preload_trial_pause(&preload->trial);
+    else if (ordinal == 0)
+        moec_preload_trial_token(&preload->trial, now_ns);
 }
 
 /* --- guesses -----------------------------------------------------------------------------------------------
@@ -343,6 +351,8 @@ uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns,
     const bool is_counted = preload->setup.count > 0;
     struct moment at = {.n_ahead = n_ahead};
     if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
+        return MOEC_EVICT_NONE;
+    if (!is_counted && !preload->trial.is_guessing)
         return MOEC_EVICT_NONE;
     if (!is_counted)
         at.window_ns = window_left(preload, now_ns, n_ahead);

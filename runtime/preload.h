@@ -13,8 +13,9 @@
  * p: how often guesses of this layer, rank and score that were absent were right so far; A: the chance that
  * nothing else will be missing. p, a, t and w are learned while running; p starts from the predictor's score,
  * and without a time for read and window nothing is guessed. c is a fixed share of t (what it is: preload.c).
- * With --preload-count N the first N guesses that are absent are read whatever they cost, and the router's
- * answer does not stop them; no time enters.
+ * Where tokens with guesses turn out slower than tokens without, nothing is guessed
+ * (runtime/preload_trial.h). With --preload-count N the first N guesses that are absent are read whatever
+ * they cost, and the router's answer does not stop them; no time enters.
  *
  * Thread rule: the caller's lock covers every call on one instance. */
 #ifndef MOEC_RUNTIME_PRELOAD_H

@@ -1,0 +1,82 @@
+/* Trials of guessing, with made-up times. */
+#include "runtime/preload_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Decodes n tokens that take so long, with and without guesses, and every ninth ten times as long; returns
+ * how many guessed. */
+static uint32_t decode(struct moec_preload_trial *trial, uint64_t *now_ns, uint32_t n, uint64_t with_ns,
+                       uint64_t without_ns)
+{
+    uint32_t n_guessing = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        moec_preload_trial_token(trial, *now_ns);
+        n_guessing += trial->is_guessing;
+        *now_ns += (trial->is_guessing ? with_ns : without_ns) * (i % 9 == 8 ? 10 : 1);
+    }
+    return n_guessing;
+}
+
+static void test_preload_trial__guesses_where_they_help(void **state)
+{
+    (void)state;
+    struct moec_preload_trial trial;
+    uint64_t now_ns = 1;
+    moec_preload_trial_init(&trial);
+    assert_true(trial.is_guessing);
+    (void)decode(&trial, &now_ns, 64, 900, 1000);
+    assert_in_range(decode(&trial, &now_ns, 640, 900, 1000), 560, 640);
+}
+
+static void test_preload_trial__leaves_guesses_that_harm(void **state)
+{
+    (void)state;
+    struct moec_preload_trial trial;
+    uint64_t now_ns = 1;
+    moec_preload_trial_init(&trial);
+    assert_in_range(decode(&trial, &now_ns, 32, 1100, 1000), 8, 24);
+    assert_in_range(decode(&trial, &now_ns, 640, 1100, 1000), 20, 80); /* what trying again takes */
+}
+
+static void test_preload_trial__changes_its_mind(void **state)
+{
+    (void)state;
+    struct moec_preload_trial trial;
+    uint64_t now_ns = 1;
+    moec_preload_trial_init(&trial);
+    (void)decode(&trial, &now_ns, 128, 1100, 1000);
+    (void)decode(&trial, &now_ns, 512, 4000, 5000); /* both slower, the other way round */
+    assert_in_range(decode(&trial, &now_ns, 640, 4000, 5000), 560, 640);
+    (void)decode(&trial, &now_ns, 512, 1100, 1000);
+    assert_in_range(decode(&trial, &now_ns, 640, 1100, 1000), 20, 80);
+}
+
+static void test_preload_trial__pauses_are_not_timed(void **state)
+{
+    (void)state;
+    struct moec_preload_trial trial;
+    uint64_t now_ns = 1;
+    moec_preload_trial_init(&trial);
+    for (uint32_t i = 0; i < 200; i++) {
+        moec_preload_trial_token(&trial, now_ns);
+        moec_preload_trial_pause(&trial);
+        now_ns += 1000;
+    }
+    assert_int_equal(trial.n_timed[0] + trial.n_timed[1], 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_preload_trial__guesses_where_they_help),
+        cmocka_unit_test(test_preload_trial__leaves_guesses_that_harm),
+        cmocka_unit_test(test_preload_trial__changes_its_mind),
+        cmocka_unit_test(test_preload_trial__pauses_are_not_timed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
