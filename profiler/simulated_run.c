@@ -443,7 +443,8 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
                   .top_k = run->model->top_k,
                   .paths = run->model->paths},
         .view = {.is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = run},
-        .count = run->setup->preload_count};
+        .count = run->setup->preload_count,
+        .is_tried = true};
     /* Nothing is guessed where everything stays anyway. */
     if (run->setup->predictor == &moec_predict_none || run->setup->capacity_bytes >= run->model->all_bytes)
         return MOEC_OK;

@@ -45,8 +45,11 @@ struct moec_evict_ops {
     void (*wanted)(struct moec_evict *self, uint32_t key);
 
     void (*inserted)(struct moec_evict *self, uint32_t key); /* absent -> present; counts as a use */
-    void (*used)(struct moec_evict *self, uint32_t key);     /* present */
-    void (*removed)(struct moec_evict *self, uint32_t key);  /* present -> absent */
+    /* Optional (NULL: as inserted): absent -> present on a guess, which is no use yet. Counting it as one
+     * would keep what was guessed wrongly in place of what is used. */
+    void (*guessed)(struct moec_evict *self, uint32_t key);
+    void (*used)(struct moec_evict *self, uint32_t key);    /* present */
+    void (*removed)(struct moec_evict *self, uint32_t key); /* present -> absent */
 
     /* The key to give up next among those present that `evictable` accepts, or MOEC_EVICT_NONE. Does not
      * remove it. */

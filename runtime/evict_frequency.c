@@ -170,6 +170,15 @@ static void frequency_inserted(struct moec_evict *self, uint32_t key)
     frequency_used(self, key);
 }
 
+static void frequency_guessed(struct moec_evict *self, uint32_t key)
+{
+    struct frequency *state = (struct frequency *)self;
+    uint32_t *size = NULL, *heap = heap_of(state, key, &size);
+    put(state, heap, (*size)++, key);
+    state->uses[key].last = ++state->clock;
+    settle(state, heap, *size, state->place[key]);
+}
+
 static void frequency_removed(struct moec_evict *self, uint32_t key)
 {
     struct frequency *state = (struct frequency *)self;
@@ -245,6 +254,7 @@ const struct moec_evict_ops moec_evict_lfu = {.name = "lfu",
                                               .create = lfu_create,
                                               .destroy = frequency_destroy,
                                               .inserted = frequency_inserted,
+                                              .guessed = frequency_guessed,
                                               .used = frequency_used,
                                               .removed = frequency_removed,
                                               .victim = lfu_victim};
@@ -255,6 +265,7 @@ const struct moec_evict_ops moec_evict_edgemoe = {.name = "edgemoe",
                                                   .destroy = frequency_destroy,
                                                   .reached = frequency_reached,
                                                   .inserted = frequency_inserted,
+                                                  .guessed = frequency_guessed,
                                                   .used = frequency_used,
                                                   .removed = frequency_removed,
                                                   .victim = edgemoe_victim};
@@ -265,6 +276,7 @@ const struct moec_evict_ops moec_evict_edgemoe_literal = {.name = "edgemoe-liter
                                                           .destroy = frequency_destroy,
                                                           .reached = frequency_reached,
                                                           .inserted = frequency_inserted,
+                                                          .guessed = frequency_guessed,
                                                           .used = frequency_used,
                                                           .removed = frequency_removed,
                                                           .victim = literal_victim};

@@ -46,7 +46,8 @@ static struct moec_preload_setup preload_setup(const struct moec_bundle *bundle,
                                                  .n_expert = config->n_expert,
                                                  .top_k = config->top_k,
                                                  .paths = &bundle->paths},
-                                       .count = options->preload_count};
+                                       .count = options->preload_count,
+                                       .is_tried = true};
 }
 
 static bool guesses(const struct moec_expert_cache_options *options)

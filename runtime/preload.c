@@ -352,7 +352,7 @@ uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns,
     struct moment at = {.n_ahead = n_ahead};
     if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
         return MOEC_EVICT_NONE;
-    if (!is_counted && !preload->trial.is_guessing)
+    if (!is_counted && preload->setup.is_tried && !preload->trial.is_guessing)
         return MOEC_EVICT_NONE;
     if (!is_counted)
         at.window_ns = window_left(preload, now_ns, n_ahead);

@@ -13,7 +13,7 @@
  * p: how often guesses of this layer, rank and score that were absent were right so far; A: the chance that
  * nothing else will be missing. p, a, t and w are learned while running; p starts from the predictor's score,
  * and without a time for read and window nothing is guessed. c is a fixed share of t (what it is: preload.c).
- * Where tokens with guesses turn out slower than tokens without, nothing is guessed
+ * Where tokens with guesses turn out no faster than tokens without, nothing is guessed
  * (runtime/preload_trial.h). With --preload-count N the first N guesses that are absent are read whatever
  * they cost, and the router's answer does not stop them; no time enters.
  *
@@ -37,6 +37,7 @@ struct moec_preload_setup {
     struct moec_predict_setup model;
     struct moec_preload_view view;
     uint32_t count; /* --preload-count; 0 = bounded by time */
+    bool is_tried;  /* bounded by time: nothing is guessed where tokens without guesses are faster */
 };
 
 uint64_t moec_preload_state_bytes(const struct moec_preload_setup *setup);

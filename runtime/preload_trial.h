@@ -3,27 +3,29 @@
  * The rule of runtime/preload.h weighs reads against reads. It knows nothing of what a guess costs beside
  * them: a thread that wakes, bytes that are checked on a core that computes, a buffer that holds less of what
  * comes again. So decoded tokens run in blocks with guesses and in blocks without. Until both kinds were
- * timed often enough they take turns; then the kind with the lower median has all blocks but one in sixteen,
- * in which the other is timed anew. The first token of a block still feels the block before, and is not
- * timed; batches of several tokens do as the last token did. Thread rule: plain data, the caller's lock. */
+ * timed often enough they take turns; then guesses are made where they make the median token faster, but for
+ * one block in sixteen, in which the other kind is timed anew. The first tokens of a block still feel the
+ * block before, and are not timed; batches of several tokens do as the last token did. Thread rule: plain
+ * data, the caller's lock. */
 #ifndef MOEC_RUNTIME_PRELOAD_TRIAL_H
 #define MOEC_RUNTIME_PRELOAD_TRIAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MOEC_TRIAL_TIMES 16u /* tokens of a kind that are remembered */
+#define MOEC_TRIAL_TIMES 12u /* tokens of a kind that are remembered, and needed before one is preferred */
 
 struct moec_preload_trial {
     float times_ns[2][MOEC_TRIAL_TIMES]; /* [1] with guesses, [0] without: rings */
     uint32_t n_timed[2];
-    uint32_t n_block;  /* that have begun */
-    uint32_t at_token; /* of the block */
-    uint64_t began_ns; /* the token at work; 0 = it is not timed */
+    uint32_t n_block;   /* that have begun */
+    uint32_t n_left;    /* tokens of this one */
+    uint32_t n_settled; /* tokens since kinds changed or something came between */
+    uint64_t began_ns;  /* the token at work; 0 = it is not timed */
     bool is_guessing;
 };
 
-/* Nothing timed yet; the first block guesses. */
+/* Nothing timed yet; the first block does not guess. */
 void moec_preload_trial_init(struct moec_preload_trial *trial);
 
 /* A decoded token begins its first MoE layer at now_ns, which ends the one before: decides about guesses. */

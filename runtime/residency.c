@@ -132,11 +132,14 @@ static void set_foreseen(struct moec_residency *residency, uint32_t key, bool is
     state->is_foreseen = is_foreseen;
 }
 
-static void insert(struct moec_residency *residency, uint32_t key)
+static void insert(struct moec_residency *residency, uint32_t key, bool is_guess)
 {
     residency->keys[key].is_present = true;
     residency->used_bytes += residency->setup.slot_bytes[key];
-    residency->policy->ops->inserted(residency->policy, key);
+    if (is_guess && residency->policy->ops->guessed != NULL)
+        residency->policy->ops->guessed(residency->policy, key);
+    else
+        residency->policy->ops->inserted(residency->policy, key);
 }
 
 void moec_residency_drop(struct moec_residency *residency, uint32_t key)
@@ -201,7 +204,7 @@ bool moec_residency_admit(struct moec_residency *residency, uint32_t key)
     if (residency->is_starved)
         return false;
     make_room(residency, key, is_undemanded);
-    insert(residency, key);
+    insert(residency, key, false);
     set_demands(residency, key, 1);
     return true;
 }
@@ -211,7 +214,7 @@ bool moec_residency_guess(struct moec_residency *residency, uint32_t key)
     if (residency->is_starved || !fits_beside(residency, key, residency->kept_bytes))
         return false;
     make_room(residency, key, is_unneeded);
-    insert(residency, key);
+    insert(residency, key, true);
     set_foreseen(residency, key, true);
     return true;
 }
@@ -228,7 +231,7 @@ uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys)
         keys[n++] = key;
     }
     for (uint32_t i = n; i > 0; i--)
-        insert(residency, keys[i - 1]);
+        insert(residency, keys[i - 1], false);
     return n;
 }
 

@@ -128,6 +128,24 @@ static void test_evict__edgemoe_by_frequency(void **state)
     policy->ops->destroy(policy);
 }
 
+/* A guess is no use: the key counts when it is asked for. */
+static void test_evict__guesses_do_not_count(void **state)
+{
+    (void)state;
+    struct moec_evict *policy = make(&moec_evict_lfu, NULL);
+    policy->ops->inserted(policy, 0);
+    policy->ops->guessed(policy, 1);
+    assert_int_equal(victim(policy), 1); /* younger, and used less */
+    policy->ops->used(policy, 1);
+    assert_int_equal(victim(policy), 0);
+    policy->ops->removed(policy, 0);
+    policy->ops->removed(policy, 1);
+    policy->ops->guessed(policy, 0);
+    policy->ops->guessed(policy, 1);
+    assert_int_equal(victim(policy), 0); /* one use each is remembered: the older goes */
+    policy->ops->destroy(policy);
+}
+
 static void test_evict__profile_frequencies_count(void **state)
 {
     (void)state;
@@ -230,6 +248,7 @@ int main(void)
         cmocka_unit_test(test_evict__lru_fifo_and_lfu),
         cmocka_unit_test(test_evict__edgemoe_by_distance),
         cmocka_unit_test(test_evict__edgemoe_by_frequency),
+        cmocka_unit_test(test_evict__guesses_do_not_count),
         cmocka_unit_test(test_evict__profile_frequencies_count),
         cmocka_unit_test(test_evict__arc),
         cmocka_unit_test(test_evict__every_policy_keeps_the_rules),

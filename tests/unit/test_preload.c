@@ -266,7 +266,7 @@ static void test_preload__guesses_nothing_late_and_nothing_twice(void **state)
     oracle_first = 3;
     answer(world, 0, 0);
     assert_int_equal(moec_preload_next(world->preload, world->now_ns), MOEC_EVICT_NONE); /* no times yet */
-    run(world, 33 * S); /* and tokens enough to know that guessing does no harm */
+    run(world, 30);
     oracle_first = 3;
     answer(world, 0, 0);
     world->present[E + 3] = true;

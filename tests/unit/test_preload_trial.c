@@ -28,9 +28,9 @@ static void test_preload_trial__guesses_where_they_help(void **state)
     struct moec_preload_trial trial;
     uint64_t now_ns = 1;
     moec_preload_trial_init(&trial);
-    assert_true(trial.is_guessing);
-    (void)decode(&trial, &now_ns, 64, 900, 1000);
-    assert_in_range(decode(&trial, &now_ns, 640, 900, 1000), 560, 640);
+    assert_false(trial.is_guessing);
+    (void)decode(&trial, &now_ns, 160, 900, 1000);
+    assert_in_range(decode(&trial, &now_ns, 2560, 900, 1000), 1900, 2400);
 }
 
 static void test_preload_trial__leaves_guesses_that_harm(void **state)
@@ -39,8 +39,9 @@ static void test_preload_trial__leaves_guesses_that_harm(void **state)
     struct moec_preload_trial trial;
     uint64_t now_ns = 1;
     moec_preload_trial_init(&trial);
-    assert_in_range(decode(&trial, &now_ns, 32, 1100, 1000), 8, 24);
-    assert_in_range(decode(&trial, &now_ns, 640, 1100, 1000), 20, 80); /* what trying again takes */
+    assert_in_range(decode(&trial, &now_ns, 96, 1100, 1000), 24, 48);
+    assert_in_range(decode(&trial, &now_ns, 2560, 1100, 1000), 60, 260); /* what trying again takes */
+    assert_in_range(decode(&trial, &now_ns, 2560, 1000, 1000), 60, 260); /* nor what gains nothing */
 }
 
 static void test_preload_trial__changes_its_mind(void **state)
@@ -49,11 +50,11 @@ static void test_preload_trial__changes_its_mind(void **state)
     struct moec_preload_trial trial;
     uint64_t now_ns = 1;
     moec_preload_trial_init(&trial);
-    (void)decode(&trial, &now_ns, 128, 1100, 1000);
-    (void)decode(&trial, &now_ns, 512, 4000, 5000); /* both slower, the other way round */
-    assert_in_range(decode(&trial, &now_ns, 640, 4000, 5000), 560, 640);
-    (void)decode(&trial, &now_ns, 512, 1100, 1000);
-    assert_in_range(decode(&trial, &now_ns, 640, 1100, 1000), 20, 80);
+    (void)decode(&trial, &now_ns, 640, 1100, 1000);
+    (void)decode(&trial, &now_ns, 2560, 4000, 5000); /* both slower, the other way round */
+    assert_in_range(decode(&trial, &now_ns, 2560, 4000, 5000), 1900, 2400);
+    (void)decode(&trial, &now_ns, 2560, 1100, 1000);
+    assert_in_range(decode(&trial, &now_ns, 2560, 1100, 1000), 60, 260);
 }
 
 static void test_preload_trial__pauses_are_not_timed(void **state)
