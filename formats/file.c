@@ -219,6 +219,20 @@ static enum moec_status check_target(const char *path, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* Where a path leads, owned by the caller: a rename would replace a link instead of what it points to, and
+ * /dev/stdout may be one to a regular file. A link to nothing is taken as the name it is. */
+static enum moec_status follow_link(const char *path, char **target, struct moec_error *err)
+{
+    struct stat info;
+    *target = NULL;
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+        *target = realpath(path, NULL);
+        if (*target == NULL && errno != ENOENT)
+            return moec_fail(err, MOEC_ERR_IO, "cannot follow the link '%s': %s", path, strerror(errno));
+    }
+    return *target != NULL ? MOEC_OK : moec_strndup(target, path, strlen(path), err);
+}
+
 /* A new name beside `path` for what becomes it; *folder is the one that holds both. Both owned by the caller.
  */
 static enum moec_status name_temporary(const char *path, char **folder, char **name, struct moec_error *err)
@@ -244,13 +258,13 @@ enum moec_status moec_output_open(struct moec_output *output, const char *path, 
     *output = (struct moec_output){.fd = -1};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(check_target(path, err));
-    MOEC_TRY_OUT(moec_strndup(&copy, path, strlen(path), err));
-    MOEC_TRY_OUT(name_temporary(path, &folder, &name, err));
+    MOEC_TRY_OUT(follow_link(path, &copy, err));
+    MOEC_TRY_OUT(name_temporary(copy, &folder, &name, err));
     /* The counter makes the name new in this process, so a file that has it was left by a dead one. */
     (void)unlink(name);
     int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) {
-        status = moec_fail(err, MOEC_ERR_IO, "cannot create '%s' in '%s': %s", name + folder_length(path),
+        status = moec_fail(err, MOEC_ERR_IO, "cannot create '%s' in '%s': %s", name + folder_length(copy),
                            folder, strerror(errno));
         goto out;
     }

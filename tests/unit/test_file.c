@@ -132,6 +132,29 @@ static void test_file__abort_keeps_what_was_there(void **state)
     temporary_remove(folder);
 }
 
+static void test_file__output_goes_where_a_link_leads(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    temporary_write(folder, "file", "old", 3);
+    char *link = temporary_path(folder, "link"), target[64] = {0};
+    struct moec_output output;
+    struct moec_error err = {0};
+    size_t n = 0;
+    assert_int_equal(symlink("file", link), 0);
+    assert_status(moec_output_open(&output, link, &err), MOEC_OK, err);
+    assert_status(moec_output_append(&output, "new!", 4, &err), MOEC_OK, err);
+    assert_status(moec_output_commit(&output, &err), MOEC_OK, err);
+    assert_int_equal(readlink(link, target, sizeof target - 1), 4);
+    assert_string_equal(target, "file");
+    uint8_t *bytes = temporary_read(folder, "file", &n);
+    assert_int_equal(n, 4);
+    assert_memory_equal(bytes, "new!", 4);
+    free(bytes);
+    free(link);
+    temporary_remove(folder);
+}
+
 static void test_file__output_refuses_impossible_targets(void **state)
 {
     (void)state;
@@ -252,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_file__load_has_a_limit_and_a_nul),
         cmocka_unit_test(test_file__output_appears_only_when_committed),
         cmocka_unit_test(test_file__abort_keeps_what_was_there),
+        cmocka_unit_test(test_file__output_goes_where_a_link_leads),
         cmocka_unit_test(test_file__output_refuses_impossible_targets),
         cmocka_unit_test(test_file__full_disk_is_reported),
         cmocka_unit_test(test_file__leftovers_of_dead_writers_are_removed),
