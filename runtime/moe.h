@@ -1,10 +1,10 @@
 /* The experts' half of a MoE layer: router, routed experts from their source, shared expert, weighted sum
  * (internal to runtime/).
  *
- * Experts are acquired in the order that their source wants, as many together as the source lets be held and has ready. When
- * all that a batch needs are held at once, it is computed block by block of tokens, so that a block's expert
- * outputs are summed while they are still in the cache; otherwise outputs of the whole batch wait for the
- * last expert. Each expert is acquired once either way, and the bits are the same. */
+ * Experts are acquired in the order that their source wants, as many together as the source lets be held and
+ * has ready. When all that a batch needs are held at once, it is computed block by block of tokens, so that a
+ * block's expert outputs are summed while they are still in the cache; otherwise outputs of the whole batch
+ * wait for the last expert. Each expert is acquired once either way, and the bits are the same. */
 #ifndef MOEC_RUNTIME_MOE_H
 #define MOEC_RUNTIME_MOE_H
 
