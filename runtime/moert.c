@@ -394,10 +394,9 @@ static enum moec_status need_tokenizer(const struct moert_engine *engine, struct
 {
     if (engine->tokenizer != NULL)
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_UNSUPPORTED,
-        "'%s' has no tokenizer: its checkpoint had none, so only token ids can be used",
-        engine->bundle->file.path);
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                     "'%s' has no tokenizer: its checkpoint had none, so only token ids can be used",
+                     engine->bundle->file.path);
 }
 
 enum moert_status moert_tokenize(const struct moert_engine *engine, const char *text, size_t n_bytes,
