@@ -1,9 +1,10 @@
 #include "cli/interrupt.h"
 
+#include "formats/clock.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <time.h>
 
 /* One request may come as two signals: timeout(1) and service managers signal the process and its group. */
 #define SAME_REQUEST_NS 200000000LL
@@ -13,9 +14,7 @@ static atomic_llong asked_ns;
 
 static void ask(int number)
 {
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    const long long now = time.tv_sec * 1000000000LL + time.tv_nsec;
+    const long long now = (long long)moec_now_ns();
     long long first = 0;
     if (atomic_compare_exchange_strong(&asked_ns, &first, now)) {
         atomic_store(&asked, number);

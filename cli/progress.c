@@ -1,20 +1,14 @@
 #include "cli/progress.h"
 
+#include "formats/clock.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SECOND_NS         1000000000LL
 #define TERMINAL_EVERY_NS (SECOND_NS / 10)
 #define LOG_EVERY_NS      (10 * SECOND_NS)
-
-static int64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * SECOND_NS + time.tv_nsec;
-}
 
 void cli_progress_init(struct cli_progress *progress, const char *unit, bool is_quiet)
 {
@@ -36,7 +30,7 @@ void cli_progress_show(struct cli_progress *progress, const char *phase, double 
 {
     if (progress->is_quiet)
         return;
-    int64_t now = now_ns();
+    int64_t now = (int64_t)moec_now_ns();
     bool is_new = strncmp(progress->phase, phase, sizeof progress->phase - 1) != 0;
     if (is_new) {
         (void)snprintf(progress->phase, sizeof progress->phase, "%s", phase);

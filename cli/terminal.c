@@ -1,11 +1,12 @@
 #include "cli/terminal.h"
+
+#include "formats/clock.h"
 #include "runtime/memory_plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 static bool contains(const char *text, const char *part)
@@ -83,7 +84,5 @@ uint64_t cli_peak_memory_bytes(void)
 
 double cli_seconds(void)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    return (double)moec_now_ns() * 1e-9;
 }

@@ -1,6 +1,7 @@
 #include "formats/journal.h"
 
 #include "formats/bytes.h"
+#include "formats/clock.h"
 #include "formats/memory.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const uint8_t magic[16] = MOEC_JOURNAL_MAGIC;
@@ -85,19 +85,12 @@ static enum moec_status check_job(const struct moec_journal *journal, const char
 /* --- writing -----------------------------------------------------------------------------------------------
  */
 
-static int64_t now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 static enum moec_status sync_data(struct moec_journal *journal, struct moec_error *err)
 {
     if (fdatasync(journal->file.fd) != 0)
         return moec_fail(err, MOEC_ERR_IO, "cannot sync '%s': %s", journal->file.path, strerror(errno));
     journal->is_dirty = false;
-    journal->synced_ns = now_ns();
+    journal->synced_ns = (int64_t)moec_now_ns();
     return MOEC_OK;
 }
 
@@ -219,7 +212,7 @@ enum moec_status moec_journal_append(struct moec_journal *journal, uint16_t kind
     journal->crc = crc;
     journal->n_bytes = at;
     journal->is_dirty = true;
-    if (now_ns() - journal->synced_ns >= (int64_t)MOEC_JOURNAL_SYNC_SECONDS * 1000000000)
+    if ((int64_t)moec_now_ns() - journal->synced_ns >= (int64_t)MOEC_JOURNAL_SYNC_SECONDS * 1000000000)
         status = sync_data(journal, err);
     return status;
 out:

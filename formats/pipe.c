@@ -1,10 +1,11 @@
 #include "formats/pipe.h"
 
+#include "formats/clock.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 bool moec_pipe_write(int fd, const void *bytes, size_t n)
 {
@@ -31,9 +32,7 @@ bool moec_pipe_send(int fd, uint8_t kind, const void *payload, size_t n)
 
 int64_t moec_pipe_now_ms(void)
 {
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    return (int64_t)(moec_now_ns() / 1000000u);
 }
 
 enum moec_pipe_outcome moec_pipe_read(int fd, void *buffer, size_t n, int64_t deadline_ms)

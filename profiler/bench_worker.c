@@ -1,5 +1,6 @@
 #include "profiler/bench_worker.h"
 
+#include "formats/clock.h"
 #include "formats/memory.h"
 #include "formats/pipe.h"
 #include "profiler/energy.h"
@@ -15,7 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define POLL_MS         100
@@ -36,13 +36,6 @@ struct server {
     uint8_t *answer; /* owned: a sample and its times */
     struct moec_energy energy;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 /* libmoert has a message type of its own; its statuses are the same numbers. */
 static enum moec_status from_runtime(enum moert_status status, const struct moert_error *theirs,
@@ -97,14 +90,14 @@ static enum moec_status open_engine(struct server *server, struct moec_bench_ope
 {
     const struct moec_bench_worker_setup *setup = server->setup;
     const struct moec_bench_tokens *tokens = setup->tokens;
-    const uint64_t begin_ns = now_ns();
+    const uint64_t begin_ns = moec_now_ns();
     struct moert_options options = engine_options(&setup->engine, tokens->prompt_tokens + tokens->n_tokens);
     struct moert_error theirs = {0};
     MOEC_TRY(from_runtime(moert_engine_open(setup->path, &options, &server->engine, &theirs), &theirs, err));
     moert_engine_warm(server->engine);
     MOEC_TRY(from_runtime(moert_session_create(server->engine, &server->session, &theirs), &theirs, err));
     describe(server, opened);
-    opened->open_seconds = (double)(now_ns() - begin_ns) * 1e-9;
+    opened->open_seconds = (double)(moec_now_ns() - begin_ns) * 1e-9;
     server->n_vocab = moert_engine_info(server->engine).n_vocab;
     const uint64_t n_answer =
         sizeof(struct moec_bench_sample) + (uint64_t)tokens->n_tokens * sizeof(uint64_t);
@@ -152,23 +145,23 @@ static enum moec_status compute(struct server *server, uint32_t sample, struct m
     struct moert_error theirs = {0};
     moert_session_truncate(server->session, 0);
     const struct moec_bench_counters at_start = count(server);
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = moec_now_ns();
     MOEC_TRY(
         from_runtime(moert_session_step(server->session, ids, tokens->prompt_tokens, server->logits, &theirs),
                      &theirs, err));
     (void)moert_sampler_next(&greedy, server->logits, server->n_vocab);
-    out->prefill_ns = now_ns() - begin_ns;
+    out->prefill_ns = moec_now_ns() - begin_ns;
     out->logits_crc = moec_crc32c(0, server->logits, logits_bytes);
     const struct moec_bench_counters at_decode = count(server);
     out->prefill = subtract(at_decode, at_start);
     (void)moec_energy_take(&server->energy);
     for (uint32_t i = 0; i < tokens->n_tokens; i++) {
-        begin_ns = now_ns();
+        begin_ns = moec_now_ns();
         MOEC_TRY(from_runtime(
             moert_session_step(server->session, &ids[tokens->prompt_tokens + i], 1, server->logits, &theirs),
             &theirs, err));
         (void)moert_sampler_next(&greedy, server->logits, server->n_vocab);
-        token_ns[i] = now_ns() - begin_ns;
+        token_ns[i] = moec_now_ns() - begin_ns;
         out->logits_crc = moec_crc32c(out->logits_crc, server->logits, logits_bytes);
     }
     out->decode_joules = moec_energy_take(&server->energy);

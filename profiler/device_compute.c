@@ -5,6 +5,7 @@
  * stall. */
 #include "profiler/device.h"
 
+#include "formats/clock.h"
 #include "formats/memory.h"
 #include "profiler/machine.h"
 #include "profiler/quantiles.h"
@@ -14,7 +15,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define POSITIONS      256u /* decoded in one pass, where the model has as many */
 #define MIN_POSITIONS  8u
@@ -50,16 +50,9 @@ struct compute_job {
     float *input, *output;           /* (stride), owned */
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 static float since(uint64_t begun_ns)
 {
-    return (float)(now_ns() - begun_ns);
+    return (float)(moec_now_ns() - begun_ns);
 }
 
 static uint64_t median(struct compute_job *job, float *values, size_t n)
@@ -95,7 +88,7 @@ static void resident_release(struct moec_experts *self, uint32_t layer, uint32_t
 static void resident_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     (void)answer;
-    ((struct resident *)self)->answered_ns = now_ns();
+    ((struct resident *)self)->answered_ns = moec_now_ns();
 }
 
 static const struct moec_experts_ops resident_ops = {
@@ -207,7 +200,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
     const struct moec_config *config = &job->bundle->config;
     const size_t kv_dim = (size_t)config->n_kv_head * config->head_dim;
     uint32_t token = (uint32_t)moec_random_below(&d->random, config->n_vocab);
-    uint64_t begun = now_ns();
+    uint64_t begun = moec_now_ns();
     MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
     job->embed[at] = since(begun);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
@@ -219,16 +212,16 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
                                  .v_prefix = position > 0 ? d->values + first : NULL,
                                  .k_own = d->keys + own,
                                  .v_own = d->values + own};
-        begun = now_ns();
+        begun = moec_now_ns();
         MOEC_TRY(moec_forward_attention(&job->forward, layer, &span, 1, 1, d->hidden, err));
-        uint64_t attended = now_ns();
+        uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
         MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, NULL, err));
         job->mlp[sample] = since(job->resident.answered_ns);
         job->router[sample] = (float)(job->resident.answered_ns - attended);
         job->attention[sample] = (float)(attended - begun);
     }
-    begun = now_ns();
+    begun = moec_now_ns();
     MOEC_TRY(moec_forward_head(&job->forward, 1, d->hidden, d->logits, config->n_vocab, err));
     job->head[at] = since(begun);
     return MOEC_OK;
@@ -253,9 +246,9 @@ static enum moec_status decode(struct compute_job *job, struct moec_error *err)
     d.hidden = hidden;
     d.logits = logits;
     memset(hidden, 0, moec_forward_stride(config) * sizeof(float));
-    uint64_t begun = now_ns();
+    uint64_t begun = moec_now_ns();
     for (uint32_t i = 0; i < job->max_samples; i++) {
-        uint64_t spent = now_ns() - begun;
+        uint64_t spent = moec_now_ns() - begun;
         if (i >= MIN_POSITIONS && spent > limit_ns)
             break;
         MOEC_TRY_OUT(moec_progress_report(job->options->progress, "decoding", (double)i,
@@ -345,7 +338,7 @@ static enum moec_status measure_tokens(struct compute_job *job, struct moec_erro
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t at = 0, token = (uint32_t)moec_random_below(&random, config->n_vocab);
         MOEC_TRY_OUT(moec_progress_report(job->options->progress, "tokens", i, n, err));
-        uint64_t begun = now_ns();
+        uint64_t begun = moec_now_ns();
         MOEC_TRY_OUT(moec_session_step(session, &token, 1, &at, 1, logits, err));
         job->embed[i] = since(begun);
     }
@@ -369,7 +362,7 @@ static enum moec_status measure_shared(struct compute_job *job, struct moec_erro
             continue;
         MOEC_TRY(moec_model_acquire_layer(job->model, layer, &weights, err));
         for (uint32_t i = 0; weights->has_shared && i < SHARED_ROUNDS; i++) {
-            uint64_t begun = now_ns();
+            uint64_t begun = moec_now_ns();
             moec_forward_expert(&job->forward, &weights->shared, 1, job->input, job->output);
             job->embed[i] = since(begun);
         }
@@ -429,7 +422,7 @@ static enum moec_status time_specimens(struct compute_job *job, const struct spe
     uint32_t n_times = 0;
     for (uint32_t round = 0; round < EXPERT_ROUNDS; round++)
         for (uint32_t i = 0; i < n; i++) {
-            uint64_t begun = now_ns();
+            uint64_t begun = moec_now_ns();
             moec_forward_expert(&job->forward, &specimens[i].mlp, 1, job->input, job->output);
             times[n_times++] = since(begun);
         }
@@ -438,7 +431,7 @@ static enum moec_status time_specimens(struct compute_job *job, const struct spe
     for (uint32_t round = 0; round < EXPERT_ROUNDS; round++)
         for (uint32_t i = 0; i < n; i++) {
             const struct specimen *s = &specimens[i];
-            uint64_t begun = now_ns();
+            uint64_t begun = moec_now_ns();
             MOEC_TRY(
                 moec_bundle_check_record(job->bundle, s->copy, s->ordinal, s->expert, s->record, false, err));
             times[n_times++] = since(begun);

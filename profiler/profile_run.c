@@ -1,5 +1,6 @@
 #include "profiler/profile_run.h"
 
+#include "formats/clock.h"
 #include "formats/memory.h"
 #include "profiler/cost.h"
 #include "profiler/fast_sensitivity.h"
@@ -17,7 +18,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static enum moec_status check_options(const struct moec_profile_job *job, struct moec_error *err)
 {
@@ -348,20 +348,14 @@ out:
     return status;
 }
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static enum moec_status measure_original(struct moec_profile_job *job, struct moec_error *err)
 {
-    const double start = seconds_now();
+    const uint64_t start_ns = moec_now_ns();
     MOEC_TRY(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
     MOEC_TRY(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants),
                                        job->profile->reference.nll, job->options->progress, err));
-    job->seconds_per_multiply_add = (seconds_now() - start) / (double)moec_scorer_multiply_adds(job->scorer);
+    job->seconds_per_multiply_add =
+        1e-9 * (double)(moec_now_ns() - start_ns) / (double)moec_scorer_multiply_adds(job->scorer);
     MOEC_TRY(check_reference(job, err));
     return study_routing(job, err);
 }

@@ -1,5 +1,6 @@
 #include "profiler/read_speed.h"
 
+#include "formats/clock.h"
 #include "formats/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"
@@ -7,7 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 struct measuring {
     const struct moec_read_speed_request *request;
@@ -20,13 +20,6 @@ struct measuring {
     uint64_t spent_ns;
     struct moec_read failed; /* the first with an error */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 /* A new order (Fisher and Yates), and nothing of it in the page cache. */
 static void begin_round(struct measuring *m)
@@ -61,7 +54,7 @@ static bool has_more(struct measuring *m, uint64_t begun_ns)
     const struct moec_read_speed_request *request = m->request;
     if (m->failed.error != 0 || m->n_begun >= request->max_reads)
         return false;
-    if (m->n_begun >= request->min_reads && m->spent_ns + (now_ns() - begun_ns) >= request->limit_ns)
+    if (m->n_begun >= request->min_reads && m->spent_ns + (moec_now_ns() - begun_ns) >= request->limit_ns)
         return false;
     if (m->next == request->n_ranges && request->cached == NULL)
         begin_round(m);
@@ -79,7 +72,7 @@ static void end_read(struct measuring *m, const struct moec_read *read)
 static void run_round(struct measuring *m)
 {
     struct moec_reader *reader = m->request->reader;
-    uint64_t begun_ns = now_ns();
+    uint64_t begun_ns = moec_now_ns();
     uint32_t in_flight = 0;
     while (in_flight < m->request->depth && has_more(m, begun_ns))
         submit_next(m, in_flight++);
@@ -93,7 +86,7 @@ static void run_round(struct measuring *m)
         else
             in_flight--;
     }
-    m->spent_ns += now_ns() - begun_ns;
+    m->spent_ns += moec_now_ns() - begun_ns;
 }
 
 enum moec_status moec_read_speed_measure(const struct moec_read_speed_request *request,

@@ -1,13 +1,6 @@
 #include "runtime/clocked_experts.h"
 
-#include <time.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
+#include "formats/clock.h"
 
 static struct moec_clocked_experts *clocked_of(struct moec_experts *self)
 {
@@ -17,7 +10,7 @@ static struct moec_clocked_experts *clocked_of(struct moec_experts *self)
 /* Counts what was computed since the last call. */
 static void count(struct moec_clocked_experts *clocked)
 {
-    const uint64_t now = now_ns(), elapsed = now - clocked->since_ns;
+    const uint64_t now = moec_now_ns(), elapsed = now - clocked->since_ns;
     if (elapsed > clocked->waited_ns)
         atomic_fetch_add_explicit(&clocked->compute_ns[clocked->ordinal], elapsed - clocked->waited_ns,
                                   memory_order_relaxed);
@@ -29,9 +22,9 @@ static enum moec_status clocked_acquire(struct moec_experts *self, uint32_t laye
                                         struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_clocked_experts *clocked = clocked_of(self);
-    const uint64_t start = now_ns();
+    const uint64_t start = moec_now_ns();
     const enum moec_status status = clocked->inner->ops->acquire(clocked->inner, layer, expert, mlp, err);
-    clocked->waited_ns += now_ns() - start;
+    clocked->waited_ns += moec_now_ns() - start;
     return status;
 }
 
@@ -82,7 +75,7 @@ void moec_clocked_experts_init(struct moec_clocked_experts *clocked, struct moec
 
 void moec_clocked_experts_begin(struct moec_clocked_experts *clocked)
 {
-    clocked->since_ns = now_ns();
+    clocked->since_ns = moec_now_ns();
     clocked->waited_ns = 0;
 }
 

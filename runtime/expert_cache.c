@@ -4,6 +4,7 @@
  *  - it has a slot when it is reading or ready, and may have one when it is queued. */
 #include "runtime/expert_cache_internal.h"
 
+#include "formats/clock.h"
 #include "formats/memory.h"
 
 #include <inttypes.h>
@@ -218,7 +219,7 @@ static void cancel_guesses(struct moec_expert_cache *cache)
 static void cache_expect(struct moec_experts *self, const struct moec_router_answer *answer)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
-    const uint64_t now_ns = moec_loader_now_ns();
+    const uint64_t now_ns = moec_now_ns();
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
     ask(cache, ordinal, answer->active, answer->n_active);
@@ -250,10 +251,10 @@ static void wait_for(struct moec_expert_cache *cache, uint32_t key)
     const struct moec_cache_entry *entry = &cache->entries[key];
     if (entry->state == MOEC_CACHE_READY || entry->state == MOEC_CACHE_FAILED)
         return;
-    const uint64_t begun_ns = moec_loader_now_ns();
+    const uint64_t begun_ns = moec_now_ns();
     while (entry->state != MOEC_CACHE_READY && entry->state != MOEC_CACHE_FAILED)
         moec_loader_wait(cache);
-    const uint64_t now_ns = moec_loader_now_ns();
+    const uint64_t now_ns = moec_now_ns();
     moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
     moec_trace_span(cache->options.trace, MOEC_TRACE_STALL, "wait",
                     moec_config_moe_layer(&cache->bundle->config, key / cache->n_expert),

@@ -132,8 +132,6 @@ bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key);
 /* --- runtime/loader.c -------------------------------------------------------------------------------------
  */
 
-uint64_t moec_loader_now_ns(void);
-
 /* Starts the loader's thread. Errors: MOEC_ERR_MEMORY when there can be no more threads. */
 MOEC_WARN_UNUSED enum moec_status moec_loader_start(struct moec_expert_cache *cache, struct moec_error *err);
 /* Ends it when what is in flight has come. No session may be at work. */

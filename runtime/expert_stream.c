@@ -4,12 +4,12 @@
  *  - a record leaves the ring at the tail, once it is decided, its read has ended and nobody wants it. */
 #include "runtime/expert_stream.h"
 
+#include "formats/clock.h"
 #include "formats/memory.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 /* What a thread touches of its stack, generously. */
 #define STACK_BYTES ((uint64_t)64 << 10)
@@ -54,13 +54,6 @@ struct moec_expert_stream {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a read has ended */
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static uint32_t key_of(const struct moec_expert_stream *stream, uint64_t place)
 {
@@ -326,10 +319,10 @@ static enum moec_status stream_acquire(struct moec_experts *self, uint32_t layer
         goto out;
     }
     if (!has_ended(stream, key)) {
-        const uint64_t start = now_ns();
+        const uint64_t start = moec_now_ns();
         while (!has_ended(stream, key))
             (void)pthread_cond_wait(&stream->changed, &stream->lock);
-        const uint64_t end = now_ns();
+        const uint64_t end = moec_now_ns();
         stream->counters[key / stream->n_expert].stall_ns += end - start;
         moec_trace_span(stream->trace, MOEC_TRACE_STALL, "wait", layer, expert, 0, start, end);
     }

@@ -7,18 +7,12 @@
  * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. */
 #include "runtime/expert_cache_internal.h"
 
+#include "formats/clock.h"
+
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #define LOADER_STACK_BYTES ((size_t)256 << 10)
-
-uint64_t moec_loader_now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 static uint32_t n_flying(const struct moec_expert_cache *cache)
 {
@@ -156,7 +150,7 @@ static void choose_demanded(struct moec_expert_cache *cache, struct batch *batch
 static void guess_next(struct moec_expert_cache *cache)
 {
     while (cache->lists[MOEC_CACHE_GUESSED].n == 0 && !cache->is_guessed_out) {
-        const uint32_t key = moec_preload_next_behind(cache->preload, moec_loader_now_ns(), n_flying(cache));
+        const uint32_t key = moec_preload_next_behind(cache->preload, moec_now_ns(), n_flying(cache));
         cache->is_guessed_out = key == MOEC_EVICT_NONE;
         if (key != MOEC_EVICT_NONE)
             (void)moec_cache_guess(cache, key);
@@ -302,7 +296,7 @@ static void drive(struct moec_expert_cache *cache, const struct batch *batch, bo
     for (uint32_t i = 0; i < batch->n; i++)
         reader->ops->submit(reader, &batch->reads[i]->read);
     if (waits) {
-        waited_ns = moec_loader_now_ns();
+        waited_ns = moec_now_ns();
         done = (struct moec_cache_read *)reader->ops->wait(reader);
         if (done != NULL && done->read.error == 0)
             check = moec_storage_check(cache->storage, (uint32_t)done->read.tag / cache->n_expert,

@@ -89,7 +89,7 @@ bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece,
     } else if (answer >= 0) {
         read->done_bytes = read->n_bytes;
     }
-    read->done_ns = moec_reader_now_ns();
+    read->done_ns = moec_now_ns();
     return true;
 }
 
@@ -237,7 +237,7 @@ static void run_round(struct trial *trial, int way, uint64_t range)
         uint64_t before = reads[i].offset < TRIAL_AROUND_BYTES ? reads[i].offset : TRIAL_AROUND_BYTES;
         moec_file_drop(trial->file, reads[i].offset - before, before + trial->n_bytes + TRIAL_AROUND_BYTES);
     }
-    uint64_t n_bytes = 0, begun_ns = moec_reader_now_ns();
+    uint64_t n_bytes = 0, begun_ns = moec_now_ns();
     for (uint64_t i = 0; i < trial->n_reads; i++)
         reader->ops->submit(reader, &reads[i]);
     for (uint64_t n_done = 0; n_done < trial->n_reads;) {
@@ -247,7 +247,7 @@ static void run_round(struct trial *trial, int way, uint64_t range)
         n_done++;
         n_bytes += read->error == 0 ? read->n_bytes : 0;
     }
-    uint64_t spent_ns = moec_reader_now_ns() - begun_ns;
+    uint64_t spent_ns = moec_now_ns() - begun_ns;
     double speed = (double)n_bytes * 1e9 / (double)(spent_ns > 0 ? spent_ns : 1);
     trial->spent_ns += spent_ns;
     if (speed > trial->bytes_per_second[way])

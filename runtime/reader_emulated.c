@@ -68,7 +68,7 @@ static void advance(struct emulated_reader *self, uint64_t now_ns)
 static void emulated_submit(struct moec_reader *base, struct moec_read *read)
 {
     struct emulated_reader *self = (struct emulated_reader *)base;
-    uint64_t now_ns = moec_reader_now_ns();
+    uint64_t now_ns = moec_now_ns();
     advance(self, now_ns);
     read->begun_ns = now_ns;
     moec_read_list_push(&self->waiting, read);
@@ -78,7 +78,7 @@ static void emulated_submit(struct moec_reader *base, struct moec_read *read)
 static bool emulated_cancel(struct moec_reader *base, struct moec_read *read)
 {
     struct emulated_reader *self = (struct emulated_reader *)base;
-    advance(self, moec_reader_now_ns());
+    advance(self, moec_now_ns());
     return moec_read_list_remove(&self->waiting, read);
 }
 
@@ -109,7 +109,7 @@ static void sleep_until(struct emulated_reader *self, uint64_t until_ns)
     if (slack_ns > 0)
         (void)prctl(PR_SET_TIMERSLACK, (unsigned long)slack_ns);
     if (answer == ETIMEDOUT)
-        learn_lead(self, until_ns, moec_reader_now_ns());
+        learn_lead(self, until_ns, moec_now_ns());
 }
 
 /* Until then or until woken. */
@@ -118,7 +118,7 @@ static void wait_until(struct emulated_reader *self, uint64_t now_ns, uint64_t u
     if (until_ns - now_ns > self->lead_ns)
         sleep_until(self, until_ns - self->lead_ns);
     else
-        while (!atomic_load(&self->is_woken) && moec_reader_now_ns() < until_ns)
+        while (!atomic_load(&self->is_woken) && moec_now_ns() < until_ns)
             continue;
 }
 
@@ -146,7 +146,7 @@ static struct moec_read *emulated_wait(struct moec_reader *base)
 {
     struct emulated_reader *self = (struct emulated_reader *)base;
     while (!atomic_exchange(&self->is_woken, false)) {
-        uint64_t now_ns = moec_reader_now_ns();
+        uint64_t now_ns = moec_now_ns();
         const struct emulated_slot *slot = &self->slots[self->first];
         advance(self, now_ns);
         if (self->n_slots == 0) {

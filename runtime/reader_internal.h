@@ -4,8 +4,9 @@
 
 #include "runtime/reader.h"
 
+#include "formats/clock.h"
+
 #include <stddef.h>
-#include <time.h>
 
 /* Direct reads begin and end at multiples of this, in the file and in memory. */
 #define MOEC_READER_ALIGNMENT 4096
@@ -54,12 +55,5 @@ void moec_read_list_push(struct moec_read_list *list, struct moec_read *read);
 struct moec_read *moec_read_list_pop(struct moec_read_list *list); /* NULL when empty */
 /* Whether it was there. */
 bool moec_read_list_remove(struct moec_read_list *list, struct moec_read *read);
-
-static inline uint64_t moec_reader_now_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
 
 #endif

@@ -53,7 +53,7 @@ static void *work(void *context)
         }
         (void)pthread_mutex_unlock(&self->lock);
         struct moec_read_piece piece;
-        read->begun_ns = moec_reader_now_ns();
+        read->begun_ns = moec_now_ns();
         do
             piece = moec_read_next_piece(read, self->base.alignment);
         while (!moec_read_take_answer(read, piece, read_piece(self, read, piece), self->fd));

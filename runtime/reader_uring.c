@@ -100,7 +100,7 @@ static void ask(struct uring_reader *self, struct moec_read *read, unsigned flag
 static void begin(struct uring_reader *self, struct moec_read *read)
 {
     self->n_in_flight++;
-    read->begun_ns = moec_reader_now_ns();
+    read->begun_ns = moec_now_ns();
     ask(self, read, 0);
 }
 

@@ -4,8 +4,8 @@
  */
 #include "runtime/trace.h"
 
+#include "formats/clock.h"
 #include "formats/memory.h"
-#include "runtime/clock.h"
 #include "runtime/trace_text.h"
 
 #include <pthread.h>

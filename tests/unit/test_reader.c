@@ -630,13 +630,13 @@ static void test_reader__emulated_times_follow_the_formula(void **state)
         reads[i] = (struct moec_read){.offset = 7 * i,
                                       .n_bytes = 20000 * (i + 1), /* a millisecond each */
                                       .buffer = place.buffer + (size_t)i * MAX_BYTES};
-        issued_ns[i] = moec_reader_now_ns();
+        issued_ns[i] = moec_now_ns();
         reader->ops->submit(reader, &reads[i]);
     }
-    issued_ns[6] = moec_reader_now_ns();
+    issued_ns[6] = moec_now_ns();
     for (uint32_t i = 0; i < 6; i++) {
         assert_ptr_equal(wait_for(reader), &reads[i]); /* in order of issue */
-        assert_true(moec_reader_now_ns() >= reads[i].done_ns);
+        assert_true(moec_now_ns() >= reads[i].done_ns);
         /* Issued between two looks at the clock, so due between two moments; later only where the machine was
          * late with the bytes themselves. */
         uint64_t earliest_ns = moec_emulation_done_ns(&device, issued_ns[i], due_ns, reads[i].n_bytes);
@@ -677,7 +677,7 @@ static void test_reader__emulated_requests_are_cancelled_before_they_begin(void 
     }
     assert_false(reader->ops->cancel(reader, &reads[0])); /* the device was idle: begun at once */
     bool is_taken = reader->ops->cancel(reader, &reads[2]);
-    bool is_early = moec_reader_now_ns() < reads[0].begun_ns + 200000000u;
+    bool is_early = moec_now_ns() < reads[0].begun_ns + 200000000u;
     assert_true(is_taken || !is_early);
     assert_ptr_equal(wait_for(reader), &reads[0]);
     assert_ptr_equal(wait_for(reader), &reads[1]);

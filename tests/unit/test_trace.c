@@ -4,6 +4,7 @@
 #include "tests/unit/sample_bundle.h"
 #include "tests/unit/synthetic_profile.h"
 
+#include "formats/clock.h"
 #include "formats/half.h"
 #include "formats/json.h"
 #include "formats/trace_json.h"
@@ -11,7 +12,6 @@
 #include "runtime/trace.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #define E 6
 
@@ -67,13 +67,6 @@ static void trace_end(struct moec_trace *trace)
 {
     struct moec_error err = {0};
     assert_status(moec_trace_close(trace, &err), MOEC_OK, err);
-}
-
-static uint64_t clock_ns(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 
 /* An answer with numbers of its own; arrays live until the next call. */
@@ -197,7 +190,7 @@ static void test_trace__reads_back_exactly(void **state)
     struct moec_trace *trace = trace_make(f, 0);
     struct moec_replay replay;
     struct moec_error err = {0};
-    record_steps(f, trace, clock_ns());
+    record_steps(f, trace, moec_now_ns());
     trace_end(trace);
     assert_status(moec_replay_load(f->trace_path, &replay, &err), MOEC_OK, err);
     check_setup(f, &replay);
@@ -253,7 +246,7 @@ static void test_trace__is_what_viewers_read(void **state)
     uint32_t n_span = 0, n_answer = 0;
     struct fixture *f = fixture_make();
     struct moec_trace *trace = trace_make(f, 0);
-    record_steps(f, trace, clock_ns());
+    record_steps(f, trace, moec_now_ns());
     trace_end(trace);
     struct moec_json *root = parse(f);
     const struct moec_json *events = moec_json_find(root, "traceEvents");
@@ -337,7 +330,8 @@ static void test_trace__counts_what_found_no_room(void **state)
 static void *record_reads(void *context)
 {
     for (uint32_t i = 0; i < 3000; i++)
-        moec_trace_span(context, MOEC_TRACE_DEMAND, "read", 0, i % E, 4096, clock_ns() - 1000, clock_ns());
+        moec_trace_span(context, MOEC_TRACE_DEMAND, "read", 0, i % E, 4096, moec_now_ns() - 1000,
+                        moec_now_ns());
     return NULL;
 }
 
@@ -351,7 +345,7 @@ static void test_trace__any_thread_records(void **state)
     pthread_t threads[3];
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, record_reads, trace), 0);
-    record_steps(f, trace, clock_ns());
+    record_steps(f, trace, moec_now_ns());
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     trace_end(trace);
@@ -454,7 +448,7 @@ static void test_trace__damaged_files_are_refused(void **state)
     };
     struct fixture *f = fixture_make();
     struct moec_trace *trace = trace_make(f, 0);
-    record_steps(f, trace, clock_ns());
+    record_steps(f, trace, moec_now_ns());
     trace_end(trace);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         refused(f, changes[i][0], changes[i][1]);

@@ -1,11 +1,11 @@
-/* The clock that reads, waits and traces are timed with (internal to runtime/). */
-#ifndef MOEC_RUNTIME_CLOCK_H
-#define MOEC_RUNTIME_CLOCK_H
+/* The one clock that durations are measured with. */
+#ifndef MOEC_FORMATS_CLOCK_H
+#define MOEC_FORMATS_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* CLOCK_MONOTONIC. */
+/* CLOCK_MONOTONIC. Thread rule: any thread, signal handlers too. */
 static inline uint64_t moec_now_ns(void)
 {
     struct timespec time;
