@@ -109,6 +109,9 @@ struct moec_cache_counters {
     uint64_t moved_bytes;   /* by compaction, counted where the record that needed the room belongs */
 };
 
+/* sum += one, member by member. */
+void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one);
+
 /* Of one MoE layer (ordinal), and of all. */
 struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache,
                                                             uint32_t ordinal);

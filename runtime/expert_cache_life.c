@@ -341,22 +341,27 @@ struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_c
     return counters;
 }
 
+void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one)
+{
+    sum->hits += one->hits;
+    sum->late += one->late;
+    sum->misses += one->misses;
+    sum->useful_preloads += one->useful_preloads;
+    sum->wasted_preloads += one->wasted_preloads;
+    sum->evictions += one->evictions;
+    sum->read_bytes += one->read_bytes;
+    sum->preload_bytes += one->preload_bytes;
+    sum->read_ns += one->read_ns;
+    sum->stall_ns += one->stall_ns;
+    sum->moved_bytes += one->moved_bytes;
+}
+
 struct moec_cache_counters moec_expert_cache_counters(struct moec_expert_cache *cache)
 {
     struct moec_cache_counters sum = {0};
     for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
         const struct moec_cache_counters one = moec_expert_cache_layer_counters(cache, ordinal);
-        sum.hits += one.hits;
-        sum.late += one.late;
-        sum.misses += one.misses;
-        sum.useful_preloads += one.useful_preloads;
-        sum.wasted_preloads += one.wasted_preloads;
-        sum.evictions += one.evictions;
-        sum.read_bytes += one.read_bytes;
-        sum.preload_bytes += one.preload_bytes;
-        sum.read_ns += one.read_ns;
-        sum.stall_ns += one.stall_ns;
-        sum.moved_bytes += one.moved_bytes;
+        moec_cache_counters_add(&sum, &one);
     }
     return sum;
 }

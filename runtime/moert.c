@@ -327,7 +327,7 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
     return is_plain && moec_memory_plan_warning(&engine->plan, text, capacity);
 }
 
-static struct moert_stats to_stats(const struct moec_cache_counters *counters)
+static struct moert_stats to_stats(const struct moec_cache_counters *counters, uint64_t compute_ns)
 {
     return (struct moert_stats){
         .hits = counters->hits,
@@ -340,38 +340,38 @@ static struct moert_stats to_stats(const struct moec_cache_counters *counters)
         .preload_bytes = counters->preload_bytes,
         .read_ns = counters->read_ns,
         .stall_ns = counters->stall_ns,
+        .compute_ns = compute_ns,
     };
+}
+
+static struct moec_cache_counters layer_counters(const struct moert_engine *engine, uint32_t ordinal)
+{
+    return engine->stream != NULL ? moec_expert_stream_layer_counters(engine->stream, ordinal)
+                                  : moec_expert_cache_layer_counters(engine->cache, ordinal);
+}
+
+static uint64_t layer_compute_ns(const struct moert_engine *engine, uint32_t ordinal)
+{
+    return atomic_load_explicit(&engine->compute_ns[ordinal], memory_order_relaxed);
 }
 
 struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal)
 {
-    const struct moec_cache_counters counters =
-        engine->stream != NULL ? moec_expert_stream_layer_counters(engine->stream, ordinal)
-                               : moec_expert_cache_layer_counters(engine->cache, ordinal);
-    struct moert_stats stats = to_stats(&counters);
-    stats.compute_ns = atomic_load_explicit(&engine->compute_ns[ordinal], memory_order_relaxed);
-    return stats;
+    const struct moec_cache_counters counters = layer_counters(engine, ordinal);
+    return to_stats(&counters, layer_compute_ns(engine, ordinal));
 }
 
 struct moert_stats moert_engine_stats(const struct moert_engine *engine)
 {
     const uint32_t n_moe_layer = moec_config_moe_count(&engine->bundle->config);
-    struct moert_stats sum = {0};
+    struct moec_cache_counters sum = {0};
+    uint64_t compute_ns = 0;
     for (uint32_t ordinal = 0; ordinal < n_moe_layer; ordinal++) {
-        const struct moert_stats one = moert_engine_layer_stats(engine, ordinal);
-        sum.hits += one.hits;
-        sum.late += one.late;
-        sum.misses += one.misses;
-        sum.useful_preloads += one.useful_preloads;
-        sum.wasted_preloads += one.wasted_preloads;
-        sum.evictions += one.evictions;
-        sum.read_bytes += one.read_bytes;
-        sum.preload_bytes += one.preload_bytes;
-        sum.read_ns += one.read_ns;
-        sum.stall_ns += one.stall_ns;
-        sum.compute_ns += one.compute_ns;
+        const struct moec_cache_counters one = layer_counters(engine, ordinal);
+        moec_cache_counters_add(&sum, &one);
+        compute_ns += layer_compute_ns(engine, ordinal);
     }
-    return sum;
+    return to_stats(&sum, compute_ns);
 }
 
 uint32_t moert_engine_moe_layer(const struct moert_engine *engine, uint32_t ordinal)

@@ -23,9 +23,7 @@ void moec_preload_trial_pause(struct moec_preload_trial *trial)
 static float median(const struct moec_preload_trial *trial, bool guessing)
 {
     float sorted[MOEC_TRIAL_TIMES];
-    const uint32_t n =
-        trial->n_timed[guessing] < MOEC_TRIAL_TIMES ? trial->n_timed[guessing] : MOEC_TRIAL_TIMES;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < MOEC_TRIAL_TIMES; i++) {
         const float time_ns = trial->times_ns[guessing][i];
         uint32_t at = i;
         for (; at > 0 && sorted[at - 1] > time_ns; at--)

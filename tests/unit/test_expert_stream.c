@@ -146,13 +146,7 @@ static struct moec_cache_counters count_all(struct moec_expert_stream *stream)
     struct moec_cache_counters sum = {0};
     for (uint32_t ordinal = 0; ordinal < SAMPLE_MOE; ordinal++) {
         const struct moec_cache_counters one = moec_expert_stream_layer_counters(stream, ordinal);
-        sum.hits += one.hits;
-        sum.late += one.late;
-        sum.misses += one.misses;
-        sum.useful_preloads += one.useful_preloads;
-        sum.wasted_preloads += one.wasted_preloads;
-        sum.read_bytes += one.read_bytes;
-        sum.preload_bytes += one.preload_bytes;
+        moec_cache_counters_add(&sum, &one);
     }
     return sum;
 }
