@@ -1,6 +1,7 @@
 #include "profiler/belady.h"
 
 #include "formats/memory.h"
+#include "profiler/quantiles.h"
 
 #include <string.h>
 
@@ -15,12 +16,6 @@ void moec_belady_release(struct moec_belady_future *future)
     free(future->next);
     free(future->prices);
     *future = (struct moec_belady_future){0};
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* What it takes to keep a key's slot from one answer to another. */
@@ -46,7 +41,7 @@ static enum moec_status add_prices(struct moec_belady_future *future, struct moe
                 future->prices[future->n_price++] = price(future->model, base + active[i], a, next);
         }
     }
-    qsort(future->prices, future->n_price, sizeof(double), compare_doubles);
+    moec_sort_doubles(future->prices, future->n_price);
     return MOEC_OK;
 }
 
@@ -183,7 +178,7 @@ static double most_hits(const struct moec_belady_future *future, uint64_t capaci
     const double n_answer = (double)(future->recording->n_step * future->recording->n_layer);
     double left = (double)capacity_bytes * n_answer, hits = 0;
     uint64_t i = 0, s = 0;
-    qsort(start, n_start, sizeof *start, compare_doubles);
+    moec_sort_doubles(start, n_start);
     while (i < future->n_price || s < n_start) {
         const bool is_start = s < n_start && (i == future->n_price || start[s] < future->prices[i]);
         const double cost = is_start ? start[s] : future->prices[i];

@@ -3,6 +3,7 @@
 #include "formats/memory.h"
 #include "profiler/bench_row.h"
 #include "profiler/figure_parts.h"
+#include "profiler/quantiles.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -152,12 +153,6 @@ static enum moec_status draw_tpot(const struct moec_bench *bench, uint32_t stora
     return MOEC_OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static enum moec_status draw_latency(const struct moec_bench *bench, uint32_t storage, uint32_t memory,
                                      struct moec_chart *chart, struct moec_error *err)
 {
@@ -180,7 +175,7 @@ static enum moec_status draw_latency(const struct moec_bench *bench, uint32_t st
         MOEC_TRY(moec_chart_add_series(chart, rows[i]->label, n_sample, &series, err));
         for (uint32_t s = 0; s < n_sample; s++)
             series->x[s] = moec_bench_sample_ms(bench, rows[i], s);
-        qsort(series->x, n_sample, sizeof *series->x, compare_doubles);
+        moec_sort_doubles(series->x, n_sample);
         for (uint32_t s = 0; s < n_sample; s++)
             series->y[s] = 100.0 * (s + 1) / n_sample;
         least = fmin(least, series->x[0]);

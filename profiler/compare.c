@@ -4,6 +4,7 @@
 #include "profiler/correlation.h"
 #include "profiler/metrics.h"
 #include "profiler/mixed_plan.h"
+#include "profiler/quantiles.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -116,12 +117,6 @@ double moec_compare_effect(const struct moec_compare *compare, const struct moec
     return reached(compare, s, e) ? effect(profile, MOEC_PART_ALL, s, e, b) : NAN;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static enum moec_status correlate_layers(const struct moec_compare *c, struct moec_compare_bits *bits,
                                          const double *a, const double *b, double *scratch,
                                          struct moec_error *err)
@@ -141,7 +136,7 @@ static enum moec_status correlate_layers(const struct moec_compare *c, struct mo
         }
         scratch[n++] = *rank;
     }
-    qsort(scratch, n, sizeof *scratch, compare_doubles);
+    moec_sort_doubles(scratch, n);
     if (n > 0)
         bits->layer_median = n % 2 ? scratch[n / 2] : (scratch[n / 2 - 1] + scratch[n / 2]) / 2;
     return MOEC_OK;

@@ -4,6 +4,7 @@
 #include "formats/memory.h"
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
+#include "profiler/quantiles.h"
 #include "profiler/study_table.h"
 
 #include <assert.h>
@@ -321,12 +322,6 @@ void moec_figure_spread_out(struct moec_chart *chart)
         chart->kind = MOEC_CHART_POINTS;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double moec_figure_quantile(const double *values, uint64_t n, double part, double *scratch)
 {
     uint64_t n_finite = 0;
@@ -335,6 +330,6 @@ double moec_figure_quantile(const double *values, uint64_t n, double part, doubl
             scratch[n_finite++] = values[i];
     if (n_finite == 0)
         return (double)NAN;
-    qsort(scratch, n_finite, sizeof *scratch, compare_doubles);
+    moec_sort_doubles(scratch, n_finite);
     return scratch[(uint64_t)((double)(n_finite - 1) * part + 0.5)];
 }

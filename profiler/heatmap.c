@@ -2,6 +2,7 @@
 
 #include "formats/memory.h"
 #include "profiler/metrics.h"
+#include "profiler/quantiles.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -38,12 +39,6 @@ static enum moec_status find_bits(const struct moec_profile *profile, uint32_t b
                      bits, have);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Colours span the losses of reached experts and the baseline. When the largest lies more than twice as far
  * above the lowest as all but 5 % of the experts do, the scale ends at those: otherwise one expert would
  * leave the rest dark. */
@@ -58,7 +53,7 @@ static enum moec_status choose_range(struct moec_heatmap *map, struct moec_error
     map->n_unreached = n - n_reached;
     map->low = map->high = map->largest = map->baseline;
     if (n_reached > 0) {
-        qsort(sorted, n_reached, sizeof *sorted, compare_doubles);
+        moec_sort_doubles(sorted, n_reached);
         double ordinary = sorted[(n_reached - 1) * 95 / 100];
         map->largest = sorted[n_reached - 1];
         map->low = fmin(map->baseline, sorted[0]);

@@ -1,6 +1,7 @@
 #include "profiler/metrics.h"
 
 #include "formats/memory.h"
+#include "profiler/quantiles.h"
 #include "profiler/random.h"
 
 #include <inttypes.h>
@@ -27,20 +28,6 @@ static enum moec_status check_options(const struct moec_loss_options *options, s
     return MOEC_OK;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Value at rank ceil(p * n), from 1, of sorted values. */
-static double quantile(const double *sorted, uint32_t n, double p)
-{
-    double rank = ceil(p * n);
-    size_t at = rank < 1 ? 0 : (size_t)rank - 1;
-    return sorted[at < n ? at : n - 1];
-}
-
 /* One window of the part: what a resample adds up. */
 struct pair {
     double difference; /* nll of the variant - nll of the reference */
@@ -64,9 +51,9 @@ static enum moec_status bootstrap(const struct pair *pairs, uint32_t n,
         means[r] = difference / n_token;
     }
     /* exp is increasing, so the loss's quantiles are those of the mean difference. */
-    qsort(means, options->n_resample, sizeof *means, compare_doubles);
-    loss->high = expm1(quantile(means, options->n_resample, options->confidence));
-    loss->low = expm1(quantile(means, options->n_resample, 1 - options->confidence));
+    moec_sort_doubles(means, options->n_resample);
+    loss->high = expm1(moec_quantile_of_sorted(means, options->n_resample, options->confidence));
+    loss->low = expm1(moec_quantile_of_sorted(means, options->n_resample, 1 - options->confidence));
     free(means);
     return MOEC_OK;
 }
@@ -134,9 +121,9 @@ static enum moec_status bootstrap_scores(const double *reference, const double *
         if (theirs > 0)
             losses[r++] = (theirs - ours) / theirs;
     }
-    qsort(losses, options->n_resample, sizeof *losses, compare_doubles);
-    loss->high = quantile(losses, options->n_resample, options->confidence);
-    loss->low = quantile(losses, options->n_resample, 1 - options->confidence);
+    moec_sort_doubles(losses, options->n_resample);
+    loss->high = moec_quantile_of_sorted(losses, options->n_resample, options->confidence);
+    loss->low = moec_quantile_of_sorted(losses, options->n_resample, 1 - options->confidence);
     free(losses);
     return MOEC_OK;
 }

@@ -1,6 +1,7 @@
 #include "profiler/quantiles.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Digits of a sort by digits: bits of floats that are not negative order as integers do. */
@@ -48,4 +49,22 @@ void moec_quantiles(float *values, float *scratch, size_t n, const double *at, s
                                  : place >= (double)n ? n - 1
                                                       : (size_t)place - 1];
     }
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void moec_sort_doubles(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, compare_doubles);
+}
+
+double moec_quantile_of_sorted(const double *sorted, size_t n, double p)
+{
+    const double rank = ceil(p * (double)n);
+    const size_t at = rank < 1 ? 0 : (size_t)rank - 1;
+    return sorted[at < n ? at : n - 1];
 }

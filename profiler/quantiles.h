@@ -1,7 +1,8 @@
-/* Quantiles of many magnitudes.
+/* Sorted values and their quantiles: of many magnitudes at once (moec_quantiles), and of ordinary doubles.
  *
  * The q-quantile of n values is the smallest of them with at least q n values at or below it, the inverse of
- * the empirical distribution function (FloE, eq. 6); q = 0 is the least value. Thread rule: pure function. */
+ * the empirical distribution function (FloE, eq. 6); q = 0 is the least value. Thread rule: pure functions.
+ */
 #ifndef MOEC_PROFILER_QUANTILES_H
 #define MOEC_PROFILER_QUANTILES_H
 
@@ -11,5 +12,11 @@
 /* out[i] = the at[i]-quantile (0..1) of values (n), which are sorted in place and must not be negative or
  * NaN; scratch (n). NaN for n = 0. */
 void moec_quantiles(float *values, float *scratch, size_t n, const double *at, size_t n_at, double *out);
+
+/* Increasing, in place; without NaN. */
+void moec_sort_doubles(double *values, size_t n);
+
+/* The p-quantile (0..1) of n > 0 increasing values. */
+double moec_quantile_of_sorted(const double *sorted, size_t n, double p);
 
 #endif

@@ -3,25 +3,12 @@
 #include "formats/memory.h"
 #include "profiler/metrics.h"
 #include "profiler/mixed.h"
+#include "profiler/quantiles.h"
 #include "profiler/random.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-
-static int compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Value at rank ceil(p n), from 1, of n > 0 sorted values. */
-static double at_quantile(const double *sorted, size_t n, double p)
-{
-    const double rank = ceil(p * (double)n);
-    const size_t at = rank < 1 ? 0 : (size_t)rank - 1;
-    return sorted[at < n ? at : n - 1];
-}
 
 /* --- effects of single experts --- */
 
@@ -77,7 +64,7 @@ static void fill_effects(const struct moec_profile *profile, uint32_t b, struct 
         effects->kl[i] = difference(kl, profile->baseline.kl, profile->n_window) / effects->n_token;
     }
     memcpy(effects->sorted, effects->kl, effects->n * sizeof *effects->kl);
-    qsort(effects->sorted, effects->n, sizeof *effects->sorted, compare_doubles);
+    moec_sort_doubles(effects->sorted, effects->n);
 }
 
 /* --- spread --- */
@@ -93,9 +80,9 @@ static void spread_of_experts(const struct moec_profile *profile, const struct e
 {
     const double *sorted = effects->sorted;
     uint32_t largest = 0;
-    bits->low = sign * at_quantile(sorted, effects->n, sign > 0 ? 0.1 : 0.9);
-    bits->median = sign * at_quantile(sorted, effects->n, 0.5);
-    bits->high = sign * at_quantile(sorted, effects->n, sign > 0 ? 0.9 : 0.1);
+    bits->low = sign * moec_quantile_of_sorted(sorted, effects->n, sign > 0 ? 0.1 : 0.9);
+    bits->median = sign * moec_quantile_of_sorted(sorted, effects->n, 0.5);
+    bits->high = sign * moec_quantile_of_sorted(sorted, effects->n, sign > 0 ? 0.9 : 0.1);
     bits->ratio = bits->low > 0 ? bits->high / bits->low : NAN;
     for (uint32_t i = 1; i < effects->n; i++)
         largest = sign * effects->kl[i] > sign * effects->kl[largest] ? i : largest;
@@ -173,16 +160,16 @@ static enum moec_status measure_noise(const struct moec_profile *profile, const 
     resample(profile, effects, b, counts, means);
     for (uint32_t i = 0; i < effects->n; i++) {
         double *own = means + (size_t)i * MOEC_VERDICT_RESAMPLES;
-        qsort(own, MOEC_VERDICT_RESAMPLES, sizeof *own, compare_doubles);
-        const double low = expm1(at_quantile(own, MOEC_VERDICT_RESAMPLES, 0.05));
-        const double high = expm1(at_quantile(own, MOEC_VERDICT_RESAMPLES, 0.95));
+        moec_sort_doubles(own, MOEC_VERDICT_RESAMPLES);
+        const double low = expm1(moec_quantile_of_sorted(own, MOEC_VERDICT_RESAMPLES, 0.05));
+        const double high = expm1(moec_quantile_of_sorted(own, MOEC_VERDICT_RESAMPLES, 0.95));
         widths[i] = (high - low) / 2;
         bits->n_worse += low > 0;
         bits->n_better += high < 0;
     }
     bits->n_unclear = effects->n - bits->n_worse - bits->n_better;
-    qsort(widths, effects->n, sizeof *widths, compare_doubles);
-    bits->noise = at_quantile(widths, effects->n, 0.5);
+    moec_sort_doubles(widths, effects->n);
+    bits->noise = moec_quantile_of_sorted(widths, effects->n, 0.5);
 out:
     free(counts);
     free(means);
