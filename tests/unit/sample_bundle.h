@@ -3,6 +3,7 @@
 #ifndef MOEC_TESTS_SAMPLE_BUNDLE_H
 #define MOEC_TESTS_SAMPLE_BUNDLE_H
 
+#include "formats/bundle.h"
 #include "formats/bundle_writer.h"
 #include "formats/tokenizer_json.h"
 
@@ -226,6 +227,26 @@ TEMPORARY_UNUSED static uint64_t sample_write(const struct sample *s, const char
     assert_status(moec_bundle_writer_commit(writer, &s->provenance, &s->certificate, &err), MOEC_OK, err);
     moec_bundle_plan_free(plan);
     return predicted;
+}
+
+/* Writes the sample into a folder of its own and opens it; all of it goes with sample_close. */
+TEMPORARY_UNUSED static void sample_open(const struct sample *s, char **folder, char **path,
+                                         struct moec_bundle **bundle)
+{
+    struct moec_error err = {0};
+    *folder = temporary_folder();
+    *path = temporary_path(*folder, "sample.moec");
+    (void)sample_write(s, *path);
+    assert_status(moec_bundle_open(*path, bundle, &err), MOEC_OK, err);
+}
+
+TEMPORARY_UNUSED static void sample_close(struct sample *s, char *folder, char *path,
+                                          struct moec_bundle *bundle)
+{
+    moec_bundle_close(bundle);
+    sample_release(s);
+    temporary_remove(folder);
+    free(path);
 }
 
 #endif

@@ -44,15 +44,11 @@ struct fixture {
 /* The sample with copies of 8 and 16 bits beside the assignment. */
 static int set_up(void **state)
 {
-    struct moec_error err = {0};
     struct fixture *f = calloc(1, sizeof *f);
     sample_make(&f->sample, 4, 8, 4, 12);
     f->sample.copy_bits[0] = 8;
     f->sample.copy_bits[1] = 16;
-    f->folder = temporary_folder();
-    f->path = temporary_path(f->folder, "sample.moec");
-    (void)sample_write(&f->sample, f->path);
-    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
     f->bench.options = (struct moec_bench_options){.path = f->path, .n_storage = 1};
     assert_true(cli_bench_memory("25%", &f->bench.options.memories[0]));
     assert_true(cli_bench_memory("64MiB", &f->bench.options.memories[1]));
@@ -65,10 +61,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     moec_bench_release(&f->bench);
-    moec_bundle_close(f->bundle);
-    sample_release(&f->sample);
-    temporary_remove(f->folder);
-    free(f->path);
+    sample_close(&f->sample, f->folder, f->path, f->bundle);
     free(f);
     return 0;
 }

@@ -21,13 +21,9 @@ struct fixture {
 
 static int set_up(void **state)
 {
-    struct moec_error err = {0};
     struct fixture *f = calloc(1, sizeof *f);
     sample_make(&f->sample, 4, 8, 4, 12);
-    f->folder = temporary_folder();
-    f->path = temporary_path(f->folder, "sample.moec");
-    (void)sample_write(&f->sample, f->path);
-    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
     f->tokens = (struct moec_bench_tokens){.n_sample = 3, .prompt_tokens = 5, .n_tokens = 4};
     *state = f;
     return 0;
@@ -37,10 +33,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     moec_bench_tokens_release(&f->tokens);
-    moec_bundle_close(f->bundle);
-    sample_release(&f->sample);
-    temporary_remove(f->folder);
-    free(f->path);
+    sample_close(&f->sample, f->folder, f->path, f->bundle);
     free(f);
     return 0;
 }

@@ -17,13 +17,9 @@ struct fixture {
 static struct fixture *make_fixture(uint32_t alignment)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    struct moec_error err = {0};
     sample_make(&f->sample, 8, 40, 24, 9);
     f->sample.parts.alignment = alignment;
-    f->folder = temporary_folder();
-    f->path = temporary_path(f->folder, "sample.moec");
-    (void)sample_write(&f->sample, f->path);
-    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
     return f;
 }
 
@@ -42,10 +38,7 @@ static int set_up_dense(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    moec_bundle_close(f->bundle);
-    sample_release(&f->sample);
-    temporary_remove(f->folder);
-    free(f->path);
+    sample_close(&f->sample, f->folder, f->path, f->bundle);
     free(f);
     return 0;
 }

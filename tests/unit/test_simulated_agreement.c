@@ -28,10 +28,7 @@ static int set_up(void **state)
     struct fixture *f = calloc(1, sizeof *f);
     struct moec_error err = {0};
     sample_make(&f->sample, N_EXPERT, 40, 24, 5);
-    f->folder = temporary_folder();
-    f->path = temporary_path(f->folder, "sample.moec");
-    (void)sample_write(&f->sample, f->path);
-    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
     synthetic_steps(SAMPLE_MOE, N_EXPERT, f->sample.config.top_k, PROMPT, N_TOKEN, &f->replay);
     f->replay.moe_layers[1] = 2;
     synthetic_choices(11, &f->replay);
@@ -50,10 +47,7 @@ static int tear_down(void **state)
     moec_simulated_model_release(&f->model);
     moec_recording_release(&f->recording);
     moec_replay_release(&f->replay);
-    moec_bundle_close(f->bundle);
-    sample_release(&f->sample);
-    temporary_remove(f->folder);
-    free(f->path);
+    sample_close(&f->sample, f->folder, f->path, f->bundle);
     free(f);
     return 0;
 }

@@ -125,10 +125,7 @@ static int set_up(void **state)
     uint64_t random = 4;
     assert_non_null(f);
     sample_make(&f->sample, N_EXPERT, 40, 24, 99);
-    f->folder = temporary_folder();
-    f->path = temporary_path(f->folder, "sample.moec");
-    (void)sample_write(&f->sample, f->path);
-    assert_status(moec_bundle_open(f->path, &f->bundle, &err), MOEC_OK, err);
+    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
     assert_status(moec_bundle_load_dense(f->bundle, &dense, &err), MOEC_OK, err);
     assert_status(moec_model_create(&f->bundle->config, &dense, &f->model, &err), MOEC_OK, err);
     f->sizes = moec_record_sizes_of(f->bundle, 0);
@@ -143,10 +140,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     moec_model_free(f->model);
-    moec_bundle_close(f->bundle);
-    sample_release(&f->sample);
-    temporary_remove(f->folder);
-    free(f->path);
+    sample_close(&f->sample, f->folder, f->path, f->bundle);
     free(f);
     return 0;
 }
