@@ -5,40 +5,13 @@
 #include "formats/memory.h"
 #include "formats/study_bytes.h"
 #include "profiler/sensitivity_units.h"
+#include "tests/fuzz/fuzz_file.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define JOB "moec: 1\nseed: 2\n"
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-static char path[40];
-
-static void remove_file(void)
-{
-    (void)unlink(path);
-}
-
-/* The file of this process with these bytes; in memory where the system has such a folder. */
-static void write_file(const void *bytes, size_t n)
-{
-    if (path[0] == '\0') {
-        (void)snprintf(path, sizeof path, "%s/fuzz-journal-%ld",
-                       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
-        (void)atexit(remove_file);
-    }
-    FILE *file = fopen(path, "wb");
-    require(file != NULL && fwrite(bytes, 1, n, file) == n);
-    require(fclose(file) == 0);
-}
 
 static void read_all(const struct moec_journal *journal)
 {
@@ -57,7 +30,7 @@ static void read_all(const struct moec_journal *journal)
 
 static void read_file(const uint8_t *data, size_t size)
 {
-    write_file(data, size);
+    write_file("journal", data, size);
     struct moec_journal journal;
     struct moec_units_summary summary;
     struct moec_error err = {0};
@@ -102,7 +75,7 @@ static void read_units(const uint8_t *data, size_t size)
     const struct moec_journal_piece pieces[] = {
         {data + 2, first}, {data + 2 + first, second}, {data + 2 + first + second, rest - second}};
     moec_job_line(&job, "seed", "%d", 2);
-    write_file("", 0);
+    write_file("journal", "", 0);
     require(moec_journal_open(&journal, path, job.text, NULL) == MOEC_OK);
     for (size_t i = 0; i < 3; i++)
         require(moec_journal_append(&journal, 1, keys[i], &pieces[i], 1, NULL) == MOEC_OK);

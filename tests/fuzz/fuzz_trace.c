@@ -1,38 +1,11 @@
 /* Traces from anywhere: what is taken for a replay holds what formats/trace_json.h promises. */
 #include "formats/trace_json.h"
+#include "tests/fuzz/fuzz_file.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-static char path[40];
-
-static void remove_file(void)
-{
-    (void)unlink(path);
-}
-
-static void write_file(const void *bytes, size_t n)
-{
-    if (path[0] == '\0') {
-        (void)snprintf(path, sizeof path, "%s/fuzz-trace-%ld",
-                       access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
-        (void)atexit(remove_file);
-    }
-    FILE *file = fopen(path, "wb");
-    require(file != NULL && fwrite(bytes, 1, n, file) == n);
-    require(fclose(file) == 0);
-}
 
 static bool is_chosen(const uint32_t *experts, uint64_t n, uint32_t expert)
 {
@@ -69,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct moec_replay replay;
     struct moec_error err = {0};
-    write_file(data, size);
+    write_file("trace", data, size);
     if (moec_replay_load(path, &replay, &err) != MOEC_OK) {
         require(err.message[0] != '\0' && replay.n_step == 0 && replay.answers == NULL);
         return 0;
