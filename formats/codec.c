@@ -386,7 +386,9 @@ static void choose_hqq(struct moec_codec codec, const float *w, size_t n, struct
 {
     uint32_t bits = code_bits(codec.dtype);
     bool symmetric = codec.scheme == MOEC_SCHEME_SYMMETRIC;
-    uint8_t zero = symmetric ? (uint8_t)(1u << (bits - 1)) : group->zero;
+    uint8_t zero = group->zero;
+    if (symmetric)
+        zero = (uint8_t)(1u << (bits - 1));
     struct moec_hqq_fit fit = moec_hqq_fit(w, n, bits, !symmetric, group->divisor, zero);
     uint16_t scale = moec_f32_to_f16(fit.scale);
     if (scale == 0 || scale >= F16_INF) /* weights at the ends of F16's range stay with the linear choice */

@@ -402,7 +402,8 @@ static void test_bundle__every_flipped_byte_is_found(void **state)
     uint8_t *bytes = temporary_read(f->folder, "sample.moec", &n);
     for (size_t i = 0; i < n; i++) {
         struct damage damage = {0};
-        poke(f->path, i, bytes[i] ^ (uint8_t)(i % 2 == 0 ? 1u << (i / 2 % 8) : 0xffu));
+        uint32_t flips = i % 2 == 0 ? 1u << (i / 2 % 8) : 0xffu;
+        poke(f->path, i, (uint8_t)(bytes[i] ^ flips));
         err = (struct moec_error){0};
         if (moec_bundle_verify(f->path, note_damage, &damage, &err) != MOEC_ERR_CHECKSUM)
             fail_msg("verify did not find byte %zu: '%s'", i, err.message);
