@@ -288,7 +288,7 @@ static enum moec_status locate(struct moec_checkpoint *ck, struct tensor *tensor
     char name[MOEC_TENSOR_NAME_BYTES], found_text[192], wanted_text[192];
     const struct moec_safetensors_entry *entry = NULL;
     uint32_t shard = 0;
-    (void)moec_family_tensor_name(tensor->pattern, tensor->layer, tensor->expert, name);
+    (void)moec_family_tensor_name(tensor->pattern, &ck->config, tensor->layer, tensor->expert, name);
     for (; shard < ck->n_shards; shard++) {
         entry = moec_safetensors_find(&ck->shards[shard], name);
         if (entry != NULL)
@@ -326,7 +326,8 @@ static size_t dense_index(const struct moec_checkpoint *ck, enum moec_role role,
 /* A dense tensor as it lies in the file. */
 static struct tensor dense_tensor(const struct moec_checkpoint *ck, enum moec_role role, uint32_t layer)
 {
-    struct tensor tensor = {.pattern = ck->family->names[role], .layer = layer};
+    struct tensor tensor = {.pattern = moec_family_pattern(ck->family, &ck->config, role, layer),
+                            .layer = layer};
     moec_role_shape(&ck->config, role, &tensor.rows, &tensor.columns);
     if (moec_role_is_transposed(role)) {
         uint32_t rows = tensor.rows;
@@ -342,7 +343,7 @@ static struct tensor expert_tensor(const struct moec_checkpoint *ck, uint32_t la
 {
     size_t index = ((size_t)ordinal * ck->config.n_expert + expert) * MOEC_PROJECTION_COUNT + projection;
     bool down = projection == MOEC_PROJECTION_DOWN;
-    return (struct tensor){.pattern = ck->family->expert_names[projection],
+    return (struct tensor){.pattern = moec_family_expert_pattern(ck->family, &ck->config, projection, layer),
                            .layer = layer,
                            .expert = expert,
                            .rows = down ? ck->config.n_embd : ck->config.n_ff_expert,
@@ -375,6 +376,7 @@ static enum moec_status locate_experts(struct moec_checkpoint *ck, struct moec_e
     void *table = NULL;
     uint32_t moe = moec_config_moe_count(&ck->config);
     uint64_t dense_bytes = ck->weight_bytes;
+    bool is_known = false; /* the dtype of the first */
     MOEC_TRY(moec_alloc(&table, (uint64_t)moe * ck->config.n_expert * MOEC_PROJECTION_COUNT,
                         sizeof *ck->experts, "table of experts", err));
     ck->experts = table;
@@ -384,19 +386,23 @@ static enum moec_status locate_experts(struct moec_checkpoint *ck, struct moec_e
         for (uint32_t expert = 0; expert < ck->config.n_expert; expert++) {
             for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
                 char name[MOEC_TENSOR_NAME_BYTES];
+                struct location *place = next++;
+                if (p == MOEC_PROJECTION_GATE && ck->config.plain_mlp)
+                    continue;
                 struct tensor tensor = expert_tensor(ck, layer, ordinal, expert, (enum moec_projection)p);
                 MOEC_TRY(locate(ck, &tensor, err));
-                if (next == ck->experts)
+                if (!is_known)
                     ck->config.expert_dtype = (uint8_t)tensor.at.dtype;
                 if (tensor.at.dtype != ck->config.expert_dtype)
                     return moec_fail(
                         err, MOEC_ERR_UNSUPPORTED,
                         "tensor '%s' in '%s' at offset %" PRIu64
                         " has dtype %s but earlier experts have %s, expected one dtype for all experts",
-                        moec_family_tensor_name(tensor.pattern, layer, expert, name),
+                        moec_family_tensor_name(tensor.pattern, &ck->config, layer, expert, name),
                         ck->shards[tensor.at.shard].file.path, tensor.at.offset, names[tensor.at.dtype],
                         names[ck->config.expert_dtype]);
-                *next++ = tensor.at;
+                *place = tensor.at;
+                is_known = true;
             }
         }
     }
@@ -493,7 +499,7 @@ static enum moec_status read_raw(const struct moec_checkpoint *ck, const struct 
     uint64_t offset = tensor->at.offset + (uint64_t)first * tensor->columns * item;
     struct moec_codec codec = {.dtype = (uint8_t)tensor->at.dtype};
     char name[MOEC_TENSOR_NAME_BYTES];
-    (void)moec_family_tensor_name(tensor->pattern, tensor->layer, tensor->expert, name);
+    (void)moec_family_tensor_name(tensor->pattern, &ck->config, tensor->layer, tensor->expert, name);
     enum moec_status status = moec_file_read(file, offset, raw, n * item, err);
     if (status != MOEC_OK) {
         (void)moec_error_prefix(err, "tensor '%s'", name);
@@ -543,7 +549,7 @@ static enum moec_status encode_block(const struct moec_checkpoint *ck, const str
         if (status != MOEC_OK) {
             (void)moec_error_prefix(
                 err, "tensor '%s' in '%s', offset %" PRIu64 ", row %zu",
-                moec_family_tensor_name(tensor->pattern, tensor->layer, tensor->expert, name),
+                moec_family_tensor_name(tensor->pattern, &ck->config, tensor->layer, tensor->expert, name),
                 ck->shards[tensor->at.shard].file.path, tensor->at.offset, first + i);
             return status;
         }
@@ -713,6 +719,8 @@ enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *check
     uint32_t ordinal = 0;
     MOEC_TRY(find_expert(checkpoint, layer, expert, &ordinal, err));
     for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        if (p == MOEC_PROJECTION_GATE && checkpoint->config.plain_mlp)
+            continue;
         struct tensor tensor = expert_tensor(checkpoint, layer, ordinal, expert, (enum moec_projection)p);
         MOEC_TRY(read_f32(checkpoint, &tensor, out[p], err));
     }
@@ -734,20 +742,24 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
 {
     uint32_t ordinal = 0;
     MOEC_TRY(find_expert(checkpoint, layer, expert, &ordinal, err));
-    if (layout->n_ff != checkpoint->config.n_ff_expert || layout->n_embd != checkpoint->config.n_embd)
+    if (layout->n_ff != checkpoint->config.n_ff_expert || layout->n_embd != checkpoint->config.n_embd ||
+        layout->n_matrix != moec_config_mlp_matrices(&checkpoint->config))
         return moec_fail(err, MOEC_ERR_MISMATCH,
-                         "record of %u neurons x %u, but experts of '%s' have %u x %u", layout->n_ff,
-                         layout->n_embd, checkpoint->folder, checkpoint->config.n_ff_expert,
+                         "record of %u matrices of %u neurons x %u, but experts of '%s' have %u of %u x %u",
+                         layout->n_matrix, layout->n_ff, layout->n_embd, checkpoint->folder,
+                         moec_config_mlp_matrices(&checkpoint->config), checkpoint->config.n_ff_expert,
                          checkpoint->config.n_embd);
     struct tensor up = expert_tensor(checkpoint, layer, ordinal, expert, MOEC_PROJECTION_UP);
     struct tensor gate = expert_tensor(checkpoint, layer, ordinal, expert, MOEC_PROJECTION_GATE);
     struct tensor down = expert_tensor(checkpoint, layer, ordinal, expert, MOEC_PROJECTION_DOWN);
     uint8_t *pairs = record + layout->up_bytes;
-    size_t row_bytes = layout->row_bytes;
+    size_t row_bytes = layout->row_bytes, pair_bytes = (layout->n_matrix - 1u) * row_bytes;
     MOEC_TRY(encode_tensor(checkpoint, &up, layout->codec, false, record, row_bytes, scratch, err));
-    MOEC_TRY(encode_tensor(checkpoint, &gate, layout->codec, false, pairs, 2 * row_bytes, scratch, err));
-    return encode_tensor(checkpoint, &down, layout->codec, true, pairs + row_bytes, 2 * row_bytes, scratch,
-                         err);
+    if (layout->n_matrix == 3) {
+        MOEC_TRY(encode_tensor(checkpoint, &gate, layout->codec, false, pairs, pair_bytes, scratch, err));
+        pairs += row_bytes;
+    }
+    return encode_tensor(checkpoint, &down, layout->codec, true, pairs, pair_bytes, scratch, err);
 }
 
 /* --- digest ------------------------------------------------------------------------------------------------

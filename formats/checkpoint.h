@@ -52,8 +52,8 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense(const struct moec
                                                                struct moec_dense *dense,
                                                                struct moec_error *err);
 
-/* Reads one expert as F32: gate, up (n_ff, n_embd), down (n_embd, n_ff), row-major. NaN or infinite weights
- * are MOEC_ERR_FORMAT naming the tensor. */
+/* Reads one expert as F32: gate (untouched in a model of plain MLPs, may be NULL there), up (n_ff, n_embd),
+ * down (n_embd, n_ff), row-major. NaN or infinite weights are MOEC_ERR_FORMAT naming the tensor. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint,
                                                               uint32_t layer, uint32_t expert, float *gate,
                                                               float *up, float *down, struct moec_error *err);

@@ -70,6 +70,9 @@ static bool role_is_vector(enum moec_role role)
     case MOEC_ROLE_V_BIAS:
     case MOEC_ROLE_Q_NORM:
     case MOEC_ROLE_K_NORM:
+    case MOEC_ROLE_ROUTER_BIAS:
+    case MOEC_ROLE_CROSS_NORM:
+    case MOEC_ROLE_ENCODER_NORM:
         return true;
     default:
         return false;
@@ -93,11 +96,12 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
             continue;
         struct item item = {.entry = i};
         bool transposed = moec_role_is_transposed(role);
-        if (w->family->names[role] == NULL)
+        const char *pattern = moec_family_pattern(w->family, &w->bundle->config, role, layer);
+        if (pattern == NULL)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              "'%s' has a tensor '%s', which models of family '%s' do not have",
                              w->bundle->file.path, moec_role_name(role), w->family->model_type);
-        (void)moec_family_tensor_name(w->family->names[role], layer, 0, item.name);
+        (void)moec_family_tensor_name(pattern, &w->bundle->config, layer, 0, item.name);
         item.tensor.dtype = is_float(entry->codec) ? (enum moec_dtype)entry->codec.dtype : MOEC_DTYPE_F32;
         item.tensor.n_dims = role_is_vector(role) ? 1 : 2;
         item.tensor.shape[0] = role_is_vector(role) || transposed ? entry->columns : entry->rows;
@@ -114,6 +118,8 @@ static enum moec_status add_experts(struct writing *w, uint32_t layer, struct mo
     for (uint32_t e = 0; ordinal >= 0 && e < config->n_expert; e++)
         for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
             bool down = p == MOEC_PROJECTION_DOWN;
+            if (p == MOEC_PROJECTION_GATE && config->plain_mlp)
+                continue;
             struct item item = {.is_expert = true,
                                 .ordinal = (uint32_t)ordinal,
                                 .expert = e,
@@ -121,7 +127,9 @@ static enum moec_status add_experts(struct writing *w, uint32_t layer, struct mo
                                 .tensor = {.dtype = w->expert_dtype, .n_dims = 2}};
             item.tensor.shape[0] = down ? config->n_embd : config->n_ff_expert;
             item.tensor.shape[1] = down ? config->n_ff_expert : config->n_embd;
-            (void)moec_family_tensor_name(w->family->expert_names[p], layer, e, item.name);
+            (void)moec_family_tensor_name(
+                moec_family_expert_pattern(w->family, config, (enum moec_projection)p, layer), config, layer,
+                e, item.name);
             MOEC_TRY(add_item(w, &item, err));
         }
     return MOEC_OK;

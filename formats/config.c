@@ -19,6 +19,20 @@ static enum moec_status check_range(const char *subject, const char *name, uint6
     return MOEC_OK;
 }
 
+/* Two-sided buckets are halved, and the first half of what is left are single distances: at least one, and
+ * max_distance lies past them, or there would be nothing to take the logarithm of. */
+static enum moec_status check_buckets(const struct moec_config *c, const char *subject,
+                                      struct moec_error *err)
+{
+    MOEC_TRY(check_range(subject, "buckets of relative positions", c->n_bucket, 4, MOEC_MAX_BUCKETS, err));
+    MOEC_TRY(check_range(subject, "distance of relative positions", c->max_distance, c->n_bucket / 2 + 1,
+                         MOEC_MAX_DISTANCE, err));
+    if (c->rope_theta != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g and buckets of relative positions",
+                         subject, c->rope_theta);
+    return MOEC_OK;
+}
+
 static enum moec_status check_attention(const struct moec_config *c, const char *subject,
                                         struct moec_error *err)
 {
@@ -29,14 +43,20 @@ static enum moec_status check_attention(const struct moec_config *c, const char 
                          "%s says %u attention heads and %u key/value heads, expected a multiple", subject,
                          c->n_head, c->n_kv_head);
     MOEC_TRY(check_range(subject, "head dimension", c->head_dim, 2, MOEC_MAX_DIMENSION, err));
-    if (c->head_dim % 2 != 0)
+    if (c->head_dim % 2 != 0 && c->n_bucket == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says head dimension %u, expected an even number", subject,
                          c->head_dim);
     MOEC_TRY(check_range(subject, "heads x head dimension", (uint64_t)c->n_head * c->head_dim, 2,
                          MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "positions", c->n_position, 1, MOEC_MAX_POSITIONS, err));
     MOEC_TRY(check_range(subject, "attention window", c->window, 0, MOEC_MAX_POSITIONS, err));
-    if (!(isfinite(c->rope_theta) && c->rope_theta > 0))
+    if (c->n_bucket > 0)
+        MOEC_TRY(check_buckets(c, subject, err));
+    if (c->n_bucket == 0 && c->max_distance > 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says %u as a distance of relative positions without buckets", subject,
+                         c->max_distance);
+    if (c->n_bucket == 0 && !(isfinite(c->rope_theta) && c->rope_theta > 0))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g, expected a positive number", subject,
                          c->rope_theta);
     if (!(isfinite(c->clip_qkv) && c->clip_qkv >= 0))
@@ -74,6 +94,32 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     return check_range(subject, "dense MLP size without dense layers", c->n_ff_dense, 0, 0, err);
 }
 
+/* What comes with an encoder, and what no encoder is known to come with. */
+static enum moec_status check_stacks(const struct moec_config *c, const char *subject, struct moec_error *err)
+{
+    const bool has_encoder = moec_config_is_encoder_decoder(c);
+    MOEC_TRY(check_range(subject, "encoder layers", c->n_encoder_layer, 0, c->n_layer - 1, err));
+    if (has_encoder != (c->n_bucket > 0))
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s says %u encoder layers and %u buckets of relative positions, expected both or none", subject,
+            c->n_encoder_layer, c->n_bucket);
+    if (has_encoder && (c->window > 0 || c->clip_qkv > 0 || c->qkv_bias || c->qk_norm || c->n_ff_shared > 0))
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has an encoder with a window, a clip, biases or norms of q, k, v or a shared expert",
+            subject);
+    if (!has_encoder && c->scaled_head)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s scales the head's input without an encoder", subject);
+    if (!has_encoder)
+        MOEC_TRY(check_range(subject, "expert capacity without an encoder", c->expert_capacity, 0, 0, err));
+    if (c->expert_capacity > 0)
+        MOEC_TRY(check_range(subject, "experts for each token of limited experts", c->top_k, 1, 1, err));
+    const uint32_t last_id = has_encoder ? c->n_vocab - 1 : 0;
+    MOEC_TRY(check_range(subject, "decoder start id", c->decoder_start_id, 0, last_id, err));
+    return check_range(subject, "padding id", c->pad_id, 0, last_id, err);
+}
+
 static enum moec_status check_family(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
     size_t length = strnlen(c->family, sizeof c->family);
@@ -101,6 +147,8 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
                          subject, c->rms_eps);
     MOEC_TRY(check_attention(c, subject, err));
     MOEC_TRY(check_experts(c, subject, err));
+    MOEC_TRY(check_range(subject, "activation", c->activation, 0, MOEC_ACTIVATION_COUNT - 1, err));
+    MOEC_TRY(check_stacks(c, subject, err));
     MOEC_TRY(check_range(subject, "end-of-text ids", c->n_eos, 0, MOEC_MAX_EOS, err));
     for (uint32_t i = 0; i < c->n_eos; i++)
         MOEC_TRY(check_range(subject, "end-of-text id", c->eos_ids[i], 0, c->n_vocab - 1, err));
@@ -116,6 +164,22 @@ uint32_t moec_config_moe_count(const struct moec_config *config)
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         count += config->layer_is_moe[layer];
     return count;
+}
+
+uint32_t moec_config_moe_encoder_count(const struct moec_config *config)
+{
+    uint32_t count = 0;
+    for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++)
+        count += config->layer_is_moe[layer];
+    return count;
+}
+
+struct moec_moe_range moec_config_moe_range(const struct moec_config *config, uint32_t ordinal)
+{
+    const uint32_t n_encoder = moec_config_moe_encoder_count(config);
+    if (ordinal < n_encoder)
+        return (struct moec_moe_range){0, n_encoder};
+    return (struct moec_moe_range){n_encoder, moec_config_moe_count(config) - n_encoder};
 }
 
 int32_t moec_config_moe_ordinal(const struct moec_config *config, uint32_t layer)
@@ -141,16 +205,19 @@ uint32_t moec_config_moe_layer(const struct moec_config *config, uint32_t ordina
  */
 
 /* Little-endian, no padding; offsets in bytes:
- *     0 u32 version (1)         4 char family[24], NUL-padded
+ *     0 u32 version (1 or 2)         4 char family[24], NUL-padded
  *    28 u32 n_layer, n_embd, n_head, n_kv_head, head_dim, n_vocab, n_position, window,
  *           n_expert, top_k, n_ff_expert, n_ff_shared, n_ff_dense
  *    80 u64 rope_theta, rms_eps: bits of F64
  *    96 u32 clip_qkv: bits of F32
  *   100 u8  qkv_bias, qk_norm, tied_head, shared_gate, norm_topk_prob (0 or 1), expert_dtype, 0, 0
  *   108 u32 n_eos               112 u32 eos_ids[n_eos]
- *   then u8 layer_is_moe[n_layer] */
-#define SECTION_VERSION 1u
-#define SECTION_FIXED   112u
+ *   then u8 layer_is_moe[n_layer]
+ * and in version 2, which is written only where version 1 cannot say it:
+ *     0 u32 n_encoder_layer, n_bucket, max_distance, expert_capacity, decoder_start_id, pad_id
+ *    24 u8  activation, plain_mlp, router_bias, scaled_head */
+#define SECTION_FIXED 112u
+#define SECTION_TAIL  28u
 
 /* Cursors over moec_put_ and moec_get_. */
 static void put_u32(uint8_t **at, uint32_t value)
@@ -176,16 +243,34 @@ static double get_f64(const uint8_t **at)
     *at += 8;
     return moec_get_f64(*at - 8);
 }
+
+static bool needs_tail(const struct moec_config *c)
+{
+    return c->n_encoder_layer > 0 || c->activation != MOEC_ACTIVATION_SILU || c->plain_mlp || c->router_bias;
+}
+
+static void encode_tail(const struct moec_config *c, uint8_t **at)
+{
+    const uint32_t counts[6] = {c->n_encoder_layer, c->n_bucket,         c->max_distance,
+                                c->expert_capacity, c->decoder_start_id, c->pad_id};
+    for (size_t i = 0; i < 6; i++)
+        put_u32(at, counts[i]);
+    const uint8_t flags[4] = {c->activation, c->plain_mlp, c->router_bias, c->scaled_head};
+    memcpy(*at, flags, sizeof flags);
+    *at += sizeof flags;
+}
+
 enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **bytes, size_t *n_bytes,
                                     struct moec_error *err)
 {
     const struct moec_config *c = config;
     void *memory = NULL;
     MOEC_TRY(moec_config_check(c, "config", err));
-    size_t total = SECTION_FIXED + (size_t)4 * c->n_eos + c->n_layer;
+    const bool has_tail = needs_tail(c);
+    size_t total = SECTION_FIXED + (size_t)4 * c->n_eos + c->n_layer + (has_tail ? SECTION_TAIL : 0);
     MOEC_TRY(moec_alloc(&memory, total, 1, "config section", err));
     uint8_t *at = memory;
-    put_u32(&at, SECTION_VERSION);
+    put_u32(&at, has_tail ? 2 : 1);
     memcpy(at, c->family, strlen(c->family));
     at += sizeof c->family;
     const uint32_t counts[13] = {c->n_layer,     c->n_embd,      c->n_head,    c->n_kv_head, c->head_dim,
@@ -206,6 +291,9 @@ enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **
     for (uint32_t i = 0; i < c->n_eos; i++)
         put_u32(&at, c->eos_ids[i]);
     memcpy(at, c->layer_is_moe, c->n_layer);
+    at += c->n_layer;
+    if (has_tail)
+        encode_tail(c, &at);
     *bytes = memory;
     *n_bytes = total;
     return MOEC_OK;
@@ -227,6 +315,28 @@ static enum moec_status decode_flags(const uint8_t **at, struct moec_config *c, 
     return MOEC_OK;
 }
 
+static enum moec_status decode_tail(const uint8_t *at, struct moec_config *c, struct moec_error *err)
+{
+    uint32_t *const counts[6] = {&c->n_encoder_layer, &c->n_bucket,         &c->max_distance,
+                                 &c->expert_capacity, &c->decoder_start_id, &c->pad_id};
+    for (size_t i = 0; i < 6; i++)
+        *counts[i] = get_u32(&at);
+    bool *const flags[3] = {&c->plain_mlp, &c->router_bias, &c->scaled_head};
+    c->activation = *at++;
+    for (size_t i = 0; i < 3; i++, at++) {
+        if (*at > 1)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "config section has %u for flag %zu of version 2, expected "
+                             "0 or 1",
+                             *at, i);
+        *flags[i] = *at != 0;
+    }
+    if (!needs_tail(c))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "config section has version 2 but says nothing that version 1 cannot");
+    return MOEC_OK;
+}
+
 enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct moec_config *config,
                                     struct moec_error *err)
 {
@@ -236,9 +346,9 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
     struct moec_config c = {0};
     const uint8_t *at = bytes;
     uint32_t version = get_u32(&at);
-    if (version != SECTION_VERSION)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "config section has version %u, expected %u", version,
-                         SECTION_VERSION);
+    if (version != 1 && version != 2)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "config section has version %u, expected 1 or 2",
+                         version);
     memcpy(c.family, at, sizeof c.family);
     at += sizeof c.family;
     for (size_t i = strnlen(c.family, sizeof c.family); i < sizeof c.family; i++)
@@ -258,13 +368,15 @@ enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct
     c.n_eos = get_u32(&at);
     MOEC_TRY(check_range("config section", "layers", c.n_layer, 1, MOEC_MAX_LAYERS, err));
     MOEC_TRY(check_range("config section", "end-of-text ids", c.n_eos, 0, MOEC_MAX_EOS, err));
-    size_t expected = SECTION_FIXED + (size_t)4 * c.n_eos + c.n_layer;
+    size_t expected = SECTION_FIXED + (size_t)4 * c.n_eos + c.n_layer + (version == 2 ? SECTION_TAIL : 0);
     if (n_bytes != expected)
         return moec_fail(err, MOEC_ERR_FORMAT, "config section has %zu bytes, expected %zu", n_bytes,
                          expected);
     for (uint32_t i = 0; i < c.n_eos; i++)
         c.eos_ids[i] = get_u32(&at);
     memcpy(c.layer_is_moe, at, c.n_layer);
+    if (version == 2)
+        MOEC_TRY(decode_tail(at + c.n_layer, &c, err));
     MOEC_TRY(moec_config_check(&c, "config section", err));
     *config = c;
     return MOEC_OK;

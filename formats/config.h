@@ -1,5 +1,10 @@
 /* The family-independent description of a model: numbers and feature flags that the engine executes.
  *
+ * An encoder-decoder model is one row of layers: the encoder's blocks are layers 0 .. n_encoder_layer - 1,
+ * the decoder's follow. So tables, records, profiles, assignments and caches need no second index, and which
+ * stack a layer belongs to follows from its number. What counts MoE layers in the order in which a token
+ * passes them (paths, next-layer gates, eviction distance) counts within one stack.
+ *
  * formats/family.c fills it from a checkpoint's config.json; a bundle carries it as a binary section. The
  * runtime knows features (QKV bias, q/k norm, shared expert, ...) and never a family's name. After
  * moec_config_check every field is within the limits below and code may trust it. Thread rule: plain data,
@@ -17,42 +22,102 @@
 #define MOEC_MAX_VOCABULARY (1u << 24)
 #define MOEC_MAX_POSITIONS  (1u << 24)
 #define MOEC_MAX_EOS        16
+#define MOEC_MAX_BUCKETS    4096       /* of relative positions */
+#define MOEC_MAX_DISTANCE   (1u << 16) /* that buckets tell apart */
+
+/* What an MLP does to its neurons; out = activation(gate . x) * (up . x), or activation(up . x) without a
+ * gate.
+ */
+enum moec_activation {
+    MOEC_ACTIVATION_SILU = 0,
+    MOEC_ACTIVATION_RELU = 1,
+    MOEC_ACTIVATION_GELU_TANH = 2, /* transformers' gelu_new */
+    MOEC_ACTIVATION_COUNT
+};
+
+enum moec_stack { MOEC_STACK_ENCODER, MOEC_STACK_DECODER };
 
 struct moec_config {
     char family[24]; /* config.json's model_type, for people: "qwen2_moe" */
 
-    uint32_t n_layer;
-    uint32_t n_embd;     /* hidden_size */
-    uint32_t n_head;     /* query heads */
-    uint32_t n_kv_head;  /* key/value heads; divides n_head */
-    uint32_t head_dim;   /* even */
-    uint32_t n_vocab;    /* rows of the embedding */
-    uint32_t n_position; /* max_position_embeddings */
-    uint32_t window;     /* sliding attention window in positions, 0 = none */
+    uint32_t n_layer;         /* of both stacks */
+    uint32_t n_encoder_layer; /* 0 = a decoder alone */
+    uint32_t n_embd;          /* hidden_size */
+    uint32_t n_head;          /* query heads */
+    uint32_t n_kv_head;       /* key/value heads; divides n_head */
+    uint32_t head_dim;        /* even where positions rotate it */
+    uint32_t n_vocab;         /* rows of the embedding */
+    uint32_t n_position;      /* max_position_embeddings; MOEC_MAX_POSITIONS where the model sets no limit */
+    uint32_t window;          /* sliding attention window in positions, 0 = none */
     double rope_theta;
     double rms_eps; /* used as F32 */
     float clip_qkv; /* |q|, |k|, |v| are clamped to this; 0 = off (OLMoE) */
     bool qkv_bias;  /* biases on q, k, v (Qwen2) */
     bool qk_norm;   /* RMS norm over the whole q and k projections before heads are split (OLMoE) */
     bool tied_head; /* the head is the embedding */
+    /* Buckets of relative positions, each with a bias for each head that is added to scores (T5): two-sided
+     * in the encoder, of the past alone in the decoder, none between them; a table for each stack. Scores are
+     * not scaled then. 0 = rotary positions, and scores scaled by head_dim^-0.5. */
+    uint32_t n_bucket;
+    uint32_t max_distance; /* from here on all distances share the last bucket; 0 without buckets */
+    bool scaled_head;      /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
 
     uint32_t n_expert; /* routed experts of a MoE layer */
     uint32_t top_k;
     uint32_t n_ff_expert; /* neurons of a routed expert */
     uint32_t n_ff_shared; /* neurons of the shared expert, 0 = none */
     uint32_t n_ff_dense;  /* neurons of the MLP of layers without experts, 0 = there are none */
-    bool shared_gate;     /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
-    bool norm_topk_prob;  /* top-k gate weights renormalised to sum 1 */
+    uint8_t activation;   /* enum moec_activation of every MLP */
+    bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
+    bool router_bias;     /* router logits have a bias (n_expert) */
+    /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
+     * those after them pass the layer by. 0 = no limit. See moec_capacity in runtime/forward.h. */
+    uint32_t expert_capacity;
+    bool shared_gate;                      /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
+    bool norm_topk_prob;                   /* top-k gate weights renormalised to sum 1 */
     uint8_t layer_is_moe[MOEC_MAX_LAYERS]; /* 1 = routed experts, 0 = dense MLP */
 
     uint8_t expert_dtype; /* enum moec_dtype of the routed experts in the source checkpoint */
     uint32_t n_eos;       /* end-of-text ids (generation_config.json, else config.json) */
     uint32_t eos_ids[MOEC_MAX_EOS];
+    uint32_t decoder_start_id; /* token that every target begins with; 0 without an encoder */
+    uint32_t pad_id;           /* 0 without an encoder */
 };
 
 /* Checks every limit and relation. `subject` names the source in messages ("'config.json'"). */
 MOEC_WARN_UNUSED enum moec_status moec_config_check(const struct moec_config *config, const char *subject,
                                                     struct moec_error *err);
+
+static inline bool moec_config_is_encoder_decoder(const struct moec_config *config)
+{
+    return config->n_encoder_layer > 0;
+}
+
+/* Which stack a layer is in, and its number there. */
+static inline enum moec_stack moec_config_stack(const struct moec_config *config, uint32_t layer)
+{
+    return layer < config->n_encoder_layer ? MOEC_STACK_ENCODER : MOEC_STACK_DECODER;
+}
+static inline uint32_t moec_config_stack_layer(const struct moec_config *config, uint32_t layer)
+{
+    return layer < config->n_encoder_layer ? layer : layer - config->n_encoder_layer;
+}
+
+/* MoE layers of the encoder: these have the ordinals 0 .. n - 1, the decoder's follow. */
+uint32_t moec_config_moe_encoder_count(const struct moec_config *config);
+
+/* MoE ordinals of the stack that `ordinal` is in: first <= ordinal < first + count. */
+struct moec_moe_range {
+    uint32_t first;
+    uint32_t count;
+};
+struct moec_moe_range moec_config_moe_range(const struct moec_config *config, uint32_t ordinal);
+
+/* Matrices of an MLP: 2 or 3. */
+static inline uint32_t moec_config_mlp_matrices(const struct moec_config *config)
+{
+    return config->plain_mlp ? 2 : 3;
+}
 
 /* Number of MoE layers (S of EdgeMoE), and the MoE ordinal of a model layer (-1 for a dense one). */
 uint32_t moec_config_moe_count(const struct moec_config *config);

@@ -37,6 +37,14 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_DENSE_UP] = "dense up projection",
         [MOEC_ROLE_DENSE_GATE] = "dense gate projection",
         [MOEC_ROLE_DENSE_DOWN] = "dense down projection",
+        [MOEC_ROLE_ATTENTION_BIAS] = "relative attention bias",
+        [MOEC_ROLE_ROUTER_BIAS] = "router bias",
+        [MOEC_ROLE_CROSS_NORM] = "cross attention norm",
+        [MOEC_ROLE_CROSS_Q] = "cross q projection",
+        [MOEC_ROLE_CROSS_K] = "cross k projection",
+        [MOEC_ROLE_CROSS_V] = "cross v projection",
+        [MOEC_ROLE_CROSS_O] = "cross o projection",
+        [MOEC_ROLE_ENCODER_NORM] = "encoder final norm",
     };
     return role < MOEC_ROLE_COUNT ? names[role] : "unknown role";
 }
@@ -45,7 +53,8 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
 {
     if (layer == MOEC_LAYER_NONE)
         return role == MOEC_ROLE_EMBEDDING || role == MOEC_ROLE_FINAL_NORM ||
-               (role == MOEC_ROLE_HEAD && !config->tied_head);
+               (role == MOEC_ROLE_HEAD && !config->tied_head) ||
+               (role == MOEC_ROLE_ENCODER_NORM && moec_config_is_encoder_decoder(config));
     if (layer >= config->n_layer)
         return false;
     bool moe = config->layer_is_moe[layer] != 0;
@@ -68,14 +77,27 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
         return moe;
     case MOEC_ROLE_SHARED_EXPERT_GATE:
         return moe && config->shared_gate;
-    case MOEC_ROLE_SHARED_UP:
     case MOEC_ROLE_SHARED_GATE:
+        return moe && config->n_ff_shared > 0 && !config->plain_mlp;
+    case MOEC_ROLE_SHARED_UP:
     case MOEC_ROLE_SHARED_DOWN:
         return moe && config->n_ff_shared > 0;
-    case MOEC_ROLE_DENSE_UP:
     case MOEC_ROLE_DENSE_GATE:
+        return !moe && !config->plain_mlp;
+    case MOEC_ROLE_DENSE_UP:
     case MOEC_ROLE_DENSE_DOWN:
         return !moe;
+    case MOEC_ROLE_ATTENTION_BIAS:
+        return config->n_bucket > 0 && moec_config_stack_layer(config, layer) == 0;
+    case MOEC_ROLE_ROUTER_BIAS:
+        return moe && config->router_bias;
+    case MOEC_ROLE_CROSS_NORM:
+    case MOEC_ROLE_CROSS_Q:
+    case MOEC_ROLE_CROSS_K:
+    case MOEC_ROLE_CROSS_V:
+    case MOEC_ROLE_CROSS_O:
+        return moec_config_is_encoder_decoder(config) &&
+               moec_config_stack(config, layer) == MOEC_STACK_DECODER;
     default:
         return false;
     }
@@ -96,6 +118,10 @@ bool moec_role_is_quantisable(enum moec_role role)
     case MOEC_ROLE_DENSE_UP:
     case MOEC_ROLE_DENSE_GATE:
     case MOEC_ROLE_DENSE_DOWN:
+    case MOEC_ROLE_CROSS_Q:
+    case MOEC_ROLE_CROSS_K:
+    case MOEC_ROLE_CROSS_V:
+    case MOEC_ROLE_CROSS_O:
         return true;
     default:
         return false;

@@ -3,8 +3,9 @@
  * One blob of encoded rows and a table that says where each tensor stands. Checkpoint reader and bundle
  * reader both give this, so the engine binds either the same way. MLP down projections (shared expert, dense
  * MLP) are stored transposed, one row for each neuron, like those of routed experts (see record.h). Router,
- * norms and biases keep their source dtype; q, k, v, o, embedding, head and dense MLPs take the dense codec
- * (--dense-bits). The router is F32, F16 or BF16 always.
+ * norms and biases keep their source dtype; q, k, v, o (of both attentions), embedding, head and dense MLPs
+ * take the dense codec (--dense-bits). In models with an encoder "final norm" is the decoder's. The router is
+ * F32, F16 or BF16 always.
  *
  * Where the blob is too large for memory, the table comes with a source instead, which makes any rows of any
  * tensor when they are asked for; `moec_dense_emit` and runtime/model.h hide the difference. Thread rule:
@@ -38,7 +39,15 @@
     X(SHARED_DOWN, 18, c->n_ff_shared, c->n_embd)                                                            \
     X(DENSE_UP, 19, c->n_ff_dense, c->n_embd)                                                                \
     X(DENSE_GATE, 20, c->n_ff_dense, c->n_embd)                                                              \
-    X(DENSE_DOWN, 21, c->n_ff_dense, c->n_embd)
+    X(DENSE_DOWN, 21, c->n_ff_dense, c->n_embd)                                                              \
+    X(ATTENTION_BIAS, 22, c->n_bucket, c->n_head)                                                            \
+    X(ROUTER_BIAS, 23, 1, c->n_expert)                                                                       \
+    X(CROSS_NORM, 24, 1, c->n_embd)                                                                          \
+    X(CROSS_Q, 25, c->n_head * c->head_dim, c->n_embd)                                                       \
+    X(CROSS_K, 26, c->n_kv_head * c->head_dim, c->n_embd)                                                    \
+    X(CROSS_V, 27, c->n_kv_head * c->head_dim, c->n_embd)                                                    \
+    X(CROSS_O, 28, c->n_embd, c->n_head * c->head_dim)                                                       \
+    X(ENCODER_NORM, 29, 1, c->n_embd)
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,
@@ -86,8 +95,8 @@ struct moec_dense {
 
 const char *moec_role_name(enum moec_role role);
 
-/* Whether a model of this config has the tensor in this layer (MOEC_LAYER_NONE for embedding, head, final
- * norm). */
+/* Whether a model of this config has the tensor in this layer (MOEC_LAYER_NONE for embedding, head and
+ * the norms that end a stack). */
 bool moec_role_expected(const struct moec_config *config, enum moec_role role, uint32_t layer);
 
 /* Whether --dense-bits applies to this role (else the source dtype is kept). */

@@ -1,4 +1,4 @@
-#include "formats/family.h"
+#include "formats/family_fields.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 /* --- reading fields ----------------------------------------------------------------------------------------
  */
 
-static enum moec_status read_u32(const struct moec_json *root, const char *where, const char *key,
-                                 uint32_t max, uint32_t *value, struct moec_error *err)
+enum moec_status moec_family_read_u32(const struct moec_json *root, const char *where, const char *key,
+                                      uint32_t max, uint32_t *value, struct moec_error *err)
 {
     uint64_t wide = 0;
     MOEC_TRY(moec_json_get_u64_or(root, where, key, 0, max, *value, &wide, err));
@@ -19,8 +19,7 @@ static enum moec_status read_u32(const struct moec_json *root, const char *where
     return MOEC_OK;
 }
 
-/* The member, or NULL when it is absent or null. */
-static const struct moec_json *present(const struct moec_json *object, const char *key)
+const struct moec_json *moec_family_present(const struct moec_json *object, const char *key)
 {
     const struct moec_json *node = moec_json_find(object, key);
     return node != NULL && moec_json_type(node) != MOEC_JSON_NULL ? node : NULL;
@@ -36,7 +35,7 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
     double rotary = 1.0;
     MOEC_TRY(moec_json_get_double_or(root, where, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
     for (size_t i = 0; i < 2; i++) {
-        const struct moec_json *rope = present(root, keys[i]);
+        const struct moec_json *rope = moec_family_present(root, keys[i]);
         const char *type = NULL;
         char inner[256];
         if (rope == NULL)
@@ -62,16 +61,18 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
 static enum moec_status read_heads(const struct moec_json *root, const char *where,
                                    struct moec_config *config, struct moec_error *err)
 {
-    MOEC_TRY(read_u32(root, where, "num_attention_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
+    MOEC_TRY(
+        moec_family_read_u32(root, where, "num_attention_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
     /* An explicit null means as many as heads, where absence means the class's default. */
     const struct moec_json *kv = moec_json_find(root, "num_key_value_heads");
     if (kv != NULL && moec_json_type(kv) == MOEC_JSON_NULL)
         config->n_kv_head = 0;
-    MOEC_TRY(read_u32(root, where, "num_key_value_heads", MOEC_MAX_DIMENSION, &config->n_kv_head, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "num_key_value_heads", MOEC_MAX_DIMENSION, &config->n_kv_head,
+                                  err));
     if (config->n_kv_head == 0)
         config->n_kv_head = config->n_head;
     config->head_dim = 0;
-    MOEC_TRY(read_u32(root, where, "head_dim", MOEC_MAX_DIMENSION, &config->head_dim, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "head_dim", MOEC_MAX_DIMENSION, &config->head_dim, err));
     if (config->head_dim != 0)
         return MOEC_OK;
     if (config->n_head == 0 || config->n_embd % config->n_head != 0)
@@ -94,16 +95,22 @@ static enum moec_status check_plain_head_dim(const char *where, const struct moe
     return MOEC_OK;
 }
 
-static enum moec_status refuse_unsupported(const struct moec_json *root, const char *where,
-                                           struct moec_error *err)
+static enum moec_status refuse_quantised(const struct moec_json *root, const char *where,
+                                         struct moec_error *err)
 {
-    const char *activation = NULL;
-    if (present(root, "quantization_config") != NULL)
+    if (moec_family_present(root, "quantization_config") != NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "%s has a 'quantization_config': the weights are quantised already, start from the BF16, F16 or "
             "F32 checkpoint that they were made from",
             where);
+    return MOEC_OK;
+}
+
+static enum moec_status refuse_activation(const struct moec_json *root, const char *where,
+                                          struct moec_error *err)
+{
+    const char *activation = NULL;
     MOEC_TRY(moec_json_get_string_or(root, where, "hidden_act", "silu", &activation, err));
     if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'hidden_act' '%.40s', only 'silu' is supported",
@@ -114,12 +121,13 @@ static enum moec_status refuse_unsupported(const struct moec_json *root, const c
 static enum moec_status read_common(const struct moec_json *root, const char *where,
                                     struct moec_config *config, struct moec_error *err)
 {
-    MOEC_TRY(refuse_unsupported(root, where, err));
-    MOEC_TRY(read_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
-    MOEC_TRY(read_u32(root, where, "hidden_size", MOEC_MAX_DIMENSION, &config->n_embd, err));
-    MOEC_TRY(read_u32(root, where, "num_hidden_layers", MOEC_MAX_LAYERS, &config->n_layer, err));
-    MOEC_TRY(read_u32(root, where, "max_position_embeddings", MOEC_MAX_POSITIONS, &config->n_position, err));
-    MOEC_TRY(read_u32(root, where, "num_experts_per_tok", MOEC_MAX_TOP_K, &config->top_k, err));
+    MOEC_TRY(refuse_activation(root, where, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "hidden_size", MOEC_MAX_DIMENSION, &config->n_embd, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "num_hidden_layers", MOEC_MAX_LAYERS, &config->n_layer, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "max_position_embeddings", MOEC_MAX_POSITIONS,
+                                  &config->n_position, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "num_experts_per_tok", MOEC_MAX_TOP_K, &config->top_k, err));
     MOEC_TRY(
         moec_json_get_double_or(root, where, "rms_norm_eps", 0, 1, config->rms_eps, &config->rms_eps, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", false, &config->tied_head, err));
@@ -142,8 +150,8 @@ static enum moec_status read_qwen_window(const struct moec_json *root, const cha
     const struct moec_json *given = moec_json_find(root, "sliding_window");
     if (given != NULL && moec_json_type(given) == MOEC_JSON_NULL)
         return MOEC_OK;
-    MOEC_TRY(read_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &window, err));
-    MOEC_TRY(read_u32(root, where, "max_window_layers", MOEC_MAX_DIMENSION, &first, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &window, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "max_window_layers", MOEC_MAX_DIMENSION, &first, err));
     if (first != 0)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
@@ -163,7 +171,7 @@ static enum moec_status read_qwen_layers(const struct moec_json *root, const cha
     MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_sparse_step", 1, MOEC_MAX_DIMENSION, 1, &step, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         config->layer_is_moe[layer] = (layer + 1) % step == 0;
-    const struct moec_json *plain = present(root, "mlp_only_layers");
+    const struct moec_json *plain = moec_family_present(root, "mlp_only_layers");
     if (plain == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_json_get(root, where, "mlp_only_layers", MOEC_JSON_ARRAY, &plain, err));
@@ -181,10 +189,11 @@ static enum moec_status read_qwen_layers(const struct moec_json *root, const cha
 static enum moec_status read_qwen2_moe(const struct moec_json *root, const char *where,
                                        struct moec_config *config, struct moec_error *err)
 {
-    MOEC_TRY(read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(read_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
-    MOEC_TRY(read_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
-                      &config->n_ff_shared, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION,
+                                  &config->n_ff_expert, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
+                                  &config->n_ff_shared, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "qkv_bias", true, &config->qkv_bias, err));
     config->shared_gate = config->n_ff_shared > 0;
@@ -192,7 +201,8 @@ static enum moec_status read_qwen2_moe(const struct moec_json *root, const char 
     MOEC_TRY(read_qwen_window(root, where, config, err));
     MOEC_TRY(read_qwen_layers(root, where, config, err));
     if (moec_config_moe_count(config) < config->n_layer)
-        return read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_dense, err);
+        return moec_family_read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_dense,
+                                    err);
     config->n_ff_dense = 0;
     return MOEC_OK;
 }
@@ -231,8 +241,9 @@ static enum moec_status read_olmoe(const struct moec_json *root, const char *whe
     if (bias)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'attention_bias' true, only false is supported",
                          where);
-    MOEC_TRY(read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
+                                  err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "clip_qkv", FLT_MIN, FLT_MAX, 0, &clip, err));
     config->clip_qkv = (float)clip;
@@ -259,8 +270,10 @@ static enum moec_status read_mixtral(const struct moec_json *root, const char *w
                                      struct moec_config *config, struct moec_error *err)
 {
     uint64_t window = 0;
-    MOEC_TRY(read_u32(root, where, "num_local_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
+    MOEC_TRY(
+        moec_family_read_u32(root, where, "num_local_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
+                                  err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "sliding_window", 1, MOEC_MAX_POSITIONS, 0, &window, err));
     config->window = (uint32_t)window;
     memset(config->layer_is_moe, 1, config->n_layer);
@@ -291,6 +304,26 @@ static void write_mixtral(const struct moec_config *config, struct moec_json_out
     [MOEC_ROLE_V] = "model.layers.{L}.self_attn.v_proj.weight",                                              \
     [MOEC_ROLE_O] = "model.layers.{L}.self_attn.o_proj.weight",                                              \
     [MOEC_ROLE_MLP_NORM] = "model.layers.{L}.post_attention_layernorm.weight"
+
+/* Of one stack, whose blocks have their MLP as sublayer `mlp`. */
+#define SWITCH_NAMES(stack, mlp)                                                                             \
+    [MOEC_ROLE_ATTENTION_NORM] = stack "block.{L}.layer.0.layer_norm.weight",                                \
+    [MOEC_ROLE_Q] = stack "block.{L}.layer.0.SelfAttention.q.weight",                                        \
+    [MOEC_ROLE_K] = stack "block.{L}.layer.0.SelfAttention.k.weight",                                        \
+    [MOEC_ROLE_V] = stack "block.{L}.layer.0.SelfAttention.v.weight",                                        \
+    [MOEC_ROLE_O] = stack "block.{L}.layer.0.SelfAttention.o.weight",                                        \
+    [MOEC_ROLE_ATTENTION_BIAS] = stack "block.{L}.layer.0.SelfAttention.relative_attention_bias.weight",     \
+    [MOEC_ROLE_MLP_NORM] = stack "block.{L}.layer." mlp ".layer_norm.weight",                                \
+    [MOEC_ROLE_ROUTER] = stack "block.{L}.layer." mlp ".mlp.router.classifier.weight",                       \
+    [MOEC_ROLE_ROUTER_BIAS] = stack "block.{L}.layer." mlp ".mlp.router.classifier.bias",                    \
+    [MOEC_ROLE_DENSE_GATE] = stack "block.{L}.layer." mlp ".mlp.wi_0.weight",                                \
+    [MOEC_ROLE_DENSE_UP] = stack "block.{L}.layer." mlp ".mlp.wi{_1}.weight",                                \
+    [MOEC_ROLE_DENSE_DOWN] = stack "block.{L}.layer." mlp ".mlp.wo.weight"
+
+#define SWITCH_EXPERT_NAMES(stack, mlp)                                                                      \
+    [MOEC_PROJECTION_GATE] = stack "block.{L}.layer." mlp ".mlp.experts.expert_{E}.wi_0.weight",             \
+    [MOEC_PROJECTION_UP] = stack "block.{L}.layer." mlp ".mlp.experts.expert_{E}.wi{_1}.weight",             \
+    [MOEC_PROJECTION_DOWN] = stack "block.{L}.layer." mlp ".mlp.experts.expert_{E}.wo.weight"
 
 static const struct moec_family families[] = {
     {
@@ -359,6 +392,32 @@ static const struct moec_family families[] = {
             [MOEC_PROJECTION_DOWN] = "model.layers.{L}.block_sparse_moe.experts.{E}.w2.weight",
         },
     },
+    {
+        .model_type = "switch_transformers",
+        .read = moec_family_read_switch,
+        .write = moec_family_write_switch,
+        .has_own_fields = true,
+        .architecture = "SwitchTransformersForConditionalGeneration",
+        .defaults = {.n_vocab = 32128, .n_embd = 768, .n_head = 12, .head_dim = 64,
+                     .n_position = MOEC_MAX_POSITIONS, .rms_eps = 1e-6, .n_bucket = 32, .max_distance = 128,
+                     .n_expert = 8, .top_k = 1, .n_ff_expert = 2048, .expert_capacity = 64, .n_eos = 1,
+                     .eos_ids = {1}},
+        .names = {
+            SWITCH_NAMES("decoder.", "2"),
+            [MOEC_ROLE_EMBEDDING] = "shared.weight",
+            [MOEC_ROLE_HEAD] = "lm_head.weight",
+            [MOEC_ROLE_FINAL_NORM] = "decoder.final_layer_norm.weight",
+            [MOEC_ROLE_ENCODER_NORM] = "encoder.final_layer_norm.weight",
+            [MOEC_ROLE_CROSS_NORM] = "decoder.block.{L}.layer.1.layer_norm.weight",
+            [MOEC_ROLE_CROSS_Q] = "decoder.block.{L}.layer.1.EncDecAttention.q.weight",
+            [MOEC_ROLE_CROSS_K] = "decoder.block.{L}.layer.1.EncDecAttention.k.weight",
+            [MOEC_ROLE_CROSS_V] = "decoder.block.{L}.layer.1.EncDecAttention.v.weight",
+            [MOEC_ROLE_CROSS_O] = "decoder.block.{L}.layer.1.EncDecAttention.o.weight",
+        },
+        .expert_names = { SWITCH_EXPERT_NAMES("decoder.", "2") },
+        .encoder_names = { SWITCH_NAMES("encoder.", "1") },
+        .encoder_expert_names = { SWITCH_EXPERT_NAMES("encoder.", "1") },
+    },
 };
 /* clang-format on */
 
@@ -387,7 +446,7 @@ static enum moec_status fail_unknown(const char *model_type, const char *where, 
 enum moec_status moec_family_read_eos(const struct moec_json *root, const char *where,
                                       struct moec_config *config, struct moec_error *err)
 {
-    const struct moec_json *eos = present(root, "eos_token_id");
+    const struct moec_json *eos = moec_family_present(root, "eos_token_id");
     if (eos == NULL)
         return MOEC_OK;
     bool is_list = moec_json_type(eos) == MOEC_JSON_ARRAY;
@@ -418,7 +477,9 @@ enum moec_status moec_family_read_config(const struct moec_json *root, const cha
         return fail_unknown(model_type, where, err);
     struct moec_config made = found->defaults;
     (void)snprintf(made.family, sizeof made.family, "%s", found->model_type);
-    MOEC_TRY(read_common(root, where, &made, err));
+    MOEC_TRY(refuse_quantised(root, where, err));
+    if (!found->has_own_fields)
+        MOEC_TRY(read_common(root, where, &made, err));
     MOEC_TRY(found->read(root, where, &made, err));
     if (made.n_eos > 0 && made.eos_ids[0] >= made.n_vocab)
         made.n_eos = 0;
@@ -449,14 +510,17 @@ static void put_eos(const struct moec_family *family, const struct moec_config *
     }
 }
 
-static void put_common(const struct moec_family *family, const struct moec_config *config,
-                       const char *torch_dtype, struct moec_json_out *root)
+static void put_class(const struct moec_family *family, const char *torch_dtype, struct moec_json_out *root)
 {
     struct moec_json_out *architectures = moec_json_out_array();
     moec_json_out_string(architectures, NULL, family->architecture);
     moec_json_out_node(root, "architectures", architectures);
     moec_json_out_string(root, "model_type", family->model_type);
     moec_json_out_string(root, "torch_dtype", torch_dtype);
+}
+
+static void put_common(const struct moec_config *config, struct moec_json_out *root)
+{
     moec_json_out_u64(root, "vocab_size", config->n_vocab);
     moec_json_out_u64(root, "hidden_size", config->n_embd);
     moec_json_out_u64(root, "num_hidden_layers", config->n_layer);
@@ -472,7 +536,6 @@ static void put_common(const struct moec_family *family, const struct moec_confi
     /* Unknown to the engine, and classes assume ids that the vocabulary may not have. */
     moec_json_out_null(root, "bos_token_id");
     moec_json_out_null(root, "pad_token_id");
-    put_eos(family, config, root);
 }
 
 static enum moec_status check_config_written(const struct moec_config *config, const char *text,
@@ -515,9 +578,16 @@ enum moec_status moec_family_write_config(const struct moec_config *config, cons
         return fail_unknown(config->family, where, err);
     struct moec_json_out *root = moec_json_out_object(), *generation = moec_json_out_object();
     enum moec_status status = MOEC_OK;
-    put_common(family, config, torch_dtype, root);
+    put_class(family, torch_dtype, root);
+    if (!family->has_own_fields)
+        put_common(config, root);
+    put_eos(family, config, root);
     family->write(config, root);
     put_eos(family, config, generation);
+    if (moec_config_is_encoder_decoder(config)) {
+        moec_json_out_u64(generation, "pad_token_id", config->pad_id);
+        moec_json_out_u64(generation, "decoder_start_token_id", config->decoder_start_id);
+    }
     MOEC_TRY_OUT(moec_json_out_text(root, &first, err));
     MOEC_TRY_OUT(moec_json_out_text(generation, &second, err));
     MOEC_TRY_OUT(check_config_written(config, first, subject, err));
@@ -532,19 +602,41 @@ out:
     return status;
 }
 
-const char *moec_family_tensor_name(const char *pattern, uint32_t layer, uint32_t expert,
-                                    char name[static MOEC_TENSOR_NAME_BYTES])
+const char *moec_family_pattern(const struct moec_family *family, const struct moec_config *config,
+                                enum moec_role role, uint32_t layer)
 {
+    const bool in_encoder =
+        layer != MOEC_LAYER_NONE && moec_config_stack(config, layer) == MOEC_STACK_ENCODER;
+    return in_encoder ? family->encoder_names[role] : family->names[role];
+}
+
+const char *moec_family_expert_pattern(const struct moec_family *family, const struct moec_config *config,
+                                       enum moec_projection projection, uint32_t layer)
+{
+    return moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? family->encoder_expert_names[projection]
+                                                                  : family->expert_names[projection];
+}
+
+const char *moec_family_tensor_name(const char *pattern, const struct moec_config *config, uint32_t layer,
+                                    uint32_t expert, char name[static MOEC_TENSOR_NAME_BYTES])
+{
+    const size_t capacity = MOEC_TENSOR_NAME_BYTES;
     size_t used = 0;
-    for (const char *at = pattern; *at != '\0' && used + 12 < MOEC_TENSOR_NAME_BYTES;) {
-        if (at[0] == '{' && (at[1] == 'L' || at[1] == 'E') && at[2] == '}') {
-            int wrote =
-                snprintf(name + used, MOEC_TENSOR_NAME_BYTES - used, "%u", at[1] == 'L' ? layer : expert);
-            used += wrote > 0 ? (size_t)wrote : 0;
+    for (const char *at = pattern; *at != '\0' && used + 12 < capacity;) {
+        int wrote = 0;
+        if (strncmp(at, "{L}", 3) == 0) {
+            wrote = snprintf(name + used, capacity - used, "%u", moec_config_stack_layer(config, layer));
             at += 3;
+        } else if (strncmp(at, "{E}", 3) == 0) {
+            wrote = snprintf(name + used, capacity - used, "%u", expert);
+            at += 3;
+        } else if (strncmp(at, "{_1}", 4) == 0) {
+            wrote = config->plain_mlp ? 0 : snprintf(name + used, capacity - used, "_1");
+            at += 4;
         } else {
             name[used++] = *at++;
         }
+        used += wrote > 0 ? (size_t)wrote : 0;
     }
     name[used] = '\0';
     return name;

@@ -16,17 +16,21 @@
 struct moec_family {
     const char *model_type; /* config.json's */
     /* Reads the fields that only this family has, or that it reads in its own way. Common ones are set
-     * before. */
+     * before, but for families that call everything by names of their own. */
     enum moec_status (*read)(const struct moec_json *root, const char *where, struct moec_config *config,
                              struct moec_error *err);
     /* Writes those fields. */
     void (*write)(const struct moec_config *config, struct moec_json_out *root);
+    bool has_own_fields;
     const char *architecture; /* config.json's, of the class in transformers */
     /* What transformers assumes where config.json says nothing. */
     struct moec_config defaults; /* n_kv_head 0: as many as heads; eos_ids as in the class */
-    /* Tensor names with {L} for the layer and {E} for the expert; NULL where the family has none. */
+    /* Tensor names with {L} for the layer within its stack, {E} for the expert, and {_1} for "_1" where MLPs
+     * have a gate; NULL where the family has none. An encoder's layers have their own. */
     const char *names[MOEC_ROLE_COUNT];
     const char *expert_names[MOEC_PROJECTION_COUNT];
+    const char *encoder_names[MOEC_ROLE_COUNT];
+    const char *encoder_expert_names[MOEC_PROJECTION_COUNT];
 };
 
 /* NULL when the model_type is not known. */
@@ -55,8 +59,14 @@ MOEC_WARN_UNUSED enum moec_status moec_family_write_config(const struct moec_con
                                                            char **config_json, char **generation_json,
                                                            struct moec_error *err);
 
-/* Name of a tensor in files: `pattern` with its {L} and {E} filled in. */
-const char *moec_family_tensor_name(const char *pattern, uint32_t layer, uint32_t expert,
-                                    char name[static MOEC_TENSOR_NAME_BYTES]);
+/* Pattern of a tensor's name; NULL where the family has none. */
+const char *moec_family_pattern(const struct moec_family *family, const struct moec_config *config,
+                                enum moec_role role, uint32_t layer);
+const char *moec_family_expert_pattern(const struct moec_family *family, const struct moec_config *config,
+                                       enum moec_projection projection, uint32_t layer);
+
+/* Name of a tensor in files: `pattern` filled in. `layer` is the model's. */
+const char *moec_family_tensor_name(const char *pattern, const struct moec_config *config, uint32_t layer,
+                                    uint32_t expert, char name[static MOEC_TENSOR_NAME_BYTES]);
 
 #endif

@@ -9,11 +9,14 @@
 
 struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec)
 {
-    struct moec_record_layout layout = {
-        .codec = codec, .n_ff = config->n_ff_expert, .n_embd = config->n_embd};
+    struct moec_record_layout layout = {.codec = codec,
+                                        .n_matrix = (uint8_t)moec_config_mlp_matrices(config),
+                                        .activation = config->activation,
+                                        .n_ff = config->n_ff_expert,
+                                        .n_embd = config->n_embd};
     layout.row_bytes = moec_codec_row_bytes(codec, config->n_embd);
     layout.up_bytes = (uint64_t)layout.n_ff * layout.row_bytes;
-    layout.pair_bytes = 2 * layout.up_bytes;
+    layout.pair_bytes = (layout.n_matrix - 1u) * layout.up_bytes;
     layout.n_bytes = layout.up_bytes + layout.pair_bytes;
     return layout;
 }
@@ -24,11 +27,15 @@ void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *re
     mlp->up = rows;
     mlp->up.stride_bytes = layout->row_bytes;
     mlp->up.data = record;
-    mlp->gate = rows;
-    mlp->gate.stride_bytes = 2 * layout->row_bytes;
-    mlp->gate.data = record + layout->up_bytes;
-    mlp->down = mlp->gate;
-    mlp->down.data = mlp->gate.data + layout->row_bytes;
+    mlp->gate = (struct moec_matrix){0};
+    mlp->down = rows;
+    mlp->down.stride_bytes = (layout->n_matrix - 1u) * layout->row_bytes;
+    mlp->down.data = record + layout->up_bytes;
+    if (layout->n_matrix == 3) {
+        mlp->gate = mlp->down;
+        mlp->down.data += layout->row_bytes;
+    }
+    mlp->activation = layout->activation;
     mlp->filter = (struct moec_mlp_filter){0};
 }
 
@@ -75,7 +82,9 @@ enum moec_status moec_record_encode(const struct moec_record_layout *layout, con
 {
     enum moec_status status = MOEC_OK;
     const size_t n_embd = layout->n_embd, n_ff = layout->n_ff, row_bytes = layout->row_bytes;
-    uint8_t *pairs = record + layout->up_bytes;
+    const size_t pair_bytes = (layout->n_matrix - 1u) * row_bytes;
+    const bool has_gate = layout->n_matrix == 3;
+    uint8_t *pairs = record + layout->up_bytes, *down_rows = pairs + (has_gate ? row_bytes : 0);
     void *memory = NULL;
     MOEC_TRY_OUT(
         moec_alloc(&memory, MOEC_TRANSPOSE_NEURONS * n_embd, sizeof(float), "transposed weights", err));
@@ -86,8 +95,9 @@ enum moec_status moec_record_encode(const struct moec_record_layout *layout, con
             (void)moec_error_prefix(err, "up projection, neuron %zu", i);
             goto out;
         }
-        status =
-            moec_codec_encode_row(layout->codec, gate + i * n_embd, n_embd, pairs + 2 * i * row_bytes, err);
+        if (!has_gate)
+            continue;
+        status = moec_codec_encode_row(layout->codec, gate + i * n_embd, n_embd, pairs + i * pair_bytes, err);
         if (status != MOEC_OK) {
             (void)moec_error_prefix(err, "gate projection, neuron %zu", i);
             goto out;
@@ -98,7 +108,7 @@ enum moec_status moec_record_encode(const struct moec_record_layout *layout, con
         moec_transpose_to_f32(MOEC_DTYPE_F32, down, n_embd, n_ff, first, count, columns);
         for (size_t i = 0; i < count; i++) {
             status = moec_codec_encode_row(layout->codec, columns + i * n_embd, n_embd,
-                                           pairs + (2 * (first + i) + 1) * row_bytes, err);
+                                           down_rows + (first + i) * pair_bytes, err);
             if (status != MOEC_OK) {
                 (void)moec_error_prefix(err, "down projection, neuron %zu", first + i);
                 goto out;
@@ -112,7 +122,7 @@ out:
 
 bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record)
 {
-    for (size_t row = 0; row < (size_t)3 * layout->n_ff; row++)
+    for (size_t row = 0; row < (size_t)layout->n_matrix * layout->n_ff; row++)
         if (!moec_codec_row_is_finite(layout->codec, record + row * layout->row_bytes, layout->n_embd))
             return false;
     return true;

@@ -4,9 +4,10 @@
  *   up section    n_ff rows of up_proj, up_row_bytes each
  *   pair section  n_ff pairs: gate_proj row i, then down_proj column i (n_embd weights each, encoded as rows)
  *
- * so that the whole record is one read, the up projection is one read, and neuron i of gate and down is one
- * read (FloE's compact neuron layout). Down's channel or groups run along its column, hence one neuron
- * decodes alone. Bundles align records; the padding after a record is zero bytes and not part of it. */
+ * Where MLPs have no gate, a pair is the down row alone. So the whole record is one read, the up projection
+ * is one read, and neuron i of gate and down is one read (FloE's compact neuron layout). Down's channel or
+ * groups run along its column, hence one neuron decodes alone. Bundles align records; the padding after a
+ * record is zero bytes and not part of it. */
 #ifndef MOEC_FORMATS_RECORD_H
 #define MOEC_FORMATS_RECORD_H
 
@@ -14,7 +15,9 @@
 #include "formats/dense.h"
 
 struct moec_record_layout {
-    struct moec_codec codec; /* of all three projections */
+    struct moec_codec codec; /* of all projections */
+    uint8_t n_matrix;        /* 3, or 2 without a gate */
+    uint8_t activation;      /* enum moec_activation */
     uint32_t n_ff;
     uint32_t n_embd;
     size_t row_bytes;    /* one encoded row of n_embd weights */
@@ -23,7 +26,7 @@ struct moec_record_layout {
     uint64_t n_bytes;    /* whole record */
 };
 
-/* The three weight matrices of a gated MLP. */
+/* The weight matrices of an MLP; a plain one (moec_config's plain_mlp) has no gate. */
 enum moec_projection {
     MOEC_PROJECTION_GATE = 0,
     MOEC_PROJECTION_UP = 1,
@@ -35,27 +38,36 @@ enum moec_projection {
  * as zero, so that their neurons contribute nothing. */
 struct moec_mlp_filter {
     bool is_on;
-    enum moec_projection at; /* GATE: silu(gate . x), UP: up . x, DOWN: their product, down's input */
-    float threshold;         /* 0 zeroes nothing */
+    /* GATE: activation(gate . x), UP: up . x, DOWN: their product, down's input. A plain MLP has no GATE, and
+     * its DOWN is activation(up . x). */
+    enum moec_projection at;
+    float threshold; /* 0 zeroes nothing */
 };
 
-/* A gated MLP as kernels read it: three matrices of n_ff rows x n_embd columns (down transposed), out =
- * sum over neurons i of silu(gate_i . x) * (up_i . x) * down_i. Borrows its data. Also used for shared
- * experts and dense MLPs. */
+/* An MLP as kernels read it: matrices of n_ff rows x n_embd columns (down transposed), out = sum over neurons
+ * i of activation(gate_i . x) * (up_i . x) * down_i, or of activation(up_i . x) * down_i without a gate.
+ * Borrows its data. Also used for shared experts and dense MLPs. */
 struct moec_mlp {
-    struct moec_matrix gate;
+    uint8_t activation;      /* enum moec_activation */
+    struct moec_matrix gate; /* no rows in a plain MLP */
     struct moec_matrix up;
     struct moec_matrix down;
     struct moec_mlp_filter filter; /* off unless the expert source sets it */
 };
+
+static inline bool moec_mlp_has_gate(const struct moec_mlp *mlp)
+{
+    return mlp->gate.rows > 0;
+}
 
 struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec);
 
 /* Points `mlp` into a record of this layout, without a filter. */
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp);
 
-/* Encodes one expert. gate, up: (n_ff, n_embd) F32 row-major; down: (n_embd, n_ff) row-major as checkpoints
- * store it. `record` has layout->n_bytes. Errors as moec_codec_encode_row, prefixed with the projection. */
+/* Encodes one expert. gate (NULL and unread in a plain MLP), up: (n_ff, n_embd) F32 row-major; down: (n_embd,
+ * n_ff) row-major as checkpoints store it. `record` has layout->n_bytes. Errors as moec_codec_encode_row,
+ * prefixed with the projection. */
 MOEC_WARN_UNUSED enum moec_status moec_record_encode(const struct moec_record_layout *layout,
                                                      const float *gate, const float *up, const float *down,
                                                      uint8_t *record, struct moec_error *err);

@@ -195,6 +195,12 @@ enum moec_status moec_model_create_streamed(const struct moec_config *config, st
     model->dense = taken;
     model->config = *config;
     MOEC_TRY_OUT(moec_config_check(config, "the model's config", err));
+    if (config->n_encoder_layer > 0 || config->plain_mlp || config->activation != MOEC_ACTIVATION_SILU ||
+        config->router_bias) {
+        status = moec_fail(err, MOEC_ERR_UNSUPPORTED, "models of family '%s' cannot be executed yet",
+                           config->family);
+        goto out;
+    }
     MOEC_TRY_OUT(moec_dense_check(&model->dense, config, err));
 
     void *layers = NULL;

@@ -33,6 +33,62 @@ static struct moec_config sample(void)
     return c;
 }
 
+static struct moec_config two_stacks(void)
+{
+    struct moec_config c = sample();
+    (void)snprintf(c.family, sizeof c.family, "switch_transformers");
+    c.n_encoder_layer = 2;
+    c.head_dim = 7;
+    c.window = 0;
+    c.rope_theta = 0;
+    c.clip_qkv = 0;
+    c.qkv_bias = false;
+    c.scaled_head = true;
+    c.n_bucket = 8;
+    c.max_distance = 20;
+    c.top_k = 1;
+    c.n_ff_shared = 0;
+    c.shared_gate = false;
+    c.activation = MOEC_ACTIVATION_GELU_TANH;
+    c.plain_mlp = true;
+    c.router_bias = true;
+    c.expert_capacity = 33;
+    c.decoder_start_id = 98;
+    c.pad_id = 97;
+    return c;
+}
+
+static void test_config__section_of_two_stacks(void **state)
+{
+    (void)state;
+    struct moec_config c = two_stacks(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    assert_int_equal(n, 112 + 4 * 2 + 5 + 28);
+    assert_int_equal(bytes[0], 2);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_int_equal(back.n_encoder_layer, 2);
+    assert_int_equal(back.n_bucket, 8);
+    assert_int_equal(back.max_distance, 20);
+    assert_int_equal(back.expert_capacity, 33);
+    assert_int_equal(back.decoder_start_id, 98);
+    assert_int_equal(back.pad_id, 97);
+    assert_int_equal(back.activation, MOEC_ACTIVATION_GELU_TANH);
+    assert_true(back.plain_mlp && back.router_bias && back.scaled_head);
+    /* MoE layers 0 | 2 3: ordinals 0 | 1 2 */
+    assert_int_equal(moec_config_moe_encoder_count(&back), 1);
+    struct moec_moe_range range = moec_config_moe_range(&back, 2);
+    assert_true(range.first == 1 && range.count == 2);
+    assert_int_equal(moec_config_stack(&back, 1), MOEC_STACK_ENCODER);
+    assert_int_equal(moec_config_stack(&back, 2), MOEC_STACK_DECODER);
+    assert_int_equal(moec_config_stack_layer(&back, 4), 2);
+    bytes[0] = 1; /* the same bytes as version 1 are too long */
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_ERR_FORMAT, err);
+    free(bytes);
+}
+
 static void test_config__section_round_trip(void **state)
 {
     (void)state;
@@ -71,10 +127,9 @@ static void test_config__section_round_trip(void **state)
     free(bytes);
 }
 
-static void test_config__section_of_wrong_length(void **state)
+static void check_lengths(struct moec_config c)
 {
-    (void)state;
-    struct moec_config c = sample(), back;
+    struct moec_config back;
     struct moec_error err = {0};
     uint8_t *bytes = NULL;
     size_t n = 0;
@@ -98,12 +153,18 @@ static void test_config__section_of_wrong_length(void **state)
     free(bytes);
 }
 
-/* No flipped byte may crash, and what is accepted must be a config that passes its checks and encodes to
- * these bytes. */
-static void test_config__section_with_flipped_bytes(void **state)
+static void test_config__section_of_wrong_length(void **state)
 {
     (void)state;
-    struct moec_config c = sample(), back;
+    check_lengths(sample());
+    check_lengths(two_stacks());
+}
+
+/* No flipped byte may crash, and what is accepted must be a config that passes its checks and encodes to
+ * these bytes. */
+static void check_flips(struct moec_config c)
+{
+    struct moec_config back;
     struct moec_error err = {0};
     uint8_t *bytes = NULL, *again = NULL;
     size_t n = 0, n_again = 0;
@@ -124,6 +185,13 @@ static void test_config__section_with_flipped_bytes(void **state)
             bytes[i] ^= (uint8_t)(1 << bit);
         }
     free(bytes);
+}
+
+static void test_config__section_with_flipped_bytes(void **state)
+{
+    (void)state;
+    check_flips(sample());
+    check_flips(two_stacks());
 }
 
 static void expect_refusal(const struct moec_config *c, enum moec_status status, const char *part)
@@ -156,6 +224,20 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.n_kv_head = 7, MOEC_ERR_LIMIT, "key/value heads");
     REFUSED(c.n_kv_head = 4, MOEC_ERR_FORMAT, "expected a multiple");
     REFUSED(c.head_dim = 7, MOEC_ERR_FORMAT, "even");
+    REFUSED(c.n_encoder_layer = 2, MOEC_ERR_FORMAT, "2 encoder layers and 0 buckets");
+    REFUSED(c.n_encoder_layer = 5, MOEC_ERR_LIMIT, "expected 0..4");
+    REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE theta");
+    REFUSED(c.max_distance = 20, MOEC_ERR_FORMAT, "without buckets");
+    REFUSED(c.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
+    REFUSED(c.activation = 3, MOEC_ERR_LIMIT, "activation 3");
+    REFUSED(c = two_stacks(); c.top_k = 2, MOEC_ERR_LIMIT, "expected 1..1");
+    REFUSED(c = two_stacks(); c.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
+    REFUSED(c = two_stacks(); c.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");
+    REFUSED(c = two_stacks(); c.qk_norm = true, MOEC_ERR_FORMAT, "norms of q");
+    REFUSED(c = two_stacks(); c.decoder_start_id = 99, MOEC_ERR_LIMIT, "decoder start id");
+    REFUSED(c = two_stacks(); c.pad_id = 99, MOEC_ERR_LIMIT, "padding id");
+    REFUSED(c.pad_id = 1, MOEC_ERR_LIMIT, "padding id");
+    REFUSED(c.scaled_head = true, MOEC_ERR_FORMAT, "without an encoder");
     REFUSED(c.head_dim = 0, MOEC_ERR_LIMIT, "head dimension");
     REFUSED((c.n_head = 1u << 20, c.n_kv_head = 1, c.head_dim = 1u << 20), MOEC_ERR_LIMIT,
             "heads x head dimension");
@@ -206,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config__section_round_trip),
+        cmocka_unit_test(test_config__section_of_two_stacks),
         cmocka_unit_test(test_config__section_of_wrong_length),
         cmocka_unit_test(test_config__section_with_flipped_bytes),
         cmocka_unit_test(test_config__check_refuses),

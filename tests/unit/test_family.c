@@ -5,6 +5,7 @@
 #define QWEN    "\"model_type\": \"qwen2_moe\""
 #define OLMOE   "\"model_type\": \"olmoe\""
 #define MIXTRAL "\"model_type\": \"mixtral\""
+#define SWITCH  "\"model_type\": \"switch_transformers\""
 
 static enum moec_status read_config(const char *text, struct moec_config *config, struct moec_error *err)
 {
@@ -142,7 +143,7 @@ static void test_family__refusals(void **state)
         {"{}", MOEC_ERR_FORMAT, "'model_type'"},
         {"{\"model_type\": 3}", MOEC_ERR_FORMAT, "'model_type'"},
         {"{\"model_type\": \"dbrx\"}", MOEC_ERR_UNSUPPORTED,
-         "families known: 'qwen2_moe', 'olmoe', 'mixtral'"},
+         "families known: 'qwen2_moe', 'olmoe', 'mixtral', 'switch_transformers'"},
         {"{" QWEN ", \"hidden_act\": \"gelu\"}", MOEC_ERR_UNSUPPORTED, "'hidden_act' 'gelu'"},
         {"{" QWEN ", \"quantization_config\": {\"quant_method\": \"gptq\"}}", MOEC_ERR_UNSUPPORTED,
          "'quantization_config'"},
@@ -177,6 +178,20 @@ static void test_family__refusals(void **state)
         {"{" MIXTRAL ", \"sliding_window\": 0}", MOEC_ERR_FORMAT, "'sliding_window'"},
         {"{" MIXTRAL ", \"num_key_value_heads\": 5}", MOEC_ERR_FORMAT, "expected a multiple"},
         {"{" MIXTRAL ", \"eos_token_id\": -1}", MOEC_ERR_FORMAT, "'eos_token_id'"},
+        {"{" SWITCH ", \"is_encoder_decoder\": false}", MOEC_ERR_UNSUPPORTED, "'is_encoder_decoder'"},
+        {"{" SWITCH ", \"dense_act_fn\": \"gelu\"}", MOEC_ERR_UNSUPPORTED, "'dense_act_fn' 'gelu'"},
+        {"{" SWITCH ", \"expert_capacity\": 0}", MOEC_ERR_UNSUPPORTED, "'expert_capacity' 0"},
+        {"{" SWITCH ", \"router_dtype\": \"bfloat16\"}", MOEC_ERR_UNSUPPORTED, "'router_dtype'"},
+        {"{" SWITCH ", \"num_layers\": 0}", MOEC_ERR_LIMIT, "0 encoder"},
+        {"{" SWITCH ", \"num_layers\": 1020, \"num_decoder_layers\": 5}", MOEC_ERR_LIMIT, "1024 in all"},
+        {"{" SWITCH ", \"relative_attention_num_buckets\": 3}", MOEC_ERR_LIMIT, "buckets"},
+        {"{" SWITCH ", \"relative_attention_num_buckets\": 0}", MOEC_ERR_FORMAT, "distance"},
+        {"{" SWITCH ", \"relative_attention_max_distance\": 16}", MOEC_ERR_LIMIT, "expected 17.."},
+        {"{" SWITCH ", \"decoder_start_token_id\": 32128}", MOEC_ERR_LIMIT, "decoder start id"},
+        {"{" SWITCH ", \"pad_token_id\": -1}", MOEC_ERR_FORMAT, "'pad_token_id'"},
+        {"{" SWITCH ", \"encoder_sparse_step\": 0, \"decoder_sparse_step\": 0}", MOEC_ERR_FORMAT,
+         "no layer with experts"},
+        {"{" SWITCH ", \"quantization_config\": {}}", MOEC_ERR_UNSUPPORTED, "'quantization_config'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct moec_config config;
@@ -192,17 +207,21 @@ static void test_family__tensor_names(void **state)
     (void)state;
     char name[MOEC_TENSOR_NAME_BYTES];
     const struct moec_family *family = moec_family_find("mixtral");
+    struct moec_config mixtral = good("{" MIXTRAL "}");
     assert_non_null(family);
     assert_null(moec_family_find("mixtra"));
-    assert_string_equal(moec_family_tensor_name(family->expert_names[MOEC_PROJECTION_DOWN], 1023, 4095, name),
+    const char *pattern = moec_family_expert_pattern(family, &mixtral, MOEC_PROJECTION_DOWN, 1023);
+    assert_string_equal(moec_family_tensor_name(pattern, &mixtral, 1023, 4095, name),
                         "model.layers.1023.block_sparse_moe.experts.4095.w2.weight");
-    assert_string_equal(moec_family_tensor_name(family->names[MOEC_ROLE_HEAD], MOEC_LAYER_NONE, 0, name),
+    pattern = moec_family_pattern(family, &mixtral, MOEC_ROLE_HEAD, MOEC_LAYER_NONE);
+    assert_string_equal(moec_family_tensor_name(pattern, &mixtral, MOEC_LAYER_NONE, 0, name),
                         "lm_head.weight");
     /* The longest names of every family fit, and every role that a config of the family expects has a name.
      */
     static const char *const texts[] = {"{" QWEN ", \"decoder_sparse_step\": 2}", "{" OLMOE "}",
-                                        "{" MIXTRAL "}"};
-    for (size_t i = 0; i < 3; i++) {
+                                        "{" MIXTRAL "}", "{" SWITCH ", \"router_bias\": true}",
+                                        "{" SWITCH ", \"dense_act_fn\": \"gated-gelu\"}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct moec_config c = good(texts[i]);
         family = moec_family_find(c.family);
         for (uint32_t layer = 0; layer <= c.n_layer; layer++)
@@ -210,13 +229,109 @@ static void test_family__tensor_names(void **state)
                 uint32_t at = layer == c.n_layer ? MOEC_LAYER_NONE : layer;
                 if (!moec_role_expected(&c, (enum moec_role)role, at))
                     continue;
-                assert_non_null(family->names[role]);
-                (void)moec_family_tensor_name(family->names[role], UINT32_MAX, UINT32_MAX, name);
+                pattern = moec_family_pattern(family, &c, (enum moec_role)role, at);
+                assert_non_null(pattern);
+                (void)moec_family_tensor_name(pattern, &c, UINT32_MAX, UINT32_MAX, name);
                 const char *suffix = strrchr(name, '.'); /* a name that was cut lacks it */
                 assert_non_null(suffix);
                 assert_true(strcmp(suffix, ".weight") == 0 || strcmp(suffix, ".bias") == 0);
             }
     }
+}
+
+static void test_family__switch_defaults(void **state)
+{
+    (void)state;
+    struct moec_config c = good("{" SWITCH "}");
+    assert_true(moec_config_is_encoder_decoder(&c));
+    assert_int_equal(c.n_vocab, 32128);
+    assert_int_equal(c.n_embd, 768);
+    assert_int_equal(c.n_layer, 24);
+    assert_int_equal(c.n_encoder_layer, 12);
+    assert_int_equal(c.n_head, 12);
+    assert_int_equal(c.n_kv_head, 12);
+    assert_int_equal(c.head_dim, 64);
+    assert_int_equal(c.n_ff_expert, 2048);
+    assert_int_equal(c.n_ff_dense, 2048);
+    assert_int_equal(c.n_expert, 8);
+    assert_int_equal(c.top_k, 1);
+    assert_int_equal(c.expert_capacity, 64);
+    assert_int_equal(c.n_bucket, 32);
+    assert_int_equal(c.max_distance, 128);
+    assert_int_equal(c.n_eos, 1);
+    assert_int_equal(c.eos_ids[0], 1);
+    assert_int_equal(c.decoder_start_id, 0);
+    assert_int_equal(c.activation, MOEC_ACTIVATION_RELU);
+    assert_true(c.plain_mlp && c.tied_head && c.scaled_head && !c.router_bias && c.rms_eps == 1e-6);
+    /* three of twelve: every fourth, from the second on, in both stacks */
+    for (uint32_t layer = 0; layer < 24; layer++)
+        assert_int_equal(c.layer_is_moe[layer], layer % 12 % 4 == 1);
+    assert_int_equal(moec_config_moe_count(&c), 6);
+    assert_int_equal(moec_config_moe_encoder_count(&c), 3);
+    struct moec_moe_range range = moec_config_moe_range(&c, 2);
+    assert_true(range.first == 0 && range.count == 3);
+    range = moec_config_moe_range(&c, 3);
+    assert_true(range.first == 3 && range.count == 3);
+}
+
+/* As SwitchTransformersStack counts, whose step of no sparse layer is the number of layers. */
+static void test_family__switch_sparse_steps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields;
+        const char *is_moe; /* of both stacks */
+    } cases[] = {
+        {"\"num_layers\": 4, \"num_decoder_layers\": 2, \"num_sparse_encoder_layers\": 4, "
+         "\"num_sparse_decoder_layers\": 1",
+         "111101"},
+        {"\"num_layers\": 3, \"num_decoder_layers\": null, \"num_sparse_encoder_layers\": 0, "
+         "\"num_sparse_decoder_layers\": 4",
+         "010000"},
+        {"\"num_layers\": 5, \"num_decoder_layers\": 1, \"num_sparse_encoder_layers\": 2, "
+         "\"num_sparse_decoder_layers\": 0",
+         "010101"},
+        {"\"num_layers\": 4, \"num_decoder_layers\": 2, \"encoder_sparse_step\": 3, "
+         "\"decoder_sparse_step\": 0",
+         "010000"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{" SWITCH ", %s}", cases[i].fields);
+        struct moec_config c = good(text);
+        assert_int_equal(c.n_layer, strlen(cases[i].is_moe));
+        for (uint32_t layer = 0; layer < c.n_layer; layer++)
+            assert_int_equal(c.layer_is_moe[layer], cases[i].is_moe[layer] == '1');
+    }
+}
+
+/* What is written reads back, and says the steps that the class would not have derived. */
+static void test_family__switch_round_trip(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{" SWITCH "}",
+        "{" SWITCH ", \"num_layers\": 7, \"encoder_sparse_step\": 4, \"decoder_sparse_step\": 0, "
+        "\"dense_act_fn\": \"gated-gelu\", \"tie_word_embeddings\": false, \"pad_token_id\": 7}",
+        "{" SWITCH ", \"is_gated_act\": true, \"d_kv\": 7, \"router_bias\": true, "
+        "\"decoder_start_token_id\": 9, \"eos_token_id\": [3, 4]}",
+        "{" SWITCH ", \"dense_act_fn\": \"silu\", \"relative_attention_num_buckets\": 6, "
+        "\"relative_attention_max_distance\": 4}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct moec_config c = good(texts[i]);
+        struct moec_error err = {0};
+        char *text = NULL, *generation = NULL;
+        assert_status(moec_family_write_config(&c, "float32", "a", &text, &generation, &err), MOEC_OK, err);
+        struct moec_config again = good(text);
+        assert_memory_equal(&again, &c, sizeof c);
+        assert_non_null(strstr(generation, "decoder_start_token_id"));
+        free(text);
+        free(generation);
+    }
+    struct moec_config c = good("{" SWITCH ", \"is_gated_act\": true, \"d_kv\": 7, \"pad_token_id\": 5}");
+    assert_true(c.activation == MOEC_ACTIVATION_RELU && !c.plain_mlp && c.head_dim == 7);
+    assert_int_equal(c.decoder_start_id, 5);
 }
 
 int main(void)
@@ -229,6 +344,9 @@ int main(void)
         cmocka_unit_test(test_family__end_of_text),
         cmocka_unit_test(test_family__refusals),
         cmocka_unit_test(test_family__tensor_names),
+        cmocka_unit_test(test_family__switch_defaults),
+        cmocka_unit_test(test_family__switch_sparse_steps),
+        cmocka_unit_test(test_family__switch_round_trip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,207 @@
+/* Switch Transformers (Fedus, Zoph and Shazeer, arXiv 2101.03961) as transformers' class has it: T5's blocks
+ * in two stacks, of which some have top-1 experts in place of their MLP.
+ *
+ * The class knows MLPs of two matrices alone: 'dense_act_fn' names a function, and its documentation's
+ * 'gated-gelu' is refused by its code. Gated ones are read as T5 has them (wi_0 is the gate, wi_1 the up
+ * projection), asked for by that prefix or by T5's 'is_gated_act'. */
+#include "formats/family_fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* 'gated-gelu' means the tanh form, as in T5, while plain 'gelu' would mean the error function's. */
+static const struct activation {
+    const char *name;
+    bool is_gated;
+    enum moec_activation activation;
+} activations[] = {
+    {"relu", false, MOEC_ACTIVATION_RELU},       {"gelu_new", false, MOEC_ACTIVATION_GELU_TANH},
+    {"silu", false, MOEC_ACTIVATION_SILU},       {"swish", false, MOEC_ACTIVATION_SILU},
+    {"gated-relu", true, MOEC_ACTIVATION_RELU},  {"gated-gelu", true, MOEC_ACTIVATION_GELU_TANH},
+    {"gated-silu", true, MOEC_ACTIVATION_SILU},  {"gated-gelu_new", true, MOEC_ACTIVATION_GELU_TANH},
+    {"gated-swish", true, MOEC_ACTIVATION_SILU},
+};
+
+#define N_ACTIVATIONS (sizeof activations / sizeof *activations)
+
+static enum moec_status read_activation(const struct moec_json *root, const char *where,
+                                        struct moec_config *config, struct moec_error *err)
+{
+    const char *name = NULL;
+    bool is_gated = false;
+    MOEC_TRY(moec_json_get_string_or(root, where, "dense_act_fn", "relu", &name, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "is_gated_act", false, &is_gated, err));
+    for (size_t i = 0; i < N_ACTIVATIONS; i++) {
+        if (strcmp(activations[i].name, name) != 0)
+            continue;
+        config->activation = (uint8_t)activations[i].activation;
+        config->plain_mlp = !activations[i].is_gated && !is_gated;
+        return MOEC_OK;
+    }
+    return moec_fail(
+        err, MOEC_ERR_UNSUPPORTED,
+        "%s says 'dense_act_fn' '%.40s', supported: 'relu', 'gelu_new', 'silu', and 'gated-relu', "
+        "'gated-gelu', 'gated-silu'",
+        where, name);
+}
+
+/* Blocks with experts among the n of a stack that begins at layer `first`. The class derives the step from
+ * the number of sparse layers, but a step that the file states overrides it; no sparse layer is a step of n,
+ * which still makes block 1 sparse. */
+static enum moec_status read_stack(const struct moec_json *root, const char *where, const char *stack,
+                                   uint32_t first, uint32_t n, struct moec_config *config,
+                                   struct moec_error *err)
+{
+    char key[64];
+    uint32_t n_sparse = 3;
+    (void)snprintf(key, sizeof key, "num_sparse_%s_layers", stack);
+    MOEC_TRY(moec_family_read_u32(root, where, key, MOEC_MAX_DIMENSION, &n_sparse, err));
+    uint32_t step = n_sparse > 0 ? n / n_sparse : n;
+    (void)snprintf(key, sizeof key, "%s_sparse_step", stack);
+    MOEC_TRY(moec_family_read_u32(root, where, key, MOEC_MAX_DIMENSION, &step, err));
+    for (uint32_t i = 0; i < n; i++)
+        config->layer_is_moe[first + i] = step > 0 && (step == 1 || i % step == 1);
+    return MOEC_OK;
+}
+
+static enum moec_status read_layers(const struct moec_json *root, const char *where,
+                                    struct moec_config *config, struct moec_error *err)
+{
+    uint32_t n_encoder = 12, n_decoder = 12;
+    MOEC_TRY(moec_family_read_u32(root, where, "num_layers", MOEC_MAX_LAYERS, &n_encoder, err));
+    const struct moec_json *given = moec_json_find(root, "num_decoder_layers");
+    if (given != NULL && moec_json_type(given) == MOEC_JSON_NULL)
+        n_decoder = n_encoder;
+    MOEC_TRY(moec_family_read_u32(root, where, "num_decoder_layers", MOEC_MAX_LAYERS, &n_decoder, err));
+    if (n_encoder == 0 || n_decoder == 0 || n_encoder + n_decoder > MOEC_MAX_LAYERS)
+        return moec_fail(
+            err, MOEC_ERR_LIMIT,
+            "%s says %u encoder and %u decoder layers, expected at least one of each and %d in all", where,
+            n_encoder, n_decoder, MOEC_MAX_LAYERS);
+    config->n_encoder_layer = n_encoder;
+    config->n_layer = n_encoder + n_decoder;
+    MOEC_TRY(read_stack(root, where, "encoder", 0, n_encoder, config, err));
+    return read_stack(root, where, "decoder", n_encoder, n_decoder, config, err);
+}
+
+static enum moec_status read_router(const struct moec_json *root, const char *where,
+                                    struct moec_config *config, struct moec_error *err)
+{
+    const char *dtype = NULL;
+    MOEC_TRY(moec_family_read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "expert_capacity", UINT32_MAX, &config->expert_capacity, err));
+    if (config->expert_capacity == 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'expert_capacity' 0: no token would reach an expert", where);
+    MOEC_TRY(moec_json_get_bool_or(root, where, "router_bias", false, &config->router_bias, err));
+    MOEC_TRY(moec_json_get_string_or(root, where, "router_dtype", "float32", &dtype, err));
+    if (strcmp(dtype, "float32") != 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'router_dtype' '%.40s', only 'float32' is supported", where, dtype);
+    return MOEC_OK;
+}
+
+/* Targets begin with the padding id where nothing else is said, as T5's do. */
+static enum moec_status read_ids(const struct moec_json *root, const char *where, struct moec_config *config,
+                                 struct moec_error *err)
+{
+    MOEC_TRY(moec_family_read_u32(root, where, "pad_token_id", MOEC_MAX_VOCABULARY, &config->pad_id, err));
+    config->decoder_start_id = config->pad_id;
+    return moec_family_read_u32(root, where, "decoder_start_token_id", MOEC_MAX_VOCABULARY,
+                                &config->decoder_start_id, err);
+}
+
+enum moec_status moec_family_read_switch(const struct moec_json *root, const char *where,
+                                         struct moec_config *config, struct moec_error *err)
+{
+    bool has_decoder = true;
+    MOEC_TRY(moec_json_get_bool_or(root, where, "is_encoder_decoder", true, &has_decoder, err));
+    if (!has_decoder)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'is_encoder_decoder' false, an encoder alone is not supported", where);
+    MOEC_TRY(moec_family_read_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "d_model", MOEC_MAX_DIMENSION, &config->n_embd, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "d_kv", MOEC_MAX_DIMENSION, &config->head_dim, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "num_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "d_ff", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "relative_attention_num_buckets", MOEC_MAX_BUCKETS,
+                                  &config->n_bucket, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "relative_attention_max_distance", MOEC_MAX_DISTANCE,
+                                  &config->max_distance, err));
+    MOEC_TRY(moec_json_get_double_or(root, where, "layer_norm_epsilon", 0, 1, config->rms_eps,
+                                     &config->rms_eps, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", true, &config->tied_head, err));
+    config->scaled_head = config->tied_head;
+    config->n_kv_head = config->n_head;
+    MOEC_TRY(read_activation(root, where, config, err));
+    MOEC_TRY(read_layers(root, where, config, err));
+    MOEC_TRY(read_router(root, where, config, err));
+    const bool has_dense = moec_config_moe_count(config) < config->n_layer;
+    config->n_ff_dense = has_dense ? config->n_ff_expert : 0;
+    return read_ids(root, where, config, err);
+}
+
+/* --- writing -----------------------------------------------------------------------------------------------
+ */
+
+static const char *activation_name(const struct moec_config *config)
+{
+    for (size_t i = 0; i < N_ACTIVATIONS; i++)
+        if ((uint8_t)activations[i].activation == config->activation &&
+            activations[i].is_gated != config->plain_mlp)
+            return activations[i].name;
+    return "";
+}
+
+/* The step that gives exactly these layers; 0 where there is none, which reading it back will show. */
+static uint32_t find_step(const uint8_t *is_moe, uint32_t n)
+{
+    for (uint32_t step = 1; step <= n + 1; step++) {
+        uint32_t same = 0;
+        while (same < n && (is_moe[same] != 0) == (step == 1 || same % step == 1))
+            same++;
+        if (same == n)
+            return step;
+    }
+    return 0;
+}
+
+static void put_stack(const struct moec_config *config, uint32_t first, uint32_t n, const char *stack,
+                      struct moec_json_out *root)
+{
+    char key[64];
+    uint32_t n_sparse = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_sparse += config->layer_is_moe[first + i];
+    (void)snprintf(key, sizeof key, "num_sparse_%s_layers", stack);
+    moec_json_out_u64(root, key, n_sparse);
+    (void)snprintf(key, sizeof key, "%s_sparse_step", stack);
+    moec_json_out_u64(root, key, find_step(config->layer_is_moe + first, n));
+}
+
+void moec_family_write_switch(const struct moec_config *config, struct moec_json_out *root)
+{
+    const uint32_t n_encoder = config->n_encoder_layer, n_decoder = config->n_layer - n_encoder;
+    moec_json_out_bool(root, "is_encoder_decoder", true);
+    moec_json_out_u64(root, "vocab_size", config->n_vocab);
+    moec_json_out_u64(root, "d_model", config->n_embd);
+    moec_json_out_u64(root, "d_kv", config->head_dim);
+    moec_json_out_u64(root, "d_ff", config->n_ff_expert);
+    moec_json_out_u64(root, "num_heads", config->n_head);
+    moec_json_out_u64(root, "num_layers", n_encoder);
+    moec_json_out_u64(root, "num_decoder_layers", n_decoder);
+    put_stack(config, 0, n_encoder, "encoder", root);
+    put_stack(config, n_encoder, n_decoder, "decoder", root);
+    moec_json_out_u64(root, "num_experts", config->n_expert);
+    moec_json_out_u64(root, "expert_capacity", config->expert_capacity);
+    moec_json_out_bool(root, "router_bias", config->router_bias);
+    moec_json_out_string(root, "router_dtype", "float32");
+    moec_json_out_u64(root, "relative_attention_num_buckets", config->n_bucket);
+    moec_json_out_u64(root, "relative_attention_max_distance", config->max_distance);
+    moec_json_out_double(root, "layer_norm_epsilon", config->rms_eps);
+    moec_json_out_string(root, "dense_act_fn", activation_name(config));
+    moec_json_out_bool(root, "is_gated_act", !config->plain_mlp);
+    moec_json_out_bool(root, "tie_word_embeddings", config->tied_head);
+    moec_json_out_u64(root, "pad_token_id", config->pad_id);
+    moec_json_out_u64(root, "decoder_start_token_id", config->decoder_start_id);
+}
