@@ -542,6 +542,17 @@ void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t 
     }
 }
 
+void moec_codec_row_scales(struct moec_codec codec, const uint8_t *row, size_t n, uint16_t *scales,
+                           uint8_t *zeros)
+{
+    size_t groups = moec_codec_row_groups(codec, n);
+    const uint8_t *at = row + codes_bytes(codec, n);
+    for (size_t g = 0; g < groups; g++) {
+        scales[g] = load_u16(at + 2 * g);
+        zeros[g] = zero_code(codec, at + 2 * groups, g);
+    }
+}
+
 void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
 {
     moec_codec_decode_span(codec, row, n, 0, n, weights);

@@ -113,6 +113,11 @@ MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec,
 void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const uint16_t *scales,
                          const uint8_t *zeros, size_t n, uint8_t *row);
 
+/* The scales of an encoded row, moec_codec_row_groups F16 values, and its zeros: what each group subtracts
+ * from its codes, 2^(b-1) when symmetric. */
+void moec_codec_row_scales(struct moec_codec codec, const uint8_t *row, size_t n, uint16_t *scales,
+                           uint8_t *zeros);
+
 /* Scalar reference decoder: writes n F32 weights. */
 void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights);
 

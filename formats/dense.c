@@ -356,7 +356,8 @@ struct moec_matrix moec_dense_matrix(const struct moec_dense_entry *entry, uint3
                                 .rows = n_rows,
                                 .columns = entry->columns,
                                 .stride_bytes = moec_codec_row_bytes(entry->codec, entry->columns),
-                                .data = rows};
+                                .data = rows,
+                                .entry = entry};
 }
 
 bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32_t layer,

@@ -58,6 +58,8 @@ enum moec_role {
 
 #define MOEC_LAYER_NONE 0xffffffffu /* layer of tensors that belong to no layer */
 
+struct moec_dense_entry;
+
 /* Rows of a matrix: `rows` x `columns` weights, row r at data + r * stride_bytes. Borrows its data. */
 struct moec_matrix {
     struct moec_codec codec;
@@ -65,6 +67,7 @@ struct moec_matrix {
     uint32_t columns;
     size_t stride_bytes;
     const uint8_t *data;
+    const struct moec_dense_entry *entry; /* of the dense tensor that it is; NULL for others */
 };
 
 struct moec_dense_entry {

@@ -351,6 +351,7 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
 {
     const struct moec_config *config = &scorer->forward.model->config;
     const uint32_t n_window = scorer->windows->n_window;
+    const struct moec_scorer_watch *watch = variation->watch;
     /* A second face of the same forward pass: one scratch serves both, one after the other. */
     struct moec_forward forward = scorer->forward;
     struct moec_sweep sweep = scorer->sweep;
@@ -361,13 +362,17 @@ enum moec_status moec_scorer_run_varied(struct moec_scorer *scorer,
     start(scorer, progress, "evaluation", total);
     forward.model = variation->model != NULL ? variation->model : forward.model;
     forward.choice = variation->choice;
+    forward.inputs = watch != NULL ? &watch->inputs : NULL;
     sweep.forward = &forward;
     if (variation->first_layer > 0)
         take_hidden(scorer, variation->hidden);
     else
         MOEC_TRY(moec_sweep_embed(&sweep, 0, n_window, scorer->hidden.rows, &store, err));
-    for (uint32_t layer = variation->first_layer; layer < config->n_layer; layer++)
+    for (uint32_t layer = variation->first_layer; layer < config->n_layer; layer++) {
         MOEC_TRY(moec_sweep_layer(&sweep, layer, 0, n_window, scorer->hidden.rows, &store, err));
+        if (watch != NULL)
+            MOEC_TRY(watch->layer_done(watch->context, layer, err));
+    }
     MOEC_TRY(score_tokens(scorer, &forward, err));
     return sum_windows(scorer, measure->nll, measure->kl, err);
 }

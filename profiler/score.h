@@ -55,12 +55,21 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_run(struct moec_scorer *scorer,
                                                   const struct moec_progress *progress,
                                                   struct moec_error *err);
 
+/* Looks at a run: at the inputs of dense products (all windows of a layer before the next layer's), and when
+ * all windows have passed a layer; other than MOEC_OK stops. The head comes after the last layer. */
+struct moec_scorer_watch {
+    struct moec_inputs_hook inputs;
+    enum moec_status (*layer_done)(void *context, uint32_t layer, struct moec_error *err);
+    void *context; /* of layer_done */
+};
+
 /* What a run does otherwise than the scorer's own model; all zero: nothing. */
 struct moec_scorer_variation {
-    const struct moec_model *model;   /* of the same config, other codecs; NULL = the scorer's */
-    const struct moec_choice *choice; /* NULL = the router's */
-    uint32_t first_layer;             /* earlier layers are left out: */
-    const struct moec_states *hidden; /* (scored tokens) these hidden states enter it */
+    const struct moec_model *model;        /* of the same config, other codecs; NULL = the scorer's */
+    const struct moec_choice *choice;      /* NULL = the router's */
+    uint32_t first_layer;                  /* earlier layers are left out: */
+    const struct moec_states *hidden;      /* (scored tokens) these hidden states enter it */
+    const struct moec_scorer_watch *watch; /* NULL = nobody looks */
 };
 
 /* The same with a variation. The reference stays what it is. */

@@ -175,6 +175,8 @@ enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok,
     for (uint32_t row = 0; row < model->config.n_vocab;) {
         struct moec_matrix rows;
         MOEC_TRY(moec_model_acquire_head(model, row, &rows, err));
+        if (row > 0) /* its inputs have been seen */
+            rows.entry = NULL;
         head.parts[0] =
             (struct moec_linear_part){&rows, NULL, moec_linear_store, logits + row, logits_stride};
         moec_linear_run(&head);

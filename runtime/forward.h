@@ -56,15 +56,30 @@ struct moec_choice {
     const void *context;
 };
 
+/* Sees what the products with dense weights are given (not those with routed experts and routers): quantisers
+ * that weigh errors by the inputs collect them here. Both functions are called on the thread that drives the
+ * forward pass. */
+struct moec_inputs_hook {
+    /* Rows x (n_tok, stride), zero from the matrices' columns to whole lanes, enter the products with these
+     * tensors; of a matrix that comes in blocks of rows, once. */
+    void (*take)(void *context, const struct moec_dense_entry *const *entries, uint32_t n_entries,
+                 const float *x, size_t stride, uint32_t n_tok);
+    /* Memory for (n_tok, stride) activations of an MLP, zero past its neurons, which its down projection will
+     * be given; they are then taken like other inputs. NULL: not wanted. */
+    float *(*room)(void *context, uint32_t n_tok, size_t stride);
+    void *context;
+};
+
 struct moec_forward {
     const struct moec_model *model;
     const struct moec_kernels *kernels;
     struct moec_pool pool;
-    struct moec_experts *experts;     /* borrowed; may be swapped between calls */
-    const struct moec_choice *choice; /* borrowed; NULL = the router's; may be swapped between calls */
-    struct moec_trace *trace;         /* borrowed; NULL = nobody looks; may be swapped between calls */
-    uint32_t max_tokens;              /* largest batch, given at init */
-    void *scratch;                    /* owned */
+    struct moec_experts *experts;          /* borrowed; may be swapped between calls */
+    const struct moec_choice *choice;      /* borrowed; NULL = the router's; may be swapped between calls */
+    struct moec_trace *trace;              /* borrowed; NULL = nobody looks; may be swapped between calls */
+    const struct moec_inputs_hook *inputs; /* likewise */
+    uint32_t max_tokens;                   /* largest batch, given at init */
+    void *scratch;                         /* owned */
     uint64_t scratch_bytes;
 };
 

@@ -85,8 +85,23 @@ static void run_item(void *context, size_t item, int thread)
     }
 }
 
+static void show_inputs(const struct moec_linear *linear)
+{
+    const struct moec_inputs_hook *hook = linear->forward->inputs;
+    const struct moec_dense_entry *entries[MOEC_LINEAR_PARTS];
+    uint32_t n = 0;
+    for (uint32_t part = 0; part < linear->n_parts; part++) {
+        if (linear->parts[part].matrix->entry != NULL)
+            entries[n++] = linear->parts[part].matrix->entry;
+    }
+    if (n > 0)
+        hook->take(hook->context, entries, n, linear->x, linear->x_stride, linear->n_tok);
+}
+
 void moec_linear_run(const struct moec_linear *linear)
 {
+    if (linear->forward->inputs != NULL)
+        show_inputs(linear);
     struct cut cut = {.linear = linear, .encoded = linear->n_tok <= MOEC_ENCODED_TOKENS};
     uint32_t n_threads = (uint32_t)linear->forward->pool.n_threads;
     uint32_t k = linear->parts[0].matrix->columns;

@@ -15,6 +15,10 @@ struct mlp_run {
     uint32_t first_chunk;
     uint32_t n_items;
     uint32_t fold_columns;
+
+    /* Of the one job with dense weights, where somebody looks at what its down projection is given. */
+    float *activations; /* (n of that job, activation_stride) or NULL */
+    size_t activation_stride;
 };
 
 static uint32_t chunk_count(const struct moec_mlp_job *job)
@@ -120,6 +124,18 @@ static void add_chunk(const struct moec_kernels *kernels, bool first, const floa
     memset(out + columns, 0, (width - columns) * sizeof(float));
 }
 
+/* Keeps the activations of a chunk (n_tok rows of `n` neurons) for those who look. */
+static void keep_activations(const struct mlp_run *run, const struct moec_mlp_job *job, uint32_t first,
+                             uint32_t n_tok, uint32_t neuron, const float *activations)
+{
+    uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, job->mlp.up.rows - neuron);
+    if (run->activations == NULL || job->mlp.down.entry == NULL)
+        return;
+    for (uint32_t i = 0; i < n_tok; i++)
+        memcpy(run->activations + (first + i) * run->activation_stride + neuron, activations + (size_t)i * n,
+               n * sizeof(float));
+}
+
 static void tile_item(void *context, size_t item, int thread)
 {
     const struct mlp_run *run = context;
@@ -140,10 +156,13 @@ static void tile_item(void *context, size_t item, int thread)
     const float *x = gather(job, first, n, stride, scratch->x);
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (n <= MOEC_ENCODED_TOKENS) {
-            for (uint32_t i = 0; i < n; i++)
+            for (uint32_t i = 0; i < n; i++) {
                 chunk_encoded(run, &job->mlp, neuron, x + i * stride, scratch, scratch->y + i * stride);
+                keep_activations(run, job, first + i, 1, neuron, scratch->gate);
+            }
         } else {
             chunk_decoded(run, &job->mlp, neuron, n, x, scratch, scratch->y);
+            keep_activations(run, job, first, n, neuron, scratch->gate);
         }
         for (uint32_t i = 0; i < n; i++)
             add_chunk(kernels, neuron == 0, scratch->y + i * stride, columns, stride,
@@ -194,12 +213,15 @@ static void split_item(void *context, size_t item, int thread)
     for (uint32_t first = 0; first < job->n; first += shared->mlp_tile) {
         uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
         if (job->n <= MOEC_ENCODED_TOKENS) {
-            for (uint32_t i = 0; i < n; i++)
+            for (uint32_t i = 0; i < n; i++) {
                 chunk_encoded(run, &job->mlp, neuron, input_row(job, first + i, stride), scratch,
                               y + (first + i) * stride);
+                keep_activations(run, job, first + i, 1, neuron, scratch->gate);
+            }
         } else {
             const float *x = gather(job, first, n, stride, scratch->x);
             chunk_decoded(run, &job->mlp, neuron, n, x, scratch, y + first * stride);
+            keep_activations(run, job, first, n, neuron, scratch->gate);
         }
     }
 }
@@ -257,6 +279,34 @@ static void run_split(struct mlp_run *run, uint64_t work)
     }
 }
 
+/* The job with dense weights: the shared expert or a dense MLP, whose rows lie together. NULL without one. */
+static const struct moec_mlp_job *dense_job(const struct moec_mlp_job *jobs, uint32_t n_jobs)
+{
+    for (uint32_t j = 0; j < n_jobs; j++) {
+        if (jobs[j].mlp.down.entry != NULL && jobs[j].n > 0)
+            return &jobs[j];
+    }
+    return NULL;
+}
+
+static void show_inputs(struct mlp_run *run, const struct moec_mlp_job *job)
+{
+    const struct moec_inputs_hook *hook = run->forward->inputs;
+    const struct moec_dense_entry *entries[] = {job->mlp.up.entry, job->mlp.gate.entry};
+    const uint32_t n_entries = entries[1] != NULL ? 2 : 1;
+    hook->take(hook->context, entries, n_entries, job->input, moec_forward_scratch(run->forward)->stride,
+               job->n);
+    run->activation_stride = moec_lanes_padded(job->mlp.up.rows);
+    run->activations = hook->room(hook->context, job->n, run->activation_stride);
+}
+
+static void show_activations(const struct mlp_run *run, const struct moec_mlp_job *job)
+{
+    const struct moec_inputs_hook *hook = run->forward->inputs;
+    if (run->activations != NULL)
+        hook->take(hook->context, &job->mlp.down.entry, 1, run->activations, run->activation_stride, job->n);
+}
+
 void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs)
 {
     struct mlp_run run = {.forward = forward, .jobs = jobs, .n_jobs = n_jobs};
@@ -266,9 +316,14 @@ void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs,
         rows += jobs[j].n;
         work += 3 * (uint64_t)jobs[j].n * jobs[j].mlp.up.rows * jobs[j].mlp.up.columns;
     }
+    const struct moec_mlp_job *watched = forward->inputs != NULL ? dense_job(jobs, n_jobs) : NULL;
+    if (watched != NULL)
+        show_inputs(&run, watched);
     uint32_t split = moec_min_u32(MOEC_SPLIT_ROWS, moec_forward_scratch(forward)->n_partials);
     if (rows <= split)
         run_split(&run, work);
     else
         run_tiles(&run, rows, work);
+    if (watched != NULL)
+        show_activations(&run, watched);
 }

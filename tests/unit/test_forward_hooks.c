@@ -255,11 +255,113 @@ static void test_forward_hooks__small_activations_count_as_zero(void **state)
     fixture_close(&fixture);
 }
 
+/* Products with dense weights as a hook sees them: which tensors, and the inputs of those watched. */
+struct seen {
+    uint32_t roles; /* bits */
+    uint32_t n_take;
+    uint32_t watched; /* role */
+    float *inputs;    /* (n, stride) of the watched role */
+    size_t stride;
+    float *room;
+};
+
+static void take_inputs(void *context, const struct moec_dense_entry *const *entries, uint32_t n_entries,
+                        const float *x, size_t stride, uint32_t n_tok)
+{
+    struct seen *seen = context;
+    seen->n_take++;
+    for (uint32_t i = 0; i < n_entries; i++) {
+        assert_int_equal(seen->roles & 1u << entries[i]->role, 0);
+        seen->roles |= 1u << entries[i]->role;
+        for (uint32_t t = 0; t < n_tok; t++)
+            for (size_t c = entries[i]->columns; c < stride && !moec_role_is_transposed(entries[i]->role);
+                 c++)
+                assert_true(x[t * stride + c] == 0);
+        if (entries[i]->role == seen->watched) {
+            memcpy(seen->inputs, x, n_tok * stride * sizeof *x);
+            seen->stride = stride;
+        }
+    }
+}
+
+static float *make_room(void *context, uint32_t n_tok, size_t stride)
+{
+    struct seen *seen = context;
+    free(seen->room);
+    seen->room = floats(n_tok * stride);
+    return seen->room;
+}
+
+static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("qwen2_moe");
+    const struct moec_config *config = &fixture.model->config;
+    const struct moec_kernels *kernels = &moec_kernels_scalar;
+    const size_t stride = moec_forward_stride(config);
+    const size_t n_kv = (size_t)config->n_kv_head * config->head_dim;
+    const uint32_t layer = moec_config_moe_layer(config, 0);
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    float *hidden[2] = {floats(N_TOK * stride), floats(N_TOK * stride)}, *k = floats(N_TOK * n_kv),
+          *v = floats(N_TOK * n_kv), *logits = floats(N_TOK * config->n_vocab), *chunk = floats(stride);
+    struct seen seen = {.watched = MOEC_ROLE_SHARED_DOWN, .inputs = floats(N_TOK * 1024)};
+    const struct moec_inputs_hook hook = {take_inputs, make_room, &seen};
+    const struct moec_span span = {.n_rows = N_TOK, .k_own = k, .v_own = v};
+    assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
+                                moec_variants_experts(fixture.variants), N_TOK, &err),
+              err);
+    for (int watched = 0; watched < 2; watched++) {
+        fill_hidden(config, hidden[watched]);
+        forward.inputs = watched ? &hook : NULL;
+        assert_ok(moec_forward_attention(&forward, layer, &span, 1, N_TOK, hidden[watched], &err), err);
+        assert_ok(moec_forward_mlp(&forward, layer, N_TOK, hidden[watched], NULL, &err), err);
+        assert_ok(moec_forward_head(&forward, N_TOK, hidden[watched], logits, config->n_vocab, &err), err);
+    }
+    assert_same_bits(hidden[1], hidden[0], N_TOK * stride, "hidden states under a hook");
+    assert_int_equal(seen.roles, 1u << MOEC_ROLE_Q | 1u << MOEC_ROLE_K | 1u << MOEC_ROLE_V |
+                                     1u << MOEC_ROLE_O | 1u << MOEC_ROLE_SHARED_UP |
+                                     1u << MOEC_ROLE_SHARED_GATE | 1u << MOEC_ROLE_SHARED_DOWN |
+                                     1u << MOEC_ROLE_HEAD);
+    assert_int_equal(seen.n_take, 5);
+
+    /* What the down projection is given makes its output. */
+    const struct moec_mlp *mlp = &fixture.model->layers[layer].shared;
+    for (uint32_t n = 1; n <= N_TOK; n += N_TOK - 1) { /* encoded weights and decoded tiles */
+        seen.roles = 0;
+        fill_hidden(config, hidden[0]);
+        moec_forward_expert(&forward, mlp, n, hidden[0], hidden[1]);
+        for (uint32_t t = 0; t < n; t++) {
+            float *out = floats(stride);
+            for (uint32_t first = 0; first < mlp->up.rows; first += MOEC_SUM_CHUNK) {
+                const uint32_t left = mlp->up.rows - first;
+                kernels->sum_chunk_encoded(&mlp->down, first, left < MOEC_SUM_CHUNK ? left : MOEC_SUM_CHUNK,
+                                           seen.inputs + t * seen.stride + first, chunk);
+                for (uint32_t c = 0; c < config->n_embd; c++)
+                    out[c] = first == 0 ? chunk[c] : out[c] + chunk[c];
+            }
+            assert_same_bits(hidden[1] + t * stride, out, config->n_embd, "outputs of the down projection");
+            free(out);
+        }
+    }
+    free(hidden[0]);
+    free(hidden[1]);
+    free(k);
+    free(v);
+    free(logits);
+    free(chunk);
+    free(seen.inputs);
+    free(seen.room);
+    moec_forward_release(&forward);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_hooks__a_dropped_rank_is_a_weight_of_zero),
         cmocka_unit_test(test_forward_hooks__small_activations_count_as_zero),
+        cmocka_unit_test(test_forward_hooks__inputs_of_dense_products_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
