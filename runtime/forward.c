@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Multiply-adds that take some hundred microseconds. */
+#define BRIEF_WORK ((uint64_t)1 << 20)
+
 size_t moec_forward_stride(const struct moec_config *config)
 {
     return moec_lanes_padded(config->n_embd);
@@ -63,7 +66,10 @@ void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64
                       moec_parallel_body *body, void *context)
 {
     if (n_items > 1 && work >= moec_forward_scratch(forward)->shared_work_min) {
-        moec_parallel_for(&forward->pool, n_items, body, context);
+        if (work < BRIEF_WORK)
+            moec_parallel_for_brief(&forward->pool, n_items, body, context);
+        else
+            moec_parallel_for(&forward->pool, n_items, body, context);
         return;
     }
     for (size_t item = 0; item < n_items; item++)

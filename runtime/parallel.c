@@ -1,12 +1,15 @@
 #include "runtime/parallel.h"
 
+#include "formats/clock.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define MAX_THREADS 256
+#define MAX_THREADS  256
+#define MOST_WAKE_NS 200000u /* what takes longer says nothing of waking */
 
 struct moec_pool moec_pool_make(int n_threads)
 {
@@ -44,39 +47,49 @@ static void run_alone(size_t n_items, moec_parallel_body *body, void *context)
  *
  *   team.job == NULL --post--> open --close (caller out of items)--> NULL, caller waits until n_inside == 0
  *
- * Invariants, under the lock: n_inside counts team threads between joining and leaving; a job's n_joined
- * hands out thread numbers 1.. and never passes n_threads - 1; a job on the caller's stack is reached only
- * while open or n_inside > 0. */
+ * Decoding opens a region every few dozen microseconds, so the way in and out takes no lock and no system
+ * call while everybody is awake; all atomics are sequentially consistent. Invariants: a team thread reads
+ * team.job only while it counts in n_inside, and a caller returns only when it has seen n_inside == 0 after
+ * it took its job back, so a job on the caller's stack is reached only while the call lasts; a job's n_joined
+ * hands out thread numbers, and whoever gets one of n_threads or more leaves. */
 struct job {
     moec_parallel_body *body;
     void *context;
     size_t n_items;
     size_t at_once;
     int n_threads;
-    int n_joined;
+    atomic_int n_joined; /* the caller is the first */
     atomic_size_t next;
 };
 
 static struct {
     pthread_mutex_t busy; /* held by the call that uses the team */
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* of those who sleep, and of who wakes them */
     pthread_cond_t posted;
     pthread_cond_t left;
-    struct job *job;        /* open job, NULL when none */
-    int n_inside;           /* team threads at work on a job */
-    int n_started;          /* team threads that exist */
-    atomic_uint generation; /* rises with each post: what idle threads watch */
-    atomic_int n_waiting;   /* team threads asleep on `posted` */
+    struct job *_Atomic job;      /* open job, NULL when none */
+    atomic_int n_inside;          /* team threads that look at it or work on it */
+    atomic_bool is_caller_asleep; /* on `left` */
+    atomic_uint generation;       /* rises with each post: what idle threads watch */
+    atomic_int n_asleep;          /* team threads, on `posted` */
+
+    /* Of the call that has the team. */
+    int n_started;     /* team threads that exist */
+    uint64_t wake_ns;  /* what waking the team took the waker, on average */
+    uint64_t alone_ns; /* of brief work since the team fell asleep */
+    uint64_t end_ns;   /* of the last call that found it asleep */
 } team = {
     .busy = PTHREAD_MUTEX_INITIALIZER,
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .posted = PTHREAD_COND_INITIALIZER,
     .left = PTHREAD_COND_INITIALIZER,
+    .wake_ns = 20000,
 };
 
-/* Decoding opens a region every few dozen microseconds: waking a sleeping thread would take as long as the
- * work. */
-#define SPINS_BEFORE_SLEEP 4000
+/* A wake-up takes as long as several regions, more so in a virtual machine, where an idle core has to be
+ * asked for. So who waits for the other side first watches for about as long as that takes. */
+#define IDLE_SPIN_NS 120000u /* team threads, for the next region */
+#define END_SPIN_NS  30000u  /* the caller, for the last item of another thread */
 
 static inline void pause_briefly(void)
 {
@@ -87,58 +100,62 @@ static inline void pause_briefly(void)
 #endif
 }
 
-static void run_items(struct job *job, int thread)
+/* Pauses a little; false when the time is over. */
+static bool spin_on(uint64_t until_ns)
 {
-    for (;;) {
-        size_t first = atomic_fetch_add(&job->next, job->at_once);
-        if (first >= job->n_items)
-            return;
-        size_t left = job->n_items - first;
-        size_t end = first + (left < job->at_once ? left : job->at_once);
-        for (size_t item = first; item < end; item++)
-            job->body(job->context, item, thread);
-    }
+    for (int i = 0; i < 16; i++)
+        pause_briefly();
+    return moec_now_ns() < until_ns;
+}
+
+/* Takes the next items and works on them; false when there are none left. */
+static bool run_next(struct job *job, int thread)
+{
+    size_t first = atomic_fetch_add(&job->next, job->at_once);
+    if (first >= job->n_items)
+        return false;
+    size_t left = job->n_items - first;
+    size_t end = first + (left < job->at_once ? left : job->at_once);
+    for (size_t item = first; item < end; item++)
+        job->body(job->context, item, thread);
+    return true;
 }
 
 /* Returns the generation seen last once a newer one than `seen` exists. */
 static unsigned await_post(unsigned seen)
 {
-    for (int i = 0; i < SPINS_BEFORE_SLEEP; i++) {
-        unsigned now = atomic_load(&team.generation);
-        if (now != seen)
-            return now;
-        pause_briefly();
-    }
+    unsigned now = 0;
+    for (uint64_t until_ns = moec_now_ns() + IDLE_SPIN_NS; (now = atomic_load(&team.generation)) == seen;)
+        if (!spin_on(until_ns))
+            break;
+    if (now != seen)
+        return now;
     pthread_mutex_lock(&team.lock);
-    atomic_fetch_add(&team.n_waiting, 1);
-    while (atomic_load(&team.generation) == seen)
+    atomic_fetch_add(&team.n_asleep, 1);
+    while ((now = atomic_load(&team.generation)) == seen)
         pthread_cond_wait(&team.posted, &team.lock);
-    atomic_fetch_sub(&team.n_waiting, 1);
+    atomic_fetch_sub(&team.n_asleep, 1);
     pthread_mutex_unlock(&team.lock);
-    return atomic_load(&team.generation);
+    return now;
 }
 
 static void *serve(void *argument)
 {
     (void)argument;
-    unsigned seen = 0;
-    for (;;) {
+    for (unsigned seen = 0;;) {
         seen = await_post(seen);
-        pthread_mutex_lock(&team.lock);
-        struct job *job = team.job;
-        int thread = 0;
-        if (job != NULL && job->n_joined + 1 < job->n_threads) {
-            thread = ++job->n_joined;
-            team.n_inside++;
+        atomic_fetch_add(&team.n_inside, 1);
+        struct job *job = atomic_load(&team.job);
+        if (job != NULL) {
+            int thread = atomic_fetch_add(&job->n_joined, 1);
+            while (thread < job->n_threads && run_next(job, thread))
+                continue;
         }
-        pthread_mutex_unlock(&team.lock);
-        if (thread == 0)
-            continue;
-        run_items(job, thread);
-        pthread_mutex_lock(&team.lock);
-        if (--team.n_inside == 0)
+        if (atomic_fetch_sub(&team.n_inside, 1) == 1 && atomic_load(&team.is_caller_asleep)) {
+            pthread_mutex_lock(&team.lock);
             pthread_cond_signal(&team.left);
-        pthread_mutex_unlock(&team.lock);
+            pthread_mutex_unlock(&team.lock);
+        }
     }
     return NULL;
 }
@@ -160,7 +177,56 @@ static void start_threads(int wanted)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-static void run_together(int n_threads, size_t n_items, moec_parallel_body *body, void *context)
+static void wake_team(uint64_t now_ns)
+{
+    pthread_mutex_lock(&team.lock);
+    pthread_cond_broadcast(&team.posted);
+    pthread_mutex_unlock(&team.lock);
+    uint64_t took_ns = moec_now_ns() - now_ns;
+    took_ns = took_ns < MOST_WAKE_NS ? took_ns : MOST_WAKE_NS;
+    team.wake_ns = (7 * team.wake_ns + took_ns) / 8;
+    team.alone_ns = 0;
+}
+
+/* While the team sleeps the caller works alone, and wakes it when that has lasted as long as waking takes:
+ * never more than twice the least, whatever comes. A pause in which the team would fall asleep begins anew:
+ * where each record is waited for and then computed in less, nobody is woken for it. */
+static void run_beside_sleepers(struct job *job)
+{
+    const uint64_t begun_ns = moec_now_ns();
+    bool is_woken = false;
+    if (begun_ns - team.end_ns > IDLE_SPIN_NS)
+        team.alone_ns = 0;
+    while (run_next(job, 0)) {
+        if (is_woken || atomic_load(&job->next) >= job->n_items)
+            continue;
+        const uint64_t now_ns = moec_now_ns();
+        is_woken = team.alone_ns + (now_ns - begun_ns) > team.wake_ns;
+        if (is_woken)
+            wake_team(now_ns);
+    }
+    team.end_ns = moec_now_ns();
+    if (!is_woken)
+        team.alone_ns += team.end_ns - begun_ns;
+}
+
+static void await_team(void)
+{
+    for (uint64_t until_ns = moec_now_ns() + END_SPIN_NS; atomic_load(&team.n_inside) > 0;)
+        if (!spin_on(until_ns))
+            break;
+    if (atomic_load(&team.n_inside) == 0)
+        return;
+    pthread_mutex_lock(&team.lock);
+    atomic_store(&team.is_caller_asleep, true);
+    while (atomic_load(&team.n_inside) > 0)
+        pthread_cond_wait(&team.left, &team.lock);
+    atomic_store(&team.is_caller_asleep, false);
+    pthread_mutex_unlock(&team.lock);
+}
+
+static void run_together(int n_threads, size_t n_items, bool is_brief, moec_parallel_body *body,
+                         void *context)
 {
     struct job job = {
         .body = body,
@@ -168,29 +234,45 @@ static void run_together(int n_threads, size_t n_items, moec_parallel_body *body
         .n_items = n_items,
         .at_once = items_at_once(n_items, n_threads),
         .n_threads = n_threads,
+        .n_joined = 1,
     };
-    start_threads(n_threads - 1);
-    pthread_mutex_lock(&team.lock);
-    team.job = &job;
+    if (team.n_started < n_threads - 1)
+        start_threads(n_threads - 1);
+    atomic_store(&team.job, &job);
     atomic_fetch_add(&team.generation, 1);
-    if (atomic_load(&team.n_waiting) > 0)
-        pthread_cond_broadcast(&team.posted);
-    pthread_mutex_unlock(&team.lock);
-    run_items(&job, 0);
-    pthread_mutex_lock(&team.lock);
-    team.job = NULL;
-    while (team.n_inside > 0)
-        pthread_cond_wait(&team.left, &team.lock);
-    pthread_mutex_unlock(&team.lock);
+    const bool has_sleepers = atomic_load(&team.n_asleep) > 0;
+    if (has_sleepers && is_brief) {
+        run_beside_sleepers(&job);
+    } else {
+        if (has_sleepers)
+            wake_team(moec_now_ns());
+        while (run_next(&job, 0))
+            continue;
+    }
+    atomic_store(&team.job, NULL);
+    if (atomic_load(&team.n_inside) > 0)
+        await_team();
 }
 
-void moec_parallel_for(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body, void *context)
+static void run(const struct moec_pool *pool, size_t n_items, bool is_brief, moec_parallel_body *body,
+                void *context)
 {
     /* Another session's call has the team: this one goes on alone instead of waiting. */
     if (pool->n_threads <= 1 || n_items <= 1 || pthread_mutex_trylock(&team.busy) != 0) {
         run_alone(n_items, body, context);
         return;
     }
-    run_together(pool->n_threads, n_items, body, context);
+    run_together(pool->n_threads, n_items, is_brief, body, context);
     pthread_mutex_unlock(&team.busy);
+}
+
+void moec_parallel_for(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body, void *context)
+{
+    run(pool, n_items, false, body, context);
+}
+
+void moec_parallel_for_brief(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body,
+                             void *context)
+{
+    run(pool, n_items, true, body, context);
 }

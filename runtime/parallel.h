@@ -25,4 +25,10 @@ struct moec_pool moec_pool_make(int n_threads);
 typedef void moec_parallel_body(void *context, size_t item, int thread);
 void moec_parallel_for(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body, void *context);
 
+/* The same for work of some hundred microseconds at most, such as a part of one token: threads of the team
+ * that are awake take part; those that sleep are woken only when so much has been done without them that it
+ * pays. */
+void moec_parallel_for_brief(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body,
+                             void *context);
+
 #endif

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -33,9 +34,8 @@ static void count_item(void *context, size_t item, int thread)
         atomic_fetch_sub(&count->busy[thread], 1);
 }
 
-static void test_parallel__every_item_runs_once(void **state)
+static void check_sizes(bool is_brief)
 {
-    (void)state;
     static const size_t sizes[] = {0, 1, 2, 3, 7, 64, 1000, MAX_ITEMS};
     static const int threads[] = {1, 2, 5, 16};
     struct count *count = malloc(sizeof *count);
@@ -45,13 +45,61 @@ static void test_parallel__every_item_runs_once(void **state)
             memset(count, 0, sizeof *count);
             struct moec_pool pool = moec_pool_make(threads[t]);
             count->n_threads = pool.n_threads;
-            moec_parallel_for(&pool, sizes[s], count_item, count);
+            if (is_brief)
+                moec_parallel_for_brief(&pool, sizes[s], count_item, count);
+            else
+                moec_parallel_for(&pool, sizes[s], count_item, count);
             assert_int_equal(atomic_load(&count->clashes), 0);
             for (size_t i = 0; i < MAX_ITEMS; i++)
                 assert_int_equal(atomic_load(&count->runs[i]), i < sizes[s] ? 1 : 0);
         }
     }
     free(count);
+}
+
+static void test_parallel__every_item_runs_once(void **state)
+{
+    (void)state;
+    check_sizes(false);
+}
+
+/* The team is awake, asleep, or on its way to sleep. */
+static void test_parallel__every_item_of_brief_work_runs_once(void **state)
+{
+    (void)state;
+    for (unsigned pause_us = 0; pause_us <= 2000; pause_us = pause_us * 3 + 50) {
+        (void)usleep(pause_us);
+        check_sizes(true);
+    }
+}
+
+struct sum {
+    size_t item[8];
+    atomic_int slow;
+};
+
+/* Now and then one takes longer than anybody watches for it. */
+static void note_item(void *context, size_t item, int thread)
+{
+    struct sum *sum = context;
+    sum->item[item]++;
+    if (thread > 0 && atomic_fetch_add(&sum->slow, 1) % 64 == 0)
+        (void)usleep(300);
+}
+
+/* Regions follow each other as while decoding, and with pauses in which the team falls asleep. */
+static void test_parallel__many_regions_lose_nothing(void **state)
+{
+    (void)state;
+    struct moec_pool pool = moec_pool_make(3);
+    struct sum sum = {.slow = 0};
+    for (size_t round = 1; round <= 3000; round++) {
+        moec_parallel_for_brief(&pool, 8, note_item, &sum);
+        for (size_t i = 0; i < 8; i++)
+            assert_int_equal(sum.item[i], round);
+        if (round % 250 == 0)
+            (void)usleep(500);
+    }
 }
 
 static void test_parallel__pool_sizes_are_sane(void **state)
@@ -160,6 +208,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parallel__every_item_runs_once),
+        cmocka_unit_test(test_parallel__every_item_of_brief_work_runs_once),
+        cmocka_unit_test(test_parallel__many_regions_lose_nothing),
         cmocka_unit_test(test_parallel__pool_sizes_are_sane),
         cmocka_unit_test(test_parallel__results_are_visible_afterwards),
         cmocka_unit_test(test_parallel__products_have_same_bits_in_any_cut_at_any_thread_count),
