@@ -410,6 +410,52 @@ static enum moec_status locate_experts(struct moec_checkpoint *ck, struct moec_e
     return MOEC_OK;
 }
 
+/* Copies of the embedding must be copies: the engine has one. */
+static enum moec_status check_embedding_copy(struct moec_checkpoint *ck, const char *name,
+                                             struct moec_error *err)
+{
+    enum { PIECE = 1 << 16 };
+    const uint64_t before = ck->weight_bytes;
+    struct tensor embedding = dense_tensor(ck, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE), copy = embedding;
+    void *memory = NULL;
+    copy.pattern = name;
+    MOEC_TRY(locate(ck, &copy, err));
+    ck->weight_bytes = before;
+    enum moec_status status = MOEC_OK;
+    const uint64_t n_bytes =
+        (uint64_t)embedding.rows * embedding.columns * (embedding.at.dtype == MOEC_DTYPE_F32 ? 4 : 2);
+    MOEC_TRY(moec_alloc(&memory, 2, PIECE, "a read buffer", err));
+    uint8_t *ours = memory, *theirs = ours + PIECE;
+    bool is_same = copy.at.dtype == embedding.at.dtype;
+    for (uint64_t done = 0; is_same && done < n_bytes;) {
+        const size_t n = n_bytes - done < PIECE ? (size_t)(n_bytes - done) : PIECE;
+        MOEC_TRY_OUT(
+            moec_file_read(&ck->shards[embedding.at.shard].file, embedding.at.offset + done, ours, n, err));
+        MOEC_TRY_OUT(moec_file_read(&ck->shards[copy.at.shard].file, copy.at.offset + done, theirs, n, err));
+        is_same = memcmp(ours, theirs, n) == 0;
+        done += n;
+    }
+    if (!is_same)
+        status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                           "'%s' has other weights in tensor '%s' than in '%s', expected one embedding",
+                           ck->folder, name, embedding.pattern);
+out:
+    free(memory);
+    return status;
+}
+
+static enum moec_status check_embedding_copies(struct moec_checkpoint *ck, struct moec_error *err)
+{
+    const char *const *name = ck->family->embedding_copies;
+    for (; name != NULL && *name != NULL; name++)
+        for (uint32_t shard = 0; shard < ck->n_shards; shard++)
+            if (moec_safetensors_find(&ck->shards[shard], *name) != NULL) {
+                MOEC_TRY(check_embedding_copy(ck, *name, err));
+                break;
+            }
+    return MOEC_OK;
+}
+
 /* --- opening -----------------------------------------------------------------------------------------------
  */
 
@@ -432,6 +478,7 @@ enum moec_status moec_checkpoint_open(const char *folder, struct moec_checkpoint
     MOEC_TRY_OUT(open_weights(ck, err));
     MOEC_TRY_OUT(locate_dense(ck, err));
     MOEC_TRY_OUT(locate_experts(ck, err));
+    MOEC_TRY_OUT(check_embedding_copies(ck, err));
     for (uint32_t i = 0; i < ck->n_shards; i++)
         moec_safetensors_forget(&ck->shards[i]);
     MOEC_TRY_OUT(load_tokenizer(ck, err));

@@ -111,6 +111,19 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
     return MOEC_OK;
 }
 
+/* The embedding once more, where transformers looks for it under other names. */
+static enum moec_status add_copies(struct writing *w, struct moec_error *err)
+{
+    const char *const *name = w->family->embedding_copies;
+    const struct item embedding = w->items[0];
+    for (; name != NULL && *name != NULL && !w->bundle->config.tied_head; name++) {
+        struct item copy = embedding;
+        (void)snprintf(copy.name, sizeof copy.name, "%s", *name);
+        MOEC_TRY(add_item(w, &copy, err));
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status add_experts(struct writing *w, uint32_t layer, struct moec_error *err)
 {
     const struct moec_config *config = &w->bundle->config;
@@ -140,6 +153,7 @@ static enum moec_status list_items(struct writing *w, struct moec_error *err)
     uint64_t limit = w->options->shard_bytes > 0 ? w->options->shard_bytes : MOEC_CHECKPOINT_SHARD_BYTES;
     uint64_t in_shard = 0;
     MOEC_TRY(add_dense(w, MOEC_LAYER_NONE, err));
+    MOEC_TRY(add_copies(w, err));
     for (uint32_t layer = 0; layer < w->bundle->config.n_layer; layer++) {
         MOEC_TRY(add_dense(w, layer, err));
         MOEC_TRY(add_experts(w, layer, err));

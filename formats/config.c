@@ -27,6 +27,8 @@ static enum moec_status check_buckets(const struct moec_config *c, const char *s
     MOEC_TRY(check_range(subject, "buckets of relative positions", c->n_bucket, 4, MOEC_MAX_BUCKETS, err));
     MOEC_TRY(check_range(subject, "distance of relative positions", c->max_distance, c->n_bucket / 2 + 1,
                          MOEC_MAX_DISTANCE, err));
+    MOEC_TRY(check_range(subject, "heads x distance of relative positions",
+                         (uint64_t)c->n_head * c->max_distance, 1, MOEC_MAX_BIASES, err));
     if (c->rope_theta != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g and buckets of relative positions",
                          subject, c->rope_theta);

@@ -23,6 +23,7 @@
 #define MOEC_MAX_POSITIONS  (1u << 24)
 #define MOEC_MAX_EOS        16
 #define MOEC_MAX_BUCKETS    4096       /* of relative positions */
+#define MOEC_MAX_BIASES     (1u << 22) /* heads x max_distance */
 #define MOEC_MAX_DISTANCE   (1u << 16) /* that buckets tell apart */
 
 /* What an MLP does to its neurons; out = activation(gate . x) * (up . x), or activation(up . x) without a

@@ -325,6 +325,9 @@ static void write_mixtral(const struct moec_config *config, struct moec_json_out
     [MOEC_PROJECTION_UP] = stack "block.{L}.layer." mlp ".mlp.experts.expert_{E}.wi{_1}.weight",             \
     [MOEC_PROJECTION_DOWN] = stack "block.{L}.layer." mlp ".mlp.experts.expert_{E}.wo.weight"
 
+static const char *const switch_embedding_copies[] = {"encoder.embed_tokens.weight",
+                                                      "decoder.embed_tokens.weight", NULL};
+
 static const struct moec_family families[] = {
     {
         .model_type = "qwen2_moe",
@@ -417,6 +420,7 @@ static const struct moec_family families[] = {
         .expert_names = { SWITCH_EXPERT_NAMES("decoder.", "2") },
         .encoder_names = { SWITCH_NAMES("encoder.", "1") },
         .encoder_expert_names = { SWITCH_EXPERT_NAMES("encoder.", "1") },
+        .embedding_copies = switch_embedding_copies,
     },
 };
 /* clang-format on */

@@ -31,6 +31,9 @@ struct moec_family {
     const char *expert_names[MOEC_PROJECTION_COUNT];
     const char *encoder_names[MOEC_ROLE_COUNT];
     const char *encoder_expert_names[MOEC_PROJECTION_COUNT];
+    /* Names under which the embedding stands in files once more, ended by NULL: transformers needs them where
+     * the head is not tied, though they are the same weights. NULL where the family has none. */
+    const char *const *embedding_copies;
 };
 
 /* NULL when the model_type is not known. */

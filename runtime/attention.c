@@ -1,4 +1,6 @@
-/* Attention of one layer: norm, q/k/v products, rotation, softmax over past positions, output product.
+/* Attention of one layer: norm, q/k/v products, rotation, softmax over the positions that a query sees,
+ * output product. In a decoder these are the past; in an encoder and across from a decoder to it they are the
+ * whole source.
  *
  * Softmax runs over chunks of MOEC_SUM_CHUNK positions counted from position 0 of the sequence, with a
  * running maximum and total (Milakov and Gimelshein, arXiv 1805.02867, section 3): a chunk's scores are
@@ -8,15 +10,27 @@
 #include "runtime/forward.h"
 
 #include "runtime/linear.h"
+#include "runtime/position_bias.h"
 #include "runtime/scratch.h"
 
 #include <math.h>
 #include <string.h>
 
+/* The weights of one of a layer's attentions. */
+struct projections {
+    const float *norm;
+    const struct moec_matrix *q, *k, *v, *o;
+    const float *q_bias, *k_bias, *v_bias, *q_norm, *k_norm; /* or NULL */
+};
+
 /* One block; tokens are counted from its first row. */
 struct attention {
     struct moec_forward *forward;
-    const struct moec_layer *layer;
+    struct projections weights;
+    enum moec_stack stack;
+    const float *position_bias; /* the stack's table, or NULL */
+    bool is_causal;
+    bool has_own_keys; /* the batch's rows make keys and values */
     const struct moec_span *spans;
     uint32_t n_spans;
     uint32_t first_row;
@@ -34,8 +48,10 @@ struct tile {
     const struct moec_attention_scratch *scratch;
     const struct moec_span *span;
     uint32_t kv_head;
-    uint32_t first; /* position of the first query */
-    uint32_t n;     /* queries */
+    uint32_t first;    /* position of the first query */
+    uint32_t n;        /* queries */
+    uint32_t n_keys;   /* positions that any of them sees, from 0 on */
+    uint32_t own_from; /* position of the first key of the span's own */
 };
 
 static void norm_rows(void *context, size_t item, int thread)
@@ -46,8 +62,8 @@ static void norm_rows(void *context, size_t item, int thread)
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
     uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
-    moec_forward_norm(forward, attention->layer->attention_norm, n,
-                      attention->hidden + first * scratch->stride, scratch->normed + first * scratch->stride);
+    moec_forward_norm(forward, attention->weights.norm, n, attention->hidden + first * scratch->stride,
+                      scratch->normed + first * scratch->stride);
 }
 
 static float *own_row(const struct attention *attention, uint32_t token, bool value)
@@ -111,7 +127,7 @@ static void place_rows(void *context, size_t item, int thread)
     struct moec_forward *forward = attention->forward;
     const struct moec_kernels *kernels = forward->kernels;
     const struct moec_config *config = &forward->model->config;
-    const struct moec_layer *layer = attention->layer;
+    const struct projections *weights = &attention->weights;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
     uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
@@ -123,10 +139,10 @@ static void place_rows(void *context, size_t item, int thread)
         float *k = own_row(attention, token, false);
         float *cosine = scratch->rope + (size_t)token * config->head_dim;
         float *sine = cosine + config->head_dim / 2;
-        if (layer->q_norm != NULL) {
+        if (weights->q_norm != NULL) {
             float eps = (float)config->rms_eps;
-            kernels->rms_norm(q, layer->q_norm, eps, n_q, q);
-            kernels->rms_norm(k, layer->k_norm, eps, attention->kv_stride, k);
+            kernels->rms_norm(q, weights->q_norm, eps, n_q, q);
+            kernels->rms_norm(k, weights->k_norm, eps, attention->kv_stride, k);
         }
         if (config->clip_qkv > 0) {
             clip(config->clip_qkv, n_q, q);
@@ -164,17 +180,17 @@ static const float *chunk_rows(const struct tile *tile, bool value, uint32_t fir
 
     if (head_dim == head_stride) {
         *stride = row;
-        if (first >= span->first_position)
-            return own + (first - span->first_position) * row + offset;
-        bool joined = prefix + span->first_position * row == own;
-        if (joined || first + n <= span->first_position)
+        if (first >= tile->own_from)
+            return own + (first - tile->own_from) * row + offset;
+        bool joined = prefix + tile->own_from * row == own;
+        if (joined || first + n <= tile->own_from)
             return prefix + first * row + offset;
     }
     *stride = head_stride;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t position = first + i;
-        const float *from = position < span->first_position ? prefix + position * row
-                                                            : own + (position - span->first_position) * row;
+        const float *from =
+            position < tile->own_from ? prefix + position * row : own + (position - tile->own_from) * row;
         memcpy(copy + i * head_stride, from + offset, head_dim * sizeof(float));
         memset(copy + i * head_stride + head_dim, 0, (head_stride - head_dim) * sizeof(float));
     }
@@ -221,6 +237,28 @@ static void add_values(const struct tile *tile, uint32_t q, uint32_t n, const fl
         kernels->add(scratch->part + i * head_stride, head_dim, scratch->sum + (row + i) * head_stride);
 }
 
+/* Scores of a query's rows over positions from .. to - 1 of a chunk: scaled, or with the biases of their
+ * distances. */
+static void finish_scores(const struct tile *tile, uint32_t q, uint32_t chunk, uint32_t from, uint32_t to)
+{
+    const struct attention *attention = tile->attention;
+    const struct moec_config *config = &attention->forward->model->config;
+    const uint32_t group = attention->group;
+    for (uint32_t g = 0; g < group; g++) {
+        const uint32_t row = q * group + g;
+        float *scores = tile->scratch->scores + row * MOEC_SUM_CHUNK;
+        if (config->n_bucket == 0)
+            moec_scale_lanes(scores, to, attention->scale);
+        if (attention->position_bias != NULL) {
+            const size_t width = moec_position_bias_width(config, attention->stack);
+            const float *head = attention->position_bias + ((size_t)tile->kv_head * group + g) * width;
+            moec_position_bias_add(attention->forward->kernels, config, attention->stack, head,
+                                   tile->first + q, chunk + from, to - from, scores + from);
+        }
+        fold_scores(tile, row, scores + from, to - from);
+    }
+}
+
 static void attend_chunk(const struct tile *tile, uint32_t chunk)
 {
     const struct attention *attention = tile->attention;
@@ -228,13 +266,14 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
     const struct moec_config *config = &attention->forward->model->config;
     size_t head_stride = moec_forward_scratch(attention->forward)->head_stride;
     uint32_t group = attention->group;
-    uint32_t last = tile->first + tile->n - 1;
-    uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, last + 1 - chunk);
+    uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, tile->n_keys - chunk);
+    const bool is_causal = attention->is_causal;
 
     /* Queries begin .. end - 1 see something of this chunk. */
-    uint32_t begin = chunk > tile->first ? chunk - tile->first : 0;
+    uint32_t begin = is_causal && chunk > tile->first ? chunk - tile->first : 0;
     uint32_t end = tile->n;
-    while (end > begin && first_visible(attention, tile->first + end - 1) >= chunk + MOEC_SUM_CHUNK)
+    while (is_causal && end > begin &&
+           first_visible(attention, tile->first + end - 1) >= chunk + MOEC_SUM_CHUNK)
         end--;
     if (begin == end)
         return;
@@ -248,25 +287,21 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
     uint32_t whole = 0; /* queries in a row that see the whole chunk: their values are added together */
     for (uint32_t q = begin; q < end; q++) {
         uint32_t position = tile->first + q;
-        uint32_t visible = first_visible(attention, position);
+        uint32_t visible = is_causal ? first_visible(attention, position) : 0;
         uint32_t from = visible > chunk ? visible - chunk : 0;
-        uint32_t to = moec_min_u32(MOEC_SUM_CHUNK, position + 1 - chunk);
-        for (uint32_t row = q * group; row < (q + 1) * group; row++) {
-            float *scores = scratch->scores + row * MOEC_SUM_CHUNK;
-            moec_scale_lanes(scores, to, attention->scale);
-            fold_scores(tile, row, scores + from, to - from);
-        }
-        if (from == 0 && to == MOEC_SUM_CHUNK) {
+        uint32_t to = is_causal ? moec_min_u32(n_rows, position + 1 - chunk) : n_rows;
+        finish_scores(tile, q, chunk, from, to);
+        if (from == 0 && to == n_rows) {
             whole++;
             continue;
         }
         if (whole > 0)
-            add_values(tile, q - whole, whole, values, stride, 0, MOEC_SUM_CHUNK);
+            add_values(tile, q - whole, whole, values, stride, 0, n_rows);
         whole = 0;
         add_values(tile, q, 1, values, stride, from, to - from);
     }
     if (whole > 0)
-        add_values(tile, end - whole, whole, values, stride, 0, MOEC_SUM_CHUNK);
+        add_values(tile, end - whole, whole, values, stride, 0, n_rows);
 }
 
 static void divide_lanes(float *x, size_t n, float divisor)
@@ -298,8 +333,9 @@ static void attend_tile(const struct tile *tile)
         scratch->total[row] = 0;
     }
     memset(scratch->sum, 0, rows * head_stride * sizeof(float));
-    uint32_t chunk = first_visible(attention, tile->first) / MOEC_SUM_CHUNK * MOEC_SUM_CHUNK;
-    for (; chunk <= tile->first + tile->n - 1; chunk += MOEC_SUM_CHUNK)
+    uint32_t visible = attention->is_causal ? first_visible(attention, tile->first) : 0;
+    for (uint32_t chunk = visible / MOEC_SUM_CHUNK * MOEC_SUM_CHUNK; chunk < tile->n_keys;
+         chunk += MOEC_SUM_CHUNK)
         attend_chunk(tile, chunk);
     for (uint32_t row = 0; row < rows; row++) {
         float *to = q + (row / group) * shared->q_stride + (row % group) * head_dim;
@@ -307,6 +343,12 @@ static void attend_tile(const struct tile *tile)
         divide_lanes(sum, head_stride, scratch->total[row]);
         memcpy(to, sum, head_dim * sizeof(float));
     }
+}
+
+/* Positions of a source that every row of a span sees. */
+static uint32_t visible_keys(const struct moec_span *span)
+{
+    return span->n_source > 0 ? span->n_source : span->first_position + span->n_rows;
 }
 
 static void attend_item(void *context, size_t item, int thread)
@@ -331,9 +373,12 @@ static void attend_item(void *context, size_t item, int thread)
         begin = (uint32_t)unit * tile_queries;
         end = begin + moec_min_u32(tile_queries, tile.span->n_rows - begin);
     }
+    const struct moec_span *span = tile.span;
+    tile.own_from = span->n_source > 0 ? span->n_source : span->first_position;
     for (; begin < end; begin += tile_queries) {
-        tile.first = tile.span->first_position + begin;
+        tile.first = span->first_position + begin;
         tile.n = moec_min_u32(tile_queries, end - begin);
+        tile.n_keys = attention->is_causal ? tile.first + tile.n : visible_keys(span);
         attend_tile(&tile);
     }
 }
@@ -348,7 +393,7 @@ static void attend(struct attention *attention)
     for (uint32_t i = 0; i < attention->n_spans; i++) {
         const struct moec_span *span = &attention->spans[i];
         n_units += (span->n_rows + scratch->attention_tile - 1) / scratch->attention_tile;
-        work += (uint64_t)span->n_rows * (span->first_position + span->n_rows);
+        work += (uint64_t)span->n_rows * visible_keys(span);
     }
     attention->whole_spans =
         (size_t)attention->n_spans * config->n_kv_head >= 8 * (size_t)forward->pool.n_threads;
@@ -358,49 +403,64 @@ static void attend(struct attention *attention)
     moec_forward_run(forward, n_units * config->n_kv_head, work, attend_item, attention);
 }
 
-static void run_block(struct moec_forward *forward, const struct moec_layer *weights,
-                      const struct moec_span *spans, uint32_t n_spans, uint32_t first_row, uint32_t n_tok,
-                      float *hidden)
+static void mark_rows(const struct attention *attention)
 {
+    struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
+    for (uint32_t i = 0; i < attention->n_spans; i++) {
+        const struct moec_span *span = &attention->spans[i];
+        for (uint32_t row = 0; row < span->n_rows; row++)
+            scratch->row_span[span->first_row - attention->first_row + row] = i;
+    }
+}
+
+/* q of the batch's inputs `x` into scratch, and their keys and values to where the spans want them. */
+static void project(const struct attention *attention, const float *x)
+{
+    struct moec_forward *forward = attention->forward;
+    const struct projections *weights = &attention->weights;
     const struct moec_config *config = &forward->model->config;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    struct attention attention = {.forward = forward,
-                                  .layer = weights,
-                                  .spans = spans,
-                                  .n_spans = n_spans,
-                                  .first_row = first_row,
-                                  .n_tok = n_tok,
-                                  .kv_stride = (size_t)config->n_kv_head * config->head_dim,
-                                  .group = config->n_head / config->n_kv_head,
-                                  .scale = 1.0f / sqrtf((float)config->head_dim),
-                                  .hidden = hidden};
-    for (uint32_t i = 0; i < n_spans; i++) {
-        for (uint32_t row = 0; row < spans[i].n_rows; row++)
-            scratch->row_span[spans[i].first_row - first_row + row] = i;
-    }
-    size_t n_q = (size_t)config->n_head * config->head_dim;
-    size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
-    moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_embd, norm_rows, &attention);
-
+    const size_t n_q = (size_t)config->n_head * config->head_dim;
     struct moec_linear qkv = {.forward = forward,
-                              .x = scratch->normed,
+                              .x = x,
                               .x_stride = scratch->stride,
-                              .n_tok = n_tok,
-                              .context = &attention,
-                              .n_parts = 3};
-    qkv.parts[0] = (struct moec_linear_part){&weights->q, weights->q_bias, moec_linear_store, scratch->q,
+                              .n_tok = attention->n_tok,
+                              .context = attention,
+                              .n_parts = attention->has_own_keys ? 3 : 1};
+    qkv.parts[0] = (struct moec_linear_part){weights->q, weights->q_bias, moec_linear_store, scratch->q,
                                              scratch->q_stride};
-    qkv.parts[1] = (struct moec_linear_part){&weights->k, weights->k_bias, store_key, NULL, 0};
-    qkv.parts[2] = (struct moec_linear_part){&weights->v, weights->v_bias, store_value, NULL, 0};
+    qkv.parts[1] = (struct moec_linear_part){weights->k, weights->k_bias, store_key, NULL, 0};
+    qkv.parts[2] = (struct moec_linear_part){weights->v, weights->v_bias, store_value, NULL, 0};
     moec_linear_run(&qkv);
-    for (uint32_t token = 0; token < n_tok && n_q < scratch->q_stride; token++)
+    for (uint32_t token = 0; token < attention->n_tok && n_q < scratch->q_stride; token++)
         memset(scratch->q + token * scratch->q_stride + n_q, 0, (scratch->q_stride - n_q) * sizeof(float));
-    moec_forward_run(forward, n_tiles, (uint64_t)n_tok * n_q, place_rows, &attention);
+}
+
+static void run_block(const struct attention *whole, const struct moec_span *spans, uint32_t n_spans,
+                      uint32_t first_row, uint32_t n_tok)
+{
+    struct moec_forward *forward = whole->forward;
+    const struct moec_config *config = &forward->model->config;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    struct attention attention = *whole;
+    attention.spans = spans;
+    attention.n_spans = n_spans;
+    attention.first_row = first_row;
+    attention.n_tok = n_tok;
+    attention.hidden += first_row * scratch->stride;
+    mark_rows(&attention);
+    const size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
+    moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_embd, norm_rows, &attention);
+    project(&attention, scratch->normed);
+    if (config->n_bucket == 0)
+        moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_head * config->head_dim, place_rows,
+                         &attention);
     attend(&attention);
 
     struct moec_linear o = {
         .forward = forward, .x = scratch->q, .x_stride = scratch->q_stride, .n_tok = n_tok, .n_parts = 1};
-    o.parts[0] = (struct moec_linear_part){&weights->o, NULL, moec_linear_add, hidden, scratch->stride};
+    o.parts[0] = (struct moec_linear_part){attention.weights.o, NULL, moec_linear_add, attention.hidden,
+                                           scratch->stride};
     moec_linear_run(&o);
 }
 
@@ -416,19 +476,50 @@ static bool spans_are_in_order(const struct moec_span *spans, uint32_t n_spans)
     return true;
 }
 
-static void run_blocks(struct moec_forward *forward, const struct moec_layer *weights,
-                       const struct moec_span *spans, uint32_t n_spans, float *hidden)
+static void run_blocks(const struct attention *attention, const struct moec_span *spans, uint32_t n_spans)
 {
-    size_t stride = moec_forward_scratch(forward)->stride;
-    uint32_t block = moec_forward_scratch(forward)->attention_block;
+    uint32_t block = moec_forward_scratch(attention->forward)->attention_block;
     for (uint32_t first = 0, next = 0; first < n_spans; first = next) {
         uint32_t rows = spans[next++].n_rows;
         while (next < n_spans && rows + spans[next].n_rows <= block)
             rows += spans[next++].n_rows;
-        uint32_t first_row = spans[first].first_row;
-        run_block(forward, weights, spans + first, next - first, first_row, rows,
-                  hidden + first_row * stride);
+        run_block(attention, spans + first, next - first, spans[first].first_row, rows);
     }
+}
+
+static void run(const struct attention *attention, const struct moec_span *spans, uint32_t n_spans,
+                uint32_t n_tok)
+{
+    if (spans_are_in_order(spans, n_spans))
+        run_blocks(attention, spans, n_spans);
+    else
+        run_block(attention, spans, n_spans, 0, n_tok);
+}
+
+/* What both attentions of a layer have in common. */
+static struct attention attention_of(struct moec_forward *forward, uint32_t layer, float *hidden)
+{
+    const struct moec_config *config = &forward->model->config;
+    return (struct attention){.forward = forward,
+                              .stack = moec_config_stack(config, layer),
+                              .kv_stride = (size_t)config->n_kv_head * config->head_dim,
+                              .group = config->n_head / config->n_kv_head,
+                              .scale = 1.0f / sqrtf((float)config->head_dim),
+                              .hidden = hidden};
+}
+
+static struct projections self_weights(const struct moec_layer *layer)
+{
+    return (struct projections){.norm = layer->attention_norm,
+                                .q = &layer->q,
+                                .k = &layer->k,
+                                .v = &layer->v,
+                                .o = &layer->o,
+                                .q_bias = layer->q_bias,
+                                .k_bias = layer->k_bias,
+                                .v_bias = layer->v_bias,
+                                .q_norm = layer->q_norm,
+                                .k_norm = layer->k_norm};
 }
 
 enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
@@ -439,11 +530,75 @@ enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t l
     const struct moec_layer *weights = NULL;
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
-    if (spans_are_in_order(spans, n_spans))
-        run_blocks(forward, weights, spans, n_spans, hidden);
-    else
-        run_block(forward, weights, spans, n_spans, 0, n_tok, hidden);
+    struct attention attention = attention_of(forward, layer, hidden);
+    attention.weights = self_weights(weights);
+    attention.position_bias = forward->model->position_bias[attention.stack];
+    attention.is_causal = attention.stack == MOEC_STACK_DECODER;
+    attention.has_own_keys = n_spans == 0 || spans[0].n_source == 0;
+    run(&attention, spans, n_spans, n_tok);
     moec_trace_compute(forward->trace, "attention", layer, begin_ns);
+    moec_model_release_layer(forward->model, layer);
+    return MOEC_OK;
+}
+
+enum moec_status moec_forward_cross(struct moec_forward *forward, uint32_t layer,
+                                    const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
+                                    float *hidden, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    struct attention attention = attention_of(forward, layer, hidden);
+    attention.weights =
+        (struct projections){.norm = weights->cross_norm, .q = &weights->cross_q, .o = &weights->cross_o};
+    run(&attention, spans, n_spans, n_tok);
+    moec_trace_compute(forward->trace, "cross", layer, begin_ns);
+    moec_model_release_layer(forward->model, layer);
+    return MOEC_OK;
+}
+
+/* Keys and values of inputs `x`. */
+static void run_keys(struct moec_forward *forward, const struct moec_matrix *k, const struct moec_matrix *v,
+                     uint32_t n_tok, const float *x, float *keys, float *values)
+{
+    const struct moec_config *config = &forward->model->config;
+    const size_t kv_stride = (size_t)config->n_kv_head * config->head_dim;
+    struct moec_linear linear = {.forward = forward,
+                                 .x = x,
+                                 .x_stride = moec_forward_scratch(forward)->stride,
+                                 .n_tok = n_tok,
+                                 .n_parts = 2};
+    linear.parts[0] = (struct moec_linear_part){k, NULL, moec_linear_store, keys, kv_stride};
+    linear.parts[1] = (struct moec_linear_part){v, NULL, moec_linear_store, values, kv_stride};
+    moec_linear_run(&linear);
+}
+
+enum moec_status moec_forward_keys(struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+                                   const float *hidden, float *keys, float *values, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    float *normed = moec_forward_scratch(forward)->normed;
+    moec_forward_norm_batch(forward, weights->attention_norm, n_tok, hidden, normed);
+    run_keys(forward, &weights->k, &weights->v, n_tok, normed, keys, values);
+    moec_trace_compute(forward->trace, "attention", layer, begin_ns);
+    moec_model_release_layer(forward->model, layer);
+    return MOEC_OK;
+}
+
+enum moec_status moec_forward_cross_keys(struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+                                         const float *encoded, float *keys, float *values,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    const struct moec_layer *weights = NULL;
+    MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
+    const uint64_t begin_ns = moec_trace_now(forward->trace);
+    run_keys(forward, &weights->cross_k, &weights->cross_v, n_tok, encoded, keys, values);
+    moec_trace_compute(forward->trace, "cross", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);
     return MOEC_OK;
 }

@@ -21,12 +21,12 @@ struct moec_router_answer {
     uint32_t n_active;            /* 1 .. n_expert */
     const uint32_t *experts;      /* (T, k) in order of weight, or NULL */
     const float *weights;         /* (T, k) as applied, or NULL */
-    const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in the
-                                   * first one */
+    const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in a
+                                   * stack's first one */
     const float *last_weights;    /* (T, k), NULL likewise */
     /* The next MoE layer's router fed with this layer's input (its gate input, after this layer's norm):
      * probabilities summed over the T tokens. For one token the 2k best, else every expert; by falling score,
-     * ties to the lower index. NULL in the last MoE layer. */
+     * ties to the lower index. NULL in a stack's last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
     /* (n_active) holds the active experts, or NULL: a source may put them into the order in which it wants
@@ -41,9 +41,10 @@ struct moec_experts_ops {
                                 struct moec_mlp *mlp, struct moec_error *err);
     void (*release)(struct moec_experts *self, uint32_t layer, uint32_t expert);
 
-    /* Optional (NULL): the router has answered; the active experts will be acquired in the answer's order,
-     * each once, and each released; waiting for one, a session holds no other. A streaming source starts
-     * loading what is missing, and guesses what the next layer will need. */
+    /* Optional (NULL): the router has answered (unless every token found its expert full and none is needed);
+     * the active experts will be acquired in the answer's order, each once, and each released; waiting for
+     * one, a session holds no other. A streaming source starts loading what is missing, and guesses what the
+     * next layer will need. */
     void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
 
     /* Optional (NULL): an expert that was expected will not be acquired after all, because another one could

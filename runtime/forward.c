@@ -8,6 +8,7 @@
 #include "runtime/scratch.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,12 +161,20 @@ static void norm_tile(void *context, size_t item, int thread)
     moec_forward_norm(rows->forward, rows->weight, n, rows->input + at, rows->out + at);
 }
 
-static void norm_batch(struct moec_forward *forward, const float *weight, uint32_t n_tok, const float *hidden,
-                       float *out)
+void moec_forward_norm_batch(struct moec_forward *forward, const float *weight, uint32_t n_tok,
+                             const float *hidden, float *out)
 {
     struct rows rows = {.forward = forward, .n_tok = n_tok, .input = hidden, .weight = weight, .out = out};
     moec_forward_run(forward, tile_count(n_tok), (uint64_t)n_tok * forward->model->config.n_embd, norm_tile,
                      &rows);
+}
+
+enum moec_status moec_forward_encoded(struct moec_forward *forward, uint32_t n_tok, const float *hidden,
+                                      float *encoded, struct moec_error *err)
+{
+    MOEC_TRY(moec_forward_check(forward, n_tok, err));
+    moec_forward_norm_batch(forward, forward->model->encoder_norm, n_tok, hidden, encoded);
+    return MOEC_OK;
 }
 
 enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok, const float *hidden,
@@ -175,7 +184,10 @@ enum moec_status moec_forward_head(struct moec_forward *forward, uint32_t n_tok,
     const struct moec_model *model = forward->model;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     const uint64_t begin_ns = moec_trace_now(forward->trace);
-    norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
+    moec_forward_norm_batch(forward, model->final_norm, n_tok, hidden, scratch->normed);
+    if (model->config.scaled_head)
+        moec_scale_lanes(scratch->normed, n_tok * scratch->stride,
+                         (float)(1 / sqrt((double)model->config.n_embd)));
     struct moec_linear head = {
         .forward = forward, .x = scratch->normed, .x_stride = scratch->stride, .n_tok = n_tok, .n_parts = 1};
     for (uint32_t row = 0; row < model->config.n_vocab;) {
@@ -209,7 +221,7 @@ static enum moec_status run_mlp(struct moec_forward *forward, const struct moec_
         return moec_moe_run(forward, weights, layer, n_tok, hidden, trace, err);
 
     const uint64_t begin_ns = moec_trace_now(forward->trace);
-    norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
+    moec_forward_norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
     moec_forward_expert(forward, &weights->dense, n_tok, scratch->normed, scratch->shared_output);
     for (uint32_t t = 0; t < n_tok; t++)
         forward->kernels->add(scratch->shared_output + t * scratch->stride, forward->model->config.n_embd,

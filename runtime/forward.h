@@ -21,11 +21,18 @@
  * Keys and values of one layer: rows of n_kv_head * head_dim floats, position-major. Positions before
  * first_position are read from k_prefix/v_prefix (row 0 = position 0; NULL when first_position is 0), those
  * of the span are written to and read from k_own/v_own (row 0 = first_position). A session points own right
- * behind its prefix. */
+ * behind its prefix.
+ *
+ * A row of a decoder layer sees the positions before it and itself; one of an encoder layer sees the whole
+ * source, so there a span holds all of it, from position 0 on. Where n_source is not 0, the keys and values
+ * of a source of so many positions are in k_prefix and v_prefix already, made by moec_forward_keys or
+ * moec_forward_cross_keys: rows see all of them, none are written, and own is not looked at. Spans of one
+ * call are alike in that. */
 struct moec_span {
     uint32_t first_row;
     uint32_t n_rows;
     uint32_t first_position;
+    uint32_t n_source; /* encoder layers and cross attention; 0 = the rows' own keys */
     const float *k_prefix;
     const float *v_prefix;
     float *k_own;
@@ -70,12 +77,31 @@ struct moec_inputs_hook {
     void *context;
 };
 
+/* Tokens that an expert has been sent in each sequence of a batch, where the config limits them
+ * (expert_capacity; Switch Transformers, section 2.2). Rows of the batch belong to the spans in order. Every
+ * token counts for the expert that its router chose, in order of position; from the expert_capacity-th on
+ * they pass the layer by: their weight is 0, the expert does not compute them, and their rank output is 0.
+ * Traces still name the router's choice.
+ *
+ * transformers counts over each sequence of one call: over a source whole, over a target whole when it is
+ * teacher-forced, and over each step by itself in generation with a cache, where nothing is ever full. */
+struct moec_capacity_span {
+    uint32_t n_rows;
+    uint32_t *counts; /* (n_expert), of the layer at work: earlier tokens; advanced by moec_forward_mlp */
+};
+
+struct moec_capacity {
+    const struct moec_capacity_span *spans;
+    uint32_t n_spans;
+};
+
 struct moec_forward {
     const struct moec_model *model;
     const struct moec_kernels *kernels;
     struct moec_pool pool;
     struct moec_experts *experts;          /* borrowed; may be swapped between calls */
     const struct moec_choice *choice;      /* borrowed; NULL = the router's; may be swapped between calls */
+    const struct moec_capacity *capacity;  /* borrowed; NULL = nothing is ever full; set for each layer */
     struct moec_trace *trace;              /* borrowed; NULL = nobody looks; may be swapped between calls */
     const struct moec_inputs_hook *inputs; /* likewise */
     uint32_t max_tokens;                   /* largest batch, given at init */
@@ -107,6 +133,28 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_attention(struct moec_forward *fo
                                                          uint32_t n_tok, float *hidden,
                                                          struct moec_error *err);
 
+/* Keys and values of one encoder layer for n_tok rows of `hidden`, (n_tok, n_kv_head * head_dim) each: for
+ * sources that are longer than a batch, whose rows can only attend once all have keys. */
+MOEC_WARN_UNUSED enum moec_status moec_forward_keys(struct moec_forward *forward, uint32_t layer,
+                                                    uint32_t n_tok, const float *hidden, float *keys,
+                                                    float *values, struct moec_error *err);
+
+/* What decoders attend to: norm of the encoder's last hidden states. `encoded` may be `hidden`. */
+MOEC_WARN_UNUSED enum moec_status moec_forward_encoded(struct moec_forward *forward, uint32_t n_tok,
+                                                       const float *hidden, float *encoded,
+                                                       struct moec_error *err);
+
+/* Keys and values that a decoder layer's cross attention reads, for n_tok rows of an encoded source. */
+MOEC_WARN_UNUSED enum moec_status moec_forward_cross_keys(struct moec_forward *forward, uint32_t layer,
+                                                          uint32_t n_tok, const float *encoded, float *keys,
+                                                          float *values, struct moec_error *err);
+
+/* hidden += cross attention(norm(hidden)) for a decoder layer, after its self attention; spans have a source.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_forward_cross(struct moec_forward *forward, uint32_t layer,
+                                                     const struct moec_span *spans, uint32_t n_spans,
+                                                     uint32_t n_tok, float *hidden, struct moec_error *err);
+
 /* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in
  * increasing index) and shared expert. `trace` may be NULL. Errors of the expert source pass through. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(struct moec_forward *forward, uint32_t layer,
@@ -114,7 +162,7 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(struct moec_forward *forward,
                                                    const struct moec_mlp_trace *trace,
                                                    struct moec_error *err);
 
-/* Output of one gated MLP for n_tok given inputs (n_tok, stride), unweighted: out (n_tok, stride). */
+/* Output of one MLP for n_tok given inputs (n_tok, stride), unweighted: out (n_tok, stride). */
 void moec_forward_expert(struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                          const float *input, float *out);
 

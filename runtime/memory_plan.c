@@ -1,6 +1,7 @@
 #include "runtime/memory_plan.h"
 
 #include "runtime/expert_cache.h"
+#include "runtime/position_bias.h"
 #include "runtime/session.h"
 
 #include <inttypes.h>
@@ -18,11 +19,13 @@
 static uint64_t derived_bytes(const struct moec_config *config)
 {
     uint64_t heads = ((uint64_t)config->n_head + 2 * (uint64_t)config->n_kv_head) * config->head_dim;
-    uint64_t floats = 3 * (uint64_t)config->n_embd + 2 * heads + (uint64_t)16 * MOEC_LANES;
+    uint64_t norms = moec_config_is_encoder_decoder(config) ? 4 : 3;
+    uint64_t floats = norms * config->n_embd + 2 * heads + (config->router_bias ? config->n_expert : 0) +
+                      (uint64_t)16 * MOEC_LANES;
     uint64_t layer = floats * sizeof(float) + sizeof(struct moec_layer) +
                      MOEC_ROLE_COUNT * sizeof(struct moec_dense_entry);
-    return config->n_layer * layer + (config->n_embd + (uint64_t)config->head_dim) * sizeof(float) +
-           sizeof(struct moec_model) + 4096;
+    uint64_t others = (norms - 2) * config->n_embd + config->head_dim + moec_position_bias_floats(config);
+    return config->n_layer * layer + others * sizeof(float) + sizeof(struct moec_model) + 4096;
 }
 
 static uint32_t n_sessions(const struct moec_memory_request *request)

@@ -54,21 +54,70 @@ static void zero_small(float *values, size_t n, float threshold)
     }
 }
 
-/* gate = what the down projection reads of n neurons. Zero in either factor makes the product zero. */
-static void activate(const struct moec_kernels *kernels, const struct moec_mlp_filter *filter, float *gate,
-                     float *up, size_t n)
+/* values = activation(values); `scratch` is as long. */
+static void activate_alone(const struct moec_kernels *kernels, uint8_t activation, float *values,
+                           float *scratch, size_t n)
 {
+    if (activation == MOEC_ACTIVATION_RELU) {
+        for (size_t i = 0; i < n; i++)
+            values[i] = values[i] < 0 ? 0 : values[i];
+        return;
+    }
+    /* Both are v / (1 + exp(-z)): SiLU with z = v, GELU by tanh with z = 2 sqrt(2 / pi) (v + 0.044715 v^3).
+     */
+    const bool is_silu = activation == MOEC_ACTIVATION_SILU;
+    for (size_t i = 0; i < n; i++) {
+        const float v = values[i];
+        scratch[i] = is_silu ? -v : -1.59576912160573f * (0.044715f * v * v * v + v);
+    }
+    (void)kernels->exp_sum(scratch, 0, n, scratch);
+    for (size_t i = 0; i < n; i++)
+        values[i] = values[i] / (1.0f + scratch[i]);
+}
+
+static void multiply(const float *up, size_t n, float *gate)
+{
+    for (size_t i = 0; i < n; i++)
+        gate[i] *= up[i];
+}
+
+/* gate = what the down projection reads of n neurons, from both products. Zero in either factor makes the
+ * product zero. */
+static void activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                           const struct moec_mlp_scratch *scratch, size_t n)
+{
+    const struct moec_mlp_filter *filter = &mlp->filter;
+    float *gate = scratch->gate, *up = scratch->up;
     if (filter->is_on && filter->at == MOEC_PROJECTION_UP)
         zero_small(up, n, filter->threshold);
-    if (filter->is_on && filter->at == MOEC_PROJECTION_GATE) {
-        for (size_t i = 0; i < n; i++) {
-            if (fabsf(moec_silu_f32(gate[i])) < filter->threshold)
-                up[i] = 0;
+    if (mlp->activation == MOEC_ACTIVATION_SILU) {
+        if (filter->is_on && filter->at == MOEC_PROJECTION_GATE) {
+            for (size_t i = 0; i < n; i++) {
+                if (fabsf(moec_silu_f32(gate[i])) < filter->threshold)
+                    up[i] = 0;
+            }
         }
+        kernels->silu_mul(gate, up, n, gate);
+    } else {
+        activate_alone(kernels, mlp->activation, gate, scratch->exponents, n);
+        if (filter->is_on && filter->at == MOEC_PROJECTION_GATE)
+            zero_small(gate, n, filter->threshold);
+        multiply(up, n, gate);
     }
-    kernels->silu_mul(gate, up, n, gate);
     if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
         zero_small(gate, n, filter->threshold);
+}
+
+/* The same from the up product alone, which stands in `gate`. */
+static void activate_plain(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                           const struct moec_mlp_scratch *scratch, size_t n)
+{
+    const struct moec_mlp_filter *filter = &mlp->filter;
+    if (filter->is_on && filter->at == MOEC_PROJECTION_UP)
+        zero_small(scratch->gate, n, filter->threshold);
+    activate_alone(kernels, mlp->activation, scratch->gate, scratch->exponents, n);
+    if (filter->is_on && filter->at == MOEC_PROJECTION_DOWN)
+        zero_small(scratch->gate, n, filter->threshold);
 }
 
 /* One chunk of neurons for one row, from encoded weights. */
@@ -77,9 +126,14 @@ static void chunk_encoded(const struct mlp_run *run, const struct moec_mlp *mlp,
 {
     const struct moec_kernels *kernels = run->forward->kernels;
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    kernels->dot_encoded(&mlp->gate, neuron, n, x, scratch->gate);
-    kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->up);
-    activate(kernels, &mlp->filter, scratch->gate, scratch->up, n);
+    if (moec_mlp_has_gate(mlp)) {
+        kernels->dot_encoded(&mlp->gate, neuron, n, x, scratch->gate);
+        kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->up);
+        activate_gated(kernels, mlp, scratch, n);
+    } else {
+        kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->gate);
+        activate_plain(kernels, mlp, scratch, n);
+    }
     kernels->sum_chunk_encoded(&mlp->down, neuron, n, scratch->gate, y);
 }
 
@@ -91,11 +145,14 @@ static void chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp,
     size_t stride = moec_forward_scratch(run->forward)->stride;
     uint32_t k = mlp->up.columns;
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    kernels->decode_rows(&mlp->gate, neuron, n, scratch->weights, stride);
-    kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->gate, n);
+    const bool has_gate = moec_mlp_has_gate(mlp);
+    if (has_gate) {
+        kernels->decode_rows(&mlp->gate, neuron, n, scratch->weights, stride);
+        kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->gate, n);
+    }
     kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
-    kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, scratch->up, n);
-    activate(kernels, &mlp->filter, scratch->gate, scratch->up, (size_t)n_tok * n);
+    kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, has_gate ? scratch->up : scratch->gate, n);
+    (has_gate ? activate_gated : activate_plain)(kernels, mlp, scratch, (size_t)n_tok * n);
     kernels->decode_rows(&mlp->down, neuron, n, scratch->weights, stride);
     kernels->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, k, y, stride);
 }
@@ -314,7 +371,8 @@ void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs,
     uint64_t work = 0;
     for (uint32_t j = 0; j < n_jobs; j++) {
         rows += jobs[j].n;
-        work += 3 * (uint64_t)jobs[j].n * jobs[j].mlp.up.rows * jobs[j].mlp.up.columns;
+        work += (moec_mlp_has_gate(&jobs[j].mlp) ? 3 : 2) * (uint64_t)jobs[j].n * jobs[j].mlp.up.rows *
+                jobs[j].mlp.up.columns;
     }
     const struct moec_mlp_job *watched = forward->inputs != NULL ? dense_job(jobs, n_jobs) : NULL;
     if (watched != NULL)

@@ -1,4 +1,4 @@
-/* Gated MLPs over rows: routed experts, shared experts and dense MLPs alike (internal to runtime/).
+/* MLPs over rows: routed experts, shared experts and dense MLPs alike (internal to runtime/).
  *
  * Neurons are summed in chunks of MOEC_SUM_CHUNK, each chunk's sum complete before it is added to the output
  * in increasing order, so a chunk is a unit of work that any thread may do. Small batches are cut by chunk,

@@ -3,6 +3,7 @@
 #include "formats/memory.h"
 #include "runtime/kernels.h"
 #include "runtime/model_stream.h"
+#include "runtime/position_bias.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -40,16 +41,21 @@ static enum moec_status missing(enum moec_role role, uint32_t layer, struct moec
                      layer);
 }
 
-/* One row that a source makes. */
-static enum moec_status load_vector(const struct moec_dense *dense, const struct moec_dense_entry *entry,
+/* All rows of a tensor of floats. */
+static enum moec_status load_floats(const struct moec_dense *dense, const struct moec_dense_entry *entry,
                                     float *out, struct moec_error *err)
 {
-    void *row = NULL;
-    MOEC_TRY(moec_alloc(&row, entry->n_bytes, 1, "a vector of the dense weights", err));
-    enum moec_status status = dense->source->load(dense->source, entry, 0, 1, row, err);
+    const size_t n = (size_t)entry->rows * entry->columns;
+    void *rows = NULL;
+    if (dense->source == NULL) {
+        moec_codec_decode_row(entry->codec, dense->blob + entry->offset, n, out);
+        return MOEC_OK;
+    }
+    MOEC_TRY(moec_alloc(&rows, entry->n_bytes, 1, "a vector of the dense weights", err));
+    enum moec_status status = dense->source->load(dense->source, entry, 0, entry->rows, rows, err);
     if (status == MOEC_OK)
-        moec_codec_decode_row(entry->codec, row, entry->columns, out);
-    free(row);
+        moec_codec_decode_row(entry->codec, rows, n, out);
+    free(rows);
     return status;
 }
 
@@ -64,10 +70,7 @@ static enum moec_status bind_vector(struct vector_arena *arena, enum moec_role r
     *out = arena_take(arena, n);
     if (*out == NULL)
         return MOEC_OK;
-    if (dense->source != NULL)
-        MOEC_TRY(load_vector(dense, entry, *out, arena->err));
-    else
-        moec_codec_decode_row(entry->codec, dense->blob + entry->offset, n, *out);
+    MOEC_TRY(load_floats(dense, entry, *out, arena->err));
     memset(*out + n, 0, (moec_lanes_padded(n) - n) * sizeof(float));
     return MOEC_OK;
 }
@@ -95,10 +98,13 @@ static enum moec_status bind_router(struct vector_arena *arena, uint32_t layer, 
     return dense->source->load(dense->source, entry, 0, entry->rows, bytes, arena->err);
 }
 
-static enum moec_status bind_mlp(struct vector_arena *arena, enum moec_role gate, enum moec_role up,
-                                 enum moec_role down, uint32_t layer, struct moec_mlp *mlp)
+static enum moec_status bind_mlp(struct vector_arena *arena, const struct moec_config *config,
+                                 enum moec_role gate, enum moec_role up, enum moec_role down, uint32_t layer,
+                                 struct moec_mlp *mlp)
 {
-    MOEC_TRY(bind_matrix(arena, gate, layer, &mlp->gate));
+    mlp->activation = config->activation;
+    if (!config->plain_mlp)
+        MOEC_TRY(bind_matrix(arena, gate, layer, &mlp->gate));
     MOEC_TRY(bind_matrix(arena, up, layer, &mlp->up));
     return bind_matrix(arena, down, layer, &mlp->down);
 }
@@ -123,22 +129,57 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
     return MOEC_OK;
 }
 
+static enum moec_status bind_cross(struct vector_arena *arena, uint32_t at, struct moec_layer *layer)
+{
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_CROSS_NORM, at, &layer->cross_norm));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_CROSS_Q, at, &layer->cross_q));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_CROSS_K, at, &layer->cross_k));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_CROSS_V, at, &layer->cross_v));
+    return bind_matrix(arena, MOEC_ROLE_CROSS_O, at, &layer->cross_o);
+}
+
+/* The table of a stack, made of the weights of its first layer. */
+static enum moec_status bind_position_bias(struct vector_arena *arena, const struct moec_config *config,
+                                           enum moec_stack stack, float **out)
+{
+    const uint32_t layer = stack == MOEC_STACK_ENCODER ? 0 : config->n_encoder_layer;
+    const struct moec_dense_entry *entry =
+        moec_dense_entry_find(arena->dense, MOEC_ROLE_ATTENTION_BIAS, layer);
+    if (entry == NULL)
+        return missing(MOEC_ROLE_ATTENTION_BIAS, layer, arena->err);
+    *out = arena_take(arena, config->n_head * moec_position_bias_width(config, stack));
+    if (*out == NULL)
+        return MOEC_OK;
+    void *weights = NULL;
+    MOEC_TRY(moec_alloc(&weights, (uint64_t)entry->rows * entry->columns, sizeof(float),
+                        "biases of relative positions", arena->err));
+    enum moec_status status = load_floats(arena->dense, entry, weights, arena->err);
+    if (status == MOEC_OK)
+        moec_position_bias_fill(config, stack, weights, *out);
+    free(weights);
+    return status;
+}
+
 static enum moec_status bind_layer(struct vector_arena *arena, const struct moec_config *config, uint32_t at,
                                    struct moec_layer *layer)
 {
     MOEC_TRY(bind_attention(arena, config, at, layer));
+    if (moec_config_is_encoder_decoder(config) && moec_config_stack(config, at) == MOEC_STACK_DECODER)
+        MOEC_TRY(bind_cross(arena, at, layer));
     MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_NORM, at, &layer->mlp_norm));
     layer->is_moe = config->layer_is_moe[at] != 0;
     if (!layer->is_moe)
-        return bind_mlp(arena, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
+        return bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
                         &layer->dense);
     MOEC_TRY(bind_router(arena, at, &layer->router));
+    if (config->router_bias)
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_BIAS, at, &layer->router_bias));
     layer->has_shared = config->n_ff_shared > 0;
     if (!layer->has_shared)
         return MOEC_OK;
     if (config->shared_gate)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_SHARED_EXPERT_GATE, at, &layer->shared_expert_gate));
-    return bind_mlp(arena, MOEC_ROLE_SHARED_GATE, MOEC_ROLE_SHARED_UP, MOEC_ROLE_SHARED_DOWN, at,
+    return bind_mlp(arena, config, MOEC_ROLE_SHARED_GATE, MOEC_ROLE_SHARED_UP, MOEC_ROLE_SHARED_DOWN, at,
                     &layer->shared);
 }
 
@@ -165,6 +206,14 @@ static enum moec_status bind_model(struct vector_arena *arena, struct moec_model
     MOEC_TRY(bind_vector(arena, MOEC_ROLE_FINAL_NORM, MOEC_LAYER_NONE, &model->final_norm));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         MOEC_TRY(bind_layer(arena, config, layer, &model->layers[layer]));
+    if (moec_config_is_encoder_decoder(config))
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_ENCODER_NORM, MOEC_LAYER_NONE, &model->encoder_norm));
+    if (config->n_bucket > 0) {
+        MOEC_TRY(
+            bind_position_bias(arena, config, MOEC_STACK_ENCODER, &model->position_bias[MOEC_STACK_ENCODER]));
+        return bind_position_bias(arena, config, MOEC_STACK_DECODER,
+                                  &model->position_bias[MOEC_STACK_DECODER]);
+    }
     model->inverse_frequency = arena_take(arena, config->head_dim / 2);
     if (model->inverse_frequency != NULL)
         fill_inverse_frequency(config, model->inverse_frequency);
@@ -195,12 +244,6 @@ enum moec_status moec_model_create_streamed(const struct moec_config *config, st
     model->dense = taken;
     model->config = *config;
     MOEC_TRY_OUT(moec_config_check(config, "the model's config", err));
-    if (config->n_encoder_layer > 0 || config->plain_mlp || config->activation != MOEC_ACTIVATION_SILU ||
-        config->router_bias) {
-        status = moec_fail(err, MOEC_ERR_UNSUPPORTED, "models of family '%s' cannot be executed yet",
-                           config->family);
-        goto out;
-    }
     MOEC_TRY_OUT(moec_dense_check(&model->dense, config, err));
 
     void *layers = NULL;

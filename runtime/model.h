@@ -18,8 +18,11 @@ struct moec_layer {
     float *q_bias, *k_bias, *v_bias; /* NULL without qkv_bias */
     float *q_norm, *k_norm;          /* NULL without qk_norm */
     struct moec_matrix q, k, v, o;
+    float *cross_norm; /* (n_embd); NULL where nothing attends to a source: this and the four that follow */
+    struct moec_matrix cross_q, cross_k, cross_v, cross_o;
     bool is_moe;
     struct moec_matrix router; /* MoE layers: (n_expert, n_embd) */
+    float *router_bias;        /* (n_expert) or NULL */
     float *shared_expert_gate; /* (n_embd) or NULL */
     bool has_shared;
     struct moec_mlp shared; /* shared expert of a MoE layer */
@@ -33,10 +36,13 @@ struct moec_model {
     struct moec_dense dense;      /* owned */
     struct moec_matrix embedding; /* these two without data in a streamed model */
     struct moec_matrix head;      /* the embedding when tied */
-    float *final_norm;            /* (n_embd) */
+    float *final_norm;            /* (n_embd), of the decoder */
+    float *encoder_norm;          /* (n_embd), NULL without an encoder */
+    float *position_bias[2]; /* by enum moec_stack: tables of runtime/position_bias.h; NULL without buckets */
     struct moec_layer *layers; /* (n_layer), owned; in a streamed model only vectors and router are bound */
     struct moec_model_stream *stream; /* owned; NULL in a resident model */
-    float *inverse_frequency; /* (head_dim / 2), F32 as transformers computes it: theta^(-2i / head_dim) */
+    float *inverse_frequency;         /* NULL with buckets; (head_dim / 2), F32 as transformers computes it:
+                                         theta^(-2i / head_dim) */
 };
 
 /* Takes ownership of `dense` in every case (released on failure). Checks it against the config

@@ -46,6 +46,14 @@ static struct moec_matrix *matrix_of(struct moec_layer *layer, uint32_t role)
         return &layer->v;
     case MOEC_ROLE_O:
         return &layer->o;
+    case MOEC_ROLE_CROSS_Q:
+        return &layer->cross_q;
+    case MOEC_ROLE_CROSS_K:
+        return &layer->cross_k;
+    case MOEC_ROLE_CROSS_V:
+        return &layer->cross_v;
+    case MOEC_ROLE_CROSS_O:
+        return &layer->cross_o;
     case MOEC_ROLE_SHARED_UP:
         return &layer->shared.up;
     case MOEC_ROLE_SHARED_GATE:

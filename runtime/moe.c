@@ -23,6 +23,7 @@ struct moe {
     uint32_t n;
     uint32_t first_ranked;
     uint32_t first_shared;
+    bool is_limited; /* tokens of weight 0 found their expert full */
     bool keeps_ranks;
     bool keeps_shared;
     float *rank_outputs;
@@ -67,12 +68,18 @@ static struct moe moe_make(struct moec_forward *forward, const struct moec_layer
                     .shared_gate = scratch->shared_gate},
         .normed = t->input != NULL ? t->input : scratch->normed,
         .hidden = hidden,
+        .is_limited = forward->capacity != NULL && forward->model->config.expert_capacity > 0,
         .keeps_ranks = t->rank_outputs != NULL,
         .keeps_shared = t->shared_output != NULL,
         .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
         .rank_norms = t->rank_norms,
         .shared_output = t->shared_output != NULL ? t->shared_output : scratch->shared_output,
     };
+}
+
+static bool passes_by(const struct moe *moe, uint32_t pair)
+{
+    return moe->is_limited && moe->routing.weights[pair] == 0;
 }
 
 /* Counting sort of (token, rank) pairs by expert, tokens increasing. Returns the number of experts in use. */
@@ -84,7 +91,7 @@ static uint32_t group_pairs(const struct moe *moe)
     uint32_t *start = scratch->expert_start;
     memset(start, 0, (config->n_expert + 2) * sizeof(uint32_t));
     for (uint32_t p = 0; p < n_pairs; p++)
-        start[moe->routing.experts[p] + 2]++;
+        start[moe->routing.experts[p] + 2] += passes_by(moe, p) ? 0 : 1;
     uint32_t n_active = 0;
     for (uint32_t e = 0; e < config->n_expert; e++) {
         if (start[e + 2] > 0)
@@ -92,7 +99,8 @@ static uint32_t group_pairs(const struct moe *moe)
         start[e + 2] += start[e + 1];
     }
     for (uint32_t p = 0; p < n_pairs; p++)
-        scratch->pairs[start[moe->routing.experts[p] + 1]++] = p;
+        if (!passes_by(moe, p))
+            scratch->pairs[start[moe->routing.experts[p] + 1]++] = p;
     return n_active;
 }
 
@@ -165,8 +173,12 @@ static void combine_tile(void *context, size_t item, int thread)
     uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, moe->first + moe->n - first);
     for (uint32_t t = first; t < end; t++) {
         const float *outputs[MOEC_MAX_TOP_K];
-        for (uint32_t rank = 0; rank < k; rank++)
-            outputs[rank] = moe->rank_outputs + ((size_t)(t - moe->first_ranked) * k + rank) * stride;
+        for (uint32_t rank = 0; rank < k; rank++) {
+            float *output = moe->rank_outputs + ((size_t)(t - moe->first_ranked) * k + rank) * stride;
+            if (passes_by(moe, t * k + rank))
+                memset(output, 0, stride * sizeof(float));
+            outputs[rank] = output;
+        }
         if (moe->rank_norms != NULL)
             measure_ranks(moe, t, outputs);
         float *shared = NULL;

@@ -286,6 +286,10 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .n_context = engine->n_context,
         .n_layer = config->n_layer,
         .n_moe_layer = moec_config_moe_count(config),
+        .n_encoder_layer = config->n_encoder_layer,
+        .n_moe_encoder_layer = moec_config_moe_encoder_count(config),
+        .decoder_start_id = config->decoder_start_id,
+        .pad_id = config->pad_id,
         .n_expert = config->n_expert,
         .top_k = config->top_k,
         .n_threads = (uint32_t)engine->n_threads,
@@ -503,6 +507,21 @@ void moert_session_free(struct moert_session *session)
     moec_forward_release(&session->forward);
     atomic_fetch_sub(&session->engine->n_open, 1);
     free(session);
+}
+
+enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
+                                       struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    if (n_tokens > MOEC_MAX_POSITIONS)
+        return to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a source of %zu tokens, the limit is %u", n_tokens,
+                                   MOEC_MAX_POSITIONS),
+                         &ours, err);
+    moec_clocked_experts_begin(&session->experts);
+    const enum moec_status status = moec_session_encode(session->session, tokens, (uint32_t)n_tokens, &ours);
+    moec_clocked_experts_end(&session->experts);
+    moec_trace_flush(session->engine->trace);
+    return to_public(status, &ours, err);
 }
 
 static enum moec_status step(struct moert_session *session, const uint32_t *tokens, uint32_t n_tokens,

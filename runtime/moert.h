@@ -97,6 +97,10 @@ struct moert_info {
     uint32_t n_context;
     uint32_t n_layer;
     uint32_t n_moe_layer;
+    uint32_t n_encoder_layer;     /* of these the first ones are an encoder's; 0 in a model of one stack */
+    uint32_t n_moe_encoder_layer; /* of n_moe_layer */
+    uint32_t decoder_start_id;    /* every target's first token, where there is an encoder */
+    uint32_t pad_id;
     uint32_t n_expert;
     uint32_t top_k;
     uint32_t n_threads;
@@ -116,9 +120,11 @@ struct moert_info {
     uint64_t expert_buffer_bytes;
     uint64_t total_bytes;        /* planned peak of the process, margin included */
     uint64_t expert_total_bytes; /* all experts of the copy in use */
-    uint64_t working_set_bytes; /* experts of one token: MoE layers x top-k x mean record of the layer; an LRU
-                                   buffer below it hits nothing in decoding */
-    uint32_t prefill_tokens;    /* largest chunk of a prefill */
+    uint64_t
+        working_set_bytes;   /* experts of one generated token: MoE layers (a decoder's, where there are two
+                                stacks) x top-k x mean record of the layer; an LRU
+                                buffer below it hits nothing in decoding */
+    uint32_t prefill_tokens; /* largest chunk of a prefill */
 };
 
 /* Of experts that routers asked for, each of which counts once as a hit, late or a miss. Counted since the
@@ -187,6 +193,13 @@ MOERT_API void moert_text_free(struct moert_text *text);
 MOERT_API enum moert_status moert_session_create(struct moert_engine *engine, struct moert_session **out,
                                                  struct moert_error *err);
 MOERT_API void moert_session_free(struct moert_session *session);
+
+/* Encoder-decoder models: reads a source whole and starts an empty target for it, whose first token is
+ * decoder_start_id; must come before the first step. A copy made by moert_session_fork has the source too.
+ * Errors: MOERT_ERR_USAGE for a model without an encoder, MOERT_ERR_LIMIT when the source is longer than the
+ * context (source and target each have n_context positions). */
+MOERT_API enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens,
+                                                 size_t n_tokens, struct moert_error *err);
 
 /* Appends n tokens. When `logits` is not NULL it receives the logits after the last of them: n_vocab floats.
  * On failure the session is where it was. */

@@ -14,9 +14,9 @@ struct router {
     const struct moec_routing *routing;
 };
 
-/* logits[t][e] for a tile of the batch's tokens. */
-static void score(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t batch_tok,
-                  uint32_t n_tok, const float *x, const struct moec_router_scratch *scratch)
+/* logits[t][e] for a tile of the batch's tokens, without bias. */
+static void multiply(const struct moec_forward *forward, const struct moec_matrix *matrix, uint32_t batch_tok,
+                     uint32_t n_tok, const float *x, const struct moec_router_scratch *scratch)
 {
     const struct moec_kernels *kernels = forward->kernels;
     size_t stride = moec_forward_scratch(forward)->stride;
@@ -33,6 +33,16 @@ static void score(const struct moec_forward *forward, const struct moec_matrix *
         kernels->dot(x, stride, n_tok, scratch->weights, stride, n_rows, matrix->columns,
                      scratch->logits + row, logits_stride);
     }
+}
+
+/* logits[t][e] for a tile of the batch's tokens. */
+static void score(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t batch_tok,
+                  uint32_t n_tok, const float *x, const struct moec_router_scratch *scratch)
+{
+    size_t logits_stride = moec_lanes_padded(forward->model->config.n_expert);
+    multiply(forward, &layer->router, batch_tok, n_tok, x, scratch);
+    for (uint32_t t = 0; t < n_tok && layer->router_bias != NULL; t++)
+        forward->kernels->add(layer->router_bias, layer->router.rows, scratch->logits + t * logits_stride);
 }
 
 /* Softmax in place over n logits. */
@@ -127,11 +137,28 @@ static void route_tile(void *context, size_t item, int thread)
     float *x = router->normed + first * scratch->stride;
     moec_forward_norm(router->forward, router->layer->mlp_norm, n, router->hidden + first * scratch->stride,
                       x);
-    score(router->forward, &router->layer->router, router->n_tok, n, x, own);
+    score(router->forward, router->layer, router->n_tok, n, x, own);
     for (uint32_t t = 0; t < n; t++) {
         choose(router, first + t, own->logits + t * logits_stride);
         if (router->layer->has_shared)
             router->routing->shared_gate[first + t] = shared_factor(router, x + t * scratch->stride);
+    }
+}
+
+/* Tokens that find their expert full, one after the other. Traces keep the router's choice. */
+static void fill_experts(const struct router *router)
+{
+    const struct moec_capacity *capacity = router->forward->capacity;
+    const uint32_t limit = router->forward->model->config.expert_capacity;
+    uint32_t token = 0;
+    for (uint32_t i = 0; i < capacity->n_spans; i++) {
+        const struct moec_capacity_span *span = &capacity->spans[i];
+        for (uint32_t end = token + span->n_rows; token < end; token++) {
+            uint32_t *count = &span->counts[router->routing->experts[token]];
+            if (*count >= limit)
+                router->routing->weights[token] = 0;
+            *count += *count < UINT32_MAX ? 1 : 0;
+        }
     }
 }
 
@@ -143,11 +170,13 @@ void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_to
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
+    if (forward->capacity != NULL && forward->model->config.expert_capacity > 0)
+        fill_experts(&router);
 }
 
 struct preview {
     const struct moec_forward *forward;
-    const struct moec_matrix *router;
+    const struct moec_layer *layer;
     uint32_t n_tok;
     const float *normed;
     float *sums;
@@ -163,7 +192,7 @@ static void preview_tile(void *context, size_t item, int thread)
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
     float *sum = preview->sums + item * logits_stride;
-    score(preview->forward, preview->router, preview->n_tok, n, preview->normed + first * scratch->stride,
+    score(preview->forward, preview->layer, preview->n_tok, n, preview->normed + first * scratch->stride,
           own);
     memset(sum, 0, n_expert * sizeof *sum);
     for (uint32_t t = 0; t < n; t++) {
@@ -173,10 +202,11 @@ static void preview_tile(void *context, size_t item, int thread)
     }
 }
 
-void moec_router_preview(struct moec_forward *forward, const struct moec_matrix *router, uint32_t n_tok,
+void moec_router_preview(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
                          const float *normed, float *sums)
 {
-    struct preview preview = {forward, router, n_tok, normed, sums};
+    const struct moec_matrix *router = &layer->router;
+    struct preview preview = {forward, layer, n_tok, normed, sums};
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * router->rows * router->columns;
     moec_forward_run(forward, n_tiles, work, preview_tile, &preview);

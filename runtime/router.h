@@ -1,7 +1,8 @@
 /* The router of a MoE layer: which experts a token takes and with which weight (internal to runtime/).
  *
  * Probabilities are a softmax over all experts in F32; the top k are taken in order of probability, ties to
- * the lower index; with norm_topk_prob the k weights are divided by their sum (added in rank order). */
+ * the lower index; with norm_topk_prob the k weights are divided by their sum (added in rank order).
+ * With top-1 and a limited capacity, tokens that find their expert full get weight 0. */
 #ifndef MOEC_RUNTIME_ROUTER_H
 #define MOEC_RUNTIME_ROUTER_H
 
@@ -23,7 +24,7 @@ void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_to
 /* What another layer's router says of these inputs, `normed` (T, S): its softmax probabilities summed over
  * the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the first
  * row holds the answer. */
-void moec_router_preview(struct moec_forward *forward, const struct moec_matrix *router, uint32_t n_tok,
+void moec_router_preview(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
                          const float *normed, float *sums);
 
 #endif

@@ -7,19 +7,24 @@
 
 #define NO_LAYER 0xffffffffu
 
-static uint32_t moe_layer_before(const struct moec_model *model, uint32_t layer)
+/* The neighbouring MoE layers of the same stack: a decoder's tokens never were in the encoder. */
+static uint32_t moe_layer_before(const struct moec_config *config, uint32_t layer)
 {
-    while (layer-- > 0) {
-        if (model->layers[layer].is_moe)
+    const uint32_t first =
+        moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? 0 : config->n_encoder_layer;
+    while (layer-- > first) {
+        if (config->layer_is_moe[layer])
             return layer;
     }
     return NO_LAYER;
 }
 
-static uint32_t moe_layer_after(const struct moec_model *model, uint32_t layer)
+static uint32_t moe_layer_after(const struct moec_config *config, uint32_t layer)
 {
-    while (++layer < model->config.n_layer) {
-        if (model->layers[layer].is_moe)
+    const uint32_t end =
+        moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? config->n_encoder_layer : config->n_layer;
+    while (++layer < end) {
+        if (config->layer_is_moe[layer])
             return layer;
     }
     return NO_LAYER;
@@ -30,7 +35,7 @@ static void add_choices(const struct moec_forward *forward, const struct moec_ro
                         struct moec_router_answer *answer)
 {
     const struct moec_last_choices *last = &moec_forward_scratch(forward)->last;
-    const uint32_t before = moe_layer_before(forward->model, routed->layer);
+    const uint32_t before = moe_layer_before(&forward->model->config, routed->layer);
     answer->experts = routed->routing->experts;
     answer->weights = routed->routing->weights;
     if (before != NO_LAYER && last->n_tok == routed->n_tok && last->layer == before &&
@@ -56,10 +61,10 @@ static void add_next_gate(struct moec_forward *forward, const struct moec_routed
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const uint32_t next = moe_layer_after(forward->model, routed->layer);
+    const uint32_t next = moe_layer_after(config, routed->layer);
     if (next == NO_LAYER)
         return;
-    moec_router_preview(forward, &forward->model->layers[next].router, routed->n_tok, routed->normed,
+    moec_router_preview(forward, &forward->model->layers[next], routed->n_tok, routed->normed,
                         scratch->gate_sums);
     answer->n_next_gate =
         routed->n_tok == 1 ? moec_min_u32(2 * config->top_k, config->n_expert) : config->n_expert;
@@ -88,7 +93,7 @@ void moec_router_answer_send(struct moec_forward *forward, const struct moec_rou
     const uint64_t answered_ns = moec_trace_now(forward->trace);
     if (has_trace || (is_expected && source->wants_next_gate))
         add_next_gate(forward, routed, &answer);
-    if (is_expected)
+    if (is_expected && answer.n_active > 0)
         source->ops->expect(source, &answer);
     moec_trace_answer(forward->trace, &answer, forward->model->config.top_k, answered_ns);
     if (wants_choices)

@@ -35,8 +35,10 @@ struct moec_mlp_scratch {
     float *weights; /* (MOEC_SUM_CHUNK, S) */
     float *x;       /* (tile, S) gathered inputs */
     float *y;       /* (tile, S) one chunk's sums */
-    float *gate;    /* (tile, MOEC_SUM_CHUNK) */
+    float *gate;    /* (tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
     float *up;      /* (tile, MOEC_SUM_CHUNK) */
+    float
+        *exponents; /* (tile, MOEC_SUM_CHUNK) of activations other than ReLU and a gate's SiLU; else empty */
 };
 
 struct moec_attention_scratch {
@@ -63,7 +65,7 @@ struct moec_thread_scratch {
     float *row; /* (S) */
 };
 
-/* One gated MLP and the rows that it is applied to: output row p = pairs[i] comes from input row p /
+/* One MLP and the rows that it is applied to: output row p = pairs[i] comes from input row p /
  * pairs_per_row. */
 struct moec_mlp_job {
     struct moec_mlp mlp;
@@ -145,6 +147,10 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *
 /* out[t] = rms_norm(hidden[t]) * weight, both (n_tok, S), padding zero. On the calling thread. */
 void moec_forward_norm(const struct moec_forward *forward, const float *weight, uint32_t n_tok,
                        const float *hidden, float *out);
+
+/* The same, shared among the threads. */
+void moec_forward_norm_batch(struct moec_forward *forward, const float *weight, uint32_t n_tok,
+                             const float *hidden, float *out);
 
 static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
 {

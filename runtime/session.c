@@ -1,15 +1,19 @@
 #include "runtime/session.h"
 
 #include "formats/memory.h"
+#include "runtime/scratch.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* Keys and values lie position-major in one piece for each layer, so that a span's own rows stand right
  * behind its prefix. The allocation is zeroed memory fresh from the system: pages cost nothing until
  * positions fill them.
  *
- *   kv: layer 0 keys (n_context, kv_dim) | layer 0 values | layer 1 keys | ... */
+ *   kv: decoder layer 0 keys (n_context, kv_dim) | layer 0 values | layer 1 keys | ...
+ *   with an encoder behind them: the same of the source, as the decoder's layers attend to it, and one pair
+ * of the encoder layer at work */
 struct moec_session {
     struct moec_forward *forward; /* borrowed */
     uint32_t n_context;
@@ -17,23 +21,85 @@ struct moec_session {
     size_t kv_dim;
     float *kv;     /* owned */
     float *hidden; /* owned, (max_tokens, stride) */
+
+    /* Encoder-decoder models alone. */
+    uint32_t n_source;
+    uint64_t source_id; /* equal in sessions that hold the same source; 0 = none */
+    float *source;      /* owned, (n_context, stride): hidden states of the encoder */
+    bool counts_capacity;
+    uint32_t *counts;  /* owned, (MoE layers, n_expert): tokens of the sequence that each expert was sent */
+    uint32_t *choices; /* owned, (decoder's MoE layers, n_context): experts that counted, to take them back */
 };
+
+/* Names sources, over all sessions of the process. */
+static atomic_ullong next_source_id = 1;
+
+static uint32_t decoder_layers(const struct moec_config *config)
+{
+    return config->n_layer - config->n_encoder_layer;
+}
+
+/* Pairs of keys and values, each of n_context positions. */
+static uint64_t kv_pairs(const struct moec_config *config)
+{
+    return moec_config_is_encoder_decoder(config) ? 2 * (uint64_t)decoder_layers(config) + 1
+                                                  : config->n_layer;
+}
 
 static uint64_t kv_floats(const struct moec_config *config, uint32_t n_context)
 {
-    return 2 * (uint64_t)config->n_layer * n_context * config->n_kv_head * config->head_dim;
+    return 2 * kv_pairs(config) * n_context * config->n_kv_head * config->head_dim;
+}
+
+static uint64_t count_items(const struct moec_config *config)
+{
+    return (uint64_t)moec_config_moe_count(config) * config->n_expert;
+}
+
+static uint64_t choice_items(const struct moec_config *config, uint32_t n_context)
+{
+    return (uint64_t)(moec_config_moe_count(config) - moec_config_moe_encoder_count(config)) * n_context;
 }
 
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens)
 {
-    return sizeof(struct moec_session) +
-           (kv_floats(config, n_context) + (uint64_t)max_tokens * moec_forward_stride(config)) *
-               sizeof(float);
+    uint64_t floats = kv_floats(config, n_context) + (uint64_t)max_tokens * moec_forward_stride(config);
+    uint64_t counts = 0;
+    if (moec_config_is_encoder_decoder(config)) {
+        floats += (uint64_t)n_context * moec_forward_stride(config);
+        counts = count_items(config) * sizeof(uint32_t) + choice_items(config, n_context) * sizeof(uint32_t);
+    }
+    return sizeof(struct moec_session) + floats * sizeof(float) + counts;
 }
 
+static float *pair_rows(const struct moec_session *session, uint32_t pair, bool value)
+{
+    return session->kv + (2 * (size_t)pair + (value ? 1 : 0)) * session->n_context * session->kv_dim;
+}
+
+/* Of a decoder layer's own positions. */
 static float *layer_rows(const struct moec_session *session, uint32_t layer, bool value)
 {
-    return session->kv + (2 * (size_t)layer + (value ? 1 : 0)) * session->n_context * session->kv_dim;
+    return pair_rows(session, moec_config_stack_layer(&session->forward->model->config, layer), value);
+}
+
+/* Of the source as a decoder layer sees it. */
+static float *source_rows(const struct moec_session *session, uint32_t layer, bool value)
+{
+    const struct moec_config *config = &session->forward->model->config;
+    return pair_rows(session, decoder_layers(config) + moec_config_stack_layer(config, layer), value);
+}
+
+static enum moec_status create_source(struct moec_session *session, struct moec_error *err)
+{
+    const struct moec_config *config = &session->forward->model->config;
+    const uint32_t n_context = session->n_context;
+    MOEC_TRY(moec_alloc_aligned((void **)&session->source, (uint64_t)n_context * moec_forward_stride(config),
+                                sizeof(float), "hidden states of a source", err));
+    MOEC_TRY(moec_alloc((void **)&session->counts, count_items(config), sizeof *session->counts,
+                        "counts of experts", err));
+    return moec_alloc((void **)&session->choices, choice_items(config, n_context), sizeof *session->choices,
+                      "experts of a target", err);
 }
 
 enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_context,
@@ -58,6 +124,8 @@ enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_co
     MOEC_TRY_OUT(moec_alloc_aligned(&hidden, (uint64_t)forward->max_tokens * moec_forward_stride(config),
                                     sizeof(float), "activations of a session", err));
     session->hidden = hidden;
+    if (moec_config_is_encoder_decoder(config))
+        MOEC_TRY_OUT(create_source(session, err));
     *out = session;
     return MOEC_OK;
 
@@ -72,28 +140,207 @@ void moec_session_free(struct moec_session *session)
         return;
     free(session->hidden);
     free(session->kv);
+    free(session->source);
+    free(session->counts);
+    free(session->choices);
     free(session);
 }
 
-/* Runs one chunk through all layers; the final hidden states stay in session->hidden. */
+/* --- expert capacity ---------------------------------------------------------------------------------------
+ */
+
+/* hidden += mlp(norm(hidden)) with the counts of this sequence; `experts` (n_tok), where it is not NULL,
+ * receives what the router of a MoE layer chose. */
+static enum moec_status run_counted(struct moec_session *session, uint32_t layer, uint32_t n_tok,
+                                    float *hidden, uint32_t *experts, struct moec_error *err)
+{
+    struct moec_forward *forward = session->forward;
+    const struct moec_config *config = &forward->model->config;
+    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    if (ordinal < 0)
+        return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, err);
+    const struct moec_capacity_span span = {.n_rows = n_tok,
+                                            .counts = session->counts + (size_t)ordinal * config->n_expert};
+    const struct moec_capacity capacity = {.spans = &span, .n_spans = 1};
+    const struct moec_mlp_trace trace = {.experts = experts};
+    forward->capacity = &capacity;
+    enum moec_status status = moec_forward_mlp(forward, layer, n_tok, hidden, &trace, err);
+    forward->capacity = NULL;
+    return status;
+}
+
+/* Where the choices of a decoder's MoE layer stand; NULL for a dense one. */
+static uint32_t *choices_of(const struct moec_session *session, uint32_t layer)
+{
+    const struct moec_config *config = &session->forward->model->config;
+    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    if (ordinal < 0)
+        return NULL;
+    return session->choices + ((size_t)ordinal - moec_config_moe_encoder_count(config)) * session->n_context;
+}
+
+/* Counts of the target as far as it goes. */
+static void count_again(struct moec_session *session)
+{
+    const struct moec_config *config = &session->forward->model->config;
+    if (!session->counts_capacity)
+        return;
+    uint32_t *counts = session->counts + (size_t)moec_config_moe_encoder_count(config) * config->n_expert;
+    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
+        const uint32_t *choices = choices_of(session, layer);
+        if (choices == NULL)
+            continue;
+        memset(counts, 0, config->n_expert * sizeof *counts);
+        for (uint32_t i = 0; i < session->length; i++)
+            counts[choices[i]]++;
+        counts += config->n_expert;
+    }
+}
+
+void moec_session_count_capacity(struct moec_session *session, bool counts)
+{
+    if (!moec_config_is_encoder_decoder(&session->forward->model->config))
+        return;
+    session->counts_capacity = counts;
+    session->length = 0;
+    count_again(session);
+}
+
+/* --- the source --------------------------------------------------------------------------------------------
+ */
+
+/* One encoder layer over the whole source, chunk by chunk: all rows need keys before any can attend. */
+static enum moec_status encode_layer(struct moec_session *session, uint32_t layer, struct moec_error *err)
+{
+    struct moec_forward *forward = session->forward;
+    const struct moec_config *config = &forward->model->config;
+    const size_t stride = moec_forward_stride(config), kv_dim = session->kv_dim;
+    const uint32_t n_source = session->n_source, max_tokens = forward->max_tokens;
+    float *keys = pair_rows(session, 2 * decoder_layers(config), false);
+    float *values = pair_rows(session, 2 * decoder_layers(config), true);
+    const bool is_whole = n_source <= max_tokens;
+    uint32_t n = 0;
+    for (uint32_t done = 0; !is_whole && done < n_source; done += n) {
+        n = moec_min_u32(max_tokens, n_source - done);
+        MOEC_TRY(moec_forward_keys(forward, layer, n, session->source + done * stride, keys + done * kv_dim,
+                                   values + done * kv_dim, err));
+    }
+    for (uint32_t done = 0; done < n_source; done += n) {
+        n = moec_min_u32(max_tokens, n_source - done);
+        const struct moec_span span = {.n_rows = n,
+                                       .first_position = done,
+                                       .n_source = is_whole ? 0 : n_source,
+                                       .k_prefix = keys,
+                                       .v_prefix = values,
+                                       .k_own = keys,
+                                       .v_own = values};
+        float *hidden = session->source + done * stride;
+        MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n, hidden, err));
+        MOEC_TRY(run_counted(session, layer, n, hidden, NULL, err));
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status encode(struct moec_session *session, const uint32_t *tokens, struct moec_error *err)
+{
+    struct moec_forward *forward = session->forward;
+    const struct moec_config *config = &forward->model->config;
+    const size_t stride = moec_forward_stride(config), kv_dim = session->kv_dim;
+    const uint32_t n_source = session->n_source;
+    uint32_t n = 0;
+    for (uint32_t done = 0; done < n_source; done += n) {
+        n = moec_min_u32(forward->max_tokens, n_source - done);
+        MOEC_TRY(moec_forward_embed(forward, tokens + done, n, session->source + done * stride, err));
+    }
+    for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++)
+        MOEC_TRY(encode_layer(session, layer, err));
+    for (uint32_t done = 0; done < n_source; done += n) {
+        float *encoded = session->source + done * stride;
+        n = moec_min_u32(forward->max_tokens, n_source - done);
+        MOEC_TRY(moec_forward_encoded(forward, n, encoded, encoded, err));
+    }
+    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
+        for (uint32_t done = 0; done < n_source; done += n) {
+            n = moec_min_u32(forward->max_tokens, n_source - done);
+            MOEC_TRY(moec_forward_cross_keys(forward, layer, n, session->source + done * stride,
+                                             source_rows(session, layer, false) + done * kv_dim,
+                                             source_rows(session, layer, true) + done * kv_dim, err));
+        }
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_session_encode(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
+                                     struct moec_error *err)
+{
+    const struct moec_config *config = &session->forward->model->config;
+    if (!moec_config_is_encoder_decoder(config))
+        return moec_fail(err, MOEC_ERR_USAGE, "a model of family '%s' has no encoder to read a source with",
+                         config->family);
+    if (n_tokens == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a source needs at least one token");
+    if (n_tokens > session->n_context)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "a source of %" PRIu32 " tokens does not fit into the context of %" PRIu32
+                         ", reserve more with --ctx",
+                         n_tokens, session->n_context);
+    memset(session->counts, 0, count_items(config) * sizeof *session->counts);
+    session->length = 0;
+    session->source_id = 0;
+    session->n_source = n_tokens;
+    const enum moec_status status = encode(session, tokens, err);
+    if (status == MOEC_OK)
+        session->source_id = atomic_fetch_add(&next_source_id, 1);
+    else
+        session->n_source = 0;
+    return status;
+}
+
+uint32_t moec_session_source_length(const struct moec_session *session)
+{
+    return session->n_source;
+}
+
+/* --- steps -------------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status run_layer(struct moec_session *session, uint32_t layer, uint32_t n_tok,
+                                  struct moec_error *err)
+{
+    struct moec_forward *forward = session->forward;
+    const size_t done = session->length * session->kv_dim;
+    float *keys = layer_rows(session, layer, false), *values = layer_rows(session, layer, true);
+    const struct moec_span span = {.n_rows = n_tok,
+                                   .first_position = session->length,
+                                   .k_prefix = keys,
+                                   .v_prefix = values,
+                                   .k_own = keys + done,
+                                   .v_own = values + done};
+    MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n_tok, session->hidden, err));
+    if (moec_config_is_encoder_decoder(&forward->model->config)) {
+        const struct moec_span source = {.n_rows = n_tok,
+                                         .n_source = session->n_source,
+                                         .k_prefix = source_rows(session, layer, false),
+                                         .v_prefix = source_rows(session, layer, true)};
+        MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
+    }
+    if (!session->counts_capacity)
+        return moec_forward_mlp(forward, layer, n_tok, session->hidden, NULL, err);
+    uint32_t *choices = choices_of(session, layer);
+    return run_counted(session, layer, n_tok, session->hidden,
+                       choices == NULL ? NULL : choices + session->length, err);
+}
+
+/* Runs one chunk through all layers that tokens of a text pass; the final hidden states stay in
+ * session->hidden. */
 static enum moec_status run_chunk(struct moec_session *session, const uint32_t *tokens, uint32_t n_tok,
                                   struct moec_error *err)
 {
     struct moec_forward *forward = session->forward;
-    size_t done = session->length * session->kv_dim;
+    const struct moec_config *config = &forward->model->config;
     MOEC_TRY(moec_forward_embed(forward, tokens, n_tok, session->hidden, err));
-    for (uint32_t layer = 0; layer < forward->model->config.n_layer; layer++) {
-        float *keys = layer_rows(session, layer, false);
-        float *values = layer_rows(session, layer, true);
-        struct moec_span span = {.n_rows = n_tok,
-                                 .first_position = session->length,
-                                 .k_prefix = keys,
-                                 .v_prefix = values,
-                                 .k_own = keys + done,
-                                 .v_own = values + done};
-        MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n_tok, session->hidden, err));
-        MOEC_TRY(moec_forward_mlp(forward, layer, n_tok, session->hidden, NULL, err));
-    }
+    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
+        MOEC_TRY(run_layer(session, layer, n_tok, err));
     return MOEC_OK;
 }
 
@@ -120,6 +367,8 @@ static enum moec_status chunk_logits(struct moec_session *session, uint32_t firs
 static enum moec_status check_step(const struct moec_session *session, uint32_t n_tokens,
                                    const uint32_t *logits_at, uint32_t n_logits, struct moec_error *err)
 {
+    if (moec_config_is_encoder_decoder(&session->forward->model->config) && session->n_source == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a target is read before its source");
     if (n_tokens > session->n_context - session->length)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu32 " more tokens do not fit into the context of %" PRIu32
@@ -152,6 +401,7 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
             status = chunk_logits(session, done, n, logits_at, n_logits, &n_logits_done, logits, err);
         if (status != MOEC_OK) {
             session->length = start;
+            count_again(session);
             return status;
         }
         session->length += n;
@@ -172,18 +422,50 @@ uint32_t moec_session_context(const struct moec_session *session)
 
 void moec_session_truncate(struct moec_session *session, uint32_t n)
 {
-    if (n < session->length)
-        session->length = n;
+    if (n >= session->length)
+        return;
+    session->length = n;
+    count_again(session);
+}
+
+static void copy_pair(float *to_keys, float *to_values, const float *keys, const float *values,
+                      size_t n_bytes)
+{
+    memcpy(to_keys, keys, n_bytes);
+    memcpy(to_values, values, n_bytes);
+}
+
+static void copy_source(struct moec_session *to, const struct moec_session *from)
+{
+    const struct moec_config *config = &from->forward->model->config;
+    const size_t n_bytes = from->n_source * from->kv_dim * sizeof(float);
+    if (to->source_id != from->source_id || to->n_source != from->n_source)
+        for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
+            copy_pair(source_rows(to, layer, false), source_rows(to, layer, true),
+                      source_rows(from, layer, false), source_rows(from, layer, true), n_bytes);
+    to->n_source = from->n_source;
+    to->source_id = from->source_id;
+    to->counts_capacity = from->counts_capacity;
+    for (uint32_t layer = config->n_encoder_layer; from->counts_capacity && layer < config->n_layer;
+         layer++) {
+        uint32_t *choices = choices_of(to, layer);
+        if (choices != NULL)
+            memcpy(choices, choices_of(from, layer), from->length * sizeof *choices);
+    }
 }
 
 void moec_session_copy(struct moec_session *to, const struct moec_session *from)
 {
-    size_t filled_bytes = from->length * from->kv_dim * sizeof(float);
-    for (uint32_t layer = 0; layer < from->forward->model->config.n_layer; layer++) {
-        memcpy(layer_rows(to, layer, false), layer_rows(from, layer, false), filled_bytes);
-        memcpy(layer_rows(to, layer, true), layer_rows(from, layer, true), filled_bytes);
-    }
+    const struct moec_config *config = &from->forward->model->config;
+    const size_t filled_bytes = from->length * from->kv_dim * sizeof(float);
+    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
+        copy_pair(layer_rows(to, layer, false), layer_rows(to, layer, true), layer_rows(from, layer, false),
+                  layer_rows(from, layer, true), filled_bytes);
     to->length = from->length;
+    if (!moec_config_is_encoder_decoder(config))
+        return;
+    copy_source(to, from);
+    count_again(to);
 }
 
 enum moec_status moec_session_fork(const struct moec_session *session, struct moec_session **out,

@@ -1,4 +1,5 @@
-/* One sequence being read or written: KV cache and position (D10).
+/* One sequence being read or written: KV cache and position (D10). Of an encoder-decoder model: a source,
+ * encoded once, and the target that is read or written for it.
  *
  * step() runs any number of tokens in chunks of at most the forward's max_tokens; by D1 the chunking never
  * changes a result. Thread rule: one thread at a time for each session. */
@@ -9,7 +10,8 @@
 
 struct moec_session;
 
-/* Bytes of keys and values for `n_context` positions, for a budget. */
+/* Bytes of keys and values for `n_context` positions (of a source and of a target each, where there are
+ * both), for a budget. */
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens);
 
 /* Borrows `forward` until freed. Memory is reserved for n_context positions (--ctx) and touched as they fill.
@@ -18,9 +20,23 @@ MOEC_WARN_UNUSED enum moec_status moec_session_create(struct moec_forward *forwa
                                                       struct moec_session **out, struct moec_error *err);
 void moec_session_free(struct moec_session *session);
 
-/* Appends n tokens. `logits_at` (may be NULL) lists increasing offsets into `tokens` whose logits are wanted;
- * `logits` receives (n_logits, n_vocab). Errors: MOEC_ERR_LIMIT when the context would overflow (state
- * unchanged); after any other error the session is truncated to where it stood. */
+/* Reads a source: runs the encoder over all of it, keeps what the decoder's layers attend to, and starts an
+ * empty target. Must come before the first step of an encoder-decoder model. Expert capacity counts over the
+ * whole source. Errors: MOEC_ERR_USAGE without an encoder or without tokens; MOEC_ERR_LIMIT when the source
+ * is longer than the context (nothing has changed); after any other error there is no source. */
+MOEC_WARN_UNUSED enum moec_status moec_session_encode(struct moec_session *session, const uint32_t *tokens,
+                                                      uint32_t n_tokens, struct moec_error *err);
+uint32_t moec_session_source_length(const struct moec_session *session); /* 0 = there is none */
+
+/* Whether steps count expert capacity over the target from its first token on, as transformers does for a
+ * target that it reads in one call, or nothing is ever full, as in its generation with a cache (at first).
+ * Starts an empty target. */
+void moec_session_count_capacity(struct moec_session *session, bool counts);
+
+/* Appends n tokens; an encoder-decoder model's target begins with its decoder_start_id. `logits_at` (may be
+ * NULL) lists increasing offsets into `tokens` whose logits are wanted; `logits` receives (n_logits,
+ * n_vocab). Errors: MOEC_ERR_LIMIT when the context would overflow, MOEC_ERR_USAGE where a source is missing
+ * (state unchanged); after any other error the session is truncated to where it stood. */
 MOEC_WARN_UNUSED enum moec_status moec_session_step(struct moec_session *session, const uint32_t *tokens,
                                                     uint32_t n_tokens, const uint32_t *logits_at,
                                                     uint32_t n_logits, float *logits, struct moec_error *err);
@@ -32,7 +48,7 @@ uint32_t moec_session_context(const struct moec_session *session); /* positions 
 void moec_session_truncate(struct moec_session *session, uint32_t n);
 
 /* Makes `to`, of the same model and at least as large a context, stand where `from` stands. They may have
- * different forwards. */
+ * different forwards. A source that `to` has from an earlier copy is not copied again. */
 void moec_session_copy(struct moec_session *to, const struct moec_session *from);
 
 /* An independent copy of the state, on the same forward. */

@@ -1,10 +1,12 @@
 /* Writes the logits of every position of a token file, for comparison with other implementations.
  *
- *     logits CHECKPOINT TOKENS.u32 OUT.f32 [--step] [--cpu NAME] [--threads N] [--chunk N]
+ *     logits CHECKPOINT TOKENS.u32 OUT.f32 [--source SOURCE.u32] [--step] [--cpu NAME] [--threads N] [--chunk
+ * N]
  *
- * TOKENS.u32 holds little-endian u32 ids of one sequence, OUT.f32 gets (n_tok, n_vocab) F32. Experts run at
- * their source precision. --step reads one token at a time; --chunk is the largest prefill batch (default:
- * all). */
+ * --source is what an encoder-decoder model reads first; TOKENS.u32 is its target then, and expert capacity
+ * counts over all of it. TOKENS.u32 holds little-endian u32 ids of one sequence, OUT.f32 gets (n_tok,
+ * n_vocab) F32. Experts run at their source precision. --step reads one token at a time; --chunk is the
+ * largest prefill batch (default: all). */
 #include "formats/checkpoint.h"
 #include "formats/file.h"
 #include "formats/memory.h"
@@ -18,6 +20,7 @@
 
 struct options {
     const char *paths[3]; /* checkpoint, tokens, out */
+    const char *source;
     const char *cpu;
     int threads;
     uint32_t chunk;
@@ -31,6 +34,8 @@ struct tool {
     struct moec_session *session;
     char *tokens;
     uint32_t n_tok;
+    char *source; /* NULL without one */
+    uint32_t n_source;
     float *logits; /* (chunk, n_vocab) */
     uint32_t *at;  /* (chunk) */
 };
@@ -54,6 +59,8 @@ static bool parse(int argc, char **argv, struct options *options)
         bool more = i + 1 < argc;
         if (strcmp(argv[i], "--step") == 0)
             options->chunk = 1;
+        else if (strcmp(argv[i], "--source") == 0 && more)
+            options->source = argv[++i];
         else if (strcmp(argv[i], "--cpu") == 0 && more)
             options->cpu = argv[++i];
         else if (strcmp(argv[i], "--threads") == 0 && more && parse_count(argv[i + 1], 256, &threads))
@@ -70,19 +77,25 @@ static bool parse(int argc, char **argv, struct options *options)
     return n_paths == 3;
 }
 
+static enum moec_status load_tokens(const char *path, char **bytes, uint32_t *n, struct moec_error *err)
+{
+    size_t n_bytes = 0;
+    MOEC_TRY(moec_file_load(path, (uint64_t)MOEC_MAX_POSITIONS * 4, bytes, &n_bytes, err));
+    *n = (uint32_t)(n_bytes / sizeof(uint32_t));
+    if (*n == 0 || n_bytes % sizeof(uint32_t) != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %zu bytes, expected a multiple of 4", path, n_bytes);
+    return MOEC_OK;
+}
+
 static enum moec_status open_tool(const struct options *options, struct tool *tool, uint32_t *chunk,
                                   struct moec_error *err)
 {
-    size_t n_bytes = 0;
     const struct moec_kernels *kernels = NULL;
     struct moec_dense dense = {0};
     MOEC_TRY(moec_kernels_find(options->cpu, &kernels, err));
-    MOEC_TRY(
-        moec_file_load(options->paths[1], (uint64_t)MOEC_MAX_POSITIONS * 4, &tool->tokens, &n_bytes, err));
-    tool->n_tok = (uint32_t)(n_bytes / sizeof(uint32_t));
-    if (tool->n_tok == 0 || n_bytes % sizeof(uint32_t) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has %zu bytes, expected a multiple of 4",
-                         options->paths[1], n_bytes);
+    MOEC_TRY(load_tokens(options->paths[1], &tool->tokens, &tool->n_tok, err));
+    if (options->source != NULL)
+        MOEC_TRY(load_tokens(options->source, &tool->source, &tool->n_source, err));
     *chunk = options->chunk == 0 || options->chunk > tool->n_tok ? tool->n_tok : options->chunk;
     MOEC_TRY(moec_checkpoint_open(options->paths[0], &tool->checkpoint, err));
     const struct moec_config *config = moec_checkpoint_config(tool->checkpoint);
@@ -92,7 +105,13 @@ static enum moec_status open_tool(const struct options *options, struct tool *to
                                   &tool->variants, err));
     MOEC_TRY(moec_forward_init(&tool->forward, tool->model, kernels, options->threads,
                                moec_variants_experts(tool->variants), *chunk, err));
-    MOEC_TRY(moec_session_create(&tool->forward, tool->n_tok, &tool->session, err));
+    const uint32_t n_context = tool->n_tok > tool->n_source ? tool->n_tok : tool->n_source;
+    MOEC_TRY(moec_session_create(&tool->forward, n_context, &tool->session, err));
+    if (tool->source != NULL) {
+        moec_session_count_capacity(tool->session, true);
+        MOEC_TRY(moec_session_encode(tool->session, (const uint32_t *)(const void *)tool->source,
+                                     tool->n_source, err));
+    }
     void *memory = NULL;
     MOEC_TRY(moec_alloc_aligned(&memory, (uint64_t)*chunk * config->n_vocab, sizeof(float), "logits", err));
     tool->logits = memory;
@@ -126,9 +145,9 @@ int main(int argc, char **argv)
     struct moec_output output = {.fd = -1};
     uint32_t chunk = 0;
     if (!parse(argc, argv, &options)) {
-        fprintf(
-            stderr,
-            "usage: logits CHECKPOINT TOKENS.u32 OUT.f32 [--step] [--cpu NAME] [--threads N] [--chunk N]\n");
+        fprintf(stderr,
+                "usage: logits CHECKPOINT TOKENS.u32 OUT.f32 [--source SOURCE.u32] [--step] [--cpu NAME] "
+                "[--threads N] [--chunk N]\n");
         return 2;
     }
     enum moec_status status = open_tool(&options, &tool, &chunk, &err);
@@ -145,5 +164,6 @@ int main(int argc, char **argv)
     moec_model_free(tool.model);
     moec_checkpoint_close(tool.checkpoint);
     free(tool.tokens);
+    free(tool.source);
     return status == MOEC_OK ? 0 : 1;
 }

@@ -24,6 +24,10 @@ static const char *const fixture_families[] = {"qwen2_moe", "qwen2_moe-tied", "o
                                                "olmoe-b",   "mixtral",        "mixtral-window"};
 #define N_FIXTURE_FAMILIES (sizeof fixture_families / sizeof *fixture_families)
 
+/* Encoder-decoder models. */
+static const char *const fixture_pairs[] = {"switch", "switch-gated", "switch-full", "switch-gelu"};
+#define N_FIXTURE_PAIRS (sizeof fixture_pairs / sizeof *fixture_pairs)
+
 struct fixture {
     const char *name;
     struct moec_checkpoint *checkpoint;
@@ -31,8 +35,10 @@ struct fixture {
     struct moec_model *model;
     uint32_t *tokens; /* of the reference */
     uint32_t n_tok;
+    uint32_t *source; /* of an encoder-decoder model, whose target `tokens` are; else NULL */
+    uint32_t n_source;
     float *logits;    /* (n_tok, n_vocab), computed by transformers */
-    uint32_t *router; /* (MoE layers, n_tok, top_k) */
+    uint32_t *router; /* (MoE layers, n_tok, top_k); the encoder's (MoE layers, n_source) stand before */
 };
 
 /* Fails the test with the message of the library. */
@@ -71,9 +77,15 @@ FIXTURE_UNUSED static struct fixture fixture_open(const char *name)
     fixture.n_tok = (uint32_t)(n_bytes / sizeof(uint32_t));
     fixture.logits = fixture_load(name, "logits.f32", &n_bytes);
     assert_int_equal(n_bytes, (size_t)fixture.n_tok * config->n_vocab * sizeof(float));
+    if (moec_config_is_encoder_decoder(config)) {
+        fixture.source = fixture_load(name, "source.u32", &n_bytes);
+        fixture.n_source = (uint32_t)(n_bytes / sizeof(uint32_t));
+    }
     fixture.router = fixture_load(name, "router.u32", &n_bytes);
-    assert_int_equal(n_bytes, (size_t)moec_config_moe_count(config) * fixture.n_tok * config->top_k *
-                                  sizeof(uint32_t));
+    const size_t n_encoder = moec_config_moe_encoder_count(config);
+    assert_int_equal(n_bytes, (n_encoder * fixture.n_source +
+                               (moec_config_moe_count(config) - n_encoder) * fixture.n_tok) *
+                                  config->top_k * sizeof(uint32_t));
     return fixture;
 }
 
@@ -82,13 +94,14 @@ FIXTURE_UNUSED static void fixture_close(struct fixture *fixture)
     free(fixture->router);
     free(fixture->logits);
     free(fixture->tokens);
+    free(fixture->source);
     moec_variants_free(fixture->variants);
     moec_model_free(fixture->model);
     moec_checkpoint_close(fixture->checkpoint);
 }
 
-/* Logits of every position, n_tok tokens read in steps of `chunk` by a forward pass of at most `max_tokens`.
- * Owned by the caller. */
+/* Logits of every position, n_tok tokens read in steps of `chunk` by a forward pass of at most `max_tokens`,
+ * after the fixture's source and counting capacity where it has one. Owned by the caller. */
 FIXTURE_UNUSED static float *fixture_run(const struct fixture *fixture, const struct moec_kernels *kernels,
                                          int n_threads, uint32_t max_tokens, const uint32_t *tokens,
                                          uint32_t n_tok, uint32_t chunk)
@@ -107,7 +120,13 @@ FIXTURE_UNUSED static float *fixture_run(const struct fixture *fixture, const st
                                 moec_variants_experts(fixture->variants), max_tokens, &err),
               err);
     moec_forward_scratch(&forward)->shared_work_min = 0; /* tiny models use the threads too */
-    assert_ok(moec_session_create(&forward, n_tok, &session, &err), err);
+    assert_ok(
+        moec_session_create(&forward, n_tok > fixture->n_source ? n_tok : fixture->n_source, &session, &err),
+        err);
+    if (fixture->source != NULL) {
+        moec_session_count_capacity(session, true);
+        assert_ok(moec_session_encode(session, fixture->source, fixture->n_source, &err), err);
+    }
     for (uint32_t done = 0; done < n_tok; done += chunk) {
         uint32_t n = n_tok - done < chunk ? n_tok - done : chunk;
         assert_ok(moec_session_step(session, tokens + done, n, at, n, logits + done * n_vocab, &err), err);

@@ -29,8 +29,9 @@ static void assert_close(const struct fixture *fixture, const float *logits, con
 static void test_forward__agrees_with_transformers(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
-        struct fixture fixture = fixture_open(fixture_families[f]);
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES + N_FIXTURE_PAIRS; f++) {
+        struct fixture fixture = fixture_open(f < N_FIXTURE_FAMILIES ? fixture_families[f]
+                                                                     : fixture_pairs[f - N_FIXTURE_FAMILIES]);
         const struct moec_kernels *best = moec_kernels_best();
         float *prefill =
             fixture_run(&fixture, best, 2, fixture.n_tok, fixture.tokens, fixture.n_tok, fixture.n_tok);
@@ -77,8 +78,9 @@ static void test_forward__same_bits_however_it_is_cut(void **state)
     static const int threads[] = {2, 1, 5};
     if (n_kernel_sets() < 2)
         print_message("skip: this machine has %zu of the vector instruction sets\n", n_kernel_sets());
-    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
-        struct fixture fixture = fixture_open(fixture_families[f]);
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES + N_FIXTURE_PAIRS; f++) {
+        struct fixture fixture = fixture_open(f < N_FIXTURE_FAMILIES ? fixture_families[f]
+                                                                     : fixture_pairs[f - N_FIXTURE_FAMILIES]);
         uint32_t *tokens = fixture_long_tokens(&fixture, LONG_TOKENS);
         float *expected =
             fixture_run(&fixture, &moec_kernels_scalar, 1, LONG_TOKENS, tokens, LONG_TOKENS, LONG_TOKENS);

@@ -167,6 +167,137 @@ static void test_session__counts_its_bytes(void **state)
     close_session(&opened);
 }
 
+/* --- a source and its target --- */
+
+static void start_pair(struct opened *opened, uint32_t n_context, bool counts)
+{
+    struct moec_error err = {0};
+    start(opened, n_context);
+    moec_session_count_capacity(opened->session, counts);
+    assert_ok(moec_session_encode(opened->session, opened->fixture.source, opened->fixture.n_source, &err),
+              err);
+    assert_int_equal(moec_session_source_length(opened->session), opened->fixture.n_source);
+    assert_int_equal(moec_session_length(opened->session), 0);
+}
+
+static void test_session__a_target_needs_its_source(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("switch", 16);
+    struct moec_error err = {0};
+    const uint32_t *source = opened.fixture.source;
+    start(&opened, 53);
+    assert_int_equal(moec_session_step(opened.session, opened.fixture.tokens, 1, NULL, 0, NULL, &err),
+                     MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_session_encode(opened.session, source, 0, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_session_encode(opened.session, source, 54, &err), MOEC_ERR_LIMIT);
+    assert_non_null(strstr(err.message, "53"));
+    err = (struct moec_error){0};
+    const uint32_t foreign[] = {1, 2, 1u << 30};
+    assert_int_equal(moec_session_encode(opened.session, foreign, 3, &err), MOEC_ERR_LIMIT);
+    assert_int_equal(moec_session_source_length(opened.session), 0);
+    close_session(&opened);
+    opened = open_session("mixtral", 16);
+    err = (struct moec_error){0};
+    start(&opened, 48);
+    assert_int_equal(moec_session_encode(opened.session, opened.fixture.tokens, 3, &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "mixtral"));
+    close_session(&opened);
+}
+
+/* Counts go back with what is truncated, and start anew with each source. */
+static void test_session__full_experts_are_counted_over_the_target(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("switch-full", 16);
+    struct moec_error err = {0};
+    start_pair(&opened, 60, true);
+    read_and_check(&opened, opened.session, 0, 30);
+    moec_session_truncate(opened.session, 12);
+    assert_ok(moec_session_step(opened.session, opened.fixture.tokens, 25, NULL, 0, NULL, &err), err);
+    moec_session_truncate(opened.session, 12);
+    read_and_check(&opened, opened.session, 12, 48);
+    assert_ok(moec_session_encode(opened.session, opened.fixture.tokens, 40, &err), err);
+    assert_int_equal(moec_session_length(opened.session), 0);
+    assert_ok(moec_session_encode(opened.session, opened.fixture.source, opened.fixture.n_source, &err), err);
+    read_and_check(&opened, opened.session, 0, 48);
+    /* What fails leaves the counts where they were. */
+    moec_session_truncate(opened.session, 20);
+    uint32_t tokens[28];
+    memcpy(tokens, opened.fixture.tokens + 20, sizeof tokens);
+    tokens[27] = 1u << 30;
+    assert_int_equal(moec_session_step(opened.session, tokens, 28, NULL, 0, NULL, &err), MOEC_ERR_LIMIT);
+    read_and_check(&opened, opened.session, 20, 48);
+    close_session(&opened);
+}
+
+/* Without counting no target token is passed by: the logits after the first eight, when experts can be full,
+ * differ. */
+static void test_session__generation_finds_no_expert_full(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("switch-full", 48);
+    struct moec_error err = {0};
+    const size_t n_vocab = opened.n_vocab;
+    const uint32_t at[] = {6, 47};
+    float *whole = calloc(2 * n_vocab, sizeof *whole), *single = calloc(n_vocab, sizeof *single);
+    start_pair(&opened, 60, false);
+    assert_ok(moec_session_step(opened.session, opened.fixture.tokens, 48, at, 2, whole, &err), err);
+    assert_same_bits(whole, opened.expected + 6 * n_vocab, n_vocab, "before any expert is full");
+    assert_memory_not_equal(whole + n_vocab, opened.expected + 47 * n_vocab, n_vocab * sizeof *whole);
+    moec_session_truncate(opened.session, 0);
+    for (uint32_t i = 0; i < 48; i++) {
+        uint32_t first = 0;
+        assert_ok(moec_session_step(opened.session, opened.fixture.tokens + i, 1, &first, 1, single, &err),
+                  err);
+    }
+    assert_same_bits(single, whole + n_vocab, n_vocab, "step by step");
+    free(whole);
+    free(single);
+    close_session(&opened);
+}
+
+static void test_session__copies_share_a_source(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < 2; f++) {
+        struct opened opened = open_session(f == 0 ? "switch-full" : "switch-gated", 16);
+        struct moec_error err = {0};
+        struct moec_session *fork = NULL;
+        start_pair(&opened, 60, true);
+        read_and_check(&opened, opened.session, 0, 9);
+        assert_ok(moec_session_fork(opened.session, &fork, &err), err);
+        assert_ok(moec_session_step(opened.session, opened.fixture.tokens, 20, NULL, 0, NULL, &err), err);
+        read_and_check(&opened, fork, 9, 30);
+        moec_session_copy(opened.session, fork);
+        read_and_check(&opened, opened.session, 30, 48);
+        /* another source, then the first one again by copying */
+        assert_ok(moec_session_encode(opened.session, opened.fixture.tokens, 33, &err), err);
+        moec_session_copy(opened.session, fork);
+        assert_int_equal(moec_session_source_length(opened.session), opened.fixture.n_source);
+        read_and_check(&opened, opened.session, 30, 48);
+        moec_session_free(fork);
+        close_session(&opened);
+    }
+}
+
+static void test_session__counts_the_bytes_of_a_source(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("switch-full", 4);
+    const struct moec_config *config = &opened.fixture.model->config;
+    const uint64_t n_decoder = config->n_layer - config->n_encoder_layer;
+    const uint64_t kv = 2ull * (2 * n_decoder + 1) * config->n_kv_head * config->head_dim * sizeof(float);
+    const uint64_t hidden = moec_forward_stride(config) * sizeof(float),
+                   choices = n_decoder * sizeof(uint32_t);
+    assert_int_equal(moec_session_bytes(config, 11, 1) - moec_session_bytes(config, 10, 1),
+                     kv + hidden + choices);
+    start(&opened, 48);
+    close_session(&opened);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +308,11 @@ int main(void)
         cmocka_unit_test(test_session__forks_go_their_own_ways),
         cmocka_unit_test(test_session__a_foreign_token_leaves_the_state),
         cmocka_unit_test(test_session__counts_its_bytes),
+        cmocka_unit_test(test_session__a_target_needs_its_source),
+        cmocka_unit_test(test_session__full_experts_are_counted_over_the_target),
+        cmocka_unit_test(test_session__generation_finds_no_expert_full),
+        cmocka_unit_test(test_session__copies_share_a_source),
+        cmocka_unit_test(test_session__counts_the_bytes_of_a_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
