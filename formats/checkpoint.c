@@ -415,12 +415,10 @@ static enum moec_status check_embedding_copy(struct moec_checkpoint *ck, const c
                                              struct moec_error *err)
 {
     enum { PIECE = 1 << 16 };
-    const uint64_t before = ck->weight_bytes;
     struct tensor embedding = dense_tensor(ck, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE), copy = embedding;
     void *memory = NULL;
     copy.pattern = name;
     MOEC_TRY(locate(ck, &copy, err));
-    ck->weight_bytes = before;
     enum moec_status status = MOEC_OK;
     const uint64_t n_bytes =
         (uint64_t)embedding.rows * embedding.columns * (embedding.at.dtype == MOEC_DTYPE_F32 ? 4 : 2);

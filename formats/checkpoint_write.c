@@ -388,7 +388,8 @@ static enum moec_status write_tokenizer(const struct moec_bundle *bundle, const 
     MOEC_TRY(status);
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "tokenizer_class", "PreTrainedTokenizerFast");
-    moec_json_out_u64(root, "model_max_length", bundle->config.n_position);
+    if (bundle->config.n_position < MOEC_MAX_POSITIONS)
+        moec_json_out_u64(root, "model_max_length", bundle->config.n_position);
     moec_json_out_bool(root, "clean_up_tokenization_spaces", false);
     if (find_eos(bundle, &eos)) {
         const char *text = moec_tokenizer_model_text(bundle->tokenizer, eos, &length);

@@ -51,8 +51,10 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &bundle->config;
-    *model = (struct moec_simulated_model){
-        .n_layer = moec_config_moe_count(config), .n_expert = config->n_expert, .top_k = config->top_k};
+    *model = (struct moec_simulated_model){.n_layer = moec_config_moe_count(config),
+                                           .n_encoder = moec_config_moe_encoder_count(config),
+                                           .n_expert = config->n_expert,
+                                           .top_k = config->top_k};
     if (model->n_layer != recording->n_layer || model->n_expert != recording->n_expert ||
         model->top_k != recording->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -86,8 +88,10 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
     enum moec_status status = MOEC_OK;
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     char name[40];
-    *model = (struct moec_simulated_model){
-        .n_layer = profile->n_moe_layer, .n_expert = profile->n_expert, .top_k = profile->top_k};
+    *model = (struct moec_simulated_model){.n_layer = profile->n_moe_layer,
+                                           .n_encoder = moec_config_moe_encoder_count(&profile->config),
+                                           .n_expert = profile->n_expert,
+                                           .top_k = profile->top_k};
     MOEC_TRY_OUT(moec_profile_codecs(profile, codecs, err));
     MOEC_TRY_OUT(allocate(model, &profile->paths, err));
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);

@@ -9,6 +9,7 @@
 
 struct moec_simulated_model {
     uint32_t n_layer, n_expert, top_k;
+    uint32_t n_encoder;                  /* of n_layer */
     uint64_t *record_bytes;              /* (S, E), owned: what is read */
     uint64_t *slot_bytes;                /* (S, E), owned: what it takes in the buffer */
     float *frequency;                    /* (S, E), owned: as struct moec_residency_setup; NULL = unknown */

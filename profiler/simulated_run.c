@@ -439,6 +439,7 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
     const struct moec_preload_setup setup = {
         .predictor = run->setup->predictor,
         .model = {.n_layer = run->model->n_layer,
+                  .n_encoder = run->model->n_encoder,
                   .n_expert = run->model->n_expert,
                   .top_k = run->model->top_k,
                   .paths = run->model->paths},
@@ -459,6 +460,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     const struct moec_simulated_model *model = run->model;
     const size_t n_key = (size_t)model->n_layer * model->n_expert;
     const struct moec_residency_setup setup = {.n_layer = model->n_layer,
+                                               .n_encoder = model->n_encoder,
                                                .n_expert = model->n_expert,
                                                .slot_bytes = model->slot_bytes,
                                                .capacity_bytes = run->setup->capacity_bytes,
@@ -566,6 +568,7 @@ enum moec_status moec_simulated_warm_keys(const struct moec_simulated_model *mod
 {
     struct moec_residency *residency = NULL;
     const struct moec_residency_setup setup = {.n_layer = model->n_layer,
+                                               .n_encoder = model->n_encoder,
                                                .n_expert = model->n_expert,
                                                .slot_bytes = model->slot_bytes,
                                                .capacity_bytes = capacity_bytes,

@@ -16,10 +16,11 @@
 
 /* What is known before the first token. */
 struct moec_evict_setup {
-    uint32_t n_layer;       /* S: MoE layers of the stack */
+    uint32_t n_layer;       /* MoE layers: S of EdgeMoE in a model of one stack */
     uint32_t n_expert;      /* experts a layer; n_key = n_layer * n_expert */
     const float *frequency; /* (n_layer, n_expert): share of calibration tokens that activated each expert;
                              * NULL = unknown, borrowed for the call */
+    uint32_t n_encoder; /* the first so many layers are an encoder's, which reads each input once; 0 = none */
 };
 
 /* First member of every policy's state. */

@@ -8,6 +8,10 @@
  *  - edgemoe-literal: d = (S - i + I) mod S with 0 read as S, the formula that the paper prints, which gives
  *    up the next layer's experts first
  *
+ * Where a decoder follows an encoder, S counts the layers of one stack: those of the decoder come round for
+ * every token, those of the encoder once for every input. So what the encoder has passed goes first, whatever
+ * f says; before the decoder begins its layers are as far as they stand behind the current one.
+ *
  * Within a layer d is one, so each keeps its present keys in a heap by (f, last use); the victim is the best
  * of what stands on top of them. */
 #include "formats/memory.h"
@@ -24,6 +28,7 @@ struct use {
 struct frequency {
     struct moec_evict base;
     uint32_t n_layer;
+    uint32_t n_encoder; /* of n_layer */
     uint32_t n_expert;
     uint32_t current; /* MoE ordinal */
     uint64_t clock;
@@ -47,6 +52,7 @@ static enum moec_status create(const struct moec_evict_ops *ops, const struct mo
     struct frequency *state = memory;
     state->base.ops = ops;
     state->n_layer = setup->n_layer;
+    state->n_encoder = setup->n_encoder;
     state->n_expert = setup->n_expert;
     state->sizes = (uint32_t *)(state->uses + n_key);
     state->heaps = state->sizes + setup->n_layer;
@@ -195,6 +201,9 @@ static void frequency_removed(struct moec_evict *self, uint32_t key)
 
 typedef uint32_t distance_fn(const struct frequency *state, uint32_t ordinal);
 
+/* Distance of a layer that this input does not come back to. */
+#define NEVER 0
+
 static uint32_t no_distance(const struct frequency *state, uint32_t ordinal)
 {
     (void)state;
@@ -202,36 +211,70 @@ static uint32_t no_distance(const struct frequency *state, uint32_t ordinal)
     return 1;
 }
 
+/* Layers from one to another in a round of n, 1..n. */
+static uint32_t layers_ahead(uint32_t from, uint32_t to, uint32_t n)
+{
+    const uint32_t ahead = (to + n - from) % n;
+    return ahead > 0 ? ahead : n;
+}
+
+/* Distances that a stack's own round does not give, which are alike in both formulas: false within the
+ * decoder. */
+static bool distance_of_stacks(const struct frequency *state, uint32_t ordinal, uint32_t *distance)
+{
+    if (state->current >= state->n_encoder && ordinal >= state->n_encoder)
+        return false;
+    if (ordinal < state->current) /* passed, in the encoder */
+        *distance = NEVER;
+    else
+        *distance = ordinal > state->current ? ordinal - state->current : state->n_layer;
+    return true;
+}
+
 static uint32_t distance_ahead(const struct frequency *state, uint32_t ordinal)
 {
-    const uint32_t ahead = (ordinal + state->n_layer - state->current) % state->n_layer;
-    return ahead > 0 ? ahead : state->n_layer;
+    uint32_t distance = 0;
+    if (distance_of_stacks(state, ordinal, &distance))
+        return distance;
+    return layers_ahead(state->current, ordinal, state->n_layer - state->n_encoder);
 }
 
 static uint32_t distance_literal(const struct frequency *state, uint32_t ordinal)
 {
-    const uint32_t behind = (state->n_layer - ordinal + state->current) % state->n_layer;
-    return behind > 0 ? behind : state->n_layer;
+    uint32_t distance = 0;
+    if (distance_of_stacks(state, ordinal, &distance))
+        return distance;
+    return layers_ahead(ordinal, state->current, state->n_layer - state->n_encoder);
+}
+
+/* A key and the distance of its layer. */
+struct candidate {
+    uint32_t key, distance;
+};
+
+static bool goes_before(const struct frequency *state, struct candidate ours, struct candidate theirs)
+{
+    const struct use *a = &state->uses[ours.key], *b = &state->uses[theirs.key];
+    if ((ours.distance == NEVER) != (theirs.distance == NEVER))
+        return ours.distance == NEVER;
+    const bool is_never = ours.distance == NEVER;
+    const uint64_t left = a->count * (is_never ? 1 : theirs.distance),
+                   right = b->count * (is_never ? 1 : ours.distance);
+    return left != right ? left < right : a->last <= b->last;
 }
 
 static uint32_t smallest(const struct frequency *state, distance_fn *distance, moec_evictable_fn *evictable,
                          void *context)
 {
-    uint32_t best = MOEC_EVICT_NONE, best_d = 1;
+    struct candidate best = {MOEC_EVICT_NONE, 1};
     for (uint32_t layer = 0; layer < state->n_layer; layer++) {
-        const uint32_t key = smallest_of_layer(state, layer, evictable, context);
-        const uint32_t d = distance(state, layer);
-        if (key == MOEC_EVICT_NONE)
-            continue;
-        if (best != MOEC_EVICT_NONE) {
-            const uint64_t ours = state->uses[key].count * best_d, theirs = state->uses[best].count * d;
-            if (ours > theirs || (ours == theirs && state->uses[key].last > state->uses[best].last))
-                continue;
-        }
-        best = key;
-        best_d = d;
+        const struct candidate candidate = {smallest_of_layer(state, layer, evictable, context),
+                                            distance(state, layer)};
+        if (candidate.key != MOEC_EVICT_NONE &&
+            (best.key == MOEC_EVICT_NONE || goes_before(state, candidate, best)))
+            best = candidate;
     }
-    return best;
+    return best.key;
 }
 
 static uint32_t lfu_victim(struct moec_evict *self, moec_evictable_fn *evictable, void *context)

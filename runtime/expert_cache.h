@@ -62,7 +62,8 @@ struct moec_expert_cache_options {
 struct moec_record_sizes {
     uint64_t largest_bytes; /* smallest buffer */
     uint64_t all_bytes;     /* buffer that holds every record */
-    uint64_t token_bytes;   /* one token's working set: for each MoE layer, top-k times its mean record */
+    uint64_t token_bytes;   /* one token's working set: for each MoE layer (a decoder's, after an encoder),
+                               top-k   times its mean record */
 };
 struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, uint32_t copy);
 

@@ -13,6 +13,7 @@ struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, 
 {
     struct moec_record_sizes sizes = {0};
     uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
+    const uint32_t n_encoder = moec_config_moe_encoder_count(&bundle->config);
     for (uint32_t ordinal = 0; ordinal < n_layer && n_expert > 0; ordinal++) {
         uint64_t layer_bytes = 0;
         for (uint32_t expert = 0; expert < n_expert; expert++) {
@@ -21,7 +22,8 @@ struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, 
             layer_bytes += slot;
         }
         sizes.all_bytes += layer_bytes;
-        sizes.token_bytes += (bundle->config.top_k * layer_bytes + n_expert - 1) / n_expert;
+        if (ordinal >= n_encoder)
+            sizes.token_bytes += (bundle->config.top_k * layer_bytes + n_expert - 1) / n_expert;
     }
     return sizes;
 }
@@ -43,6 +45,7 @@ static struct moec_preload_setup preload_setup(const struct moec_bundle *bundle,
     const struct moec_config *config = &bundle->config;
     return (struct moec_preload_setup){.predictor = options->predictor,
                                        .model = {.n_layer = moec_config_moe_count(config),
+                                                 .n_encoder = moec_config_moe_encoder_count(config),
                                                  .n_expert = config->n_expert,
                                                  .top_k = config->top_k,
                                                  .paths = &bundle->paths},
@@ -120,6 +123,7 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
     enum moec_status status = MOEC_OK;
     const struct moec_path_table *paths = &cache->bundle->paths;
     struct moec_residency_setup setup = {.n_layer = cache->n_layer,
+                                         .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
                                          .n_expert = cache->n_expert,
                                          .slot_bytes = cache->slot_bytes,
                                          .capacity_bytes = cache->buffer_bytes,

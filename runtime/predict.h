@@ -2,9 +2,9 @@
  * expert cache of the runtime and the simulator run the same code.
  *
  * A predictor is asked when a router has answered; it ranks the experts of the next MoE layer (of layer 0 of
- * the next token after the last one). How much a guess is worth, and how many are acted upon, is decided in
- * runtime/preload.h. Equal calls give equal rankings, on every machine. Thread rule: one thread at a time
- * (the caller's lock). */
+ * the next token after the last one; after an encoder's last and a decoder's last, of the decoder's first).
+ * How much a guess is worth, and how many are acted upon, is decided in runtime/preload.h. Equal calls give
+ * equal rankings, on every machine. Thread rule: one thread at a time (the caller's lock). */
 #ifndef MOEC_RUNTIME_PREDICT_H
 #define MOEC_RUNTIME_PREDICT_H
 
@@ -12,7 +12,9 @@
 #include "runtime/experts.h"
 
 struct moec_predict_setup {
-    uint32_t n_layer;  /* S: MoE layers */
+    uint32_t n_layer; /* MoE layers */
+    uint32_t
+        n_encoder; /* the first so many are an encoder's, which the decoder's tokens do not pass; 0 = none */
     uint32_t n_expert; /* E */
     uint32_t top_k;
     const struct moec_path_table *paths; /* borrowed until destroy; n_layer 0 when there is none */
@@ -33,8 +35,9 @@ struct moec_predict_ops {
     void (*destroy)(struct moec_predict *self); /* NULL-safe */
     /* Experts of MoE ordinal `next`, most likely first, ties to the lower index: at most 2k for one token, E
      * for more; none with a score of 0. `score` is the expected number of tokens that choose it, as far as
-     * the predictor knows. `answer` is that of the MoE layer before (of the last one when next is 0). Writes
-     * to out (n_expert), which it may also use to work in, returns how many. */
+     * the predictor knows. `answer` is that of the MoE layer before (of the last one when next is 0); it has
+     * no experts, weights and gates where these are of tokens of the other stack. Writes to out (n_expert),
+     * which it may also use to work in, returns how many. */
     uint32_t (*rank)(struct moec_predict *self, const struct moec_router_answer *answer, uint32_t next,
                      struct moec_scored_expert *out);
 };

@@ -269,21 +269,46 @@ static void rank(struct moec_preload *preload, const struct moec_router_answer *
     }
 }
 
-void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answer,
+/* The layer that answers next: each token goes round in a decoder, each input passes an encoder once. */
+static uint32_t layer_after(const struct moec_predict_setup *model, uint32_t ordinal)
+{
+    if (ordinal + 1 < model->n_layer)
+        return ordinal + 1;
+    return model->n_encoder < model->n_layer ? model->n_encoder : 0;
+}
+
+/* What an answer says of the layer after it: where a target begins, nothing but that one token comes. */
+static struct moec_router_answer answer_for_next(const struct moec_predict_setup *model,
+                                                 const struct moec_router_answer *answer, uint32_t ordinal)
+{
+    struct moec_router_answer next = *answer;
+    if (model->n_encoder == 0 || layer_after(model, ordinal) != model->n_encoder)
+        return next;
+    next.experts = next.last_experts = NULL;
+    next.weights = next.last_weights = NULL;
+    next.next_gate = NULL;
+    next.n_next_gate = 0;
+    next.n_tok = ordinal < model->n_encoder ? 1 : answer->n_tok;
+    return next;
+}
+
+void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answered,
                          uint32_t ordinal, uint64_t now_ns)
 {
+    const struct moec_predict_setup *model = &preload->setup.model;
     if (preload->has_answer && preload->target == ordinal)
-        judge(preload, answer, now_ns);
+        judge(preload, answered, now_ns);
+    const struct moec_router_answer next = answer_for_next(model, answered, ordinal), *answer = &next;
     preload->has_answer = true;
-    preload->target = ordinal + 1 < preload->setup.model.n_layer ? ordinal + 1 : 0;
+    preload->target = layer_after(model, ordinal);
     preload->n_tok = answer->n_tok;
     preload->answered_ns = now_ns;
     preload->asked_ns = 0;
     preload->n_given = 0;
     rank(preload, answer);
-    if (answer->n_tok > 1)
+    if (answered->n_tok > 1)
         moec_preload_trial_pause(&preload->trial);
-    else if (ordinal == 0)
+    else if (ordinal == (model->n_encoder < model->n_layer ? model->n_encoder : 0))
         moec_preload_trial_token(&preload->trial, now_ns);
 }
 

@@ -64,8 +64,10 @@ enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_residency), "expert residency", err));
     struct moec_residency *residency = memory;
-    const struct moec_evict_setup evict = {
-        .n_layer = setup->n_layer, .n_expert = setup->n_expert, .frequency = setup->frequency};
+    const struct moec_evict_setup evict = {.n_layer = setup->n_layer,
+                                           .n_encoder = setup->n_encoder,
+                                           .n_expert = setup->n_expert,
+                                           .frequency = setup->frequency};
     residency->setup = *setup;
     residency->n_key = setup->n_layer * setup->n_expert;
     MOEC_TRY_OUT(create_tables(residency, err));

@@ -34,6 +34,7 @@ struct moec_residency;
 
 struct moec_residency_setup {
     uint32_t n_layer, n_expert;
+    uint32_t n_encoder;         /* of n_layer; see struct moec_evict_setup */
     const uint64_t *slot_bytes; /* (n_layer, n_expert), borrowed until freed */
     uint64_t capacity_bytes;    /* at least the largest slot */
     const struct moec_evict_ops *policy;

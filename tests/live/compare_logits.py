@@ -5,7 +5,8 @@
 
 Needs what tests/fixtures/make_families.py needs, and `make build/tools/logits`. The tool is called as `logits CHECKPOINT
 TOKENS.u32 OUT.f32` for prefill, with --step for decoding token by token, and with a small --chunk. Agreement is
-max |ours - theirs| <= 1e-4 x (max - min of theirs) at every position. Exits 1 when a comparison fails, 77 where transformers is missing.
+max |ours - theirs| <= 1e-4 x (max - min of theirs) at every position; for encoder-decoder models at every position of
+a target that transformers read in one call. Exits 1 when a comparison fails, 77 where transformers is missing.
 """
 
 import argparse
@@ -36,6 +37,8 @@ def compare(tool, folder, arguments):
     theirs = np.fromfile(folder / "logits.f32", "<f4")
     n_tokens = (folder / "tokens.u32").stat().st_size // 4
     theirs = theirs.reshape(n_tokens, -1)
+    if (folder / "source.u32").exists():
+        arguments = [*arguments, "--source", folder / "source.u32"]
     subprocess.run([tool, folder, folder / "tokens.u32", folder / "ours.f32", *arguments], check=True)
     ours = np.fromfile(folder / "ours.f32", "<f4")
     if ours.size != theirs.size:

@@ -510,6 +510,46 @@ static void test_checkpoint__shards(void **state)
     temporary_remove(folder);
 }
 
+/* Copies of the embedding under other names must hold the same weights; MLPs have the matrices that the
+ * config says. */
+static void test_checkpoint__switch_tensors(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    char *folder = temporary_folder();
+    temporary_copy(FAMILIES "switch-gated", folder);
+    struct moec_checkpoint *ck = open_good(folder);
+    moec_checkpoint_close(ck);
+    static const char *const shards[] = {"model-00001-of-00002.safetensors",
+                                         "model-00002-of-00002.safetensors"};
+    bool is_found = false;
+    for (size_t i = 0; i < 2; i++) {
+        struct moec_safetensors file;
+        char *path = temporary_path(folder, shards[i]);
+        assert_status(moec_safetensors_open(&file, path, &err), MOEC_OK, err);
+        const struct moec_safetensors_entry *copy =
+            moec_safetensors_find(&file, "decoder.embed_tokens.weight");
+        const uint64_t at = copy != NULL ? copy->offset + copy->n_bytes - 1 : 0;
+        moec_safetensors_close(&file);
+        free(path);
+        if (at == 0)
+            continue;
+        size_t n = 0;
+        uint8_t *bytes = temporary_read(folder, shards[i], &n);
+        bytes[at] ^= 1;
+        temporary_write(folder, shards[i], bytes, n);
+        refuse(folder, MOEC_ERR_UNSUPPORTED, "'decoder.embed_tokens.weight'");
+        bytes[at] ^= 1;
+        temporary_write(folder, shards[i], bytes, n);
+        free(bytes);
+        is_found = true;
+    }
+    assert_true(is_found);
+    patch(folder, "config.json", "\"gated-gelu\"", "\"relu\"");
+    refuse(folder, MOEC_ERR_FORMAT, "expert_0.wi.weight");
+    temporary_remove(folder);
+}
+
 static void test_checkpoint__tensors(void **state)
 {
     (void)state;
@@ -747,6 +787,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint__folders_that_are_none),
         cmocka_unit_test(test_checkpoint__shards),
         cmocka_unit_test(test_checkpoint__tensors),
+        cmocka_unit_test(test_checkpoint__switch_tensors),
         cmocka_unit_test(test_checkpoint__weights_that_are_no_numbers),
         cmocka_unit_test(test_checkpoint__a_file_cut_while_open),
         cmocka_unit_test(test_checkpoint__flipped_bits),

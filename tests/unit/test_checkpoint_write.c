@@ -11,9 +11,10 @@
 
 #define FAMILIES "tests/fixtures/families/"
 
-static const char *const fixtures[] = {FAMILIES "qwen2_moe", FAMILIES "qwen2_moe-tied",
-                                       FAMILIES "olmoe",     FAMILIES "olmoe-b",
-                                       FAMILIES "mixtral",   FAMILIES "mixtral-window"};
+static const char *const fixtures[] = {
+    FAMILIES "qwen2_moe", FAMILIES "qwen2_moe-tied", FAMILIES "olmoe",
+    FAMILIES "olmoe-b",   FAMILIES "mixtral",        FAMILIES "mixtral-window",
+    FAMILIES "switch",    FAMILIES "switch-gated",   FAMILIES "switch-full"};
 #define N_FIXTURES (sizeof fixtures / sizeof *fixtures)
 
 /* --- bundles of fixtures
@@ -115,8 +116,11 @@ static void check_expert(const struct moec_bundle *bundle, const struct moec_che
                                               ours[1], ours[2], &err),
                   MOEC_OK, err);
     moec_record_bind(&layout, record, &mlp);
-    float *gate = decode_matrix(&mlp.gate), *up = decode_matrix(&mlp.up), *down = decode_matrix(&mlp.down);
-    assert_memory_equal(ours[0], gate, n * sizeof *gate);
+    float *gate = moec_mlp_has_gate(&mlp) ? decode_matrix(&mlp.gate) : NULL;
+    float *up = decode_matrix(&mlp.up), *down = decode_matrix(&mlp.down);
+    assert_int_equal(gate == NULL, bundle->config.plain_mlp);
+    if (gate != NULL)
+        assert_memory_equal(ours[0], gate, n * sizeof *gate);
     assert_memory_equal(ours[1], up, n * sizeof *up);
     for (size_t i = 0; i < layout.n_ff; i++)
         for (size_t j = 0; j < layout.n_embd; j++)

@@ -11,7 +11,7 @@ static struct moec_evict *make(const struct moec_evict_ops *ops, const float *fr
 {
     struct moec_error err = {0};
     struct moec_evict *policy = NULL;
-    const struct moec_evict_setup setup = {N_LAYER, N_EXPERT, frequency};
+    const struct moec_evict_setup setup = {.n_layer = N_LAYER, .n_expert = N_EXPERT, .frequency = frequency};
     assert_status(ops->create(&setup, &policy, &err), MOEC_OK, err);
     return policy;
 }
@@ -108,6 +108,41 @@ static void test_evict__edgemoe_by_distance(void **state)
         assert_int_equal(formula->ops->victim(formula, not_pinned, &pinned), second_next[current]);
         words->ops->destroy(words);
         formula->ops->destroy(formula);
+    }
+}
+
+/* Layer 0 is an encoder's, 1 and 2 are a decoder's: what the encoder has passed goes first, however often it
+ * was used; then the decoder's two layers come round by themselves. */
+static void test_evict__edgemoe_gives_up_the_encoder_first(void **state)
+{
+    (void)state;
+    static const struct moec_evict_ops *const policies[] = {&moec_evict_edgemoe, &moec_evict_edgemoe_literal};
+    for (size_t i = 0; i < 2; i++) {
+        struct moec_error err = {0};
+        struct moec_evict *policy = NULL;
+        const struct moec_evict_setup setup = {.n_layer = 3, .n_expert = N_EXPERT, .n_encoder = 1};
+        assert_status(policies[i]->create(&setup, &policy, &err), MOEC_OK, err);
+        const uint32_t keys[] = {0, 1, N_EXPERT, 2 * N_EXPERT};
+        for (size_t k = 0; k < 4; k++)
+            policies[i]->inserted(policy, keys[k]);
+        for (int use = 0; use < 9; use++)
+            policies[i]->used(policy, 0);
+        /* The encoder is at work: its own layer may go on and is the farthest, but key 0 is used ten times as
+         * often. */
+        policies[i]->reached(policy, 0);
+        assert_int_equal(victim(policy), 1);
+        uint32_t pinned = 1u << 1;
+        assert_int_equal(policies[i]->victim(policy, not_pinned, &pinned), 2 * N_EXPERT); /* 1 / 2 of 1 / 1 */
+        for (uint32_t current = 1; current < 3; current++) {
+            policies[i]->reached(policy, current);
+            assert_int_equal(victim(policy), 1); /* among those of the encoder the seldom used one */
+            pinned = 1u << 1;
+            assert_int_equal(policies[i]->victim(policy, not_pinned, &pinned), 0);
+            pinned =
+                3; /* both: then the round of two, where the current layer is as far as the other is not */
+            assert_int_equal(policies[i]->victim(policy, not_pinned, &pinned), current * N_EXPERT);
+        }
+        policies[i]->destroy(policy);
     }
 }
 
@@ -247,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evict__lru_fifo_and_lfu),
         cmocka_unit_test(test_evict__edgemoe_by_distance),
+        cmocka_unit_test(test_evict__edgemoe_gives_up_the_encoder_first),
         cmocka_unit_test(test_evict__edgemoe_by_frequency),
         cmocka_unit_test(test_evict__guesses_do_not_count),
         cmocka_unit_test(test_evict__profile_frequencies_count),
