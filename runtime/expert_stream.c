@@ -1,6 +1,6 @@
 /* Invariants, under the lock:
- *  - records tail .. head - 1 of the stream are in the ring, in that order; record n is key n % n_key, and at
- *    most n_key are there, so that a key is there once;
+ *  - records tail .. head - 1 of the stream are in the ring, in that order, and at most one round of them, so
+ * that a key is there once; a round is all keys, or those of the decoder, which an encoder's go before once;
  *  - a record leaves the ring at the tail, once it is decided, its read has ended and nobody wants it. */
 #include "runtime/expert_stream.h"
 
@@ -33,6 +33,7 @@ struct moec_expert_stream {
     uint32_t n_expert;
     uint32_t n_layer;                      /* MoE layers */
     uint32_t n_key;                        /* n_layer x n_expert */
+    uint32_t round_start;                  /* key that every round begins with */
     struct moec_record_layout layouts[17]; /* by bits */
     struct entry *entries;                 /* (n_key), owned */
     struct moec_cache_counters *counters;  /* (n_layer), owned */
@@ -44,10 +45,13 @@ struct moec_expert_stream {
     struct moec_read *free_reads; /* through next */
     uint32_t n_reading;
 
-    uint64_t tail;     /* oldest record in the ring */
-    uint64_t head;     /* next one to ask for */
-    uint64_t decided;  /* routers have answered for those before */
+    uint64_t tail;    /* oldest record in the ring */
+    uint64_t head;    /* next one to ask for */
+    uint64_t decided; /* routers have answered for those before */
+    uint64_t base;    /* record that is key 0 of the input at work; may lie before the stream's beginning (mod
+                         2^64) */
     uint64_t write_at; /* offset behind the newest record */
+    bool is_draining;  /* nothing is asked for until the ring is empty */
     bool is_closing;
     bool has_thread;
     pthread_t thread;
@@ -55,9 +59,27 @@ struct moec_expert_stream {
     pthread_cond_t changed; /* a read has ended */
 };
 
+static uint32_t round_keys(const struct moec_expert_stream *stream)
+{
+    return stream->n_key - stream->round_start;
+}
+
 static uint32_t key_of(const struct moec_expert_stream *stream, uint64_t place)
 {
-    return (uint32_t)(place % stream->n_key);
+    const uint64_t since = place - stream->base;
+    if (since < stream->n_key)
+        return (uint32_t)since;
+    return stream->round_start + (uint32_t)((since - stream->round_start) % round_keys(stream));
+}
+
+/* The first place of a key from another one on; the input must still come to it. */
+static uint64_t next_place(const struct moec_expert_stream *stream, uint64_t from, uint32_t key)
+{
+    const uint64_t since = from - stream->base;
+    if (since <= key)
+        return stream->base + key;
+    const uint32_t n = round_keys(stream), at = key_of(stream, from);
+    return from + (key + n - at) % n;
 }
 
 static const struct moec_record_entry *record_of(const struct moec_expert_stream *stream, uint32_t key)
@@ -132,7 +154,7 @@ static struct moec_read *next_read(struct moec_expert_stream *stream)
     const uint32_t key = key_of(stream, stream->head);
     struct entry *entry = &stream->entries[key];
     struct moec_read *read = stream->free_reads;
-    if (read == NULL || stream->head - stream->tail == stream->n_key ||
+    if (read == NULL || stream->is_draining || stream->head - stream->tail == round_keys(stream) ||
         !find_room(stream, entry->slot_bytes, &offset))
         return NULL;
     stream->free_reads = read->next;
@@ -153,9 +175,7 @@ static struct moec_read *next_read(struct moec_expert_stream *stream)
 /* Whether a record that is being read will go at once. */
 static bool is_passed(const struct moec_expert_stream *stream, uint32_t key)
 {
-    const uint64_t behind_tail =
-        (key + (uint64_t)stream->n_key - key_of(stream, stream->tail)) % stream->n_key;
-    const uint64_t place = stream->tail + behind_tail;
+    const uint64_t place = next_place(stream, stream->tail, key);
     return place < stream->decided && !is_wanted(stream, place);
 }
 
@@ -260,6 +280,19 @@ static void count_answer(struct moec_expert_stream *stream, uint64_t first)
     }
 }
 
+/* Goes on with a layer that the input at work has passed: another input has begun, or another part of a long
+ * one. */
+static void begin_again(struct moec_expert_stream *stream, uint32_t first)
+{
+    stream->is_draining = true;
+    stream->decided = stream->head;
+    (void)advance_tail(stream);
+    while (stream->tail != stream->head)
+        (void)pthread_cond_wait(&stream->changed, &stream->lock);
+    stream->base = stream->head - first;
+    stream->is_draining = false;
+}
+
 /* The layer is decided, and with it all before it: after a step that failed the stream passes what is left of
  * that token. */
 static void stream_expect(struct moec_experts *self, const struct moec_router_answer *answer)
@@ -271,17 +304,18 @@ static void stream_expect(struct moec_experts *self, const struct moec_router_an
     (void)pthread_mutex_lock(&stream->lock);
     for (uint32_t key = 0; key < stream->n_key; key++)
         stream->entries[key].is_wanted = false;
+    const bool is_again = first < stream->round_start && stream->decided - stream->base > first;
+    if (is_again)
+        begin_again(stream, first);
     for (uint32_t i = 0; i < answer->n_active; i++)
         stream->entries[first + answer->active[i]].is_wanted = true;
-    const uint64_t end = stream->decided +
-                         (first + stream->n_key - stream->decided % stream->n_key) % stream->n_key +
-                         stream->n_expert;
+    const uint64_t end = next_place(stream, stream->decided, first) + stream->n_expert;
     for (uint64_t place = stream->decided; place < end; place += stream->n_expert)
         count_answer(stream, place);
     stream->decided = end;
     const bool has_room = advance_tail(stream);
     (void)pthread_mutex_unlock(&stream->lock);
-    if (has_room)
+    if (has_room || is_again)
         stream->reader->ops->wake(stream->reader);
 }
 
@@ -450,6 +484,8 @@ enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
     stream->n_layer = moec_config_moe_count(&bundle->config);
     stream->n_expert = bundle->config.n_expert;
     stream->n_key = stream->n_layer * stream->n_expert;
+    const uint32_t n_encoder = moec_config_moe_encoder_count(&bundle->config);
+    stream->round_start = n_encoder < stream->n_layer ? n_encoder * stream->n_expert : 0;
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(create_tables(stream, err));
     MOEC_TRY_OUT(create_ring(stream, options->buffer_bytes, err));

@@ -1,6 +1,8 @@
 /* Streaming in order: every expert of every MoE layer is read, layer after layer, and wraps from the last
- * layer to the first one of the next token. STI (Guo et al., 2023) as EdgeMoE's evaluation compares with it
- * (IV-A): it does not tell experts that a token needs from others, and has a preload buffer of the same size.
+ * layer to the first one of the next token (of the decoder, where a source is encoded before it: then reading
+ * begins anew with the encoder's first layer for each input). STI (Guo et al., 2023) as EdgeMoE's evaluation
+ * compares with it (IV-A): it does not tell experts that a token needs from others, and has a preload buffer
+ * of the same size.
  *
  *     the ring, in the order of reading:
  *        tail                    decided                          head

@@ -1,7 +1,5 @@
-#include "tests/unit/temporary.h"
+#include "tests/unit/fixture_bundle.h"
 
-#include "formats/bundle_writer.h"
-#include "formats/checkpoint.h"
 #include "formats/checkpoint_write.h"
 #include "formats/family.h"
 #include "formats/safetensors.h"
@@ -16,56 +14,6 @@ static const char *const fixtures[] = {
     FAMILIES "olmoe-b",   FAMILIES "mixtral",        FAMILIES "mixtral-window",
     FAMILIES "switch",    FAMILIES "switch-gated",   FAMILIES "switch-full"};
 #define N_FIXTURES (sizeof fixtures / sizeof *fixtures)
-
-/* --- bundles of fixtures
- * ---------------------------------------------------------------------------------------
- */
-
-/* Experts of a fixture take turns at these bitwidths. */
-static const uint8_t mixed[] = {2, 16, 3, 8, 4};
-
-static void write_bundle(const char *fixture, const char *path, uint32_t dense_bits, bool is_mixed)
-{
-    struct moec_error err = {0};
-    struct moec_checkpoint *ck = NULL;
-    struct moec_dense dense = {0};
-    struct moec_bundle_plan *plan = NULL;
-    struct moec_bundle_writer *writer = NULL;
-    struct moec_codec codecs[17] = {0};
-    struct moec_bundle_next next;
-    assert_status(moec_checkpoint_open(fixture, &ck, &err), MOEC_OK, err);
-    const struct moec_config *config = moec_checkpoint_config(ck);
-    assert_status(moec_checkpoint_load_dense(ck, dense_bits, 0, &dense, &err), MOEC_OK, err);
-    for (size_t i = 0; i < sizeof mixed; i++)
-        assert_status(moec_codec_for_bits(mixed[i], i % 2 ? MOEC_SCHEME_SYMMETRIC : MOEC_SCHEME_ASYMMETRIC,
-                                          32, config->expert_dtype, &codecs[mixed[i]], &err),
-                      MOEC_OK, err);
-    struct moec_bundle_parts parts = {.config = config, .dense = &dense, .codecs = codecs, .alignment = 64};
-    const uint8_t copies[] = {4};
-    size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
-    uint8_t *assignment = malloc(n), *record = NULL;
-    void *scratch = malloc(moec_checkpoint_expert_scratch_bytes(ck));
-    assert_true(assignment != NULL && scratch != NULL);
-    for (size_t i = 0; i < n; i++)
-        assignment[i] = is_mixed ? mixed[i % sizeof mixed] : 16;
-    assert_status(moec_bundle_plan_create(&parts, &plan, &err), MOEC_OK, err);
-    assert_status(moec_bundle_writer_open(plan, path, assignment, copies, 1, &writer, &err), MOEC_OK, err);
-    while (moec_bundle_writer_next(writer, &next)) {
-        record = malloc(next.layout.n_bytes);
-        assert_status(
-            moec_checkpoint_encode_expert(ck, next.layer, next.expert, &next.layout, scratch, record, &err),
-            MOEC_OK, err);
-        assert_status(moec_bundle_writer_append(writer, record, next.layout.n_bytes, &err), MOEC_OK, err);
-        free(record);
-    }
-    struct moec_provenance provenance = {.moec_version = "0", .policy = "test"};
-    assert_status(moec_bundle_writer_commit(writer, &provenance, NULL, &err), MOEC_OK, err);
-    moec_bundle_plan_free(plan);
-    moec_dense_release(&dense);
-    moec_checkpoint_close(ck);
-    free(assignment);
-    free(scratch);
-}
 
 static float *decode_matrix(const struct moec_matrix *matrix)
 {
@@ -158,7 +106,7 @@ static void check_export(const char *fixture, uint32_t dense_bits, bool is_mixed
     struct moec_checkpoint *ck = NULL;
     struct moec_checkpoint_written written = {0};
     struct moec_checkpoint_write_options options = {.copy = copy, .shard_bytes = shard_bytes};
-    write_bundle(fixture, path, dense_bits, is_mixed);
+    fixture_bundle_write(fixture, path, dense_bits, is_mixed);
     assert_status(moec_bundle_open(path, &bundle, &err), MOEC_OK, err);
     assert_status(moec_checkpoint_write(bundle, &options, out, &written, &err), MOEC_OK, err);
     assert_int_equal(temporary_count(folder), 2);
@@ -209,7 +157,7 @@ static void test_checkpoint_write__all_or_nothing(void **state)
     struct moec_bundle *bundle = NULL;
     struct moec_checkpoint_written written = {0};
     struct moec_checkpoint_write_options options = {.shard_bytes = 3000, .progress = stop_halfway};
-    write_bundle(fixtures[0], path, 16, true);
+    fixture_bundle_write(fixtures[0], path, 16, true);
     assert_status(moec_bundle_open(path, &bundle, &err), MOEC_OK, err);
     assert_status(moec_checkpoint_write(bundle, &options, out, &written, &err), MOEC_ERR_CANCELLED, err);
     assert_int_equal(temporary_count(folder), 1);

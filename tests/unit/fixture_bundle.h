@@ -1,0 +1,58 @@
+/* Bundles of the checkpoints in tests/fixtures/families. */
+#ifndef MOEC_TESTS_FIXTURE_BUNDLE_H
+#define MOEC_TESTS_FIXTURE_BUNDLE_H
+
+#include "formats/bundle_writer.h"
+#include "formats/checkpoint.h"
+#include "tests/unit/temporary.h"
+
+/* Experts of a fixture take turns at these bitwidths where they are mixed, else all have 16; each is there
+ * once more at 4. */
+static const uint8_t fixture_mixed[] = {2, 16, 3, 8, 4};
+
+TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const char *path, uint32_t dense_bits,
+                                                  bool is_mixed)
+{
+    struct moec_error err = {0};
+    struct moec_checkpoint *ck = NULL;
+    struct moec_dense dense = {0};
+    struct moec_bundle_plan *plan = NULL;
+    struct moec_bundle_writer *writer = NULL;
+    struct moec_codec codecs[17] = {0};
+    struct moec_bundle_next next;
+    assert_status(moec_checkpoint_open(fixture, &ck, &err), MOEC_OK, err);
+    const struct moec_config *config = moec_checkpoint_config(ck);
+    assert_status(moec_checkpoint_load_dense(ck, dense_bits, 0, &dense, &err), MOEC_OK, err);
+    for (size_t i = 0; i < sizeof fixture_mixed; i++)
+        assert_status(moec_codec_for_bits(fixture_mixed[i],
+                                          i % 2 ? MOEC_SCHEME_SYMMETRIC : MOEC_SCHEME_ASYMMETRIC, 32,
+                                          config->expert_dtype, &codecs[fixture_mixed[i]], &err),
+                      MOEC_OK, err);
+    struct moec_bundle_parts parts = {.config = config, .dense = &dense, .codecs = codecs, .alignment = 64};
+    const uint8_t copies[] = {4};
+    size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
+    uint8_t *assignment = malloc(n), *record = NULL;
+    void *scratch = malloc(moec_checkpoint_expert_scratch_bytes(ck));
+    assert_true(assignment != NULL && scratch != NULL);
+    for (size_t i = 0; i < n; i++)
+        assignment[i] = is_mixed ? fixture_mixed[i % sizeof fixture_mixed] : 16;
+    assert_status(moec_bundle_plan_create(&parts, &plan, &err), MOEC_OK, err);
+    assert_status(moec_bundle_writer_open(plan, path, assignment, copies, 1, &writer, &err), MOEC_OK, err);
+    while (moec_bundle_writer_next(writer, &next)) {
+        record = malloc(next.layout.n_bytes);
+        assert_status(
+            moec_checkpoint_encode_expert(ck, next.layer, next.expert, &next.layout, scratch, record, &err),
+            MOEC_OK, err);
+        assert_status(moec_bundle_writer_append(writer, record, next.layout.n_bytes, &err), MOEC_OK, err);
+        free(record);
+    }
+    struct moec_provenance provenance = {.moec_version = "0", .policy = "test"};
+    assert_status(moec_bundle_writer_commit(writer, &provenance, NULL, &err), MOEC_OK, err);
+    moec_bundle_plan_free(plan);
+    moec_dense_release(&dense);
+    moec_checkpoint_close(ck);
+    free(assignment);
+    free(scratch);
+}
+
+#endif
