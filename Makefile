@@ -47,13 +47,13 @@ TOOL_LIBS    := -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 
 # What libmoert needs of formats/: no JSON, no HDF5.
 MOERT_FORMATS := $(addprefix formats/,error.c memory.c file.c digest.c compress.c codec.c hqq.c math.c config.c dense.c record.c \
-                 tokenizer_model.c path_table.c bundle.c bundle_sections.c bundle_verify.c)
+                 tokenizer_model.c path_table.c generation.c bundle.c bundle_sections.c bundle_verify.c)
 RUNTIME_SRC := $(sort $(wildcard runtime/*.c))
 MOERT_SRC   := $(MOERT_FORMATS) $(RUNTIME_SRC)
 TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,\
                $(sort $(wildcard formats/*.c profiler/*.c compiler/*.c cli/*.c)))
 # moec-run is the run command alone, linked without HDF5, Lua, Cairo and jansson.
-RUN_SRC     := cli/run_main.c cli/cmd_run.c cli/prompt.c cli/run_stats.c cli/options.c cli/terminal.c
+RUN_SRC     := cli/run_main.c cli/cmd_run.c cli/generation_options.c cli/prompt.c cli/run_stats.c cli/options.c cli/terminal.c
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 MOERT_OBJ := $(call obj,$(MOERT_SRC))

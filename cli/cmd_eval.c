@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 #include "cli/eval_rows.h"
+#include "cli/generation_options.h"
 #include "cli/json_output.h"
 #include "cli/measure_options.h"
 #include "cli/progress.h"
@@ -25,6 +26,7 @@ static const struct cli_option options[] = {
      "Context of a row's prompt and answer, in tasks that score rows (default 2048, or what the model "
      "allows).",
      false},
+    CLI_GENERATION_OPTIONS,
     {"answers", 0, "FILE", NULL,
      "Also write what the model answered to each row, in tasks that score rows: JSON, one object a line.",
      false},
@@ -137,6 +139,13 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--%s is for tasks that score rows, and '%s' measures perplexity",
                              row_options[i], job->measure.task.name);
+    const enum moec_task_kind kind = moec_task_metric_kind(job->measure.task.metric);
+    const char *option = NULL;
+    if ((kind == MOEC_TASK_KIND_WINDOWS || kind == MOEC_TASK_KIND_CHOICE) &&
+        cli_has_generation(job->args, &option))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--%s is for tasks whose answers are generated, and '%s' measures %s", option,
+                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     cli_progress_init(&job->progress, is_rows ? "rows" : "passes", job->measure.is_quiet);
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
                               &job->source, err));
@@ -182,8 +191,9 @@ const struct cli_command cli_command_eval = {
         "Measures a Hugging Face folder or a bundle by the metric of --task. Perplexity (the default): every "
         "row is "
         "tokenised by itself and cut into windows of --seq-len tokens without overlap; tokens 2 to n of a "
-        "window are scored given those before. Summaries and answers: the model continues each row's prompt "
-        "greedily, and its text is compared with the row's reference by ROUGE-1, 2 and L or by exact match. "
+        "window are scored given those before. Summaries and answers: the model continues each row's prompt, "
+        "token by token or with --beams, and its text is compared with the row's reference by ROUGE-1, 2 and "
+        "L or by exact match. "
         "Choices: the log-likelihood of each choice behind the prompt, taken as it is, for each byte and for "
         "each token; the share of rows whose likeliest choice is the right one. Built-in tasks: text, "
         "wikitext, "

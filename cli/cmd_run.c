@@ -1,6 +1,7 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
  * a slower device (runtime/reader.h). */
 #include "cli/commands.h"
+#include "cli/generation_options.h"
 #include "cli/prompt.h"
 #include "cli/run_stats.h"
 #include "cli/terminal.h"
@@ -15,11 +16,13 @@ static const struct cli_option options[] = {
     {"prompt", 'p', "TEXT", NULL,
      "Text to continue. Without -p and -f the tokens follow from the model's own start.", false},
     {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", false},
-    {"tokens", 'n', "N", NULL, "Generate at most N tokens (default 128).", false},
+    {"tokens", 'n', "N", NULL,
+     "Generate at most N tokens (default: what the model's generation_config.json says, else 128).", false},
     {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", false},
     {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", false},
     {"top-p", 0, "P", NULL, "Draw from the smallest set with probability P (default 1).", false},
     {"seed", 0, "S", NULL, "Seed of the draws (default 0).", false},
+    CLI_GENERATION_OPTIONS,
     {"ctx", 0, "TOKENS", NULL, "Size of the KV cache (default 2048, or what the model allows).", false},
     {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", true},
     {"ignore-eos", 0, NULL, NULL, "Go on after end-of-text tokens.", false},
@@ -70,7 +73,7 @@ static const struct cli_option options[] = {
 struct run_options {
     struct moert_options engine;
     struct moert_sampler sampler;
-    uint32_t n_generate;
+    uint32_t n_generate; /* MOERT_TOKENS_OF_MODEL: not given */
     bool ignore_eos;
     bool is_json; /* --stats json: standard error has that object and nothing else */
 };
@@ -80,18 +83,16 @@ struct run {
     struct run_options options;
     struct moert_engine *engine;
     struct moert_session *session;
+    struct moert_generator *generator;
     struct moert_text *text;
     char *prompt; /* owned */
     size_t n_prompt_bytes;
     uint32_t *tokens; /* owned by libmoert: the prompt's */
     size_t n_tokens;
-    float *logits; /* owned: (n_vocab) */
     char *pending; /* owned: text held back because it may begin a --stop text */
     size_t n_pending, pending_capacity;
     bool is_stopped;
-    uint64_t n_generated;
-    uint64_t n_steps; /* of one token, after the prompt */
-    bool is_full;     /* the context ended the text */
+    bool is_full; /* the context ended the text */
     double prefill_seconds, decode_seconds;
     char note[1024]; /* what the engine wants to be said, "" = nothing */
 };
@@ -112,7 +113,8 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     uint32_t n_threads = 0;
     out->engine = moert_options_default();
     out->sampler = moert_sampler_greedy();
-    out->n_generate = 128;
+    out->n_generate = MOERT_TOKENS_OF_MODEL;
+    MOEC_TRY(cli_read_beams(args, &out->engine.n_beams, err));
     MOEC_TRY(cli_u32(args, "tokens", 0, 1u << 30, &out->n_generate, err));
     MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));
     MOEC_TRY(cli_u32(args, "top-k", 0, 1u << 24, &out->sampler.top_k, err));
@@ -215,7 +217,7 @@ static void print_stats(const struct run *run)
     const struct run_figures figures = {
         .n_prompt_tokens = run->n_tokens,
         .prefill_seconds = run->prefill_seconds,
-        .n_decode_tokens = run->n_steps,
+        .n_decode_tokens = moert_generator_steps(run->generator),
         .decode_seconds = run->decode_seconds,
         .budget_bytes = run->options.engine.memory_bytes,
         .is_context_full = run->is_full,
@@ -239,11 +241,13 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
     MOEC_TRY(from_runtime(moert_text_create(run->engine, &run->text, &theirs), &theirs, err));
     if (moert_engine_warning(run->engine, run->note, sizeof run->note) && !run->options.is_json)
         fprintf(stderr, "note: %s\n", run->note);
-    struct moert_info info = moert_engine_info(run->engine);
-    run->logits = malloc(info.n_vocab * sizeof *run->logits);
-    if (run->logits == NULL)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %" PRIu32 " logits", info.n_vocab);
-    return MOEC_OK;
+    struct moert_generation generation = moert_generation_default(run->engine);
+    MOEC_TRY(cli_read_generation(run->args, &generation, err));
+    generation.n_tokens = run->options.n_generate;
+    generation.ignore_end = run->options.ignore_eos;
+    generation.sampler = run->options.sampler;
+    return from_runtime(moert_generator_create(run->session, &generation, &run->generator, &theirs), &theirs,
+                        err);
 }
 
 static enum moec_status prefill(struct run *run, struct moec_error *err)
@@ -261,8 +265,8 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
                          "the prompt has %zu tokens, the context %" PRIu32 ": raise --ctx or shorten it",
                          run->n_tokens, info.n_context);
     double start = cli_seconds();
-    MOEC_TRY(from_runtime(moert_session_step(run->session, run->tokens, run->n_tokens, run->logits, &theirs),
-                          &theirs, err));
+    MOEC_TRY(from_runtime(moert_generator_start(run->generator, run->tokens, run->n_tokens, &theirs), &theirs,
+                          err));
     run->prefill_seconds = cli_seconds() - start;
     return MOEC_OK;
 }
@@ -270,31 +274,23 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
 static enum moec_status generate(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
-    struct moert_info info = moert_engine_info(run->engine);
     const char *piece = "";
     size_t n = 0;
-    while (run->n_generated < run->options.n_generate && !run->is_stopped) {
-        uint32_t token = moert_sampler_next(&run->options.sampler, run->logits, info.n_vocab);
-        if (!run->options.ignore_eos && moert_token_is_end(run->engine, token))
+    while (!run->is_stopped) {
+        uint32_t token = 0;
+        enum moert_generated what = MOERT_GENERATED_TOKEN;
+        double start = cli_seconds();
+        MOEC_TRY(from_runtime(moert_generator_next(run->generator, &token, &what, &theirs), &theirs, err));
+        run->decode_seconds += cli_seconds() - start;
+        run->is_full = what == MOERT_GENERATED_CONTEXT;
+        if (what != MOERT_GENERATED_TOKEN)
             break;
-        run->n_generated++;
         MOEC_TRY(from_runtime(moert_text_push(run->text, token, &piece, &n, &theirs), &theirs, err));
         MOEC_TRY(emit(run, piece, n, false, err));
-        if (run->is_stopped || run->n_generated == run->options.n_generate)
-            break;
-        if (moert_session_length(run->session) == info.n_context) {
-            run->is_full = true;
-            if (!run->options.is_json)
-                fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to go on\n",
-                        info.n_context);
-            break;
-        }
-        double start = cli_seconds();
-        MOEC_TRY(
-            from_runtime(moert_session_step(run->session, &token, 1, run->logits, &theirs), &theirs, err));
-        run->decode_seconds += cli_seconds() - start;
-        run->n_steps++;
     }
+    if (run->is_full && !run->options.is_json)
+        fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to go on\n",
+                moert_engine_info(run->engine).n_context);
     if (run->is_stopped)
         return MOEC_OK;
     MOEC_TRY(from_runtime(moert_text_flush(run->text, &piece, &n, &theirs), &theirs, err));
@@ -307,11 +303,11 @@ static enum moec_status end(struct run *run, enum moec_status status, struct moe
     struct moert_error theirs = {0};
     moert_free(run->tokens);
     moert_text_free(run->text);
+    moert_generator_free(run->generator);
     moert_session_free(run->session);
     const enum moert_status ended = moert_engine_end(run->engine, &theirs);
     free(run->prompt);
     free(run->pending);
-    free(run->logits);
     return status != MOEC_OK ? status : from_runtime(ended, &theirs, err);
 }
 

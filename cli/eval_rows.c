@@ -1,8 +1,10 @@
 #include "cli/eval_rows.h"
 
+#include "cli/generation_options.h"
 #include "cli/json_output.h"
 #include "formats/file.h"
 #include "profiler/row_scores.h"
+#include "runtime/generate.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -69,13 +71,19 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
                               struct moec_row_scores *scores, struct moec_error *err)
 {
     struct moec_continuation *continuation = NULL;
-    const struct moec_continuation_options options = {
-        .kernels = job->measure->kernels, .n_threads = job->measure->n_threads, .n_context = job->n_context};
+    struct moec_generation generation = *source->generation;
+    struct moert_generation asked = moec_generation_to_public(&generation);
+    const struct moec_continuation_options options = {.kernels = job->measure->kernels,
+                                                      .n_threads = job->measure->n_threads,
+                                                      .n_context = job->n_context,
+                                                      .generation = &generation};
     const struct moec_row_scores_options rows = {
         .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
     if (source->tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so text cannot be measured on it",
                          source->path);
+    MOEC_TRY(cli_read_generation(job->args, &asked, err));
+    moec_generation_take_public(&generation, &asked);
     job->phase = phase;
     MOEC_TRY(moec_continuation_create(source->model, source->experts, source->tokenizer, &options,
                                       &continuation, err));

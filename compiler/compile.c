@@ -180,6 +180,7 @@ static enum moec_status make_plan(struct compile_run *run, struct moec_error *er
     }
     struct moec_bundle_parts parts = {
         .config = moec_checkpoint_config(run->checkpoint),
+        .generation = moec_checkpoint_generation(run->checkpoint),
         .tokenizer = moec_checkpoint_tokenizer(run->checkpoint),
         .paths = run->profile != NULL ? &run->paths : NULL,
         .routing = &routing,

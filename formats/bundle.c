@@ -13,6 +13,11 @@ static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
 /* --- header and contents table -----------------------------------------------------------------------------
  */
 
+static bool is_known_kind(uint32_t kind)
+{
+    return kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION;
+}
+
 void moec_section_set_name(struct moec_section *section)
 {
     static const char *const names[] = {[MOEC_SECTION_CONFIG] = "config",
@@ -22,13 +27,14 @@ void moec_section_set_name(struct moec_section *section)
                                         [MOEC_SECTION_CERTIFICATE] = "certificate",
                                         [MOEC_SECTION_PROVENANCE] = "provenance",
                                         [MOEC_SECTION_DENSE_TABLE] = "dense table",
-                                        [MOEC_SECTION_DENSE] = "dense weights"};
+                                        [MOEC_SECTION_DENSE] = "dense weights",
+                                        [MOEC_SECTION_GENERATION] = "generation"};
     size_t capacity = sizeof section->name;
     if (section->kind == MOEC_SECTION_RECORD_INDEX)
         (void)snprintf(section->name, capacity, "index of copy %u", section->level);
     else if (section->kind == MOEC_SECTION_RECORDS)
         (void)snprintf(section->name, capacity, "records of copy %u", section->level);
-    else if (section->kind >= MOEC_SECTION_CONFIG && section->kind <= MOEC_SECTION_DENSE)
+    else if (is_known_kind(section->kind))
         (void)snprintf(section->name, capacity, "%s", names[section->kind]);
     else
         (void)snprintf(section->name, capacity, "unknown kind %u", section->kind);
@@ -88,7 +94,7 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
     const struct moec_section *section = &contents->sections[index];
     bool records = section->kind == MOEC_SECTION_RECORDS;
     uint32_t alignment = records ? contents->alignment : MOEC_SECTION_ALIGNMENT;
-    bool known = section->kind >= MOEC_SECTION_CONFIG && section->kind <= MOEC_SECTION_RECORDS;
+    bool known = is_known_kind(section->kind);
     if (!known && section->kind < MOEC_SECTION_ANCILLARY)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "section %u of '%s' has unknown kind %u", index, path,
                          section->kind);
@@ -265,6 +271,20 @@ out:
     return status;
 }
 
+static enum moec_status open_generation(struct moec_bundle *bundle, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    bundle->generation = moec_generation_default();
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_GENERATION, false, &bytes, &n, err));
+    if (bytes == NULL)
+        return MOEC_OK;
+    enum moec_status status =
+        moec_generation_decode(bytes, n, bundle->config.n_vocab, &bundle->generation, err);
+    free(bytes);
+    return status;
+}
+
 static enum moec_status open_paths(struct moec_bundle *bundle, struct moec_error *err)
 {
     uint8_t *bytes = NULL;
@@ -423,6 +443,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     bundle->alignment = contents->alignment;
     MOEC_TRY_OUT(open_config(bundle, err));
     MOEC_TRY_OUT(open_statements(bundle, err));
+    MOEC_TRY_OUT(open_generation(bundle, err));
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));

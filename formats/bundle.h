@@ -11,6 +11,7 @@
 #include "formats/dense.h"
 #include "formats/digest.h"
 #include "formats/file.h"
+#include "formats/generation.h"
 #include "formats/path_table.h"
 #include "formats/record.h"
 #include "formats/tokenizer_model.h"
@@ -72,6 +73,7 @@ struct moec_bundle {
     struct moec_file file;
     uint32_t alignment;
     struct moec_config config;
+    struct moec_generation generation;
     struct moec_tokenizer_model *tokenizer; /* owned; NULL when the checkpoint had none */
     struct moec_path_table paths;           /* n_layer 0 when absent */
     struct moec_routing_summary routing;

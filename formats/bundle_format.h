@@ -46,6 +46,7 @@ enum moec_section_kind {
     MOEC_SECTION_DENSE = 8,
     MOEC_SECTION_RECORD_INDEX = 9, /* one for each copy level */
     MOEC_SECTION_RECORDS = 10,     /* likewise */
+    MOEC_SECTION_GENERATION = 11,
 };
 #define MOEC_SECTION_ANCILLARY                                                                               \
     0x8000u /* kinds from here on may be skipped by readers that do not know them */

@@ -18,7 +18,7 @@ struct planned_section {
     uint64_t stored_bytes;
 };
 
-#define MAX_PLANNED 8 /* kinds before the record sections */
+#define MAX_PLANNED 9 /* kinds before the record sections */
 
 struct moec_bundle_plan {
     struct moec_config config;
@@ -123,6 +123,12 @@ static enum moec_status plan_model(struct moec_bundle_plan *plan, const struct m
     plan_plain(plan, MOEC_SECTION_CONFIG, content, n);
     plan_plain(plan, MOEC_SECTION_PROVENANCE, NULL, MOEC_PROVENANCE_BYTES);
     plan_plain(plan, MOEC_SECTION_CERTIFICATE, NULL, MOEC_CERTIFICATE_BYTES);
+    if (parts->generation != NULL && !moec_generation_is_default(parts->generation)) {
+        MOEC_TRY(moec_generation_check(parts->generation, parts->config->n_vocab, "generation of the bundle",
+                                       err));
+        MOEC_TRY(moec_generation_encode(parts->generation, &content, &n, err));
+        plan_plain(plan, MOEC_SECTION_GENERATION, content, n);
+    }
     if (parts->tokenizer != NULL) {
         void *encoded = NULL;
         MOEC_TRY(moec_tokenizer_model_fits(parts->tokenizer, parts->config->n_vocab, "tokenizer", err));

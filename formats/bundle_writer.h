@@ -17,6 +17,7 @@
  * is freed. */
 struct moec_bundle_parts {
     const struct moec_config *config;
+    const struct moec_generation *generation;     /* NULL: defaults */
     const struct moec_tokenizer_model *tokenizer; /* NULL: none */
     const struct moec_path_table *paths;          /* NULL or n_layer 0: none */
     const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */

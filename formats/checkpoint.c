@@ -38,6 +38,7 @@ struct moec_checkpoint {
     char *folder;
     const struct moec_family *family;
     struct moec_config config;
+    struct moec_generation generation;
     struct moec_tokenizer_model tokenizer;
     const char *const *tokenizer_files; /* names that it comes from, ended by NULL */
     bool has_index;
@@ -92,11 +93,13 @@ static enum moec_status load_config(struct moec_checkpoint *ck, struct moec_erro
 {
     struct moec_json *root = NULL;
     char *where = NULL;
-    bool has_generation = false;
+    bool has_generation = false, from_config = false;
     enum moec_status status = load_json(ck->folder, "config.json", CONFIG_MAX_BYTES, &root, &where, err);
     if (status != MOEC_OK)
         goto out;
     MOEC_TRY_OUT(moec_family_read_config(root, where, &ck->family, &ck->config, err));
+    ck->generation = moec_generation_default();
+    MOEC_TRY_OUT(moec_generation_read(root, where, ck->config.n_vocab, &ck->generation, err));
     MOEC_TRY_OUT(exists_in(ck->folder, "generation_config.json", &has_generation, err));
     if (!has_generation)
         goto out;
@@ -106,6 +109,11 @@ static enum moec_status load_config(struct moec_checkpoint *ck, struct moec_erro
     where = NULL;
     MOEC_TRY_OUT(load_json(ck->folder, "generation_config.json", CONFIG_MAX_BYTES, &root, &where, err));
     MOEC_TRY_OUT(moec_family_read_eos(root, where, &ck->config, err));
+    /* A file of its own takes the place of what config.json says, unless it was made of that. */
+    MOEC_TRY_OUT(moec_json_get_bool_or(root, where, "_from_model_config", false, &from_config, err));
+    if (!from_config)
+        ck->generation = moec_generation_default();
+    MOEC_TRY_OUT(moec_generation_read(root, where, ck->config.n_vocab, &ck->generation, err));
 out:
     moec_json_free(root);
     free(where);
@@ -505,6 +513,11 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint)
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint)
 {
     return &checkpoint->config;
+}
+
+const struct moec_generation *moec_checkpoint_generation(const struct moec_checkpoint *checkpoint)
+{
+    return &checkpoint->generation;
 }
 
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint)

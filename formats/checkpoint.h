@@ -9,6 +9,7 @@
 #include "formats/config.h"
 #include "formats/dense.h"
 #include "formats/digest.h"
+#include "formats/generation.h"
 #include "formats/record.h"
 #include "formats/tokenizer_model.h"
 
@@ -22,6 +23,7 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint);
 
 /* Borrowed until close. */
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint);
+const struct moec_generation *moec_checkpoint_generation(const struct moec_checkpoint *checkpoint);
 /* NULL when the folder has no tokenizer. */
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint);
 const char *moec_checkpoint_folder(const struct moec_checkpoint *checkpoint);

@@ -402,8 +402,8 @@ static enum moec_status write_folder(struct writing *w, const char *folder, stru
 {
     char *config = NULL, *generation = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_family_write_config(&w->bundle->config, "float32", w->bundle->file.path, &config,
-                                          &generation, err));
+    MOEC_TRY_OUT(moec_family_write_config(&w->bundle->config, &w->bundle->generation, "float32",
+                                          w->bundle->file.path, &config, &generation, err));
     MOEC_TRY_OUT(write_text(folder, "config.json", config, err));
     MOEC_TRY_OUT(write_text(folder, "generation_config.json", generation, err));
     MOEC_TRY_OUT(write_tokenizer(w->bundle, folder, err));

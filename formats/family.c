@@ -571,7 +571,8 @@ out:
     return status;
 }
 
-enum moec_status moec_family_write_config(const struct moec_config *config, const char *torch_dtype,
+enum moec_status moec_family_write_config(const struct moec_config *config,
+                                          const struct moec_generation *generation, const char *torch_dtype,
                                           const char *subject, char **config_json, char **generation_json,
                                           struct moec_error *err)
 {
@@ -580,27 +581,28 @@ enum moec_status moec_family_write_config(const struct moec_config *config, cons
     (void)snprintf(where, sizeof where, "the config of '%.250s'", subject);
     if (family == NULL)
         return fail_unknown(config->family, where, err);
-    struct moec_json_out *root = moec_json_out_object(), *generation = moec_json_out_object();
+    struct moec_json_out *root = moec_json_out_object(), *settings = moec_json_out_object();
     enum moec_status status = MOEC_OK;
     put_class(family, torch_dtype, root);
     if (!family->has_own_fields)
         put_common(config, root);
     put_eos(family, config, root);
     family->write(config, root);
-    put_eos(family, config, generation);
+    put_eos(family, config, settings);
     if (moec_config_is_encoder_decoder(config)) {
-        moec_json_out_u64(generation, "pad_token_id", config->pad_id);
-        moec_json_out_u64(generation, "decoder_start_token_id", config->decoder_start_id);
+        moec_json_out_u64(settings, "pad_token_id", config->pad_id);
+        moec_json_out_u64(settings, "decoder_start_token_id", config->decoder_start_id);
     }
+    moec_generation_write(generation, settings);
     MOEC_TRY_OUT(moec_json_out_text(root, &first, err));
-    MOEC_TRY_OUT(moec_json_out_text(generation, &second, err));
+    MOEC_TRY_OUT(moec_json_out_text(settings, &second, err));
     MOEC_TRY_OUT(check_config_written(config, first, subject, err));
     *config_json = first;
     *generation_json = second;
     first = second = NULL;
 out:
     moec_json_out_free(root);
-    moec_json_out_free(generation);
+    moec_json_out_free(settings);
     free(first);
     free(second);
     return status;

@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_FAMILY_H
 #define MOEC_FORMATS_FAMILY_H
 
-#include "formats/json.h"
+#include "formats/generation_json.h"
 #include "formats/json_write.h"
 #include "formats/record.h"
 
@@ -53,11 +53,13 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_eos(const struct moec_json *r
                                                        struct moec_config *config, struct moec_error *err);
 
 /* Texts of config.json and generation_config.json, NUL-terminated and the caller's, that read back as exactly
- * this config (which is checked before they are handed out) but for expert_dtype, which tensors decide.
+ * this config and generation (the config is checked before they are handed out) but for expert_dtype, which
+ * tensors decide.
  * `torch_dtype` is the type that transformers is to compute in ("float32"); `subject` names the source in
  * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family, or a config that its config.json cannot
  * say. */
 MOEC_WARN_UNUSED enum moec_status moec_family_write_config(const struct moec_config *config,
+                                                           const struct moec_generation *generation,
                                                            const char *torch_dtype, const char *subject,
                                                            char **config_json, char **generation_json,
                                                            struct moec_error *err);

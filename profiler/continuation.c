@@ -2,8 +2,7 @@
 
 #include "formats/memory.h"
 #include "profiler/token_score.h"
-#include "runtime/moert.h"
-#include "runtime/session.h"
+#include "runtime/generate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -24,6 +23,7 @@ struct moec_continuation {
     struct moec_tokenizer *tokenizer;
     struct moec_forward forward;
     struct moec_session *session;
+    struct moec_generator *generator;
     uint32_t n_context;
     float *logits; /* (TILE_TOKENS, n_vocab) */
     char *joined;  /* prompt and candidate */
@@ -57,6 +57,9 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
     MOEC_TRY_OUT(moec_forward_init(&made->forward, model, options->kernels, options->n_threads, experts,
                                    n_batch, err));
     MOEC_TRY_OUT(moec_session_create(&made->forward, n_context, &made->session, err));
+    const struct moec_generator_options generator = {.generation = options->generation,
+                                                     .sampler = moert_sampler_greedy()};
+    MOEC_TRY_OUT(moec_generator_create(made->session, &generator, &made->generator, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&made->logits, TILE_TOKENS, config->n_vocab * sizeof(float),
                                     "logits", err));
     *out = made;
@@ -70,6 +73,7 @@ void moec_continuation_free(struct moec_continuation *continuation)
 {
     if (continuation == NULL)
         return;
+    moec_generator_free(continuation->generator);
     moec_session_free(continuation->session);
     moec_forward_release(&continuation->forward);
     moec_tokenizer_free(continuation->tokenizer);
@@ -141,42 +145,25 @@ static enum moec_status add_piece(struct moec_continuation *c, const char *piece
     return MOEC_OK;
 }
 
-static bool is_end(const struct moec_config *config, uint32_t token)
-{
-    for (uint32_t i = 0; i < config->n_eos; i++)
-        if (config->eos_ids[i] == token)
-            return true;
-    return false;
-}
-
-/* From the logits of the prompt's last token on. */
-static enum moec_status decode(struct moec_continuation *c, uint32_t n_tokens,
+/* What the generator gives, as text. */
+static enum moec_status decode(struct moec_continuation *c,
                                const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
-                               struct moec_continuation_cost *cost, struct moec_error *err)
+                               struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const struct moec_config *config = &c->forward.model->config;
-    const uint32_t at = 0;
-    struct moert_sampler greedy = moert_sampler_greedy();
     struct moec_detokenizer text;
     const char *piece = NULL;
     size_t n_bytes = 0;
     bool is_stopped = false;
     moec_detokenizer_init(&text, c->tokenizer, true);
-    for (uint32_t i = 0; i < n_tokens; i++) {
-        uint32_t token = moert_sampler_next(&greedy, c->logits, config->n_vocab);
-        if (!isfinite(c->logits[token])) {
-            status = moec_fail(err, MOEC_ERR_FORMAT, "the model's logits are not finite");
-            goto out;
-        }
-        if (is_end(config, token))
+    while (!is_stopped) {
+        uint32_t token = 0;
+        enum moec_generated what = MOEC_GENERATED_TOKEN;
+        MOEC_TRY_OUT(moec_generator_next(c->generator, &token, &what, err));
+        if (what != MOEC_GENERATED_TOKEN)
             break;
         MOEC_TRY_OUT(moec_detokenizer_push(&text, token, &piece, &n_bytes, err));
         MOEC_TRY_OUT(add_piece(c, piece, n_bytes, stops, &is_stopped, err));
-        if (is_stopped || i + 1 == n_tokens || moec_session_length(c->session) == c->n_context)
-            break;
-        MOEC_TRY_OUT(moec_session_step(c->session, &token, 1, &at, 1, c->logits, err));
-        cost->n_tokens++;
     }
     if (!is_stopped) {
         MOEC_TRY_OUT(moec_detokenizer_finish(&text, &piece, &n_bytes, err));
@@ -214,12 +201,10 @@ enum moec_status moec_continuation_generate(struct moec_continuation *c, const c
         cost->n_cut = (uint32_t)(tokens.n - room);
         cut(c, &tokens, tokens.n - room);
     }
-    const uint32_t last = (uint32_t)tokens.n - 1;
-    moec_session_truncate(c->session, 0);
-    MOEC_TRY_OUT(moec_session_step(c->session, tokens.ids, last + 1, &last, 1, c->logits, err));
-    cost->n_tokens = tokens.n;
+    MOEC_TRY_OUT(moec_generator_start(c->generator, tokens.ids, (uint32_t)tokens.n, n_tokens, err));
     c->answer_bytes = 0;
-    MOEC_TRY_OUT(decode(c, n_tokens, stops, cost, err));
+    MOEC_TRY_OUT(decode(c, stops, err));
+    cost->n_tokens = moec_generator_tokens_run(c->generator);
     *text = c->answer != NULL ? c->answer : "";
     *n_bytes = c->answer_bytes;
 out:

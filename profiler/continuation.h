@@ -1,4 +1,4 @@
-/* A model that continues prompts: greedy text, or the likelihood of given texts.
+/* A model that continues prompts: generated text, or the likelihood of given texts.
  *
  * A prompt is the tokenizer's own start (BOS) and the tokens of its text, without what the post-processor
  * would put behind it. One that does not fit into the context loses tokens from the left, behind the start.
@@ -7,6 +7,7 @@
 #ifndef MOEC_PROFILER_CONTINUATION_H
 #define MOEC_PROFILER_CONTINUATION_H
 
+#include "formats/generation.h"
 #include "profiler/task.h"
 #include "runtime/forward.h"
 #include "runtime/tokenizer.h"
@@ -20,6 +21,7 @@ struct moec_continuation_options {
     int n_threads; /* as moec_pool_make */
     uint32_t
         n_context; /* tokens of prompt and answer; 0 = MOEC_CONTINUATION_CONTEXT, or what the model allows */
+    const struct moec_generation *generation; /* but for its greatest length; copied */
 };
 
 /* Borrows model, experts and tokenizer until free. Errors: MOEC_ERR_LIMIT (a context beyond the model's),
@@ -38,10 +40,10 @@ struct moec_continuation_cost {
     uint32_t n_cut;    /* tokens that the prompt lost */
 };
 
-/* Continues the prompt with the likeliest token (of equals the lowest id) until an end-of-text token, a text
- * of `stops` (which is left out), n_tokens tokens or the end of the context. `*text` (owned by the
- * continuation, valid until its next call) is UTF-8 without special tokens. Errors: MOEC_ERR_USAGE (a prompt
- * without tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), those of the expert source. */
+/* Continues the prompt (runtime/generate.h) until an end-of-text token, a text of `stops` (which is left out;
+ * of a beam search's text, with what follows it) or n_tokens tokens. `*text` (owned by the continuation,
+ * valid until its next call) is UTF-8 without special tokens. Errors: MOEC_ERR_USAGE (a prompt without
+ * tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), those of the expert source. */
 MOEC_WARN_UNUSED enum moec_status
 moec_continuation_generate(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
                            uint32_t n_tokens, const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],

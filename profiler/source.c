@@ -10,6 +10,7 @@ static enum moec_status open_checkpoint(struct moec_source *source, uint64_t cac
 {
     MOEC_TRY(moec_checkpoint_open(source->path, &source->checkpoint, err));
     source->config = moec_checkpoint_config(source->checkpoint);
+    source->generation = moec_checkpoint_generation(source->checkpoint);
     source->tokenizer = moec_checkpoint_tokenizer(source->checkpoint);
     MOEC_TRY(moec_load_model(source->checkpoint, 16, 0, cache_bytes / 2, &source->model, err));
     MOEC_TRY(moec_variants_create(source->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, cache_bytes, n_threads,
@@ -23,6 +24,7 @@ static enum moec_status open_bundle(struct moec_source *source, uint64_t cache_b
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_open(source->path, &source->bundle, err));
     source->config = &source->bundle->config;
+    source->generation = &source->bundle->generation;
     source->tokenizer = source->bundle->tokenizer;
     MOEC_TRY(moec_bundle_load_dense(source->bundle, &dense, err));
     MOEC_TRY(moec_model_create(source->config, &dense, &source->model, err));

@@ -15,6 +15,7 @@ struct moec_source {
     const struct moec_config *config; /* all below owned, or borrowed from what is */
     struct moec_model *model;
     struct moec_experts *experts;
+    const struct moec_generation *generation;
     const struct moec_tokenizer_model *tokenizer; /* NULL when there is none */
     struct moec_checkpoint *checkpoint;           /* NULL for a bundle */
     struct moec_variants *variants;               /* NULL for a bundle */

@@ -33,6 +33,11 @@ static uint32_t n_sessions(const struct moec_memory_request *request)
     return request->n_sessions > 0 ? request->n_sessions : 1;
 }
 
+static uint32_t n_beams(const struct moec_memory_request *request)
+{
+    return request->n_beams > 0 ? request->n_beams : 1;
+}
+
 static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_t max_tokens)
 {
     const struct moec_config *config = request->config;
@@ -71,8 +76,10 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
         return moec_fail(err, MOEC_ERR_LIMIT, "a context of %u tokens, expected 1 to %u", request->n_context,
                          MOEC_MAX_POSITIONS);
     uint64_t one = moec_session_bytes(config, request->n_context, MOEC_PLAN_MAX_TOKENS) +
+                   (n_beams(request) - 1) * moec_session_bytes(config, request->n_context, 0) +
                    moec_forward_scratch_bytes(config, MOEC_PLAN_MAX_TOKENS, request->n_threads);
-    if (__builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
+    if (n_beams(request) > MOEC_MAX_BEAMS || request->generator_bytes > limit ||
+        __builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
         request->base_bytes > limit || request->dense_bytes > limit || request->all_record_bytes > limit ||
         request->largest_record_bytes > request->all_record_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT, "%u sessions of %u tokens are over every limit of memory",
@@ -119,9 +126,11 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
             request->buffer_bytes > 0 ? wanted_buffer_bytes(request) : request->largest_record_bytes,
         .base_bytes = request->base_bytes,
         .dense_bytes = request->dense_bytes + derived_bytes(config),
-        .kv_bytes = n_sessions(request) * moec_session_bytes(config, request->n_context, 0),
+        .kv_bytes = (uint64_t)n_sessions(request) * n_beams(request) *
+                    moec_session_bytes(config, request->n_context, 0),
         .scratch_bytes = scratch_bytes(request, 1),
-        .logits_bytes = (uint64_t)request->n_logits * config->n_vocab * sizeof(float),
+        .logits_bytes =
+            (uint64_t)request->n_logits * config->n_vocab * sizeof(float) + request->generator_bytes,
         .table_bytes = request->table_bytes,
         .margin_bytes = MOEC_PLAN_MARGIN_BYTES + (uint64_t)n_threads * MOEC_PLAN_THREAD_BYTES,
         .working_set_bytes = request->token_record_bytes,

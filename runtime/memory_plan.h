@@ -3,9 +3,9 @@
  *  - process: what the program had touched when the plan was made: code, libraries, tokenizer, tables of the
  *    bundle
  *  - dense: dense weights and the tables made of them
- *  - KV cache: for n_context positions of each session
+ *  - KV cache: for n_context positions of each session, and of each beam
  *  - scratch: activations for chunks of max_tokens tokens, of each session
- *  - logits: rows handed out
+ *  - logits: rows handed out, and what choosing tokens takes
  *  - experts: the expert buffer; beside it the cache's tables, with its policy, predictor, reader and thread
  *  - margin: what no plan sees: code touched later, stacks, the allocator's own
  *
@@ -38,8 +38,10 @@ struct moec_memory_request {
     uint64_t all_record_bytes;
     uint64_t token_record_bytes;
     uint32_t n_context;
-    uint32_t n_sessions; /* 0 counts as 1 */
-    uint32_t n_logits;   /* rows of logits kept at once by all sessions together */
+    uint32_t n_sessions;      /* 0 counts as 1 */
+    uint32_t n_beams;         /* sequences of each session; 0 counts as 1 */
+    uint32_t n_logits;        /* rows of logits kept at once by all sessions together */
+    uint64_t generator_bytes; /* of all generators, but for their sequences and those rows */
     int n_threads;
     uint64_t buffer_bytes; /* of the expert buffer, as a user fixes it (no less than the largest record is
                               taken, no more than all of them); 0 = what the budget leaves */

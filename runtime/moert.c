@@ -8,6 +8,7 @@
 #include "runtime/clocked_experts.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_stream.h"
+#include "runtime/generate.h"
 #include "runtime/memory_plan.h"
 #include "runtime/mode.h"
 #include "runtime/session.h"
@@ -20,6 +21,7 @@
 #include <string.h>
 
 #define DEFAULT_CONTEXT_TOKENS 2048u
+#define DEFAULT_TEXT_TOKENS    128u
 #define TRACE_BYTES            ((uint64_t)1 << 20) /* of events kept between steps */
 
 struct moert_engine {
@@ -36,6 +38,7 @@ struct moert_engine {
     struct moec_memory_plan plan;
     uint32_t n_context;
     uint32_t n_sessions; /* allowed */
+    uint32_t n_beams;    /* allowed to a generator */
     int n_threads;
     atomic_uint n_open; /* sessions that exist */
 };
@@ -49,6 +52,12 @@ struct moert_session {
 
 struct moert_text {
     struct moec_detokenizer detokenizer;
+};
+
+struct moert_generator {
+    struct moec_generator *generator;
+    const struct moec_generation *generation; /* borrowed: the bundle's, for its lengths */
+    uint32_t n_tokens;                        /* as asked for */
 };
 
 /* Both message types exist so that the public header stands alone; statuses are the same numbers. */
@@ -100,6 +109,10 @@ static enum moec_status check_options(const struct moert_options *options, const
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "a context of %" PRIu32 " tokens, but the model knows %" PRIu32 " positions",
                          engine->n_context, config->n_position);
+    engine->n_beams = options->n_beams > 0 ? options->n_beams : engine->bundle->generation.n_beam;
+    if (engine->n_beams > MOEC_MAX_BEAMS)
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " beams, the limit is %d", engine->n_beams,
+                         MOEC_MAX_BEAMS);
     if (engine->n_sessions > 1024)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " sessions, the limit is 1024", engine->n_sessions);
     engine->n_threads = moec_pool_make(options->n_threads).n_threads;
@@ -155,6 +168,15 @@ static struct moec_trace_setup trace_setup_of(const struct moert_engine *engine,
     };
 }
 
+/* Of a generator, but for its sequences and one row of logits, which the plan counts by themselves. */
+static uint64_t generator_bytes(const struct moert_engine *engine)
+{
+    const struct moec_config *config = &engine->bundle->config;
+    return moec_generator_bytes(config, engine->n_context, engine->n_beams) -
+           (engine->n_beams - 1) * moec_session_bytes(config, engine->n_context, 0) -
+           config->n_vocab * sizeof(float);
+}
+
 static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
                                   struct moec_error *err)
 {
@@ -162,7 +184,9 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
         .budget_bytes = options->memory_bytes,
         .n_context = engine->n_context,
         .n_sessions = engine->n_sessions,
+        .n_beams = engine->n_beams,
         .n_logits = engine->n_sessions,
+        .generator_bytes = engine->n_sessions * generator_bytes(engine),
         .n_threads = engine->n_threads,
         .buffer_bytes = options->expert_buffer_bytes,
         .keeps_all = engine->choice.mode->is_resident,
@@ -313,6 +337,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .expert_total_bytes = plan->all_record_bytes,
         .working_set_bytes = plan->working_set_bytes,
         .prefill_tokens = plan->max_tokens,
+        .n_beams = engine->n_beams,
     };
 }
 
@@ -509,6 +534,19 @@ void moert_session_free(struct moert_session *session)
     free(session);
 }
 
+static void begin_step(void *context)
+{
+    struct moert_session *session = context;
+    moec_clocked_experts_begin(&session->experts);
+}
+
+static void end_step(void *context)
+{
+    struct moert_session *session = context;
+    moec_clocked_experts_end(&session->experts);
+    moec_trace_flush(session->engine->trace);
+}
+
 enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
                                        struct moert_error *err)
 {
@@ -517,21 +555,19 @@ enum moert_status moert_session_encode(struct moert_session *session, const uint
         return to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a source of %zu tokens, the limit is %u", n_tokens,
                                    MOEC_MAX_POSITIONS),
                          &ours, err);
-    moec_clocked_experts_begin(&session->experts);
+    begin_step(session);
     const enum moec_status status = moec_session_encode(session->session, tokens, (uint32_t)n_tokens, &ours);
-    moec_clocked_experts_end(&session->experts);
-    moec_trace_flush(session->engine->trace);
+    end_step(session);
     return to_public(status, &ours, err);
 }
 
 static enum moec_status step(struct moert_session *session, const uint32_t *tokens, uint32_t n_tokens,
                              const uint32_t *at, uint32_t n_at, float *logits, struct moec_error *err)
 {
-    moec_clocked_experts_begin(&session->experts);
+    begin_step(session);
     const enum moec_status status =
         moec_session_step(session->session, tokens, n_tokens, at, n_at, logits, err);
-    moec_clocked_experts_end(&session->experts);
-    moec_trace_flush(session->engine->trace);
+    end_step(session);
     return status;
 }
 
@@ -575,4 +611,88 @@ enum moert_status moert_session_fork(const struct moert_session *session, struct
     if (status == MOERT_OK)
         moec_session_copy((*out)->session, session->session);
     return status;
+}
+
+/* ---- generation ---- */
+
+struct moert_generation moert_generation_default(const struct moert_engine *engine)
+{
+    return moec_generation_to_public(&engine->bundle->generation);
+}
+
+static enum moec_status create_generator(struct moert_session *session, const struct moert_generation *asked,
+                                         struct moert_generator *generator, struct moec_error *err)
+{
+    const struct moert_engine *engine = session->engine;
+    struct moec_generation generation = engine->bundle->generation;
+    moec_generation_take_public(&generation, asked);
+    if (generation.n_beam > engine->n_beams)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "%" PRIu32 " beams, but the engine was opened for %" PRIu32 " (n_beams)",
+                         generation.n_beam, engine->n_beams);
+    generator->generation = &engine->bundle->generation;
+    generator->n_tokens = asked->n_tokens;
+    const struct moec_generator_options options = {
+        .generation = &generation,
+        .ignore_eos = asked->ignore_end,
+        .sampler = asked->sampler,
+        .hooks = {.begin = begin_step, .end = end_step, .context = session}};
+    return moec_generator_create(session->session, &options, &generator->generator, err);
+}
+
+enum moert_status moert_generator_create(struct moert_session *session,
+                                         const struct moert_generation *generation,
+                                         struct moert_generator **out, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    void *memory = NULL;
+    enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_generator), "a generator", &ours);
+    if (status == MOEC_OK)
+        status = create_generator(session, generation, memory, &ours);
+    if (status == MOEC_OK)
+        *out = memory;
+    else
+        free(memory);
+    return to_public(status, &ours, err);
+}
+
+void moert_generator_free(struct moert_generator *generator)
+{
+    if (generator == NULL)
+        return;
+    moec_generator_free(generator->generator);
+    free(generator);
+}
+
+enum moert_status moert_generator_start(struct moert_generator *generator, const uint32_t *tokens,
+                                        size_t n_tokens, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_status status = MOEC_OK;
+    if (n_tokens > MOEC_MAX_POSITIONS) {
+        status = moec_fail(&ours, MOEC_ERR_LIMIT, "a prompt of %zu tokens, the limit is %u", n_tokens,
+                           MOEC_MAX_POSITIONS);
+    } else {
+        const uint32_t n = (uint32_t)n_tokens;
+        const uint32_t most = generator->n_tokens != MOERT_TOKENS_OF_MODEL
+                                  ? generator->n_tokens
+                                  : moec_generation_room(generator->generation, n, DEFAULT_TEXT_TOKENS);
+        status = moec_generator_start(generator->generator, tokens, n, most, &ours);
+    }
+    return to_public(status, &ours, err);
+}
+
+enum moert_status moert_generator_next(struct moert_generator *generator, uint32_t *token,
+                                       enum moert_generated *what, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_generated found = MOEC_GENERATED_TOKEN;
+    const enum moec_status status = moec_generator_next(generator->generator, token, &found, &ours);
+    *what = (enum moert_generated)found;
+    return to_public(status, &ours, err);
+}
+
+uint64_t moert_generator_steps(const struct moert_generator *generator)
+{
+    return moec_generator_steps(generator->generator);
 }

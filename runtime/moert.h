@@ -58,6 +58,8 @@ struct moert_options {
                               resident */
     uint32_t n_context;    /* tokens of each session's KV cache, 0 = min(2048, what the model allows) */
     uint32_t n_sessions;   /* sessions that may exist at once, default 1 */
+    uint32_t n_beams;      /* most beams that a generator of a session may have, each with a KV cache;
+                              0 = what the bundle's generation asks for, mostly 1 */
     int n_threads;         /* 0 = all cores that this process may use */
     const char *cpu;       /* "auto", "scalar", "avx2", "avx512": the same bits at different speed */
     uint32_t copy;         /* precision copy to run, 0 = the compiled assignment, or what the mode runs */
@@ -125,6 +127,7 @@ struct moert_info {
                                 stacks) x top-k x mean record of the layer; an LRU
                                 buffer below it hits nothing in decoding */
     uint32_t prefill_tokens; /* largest chunk of a prefill */
+    uint32_t n_beams;        /* most of a generator */
 };
 
 /* Of experts that routers asked for, each of which counts once as a hit, late or a miss. Counted since the
@@ -228,6 +231,53 @@ struct moert_sampler {
 MOERT_API struct moert_sampler moert_sampler_greedy(void);
 /* `logits` (n_vocab) is used as scratch when temperature > 0. */
 MOERT_API uint32_t moert_sampler_next(struct moert_sampler *sampler, float *logits, uint32_t n_vocab);
+
+enum moert_early_stopping {
+    MOERT_STOP_HEURISTIC = 0, /* when no running beam seems to become better than the worst finished one */
+    MOERT_STOP_EARLY = 1,     /* likewise, and when as many are finished as there are beams */
+    MOERT_STOP_NEVER = 2,     /* when none can: longer texts may be better */
+};
+
+#define MOERT_TOKENS_OF_MODEL UINT32_MAX
+
+/* How a text is generated. moert_generation_default gives what the bundle says (the model's
+ * generation_config.json), which also forces and suppresses tokens; for the same settings the tokens are
+ * those of transformers. */
+struct moert_generation {
+    uint32_t n_tokens;         /* generated at most; MOERT_TOKENS_OF_MODEL = as the bundle says, else 128 */
+    uint32_t min_tokens;       /* generated before the text may end; 0 = as the bundle says */
+    uint32_t n_beams;          /* 1 = token by token; a beam search finds a likelier text */
+    double length_penalty;     /* beams are compared by log probability / (tokens ^ this) */
+    double repetition_penalty; /* makes tokens of the text less likely; 1 = none */
+    enum moert_early_stopping early_stopping;
+    uint32_t no_repeat_ngram;     /* no n tokens stand twice, 0 = off */
+    bool ignore_end;              /* go on after tokens that end a text */
+    struct moert_sampler sampler; /* greedy with beams */
+};
+MOERT_API struct moert_generation moert_generation_default(const struct moert_engine *engine);
+
+enum moert_generated {
+    MOERT_GENERATED_TOKEN = 0,   /* one more token */
+    MOERT_GENERATED_END = 1,     /* the token that ends the text; not part of it */
+    MOERT_GENERATED_LENGTH = 2,  /* no token: there are as many as were asked for */
+    MOERT_GENERATED_CONTEXT = 3, /* no token: the context is full */
+};
+
+/* Generates texts on a session, one after the other, and has it to itself until freed. Allocates when it is
+ * made, and then no more. Errors: MOERT_ERR_LIMIT for more beams than options.n_beams. */
+struct moert_generator;
+MOERT_API enum moert_status moert_generator_create(struct moert_session *session,
+                                                   const struct moert_generation *generation,
+                                                   struct moert_generator **out, struct moert_error *err);
+MOERT_API void moert_generator_free(struct moert_generator *generator);
+/* Reads a prompt: forgets what the session held. */
+MOERT_API enum moert_status moert_generator_start(struct moert_generator *generator, const uint32_t *tokens,
+                                                  size_t n_tokens, struct moert_error *err);
+/* The next token. With beams all the work is done in the first call. */
+MOERT_API enum moert_status moert_generator_next(struct moert_generator *generator, uint32_t *token,
+                                                 enum moert_generated *what, struct moert_error *err);
+/* Runs of the model on generated tokens since the start: one for a token, whatever the beams. */
+MOERT_API uint64_t moert_generator_steps(const struct moert_generator *generator);
 
 #ifdef __cplusplus
 }

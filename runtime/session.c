@@ -7,6 +7,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
+/* Sequences stepped in one batch at most. */
+#define EACH_TOKENS 64u
+
 /* Keys and values lie position-major in one piece for each layer, so that a span's own rows stand right
  * behind its prefix. The allocation is zeroed memory fresh from the system: pages cost nothing until
  * positions fill them.
@@ -19,8 +22,9 @@ struct moec_session {
     uint32_t n_context;
     uint32_t length;
     size_t kv_dim;
-    float *kv;     /* owned */
-    float *hidden; /* owned, (max_tokens, stride) */
+    float *kv;        /* owned */
+    float *hidden;    /* (max_tokens, stride) */
+    bool owns_hidden; /* false: another session's */
 
     /* Encoder-decoder models alone. */
     uint32_t n_source;
@@ -102,8 +106,9 @@ static enum moec_status create_source(struct moec_session *session, struct moec_
                       "experts of a target", err);
 }
 
-enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_context,
-                                     struct moec_session **out, struct moec_error *err)
+/* `shared_hidden` NULL: allocates activations of its own. */
+static enum moec_status create(struct moec_forward *forward, uint32_t n_context, float *shared_hidden,
+                               struct moec_session **out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
@@ -120,10 +125,14 @@ enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_co
     MOEC_TRY_OUT(
         moec_alloc(&kv, kv_floats(config, n_context), sizeof(float), "keys and values of a session", err));
     session->kv = kv;
-    void *hidden = NULL;
-    MOEC_TRY_OUT(moec_alloc_aligned(&hidden, (uint64_t)forward->max_tokens * moec_forward_stride(config),
-                                    sizeof(float), "activations of a session", err));
-    session->hidden = hidden;
+    session->hidden = shared_hidden;
+    if (shared_hidden == NULL) {
+        void *hidden = NULL;
+        MOEC_TRY_OUT(moec_alloc_aligned(&hidden, (uint64_t)forward->max_tokens * moec_forward_stride(config),
+                                        sizeof(float), "activations of a session", err));
+        session->hidden = hidden;
+        session->owns_hidden = true;
+    }
     if (moec_config_is_encoder_decoder(config))
         MOEC_TRY_OUT(create_source(session, err));
     *out = session;
@@ -134,11 +143,24 @@ out:
     return status;
 }
 
+enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_context,
+                                     struct moec_session **out, struct moec_error *err)
+{
+    return create(forward, n_context, NULL, out, err);
+}
+
+enum moec_status moec_session_beside(struct moec_session *first, struct moec_session **out,
+                                     struct moec_error *err)
+{
+    return create(first->forward, first->n_context, first->hidden, out, err);
+}
+
 void moec_session_free(struct moec_session *session)
 {
     if (session == NULL)
         return;
-    free(session->hidden);
+    if (session->owns_hidden)
+        free(session->hidden);
     free(session->kv);
     free(session->source);
     free(session->counts);
@@ -304,24 +326,39 @@ uint32_t moec_session_source_length(const struct moec_session *session)
 /* --- steps -------------------------------------------------------------------------------------------------
  */
 
+/* The next n_tok positions of a sequence, as rows of a batch. */
+static struct moec_span own_span(const struct moec_session *session, uint32_t layer, uint32_t first_row,
+                                 uint32_t n_tok)
+{
+    const size_t done = session->length * session->kv_dim;
+    float *keys = layer_rows(session, layer, false), *values = layer_rows(session, layer, true);
+    return (struct moec_span){.first_row = first_row,
+                              .n_rows = n_tok,
+                              .first_position = session->length,
+                              .k_prefix = keys,
+                              .v_prefix = values,
+                              .k_own = keys + done,
+                              .v_own = values + done};
+}
+
+static struct moec_span source_span(const struct moec_session *session, uint32_t layer, uint32_t first_row,
+                                    uint32_t n_tok)
+{
+    return (struct moec_span){.first_row = first_row,
+                              .n_rows = n_tok,
+                              .n_source = session->n_source,
+                              .k_prefix = source_rows(session, layer, false),
+                              .v_prefix = source_rows(session, layer, true)};
+}
+
 static enum moec_status run_layer(struct moec_session *session, uint32_t layer, uint32_t n_tok,
                                   struct moec_error *err)
 {
     struct moec_forward *forward = session->forward;
-    const size_t done = session->length * session->kv_dim;
-    float *keys = layer_rows(session, layer, false), *values = layer_rows(session, layer, true);
-    const struct moec_span span = {.n_rows = n_tok,
-                                   .first_position = session->length,
-                                   .k_prefix = keys,
-                                   .v_prefix = values,
-                                   .k_own = keys + done,
-                                   .v_own = values + done};
+    const struct moec_span span = own_span(session, layer, 0, n_tok);
     MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n_tok, session->hidden, err));
     if (moec_config_is_encoder_decoder(&forward->model->config)) {
-        const struct moec_span source = {.n_rows = n_tok,
-                                         .n_source = session->n_source,
-                                         .k_prefix = source_rows(session, layer, false),
-                                         .v_prefix = source_rows(session, layer, true)};
+        const struct moec_span source = source_span(session, layer, 0, n_tok);
         MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
     }
     if (!session->counts_capacity)
@@ -410,6 +447,51 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
     return MOEC_OK;
 }
 
+/* One token for each of n sequences, as many as a batch takes. */
+static enum moec_status step_batch(struct moec_session *const *sessions, const uint32_t *tokens, uint32_t n,
+                                   float *logits, struct moec_error *err)
+{
+    struct moec_forward *forward = sessions[0]->forward;
+    const struct moec_config *config = &forward->model->config;
+    float *hidden = sessions[0]->hidden;
+    struct moec_span spans[EACH_TOKENS];
+    MOEC_TRY(moec_forward_embed(forward, tokens, n, hidden, err));
+    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
+        for (uint32_t i = 0; i < n; i++)
+            spans[i] = own_span(sessions[i], layer, i, 1);
+        MOEC_TRY(moec_forward_attention(forward, layer, spans, n, n, hidden, err));
+        if (moec_config_is_encoder_decoder(config)) {
+            for (uint32_t i = 0; i < n; i++)
+                spans[i] = source_span(sessions[i], layer, i, 1);
+            MOEC_TRY(moec_forward_cross(forward, layer, spans, n, n, hidden, err));
+        }
+        MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, NULL, err));
+    }
+    return moec_forward_head(forward, n, hidden, logits, config->n_vocab, err);
+}
+
+enum moec_status moec_session_step_each(struct moec_session *const *sessions, const uint32_t *tokens,
+                                        uint32_t n, float *logits, struct moec_error *err)
+{
+    const size_t n_vocab = sessions[0]->forward->model->config.n_vocab;
+    const uint32_t max_tokens = sessions[0]->forward->max_tokens;
+    const uint32_t batch = max_tokens < EACH_TOKENS ? max_tokens : EACH_TOKENS;
+    for (uint32_t i = 0; i < n; i++) {
+        MOEC_TRY(check_step(sessions[i], 1, NULL, 0, err));
+        if (sessions[i]->counts_capacity)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "sequences that count expert capacity are stepped one by one");
+    }
+    for (uint32_t done = 0; done < n; done += batch) {
+        const uint32_t n_now = n - done < batch ? n - done : batch;
+        MOEC_TRY(step_batch(sessions + done, tokens + done, n_now, logits + done * n_vocab, err));
+    }
+    /* Together, so that a failure leaves all of them where they were. */
+    for (uint32_t i = 0; i < n; i++)
+        sessions[i]->length++;
+    return MOEC_OK;
+}
+
 uint32_t moec_session_length(const struct moec_session *session)
 {
     return session->length;
@@ -418,6 +500,11 @@ uint32_t moec_session_length(const struct moec_session *session)
 uint32_t moec_session_context(const struct moec_session *session)
 {
     return session->n_context;
+}
+
+const struct moec_forward *moec_session_forward(const struct moec_session *session)
+{
+    return session->forward;
 }
 
 void moec_session_truncate(struct moec_session *session, uint32_t n)
@@ -456,11 +543,17 @@ static void copy_source(struct moec_session *to, const struct moec_session *from
 
 void moec_session_copy(struct moec_session *to, const struct moec_session *from)
 {
+    moec_session_copy_after(to, from, 0);
+}
+
+void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared)
+{
     const struct moec_config *config = &from->forward->model->config;
-    const size_t filled_bytes = from->length * from->kv_dim * sizeof(float);
+    const size_t first = shared * from->kv_dim;
+    const size_t n_bytes = (from->length - shared) * from->kv_dim * sizeof(float);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
-        copy_pair(layer_rows(to, layer, false), layer_rows(to, layer, true), layer_rows(from, layer, false),
-                  layer_rows(from, layer, true), filled_bytes);
+        copy_pair(layer_rows(to, layer, false) + first, layer_rows(to, layer, true) + first,
+                  layer_rows(from, layer, false) + first, layer_rows(from, layer, true) + first, n_bytes);
     to->length = from->length;
     if (!moec_config_is_encoder_decoder(config))
         return;

@@ -20,6 +20,11 @@ MOEC_WARN_UNUSED enum moec_status moec_session_create(struct moec_forward *forwa
                                                       struct moec_session **out, struct moec_error *err);
 void moec_session_free(struct moec_session *session);
 
+/* Another sequence, empty, of the same size and on the same forward and activations as `first`, which is
+ * freed last: beams. Takes moec_session_bytes(config, n_context, 0). One thread for all of them. */
+MOEC_WARN_UNUSED enum moec_status moec_session_beside(struct moec_session *first, struct moec_session **out,
+                                                      struct moec_error *err);
+
 /* Reads a source: runs the encoder over all of it, keeps what the decoder's layers attend to, and starts an
  * empty target. Must come before the first step of an encoder-decoder model. Expert capacity counts over the
  * whole source. Errors: MOEC_ERR_USAGE without an encoder or without tokens; MOEC_ERR_LIMIT when the source
@@ -41,8 +46,15 @@ MOEC_WARN_UNUSED enum moec_status moec_session_step(struct moec_session *session
                                                     uint32_t n_tokens, const uint32_t *logits_at,
                                                     uint32_t n_logits, float *logits, struct moec_error *err);
 
-uint32_t moec_session_length(const struct moec_session *session);  /* positions filled */
-uint32_t moec_session_context(const struct moec_session *session); /* positions reserved */
+/* Appends one token to each of n sequences that stand beside each other, in one batch: every weight is read
+ * once for all. tokens (n), logits (n, n_vocab); by D1 the same as n steps. Errors as above, for all. */
+MOEC_WARN_UNUSED enum moec_status moec_session_step_each(struct moec_session *const *sessions,
+                                                         const uint32_t *tokens, uint32_t n, float *logits,
+                                                         struct moec_error *err);
+
+uint32_t moec_session_length(const struct moec_session *session);                    /* positions filled */
+uint32_t moec_session_context(const struct moec_session *session);                   /* positions reserved */
+const struct moec_forward *moec_session_forward(const struct moec_session *session); /* borrowed */
 
 /* Forgets everything from position n on; n must not be past the length. */
 void moec_session_truncate(struct moec_session *session, uint32_t n);
@@ -50,6 +62,9 @@ void moec_session_truncate(struct moec_session *session, uint32_t n);
 /* Makes `to`, of the same model and at least as large a context, stand where `from` stands. They may have
  * different forwards. A source that `to` has from an earlier copy is not copied again. */
 void moec_session_copy(struct moec_session *to, const struct moec_session *from);
+
+/* The same where both hold the same up to position `shared`: only what follows is copied. */
+void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared);
 
 /* An independent copy of the state, on the same forward. */
 MOEC_WARN_UNUSED enum moec_status moec_session_fork(const struct moec_session *session,

@@ -12,6 +12,7 @@
 
 struct sample {
     struct moec_config config;
+    struct moec_generation generation;
     struct moec_tokenizer_model tokenizer;
     struct moec_path_table paths;
     struct moec_routing_summary routing;
@@ -170,7 +171,12 @@ TEMPORARY_UNUSED static void sample_make(struct sample *s, uint32_t n_expert, ui
     s->copy_bits[0] = 2;
     s->copy_bits[1] = 8;
     s->n_extra = 2;
+    s->generation = moec_generation_default();
+    s->generation.n_beam = 4;
+    s->generation.length_penalty = 0.5;
+    s->generation.suppress = (struct moec_token_list){.n = 1, .ids = {1}};
     s->parts = (struct moec_bundle_parts){.config = &s->config,
+                                          .generation = &s->generation,
                                           .tokenizer = &s->tokenizer,
                                           .paths = &s->paths,
                                           .routing = &s->routing,

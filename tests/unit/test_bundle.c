@@ -103,6 +103,7 @@ static void check_parts(const struct sample *s, const struct moec_bundle *bundle
     const struct moec_certificate *certificate = &bundle->certificate;
     size_t n = (size_t)SAMPLE_MOE * s->config.n_expert;
     assert_memory_equal(&bundle->config, &s->config, sizeof s->config);
+    assert_memory_equal(&bundle->generation, &s->generation, sizeof s->generation);
     assert_int_equal(bundle->alignment, 64);
     assert_int_equal(bundle->tokenizer->n_tokens, 3);
     assert_int_equal(bundle->paths.n_key, s->paths.n_key);
@@ -191,6 +192,8 @@ static void test_bundle__random_models(void **state)
         if (random_u32(&random) % 2 == 0)
             s.parts.tokenizer = NULL;
         if (random_u32(&random) % 2 == 0)
+            s.parts.generation = NULL;
+        if (random_u32(&random) % 2 == 0)
             s.parts.paths = NULL;
         if (random_u32(&random) % 2 == 0)
             s.parts.routing = NULL;
@@ -202,6 +205,7 @@ static void test_bundle__random_models(void **state)
         assert_int_equal(bundle->file.n_bytes, predicted);
         assert_int_equal(bundle->alignment, s.parts.alignment);
         assert_true((bundle->tokenizer != NULL) == (s.parts.tokenizer != NULL));
+        assert_true(moec_generation_is_default(&bundle->generation) == (s.parts.generation == NULL));
         assert_true((bundle->paths.n_layer > 0) == (s.parts.paths != NULL));
         assert_true((bundle->routing.activations != NULL) == (s.parts.routing != NULL));
         assert_true(bundle->certificate.present == s.certificate.present);
@@ -257,7 +261,7 @@ static void test_bundle__sections(void **state)
     bool seen = false;
     (void)sample_write(&f->sample, f->path);
     assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_OK, err);
-    assert_int_equal(moec_bundle_section_count(bundle), 14);
+    assert_int_equal(moec_bundle_section_count(bundle), 15);
     for (uint32_t i = 0; i < moec_bundle_section_count(bundle); i++) {
         struct moec_bundle_section section = moec_bundle_section_get(bundle, i);
         seen = seen || strcmp(section.name, "records of copy 2") == 0;

@@ -766,6 +766,32 @@ static void test_checkpoint__tokenizer_and_generation_config(void **state)
             assert_int_equal(moec_checkpoint_config(ck)->eos_ids[0], cases[i].first);
         moec_checkpoint_close(ck);
     }
+    /* Settings of generation: config.json's count where no other file speaks, or where that was made of it.
+     */
+    static const struct {
+        const char *text;
+        uint32_t n_beam, no_repeat_ngram;
+    } settings[] = {{NULL, 3, 0},
+                    {"{\"no_repeat_ngram_size\": 2}", 1, 2},
+                    {"{\"no_repeat_ngram_size\": 2, \"_from_model_config\": true}", 3, 2}};
+    size_t n_config = 0;
+    char *config_text = (char *)temporary_read(folder, "config.json", &n_config), beams[4096];
+    assert_true(n_config < sizeof beams - 32 && config_text[0] == '{');
+    const int n_beams_text =
+        snprintf(beams, sizeof beams, "{\"num_beams\": 3,%.*s", (int)(n_config - 1), config_text + 1);
+    temporary_write(folder, "config.json", beams, (size_t)n_beams_text);
+    delete_file(folder, "generation_config.json");
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        if (settings[i].text != NULL)
+            temporary_write(folder, "generation_config.json", settings[i].text, strlen(settings[i].text));
+        ck = open_good(folder);
+        assert_int_equal(moec_checkpoint_generation(ck)->n_beam, settings[i].n_beam);
+        assert_int_equal(moec_checkpoint_generation(ck)->no_repeat_ngram, settings[i].no_repeat_ngram);
+        moec_checkpoint_close(ck);
+    }
+    temporary_write(folder, "config.json", config_text, n_config);
+    free(config_text);
+
     static const char many[] = "{\"eos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}";
     temporary_write(folder, "generation_config.json", many, strlen(many));
     refuse(folder, MOEC_ERR_LIMIT, "more than 16 ids");

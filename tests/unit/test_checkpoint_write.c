@@ -228,7 +228,8 @@ static void test_checkpoint_write__refuses_unknown_families(void **state)
     assert_int_equal(temporary_count(folder), 1);
     char *config = NULL, *generation = NULL;
     err = (struct moec_error){0};
-    assert_status(moec_family_write_config(&bundle->config, "float32", "m", &config, &generation, &err),
+    assert_status(moec_family_write_config(&bundle->config, &bundle->generation, "float32", "m", &config,
+                                           &generation, &err),
                   MOEC_ERR_UNSUPPORTED, err);
     assert_message(err, "cannot be said");
     moec_bundle_close(bundle);

@@ -52,7 +52,7 @@ static struct moec_continuation *continuation(uint32_t n_context)
     struct moec_error err = {0};
     struct moec_continuation *made = NULL;
     const struct moec_continuation_options options = {
-        .kernels = kernels, .n_threads = 2, .n_context = n_context};
+        .kernels = kernels, .n_threads = 2, .n_context = n_context, .generation = sample.generation};
     must(moec_continuation_create(sample.model, sample.experts, sample.tokenizer, &options, &made, &err),
          &err);
     return made;

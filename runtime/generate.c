@@ -1,0 +1,357 @@
+#include "runtime/generate.h"
+
+#include "formats/math.h"
+#include "formats/memory.h"
+#include "runtime/beam_search.h"
+#include "runtime/token_rules.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+struct moec_generator {
+    struct moec_session *session; /* borrowed: the first beam */
+    const struct moec_config *config;
+    const struct moec_kernels *kernels;
+    struct moec_generation generation;
+    struct moert_sampler sampler;
+    struct moec_step_hooks hooks;
+    struct moec_token_rules rules;
+    uint32_t n_context;
+    float *logits;       /* (n_beam, n_vocab), owned */
+    float *exponentials; /* (n_vocab), owned; NULL without beams */
+    uint32_t *prompt;    /* (n_context), owned */
+    uint32_t n_prompt;
+    uint32_t n_tokens; /* asked for, as far as the context lets them */
+    bool is_cut;       /* by the context */
+    uint64_t n_run, n_steps;
+
+    /* without beams */
+    uint32_t *generated; /* (n_context): the last needs no position, and a prompt has one; owned */
+    uint32_t n_generated;
+
+    /* with beams */
+    struct moec_beams *beams; /* owned */
+    struct moec_session
+        *sequences[MOEC_MAX_BEAMS]; /* of the running beams, best first; owned, but `session` */
+    bool is_searched;
+    uint32_t n_given; /* of the best text */
+    float score;
+};
+
+static uint64_t seen_words(const struct moec_config *config)
+{
+    return (config->n_vocab + (uint64_t)63) / 64;
+}
+
+uint64_t moec_generator_bytes(const struct moec_config *config, uint32_t n_context, uint32_t n_beam)
+{
+    const uint64_t row = (uint64_t)config->n_vocab * sizeof(float);
+    const uint64_t ids = (uint64_t)2 * n_context * sizeof(uint32_t);
+    uint64_t n_bytes = sizeof(struct moec_generator) + ids + row + seen_words(config) * sizeof(uint64_t);
+    if (n_beam > 1)
+        n_bytes += n_beam * row + moec_beams_bytes(n_beam, n_context) +
+                   (n_beam - 1) * moec_session_bytes(config, n_context, 0);
+    return n_bytes;
+}
+
+static enum moec_status create_beams(struct moec_generator *g, struct moec_error *err)
+{
+    const uint32_t n_beam = g->generation.n_beam;
+    MOEC_TRY(moec_alloc_aligned((void **)&g->exponentials, g->config->n_vocab, sizeof *g->exponentials,
+                                "probabilities", err));
+    MOEC_TRY(moec_beams_create(&g->generation, g->rules.eos_ids, g->rules.n_eos, g->config->n_vocab,
+                               g->n_context, &g->beams, err));
+    g->sequences[0] = g->session;
+    for (uint32_t i = 1; i < n_beam; i++)
+        MOEC_TRY(moec_session_beside(g->session, &g->sequences[i], err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_generator_create(struct moec_session *session,
+                                       const struct moec_generator_options *options,
+                                       struct moec_generator **out, struct moec_error *err)
+{
+    void *memory = NULL;
+    enum moec_status status = MOEC_OK;
+    const struct moec_forward *forward = moec_session_forward(session);
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_generation *generation = options->generation;
+    MOEC_TRY(moec_generation_check(generation, config->n_vocab, "the generation", err));
+    if (generation->n_beam > 1 && options->sampler.temperature > 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a beam search of %" PRIu32 " beams draws nothing: a temperature goes with one beam",
+                         generation->n_beam);
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_generator), "a generator", err));
+    struct moec_generator *g = memory;
+    *g = (struct moec_generator){.session = session,
+                                 .config = config,
+                                 .kernels = forward->kernels,
+                                 .generation = *generation,
+                                 .sampler = options->sampler,
+                                 .hooks = options->hooks,
+                                 .n_context = moec_session_context(session)};
+    g->rules = (struct moec_token_rules){.generation = &g->generation,
+                                         .eos_ids = config->eos_ids,
+                                         .n_eos = options->ignore_eos ? 0 : config->n_eos,
+                                         .n_vocab = config->n_vocab};
+    MOEC_TRY_OUT(moec_alloc((void **)&g->rules.seen, seen_words(config), sizeof *g->rules.seen,
+                            "tokens that a text has", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&g->prompt, g->n_context, sizeof *g->prompt, "a prompt", err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&g->generated, g->n_context, sizeof *g->generated, "generated tokens", err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&g->logits, generation->n_beam, config->n_vocab * sizeof(float),
+                                    "logits", err));
+    if (generation->n_beam > 1)
+        MOEC_TRY_OUT(create_beams(g, err));
+    *out = g;
+    g = NULL;
+out:
+    moec_generator_free(g);
+    return status;
+}
+
+void moec_generator_free(struct moec_generator *g)
+{
+    if (g == NULL)
+        return;
+    for (uint32_t i = 0; i < MOEC_MAX_BEAMS; i++)
+        if (g->sequences[i] != g->session)
+            moec_session_free(g->sequences[i]);
+    moec_beams_free(g->beams);
+    free(g->rules.seen);
+    free(g->prompt);
+    free(g->generated);
+    free(g->logits);
+    free(g->exponentials);
+    free(g);
+}
+
+struct moert_generation moec_generation_to_public(const struct moec_generation *generation)
+{
+    return (struct moert_generation){.n_tokens = MOERT_TOKENS_OF_MODEL,
+                                     .n_beams = generation->n_beam,
+                                     .length_penalty = generation->length_penalty,
+                                     .repetition_penalty = generation->repetition_penalty,
+                                     .early_stopping = (enum moert_early_stopping)generation->early_stopping,
+                                     .no_repeat_ngram = generation->no_repeat_ngram,
+                                     .sampler = moert_sampler_greedy()};
+}
+
+void moec_generation_take_public(struct moec_generation *generation, const struct moert_generation *asked)
+{
+    generation->n_beam = asked->n_beams;
+    generation->length_penalty = asked->length_penalty;
+    generation->repetition_penalty = asked->repetition_penalty;
+    generation->early_stopping = (enum moec_early_stopping)asked->early_stopping;
+    generation->no_repeat_ngram = asked->no_repeat_ngram;
+    if (asked->min_tokens > 0)
+        generation->min_new_tokens = asked->min_tokens;
+}
+
+static void begin_step(const struct moec_generator *g)
+{
+    if (g->hooks.begin != NULL)
+        g->hooks.begin(g->hooks.context);
+}
+
+static void end_step(const struct moec_generator *g)
+{
+    if (g->hooks.end != NULL)
+        g->hooks.end(g->hooks.context);
+}
+
+/* Reads tokens into the session; the logits after the last of them are the first row's. */
+static enum moec_status read_tokens(struct moec_generator *g, const uint32_t *tokens, uint32_t n,
+                                    struct moec_error *err)
+{
+    const uint32_t last = n - 1;
+    begin_step(g);
+    const enum moec_status status = moec_session_step(g->session, tokens, n, &last, 1, g->logits, err);
+    end_step(g);
+    g->n_run += n;
+    return status;
+}
+
+enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                                      uint32_t n_tokens, struct moec_error *err)
+{
+    if (n_prompt == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model continues text");
+    if (n_prompt > g->n_context)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the prompt has %" PRIu32 " tokens, the context %" PRIu32
+                         ": raise --ctx or shorten it",
+                         n_prompt, g->n_context);
+    const uint32_t room = g->n_context - n_prompt + 1;
+    memcpy(g->prompt, prompt, n_prompt * sizeof *prompt);
+    g->n_prompt = n_prompt;
+    g->is_cut = n_tokens > room;
+    g->n_tokens = g->is_cut ? room : n_tokens;
+    g->rules.max_length = n_prompt + g->n_tokens;
+    g->n_generated = g->n_given = 0;
+    g->is_searched = false;
+    g->score = 0;
+    g->n_run = g->n_steps = 0;
+    moec_session_truncate(g->session, 0);
+    return read_tokens(g, g->prompt, n_prompt, err);
+}
+
+static enum moec_generated why_over(const struct moec_generator *g)
+{
+    return g->is_cut ? MOEC_GENERATED_CONTEXT : MOEC_GENERATED_LENGTH;
+}
+
+static enum moec_status check_finite(double value, struct moec_error *err)
+{
+    if (isfinite(value))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "no token has a finite score: the logits are not finite, or everything is suppressed");
+}
+
+/* --- without beams -----------------------------------------------------------------------------------------
+ */
+
+static enum moec_status next_token(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
+                                   struct moec_error *err)
+{
+    if (g->n_generated == g->n_tokens) {
+        *what = why_over(g);
+        return MOEC_OK;
+    }
+    if (g->n_generated > 0) {
+        MOEC_TRY(read_tokens(g, &g->generated[g->n_generated - 1], 1, err));
+        g->n_steps++;
+    }
+    const struct moec_text_ids text = {g->prompt, g->n_prompt, g->generated, g->n_generated};
+    moec_token_rules_apply(&g->rules, &text, g->logits);
+    const float largest = g->kernels->max(g->logits, g->config->n_vocab);
+    MOEC_TRY(check_finite(largest, err));
+    *token = moert_sampler_next(&g->sampler, g->logits, g->config->n_vocab);
+    g->generated[g->n_generated++] = *token;
+    *what = moec_token_rules_is_end(&g->rules, *token) ? MOEC_GENERATED_END : MOEC_GENERATED_TOKEN;
+    if (*what == MOEC_GENERATED_END)
+        g->n_tokens = g->n_generated;
+    return MOEC_OK;
+}
+
+/* --- beams -------------------------------------------------------------------------------------------------
+ */
+
+/* Logits of a row to log probabilities: (x - max) - log(sum of exp(x - max)), in F32 as torch has it. */
+static enum moec_status to_log_probs(struct moec_generator *g, float *row, struct moec_error *err)
+{
+    const uint32_t n_vocab = g->config->n_vocab;
+    const float largest = g->kernels->max(row, n_vocab);
+    MOEC_TRY(check_finite(largest, err));
+    const float sum = g->kernels->exp_sum(row, largest, n_vocab, g->exponentials);
+    MOEC_TRY(check_finite(sum, err));
+    const float log_sum = (float)moec_log_f64(sum);
+    for (uint32_t i = 0; i < n_vocab; i++)
+        row[i] = (row[i] - largest) - log_sum;
+    return MOEC_OK;
+}
+
+/* Lets sequences follow the beams that were chosen. The first that continues a beam takes its sequence over;
+ * others get a copy in a sequence that nobody continues. All hold the same up to position `shared`. */
+static void reorder(struct moec_generator *g, uint32_t shared)
+{
+    const uint32_t n_beam = g->generation.n_beam;
+    const uint32_t *parents = moec_beams_parents(g->beams);
+    struct moec_session *old[MOEC_MAX_BEAMS];
+    bool is_taken[MOEC_MAX_BEAMS] = {false};
+    memcpy(old, g->sequences, sizeof old);
+    for (uint32_t i = 0; i < n_beam; i++) {
+        g->sequences[i] = is_taken[parents[i]] ? NULL : old[parents[i]];
+        is_taken[parents[i]] = true;
+    }
+    for (uint32_t i = 0, spare = 0; i < n_beam; i++) {
+        if (g->sequences[i] != NULL)
+            continue;
+        while (is_taken[spare])
+            spare++;
+        is_taken[spare] = true;
+        moec_session_copy_after(old[spare], old[parents[i]], shared);
+        g->sequences[i] = old[spare];
+    }
+}
+
+/* The first step: all beams hold the prompt, which stands in the session alone. */
+static void spread(struct moec_generator *g)
+{
+    for (uint32_t i = 1; i < g->generation.n_beam; i++)
+        memcpy(g->logits + (size_t)i * g->config->n_vocab, g->logits, g->config->n_vocab * sizeof(float));
+    for (uint32_t i = 0; i < g->generation.n_beam; i++)
+        if (g->sequences[i] != g->session)
+            moec_session_copy(g->sequences[i], g->session);
+}
+
+static enum moec_status search(struct moec_generator *g, struct moec_error *err)
+{
+    const uint32_t n_beam = g->generation.n_beam, n_vocab = g->config->n_vocab;
+    uint32_t tokens[MOEC_MAX_BEAMS];
+    moec_beams_start(g->beams, g->n_tokens);
+    spread(g);
+    for (;;) {
+        const uint32_t n_generated = moec_beams_length(g->beams);
+        for (uint32_t i = 0; i < n_beam; i++) {
+            const struct moec_text_ids text = {g->prompt, g->n_prompt, moec_beams_text(g->beams, i),
+                                               n_generated};
+            MOEC_TRY(to_log_probs(g, g->logits + (size_t)i * n_vocab, err));
+            moec_token_rules_apply(&g->rules, &text, g->logits + (size_t)i * n_vocab);
+        }
+        MOEC_TRY(check_finite(g->kernels->max(g->logits, (size_t)n_beam * n_vocab), err));
+        if (!moec_beams_advance(g->beams, g->logits))
+            break;
+        reorder(g, g->n_prompt);
+        for (uint32_t i = 0; i < n_beam; i++)
+            tokens[i] = moec_beams_text(g->beams, i)[n_generated];
+        begin_step(g);
+        const enum moec_status status = moec_session_step_each(g->sequences, tokens, n_beam, g->logits, err);
+        end_step(g);
+        MOEC_TRY(status);
+        g->n_run += n_beam;
+        g->n_steps++;
+    }
+    g->is_searched = true;
+    return MOEC_OK;
+}
+
+static enum moec_status next_of_best(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
+                                     struct moec_error *err)
+{
+    uint32_t n = 0;
+    *what = why_over(g);
+    if (g->n_tokens == 0)
+        return MOEC_OK;
+    if (!g->is_searched)
+        MOEC_TRY(search(g, err));
+    const uint32_t *best = moec_beams_best(g->beams, &n, &g->score);
+    if (g->n_given == n)
+        return MOEC_OK;
+    *token = best[g->n_given++];
+    *what = moec_token_rules_is_end(&g->rules, *token) ? MOEC_GENERATED_END : MOEC_GENERATED_TOKEN;
+    return MOEC_OK;
+}
+
+enum moec_status moec_generator_next(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
+                                     struct moec_error *err)
+{
+    return g->beams != NULL ? next_of_best(g, token, what, err) : next_token(g, token, what, err);
+}
+
+float moec_generator_score(const struct moec_generator *g)
+{
+    return g->score;
+}
+
+uint64_t moec_generator_steps(const struct moec_generator *g)
+{
+    return g->n_steps;
+}
+
+uint64_t moec_generator_tokens_run(const struct moec_generator *g)
+{
+    return g->n_run;
+}

@@ -1,0 +1,80 @@
+/* Text, token by token: greedy search, drawing, beam search.
+ *
+ * Token for token what transformers 4.57 gives for the same settings (greedy and beam search; draws are our
+ * own). A generator keeps what it needs, so that nothing is allocated while it generates, and serves any
+ * number of texts, one after the other:
+ *
+ *     moec_generator_create(session, &options, &generator, err)
+ *     moec_generator_start(generator, prompt, n_prompt, n_tokens, err)       reads the prompt
+ *     moec_generator_next(generator, &token, &what, err) while what is MOEC_GENERATED_TOKEN
+ *
+ * Beams run as one batch, and share the keys and values of nothing but the prompt's contents: each has a
+ * sequence of its own, and where a beam is continued twice, what it generated so far is copied. Their text is
+ * known when the search is over, which is at the first moec_generator_next. Thread rule: that of the session.
+ */
+#ifndef MOEC_RUNTIME_GENERATE_H
+#define MOEC_RUNTIME_GENERATE_H
+
+#include "formats/generation.h"
+#include "runtime/moert.h"
+#include "runtime/session.h"
+
+enum moec_generated {
+    MOEC_GENERATED_TOKEN,   /* one more token */
+    MOEC_GENERATED_END,     /* the end-of-text token, the last of the text */
+    MOEC_GENERATED_LENGTH,  /* no token: there are as many as were asked for */
+    MOEC_GENERATED_CONTEXT, /* no token: the context is full */
+};
+
+/* Called around every run of the model; members may be NULL. */
+struct moec_step_hooks {
+    void (*begin)(void *context);
+    void (*end)(void *context);
+    void *context;
+};
+
+struct moec_generator_options {
+    const struct moec_generation *generation; /* copied; lengths are moec_generator_start's */
+    bool ignore_eos;                          /* no text ends before its length */
+    struct moert_sampler sampler;             /* greedy, or draws, which go without beams */
+    struct moec_step_hooks hooks;
+};
+
+/* What a user of libmoert sees of a generation, and back; the greatest length, ignore_end and the sampler are
+ * not part of it. */
+struct moert_generation moec_generation_to_public(const struct moec_generation *generation);
+void moec_generation_take_public(struct moec_generation *generation, const struct moert_generation *asked);
+
+struct moec_generator;
+
+/* Bytes beside the session, for a budget. */
+uint64_t moec_generator_bytes(const struct moec_config *config, uint32_t n_context, uint32_t n_beam);
+
+/* Borrows `session` until freed; what it holds is lost with the first text. Errors: MOEC_ERR_USAGE for draws
+ * with beams, those of moec_generation_check. */
+MOEC_WARN_UNUSED enum moec_status moec_generator_create(struct moec_session *session,
+                                                        const struct moec_generator_options *options,
+                                                        struct moec_generator **out, struct moec_error *err);
+void moec_generator_free(struct moec_generator *generator);
+
+/* Reads a prompt; at most n_tokens are generated, end-of-text token included. Errors: MOEC_ERR_USAGE for no
+ * prompt, MOEC_ERR_LIMIT where it does not fit, those of the session. */
+MOEC_WARN_UNUSED enum moec_status moec_generator_start(struct moec_generator *generator,
+                                                       const uint32_t *prompt, uint32_t n_prompt,
+                                                       uint32_t n_tokens, struct moec_error *err);
+
+/* `*token` is set with MOEC_GENERATED_TOKEN and MOEC_GENERATED_END. Errors: MOEC_ERR_FORMAT where no token
+ * has a finite score, those of the session. */
+MOEC_WARN_UNUSED enum moec_status moec_generator_next(struct moec_generator *generator, uint32_t *token,
+                                                      enum moec_generated *what, struct moec_error *err);
+
+/* Score of the text that a beam search found: its log probability / (tokens ^ length_penalty). */
+float moec_generator_score(const struct moec_generator *generator);
+
+/* Runs of the model since the prompt was read: one for a token, whatever the beams. */
+uint64_t moec_generator_steps(const struct moec_generator *generator);
+
+/* Tokens that the model was run on since the start, the prompt's included; each beam counts. */
+uint64_t moec_generator_tokens_run(const struct moec_generator *generator);
+
+#endif

@@ -1,0 +1,111 @@
+#!/bin/sh
+# Generation settings through the command line: generation_config.json in a folder, a bundle and an export, options, beams
+# inside a budget. That the tokens are those of transformers is in tests/unit/test_generate.c.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+sample=datasets/sample/model
+prompt="The"
+
+# same FIRST SECOND NAME, differ FIRST SECOND NAME: files.
+same() {
+    if cmp -s "$1" "$2"; then pass "$3"; else fail "$3"; fi
+}
+differ() {
+    if cmp -s "$1" "$2"; then fail "$3"; else pass "$3"; fi
+}
+# text NAME OPTIONS...: what run writes, to $work/NAME.
+text() {
+    text=$1
+    shift
+    try 0 "run for $text" "$@" -p "$prompt"
+    cp "$work/stdout" "$work/$text"
+}
+
+# ---- a model that asks for beams ----
+
+cp -r $sample "$work/model"
+cat >"$work/model/generation_config.json" <<'END'
+{"eos_token_id": 0, "num_beams": 3, "length_penalty": 0.5, "early_stopping": true, "no_repeat_ngram_size": 3,
+ "max_new_tokens": 21, "suppress_tokens": [5, 6], "forced_eos_token_id": 0}
+END
+try 0 "a plain bundle" "$moec" compile $sample --policy uniform --bits 8 -o "$work/plain.moec" --quiet
+try 0 "a bundle with settings" "$moec" compile "$work/model" --policy uniform --bits 8 -o "$work/beams.moec" --quiet
+try 0 "verify" "$moec" verify "$work/beams.moec"
+try 0 "inspect" "$moec" inspect "$work/beams.moec"
+says stdout "^  generation +[0-9]+ +76 +76\$" "lists the section"
+
+text greedy "$moec" run "$work/plain.moec" -n 20
+text settings "$moec" run "$work/beams.moec"
+text options "$moec" run "$work/plain.moec" -n 21 --beams 3 --length-penalty 0.5 --early-stopping true --no-repeat-ngram 3
+differ "$work/greedy" "$work/settings" "beams find another text"
+differ "$work/greedy" "$work/options" "with options too"
+text one "$moec" run "$work/beams.moec" --beams 1 --no-repeat-ngram 0 -n 21
+same "$work/greedy" "$work/one" "options come before what the bundle says, but its last token is forced"
+text scalar "$moec" run "$work/beams.moec" --cpu scalar --threads 1
+same "$work/settings" "$work/scalar" "the same text from one thread and scalar code"
+text alone "$build/moec-run" "$work/beams.moec"
+same "$work/settings" "$work/alone" "and from moec-run"
+text budget "$moec" run "$work/beams.moec" --memory 24MiB --ctx 64
+same "$work/settings" "$work/budget" "and inside a budget"
+text emulated "$moec" run "$work/beams.moec" --memory 24MiB --ctx 64 --mode edgemoe
+same "$work/settings" "$work/emulated" "and with another policy"
+try 0 "its figures" "$moec" run "$work/beams.moec" -p "$prompt" --memory 24MiB --ctx 64 --stats json
+steps=$(grep -o '"decode_tokens": *[0-9]*' "$work/stderr" | grep -o '[0-9]*$')
+try 0 "steps are of tokens, not of beams" test "${steps:-99}" -le 21
+try 0 "stop texts cut a beam's text" "$moec" run "$work/beams.moec" -p "$prompt" --stop "e"
+try 1 "no e is left" grep -q e "$work/stdout"
+
+# ---- back into a folder ----
+
+try 0 "export" "$moec" export "$work/beams.moec" -o "$work/folder" --quiet
+for member in '"num_beams": 3' '"length_penalty": 0.5' '"early_stopping": true' '"no_repeat_ngram_size": 3' \
+    '"max_new_tokens": 21' '"forced_eos_token_id": 0'; do
+    try 0 "generation_config.json has $member" grep -q "$member" "$work/folder/generation_config.json"
+done
+try 0 "a bundle of the export" "$moec" compile "$work/folder" --policy uniform --bits 16 -o "$work/again.moec" --quiet
+text again "$moec" run "$work/again.moec"
+same "$work/settings" "$work/again" "generates the same"
+
+# ---- rows of tasks ----
+
+cat >"$work/copy.lua" <<'END'
+return {
+  name = "copy",
+  metric = "rouge-l",
+  rows = { format = "text", split = "line" },
+  prompt = "{text}",
+  reference = "{text}",
+  answer = { tokens = 10 },
+}
+END
+grep -v '^$' datasets/sample/test.txt | head -n 3 >"$work/lines.txt"
+answers() { # NAME MODEL OPTIONS...: texts of the rows, to $work/NAME
+    text=$1
+    shift
+    try 0 "eval for $text" "$moec" eval "$@" --task "$work/copy.lua" --data "$work/lines.txt" --quiet --answers "$work/$text"
+}
+answers rows.folder "$work/folder"
+answers rows.bundle "$work/again.moec"
+same "$work/rows.folder" "$work/rows.bundle" "folder and bundle answer alike"
+answers rows.greedy "$work/folder" --beams 1 --no-repeat-ngram 0
+differ "$work/rows.folder" "$work/rows.greedy" "greedy answers are others"
+answers rows.plain "$work/plain.moec" --beams 3 --length-penalty 0.5 --early-stopping true --no-repeat-ngram 3
+answers rows.long "$work/plain.moec" --min-tokens 10 --repetition-penalty 1.2
+
+# ---- wrong use ----
+
+try 2 "no beams" "$moec" run "$work/plain.moec" -p x --beams 0
+try 2 "too many beams" "$moec" run "$work/plain.moec" -p x --beams 65
+try 2 "beams that draw" "$moec" run "$work/plain.moec" -p x --beams 2 --temp 0.5
+says stderr "temperature goes with one beam" "says what goes together"
+try 2 "another word for early stopping" "$moec" run "$work/plain.moec" -p x --early-stopping soon
+try 2 "a penalty that is no number" "$moec" run "$work/plain.moec" -p x --length-penalty long
+try 2 "beams of perplexity" "$moec" eval $sample --data "$work/lines.txt" --beams 2
+says stderr "beams is for tasks whose answers are generated" "says what beams are for"
+try 1 "a budget too small for so many beams" "$moec" run "$work/plain.moec" -p x --memory 24MiB --ctx 1000 --beams 32
+says stderr "KV cache for 1000 positions" "itemises it"
+sed -i 's/"num_beams": 3/"num_beam_groups": 3/' "$work/model/generation_config.json"
+try 1 "a setting that is not known" "$moec" eval "$work/model" --data "$work/lines.txt" --quiet
+says stderr "'num_beam_groups', which moec does not know" "is named"
+
+done_testing
