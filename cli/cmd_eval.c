@@ -62,6 +62,7 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     if (job->source.tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so text cannot be measured on it",
                          job->source.path);
+    MOEC_TRY(moec_windows_need_task(&job->source.model->config, &job->measure.task, "an evaluation", err));
     MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
     MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, &job->rows, err));
     struct moec_windows_options window_options = {
@@ -69,6 +70,7 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
         .n_sample = job->measure.n_sample,
         .seed = job->measure.seed,
     };
+    moec_windows_options_for(&job->source.model->config, &window_options);
     struct moec_pool pool = moec_pool_make(job->measure.n_threads);
     return moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err);
 }

@@ -38,6 +38,14 @@ static struct copy_summary summarise_copy(const struct moec_bundle *bundle, uint
 
 /* ---- for people ---- */
 
+/* Which stack a layer of an encoder-decoder model is in. */
+static char stack_mark(const struct moec_config *config, uint32_t layer)
+{
+    if (!moec_config_is_encoder_decoder(config))
+        return ' ';
+    return moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? 'e' : 'd';
+}
+
 /* One character an expert, its bitwidth; 16 is shown as F. Colours run from few bits (dark) to many (bright).
  */
 static void print_map(const struct moec_bundle *bundle, const struct cli_terminal *terminal)
@@ -52,7 +60,8 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
         uint32_t last = first + band < n_expert ? first + band : n_expert;
         printf("\n  experts %" PRIu32 " to %" PRIu32 "\n", first, last - 1);
         for (uint32_t s = 0; s < n_layer; s++) {
-            printf("  layer %3" PRIu32 "  ", moec_config_moe_layer(&bundle->config, s));
+            const uint32_t layer = moec_config_moe_layer(&bundle->config, s);
+            printf("  layer %3" PRIu32 "%c ", layer, stack_mark(&bundle->config, layer));
             for (uint32_t e = first; e < last; e++) {
                 uint8_t bits = moec_bundle_record(bundle, 0, s, e)->bits;
                 size_t i = 0;
@@ -127,11 +136,16 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
     printf("%s: %s, %s of weights before (%.1f%%)\n", bundle->file.path,
            cli_size_text(size, bundle->file.n_bytes), cli_size_text(source, bundle->provenance.source_bytes),
            100 * (double)bundle->file.n_bytes / (double)bundle->provenance.source_bytes);
-    printf("\nModel\n  %s: %" PRIu32 " layers (%" PRIu32 " with experts), hidden %" PRIu32 ", %" PRIu32
+    char stacks[64] = "";
+    if (moec_config_is_encoder_decoder(config))
+        (void)snprintf(stacks, sizeof stacks, ", the first %" PRIu32 " an encoder's",
+                       config->n_encoder_layer);
+    printf("\nModel\n  %s: %" PRIu32 " layers%s (%" PRIu32 " with experts), hidden %" PRIu32 ", %" PRIu32
            " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
            " neurons each; shared expert: %" PRIu32 " neurons\n",
-           config->family, config->n_layer, moec_config_moe_count(config), config->n_embd, config->n_head,
-           config->n_vocab, config->n_expert, config->top_k, config->n_ff_expert, config->n_ff_shared);
+           config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
+           config->n_head, config->n_vocab, config->n_expert, config->top_k, config->n_ff_expert,
+           config->n_ff_shared);
     printf("\nPrecision copies\n");
     for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
         struct copy_summary summary = summarise_copy(bundle, copy);
@@ -159,6 +173,10 @@ static struct moec_json_out *json_model(const struct moec_config *config)
     struct moec_json_out *node = moec_json_out_object();
     moec_json_out_string(node, "family", config->family);
     moec_json_out_u64(node, "layers", config->n_layer);
+    if (moec_config_is_encoder_decoder(config)) {
+        moec_json_out_u64(node, "encoder_layers", config->n_encoder_layer);
+        moec_json_out_u64(node, "encoder_moe_layers", moec_config_moe_encoder_count(config));
+    }
     moec_json_out_u64(node, "moe_layers", moec_config_moe_count(config));
     moec_json_out_u64(node, "hidden_size", config->n_embd);
     moec_json_out_u64(node, "experts", config->n_expert);

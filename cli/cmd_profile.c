@@ -147,9 +147,13 @@ static void measured_studies(const struct profile_job *job, const char *const *d
     list[0] = '\0';
     for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
         const char *group = moec_weight_study_group((enum moec_weight_study)s);
-        for (uint32_t d = 0; d < n_dataset && (job->measure.studies >> s & 1u) != 0; d++)
-            used += (size_t)snprintf(list + used, capacity - used, "%s%s/%s", used > 0 ? "," : "", group,
-                                     datasets[d]);
+        for (uint32_t d = 0; d < n_dataset && (job->measure.studies >> s & 1u) != 0; d++) {
+            char name[64];
+            (void)snprintf(name, sizeof name, "%s/%s", group, datasets[d]);
+            /* What makes no sense for the model was left out. */
+            if (moec_studies_find(&job->profile.studies, name) != NULL)
+                used += (size_t)snprintf(list + used, capacity - used, "%s%s", used > 0 ? "," : "", name);
+        }
     }
 }
 
@@ -276,7 +280,8 @@ static enum moec_status json_measured_studies(const struct profile_job *job, str
     char list[STUDY_LIST_BYTES];
     measured_studies(job, datasets, sizeof datasets / sizeof *datasets, list, sizeof list);
     const size_t used = strlen(list);
-    if (job->measure.projections)
+    if (job->measure.projections &&
+        moec_studies_find(&job->profile.studies, "projection/expert_loss") != NULL)
         (void)snprintf(list + used, sizeof list - used, "%sprojection/expert_loss", used > 0 ? "," : "");
     *out = moec_json_out_array();
     if (list[0] == '\0')
@@ -463,12 +468,17 @@ const struct cli_command cli_command_profile = {
         "also holds the loss of whole-model bitwidths, the routing of every token, the path table, and "
         "studies of routing: load, margins, popularity of paths, how well experts are predicted by path, "
         "frequency and the next layer's gate, gate weights against outputs, sizes of up projections.\n"
-        "Half of the windows serve the search of moec compile, the other half its certificate.",
+        "Half of the windows serve the search of moec compile, the other half its certificate.\n"
+        "Encoder-decoder models are measured on rows of a task with a prompt and a reference (samsum, "
+        "dialogsum, xsum, or your own): the prompt is the source, and the reference's tokens are scored. "
+        "Layers "
+        "of both stacks are numbered through, the encoder's first.",
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
                 "moec profile MODEL --data calibration.txt --sensitivity fast -o profile.h5\n"
                 "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
                 "moec profile MODEL --data calibration.txt --study ranks,sparsity -o profile.h5\n"
                 "moec profile MODEL --data calibration.txt -o profile.h5 --resume\n"
+                "moec profile SWITCH --task samsum --data train.csv --samples 300 -o profile.h5\n"
                 "moec profile --show profile.h5\n"
                 "moec profile --show profile.h5 --study rank/loss\n"
                 "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3\n"

@@ -20,7 +20,12 @@
          NULL,                                                                                               \
          "How to read and measure it: a built-in task (default: text) or a .lua file.",                      \
          false},                                                                                             \
-        {"seq-len", 0, "TOKENS", NULL, "Tokens of a window (default 256).", false},                          \
+        {"seq-len",                                                                                          \
+         0,                                                                                                  \
+         "TOKENS",                                                                                           \
+         NULL,                                                                                               \
+         "Tokens of a window (default 256); of encoder-decoder models, of a source and of a target each.",   \
+         false},                                                                                             \
     {                                                                                                        \
         "seed", 0, "S", NULL, "Seed of the draw of windows (default 0).", false                              \
     }

@@ -79,6 +79,7 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
         .journal_path = measure->journal,
         .resume = measure->resume,
     };
+    moec_weight_studies_limit(moec_checkpoint_config(checkpoint), &options);
     if (!measure->is_quiet)
         announce_studies(moec_checkpoint_config(checkpoint), &options);
     /* Before, there is nothing to lose, and a signal ends the program as usual. */

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --- memory ------------------------------------------------------------------------------------------------
@@ -21,6 +22,7 @@ void moec_profile_release(struct moec_profile *profile)
         return;
     free(profile->moe_layers);
     free(profile->window_length);
+    free(profile->window_source);
     free(profile->window_tokens);
     free(profile->window_index);
     free(profile->window_scored);
@@ -63,7 +65,7 @@ enum moec_status moec_profile_check_dimensions(const struct moec_profile *profil
                          subject, err));
     MOEC_TRY(
         check_range(profile->n_bits, 1, MOEC_PROFILE_MAX_BITS, "number of profiled bitwidths", subject, err));
-    uint64_t most_tokens = (uint64_t)profile->n_window * profile->seq_len_tokens;
+    uint64_t most_tokens = (uint64_t)profile->n_window * moec_profile_window_stride(profile);
     return check_range(profile->n_trace_token, 0, most_tokens, "number of traced tokens", subject, err);
 }
 
@@ -89,7 +91,7 @@ static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
         {(void **)&p->window_length, p->n_window, sizeof(uint32_t), "the windows of a profile"},
         {(void **)&p->window_scored, p->n_window, sizeof(uint32_t), "the windows of a profile"},
         {(void **)&p->window_index, p->n_window, sizeof(uint64_t), "the windows of a profile"},
-        {(void **)&p->window_tokens, (uint64_t)p->n_window * p->seq_len_tokens, sizeof(uint32_t),
+        {(void **)&p->window_tokens, (uint64_t)p->n_window * moec_profile_window_stride(p), sizeof(uint32_t),
          "the tokens of a profile"},
         {(void **)&p->expert_nll, losses, sizeof(double), "the sensitivity table of a profile"},
         {(void **)&p->expert_kl, losses, sizeof(double), "the sensitivity table of a profile"},
@@ -102,6 +104,9 @@ static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, arrays[i].what, err));
+    if (p->config.n_encoder_layer > 0)
+        MOEC_TRY(moec_alloc((void **)&p->window_source, p->n_window, sizeof(uint32_t),
+                            "the windows of a profile", err));
     MOEC_TRY(measure_allocate(&p->reference, p->n_window, err));
     MOEC_TRY(measure_allocate(&p->baseline, p->n_window, err));
     for (uint32_t u = 0; u < p->n_uniform; u++)
@@ -193,6 +198,10 @@ static enum moec_status check_model(const struct moec_profile *p, const char *su
 {
     const struct moec_config *config = &p->config;
     MOEC_TRY(moec_config_check(config, subject, err));
+    if ((config->n_encoder_layer > 0) != (p->window_source != NULL))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: windows %s a source, expected %s as its model has",
+                         subject, p->window_source != NULL ? "with" : "without",
+                         config->n_encoder_layer > 0 ? "one" : "none");
     uint32_t n_moe_layer = moec_config_moe_count(config);
     if (p->n_moe_layer != n_moe_layer || p->n_expert != config->n_expert || p->top_k != config->top_k)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -214,26 +223,43 @@ static enum moec_status check_model(const struct moec_profile *p, const char *su
     return check_bits(p->uniform_bits, p->n_uniform, "whole-model bitwidth", subject, err);
 }
 
+/* Lengths of a window: where its source ends, and which of the others are scored. */
+static enum moec_status check_lengths(const struct moec_profile *p, uint32_t w, const char *subject,
+                                      struct moec_error *err)
+{
+    const uint32_t length = p->window_length[w], source = moec_profile_source(p, w);
+    const uint32_t most = moec_profile_window_stride(p), least = p->window_source != NULL ? 3 : 2;
+    if (length < least || length > most)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: window %" PRIu32 " has %" PRIu32 " tokens, expected %" PRIu32 " to %" PRIu32,
+                         subject, w, length, least, most);
+    if (p->window_source != NULL && (source < 1 || source > p->seq_len_tokens || source > length - 2 ||
+                                     length - source > p->seq_len_tokens))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: the source of window %" PRIu32 " has %" PRIu32 " of its %" PRIu32
+                         " tokens, expected at least 1 and at least 2 others, each at most %" PRIu32,
+                         subject, w, source, length, p->seq_len_tokens);
+    if (p->window_scored[w] < 1 || p->window_scored[w] >= length - source)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: window %" PRIu32 " has %" PRIu32 " scored tokens, expected 1 to %" PRIu32,
+                         subject, w, p->window_scored[w], length - source - 1);
+    return MOEC_OK;
+}
+
 static enum moec_status check_windows(const struct moec_profile *p, const char *subject,
                                       struct moec_error *err)
 {
+    const uint32_t stride = moec_profile_window_stride(p);
     for (uint32_t w = 0; w < p->n_window; w++) {
         uint32_t length = p->window_length[w];
-        if (length < 2 || length > p->seq_len_tokens)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: window %" PRIu32 " has %" PRIu32 " tokens, expected 2 to %" PRIu32, subject,
-                             w, length, p->seq_len_tokens);
-        if (p->window_scored[w] < 1 || p->window_scored[w] >= length)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: window %" PRIu32 " has %" PRIu32 " scored tokens, expected 1 to %" PRIu32,
-                             subject, w, p->window_scored[w], length - 1);
+        MOEC_TRY(check_lengths(p, w, subject, err));
         if (p->window_index[w] >= p->n_window_available)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: window %" PRIu32 " is number %" PRIu64
                              " of the data, expected less than %" PRIu64,
                              subject, w, p->window_index[w], p->n_window_available);
-        const uint32_t *tokens = p->window_tokens + (size_t)w * p->seq_len_tokens;
-        for (uint32_t t = 0; t < p->seq_len_tokens; t++) {
+        const uint32_t *tokens = p->window_tokens + (size_t)w * stride;
+        for (uint32_t t = 0; t < stride; t++) {
             bool good = t < length ? tokens[t] < p->config.n_vocab : tokens[t] == MOEC_PROFILE_NO_TOKEN;
             if (!good)
                 return moec_fail(err, MOEC_ERR_FORMAT,
@@ -284,8 +310,9 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
     uint64_t n_expert = (uint64_t)p->n_moe_layer * p->n_expert;
     uint64_t n_choice = p->n_trace_token * p->n_moe_layer * p->top_k;
     uint64_t n_token = 0;
+    const bool has_source = p->window_source != NULL;
     for (uint32_t w = 0; w < p->n_window; w++)
-        n_token += p->window_length[w];
+        n_token += moec_profile_traced(p, w);
     if (p->n_trace_token != 0 && p->n_trace_token != n_token)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: routing trace of %" PRIu64 " tokens, expected %" PRIu64 " as its windows have",
@@ -297,11 +324,13 @@ static enum moec_status check_routing(const struct moec_profile *p, const char *
                              " activations, expected at most %" PRIu64,
                              subject, i % p->n_expert, i / p->n_expert, p->activations[i], n_token);
     for (uint64_t i = 0; i < n_choice; i++) {
-        if (p->trace_experts[i] >= p->n_expert)
+        const bool is_none = has_source && p->trace_experts[i] == MOEC_PROFILE_NO_EXPERT;
+        if (p->trace_experts[i] >= p->n_expert && !is_none)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: choice %" PRIu64
-                             " of the routing trace is expert %u, expected less than %" PRIu32,
-                             subject, i, (unsigned)p->trace_experts[i], p->n_expert);
+                             " of the routing trace is expert %u, expected less than %" PRIu32 "%s",
+                             subject, i, (unsigned)p->trace_experts[i], p->n_expert,
+                             has_source ? ", or 65535 for none" : "");
         /* F16 bits from 0x7c00 on are infinite, NaN or negative. */
         if (p->trace_weights[i] >= 0x7c00)
             return moec_fail(err, MOEC_ERR_FORMAT,
@@ -346,6 +375,17 @@ enum moec_status moec_profile_check(const struct moec_profile *profile, const ch
 
 /* --- reading values ----------------------------------------------------------------------------------------
  */
+
+void moec_profile_layer_label(const struct moec_profile *profile, size_t capacity, char *text)
+{
+    const struct moec_config *config = &profile->config;
+    if (!moec_config_is_encoder_decoder(config))
+        (void)snprintf(text, capacity, "layer");
+    else
+        (void)snprintf(text, capacity,
+                       "layer (0 to %" PRIu32 ": encoder, %" PRIu32 " to %" PRIu32 ": decoder)",
+                       config->n_encoder_layer - 1, config->n_encoder_layer, config->n_layer - 1);
+}
 
 double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32_t n_window)
 {

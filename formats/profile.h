@@ -3,7 +3,12 @@
  * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, T
  * tokens of all windows. Arrays are row-major and owned by the profile. NLL values are sums in nats over the
  * scored tokens of one window, F64; every loss and interval is computed from them, paired by window (D5).
- * Even windows are the search part, odd ones the certificate part. Thread rule: plain data. */
+ * Even windows are the search part, odd ones the certificate part.
+ *
+ * Of an encoder-decoder model (config.n_encoder_layer > 0) a window is a source with its target, and layers
+ * are those of both stacks, the encoder's first. T then counts the tokens of the source and those that the
+ * decoder reads: the start and the target without its last. In the layers of the stack that does not read it,
+ * and where its expert was full, a token has MOEC_PROFILE_NO_EXPERT. Thread rule: plain data. */
 #ifndef MOEC_FORMATS_PROFILE_H
 #define MOEC_FORMATS_PROFILE_H
 
@@ -15,6 +20,7 @@
 #define MOEC_PROFILE_MAX_BITS    8
 #define MOEC_PROFILE_MAX_WINDOWS (1u << 24)
 #define MOEC_PROFILE_NO_TOKEN    0xffffffffu /* unused tail of a row of window_tokens */
+#define MOEC_PROFILE_NO_EXPERT   0xffffu     /* in trace_experts: the token chose none in this layer */
 
 /* How expert_nll and expert_kl came about. */
 enum moec_sensitivity_mode {
@@ -64,10 +70,11 @@ struct moec_profile {
     /* windows */
     uint32_t n_window;           /* W */
     uint64_t n_window_available; /* windows that the data had */
-    uint32_t *window_length;     /* (W): tokens, 2..seq_len_tokens */
-    uint32_t *window_tokens;     /* (W, seq_len_tokens), unused tail 0xffffffff */
+    uint32_t *window_length;     /* (W): tokens, 2..moec_profile_window_stride */
+    uint32_t *window_source;     /* (W): how many of them are the source; NULL without an encoder */
+    uint32_t *window_tokens;     /* (W, moec_profile_window_stride), unused tail 0xffffffff */
     uint64_t *window_index;      /* (W): which of the available windows it is */
-    uint32_t *window_scored;     /* (W): scored tokens (length - 1) */
+    uint32_t *window_scored;     /* (W): scored tokens (length - source - 1) */
 
     /* losses */
     struct moec_measure reference;                /* original weights; kl is zero */
@@ -83,7 +90,7 @@ struct moec_profile {
     /* routing, on the original weights */
     uint64_t *activations;    /* (S, E): tokens that chose the expert */
     double *mean_gate_weight; /* (S, E): over those tokens; 0 when none */
-    uint16_t *trace_experts;  /* (T, S, k): choices in order of weight */
+    uint16_t *trace_experts;  /* (T, S, k): choices in order of weight, or MOEC_PROFILE_NO_EXPERT */
     uint16_t *trace_weights;  /* (T, S, k): gate weights as F16 bits */
     uint64_t n_trace_token;   /* T */
     struct moec_path_table paths;
@@ -98,12 +105,40 @@ struct moec_profile {
     struct moec_studies studies; /* everything else that was measured, by name */
 };
 
+/* Places of a window in window_tokens: seq_len_tokens, twice that with sources. */
+static inline uint32_t moec_profile_window_stride(const struct moec_profile *profile)
+{
+    return profile->config.n_encoder_layer > 0 ? 2 * profile->seq_len_tokens : profile->seq_len_tokens;
+}
+
+/* Tokens of the source of window w, 0 without one; and all of its tokens that a layer reads, which are those
+ * that the routing trace has of it: the source's before the others. */
+static inline uint32_t moec_profile_source(const struct moec_profile *profile, uint32_t w)
+{
+    return profile->window_source != NULL ? profile->window_source[w] : 0;
+}
+static inline uint32_t moec_profile_traced(const struct moec_profile *profile, uint32_t w)
+{
+    return profile->window_length[w] - (profile->window_source != NULL);
+}
+
+/* What layers are, for people: "layer", or "layer (0 to 5: encoder, 6 to 11: decoder)". And which stack one
+ * of a model with two is in: 'e' or 'd', else a space. */
+void moec_profile_layer_label(const struct moec_profile *profile, size_t capacity, char *text);
+static inline char moec_profile_stack_mark(const struct moec_profile *profile, uint32_t layer)
+{
+    if (!moec_config_is_encoder_decoder(&profile->config))
+        return ' ';
+    return moec_config_stack(&profile->config, layer) == MOEC_STACK_ENCODER ? 'e' : 'd';
+}
+
 /* Frees the members and zeroes the struct. */
 void moec_profile_release(struct moec_profile *profile);
 
 /* Allocates every array, zeroed, for the dimensions already set (n_moe_layer, n_expert, top_k, n_window,
- * seq_len_tokens, n_uniform, n_bits, n_trace_token); the path table is left alone. On failure the profile is
- * released. Errors: MOEC_ERR_FORMAT for a dimension out of range, MOEC_ERR_LIMIT, MOEC_ERR_MEMORY. */
+ * seq_len_tokens, n_uniform, n_bits, n_trace_token, config.n_encoder_layer); the path table is left alone. On
+ * failure the profile is released. Errors: MOEC_ERR_FORMAT for a dimension out of range, MOEC_ERR_LIMIT,
+ * MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err);
 
 /* Checks that the dimensions lie within their limits, so that products of them fit 64 bits. */

@@ -65,6 +65,7 @@ struct scratch {
     uint64_t *index;                                       /* 0, 1, 2, ... as long as the longest axis */
     uint32_t cuts[N_RECALL];                               /* k, k + 1, 2k */
     uint8_t *config;                                       /* (Y), owned */
+    uint8_t *stack;                                        /* (S); only written */
     double *uniform_nll, *uniform_kl;                      /* (U, W) */
     double *uniform_loss, *sensitivity_loss;               /* (U), (S, E, B); only written */
     uint16_t *key_layer, *key_first, *key_second;          /* (K) */
@@ -85,6 +86,8 @@ struct column {
 #define MAX_COLUMNS 48
 #define FIG_7A      "EdgeMoE III-B, Fig. 7(a)"
 #define PATHS       "EdgeMoE III-C1, Fig. 8"
+#define SOURCE_PATH "/windows/source"
+#define STACK_PATH  "/model/stack"
 #define REPEATS_D5  "perplexity over all windows relative to the original weights, minus 1"
 
 static size_t list_columns(struct moec_profile *p, struct scratch *s, struct column *out)
@@ -95,6 +98,10 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
          NULL, p->window_tokens},
         {"/windows/length", MOEC_H5_U32, false, "W", "tokens", "tokens of each window", NULL,
          p->window_length},
+        {SOURCE_PATH, MOEC_H5_U32, false, "W", "tokens",
+         "tokens of each window that are its source, which come first", NULL, p->window_source},
+        {STACK_PATH, MOEC_H5_U8, true, "S", "1", "0: the layer is the encoder's, 1: the decoder's", NULL,
+         s->stack},
         {"/windows/scored", MOEC_H5_U32, false, "W", "tokens", "scored tokens of each window", NULL,
          p->window_scored},
         {"/windows/index", MOEC_H5_U64, false, "W", "1", "which of the windows of the data this is", NULL,
@@ -151,8 +158,15 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
          PATHS, p->frequency_recall},
     };
     static_assert(sizeof columns / sizeof *columns <= MAX_COLUMNS, "columns fit");
-    memcpy(out, columns, sizeof columns);
-    return sizeof columns / sizeof *columns;
+    const bool has_encoder = p->config.n_encoder_layer > 0;
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        const bool of_encoder =
+            strcmp(columns[i].path, SOURCE_PATH) == 0 || strcmp(columns[i].path, STACK_PATH) == 0;
+        if (has_encoder || !of_encoder)
+            out[n++] = columns[i];
+    }
+    return n;
 }
 
 static struct moec_h5_dataset dataset_of(const struct column *column, const uint64_t *dims)
@@ -189,6 +203,7 @@ static void scratch_release(struct scratch *s)
 {
     free(s->index);
     free(s->config);
+    free(s->stack);
     free(s->uniform_nll);
     free(s->uniform_kl);
     free(s->uniform_loss);
@@ -209,7 +224,7 @@ static void set_dims(struct scratch *s, const struct moec_profile *p, uint64_t n
     uint64_t dims[N_AXIS] = {
         [AXIS_S] = p->n_moe_layer,   [AXIS_E] = p->n_expert,
         [AXIS_B] = p->n_bits,        [AXIS_U] = p->n_uniform,
-        [AXIS_W] = p->n_window,      [AXIS_P] = p->seq_len_tokens,
+        [AXIS_W] = p->n_window,      [AXIS_P] = moec_profile_window_stride(p),
         [AXIS_T] = p->n_trace_token, [AXIS_R] = p->top_k,
         [AXIS_C] = N_RECALL,         [AXIS_K] = n_key,
         [AXIS_V] = n_value,          [AXIS_Y] = n_config_byte,
@@ -274,8 +289,11 @@ static enum moec_status scratch_fill(struct scratch *s, const struct moec_profil
     MOEC_TRY(moec_alloc((void **)&s->index, longest, sizeof *s->index, "an axis of a profile", err));
     MOEC_TRY(moec_alloc((void **)&s->uniform_loss, p->n_uniform, sizeof(double), "losses of a profile", err));
     MOEC_TRY(moec_alloc((void **)&s->sensitivity_loss, n_row, sizeof(double), "losses of a profile", err));
+    MOEC_TRY(moec_alloc((void **)&s->stack, p->n_moe_layer, 1, "stacks of layers", err));
     for (uint64_t i = 0; i < longest; i++)
         s->index[i] = i;
+    for (uint32_t i = 0; i < p->n_moe_layer; i++)
+        s->stack[i] = moec_config_stack(&p->config, p->moe_layers[i]) == MOEC_STACK_DECODER;
     for (uint32_t u = 0; u < p->n_uniform; u++) {
         memcpy(s->uniform_nll + (size_t)u * p->n_window, p->uniform[u].nll, p->n_window * sizeof(double));
         memcpy(s->uniform_kl + (size_t)u * p->n_window, p->uniform[u].kl, p->n_window * sizeof(double));
@@ -300,11 +318,16 @@ static enum moec_status scratch_fill(struct scratch *s, const struct moec_profil
 static enum moec_status scratch_unpack(const struct scratch *s, struct moec_profile *p, const char *subject,
                                        struct moec_error *err)
 {
+    const uint32_t n_encoder_layer = p->config.n_encoder_layer;
     enum moec_status status = moec_config_decode(s->config, (size_t)s->dims[AXIS_Y], &p->config, err);
     if (status != MOEC_OK) {
         (void)moec_error_prefix(err, "%s", subject);
         return status;
     }
+    if (p->config.n_encoder_layer != n_encoder_layer)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: attribute 'n_encoder_layer' is %" PRIu32 ", the config has %" PRIu32, subject,
+                         n_encoder_layer, p->config.n_encoder_layer);
     for (uint32_t u = 0; u < p->n_uniform; u++) {
         memcpy(p->uniform[u].nll, s->uniform_nll + (size_t)u * p->n_window, p->n_window * sizeof(double));
         memcpy(p->uniform[u].kl, s->uniform_kl + (size_t)u * p->n_window, p->n_window * sizeof(double));
@@ -360,6 +383,8 @@ static enum moec_status write_numbers(struct moec_h5 *h5, const struct moec_prof
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         MOEC_TRY(moec_h5_write_u64(h5, "/", numbers[i].name, numbers[i].value, err));
+    if (p->config.n_encoder_layer > 0)
+        MOEC_TRY(moec_h5_write_u64(h5, "/", "n_encoder_layer", p->config.n_encoder_layer, err));
     MOEC_TRY(moec_h5_write_f64(h5, "/", "cost_passes", p->cost_passes, err));
     return moec_h5_write_f64(h5, "/", "naive_passes", p->naive_passes, err);
 }
@@ -436,6 +461,7 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
 {
     uint64_t version = 0, n_config_byte = 0;
     uint32_t group = 0, n_key = 0;
+    bool has_encoder = false;
     MOEC_TRY(moec_h5_read_u64(h5, "/", "format_version", &version, err));
     if (version != FORMAT_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -470,6 +496,9 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
                          "%s: group %" PRIu32 " or config of %" PRIu64 " bytes is too large", subject, group,
                          n_config_byte);
     p->group = (uint16_t)group;
+    MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_encoder_layer", &has_encoder, err));
+    if (has_encoder)
+        MOEC_TRY(read_u32(h5, "n_encoder_layer", &p->config.n_encoder_layer, subject, err));
     MOEC_TRY(moec_profile_check_dimensions(p, subject, err));
     set_dims(s, p, n_key, n_config_byte);
     return MOEC_OK;

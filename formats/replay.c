@@ -98,6 +98,11 @@ enum moec_status moec_replay_from_profile(const struct moec_profile *profile, ui
                                 .n_expert = profile->n_expert,
                                 .top_k = profile->top_k,
                                 .paths = &profile->paths};
+    if (profile->window_source != NULL)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "the profile is of an encoder-decoder model, whose steps go through one stack each and "
+            "cannot be replayed");
     if (profile->n_trace_token == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the profile has no routing trace to replay");
     for (uint32_t window = 0; window < profile->n_window; window++)

@@ -85,7 +85,7 @@ static const uint32_t *full_window(const struct moec_windows *windows, uint32_t 
     uint32_t w = 0;
     for (;; w++)
         if (windows->length[w] == windows->seq_len_tokens && which-- == 0)
-            return windows->tokens + (uint64_t)w * windows->seq_len_tokens;
+            return moec_windows_tokens(windows, w);
 }
 
 static void take_windows(const struct moec_windows *windows, uint32_t n_full,

@@ -1,28 +1,58 @@
 #include "profiler/cost.h"
 
+/* Queries and output of n tokens; their keys and values. */
+static uint64_t queries(const struct moec_config *config, uint64_t n)
+{
+    return 2 * n * config->n_head * config->head_dim * config->n_embd;
+}
+
+static uint64_t keys(const struct moec_config *config, uint64_t n)
+{
+    return 2 * n * config->n_kv_head * config->head_dim * config->n_embd;
+}
+
+/* Scores of so many pairs of positions, and the sums that they weight. */
+static uint64_t products(const struct moec_config *config, uint64_t pairs)
+{
+    return 2 * (uint64_t)config->n_head * config->head_dim * pairs;
+}
+
 uint64_t moec_cost_attention(const struct moec_config *config, uint32_t first_position, uint32_t n)
 {
-    const uint64_t q = (uint64_t)config->n_head * config->head_dim;
-    const uint64_t kv = (uint64_t)config->n_kv_head * config->head_dim;
     uint64_t seen = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t positions = (uint64_t)first_position + i + 1;
         seen += config->window > 0 && positions > config->window ? config->window : positions;
     }
-    return n * (2 * q + 2 * kv) * config->n_embd + 2 * q * seen;
+    return queries(config, n) + keys(config, n) + products(config, seen);
+}
+
+uint64_t moec_cost_encoder_attention(const struct moec_config *config, uint32_t n)
+{
+    return queries(config, n) + keys(config, n) + products(config, (uint64_t)n * n);
+}
+
+uint64_t moec_cost_source_keys(const struct moec_config *config, uint32_t n_source)
+{
+    return keys(config, n_source);
+}
+
+uint64_t moec_cost_cross_attention(const struct moec_config *config, uint32_t n_source, uint32_t n)
+{
+    return queries(config, n) + products(config, (uint64_t)n_source * n);
 }
 
 uint64_t moec_cost_expert(const struct moec_config *config, uint64_t n)
 {
-    return 3 * n * config->n_ff_expert * config->n_embd;
+    return moec_config_mlp_matrices(config) * n * config->n_ff_expert * config->n_embd;
 }
 
 uint64_t moec_cost_mlp(const struct moec_config *config, uint32_t layer, uint64_t n)
 {
-    const uint64_t d = config->n_embd;
+    const uint64_t d = config->n_embd, matrices = moec_config_mlp_matrices(config);
     if (!config->layer_is_moe[layer])
-        return 3 * n * config->n_ff_dense * d;
-    uint64_t shared = 3 * n * config->n_ff_shared * d + (config->shared_gate ? n * d : 0);
+        return matrices * n * config->n_ff_dense * d;
+    uint64_t shared = matrices * n * config->n_ff_shared * d + (config->shared_gate ? n * d : 0);
     return n * config->n_expert * d + config->top_k * (moec_cost_expert(config, n) + n * d) + shared;
 }
 
@@ -31,21 +61,42 @@ uint64_t moec_cost_head(const struct moec_config *config, uint64_t n)
     return n * config->n_vocab * config->n_embd;
 }
 
-uint64_t moec_cost_from_layer(const struct moec_config *config, uint32_t first_layer, uint32_t first_position,
-                              uint32_t n)
+uint64_t moec_cost_mixing(const struct moec_config *config, uint32_t layer, uint32_t n_source,
+                          uint32_t first_position, uint32_t n)
+{
+    if (moec_config_stack(config, layer) == MOEC_STACK_ENCODER)
+        return moec_cost_encoder_attention(config, n_source);
+    const uint64_t own = moec_cost_attention(config, first_position, n);
+    if (!moec_config_is_encoder_decoder(config))
+        return own;
+    return own + moec_cost_source_keys(config, n_source) + moec_cost_cross_attention(config, n_source, n);
+}
+
+uint64_t moec_cost_from_layer(const struct moec_config *config, uint32_t first_layer, uint32_t n_source,
+                              uint32_t first_position, uint32_t n)
 {
     uint64_t cost = moec_cost_head(config, n);
-    if (first_layer < config->n_layer)
-        cost += (config->n_layer - first_layer) * moec_cost_attention(config, first_position, n);
     for (uint32_t layer = first_layer; layer < config->n_layer; layer++)
-        cost += moec_cost_mlp(config, layer, n);
+        cost += moec_cost_mixing(config, layer, n_source, first_position, n) +
+                moec_cost_mlp(config, layer,
+                              moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? n_source : n);
     return cost;
+}
+
+uint64_t moec_cost_after_layer(const struct moec_config *config, uint32_t layer, uint32_t n_source,
+                               uint32_t first_position, uint32_t n)
+{
+    const uint64_t cost = moec_cost_from_layer(config, layer + 1, n_source, first_position, n);
+    /* The source's keys and values are known where the source did not change. */
+    return moec_config_stack(config, layer) == MOEC_STACK_ENCODER
+               ? cost
+               : cost - (config->n_layer - layer - 1) * moec_cost_source_keys(config, n_source);
 }
 
 uint64_t moec_cost_pass(const struct moec_config *config, const struct moec_windows *windows)
 {
     uint64_t cost = 0;
     for (uint32_t w = 0; w < windows->n_window; w++)
-        cost += moec_cost_from_layer(config, 0, 0, windows->scored[w]);
+        cost += moec_cost_from_layer(config, 0, moec_windows_source(windows, w), 0, windows->scored[w]);
     return cost;
 }

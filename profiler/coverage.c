@@ -23,10 +23,13 @@ static void count_traced(const struct moec_profile *profile, uint32_t *windows)
     const uint32_t n_layer = profile->n_moe_layer, n_expert = profile->n_expert, k = profile->top_k;
     uint64_t token = 0;
     for (uint32_t w = 0; w < profile->n_window; w++)
-        for (uint32_t i = 0; i < profile->window_length[w] && token < profile->n_trace_token; i++, token++)
+        for (uint32_t i = 0; i < moec_profile_traced(profile, w) && token < profile->n_trace_token;
+             i++, token++)
             for (uint32_t s = 0; s < n_layer; s++)
                 for (uint32_t r = 0; r < k; r++) {
                     const uint32_t e = profile->trace_experts[((size_t)token * n_layer + s) * k + r];
+                    if (e == MOEC_PROFILE_NO_EXPERT)
+                        continue;
                     uint32_t *seen = &windows[2 * ((size_t)s * n_expert + e)];
                     seen[0] += seen[1] != w + 1;
                     seen[1] = w + 1;
@@ -168,6 +171,17 @@ static enum moec_status judge_differences(const struct moec_profile *profile, st
     return MOEC_OK;
 }
 
+/* Tokens that a MoE layer reads, mean over layers: those of its stack. */
+static double mean_layer_tokens(const struct moec_profile *profile, uint64_t n_token)
+{
+    const uint32_t n_encoder = moec_config_moe_encoder_count(&profile->config);
+    uint64_t n_source = 0;
+    for (uint32_t w = 0; w < profile->n_window; w++)
+        n_source += moec_profile_source(profile, w);
+    const uint64_t n_decoder = profile->n_moe_layer - n_encoder;
+    return (double)(n_encoder * n_source + n_decoder * (n_token - n_source)) / profile->n_moe_layer;
+}
+
 enum moec_status moec_coverage_make(const struct moec_profile *profile, struct moec_coverage *coverage,
                                     struct moec_error *err)
 {
@@ -178,8 +192,9 @@ enum moec_status moec_coverage_make(const struct moec_profile *profile, struct m
     *coverage = (struct moec_coverage){.n_window = profile->n_window, .n_expert = n};
     memcpy(coverage->targets, targets, sizeof targets);
     for (uint32_t w = 0; w < profile->n_window; w++)
-        coverage->n_token += profile->window_length[w];
-    coverage->even_tokens = (double)coverage->n_token * profile->top_k / profile->n_expert;
+        coverage->n_token += moec_profile_traced(profile, w);
+    coverage->even_tokens =
+        mean_layer_tokens(profile, coverage->n_token) * profile->top_k / profile->n_expert;
     /* Pairs: windows that reach the expert, and 1 + the last of them. */
     MOEC_TRY_OUT(moec_alloc((void **)&windows, 2 * (uint64_t)n, sizeof *windows, "windows of experts", err));
     MOEC_TRY_OUT(moec_alloc((void **)&tokens, n, sizeof *tokens, "tokens of experts", err));

@@ -93,8 +93,8 @@ static void plan(struct fast *job)
         const struct moec_windows *windows = &job->perturbed[p].windows;
         for (uint32_t s = 0; s < job->n_moe; s++)
             for (uint32_t w = 0; w < windows->n_window; w++)
-                job->planned +=
-                    moec_cost_from_layer(config, moec_config_moe_layer(config, s) + 1, 0, windows->scored[w]);
+                job->planned += moec_cost_from_layer(config, moec_config_moe_layer(config, s) + 1, 0, 0,
+                                                     windows->scored[w]);
     }
     const uint64_t choices = (uint64_t)job->n_moe * job->k;
     job->planned += moec_cost_expert(config, choices * n_full);
@@ -445,19 +445,19 @@ static void leave_batch(const struct batch *batch, const struct perturbed *pertu
     }
 }
 
-static enum moec_status traced(void *context, uint32_t ordinal, uint64_t first_row, uint32_t n_rows,
+static enum moec_status traced(void *context, uint32_t ordinal, const struct moec_sweep_batch *rows,
                                struct moec_error *err)
 {
     struct fast *job = context;
-    struct batch batch = {
-        .job = job, .s = ordinal, .n_row = n_rows, .hidden = job->hidden.rows + first_row * job->stride};
-    while (job->sweep.row_start[batch.first_window] < first_row)
-        batch.first_window++;
-    while (batch_row(&batch, batch.first_window + batch.n_window) < n_rows)
-        batch.n_window++;
+    struct batch batch = {.job = job,
+                          .s = ordinal,
+                          .first_window = rows->first,
+                          .n_window = rows->n,
+                          .n_row = rows->n_rows,
+                          .hidden = job->hidden.rows + rows->first_row * job->stride};
     begin_batch(&batch);
     group_choices(&batch);
-    for (uint32_t i = 0; first_row == 0 && i < job->n_expert * job->n_code; i++)
+    for (uint32_t i = 0; rows->first_row == 0 && i < job->n_expert * job->n_code; i++)
         job->due[i] = 1;
     for (uint32_t code = 0; code < job->n_code; code++) {
         MOEC_TRY(moec_variants_prepare(job->options->variants, moec_config_moe_layer(job->config, ordinal),
@@ -502,7 +502,7 @@ static enum moec_status score_rows(struct fast *job, struct perturbed *perturbed
 {
     const struct moec_windows *windows = &perturbed->windows;
     const uint32_t at = w / perturbed->every;
-    const uint32_t *targets = windows->tokens + (size_t)at * windows->seq_len_tokens + 1 + first;
+    const uint32_t *targets = moec_windows_tokens(windows, at) + 1 + first;
     for (uint32_t s = 0; s < job->n_moe; s++) {
         const uint64_t row = s * perturbed->n_row + perturbed->sweep.row_start[at] + first;
         MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward, n,

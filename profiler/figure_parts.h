@@ -49,7 +49,7 @@ MOEC_PRINTF(2, 3) void moec_figure_say(struct moec_chart *chart, const char *for
 
 /* Axis of losses in percent, and of layers. */
 void moec_figure_loss_axis(struct moec_chart_axis *axis);
-void moec_figure_layer_axis(struct moec_chart_axis *axis);
+void moec_figure_layer_axis(const struct moec_profile *profile, struct moec_chart_axis *axis);
 
 /* Categories named after an axis: its labels, "INT4" for bits, "channel" for a group of 0, else numbers. */
 MOEC_WARN_UNUSED enum moec_status moec_figure_categories(struct moec_chart_axis *axis,

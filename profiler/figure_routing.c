@@ -72,7 +72,7 @@ enum moec_status moec_figure_load(const struct moec_profile *profile, uint32_t i
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE III-C, Fig. 8; Fate, Fig. 8");
     chart->kind = MOEC_CHART_CELLS;
     chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert"};
-    moec_figure_layer_axis(&chart->y);
+    moec_figure_layer_axis(profile, &chart->y);
     (void)snprintf(chart->value_name, sizeof chart->value_name, "relative_load");
     (void)snprintf(chart->value_label, sizeof chart->value_label, "load, 1 = even");
     MOEC_TRY(moec_chart_set_cells(chart, profile->n_moe_layer, profile->n_expert, err));
@@ -120,12 +120,12 @@ static bool summarise(const struct moec_chart_series *series, uint64_t *least, u
 }
 
 /* A study of one number a layer as a line. */
-static enum moec_status draw_layers(const struct moec_study *study, struct moec_chart *chart,
-                                    struct moec_error *err)
+static enum moec_status draw_layers(const struct moec_profile *profile, const struct moec_study *study,
+                                    struct moec_chart *chart, struct moec_error *err)
 {
     struct moec_chart_series *series = NULL;
     chart->kind = MOEC_CHART_LINES;
-    moec_figure_layer_axis(&chart->x);
+    moec_figure_layer_axis(profile, &chart->x);
     MOEC_TRY(moec_chart_add_series(chart, "", study->axes[0].n, &series, err));
     for (uint64_t s = 0; s < series->n; s++) {
         series->x[s] = moec_study_axis_value(&study->axes[0], s);
@@ -149,7 +149,7 @@ enum moec_status moec_figure_entropy(const struct moec_profile *profile, uint32_
     moec_figure_title(chart, "How evenly each layer uses its experts");
     (void)snprintf(chart->y.name, sizeof chart->y.name, "entropy");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "entropy of the load, 1 = even");
-    MOEC_TRY(draw_layers(study, chart, err));
+    MOEC_TRY(draw_layers(profile, study, chart, err));
     if (!summarise(&chart->series[0], &least, &most, &mean))
         return MOEC_OK;
     moec_figure_say(
@@ -178,7 +178,7 @@ enum moec_status moec_figure_cosine(const struct moec_profile *profile, uint32_t
     (void)snprintf(chart->source, sizeof chart->source, "Fate, Table 1; HOBBIT, Fig. 7(a)");
     (void)snprintf(chart->y.name, sizeof chart->y.name, "cosine");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "cosine similarity");
-    MOEC_TRY(draw_layers(study, chart, err));
+    MOEC_TRY(draw_layers(profile, study, chart, err));
     if (!summarise(&chart->series[0], &least, &most, &mean))
         return MOEC_OK;
     moec_figure_say(chart, "The mean is %s, the lowest %s at layer %g.", moec_chart_number(a, mean),
@@ -209,7 +209,7 @@ enum moec_status moec_figure_gate_correlation(const struct moec_profile *profile
     (void)snprintf(chart->source, sizeof chart->source, "HOBBIT, Fig. 5(a)");
     (void)snprintf(chart->y.name, sizeof chart->y.name, "correlation");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "Pearson correlation");
-    MOEC_TRY(draw_layers(study, chart, err));
+    MOEC_TRY(draw_layers(profile, study, chart, err));
     if (!summarise(&chart->series[0], &least, &most, &mean))
         return MOEC_OK;
     moec_figure_say(chart, "The mean is %s, the lowest %s at layer %g; HOBBIT reports 0.99 for Mixtral-8x7B.",
@@ -251,7 +251,7 @@ enum moec_status moec_figure_margin(const struct moec_profile *profile, uint32_t
     moec_figure_name(chart, "margin");
     moec_figure_title(chart, "Margin by which the router takes its last expert");
     chart->kind = MOEC_CHART_LINES;
-    moec_figure_layer_axis(&chart->x);
+    moec_figure_layer_axis(profile, &chart->x);
     (void)snprintf(chart->y.name, sizeof chart->y.name, "margin");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "probability of rank k minus rank k + 1");
     chart->y.has_zero = true;
@@ -507,14 +507,15 @@ static void say_recall(struct moec_chart *chart)
     moec_figure_say(chart, "What is missing is read from storage while the token waits.");
 }
 
-static enum moec_status draw_recall_by_layer(const struct moec_study *study, struct moec_chart *chart,
+static enum moec_status draw_recall_by_layer(const struct moec_profile *profile,
+                                             const struct moec_study *study, struct moec_chart *chart,
                                              struct moec_error *err)
 {
     uint64_t n_predictor =
         study->axes[1].n < MOEC_CHART_MAX_SERIES ? study->axes[1].n : MOEC_CHART_MAX_SERIES;
     char name[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
     chart->kind = MOEC_CHART_LINES;
-    moec_figure_layer_axis(&chart->x);
+    moec_figure_layer_axis(profile, &chart->x);
     for (uint64_t p = 0; p < n_predictor; p++) {
         struct moec_chart_series *series = NULL;
         uint64_t least = 0, most = 0;
@@ -551,7 +552,7 @@ enum moec_status moec_figure_recall(const struct moec_profile *profile, uint32_t
     (void)snprintf(chart->y.label, sizeof chart->y.label, "recall, %%");
     chart->y.has_zero = true;
     if (index == 1)
-        return draw_recall_by_layer(study, chart, err);
+        return draw_recall_by_layer(profile, study, chart, err);
     MOEC_TRY(moec_alloc((void **)&scratch, 2 * study->axes[0].n, sizeof *scratch, "recall of layers", err));
     enum moec_status status = draw_recall_by_cut(study, chart, scratch, err);
     free(scratch);

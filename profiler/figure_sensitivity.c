@@ -279,7 +279,7 @@ enum moec_status moec_figure_layer_loss(const struct moec_profile *profile, uint
     moec_figure_name(chart, "layer_loss");
     moec_figure_title(chart, "Loss when the experts of one layer alone are quantised");
     chart->kind = MOEC_CHART_LINES;
-    moec_figure_layer_axis(&chart->x);
+    moec_figure_layer_axis(profile, &chart->x);
     moec_figure_loss_axis(&chart->y);
     for (uint64_t i = 0; i < bits->n && i < MOEC_CHART_MAX_SERIES; i++) {
         struct moec_chart_series *series = NULL;
@@ -323,7 +323,7 @@ enum moec_status moec_figure_local_error(const struct moec_profile *profile, uin
     moec_figure_title(chart, "Output error of every expert at %s", bits);
     chart->kind = MOEC_CHART_CELLS;
     chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert"};
-    moec_figure_layer_axis(&chart->y);
+    moec_figure_layer_axis(profile, &chart->y);
     (void)snprintf(chart->value_name, sizeof chart->value_name, "error_percent");
     (void)snprintf(chart->value_label, sizeof chart->value_label, "squared error of the output, %%");
     MOEC_TRY(moec_chart_set_cells(chart, n_layer, n_expert, err));

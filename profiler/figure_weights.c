@@ -240,7 +240,7 @@ enum moec_status moec_figure_projection_experts(const struct moec_profile *profi
     moec_figure_title(chart, "Loss when the %s projection of one expert alone is %s", projection, bits);
     chart->kind = MOEC_CHART_CELLS;
     chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert"};
-    moec_figure_layer_axis(&chart->y);
+    moec_figure_layer_axis(profile, &chart->y);
     (void)snprintf(chart->value_name, sizeof chart->value_name, "loss_percent");
     (void)snprintf(chart->value_label, sizeof chart->value_label, "loss against the original, %%");
     MOEC_TRY(moec_chart_set_cells(chart, n_layer, n_expert, err));
@@ -364,7 +364,7 @@ enum moec_status moec_figure_up_quantiles(const struct moec_profile *profile, ui
     moec_figure_title(chart, "Size of the outputs of up projections");
     (void)snprintf(chart->source, sizeof chart->source, "FloE, Fig. 2, eq. 6");
     chart->kind = MOEC_CHART_LINES;
-    moec_figure_layer_axis(&chart->x);
+    moec_figure_layer_axis(profile, &chart->x);
     (void)snprintf(chart->y.name, sizeof chart->y.name, "quantile_of_abs_up");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "quantile of |up · x|");
     chart->y.has_zero = true;

@@ -273,11 +273,11 @@ void moec_figure_loss_axis(struct moec_chart_axis *axis)
     (void)snprintf(axis->label, sizeof axis->label, "loss against the original, %%");
 }
 
-void moec_figure_layer_axis(struct moec_chart_axis *axis)
+void moec_figure_layer_axis(const struct moec_profile *profile, struct moec_chart_axis *axis)
 {
     axis->is_whole = true;
     (void)snprintf(axis->name, sizeof axis->name, "layer");
-    (void)snprintf(axis->label, sizeof axis->label, "layer");
+    moec_profile_layer_label(profile, sizeof axis->label, axis->label);
 }
 
 void moec_figure_axis_text(const struct moec_study_axis *axis, uint64_t i, char text[static MOEC_CHART_LABEL])

@@ -240,7 +240,8 @@ static enum moec_status fill_chart(const struct moec_profile *profile, const str
     (void)snprintf(chart->provenance, sizeof chart->provenance, "Model: %s. Data: %s. Loss: %s.", words.model,
                    words.data, words.measure);
     chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert", .is_whole = true};
-    chart->y = (struct moec_chart_axis){.name = "layer", .label = "layer", .is_whole = true};
+    chart->y = (struct moec_chart_axis){.name = "layer", .is_whole = true};
+    moec_profile_layer_label(profile, sizeof chart->y.label, chart->y.label);
     (void)snprintf(chart->value_label, sizeof chart->value_label, "loss against the original, %%");
     (void)snprintf(chart->value_name, sizeof chart->value_name, "loss_percent");
     for (uint32_t s = 0; s < map->n_layer; s++)

@@ -5,6 +5,7 @@
 #include "profiler/windows.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_POPULAR 48 /* 1, 2, 5, ... below 2^48 */
@@ -12,14 +13,59 @@
 static const double fractions[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1};
 #define N_FRACTION (sizeof fractions / sizeof *fractions)
 
-static struct moec_path_trace trace_of(const struct moec_profile *profile)
+/* The layers and tokens of one stack; a model without an encoder has one. */
+struct stack {
+    struct moec_path_trace trace;
+    uint8_t *tokens; /* (T), owned: those that it reads; NULL = all */
+    bool is_encoder;
+};
+
+struct stacks {
+    struct stack of[2];
+    uint32_t n;
+};
+
+static void release_stacks(struct stacks *stacks)
 {
-    return (struct moec_path_trace){.n_layer = profile->n_moe_layer,
-                                    .n_expert = profile->n_expert,
-                                    .top_k = profile->top_k,
-                                    .n_token = profile->n_trace_token,
-                                    .experts = profile->trace_experts,
-                                    .weights = profile->trace_weights};
+    for (uint32_t i = 0; i < stacks->n; i++)
+        free(stacks->of[i].tokens);
+}
+
+/* Marks the tokens of the profile's trace that the encoder, or the decoder, reads. */
+static void mark_tokens(const struct moec_profile *profile, bool is_encoder, uint8_t *tokens)
+{
+    uint64_t token = 0;
+    for (uint32_t w = 0; w < profile->n_window && token < profile->n_trace_token; w++)
+        for (uint32_t i = 0; i < moec_profile_traced(profile, w); i++)
+            tokens[token++] = (i < moec_profile_source(profile, w)) == is_encoder;
+}
+
+static enum moec_status find_stacks(const struct moec_profile *profile, struct stacks *stacks,
+                                    struct moec_error *err)
+{
+    const uint32_t n_encoder = moec_config_moe_encoder_count(&profile->config);
+    const struct moec_path_trace all = {.n_layer = profile->n_moe_layer,
+                                        .n_expert = profile->n_expert,
+                                        .top_k = profile->top_k,
+                                        .n_token = profile->n_trace_token,
+                                        .experts = profile->trace_experts,
+                                        .weights = profile->trace_weights,
+                                        .row_layers = profile->n_moe_layer};
+    const uint32_t first[] = {0, n_encoder}, count[] = {n_encoder, profile->n_moe_layer - n_encoder};
+    *stacks = (struct stacks){0};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (count[i] == 0)
+            continue;
+        struct stack *stack = &stacks->of[stacks->n++];
+        *stack = (struct stack){.trace = all, .is_encoder = i == 0};
+        stack->trace.first_layer = first[i];
+        stack->trace.n_layer = count[i];
+        if (profile->window_source == NULL)
+            continue;
+        MOEC_TRY(moec_alloc((void **)&stack->tokens, profile->n_trace_token, 1, "tokens of a stack", err));
+        mark_tokens(profile, stack->is_encoder, stack->tokens);
+    }
+    return MOEC_OK;
 }
 
 /* --- load --------------------------------------------------------------------------------------------------
@@ -87,63 +133,85 @@ static double share_of(const double *shares, uint64_t n_path, double count)
     return shares[count < (double)n_path ? (uint64_t)count - 1 : n_path - 1];
 }
 
-static enum moec_status add_full_paths(struct moec_profile *profile, const struct moec_path_trace *trace,
+/* The curves of one stack: paths/full of the only one or of the decoder, paths/encoder of the encoder. */
+static enum moec_status add_full_paths(struct moec_profile *profile, const struct stack *stack,
                                        double *shares, struct moec_error *err)
 {
     double counts[MAX_POPULAR], places[N_FRACTION];
     struct moec_study *added = NULL;
     uint64_t n_path = 0;
+    const bool is_encoder = stack->is_encoder;
+    const char *through = is_encoder                       ? "the encoder's MoE layers"
+                          : profile->window_source != NULL ? "the decoder's MoE layers"
+                                                           : "all MoE layers";
     memcpy(places, fractions, sizeof places);
-    MOEC_TRY(moec_paths_popularity(trace, 0, trace->n_layer, shares, &n_path, err));
+    MOEC_TRY(
+        moec_paths_popularity(&stack->trace, stack->tokens, 0, stack->trace.n_layer, shares, &n_path, err));
     if (n_path == 0)
         return MOEC_OK;
     cumulate(shares, n_path);
-    const struct moec_study full = {
-        .name = "paths/full",
-        .description = "share of tokens on the n most popular paths through all MoE layers; a path is the "
-                       "rank-1 expert of each layer",
+    struct moec_study full = {
         .source = "EdgeMoE Fig. 4",
         .n_axis = 1,
         .axes = {{.name = "popular_paths", .n = popular_counts(n_path, counts), .values = counts}}};
+    (void)snprintf(full.name, sizeof full.name, "paths/%s", is_encoder ? "encoder" : "full");
+    (void)snprintf(
+        full.description, sizeof full.description,
+        "share of tokens on the n most popular paths through %s; a path is the rank-1 expert of each "
+        "layer",
+        through);
     MOEC_TRY(moec_profile_add_study(profile, &full, &added, err));
     for (uint64_t i = 0; i < full.axes[0].n; i++)
         added->values[i] = share_of(shares, n_path, counts[i]);
-    const struct moec_study fraction = {
-        .name = "paths/full_fraction",
-        .description =
-            "share of tokens on this fraction of the distinct paths through all MoE layers, the most popular",
-        .source = "EdgeMoE Fig. 4",
-        .n_axis = 1,
-        .axes = {{.name = "path_fraction", .n = N_FRACTION, .values = places}}};
+    struct moec_study fraction = {.source = "EdgeMoE Fig. 4",
+                                  .n_axis = 1,
+                                  .axes = {{.name = "path_fraction", .n = N_FRACTION, .values = places}}};
+    (void)snprintf(fraction.name, sizeof fraction.name, "paths/%s_fraction", is_encoder ? "encoder" : "full");
+    (void)snprintf(fraction.description, sizeof fraction.description,
+                   "share of tokens on this fraction of the distinct paths through %s, the most popular",
+                   through);
     MOEC_TRY(moec_profile_add_study(profile, &fraction, &added, err));
     for (size_t i = 0; i < N_FRACTION; i++)
         added->values[i] = share_of(shares, n_path, ceil(fractions[i] * (double)n_path));
     return MOEC_OK;
 }
 
-static enum moec_status add_three_paths(struct moec_profile *profile, const struct moec_path_trace *trace,
+/* Rows of one stack in found (S, n_count), and the largest number of paths so far. */
+static enum moec_status find_three_paths(const struct stack *stack, const double *counts, uint32_t n_count,
+                                         double *shares, double *found, uint64_t *most,
+                                         struct moec_error *err)
+{
+    for (uint32_t s = 0; s < stack->trace.n_layer; s++) {
+        uint64_t n_path = 0;
+        if (s + 3 <= stack->trace.n_layer) {
+            MOEC_TRY(moec_paths_popularity(&stack->trace, stack->tokens, s, 3, shares, &n_path, err));
+            cumulate(shares, n_path);
+        }
+        *most = n_path > *most ? n_path : *most;
+        double *row = found + ((size_t)stack->trace.first_layer + s) * n_count;
+        for (uint32_t i = 0; i < n_count; i++)
+            row[i] = n_path > 0 ? share_of(shares, n_path, counts[i]) : (double)NAN;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status add_three_paths(struct moec_profile *profile, const struct stacks *stacks,
                                         double *shares, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     double counts[MAX_POPULAR], *found = NULL;
-    uint32_t n_count = 0;
+    uint32_t n_count = 0, deepest = 0;
     uint64_t most = 0;
-    const uint32_t n_layer = trace->n_layer;
-    if (n_layer < 3 || trace->n_token == 0)
+    const uint32_t n_layer = profile->n_moe_layer;
+    for (uint32_t i = 0; i < stacks->n; i++)
+        deepest = stacks->of[i].trace.n_layer > deepest ? stacks->of[i].trace.n_layer : deepest;
+    if (deepest < 3 || profile->n_trace_token == 0)
         return MOEC_OK;
-    const double most_possible = pow(trace->n_expert, 3), n_token = (double)trace->n_token;
+    const double most_possible = pow(profile->n_expert, 3), n_token = (double)profile->n_trace_token;
     n_count = popular_counts((uint64_t)(most_possible < n_token ? most_possible : n_token), counts);
     MOEC_TRY_OUT(moec_alloc((void **)&found, (uint64_t)n_layer * n_count, sizeof *found, "path shares", err));
-    for (uint32_t s = 0; s < n_layer; s++) {
-        uint64_t n_path = 0;
-        if (s + 3 <= n_layer) {
-            MOEC_TRY_OUT(moec_paths_popularity(trace, s, 3, shares, &n_path, err));
-            cumulate(shares, n_path);
-        }
-        most = n_path > most ? n_path : most;
-        for (uint32_t i = 0; i < n_count; i++)
-            found[(size_t)s * n_count + i] = n_path > 0 ? share_of(shares, n_path, counts[i]) : (double)NAN;
-    }
+    for (uint32_t i = 0; i < stacks->n; i++)
+        MOEC_TRY_OUT(find_three_paths(&stacks->of[i], counts, n_count, shares, found, &most, err));
     /* The curves end where the longest has reached 1. */
     uint32_t n_kept = 1;
     while (n_kept < n_count && counts[n_kept - 1] < (double)most)
@@ -165,14 +233,16 @@ out:
     return status;
 }
 
-static enum moec_status add_paths(struct moec_profile *profile, const struct moec_path_trace *trace,
+static enum moec_status add_paths(struct moec_profile *profile, const struct stacks *stacks,
                                   struct moec_error *err)
 {
     double *shares = NULL;
-    MOEC_TRY(moec_alloc((void **)&shares, trace->n_token, sizeof *shares, "path shares", err));
-    enum moec_status status = add_full_paths(profile, trace, shares, err);
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&shares, profile->n_trace_token, sizeof *shares, "path shares", err));
+    for (uint32_t i = 0; i < stacks->n && status == MOEC_OK; i++)
+        status = add_full_paths(profile, &stacks->of[i], shares, err);
     if (status == MOEC_OK)
-        status = add_three_paths(profile, trace, shares, err);
+        status = add_three_paths(profile, stacks, shares, err);
     free(shares);
     return status;
 }
@@ -180,16 +250,19 @@ static enum moec_status add_paths(struct moec_profile *profile, const struct moe
 /* --- predictions -------------------------------------------------------------------------------------------
  */
 
+/* n_used: tokens of each layer's stack that were predicted for, (S). */
 static enum moec_status add_conditional(struct moec_profile *profile, const struct moec_study *kind,
-                                        const uint64_t *hits, uint64_t n_used, struct moec_error *err)
+                                        const uint64_t *hits, const uint64_t *n_used, struct moec_error *err)
 {
     struct moec_study study = *kind, *added = NULL;
     study.n_axis = 2;
     study.axes[0] = (struct moec_study_axis){.name = "moe_layer", .n = profile->n_moe_layer};
     study.axes[1] = (struct moec_study_axis){.name = "activation_rank", .n = profile->n_expert};
     MOEC_TRY(moec_profile_add_study(profile, &study, &added, err));
-    for (uint64_t i = 0; i < moec_study_count(added); i++)
-        added->values[i] = n_used > 0 ? (double)hits[i] / (double)n_used : (double)NAN;
+    for (uint64_t i = 0; i < moec_study_count(added); i++) {
+        const uint64_t n = n_used[i / profile->n_expert];
+        added->values[i] = n > 0 ? (double)hits[i] / (double)n : (double)NAN;
+    }
     return MOEC_OK;
 }
 
@@ -215,33 +288,48 @@ static enum moec_status add_recall(struct moec_profile *profile, const double *g
     return MOEC_OK;
 }
 
+/* Which tokens of the stack lie in windows of the part. */
+static void mark_part(const struct moec_profile *profile, const struct stack *stack, enum moec_part part,
+                      uint8_t *tokens)
+{
+    uint64_t token = 0;
+    for (uint32_t w = 0; w < profile->n_window && token < profile->n_trace_token; w++)
+        for (uint32_t i = 0; i < moec_profile_traced(profile, w); i++, token++)
+            tokens[token] = moec_part_has(part, w) && (stack->tokens == NULL || stack->tokens[token]);
+}
+
 /* Hits on the odd windows of a table made from the even ones. */
-static enum moec_status count_predictions(struct moec_profile *profile, const struct moec_path_trace *trace,
+static enum moec_status count_predictions(struct moec_profile *profile, const struct stack *stack,
                                           uint64_t *hits, uint64_t *frequency_hits, uint64_t *n_used,
                                           struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_path_table half = {0};
-    uint8_t *even = NULL, *odd = NULL;
-    MOEC_TRY_OUT(moec_alloc((void **)&even, trace->n_token, 1, "tokens of a part", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&odd, trace->n_token, 1, "tokens of a part", err));
-    uint64_t token = 0;
-    for (uint32_t w = 0; w < profile->n_window; w++) {
-        for (uint32_t i = 0; i < profile->window_length[w]; i++, token++) {
-            even[token] = moec_part_has(MOEC_PART_SEARCH, w);
-            odd[token] = moec_part_has(MOEC_PART_CERTIFICATE, w);
-        }
-    }
-    MOEC_TRY_OUT(moec_paths_build(trace, even, &half, err));
-    MOEC_TRY_OUT(moec_paths_hits(&half, trace, odd, hits, frequency_hits, n_used, err));
+    uint8_t *tokens = NULL;
+    MOEC_TRY_OUT(moec_alloc((void **)&tokens, profile->n_trace_token, 1, "tokens of a part", err));
+    mark_part(profile, stack, MOEC_PART_SEARCH, tokens);
+    MOEC_TRY_OUT(moec_paths_build(&stack->trace, tokens, &half, err));
+    mark_part(profile, stack, MOEC_PART_CERTIFICATE, tokens);
+    MOEC_TRY_OUT(moec_paths_hits(&half, &stack->trace, tokens, hits, frequency_hits, n_used, err));
 out:
     moec_path_table_release(&half);
-    free(even);
-    free(odd);
+    free(tokens);
     return status;
 }
 
-static enum moec_status add_predictions(struct moec_profile *profile, const struct moec_path_trace *trace,
+/* Recalls of each layer; where experts were full there are fewer activations than tokens times k. */
+static void find_recall(const struct moec_profile *profile, const uint64_t *hits, double *recall)
+{
+    for (uint32_t s = 0; s < profile->n_moe_layer; s++) {
+        const uint64_t *row = hits + (size_t)s * profile->n_expert;
+        uint64_t n_choice = 0;
+        for (uint32_t e = 0; e < profile->n_expert; e++)
+            n_choice += row[e];
+        moec_paths_recall(row, 1, profile->n_expert, profile->top_k, n_choice, recall + (size_t)s * 3);
+    }
+}
+
+static enum moec_status add_predictions(struct moec_profile *profile, const struct stacks *stacks,
                                         const double *gate_recall, struct moec_error *err)
 {
     static const struct moec_study by_path = {
@@ -255,29 +343,59 @@ static enum moec_status add_predictions(struct moec_profile *profile, const stru
                        "from the layer's load alone",
         .source = "EdgeMoE Fig. 8"};
     enum moec_status status = MOEC_OK;
-    const uint32_t n_layer = trace->n_layer, n_expert = trace->n_expert;
-    uint64_t *hits = NULL, *frequency_hits = NULL, n_used = 0;
+    const uint32_t n_layer = profile->n_moe_layer, n_expert = profile->n_expert;
+    uint64_t *hits = NULL, *frequency_hits = NULL, *n_used = NULL;
     const uint64_t n_cell = (uint64_t)n_layer * n_expert;
     MOEC_TRY_OUT(moec_alloc((void **)&hits, n_cell, sizeof *hits, "predictions", err));
     MOEC_TRY_OUT(moec_alloc((void **)&frequency_hits, n_cell, sizeof *frequency_hits, "predictions", err));
-    MOEC_TRY_OUT(count_predictions(profile, trace, hits, frequency_hits, &n_used, err));
-    moec_paths_recall(hits, n_layer, n_expert, trace->top_k, n_used, profile->path_recall);
-    moec_paths_recall(frequency_hits, n_layer, n_expert, trace->top_k, n_used, profile->frequency_recall);
+    MOEC_TRY_OUT(moec_alloc((void **)&n_used, n_layer, sizeof *n_used, "predictions", err));
+    for (uint32_t i = 0; i < stacks->n; i++) {
+        const struct moec_path_trace *trace = &stacks->of[i].trace;
+        const size_t first = (size_t)trace->first_layer * n_expert;
+        uint64_t n = 0;
+        MOEC_TRY_OUT(
+            count_predictions(profile, &stacks->of[i], hits + first, frequency_hits + first, &n, err));
+        for (uint32_t s = 0; s < trace->n_layer; s++)
+            n_used[trace->first_layer + s] = n;
+    }
+    find_recall(profile, hits, profile->path_recall);
+    find_recall(profile, frequency_hits, profile->frequency_recall);
     MOEC_TRY_OUT(add_conditional(profile, &by_path, hits, n_used, err));
     MOEC_TRY_OUT(add_conditional(profile, &by_frequency, frequency_hits, n_used, err));
     MOEC_TRY_OUT(add_recall(profile, gate_recall, err));
 out:
     free(hits);
     free(frequency_hits);
+    free(n_used);
     return status;
+}
+
+/* The table of all windows: a part for each stack. */
+static enum moec_status build_table(struct moec_profile *profile, const struct stacks *stacks,
+                                    struct moec_error *err)
+{
+    MOEC_TRY(moec_paths_build(&stacks->of[0].trace, stacks->of[0].tokens, &profile->paths, err));
+    for (uint32_t i = 1; i < stacks->n; i++) {
+        struct moec_path_table later;
+        MOEC_TRY(moec_paths_build(&stacks->of[i].trace, stacks->of[i].tokens, &later, err));
+        const enum moec_status status = moec_paths_append(&later, &profile->paths, err);
+        moec_path_table_release(&later);
+        MOEC_TRY(status);
+    }
+    return MOEC_OK;
 }
 
 enum moec_status moec_path_study_run(struct moec_profile *profile, const double *gate_recall,
                                      struct moec_error *err)
 {
-    const struct moec_path_trace trace = trace_of(profile);
-    MOEC_TRY(add_entropy(profile, err));
-    MOEC_TRY(add_paths(profile, &trace, err));
-    MOEC_TRY(add_predictions(profile, &trace, gate_recall, err));
-    return moec_paths_build(&trace, NULL, &profile->paths, err);
+    struct stacks stacks = {0};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(find_stacks(profile, &stacks, err));
+    MOEC_TRY_OUT(add_entropy(profile, err));
+    MOEC_TRY_OUT(add_paths(profile, &stacks, err));
+    MOEC_TRY_OUT(add_predictions(profile, &stacks, gate_recall, err));
+    status = build_table(profile, &stacks, err);
+out:
+    release_stacks(&stacks);
+    return status;
 }

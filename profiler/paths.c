@@ -19,14 +19,20 @@ static int compare_words(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static uint64_t place(const struct moec_path_trace *trace, uint64_t token, uint32_t layer)
+{
+    const uint32_t row_layers = trace->row_layers != 0 ? trace->row_layers : trace->n_layer;
+    return (token * row_layers + trace->first_layer + layer) * trace->top_k;
+}
+
 static const uint16_t *choices(const struct moec_path_trace *trace, uint64_t token, uint32_t layer)
 {
-    return trace->experts + (token * trace->n_layer + layer) * trace->top_k;
+    return trace->experts + place(trace, token, layer);
 }
 
 static void gate_weights(const struct moec_path_trace *trace, uint64_t token, uint32_t layer, float *weights)
 {
-    const uint16_t *halves = trace->weights + (token * trace->n_layer + layer) * trace->top_k;
+    const uint16_t *halves = trace->weights + place(trace, token, layer);
     for (uint32_t rank = 0; rank < trace->top_k; rank++)
         weights[rank] = moec_f16_to_f32(halves[rank]);
 }
@@ -39,12 +45,15 @@ static enum moec_status check_trace(const struct moec_path_trace *trace, struct 
                          "a routing trace of %" PRIu64 " tokens, %" PRIu32 " layers, %" PRIu32
                          " experts and top-%" PRIu32 " is not one",
                          trace->n_token, trace->n_layer, trace->n_expert, trace->top_k);
-    for (uint64_t i = 0; i < trace->n_token * trace->n_layer * trace->top_k; i++) {
-        if (trace->experts[i] >= trace->n_expert)
-            return moec_fail(err, MOEC_ERR_USAGE,
-                             "choice %" PRIu64
-                             " of the routing trace is expert %u, expected less than %" PRIu32,
-                             i, (unsigned)trace->experts[i], trace->n_expert);
+    for (uint64_t token = 0; token < trace->n_token; token++) {
+        /* Layers of a token are neighbours. */
+        const uint16_t *chosen = choices(trace, token, 0);
+        for (uint64_t i = 0; i < (uint64_t)trace->n_layer * trace->top_k; i++)
+            if (chosen[i] >= trace->n_expert && chosen[i] != MOEC_PATH_NONE)
+                return moec_fail(err, MOEC_ERR_USAGE,
+                                 "choice %" PRIu64 " of token %" PRIu64
+                                 " of the routing trace is expert %u, expected less than %" PRIu32,
+                                 i, token, (unsigned)chosen[i], trace->n_expert);
     }
     return MOEC_OK;
 }
@@ -97,7 +106,8 @@ static void count_choices(struct builder *builder, uint64_t token, uint32_t laye
 {
     const uint16_t *chosen = choices(builder->trace, token, layer);
     for (uint32_t rank = 0; rank < builder->trace->top_k; rank++)
-        builder->counts[chosen[rank]]++;
+        if (chosen[rank] != MOEC_PATH_NONE)
+            builder->counts[chosen[rank]]++;
 }
 
 static void build_frequency(struct builder *builder)
@@ -131,11 +141,14 @@ static enum moec_status list_keys(struct builder *builder, uint32_t layer, struc
         builder->words = memory;
         MOEC_TRY(status);
         const uint16_t *last = choices(trace, token, layer - 1);
+        const uint16_t *before = layer >= 2 ? choices(trace, token, layer - 2) : NULL;
         for (uint32_t j = 0; j < k; j++) {
+            if (last[j] == MOEC_PATH_NONE)
+                continue;
             builder->words[builder->n_word++] = key_word(MOEC_PATH_NONE, last[j], token);
-            for (uint32_t i = 0; layer >= 2 && i < k; i++)
-                builder->words[builder->n_word++] =
-                    key_word(choices(trace, token, layer - 2)[i], last[j], token);
+            for (uint32_t i = 0; before != NULL && i < k; i++)
+                if (before[i] != MOEC_PATH_NONE)
+                    builder->words[builder->n_word++] = key_word(before[i], last[j], token);
         }
     }
     if (builder->n_word > 0)
@@ -242,20 +255,23 @@ static void count_hits(const struct hits *hits, uint64_t token, uint32_t layer)
     const size_t row = (size_t)layer * trace->n_expert;
     const uint16_t *chosen = choices(trace, token, layer);
     float last[MOEC_MAX_TOP_K], before[MOEC_MAX_TOP_K];
-    for (uint32_t i = 0; i < trace->top_k; i++)
-        hits->by_frequency[row + hits->place[row + chosen[i]]]++;
-    if (layer == 0) {
-        for (uint32_t i = 0; i < trace->top_k; i++)
-            hits->by_path[row + hits->place[row + chosen[i]]]++;
-        return;
-    }
-    gate_weights(trace, token, layer - 1, last);
+    if (layer >= 1)
+        gate_weights(trace, token, layer - 1, last);
     if (layer >= 2)
         gate_weights(trace, token, layer - 2, before);
-    moec_path_table_predict(hits->table, layer, layer >= 2 ? choices(trace, token, layer - 2) : NULL, before,
-                            choices(trace, token, layer - 1), last, hits->probability);
-    for (uint32_t i = 0; i < trace->top_k; i++)
-        hits->by_path[row + rank_of(hits->probability, trace->n_expert, chosen[i])]++;
+    if (layer >= 1)
+        moec_path_table_predict(hits->table, layer, layer >= 2 ? choices(trace, token, layer - 2) : NULL,
+                                before, choices(trace, token, layer - 1), last, hits->probability);
+    for (uint32_t i = 0; i < trace->top_k; i++) {
+        if (chosen[i] == MOEC_PATH_NONE)
+            continue;
+        const uint16_t by_frequency = hits->place[row + chosen[i]];
+        hits->by_frequency[row + by_frequency]++;
+        if (layer == 0)
+            hits->by_path[row + by_frequency]++;
+        else
+            hits->by_path[row + rank_of(hits->probability, trace->n_expert, chosen[i])]++;
+    }
 }
 
 enum moec_status moec_paths_hits(const struct moec_path_table *table, const struct moec_path_trace *trace,
@@ -290,7 +306,7 @@ out:
 }
 
 void moec_paths_recall(const uint64_t *hits, uint32_t n_layer, uint32_t n_expert, uint32_t top_k,
-                       uint64_t n_used, double *recall)
+                       uint64_t n_choice, double *recall)
 {
     const uint32_t cuts[3] = {top_k, top_k + 1, 2 * top_k};
     for (uint32_t layer = 0; layer < n_layer; layer++) {
@@ -298,7 +314,7 @@ void moec_paths_recall(const uint64_t *hits, uint32_t n_layer, uint32_t n_expert
             uint64_t found = 0;
             for (uint32_t i = 0; i < cuts[c] && i < n_expert; i++)
                 found += hits[(size_t)layer * n_expert + i];
-            recall[layer * 3 + c] = n_used > 0 ? (double)found / ((double)n_used * top_k) : 0;
+            recall[layer * 3 + c] = n_choice > 0 ? (double)found / (double)n_choice : 0;
         }
     }
 }
@@ -391,6 +407,43 @@ out:
     return status;
 }
 
+static enum moec_status append_arrays(const struct moec_path_table *stack, struct moec_path_table *table,
+                                      struct moec_error *err)
+{
+    const size_t n_value = table->n_value, n_expert = table->n_expert;
+    const size_t n_key = (size_t)table->n_key + stack->n_key,
+                 n_layer = (size_t)table->n_layer + stack->n_layer;
+    size_t keys = table->n_key, values = table->n_key * n_value, frequencies = table->n_layer * n_expert;
+    MOEC_TRY(moec_grow((void **)&table->keys, &keys, n_key, sizeof *table->keys, "path keys", err));
+    MOEC_TRY(moec_grow((void **)&table->values, &values, n_key * n_value, sizeof *table->values,
+                       "path values", err));
+    MOEC_TRY(moec_grow((void **)&table->frequency, &frequencies, n_layer * n_expert, sizeof *table->frequency,
+                       "expert frequencies", err));
+    for (uint32_t i = 0; i < stack->n_key; i++) {
+        struct moec_path_key *key = &table->keys[table->n_key + i];
+        *key = stack->keys[i];
+        key->layer = (uint16_t)(key->layer + table->n_layer);
+    }
+    if (stack->n_key > 0)
+        memcpy(table->values + table->n_key * n_value, stack->values,
+               stack->n_key * n_value * sizeof *table->values);
+    memcpy(table->frequency + table->n_layer * n_expert, stack->frequency,
+           stack->n_layer * n_expert * sizeof *table->frequency);
+    return MOEC_OK;
+}
+
+enum moec_status moec_paths_append(const struct moec_path_table *stack, struct moec_path_table *table,
+                                   struct moec_error *err)
+{
+    if (stack->n_expert != table->n_expert || stack->top_k != table->top_k ||
+        stack->n_value != table->n_value || stack->n_layer > MOEC_MAX_LAYERS - table->n_layer)
+        return moec_fail(err, MOEC_ERR_MISMATCH, "path tables of two stacks are of different models");
+    MOEC_TRY(append_arrays(stack, table, err));
+    table->n_layer += stack->n_layer;
+    table->n_key += stack->n_key;
+    return MOEC_OK;
+}
+
 /* One token's path, for sorting equal ones together. */
 struct walk {
     const struct moec_path_trace *trace;
@@ -416,11 +469,12 @@ static int compare_falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-enum moec_status moec_paths_popularity(const struct moec_path_trace *trace, uint32_t first_layer,
-                                       uint32_t n_layers, double *shares, uint64_t *n_path,
-                                       struct moec_error *err)
+enum moec_status moec_paths_popularity(const struct moec_path_trace *trace, const uint8_t *used,
+                                       uint32_t first_layer, uint32_t n_layers, double *shares,
+                                       uint64_t *n_path, struct moec_error *err)
 {
     struct walk *walks = NULL;
+    uint64_t n_walk = 0;
     *n_path = 0;
     MOEC_TRY(check_trace(trace, err));
     if (n_layers == 0 || first_layer >= trace->n_layer || n_layers > trace->n_layer - first_layer)
@@ -430,14 +484,15 @@ enum moec_status moec_paths_popularity(const struct moec_path_trace *trace, uint
                          n_layers, first_layer, trace->n_layer);
     MOEC_TRY(moec_alloc((void **)&walks, trace->n_token, sizeof *walks, "expert paths", err));
     for (uint64_t t = 0; t < trace->n_token; t++)
-        walks[t] = (struct walk){trace, first_layer, n_layers, t};
-    if (trace->n_token > 0)
-        qsort(walks, trace->n_token, sizeof *walks, compare_walks);
-    for (uint64_t begin = 0; begin < trace->n_token;) {
+        if (is_used(used, t))
+            walks[n_walk++] = (struct walk){trace, first_layer, n_layers, t};
+    if (n_walk > 0)
+        qsort(walks, n_walk, sizeof *walks, compare_walks);
+    for (uint64_t begin = 0; begin < n_walk;) {
         uint64_t end = begin + 1;
-        while (end < trace->n_token && compare_walks(&walks[begin], &walks[end]) == 0)
+        while (end < n_walk && compare_walks(&walks[begin], &walks[end]) == 0)
             end++;
-        shares[(*n_path)++] = (double)(end - begin) / (double)trace->n_token;
+        shares[(*n_path)++] = (double)(end - begin) / (double)n_walk;
         begin = end;
     }
     if (*n_path > 0)

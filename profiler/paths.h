@@ -1,8 +1,10 @@
 /* Statistics of expert paths: builds the path table (formats/path_table.h) from a routing trace and measures
  * how well it predicts (EdgeMoE III-C1; design, "Words with one meaning").
  *
- * Trace: (T, S, k) choices of T tokens in order of weight, gate weights as F16 bits. `used` (T) says which
- * tokens count; NULL = all. Thread rule: pure functions. */
+ * Trace: (T, S, k) choices of T tokens in order of weight, gate weights as F16 bits; MOEC_PATH_NONE where a
+ * token has none because its expert was full. `used` (T) says which tokens count; NULL = all. Each stack of
+ * an encoder-decoder model is a trace of its own, of some of the layers and tokens of one array: paths
+ * neither cross from one to the other nor does a token pass both. Thread rule: pure functions. */
 #ifndef MOEC_PROFILER_PATHS_H
 #define MOEC_PROFILER_PATHS_H
 
@@ -13,8 +15,10 @@ struct moec_path_trace {
     uint32_t n_expert;
     uint32_t top_k;          /* k */
     uint64_t n_token;        /* T */
-    const uint16_t *experts; /* (T, S, k) */
-    const uint16_t *weights; /* (T, S, k) */
+    const uint16_t *experts; /* (T, row_layers, k) */
+    const uint16_t *weights; /* (T, row_layers, k) */
+    uint32_t first_layer;    /* of the array, that layer 0 is */
+    uint32_t row_layers;     /* layers of the array; 0 = S */
 };
 
 /* Counts, for every pair of a token's choices in the two MoE layers before n (and every single choice in the
@@ -27,30 +31,34 @@ MOEC_WARN_UNUSED enum moec_status moec_paths_build(const struct moec_path_trace 
 /* How often a prediction was right, by its place: hits (S, E) = tokens used that activated in this layer the
  * expert which the table held for the r-th likeliest; equally likely ones stand by index. Layer 0, which has
  * no layer before it, predicts by frequency. frequency_hits (S, E): the same, predicting by the layer's
- * frequencies alone. Sums over a row are tokens used times k. Errors: MOEC_ERR_USAGE, MOEC_ERR_MISMATCH,
- * MOEC_ERR_MEMORY. */
+ * frequencies alone. Sums over a row are activations: tokens used times k, fewer where experts were full.
+ * Errors: MOEC_ERR_USAGE, MOEC_ERR_MISMATCH, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_paths_hits(const struct moec_path_table *table,
                                                   const struct moec_path_trace *trace, const uint8_t *used,
                                                   uint64_t *hits, uint64_t *frequency_hits, uint64_t *n_used,
                                                   struct moec_error *err);
 
-/* Recall of the activated experts among the top k, k + 1 and 2k predicted, from hits (S, E): the share of a
- * token's k choices in the layer that stand among them, mean over the tokens used. recall: (S, 3); 0 when no
- * token is used. */
+/* Recall of the activated experts among the top k, k + 1 and 2k predicted, from hits (S, E): the share of the
+ * n_choice activations of each layer that stand among them. recall: (S, 3); 0 without any. */
 void moec_paths_recall(const uint64_t *hits, uint32_t n_layer, uint32_t n_expert, uint32_t top_k,
-                       uint64_t n_used, double *recall);
+                       uint64_t n_choice, double *recall);
 
 /* The table with the fewest-seen pair keys left out, so that its encoded bytes are at most max_bytes; single
  * keys go after all pairs, the frequencies stay. Ties keep the earlier key. */
 MOEC_WARN_UNUSED enum moec_status moec_paths_prune(const struct moec_path_table *table, uint64_t max_bytes,
                                                    struct moec_path_table *pruned, struct moec_error *err);
 
+/* Adds a later stack's table to that of the one before: its layers follow. `stack` is left as it is; on
+ * failure `table` is too. Errors: MOEC_ERR_MISMATCH, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_paths_append(const struct moec_path_table *stack,
+                                                    struct moec_path_table *table, struct moec_error *err);
+
 /* Curves of path popularity (EdgeMoE Fig. 4): a token's path is its rank-1 expert in each of layers first ..
- * first + n - 1; shares (room for T) receives the share of tokens on each distinct path, most popular first.
- * n_layers = S gives full paths, 3 those of consecutive layers. */
+ * first + n - 1, or that it had none; shares (room for T) receives the share of the tokens used on each
+ * distinct path, most popular first. n_layers = S gives full paths, 3 those of consecutive layers. */
 MOEC_WARN_UNUSED enum moec_status moec_paths_popularity(const struct moec_path_trace *trace,
-                                                        uint32_t first_layer, uint32_t n_layers,
-                                                        double *shares, uint64_t *n_path,
+                                                        const uint8_t *used, uint32_t first_layer,
+                                                        uint32_t n_layers, double *shares, uint64_t *n_path,
                                                         struct moec_error *err);
 
 #endif

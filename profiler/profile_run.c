@@ -47,6 +47,10 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
     if (moec_config_moe_count(job->config) == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the model in '%s' has no layer with experts",
                          moec_checkpoint_folder(job->checkpoint));
+    if (options->sensitivity == MOEC_SENSITIVITY_FAST && moec_config_is_encoder_decoder(job->config))
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has an encoder, whose errors are not estimated; use --sensitivity exact",
+                         moec_checkpoint_folder(job->checkpoint));
     if (options->seq_len_tokens > job->config->n_position)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
@@ -59,7 +63,7 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
 {
     const struct moec_profile_options *options = job->options;
     const char *folder = moec_checkpoint_folder(job->checkpoint);
-    MOEC_TRY(moec_task_need_windows(&options->task, "a profile", err));
+    MOEC_TRY(moec_windows_need_task(job->config, &options->task, "a profile", err));
     const struct moec_tokenizer_model *tokenizer = moec_checkpoint_tokenizer(job->checkpoint);
     if (tokenizer == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -69,10 +73,11 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
     MOEC_TRY(moec_tokenizer_create(tokenizer, &job->tokenizer, err));
     MOEC_TRY(moec_rows_read(&options->task, options->data_path, &job->rows, err));
     const struct moec_pool pool = moec_pool_make(options->n_threads);
-    const struct moec_windows_options windows = {.seq_len_tokens = options->seq_len_tokens,
-                                                 .n_sample = options->n_sample,
-                                                 .seed = options->seed,
-                                                 .min_part_windows = MOEC_MIN_PART_WINDOWS};
+    struct moec_windows_options windows = {.seq_len_tokens = options->seq_len_tokens,
+                                           .n_sample = options->n_sample,
+                                           .seed = options->seed,
+                                           .min_part_windows = MOEC_MIN_PART_WINDOWS};
+    moec_windows_options_for(job->config, &windows);
     if (options->n_sample == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "0 windows, expected at least %d", 2 * MOEC_MIN_PART_WINDOWS);
     return moec_windows_make(&job->rows, job->tokenizer, &windows, &pool, &job->windows, err);
@@ -121,7 +126,7 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     copy_text(profile->moec_version, sizeof profile->moec_version, MOEC_VERSION);
     copy_text(profile->arithmetic, sizeof profile->arithmetic, "canonical-f32");
     copy_text(profile->task, sizeof profile->task, options->task.name);
-    copy_text(profile->metric, sizeof profile->metric, moec_task_metric_name(options->task.metric));
+    copy_text(profile->metric, sizeof profile->metric, moec_task_metric_name(MOEC_TASK_METRIC_PERPLEXITY));
     copy_text(profile->data_name, sizeof profile->data_name, job->rows.name);
     memcpy(profile->data_digest, job->rows.digest, sizeof profile->data_digest);
     MOEC_TRY(moec_checkpoint_digest(job->checkpoint, NULL, NULL, profile->model_digest, err));
@@ -129,7 +134,10 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         profile->moe_layers[s] = moec_config_moe_layer(job->config, s);
     const size_t n = windows->n_window;
-    memcpy(profile->window_tokens, windows->tokens, n * windows->seq_len_tokens * sizeof *windows->tokens);
+    memcpy(profile->window_tokens, windows->tokens,
+           n * moec_windows_stride(windows) * sizeof *windows->tokens);
+    if (windows->source != NULL)
+        memcpy(profile->window_source, windows->source, n * sizeof *windows->source);
     memcpy(profile->window_length, windows->length, n * sizeof *windows->length);
     memcpy(profile->window_scored, windows->scored, n * sizeof *windows->scored);
     memcpy(profile->window_index, windows->index, n * sizeof *windows->index);
@@ -154,6 +162,13 @@ static void describe_task(const struct moec_task *task, struct moec_job_text *te
     moec_sha256_init(&digest);
     moec_sha256_update(&digest, task->prompt, strlen(task->prompt) + 1);
     moec_sha256_update(&digest, task->reference, strlen(task->reference) + 1);
+    if (moec_task_metric_kind(task->metric) == MOEC_TASK_KIND_CHOICE) {
+        moec_sha256_update(&digest, task->choices_field, strlen(task->choices_field) + 1);
+        for (uint32_t i = 0; i < task->n_choice; i++)
+            moec_sha256_update(&digest, task->choices[i], strlen(task->choices[i]) + 1);
+        moec_sha256_update(&digest, task->choice, strlen(task->choice) + 1);
+        moec_sha256_update(&digest, task->label, strlen(task->label) + 1);
+    }
     moec_sha256_finish(&digest, sha256);
     moec_sha256_hex(sha256, hex);
     moec_job_line(text, "task", "%s (format %d, split %d, metric %d, delimiter %d, templates %.16s)",
@@ -298,7 +313,8 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
     const struct moec_profile *profile = job->profile;
     const uint64_t n = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
     for (uint64_t i = 0; i < n; i++)
-        if (profile->trace_experts[i] >= profile->n_expert)
+        if (profile->trace_experts[i] >= profile->n_expert &&
+            (job->windows.source == NULL || profile->trace_experts[i] != MOEC_PROFILE_NO_EXPERT))
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "the journal '%s' routes to expert %u of %" PRIu32 "; delete it to start anew",
                              job->options->journal_path, (unsigned)profile->trace_experts[i],
@@ -433,6 +449,7 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
                             struct moec_error *err)
 {
     MOEC_TRY(check_options(job, err));
+    moec_weight_studies_limit(job->config, options);
     MOEC_TRY(read_windows(job, err));
     MOEC_TRY(describe(job, err));
     MOEC_TRY(open_units(job, err));

@@ -24,21 +24,27 @@ static uint64_t window_cost(const struct moec_profile_job *job, uint32_t s, uint
 {
     const struct moec_profile *profile = job->profile;
     const uint32_t layer = profile->moe_layers[s], scored = profile->window_scored[w], k = profile->top_k;
+    const uint32_t source = moec_profile_source(profile, w);
+    const bool is_encoder = moec_config_stack(job->config, layer) == MOEC_STACK_ENCODER;
+    const uint32_t begin = is_encoder ? 0 : source, end = is_encoder ? source : source + scored;
     uint64_t cost = 0;
     memset(visits->first, 0xff, profile->n_expert * sizeof *visits->first);
     memset(visits->count, 0, profile->n_expert * sizeof *visits->count);
-    for (uint32_t t = 0; t < scored; t++) {
+    for (uint32_t t = begin; t < end; t++) {
         for (uint32_t rank = 0; rank < k; rank++) {
             const uint32_t e = choices[((size_t)t * profile->n_moe_layer + s) * k + rank];
-            visits->first[e] = visits->first[e] == UINT32_MAX ? t : visits->first[e];
+            if (e == MOEC_PROFILE_NO_EXPERT)
+                continue;
+            visits->first[e] = visits->first[e] == UINT32_MAX ? t - begin : visits->first[e];
             visits->count[e]++;
         }
     }
     for (uint32_t e = 0; e < profile->n_expert; e++) {
-        const uint32_t first = visits->first[e];
-        if (first != UINT32_MAX)
+        /* In an encoder everything sees the change. */
+        const uint32_t first = is_encoder ? 0 : visits->first[e];
+        if (visits->count[e] > 0)
             cost += moec_cost_expert(job->config, visits->count[e]) +
-                    moec_cost_from_layer(job->config, layer + 1, first, scored - first);
+                    moec_cost_after_layer(job->config, layer, source, first, scored - first);
     }
     return cost * profile->n_bits;
 }
@@ -58,7 +64,7 @@ static enum moec_status exact_cost(const struct moec_profile_job *job, uint64_t 
     for (uint32_t w = 0; w < profile->n_window; w++) {
         for (uint32_t s = 0; s < profile->n_moe_layer; s++)
             cost += window_cost(job, s, w, choices, &visits);
-        choices += (size_t)profile->window_length[w] * profile->n_moe_layer * profile->top_k;
+        choices += (size_t)moec_profile_traced(profile, w) * profile->n_moe_layer * profile->top_k;
     }
     *out = cost;
 out:
@@ -100,6 +106,15 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
 {
     struct moec_profile *profile = job->profile;
     const struct moec_profile_options *options = job->options;
+    /* What an encoder's error does to a token of the target is not local. */
+    if (options->sensitivity == MOEC_SENSITIVITY_AUTO && moec_config_is_encoder_decoder(job->config)) {
+        profile->sensitivity = MOEC_SENSITIVITY_EXACT;
+        (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice,
+                       "auto: there are no estimates with an encoder");
+        moec_progress_note(options->progress,
+                           "sensitivity: exact, for errors of an encoder are not estimated");
+        return MOEC_OK;
+    }
     if (options->sensitivity != MOEC_SENSITIVITY_AUTO) {
         profile->sensitivity = (uint8_t)options->sensitivity;
         (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice, "asked for");

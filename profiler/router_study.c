@@ -28,9 +28,9 @@ struct moec_router_study {
     const struct moec_windows *windows;
     struct moec_pool pool;
     struct moec_up_study *up;
-    size_t stride, router_stride; /* floats of an input, of a row of router scores */
-    uint64_t n_token;
-    uint32_t n_moe, n_listed; /* S, experts kept of a prediction */
+    size_t stride, router_stride;    /* floats of an input, of a row of router scores */
+    uint64_t n_token, n_layer_token; /* in all, and those that the layer at work reads */
+    uint32_t n_moe, n_listed;        /* S, experts kept of a prediction */
 
     float *input, *margins, *norms; /* traces of one batch */
     float *layer_margins, *sorted;  /* (T) of one layer, and room to sort them */
@@ -45,6 +45,7 @@ struct moec_router_study {
 
     uint32_t next_window;
     uint64_t n_odd, n_top1; /* tokens of odd windows, of one layer */
+    uint64_t n_odd_choice;  /* their activations */
     uint64_t *hits;         /* (S, E) */
     struct gate_sums *gate; /* (S) */
     struct moec_router_results *results;
@@ -155,13 +156,41 @@ void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_tr
     trace->rank_norms = study->norms;
 }
 
+/* --- the layer at work: tokens are those of its stack
+ * --------------------------------------------------------
+ */
+
+static enum moec_stack stack_of(const struct moec_router_study *study, uint32_t ordinal)
+{
+    return moec_config_stack(study->config, moec_config_moe_layer(study->config, ordinal));
+}
+
+static uint64_t stack_tokens(const struct moec_router_study *study, uint32_t ordinal)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < study->windows->n_window; w++)
+        n += moec_windows_read(study->windows, stack_of(study, ordinal), w);
+    return n;
+}
+
+static bool is_first_of_stack(const struct moec_router_study *study, uint32_t ordinal)
+{
+    return ordinal == moec_config_moe_range(study->config, ordinal).first;
+}
+
+static bool is_last_of_stack(const struct moec_router_study *study, uint32_t ordinal)
+{
+    const struct moec_moe_range range = moec_config_moe_range(study->config, ordinal);
+    return ordinal + 1 == range.first + range.count;
+}
+
 /* --- gate inputs of neighbouring layers --------------------------------------------------------------------
  */
 
 /* The token that stretch i gives. */
 static uint64_t sample_token(const struct moec_router_study *study, uint64_t i)
 {
-    const uint64_t first = i * study->sample_step, left = study->n_token - first;
+    const uint64_t first = i * study->sample_step, left = study->n_layer_token - first;
     struct moec_random random = {i};
     return first + moec_random_below(&random, left < study->sample_step ? left : study->sample_step);
 }
@@ -184,7 +213,7 @@ static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, ui
             continue;
         const float *input = study->input + (token - first_row) * study->stride;
         float *before = study->sample_input + i * study->stride;
-        if (ordinal > 0) {
+        if (!is_first_of_stack(study, ordinal)) {
             const double norms = sqrt(dot(study, input, input)) * sqrt(dot(study, before, before));
             if (norms > 0) {
                 study->cosine_sum += dot(study, input, before) / norms;
@@ -254,6 +283,8 @@ static void count_hits(struct moec_router_study *study, uint32_t ordinal, uint64
         for (uint32_t rank = 0; rank < study->config->top_k; rank++)
             hits[i] += predicted[i] == chosen[rank];
     }
+    for (uint32_t rank = 0; rank < study->config->top_k; rank++)
+        study->n_odd_choice += chosen[rank] != MOEC_ROUTER_NO_EXPERT;
     study->n_odd++;
     study->n_top1 += predicted[0] == chosen[0];
 }
@@ -314,10 +345,11 @@ static void finish_gate(struct moec_router_study *study)
 /* --- batches -----------------------------------------------------------------------------------------------
  */
 
-static void start_layer(struct moec_router_study *study)
+static void start_layer(struct moec_router_study *study, uint32_t ordinal)
 {
     study->next_window = 0;
-    study->n_odd = study->n_top1 = 0;
+    study->n_layer_token = stack_tokens(study, ordinal);
+    study->n_odd = study->n_top1 = study->n_odd_choice = 0;
     study->cosine_sum = 0;
     study->n_cosine = 0;
 }
@@ -325,14 +357,14 @@ static void start_layer(struct moec_router_study *study)
 static void finish_layer(struct moec_router_study *study, uint32_t ordinal)
 {
     const uint32_t n_expert = study->config->n_expert;
-    moec_quantiles(study->layer_margins, study->sorted, study->n_token, margin_quantiles, N_MARGIN,
+    moec_quantiles(study->layer_margins, study->sorted, study->n_layer_token, margin_quantiles, N_MARGIN,
                    study->results->margin + ordinal * N_MARGIN);
     if (ordinal + 1 == study->n_moe)
         finish_gate(study);
-    if (ordinal == 0)
+    if (is_first_of_stack(study, ordinal))
         return;
     moec_paths_recall(study->hits + (size_t)ordinal * n_expert, 1, n_expert, study->config->top_k,
-                      study->n_odd, study->results->gate_recall + (size_t)ordinal * 3);
+                      study->n_odd_choice, study->results->gate_recall + (size_t)ordinal * 3);
     if (study->n_odd > 0)
         study->results->gate_top1[ordinal] = (double)study->n_top1 / (double)study->n_odd;
     if (study->n_cosine > 0)
@@ -345,27 +377,28 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
 {
     const uint32_t k = study->config->top_k;
     if (first_row == 0)
-        start_layer(study);
+        start_layer(study, ordinal);
+    const enum moec_stack stack = stack_of(study, ordinal);
     const uint32_t first_window = study->next_window;
     for (uint32_t row = 0; row < n_rows;) {
-        const uint32_t w = study->next_window++, end = row + study->windows->length[w];
-        const bool counts = ordinal > 0 && moec_part_has(MOEC_PART_CERTIFICATE, w);
+        const uint32_t w = study->next_window++, end = row + moec_windows_read(study->windows, stack, w);
+        const bool counts = !is_first_of_stack(study, ordinal) && moec_part_has(MOEC_PART_CERTIFICATE, w);
         for (; row < end; row++) {
             if (counts)
                 count_hits(study, ordinal, first_row + row, experts + (size_t)row * k);
-            for (uint32_t rank = 0; rank < k; rank++)
-                add_choice(&study->gate[ordinal], weights[(size_t)row * k + rank],
-                           study->norms[(size_t)row * k + rank]);
+            for (size_t choice = (size_t)row * k; choice < ((size_t)row + 1) * k; choice++)
+                if (experts[choice] != MOEC_ROUTER_NO_EXPERT)
+                    add_choice(&study->gate[ordinal], weights[choice], study->norms[choice]);
         }
     }
     memcpy(study->layer_margins + first_row, study->margins, n_rows * sizeof *study->margins);
     study->multiply_adds += (uint64_t)n_rows * k * study->config->n_embd;
     compare_inputs(study, ordinal, first_row, n_rows);
-    if (ordinal + 1 < study->n_moe)
+    if (!is_last_of_stack(study, ordinal))
         predict_next(study, ordinal, first_row, n_rows);
     MOEC_TRY(moec_up_study_windows(study->up, ordinal, first_window, study->next_window - first_window,
                                    experts, study->input, err));
-    if (first_row + n_rows == study->n_token)
+    if (first_row + n_rows == study->n_layer_token)
         finish_layer(study, ordinal);
     return MOEC_OK;
 }

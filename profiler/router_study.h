@@ -17,6 +17,9 @@
  * all choices of a layer; gate/output_correlation: of gate weight and unweighted norm neurons/up_quantiles
  * profiler/up_study.h
  *
+ * Of an encoder-decoder model each stack is on its own: its first MoE layer has no gate before it, its last
+ * none after it, and what is counted for each token is counted for those that the stack reads.
+ *
  * All results are the same at any number of threads and batch size. Memory: a few numbers for each token of
  * one layer (margin, 2k predictions), the gate inputs of the cosine's tokens, one batch of inputs. Thread
  * rule: one thread at a time; it parallelises inside. */
@@ -38,7 +41,8 @@ struct moec_router_results {
     uint64_t n_value;
     double *margin;             /* (S, quantile) */
     double *cosine, *gate_top1; /* (S) */
-    double *gate_recall;        /* (S, 3) for k, k + 1, 2k; NaN in row 0, before which no gate is */
+    double
+        *gate_recall; /* (S, 3) for k, k + 1, 2k; NaN in the first row of a stack, before which no gate is */
     double *correlation, *output_correlation; /* (S) */
     double *output_norm, *weighted_norm;      /* (MOEC_GATE_BINS) */
     double *up_quantiles;                     /* (S, E, MOEC_UP_QUANTILES) */
@@ -71,6 +75,8 @@ void moec_router_study_free(struct moec_router_study *study);
 
 /* Points the members of a trace that the study wants at its own arrays; others are left alone. */
 void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_trace *trace);
+
+#define MOEC_ROUTER_NO_EXPERT UINT32_MAX /* in place of a choice that was full */
 
 /* Takes a batch of whole windows of one MoE layer: what the trace received, with choices and gate weights
  * (rows, k). All batches of a layer come, in order, before those of the next. Errors of the expert source. */

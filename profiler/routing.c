@@ -12,7 +12,9 @@
 struct collector {
     const struct moec_config *config;
     struct moec_routing *routing;
+    const struct moec_windows *windows;
     uint32_t n_moe;
+    uint64_t *trace_start;           /* (W), owned: first token of each window in the trace */
     uint32_t *experts;               /* (max_tokens, k): trace of one batch */
     float *weights;                  /* (max_tokens, k) */
     struct moec_router_study *study; /* NULL, or told of every batch */
@@ -21,34 +23,55 @@ struct collector {
     double total;
 };
 
-static enum moec_status collect(void *context, uint32_t ordinal, uint64_t first_row, uint32_t n_rows,
+/* One token's choices in a layer: to its place in the trace, and into the layer's sums. */
+static enum moec_status take_token(const struct collector *collector, uint32_t ordinal, uint64_t token,
+                                   const uint32_t *experts, const float *weights, struct moec_error *err)
+{
+    const struct moec_routing *routing = collector->routing;
+    const uint32_t k = collector->config->top_k, n_expert = collector->config->n_expert;
+    uint64_t *activations = routing->activations + (size_t)ordinal * n_expert;
+    double *sums = routing->mean_gate_weight + (size_t)ordinal * n_expert;
+    const size_t to = (token * collector->n_moe + ordinal) * k;
+    for (uint32_t rank = 0; rank < k; rank++) {
+        if (!isfinite(weights[rank]))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the router of MoE layer %" PRIu32
+                             " gives weights that are not finite; the checkpoint is damaged",
+                             ordinal);
+        if (experts[rank] == MOEC_ROUTER_NO_EXPERT)
+            continue;
+        routing->experts[to + rank] = (uint16_t)experts[rank];
+        routing->weights[to + rank] = moec_f32_to_f16(weights[rank]);
+        activations[experts[rank]]++;
+        sums[experts[rank]] += weights[rank];
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status collect(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
                                 struct moec_error *err)
 {
     const struct collector *collector = context;
-    const struct moec_routing *routing = collector->routing;
+    const struct moec_windows *windows = collector->windows;
     const uint32_t k = collector->config->top_k;
-    uint64_t *activations = routing->activations + (size_t)ordinal * collector->config->n_expert;
-    double *sums = routing->mean_gate_weight + (size_t)ordinal * collector->config->n_expert;
-    for (uint32_t t = 0; t < n_rows; t++) {
-        const size_t to = ((first_row + t) * collector->n_moe + ordinal) * k;
-        for (uint32_t rank = 0; rank < k; rank++) {
-            const uint32_t expert = collector->experts[t * k + rank];
-            const float weight = collector->weights[t * k + rank];
-            if (!isfinite(weight))
-                return moec_fail(err, MOEC_ERR_FORMAT,
-                                 "the router of MoE layer %" PRIu32
-                                 " gives weights that are not finite; the checkpoint is damaged",
-                                 ordinal);
-            routing->experts[to + rank] = (uint16_t)expert;
-            routing->weights[to + rank] = moec_f32_to_f16(weight);
-            activations[expert]++;
-            sums[expert] += weight;
-        }
+    const enum moec_stack stack =
+        moec_config_stack(collector->config, moec_config_moe_layer(collector->config, ordinal));
+    size_t row = 0;
+    for (size_t c = 0; c < (size_t)batch->n_rows * k; c++)
+        if (moec_capacity_was_full(collector->config, collector->weights[c]))
+            collector->experts[c] = MOEC_ROUTER_NO_EXPERT;
+    for (uint32_t w = batch->first; w < batch->first + batch->n; w++) {
+        /* A window's source stands before what its decoder reads. */
+        const uint64_t first =
+            collector->trace_start[w] + (stack == MOEC_STACK_ENCODER ? 0 : moec_windows_source(windows, w));
+        for (uint32_t t = 0; t < moec_windows_read(windows, stack, w); t++, row++)
+            MOEC_TRY(take_token(collector, ordinal, first + t, collector->experts + row * k,
+                                collector->weights + row * k, err));
     }
     if (collector->study == NULL)
         return MOEC_OK;
-    return moec_router_study_batch(collector->study, ordinal, first_row, n_rows, collector->experts,
-                                   collector->weights, err);
+    return moec_router_study_batch(collector->study, ordinal, batch->first_row, batch->n_rows,
+                                   collector->experts, collector->weights, err);
 }
 
 static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
@@ -73,18 +96,28 @@ enum moec_status moec_routing_run(const struct moec_model *model, struct moec_ex
     struct moec_forward forward = {0};
     struct moec_sweep sweep = {0};
     struct moec_states hidden = {0};
-    struct collector collector = {.config = config, .routing = routing, .n_moe = n_moe, .progress = progress};
+    struct collector collector = {
+        .config = config, .routing = routing, .windows = windows, .n_moe = n_moe, .progress = progress};
     collector.pass = (double)moec_cost_pass(config, windows);
-    for (uint32_t w = 0; w < windows->n_window; w++)
-        collector.total += (double)(moec_cost_from_layer(config, 0, 0, windows->length[w]) -
-                                    moec_cost_head(config, windows->length[w]));
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        const uint32_t n = moec_windows_read(windows, MOEC_STACK_DECODER, w);
+        collector.total += (double)(moec_cost_from_layer(config, 0, moec_windows_source(windows, w), 0, n) -
+                                    moec_cost_head(config, n));
+    }
     routing->multiply_adds = 0;
+    for (uint64_t i = 0; i < n_token * n_moe * config->top_k; i++)
+        routing->experts[i] = MOEC_PROFILE_NO_EXPERT;
+    memset(routing->weights, 0, n_token * n_moe * config->top_k * sizeof *routing->weights);
     memset(routing->activations, 0, n_cell * sizeof *routing->activations);
     memset(routing->mean_gate_weight, 0, n_cell * sizeof *routing->mean_gate_weight);
     MOEC_TRY_OUT(moec_forward_init(&forward, model, kernels, n_threads, experts, max_tokens, err));
     MOEC_TRY_OUT(moec_sweep_create(&forward, windows, true, &sweep, err));
     MOEC_TRY_OUT(moec_states_create(windows->work, n_token, moec_forward_stride(config),
                                     "hidden states of the windows", &hidden, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&collector.trace_start, windows->n_window, sizeof(uint64_t),
+                            "routing of the windows", err));
+    for (uint32_t w = 1; w < windows->n_window; w++)
+        collector.trace_start[w] = collector.trace_start[w - 1] + moec_windows_traced(windows, w - 1);
     MOEC_TRY_OUT(moec_alloc((void **)&collector.experts, (uint64_t)max_tokens * config->top_k,
                             sizeof(uint32_t), "routing of a batch", err));
     MOEC_TRY_OUT(moec_alloc((void **)&collector.weights, (uint64_t)max_tokens * config->top_k, sizeof(float),
@@ -108,6 +141,7 @@ out:
     moec_router_study_free(collector.study);
     moec_sweep_release(&sweep);
     moec_forward_release(&forward);
+    free(collector.trace_start);
     free(collector.experts);
     free(collector.weights);
     moec_states_release(&hidden);

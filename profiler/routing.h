@@ -1,8 +1,9 @@
 /* Routing of a model on windows: which experts every token chose, with what weight, in every MoE layer.
  *
- * T tokens of all windows (last ones too), S MoE layers, E experts, k top-k. Gate weights are kept as F16
- * (relative error 2^-11), means are computed from the F32 weights. Thread rule: one thread at a time; it
- * parallelises inside. */
+ * T tokens of all windows (last ones too, but for those of an encoder-decoder model), S MoE layers, E
+ * experts, k top-k. A token has MOEC_PROFILE_NO_EXPERT in layers of the stack that does not read it and where
+ * its expert was full. Gate weights are kept as F16 (relative error 2^-11), means are computed from the F32
+ * weights. Thread rule: one thread at a time; it parallelises inside. */
 #ifndef MOEC_PROFILER_ROUTING_H
 #define MOEC_PROFILER_ROUTING_H
 

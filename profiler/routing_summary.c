@@ -61,9 +61,19 @@ static void read_recall(const struct moec_profile *profile, struct moec_routing_
     const uint64_t n_layer = study != NULL ? study->axes[0].n : 0;
     if (n_layer < 2 || study->axes[1].n != MOEC_N_PREDICTOR || study->axes[2].n != 3)
         return;
+    /* The first layer of each stack has none before it to predict from. */
+    const uint64_t n_encoder = moec_config_moe_encoder_count(&profile->config);
+    const uint64_t border = n_encoder < n_layer ? n_encoder : 0;
     for (uint32_t p = 0; p < MOEC_N_PREDICTOR; p++)
-        for (uint32_t c = 0; c < 3; c++)
-            summary->recall[p][c] = mean_of(study->values + 9 + p * 3 + c, n_layer - 1, 9);
+        for (uint32_t c = 0; c < 3; c++) {
+            const double *values = study->values + p * 3 + c;
+            double known[MOEC_MAX_LAYERS];
+            uint64_t n = 0;
+            for (uint64_t s = 1; s < n_layer && s < MOEC_MAX_LAYERS; s++)
+                if (s != border)
+                    known[n++] = values[s * 9];
+            summary->recall[p][c] = mean_of(known, n, 1);
+        }
 }
 
 static void read_cosine(const struct moec_profile *profile, struct moec_routing_summary *summary)
@@ -83,6 +93,8 @@ static void read_paths(const struct moec_profile *profile, struct moec_routing_s
     const struct moec_study *full = find(profile, "paths/full", 1);
     const struct moec_study *fraction = find(profile, "paths/full_fraction", 1);
     summary->n_token = profile->n_trace_token;
+    for (uint32_t w = 0; w < profile->n_window && profile->n_trace_token > 0; w++)
+        summary->n_token -= moec_profile_source(profile, w);
     if (full != NULL) {
         const struct moec_study_axis *axis = &full->axes[0];
         const double last = moec_study_axis_value(axis, axis->n - 1);
@@ -157,7 +169,8 @@ static void describe_prediction(const struct moec_profile *profile,
                            summary->cosine, summary->cosine_lowest, summary->cosine_lowest_layer);
 }
 
-static void describe_load(const struct moec_routing_summary *summary, struct moec_paragraphs *paragraphs)
+static void describe_load(const struct moec_profile *profile, const struct moec_routing_summary *summary,
+                          struct moec_paragraphs *paragraphs)
 {
     if (!isnan(summary->entropy))
         moec_paragraph_begin(paragraphs, "Load: %s; its entropy is %.3f of an even one's.",
@@ -169,10 +182,11 @@ static void describe_load(const struct moec_routing_summary *summary, struct moe
     if (summary->n_path > 0 && !isnan(summary->top_fifth))
         moec_paragraph_begin(paragraphs,
                              "Paths: %" PRIu64 " tokens take %" PRIu64
-                             " distinct ones through all MoE layers. The most popular 20%% of those carry "
+                             " distinct ones through all %sMoE layers. The most popular 20%% of those carry "
                              "%.1f%% of the tokens, the ten most popular %.1f%%.",
-                             summary->n_token, summary->n_path, 100 * summary->top_fifth,
-                             100 * summary->top_ten);
+                             summary->n_token, summary->n_path,
+                             moec_config_is_encoder_decoder(&profile->config) ? "of the decoder's " : "",
+                             100 * summary->top_fifth, 100 * summary->top_ten);
     if (!isnan(summary->margin_median))
         moec_paragraph_begin(
             paragraphs,
@@ -192,5 +206,5 @@ void moec_routing_summary_describe(const struct moec_profile *profile,
                                    struct moec_paragraphs *paragraphs)
 {
     describe_prediction(profile, summary, paragraphs);
-    describe_load(summary, paragraphs);
+    describe_load(profile, summary, paragraphs);
 }

@@ -19,13 +19,14 @@ struct moec_scorer {
     struct moec_sweep sweep;
     struct moec_token_scorer tokens;
     uint64_t n_row;            /* scored tokens of all windows */
+    uint64_t n_source;         /* tokens of their sources, whose hidden states stand before those of n_row */
     uint32_t *targets;         /* (n_row) */
-    struct moec_states hidden; /* (n_row, stride) */
+    struct moec_states hidden; /* (n_source + n_row, stride) */
     double *nll, *kl;          /* (n_row) */
 
     struct moec_forward reference_forward; /* where the reference is another model */
     struct moec_forward *head;             /* the forward that computes the reference's logits */
-    struct moec_states reference_hidden;   /* (n_row, stride); empty without a reference */
+    struct moec_states reference_hidden;   /* (n_source + n_row, stride); empty without a reference */
     struct moec_reference reference;
     bool reference_kept;      /* `reference` holds all rows */
     uint32_t *reference_rows; /* 0, 1, .. up to reference.n_row */
@@ -60,7 +61,7 @@ enum moec_status moec_score_check(double nll, uint32_t w, struct moec_error *err
 static void fill_targets(const struct moec_windows *windows, uint32_t *targets)
 {
     for (uint32_t w = 0; w < windows->n_window; w++) {
-        const uint32_t *tokens = windows->tokens + (size_t)w * windows->seq_len_tokens;
+        const uint32_t *tokens = moec_windows_target(windows, w);
         for (uint32_t i = 0; i < windows->scored[w]; i++)
             *targets++ = tokens[i + 1];
     }
@@ -79,9 +80,10 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     scorer->windows = windows;
     scorer->options = *options;
     scorer->n_row = moec_windows_scored_count(windows);
+    scorer->n_source = moec_windows_source_count(windows);
     scorer->pass = moec_cost_pass(config, windows);
     for (uint32_t w = 0; w < windows->n_window; w++) {
-        const uint32_t *tokens = windows->tokens + (size_t)w * windows->seq_len_tokens;
+        const uint32_t *tokens = moec_windows_tokens(windows, w);
         for (uint32_t i = 0; i < windows->length[w]; i++) {
             if (tokens[i] < config->n_vocab)
                 continue;
@@ -101,8 +103,8 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->nll, scorer->n_row, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->kl, scorer->n_row, sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_states_create(windows->work, scorer->n_row, stride, "hidden states of the windows",
-                                    &scorer->hidden, err));
+    MOEC_TRY_OUT(moec_states_create(windows->work, scorer->n_source + scorer->n_row, stride,
+                                    "hidden states of the windows", &scorer->hidden, err));
     fill_targets(windows, scorer->targets);
     *out = scorer;
     scorer = NULL;
@@ -155,6 +157,12 @@ static void start(struct moec_scorer *scorer, const struct moec_progress *progre
     scorer->run_total = total;
 }
 
+/* The scored tokens' rows of hidden states. */
+static float *scored_rows(const struct moec_scorer *scorer, const struct moec_states *states)
+{
+    return states->rows + scorer->n_source * states->stride;
+}
+
 /* Token scores of all rows of scorer->hidden, in chunks that the reference has room for. */
 static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_forward *forward,
                                      struct moec_error *err)
@@ -167,15 +175,16 @@ static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_for
         uint32_t n = (uint32_t)(scorer->n_row - row < chunk ? scorer->n_row - row : chunk);
         if (with_reference && !scorer->reference_kept) {
             MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, scorer->head, n,
-                                             scorer->reference_hidden.rows + row * stride, &scorer->reference,
-                                             0, err));
-            moec_states_leave(&scorer->reference_hidden, row, n);
+                                             scored_rows(scorer, &scorer->reference_hidden) + row * stride,
+                                             &scorer->reference, 0, err));
+            moec_states_leave(&scorer->reference_hidden, scorer->n_source + row, n);
             MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         }
-        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n, scorer->hidden.rows + row * stride,
+        MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n,
+                                       scored_rows(scorer, &scorer->hidden) + row * stride,
                                        scorer->targets + row, with_reference ? &scorer->reference : NULL,
                                        scorer->reference_rows, scorer->nll + row, scorer->kl + row, err));
-        moec_states_leave(&scorer->hidden, row, n);
+        moec_states_leave(&scorer->hidden, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -241,18 +250,18 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
     const struct moec_sweep_store store = {.states = states, .worked = worked, .context = scorer};
-    float *hidden = states->rows;
+    const float *hidden = scored_rows(scorer, states);
     const uint64_t head =
         moec_cost_head(config, scorer->n_row); /* a pass has one; here none, one or two are computed */
     MOEC_TRY(make_room(scorer, config, err));
     scorer->run_total = scorer->pass - head + (scorer->reference_kept ? head : 0) + (nll != NULL ? head : 0);
-    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, hidden, &store, err));
+    MOEC_TRY(moec_sweep_run(sweep, 0, scorer->windows->n_window, states->rows, &store, err));
     for (uint64_t row = 0; scorer->reference_kept && row < scorer->n_row;) {
         uint64_t left = scorer->n_row - row;
         uint32_t n = left < scorer->tokens.n_row ? (uint32_t)left : scorer->tokens.n_row;
         MOEC_TRY(moec_token_scorer_refer(&scorer->tokens, forward, n, hidden + row * stride,
                                          &scorer->reference, (uint32_t)row, err));
-        moec_states_leave(states, row, n);
+        moec_states_leave(states, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -262,7 +271,7 @@ static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sw
         MOEC_TRY(moec_token_scorer_run(&scorer->tokens, forward, n, hidden + row * stride,
                                        scorer->targets + row, NULL, NULL, scorer->nll + row, scorer->kl + row,
                                        err));
-        moec_states_leave(states, row, n);
+        moec_states_leave(states, scorer->n_source + row, n);
         MOEC_TRY(worked(scorer, moec_cost_head(config, n), err));
         row += n;
     }
@@ -290,8 +299,9 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
         MOEC_TRY_OUT(moec_sweep_create(&scorer->reference_forward, scorer->windows, false, &other, err));
         sweep = &other;
     }
-    MOEC_TRY_OUT(moec_states_create(scorer->windows->work, scorer->n_row, moec_forward_stride(&model->config),
-                                    "hidden states of the reference", &hidden, err));
+    MOEC_TRY_OUT(moec_states_create(scorer->windows->work, scorer->n_source + scorer->n_row,
+                                    moec_forward_stride(&model->config), "hidden states of the reference",
+                                    &hidden, err));
     MOEC_TRY_OUT(run_reference(scorer, sweep, &hidden, nll, err));
     scorer->reference_hidden = hidden;
     hidden = (struct moec_states){0};
@@ -306,7 +316,7 @@ out:
 
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer)
 {
-    return scorer->reference_hidden.rows;
+    return scorer->reference_hidden.rows != NULL ? scored_rows(scorer, &scorer->reference_hidden) : NULL;
 }
 
 const struct moec_states *moec_scorer_reference_states(const struct moec_scorer *scorer)
@@ -326,7 +336,8 @@ static uint64_t cost_from(const struct moec_scorer *scorer, uint32_t first)
 {
     uint64_t cost = 0;
     for (uint32_t w = 0; w < scorer->windows->n_window; w++)
-        cost += moec_cost_from_layer(&scorer->forward.model->config, first, 0, scorer->windows->scored[w]);
+        cost += moec_cost_from_layer(&scorer->forward.model->config, first,
+                                     moec_windows_source(scorer->windows, w), 0, scorer->windows->scored[w]);
     return cost;
 }
 
@@ -334,8 +345,8 @@ static uint64_t cost_from(const struct moec_scorer *scorer, uint32_t first)
 static void take_hidden(struct moec_scorer *scorer, const struct moec_states *from)
 {
     const size_t stride = from->stride;
-    for (uint64_t row = 0; row < scorer->n_row;) {
-        const uint64_t left = scorer->n_row - row, most = scorer->forward.max_tokens;
+    for (uint64_t row = 0; row < from->n_row;) {
+        const uint64_t left = from->n_row - row, most = scorer->forward.max_tokens;
         const uint64_t n = left < most ? left : most;
         memcpy(scorer->hidden.rows + row * stride, from->rows + row * stride, n * stride * sizeof(float));
         moec_states_leave(from, row, n);

@@ -68,7 +68,7 @@ struct moec_scorer_variation {
     const struct moec_model *model;        /* of the same config, other codecs; NULL = the scorer's */
     const struct moec_choice *choice;      /* NULL = the router's */
     uint32_t first_layer;                  /* earlier layers are left out: */
-    const struct moec_states *hidden;      /* (scored tokens) these hidden states enter it */
+    const struct moec_states *hidden;      /* (moec_windows_state_count) these enter it */
     const struct moec_scorer_watch *watch; /* NULL = nobody looks */
 };
 
@@ -79,8 +79,9 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_run_varied(struct moec_scorer *sco
                                                          const struct moec_progress *progress,
                                                          struct moec_error *err);
 
-/* Hidden states (scored tokens) for runs that begin at a later layer: those that enter layer 0, and from
- * those that enter a layer those that leave it, with what the expert source answers now. */
+/* Hidden states (moec_windows_state_count) for runs that begin at a later layer: those that enter layer 0,
+ * and from those that enter a layer those that leave it, with what the expert source answers now. Of an
+ * encoder-decoder model those of the encoder stand first, and stay as its last layer left them. */
 MOEC_WARN_UNUSED enum moec_status moec_scorer_embed(struct moec_scorer *scorer,
                                                     const struct moec_states *hidden, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,

@@ -15,7 +15,7 @@
 #define PHASE              "sensitivity"
 #define UNIT_PARTS         4 /* a unit of variants is at least this part of a pass */
 
-/* What layer s of the baseline did for the rows of the group. R rows, k = top-k. */
+/* What layer s of the baseline did for the rows of its stack in the group. R rows, k = top-k. */
 struct layer_trace {
     uint32_t *experts;    /* (R, k) */
     float *weights;       /* (R, k) */
@@ -44,8 +44,8 @@ struct sensitivity {
     struct moec_token_scorer tokens;
     struct moec_variant_batch batch;
     struct moec_baseline baseline;
-    uint64_t *row_start; /* (W + 1) of the group, owned */
-    uint64_t capacity;   /* rows that a group may have */
+    uint64_t *row_start, *source_start; /* (W + 1) of the group, owned */
+    uint64_t capacity, source_capacity; /* rows that a group may have, and rows of sources */
     struct layer_trace trace;
     float *gathered;       /* (max_tokens, stride): inputs of the changed expert, piece by piece */
     float *changed;        /* (R, stride): its outputs */
@@ -77,9 +77,17 @@ static enum moec_status worked(void *context, uint64_t multiply_adds, struct moe
 }
 
 /* What one variant of this layer costs after its expert when it changes the whole window. */
-static uint64_t full_cost(const struct sensitivity *job, uint32_t layer, uint32_t n_rows)
+static uint64_t full_cost(const struct sensitivity *job, uint32_t layer, uint32_t w)
 {
-    return moec_cost_from_layer(job->config, layer + 1, 0, n_rows);
+    const struct moec_windows *windows = job->options->windows;
+    return moec_cost_after_layer(job->config, layer, moec_windows_source(windows, w), 0, windows->scored[w]);
+}
+
+/* All layers and the head on a window. */
+static uint64_t window_cost(const struct sensitivity *job, uint32_t w)
+{
+    const struct moec_windows *windows = job->options->windows;
+    return moec_cost_from_layer(job->config, 0, moec_windows_source(windows, w), 0, windows->scored[w]);
 }
 
 static void plan(struct sensitivity *job)
@@ -90,8 +98,7 @@ static void plan(struct sensitivity *job)
     job->planned = job->pass;
     for (uint32_t w = 0; w < windows->n_window; w++) {
         for (uint32_t s = 0; s < job->n_moe; s++)
-            job->planned +=
-                n_variant * full_cost(job, moec_config_moe_layer(job->config, s), windows->scored[w]);
+            job->planned += n_variant * full_cost(job, moec_config_moe_layer(job->config, s), w);
     }
 }
 
@@ -105,58 +112,95 @@ static void plan_kept(struct sensitivity *job)
         const uint32_t n = windows->scored[w];
         if (job->kept.baseline[w]) {
             job->planned += moec_cost_head(job->config, n);
-            job->planned_done += moec_cost_from_layer(job->config, 0, 0, n) + moec_cost_head(job->config, n);
+            job->planned_done += window_cost(job, w) + moec_cost_head(job->config, n);
         }
         for (uint32_t s = 0; s < job->n_moe; s++)
             job->planned_done += *moec_sensitivity_units_variants(&job->kept, w, s) *
-                                 full_cost(job, moec_config_moe_layer(job->config, s), n);
+                                 full_cost(job, moec_config_moe_layer(job->config, s), w);
     }
 }
 
 /* --- memory
  * ------------------------------------------------------------------------------------------------- */
 
+/* Layers that are not an encoder's: those that keep keys and values. */
+static uint32_t kept_layers(const struct sensitivity *job)
+{
+    return job->config->n_layer - job->config->n_encoder_layer;
+}
+
 static uint64_t row_bytes(const struct sensitivity *job)
 {
     const struct moec_config *config = job->config;
     const uint64_t k = config->top_k, kv = job->sweep.kv_stride;
-    const uint64_t rows = job->n_moe + 1 /* final */ + (k + 3) /* trace */ + 1 /* changed */;
-    return rows * job->stride * sizeof(float) + 2 * config->n_layer * kv * sizeof(float) +
+    const uint64_t n_moe = job->n_moe - moec_config_moe_encoder_count(config);
+    const uint64_t rows = n_moe + 1 /* final */ + (k + 3) /* trace */ + 1 /* changed */;
+    return rows * job->stride * sizeof(float) + 2 * kept_layers(job) * kv * sizeof(float) +
            moec_reference_row_bytes(config) + k * (2 * sizeof(uint32_t) + sizeof(float)) +
            2 * sizeof(uint32_t) + 2 * sizeof(double);
 }
 
-/* Rows of a group: all when they fit, else as even groups as whole windows allow. */
-static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
+/* The same of a source's token. */
+static uint64_t source_row_bytes(const struct sensitivity *job)
+{
+    const uint64_t k = job->config->top_k, kv = job->sweep.kv_stride;
+    const uint64_t rows = moec_config_moe_encoder_count(job->config) + 1 + (k + 3) + 1;
+    return rows * job->stride * sizeof(float) + 2 * kept_layers(job) * kv * sizeof(float) +
+           k * (2 * sizeof(uint32_t) + sizeof(float));
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Rows of a group: all when they fit into so many bytes, else as even groups as whole windows allow. */
+static void choose_group(struct sensitivity *job, uint64_t fit_bytes)
 {
     const struct moec_windows *windows = job->options->windows;
+    const uint64_t n_row = moec_windows_scored_count(windows), n_source = moec_windows_source_count(windows);
+    const uint64_t row = row_bytes(job), source_row = source_row_bytes(job), most = UINT32_MAX >> 8;
+    const uint64_t all = n_row * row + n_source * source_row;
+    uint64_t longest = 1, longest_source = 0;
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        longest = larger(windows->scored[w], longest);
+        longest_source = larger(moec_windows_source(windows, w), longest_source);
+    }
+    job->capacity = n_row;
+    job->source_capacity = n_source;
+    if (all > fit_bytes) {
+        const uint64_t n_group = (all + fit_bytes) / (fit_bytes + 1);
+        const double share = (double)fit_bytes / (double)all;
+        job->capacity = smaller(n_row / n_group + longest, (uint64_t)((double)n_row * share));
+        job->source_capacity =
+            smaller(n_source / n_group + longest_source, (uint64_t)((double)n_source * share));
+    }
+    job->capacity = larger(smaller(job->capacity, most), longest);
+    job->source_capacity = larger(smaller(job->source_capacity, most), longest_source);
+}
+
+static void choose_capacity(struct sensitivity *job, uint32_t *batch_rows)
+{
     const uint64_t work = job->options->work_bytes > 0 ? job->options->work_bytes : DEFAULT_WORK_BYTES;
-    const uint64_t n_all = moec_windows_scored_count(windows);
-    uint64_t longest = 1;
-    for (uint32_t w = 0; w < windows->n_window; w++)
-        longest = windows->scored[w] > longest ? windows->scored[w] : longest;
+    const uint64_t n_all = moec_windows_state_count(job->options->windows);
     uint64_t rows = work / 8 / moec_variant_batch_row_bytes(job->config);
     rows = rows > BATCH_MAX_ROWS ? BATCH_MAX_ROWS : rows;
     /* Variants are finished, and kept, when their batch has run: no later than after two passes or so. */
     const uint64_t soon = 2 * n_all > MOEC_SWEEP_TOKENS ? 2 * n_all : MOEC_SWEEP_TOKENS;
     rows = rows > soon ? soon : rows;
     *batch_rows = rows < job->forward.max_tokens ? job->forward.max_tokens : (uint32_t)rows;
-
-    uint64_t fit = work / 8 * 7 / row_bytes(job);
-    fit = fit > (UINT32_MAX >> 8) ? (UINT32_MAX >> 8) : fit;
-    if (fit < n_all) {
-        uint64_t n_group = (n_all + fit) / (fit + 1);
-        uint64_t even = n_all / n_group + longest;
-        fit = even < fit ? even : fit;
-    } else {
-        fit = n_all;
-    }
-    job->capacity = fit < longest ? longest : fit;
+    choose_group(job, work / 8 * 7);
 }
 
 static enum moec_status allocate_trace(struct sensitivity *job, struct moec_error *err)
 {
-    const uint64_t n = job->capacity, k = job->config->top_k, row = job->stride * sizeof(float);
+    const uint64_t n = larger(job->capacity, job->source_capacity), k = job->config->top_k;
+    const uint64_t row = job->stride * sizeof(float);
     struct layer_trace *trace = &job->trace;
     const char *what = "the trace of a layer";
     MOEC_TRY(moec_alloc((void **)&trace->experts, n * k, sizeof(uint32_t), what, err));
@@ -189,20 +233,38 @@ static enum moec_status allocate_units(struct sensitivity *job, struct moec_erro
     return moec_sensitivity_units_restore(&job->kept, job->result, err);
 }
 
+/* Arrays of the group's sources. */
+static enum moec_status allocate_sources(struct sensitivity *job, struct moec_error *err)
+{
+    const uint64_t kv = job->sweep.kv_stride * sizeof(float), n = kept_layers(job) * job->source_capacity;
+    struct moec_baseline *baseline = &job->baseline;
+    const char *what = "keys and values of the sources";
+    if (job->options->windows->source == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&job->source_start, (uint64_t)baseline->windows->n_window + 1,
+                        sizeof(uint64_t), what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->source_k, n, kv, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->source_v, n, kv, what, err));
+    baseline->source_start = job->source_start;
+    return MOEC_OK;
+}
+
 static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_error *err)
 {
     const uint64_t n = job->capacity, row = job->stride * sizeof(float);
-    const uint64_t kv = job->sweep.kv_stride * sizeof(float), n_layer = job->config->n_layer;
+    const uint64_t kv = job->sweep.kv_stride * sizeof(float), n_layer = kept_layers(job);
+    const uint64_t n_traced =
+        moec_stacked_rows(job->n_moe, moec_config_moe_encoder_count(job->config), job->source_capacity, n);
     struct moec_baseline *baseline = &job->baseline;
     const char *what = "activations of the baseline";
     *baseline = (struct moec_baseline){
         .windows = job->options->windows, .stride = job->stride, .kv_stride = job->sweep.kv_stride};
     MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)baseline->windows->n_window + 1, sizeof(uint64_t),
                         what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->attention_out, job->n_moe * n, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->attention_out, n_traced, row, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&baseline->k, n_layer * n, kv, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&baseline->v, n_layer * n, kv, what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->final_hidden, n, row, what, err));
+    MOEC_TRY(moec_alloc_aligned((void **)&baseline->hidden, job->source_capacity + n, row, what, err));
     MOEC_TRY(moec_alloc((void **)&baseline->targets, n, sizeof(uint32_t), what, err));
     MOEC_TRY(moec_alloc((void **)&baseline->nll, n, sizeof(double), what, err));
     MOEC_TRY(moec_alloc((void **)&baseline->kl, n, sizeof(double), what, err));
@@ -210,6 +272,7 @@ static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_e
     for (uint32_t i = 0; i < n; i++)
         job->row_numbers[i] = i;
     baseline->row_start = job->row_start;
+    MOEC_TRY(allocate_sources(job, err));
     return moec_reference_create(job->config, (uint32_t)n, &baseline->reference, err);
 }
 
@@ -226,7 +289,9 @@ static void release(struct sensitivity *job)
     void *const owned[] = {baseline->attention_out,
                            baseline->k,
                            baseline->v,
-                           baseline->final_hidden,
+                           baseline->hidden,
+                           baseline->source_k,
+                           baseline->source_v,
                            baseline->targets,
                            baseline->nll,
                            baseline->kl,
@@ -241,6 +306,7 @@ static void release(struct sensitivity *job)
                            job->costs,
                            job->reached,
                            job->row_start,
+                           job->source_start,
                            job->gathered,
                            job->changed,
                            job->row,
@@ -294,41 +360,53 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
     return MOEC_OK;
 }
 
+/* Makes windows first .. first + n - 1 the group. */
+static void open_group(struct sensitivity *job, uint32_t first, uint32_t n)
+{
+    struct moec_baseline *baseline = &job->baseline;
+    const struct moec_windows *windows = baseline->windows;
+    baseline->first_window = first;
+    baseline->n_window = n;
+    baseline->n_row = moec_sweep_rows(&job->sweep, first, n);
+    baseline->n_source = moec_sweep_source_rows(&job->sweep, first, n);
+    baseline->final_hidden = baseline->hidden + baseline->n_source * job->stride;
+    for (uint32_t i = 0; i <= n; i++)
+        job->row_start[i] = moec_sweep_rows(&job->sweep, first, i);
+    for (uint32_t i = 0; job->source_start != NULL && i <= n; i++)
+        job->source_start[i] = moec_sweep_source_rows(&job->sweep, first, i);
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(baseline->targets + job->row_start[i], moec_windows_target(windows, first + i) + 1,
+               windows->scored[first + i] * sizeof *windows->tokens);
+}
+
 static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, uint32_t n,
                                      struct moec_error *err)
 {
     struct moec_baseline *baseline = &job->baseline;
-    const struct moec_windows *windows = baseline->windows;
+    const float *reference = job->options->reference_hidden;
+    const struct moec_states *states = job->options->reference_states;
     const uint64_t first_row = job->sweep.row_start[first];
     const bool again = job->kept.baseline[first]; /* for its states alone */
     uint64_t cost = 0;
     for (uint32_t w = first; w < first + n; w++)
-        cost += moec_cost_from_layer(job->config, 0, 0, windows->scored[w]);
+        cost += window_cost(job, w);
     if (again)
         job->planned += cost;
-    baseline->first_window = first;
-    baseline->n_window = n;
-    baseline->n_row = job->sweep.row_start[first + n] - first_row;
-    for (uint32_t i = 0; i <= n; i++)
-        job->row_start[i] = job->sweep.row_start[first + i] - first_row;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t *tokens = windows->tokens + (size_t)(first + i) * windows->seq_len_tokens;
-        memcpy(baseline->targets + job->row_start[i], tokens + 1,
-               windows->scored[first + i] * sizeof *tokens);
-    }
+    open_group(job, first, n);
     const struct moec_sweep_store store = {.attention_out = baseline->attention_out,
                                            .k = baseline->k,
                                            .v = baseline->v,
+                                           .source_k = baseline->source_k,
+                                           .source_v = baseline->source_v,
                                            .worked = worked,
                                            .context = job};
-    MOEC_TRY(moec_sweep_run(&job->sweep, first, n, baseline->final_hidden, &store, err));
+    MOEC_TRY(moec_sweep_run(&job->sweep, first, n, baseline->hidden, &store, err));
     /* The original's head, again for each group instead of kept for all windows. */
     const uint32_t n_row = (uint32_t)baseline->n_row;
-    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, n_row,
-                                     job->options->reference_hidden + first_row * job->stride,
+    MOEC_TRY(moec_token_scorer_refer(&job->tokens, &job->forward, n_row, reference + first_row * job->stride,
                                      &baseline->reference, 0, err));
-    if (job->options->reference_states != NULL)
-        moec_states_leave(job->options->reference_states, first_row, n_row);
+    if (states != NULL)
+        moec_states_leave(states, (uint64_t)(reference - states->rows) / states->stride + first_row, n_row);
     MOEC_TRY(moec_token_scorer_run(&job->tokens, &job->forward, n_row, baseline->final_hidden,
                                    baseline->targets, &baseline->reference, job->row_numbers, baseline->nll,
                                    baseline->kl, err));
@@ -342,43 +420,70 @@ static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, ui
     return moec_sensitivity_units_keep_baseline(&job->kept, job->result, first, n, cost + head, err);
 }
 
+/* Rows of the group in the stack of MoE layer s: where each window's begin, and what entered the layer's MLP.
+ */
+static const uint64_t *stack_start(const struct sensitivity *job, uint32_t s)
+{
+    return s < moec_config_moe_encoder_count(job->config) ? job->source_start : job->row_start;
+}
+
+static const float *mlp_input(const struct sensitivity *job, uint32_t s)
+{
+    const struct moec_baseline *baseline = &job->baseline;
+    return baseline->attention_out + moec_stacked_rows(s, moec_config_moe_encoder_count(job->config),
+                                                       baseline->n_source, baseline->n_row) *
+                                         job->stride;
+}
+
+/* Which choices each expert got; those of experts that were full are nobody's. */
+static void group_choices(struct sensitivity *job, uint32_t n_row)
+{
+    struct layer_trace *trace = &job->trace;
+    const uint32_t n_choice = n_row * job->config->top_k, n_expert = job->config->n_expert;
+    memset(trace->start, 0, ((size_t)n_expert + 1) * sizeof *trace->start);
+    for (uint32_t c = 0; c < n_choice; c++)
+        if (!moec_capacity_was_full(job->config, trace->weights[c]))
+            trace->start[trace->experts[c] + 1]++;
+    for (uint32_t e = 0; e < n_expert; e++)
+        trace->start[e + 1] += trace->start[e];
+    for (uint32_t c = 0; c < n_choice; c++)
+        if (!moec_capacity_was_full(job->config, trace->weights[c]))
+            trace->choices[trace->start[trace->experts[c]]++] = c;
+    memmove(trace->start + 1, trace->start, n_expert * sizeof *trace->start);
+    trace->start[0] = 0;
+    for (uint32_t e = 0; e < n_expert; e++)
+        job->reached[e] = trace->start[e + 1] - trace->start[e];
+}
+
 /* Runs the MLP of MoE layer s on the group again and keeps what the variants of its experts need. */
 static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct moec_error *err)
 {
     struct layer_trace *trace = &job->trace;
-    const struct moec_baseline *baseline = &job->baseline;
     const uint32_t layer = moec_config_moe_layer(job->config, s), k = job->config->top_k;
+    const uint32_t n_window = job->baseline.n_window;
+    const uint64_t *start = stack_start(job, s), n_row = start[n_window];
     const size_t stride = job->stride;
-    memcpy(trace->out, baseline->attention_out + s * baseline->n_row * stride,
-           baseline->n_row * stride * sizeof(float));
+    memcpy(trace->out, mlp_input(job, s), n_row * stride * sizeof(float));
     job->trace_cost = 0;
-    for (uint64_t row = 0; row < baseline->n_row;) {
-        const uint64_t left = baseline->n_row - row;
-        const uint32_t n = left < job->forward.max_tokens ? (uint32_t)left : job->forward.max_tokens;
+    for (uint32_t w = 0; w < n_window;) {
+        const uint64_t row = start[w];
+        moec_capacities_clear(&job->sweep.capacities);
+        for (; w < n_window && start[w + 1] - row <= job->forward.max_tokens; w++)
+            moec_capacities_add(&job->sweep.capacities, (uint32_t)(start[w + 1] - start[w]));
+        const uint32_t n = (uint32_t)(start[w] - row);
         const struct moec_mlp_trace part = {.experts = trace->experts + row * k,
                                             .weights = trace->weights + row * k,
                                             .input = trace->input + row * stride,
                                             .rank_outputs = trace->rank_outputs + row * k * stride,
                                             .shared_output = trace->shared_output + row * stride};
-        MOEC_TRY(moec_forward_mlp(&job->forward, layer, n, trace->out + row * stride, &part, err));
+        MOEC_TRY(moec_capacities_mlp(&job->sweep.capacities, &job->forward, layer, n,
+                                     trace->out + row * stride, &part, err));
         const uint64_t cost = moec_cost_mlp(job->config, layer, n);
         job->planned += cost;
         job->trace_cost += cost;
         MOEC_TRY(worked(job, cost, err));
-        row += n;
     }
-    const uint32_t n_choice = (uint32_t)baseline->n_row * k, n_expert = job->config->n_expert;
-    memset(trace->start, 0, ((size_t)n_expert + 1) * sizeof *trace->start);
-    for (uint32_t c = 0; c < n_choice; c++)
-        trace->start[trace->experts[c] + 1]++;
-    for (uint32_t e = 0; e < n_expert; e++)
-        trace->start[e + 1] += trace->start[e];
-    for (uint32_t c = 0; c < n_choice; c++)
-        trace->choices[trace->start[trace->experts[c]]++] = c;
-    memmove(trace->start + 1, trace->start, n_expert * sizeof *trace->start);
-    trace->start[0] = 0;
-    for (uint32_t e = 0; e < n_expert; e++)
-        job->reached[e] = trace->start[e + 1] - trace->start[e];
+    group_choices(job, (uint32_t)n_row);
     return MOEC_OK;
 }
 
@@ -418,10 +523,25 @@ static void recombine(struct sensitivity *job, uint32_t s, uint32_t choice, cons
         outputs[rank] = trace->rank_outputs + (row * k + rank) * stride;
     outputs[choice % k] = replaced;
     const bool has_shared = job->forward.model->layers[layer].has_shared;
-    memcpy(job->row, job->baseline.attention_out + (s * job->baseline.n_row + row) * stride,
-           stride * sizeof(float));
+    memcpy(job->row, mlp_input(job, s) + row * stride, stride * sizeof(float));
     moec_forward_combine(&job->forward, outputs, trace->weights + row * k,
                          has_shared ? trace->shared_output + row * stride : NULL, job->row);
+}
+
+/* Sets which rows a variant has in a window where `row` of its layer is the first that changes. */
+static void open_span(const struct sensitivity *job, uint32_t s, uint64_t row, struct moec_variant_span *span)
+{
+    const struct moec_baseline *baseline = &job->baseline;
+    const uint64_t *rows = baseline->row_start + span->window;
+    const uint32_t n_row = (uint32_t)(rows[1] - rows[0]), limit = job->config->expert_capacity;
+    if (s < moec_config_moe_encoder_count(job->config)) {
+        const uint64_t *sources = baseline->source_start + span->window;
+        span->n_source = (uint32_t)(sources[1] - sources[0]);
+    } else if (limit == 0 || n_row <= limit) {
+        span->first_position = (uint32_t)(row - rows[0]);
+    }
+    /* Where experts can be full, whether they are is counted from the first position on. */
+    span->n_rows = n_row - span->first_position;
 }
 
 /* One window of one variant: choices first .. end - 1 of the expert lie in it. */
@@ -431,10 +551,10 @@ static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t
 {
     const struct moec_baseline *baseline = &job->baseline;
     const uint32_t k = job->config->top_k, layer = moec_config_moe_layer(job->config, s);
+    const uint32_t w = baseline->first_window + span->window;
     const size_t stride = job->stride;
-    const uint64_t start = baseline->row_start[span->window];
-    const uint32_t n_window_row = (uint32_t)(baseline->row_start[span->window + 1] - start);
-    const uint64_t full = full_cost(job, layer, n_window_row);
+    const uint64_t full = full_cost(job, layer, w);
+    uint64_t rows_first = stack_start(job, s)[span->window]; /* the row of the layer that rows[0] is */
     float *rows = NULL;
     for (uint32_t c = first; c < end; c++) {
         const uint64_t row = choices[c] / k;
@@ -442,21 +562,23 @@ static enum moec_status add_window(struct sensitivity *job, uint32_t s, uint32_t
         if (memcmp(job->row, job->trace.out + row * stride, stride * sizeof(float)) == 0)
             continue;
         if (rows == NULL) {
-            span->first_position = (uint32_t)(row - start);
-            span->n_rows = n_window_row - span->first_position;
-            if (!moec_variant_batch_fits(&job->batch, span->n_rows)) {
-                MOEC_TRY(moec_variant_batch_run(&job->batch, baseline, layer + 1, err));
+            open_span(job, s, row, span);
+            if (!moec_variant_batch_fits(&job->batch, span->n_source, span->n_rows)) {
+                MOEC_TRY(moec_variant_batch_run(&job->batch, baseline, layer, err));
                 job->n_finished = variant;
             }
             rows = moec_variant_batch_add(&job->batch, span);
-            memcpy(rows, job->trace.out + row * stride, span->n_rows * stride * sizeof(float));
+            rows_first += span->first_position;
+            memcpy(rows, job->trace.out + rows_first * stride,
+                   (span->n_source > 0 ? span->n_source : span->n_rows) * stride * sizeof(float));
         }
-        memcpy(rows + (row - start - span->first_position) * stride, job->row, stride * sizeof(float));
+        memcpy(rows + (row - rows_first) * stride, job->row, stride * sizeof(float));
     }
     /* What the plan counted and nobody needs to do. */
     uint64_t rest = 0;
     if (rows != NULL)
-        rest = moec_cost_from_layer(job->config, layer + 1, span->first_position, span->n_rows);
+        rest = moec_cost_after_layer(job->config, layer, moec_windows_source(baseline->windows, w),
+                                     span->first_position, span->n_rows);
     job->planned_done += full - rest;
     return MOEC_OK;
 }
@@ -470,6 +592,7 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     const uint32_t *choices = trace->choices + trace->start[e];
     const uint32_t n_choice = trace->start[e + 1] - trace->start[e], k = job->config->top_k;
     const uint32_t variant = b * job->config->n_expert + e;
+    const uint64_t *start = stack_start(job, s);
     struct variant_cost *cost = &job->costs[variant];
     *cost = (struct variant_cost){0};
     if (n_choice > 0) {
@@ -482,7 +605,7 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     uint32_t next = 0;
     for (uint32_t i = 0; i < baseline->n_window; i++) {
         const uint32_t first = next, w = baseline->first_window + i;
-        while (next < n_choice && choices[next] / k < baseline->row_start[i + 1])
+        while (next < n_choice && choices[next] / k < start[i + 1])
             next++;
         struct moec_variant_span span = {.nll = cell(job, job->result->expert_nll, s, e, b, w),
                                          .kl = cell(job, job->result->expert_kl, s, e, b, w),
@@ -537,7 +660,7 @@ static enum moec_status run_layer(struct sensitivity *job, uint32_t s, struct mo
         MOEC_TRY(run_variant(job, s, e, b, err));
         MOEC_TRY(keep_variants(job, s, false, err));
     }
-    MOEC_TRY(moec_variant_batch_run(&job->batch, &job->baseline, layer + 1, err));
+    MOEC_TRY(moec_variant_batch_run(&job->batch, &job->baseline, layer, err));
     job->n_finished = n_variant;
     return keep_variants(job, s, true, err);
 }
@@ -558,10 +681,10 @@ static enum moec_status run_groups(struct sensitivity *job, struct moec_error *e
     const struct moec_windows *windows = job->options->windows;
     for (uint32_t first = 0; first < windows->n_window;) {
         uint32_t n = 0;
-        uint64_t rows = 0;
-        while (first + n < windows->n_window && windows->scored[first + n] <= job->capacity - rows &&
+        while (first + n < windows->n_window && moec_sweep_rows(&job->sweep, first, n + 1) <= job->capacity &&
+               moec_sweep_source_rows(&job->sweep, first, n + 1) <= job->source_capacity &&
                moec_sensitivity_units_alike(&job->kept, first, first + n))
-            rows += windows->scored[first + n++];
+            n++;
         MOEC_TRY(run_group(job, first, n, err));
         first += n;
     }

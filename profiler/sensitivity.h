@@ -11,10 +11,12 @@
  *  - in later layers only tokens from the first changed one on differ; keys and values before it are the
  * baseline's
  *  - a token whose final hidden state is the baseline's has the baseline's NLL and KL
- * The baseline is therefore evaluated once with everything kept that the variants need, and variants are only
- * computed where they differ: rows of many variants, each a span with the baseline's keys and values before
- * it, go through the later layers together. Windows are handled in groups that fit the working memory; groups
- * and batches do not change a bit. */
+ * In an encoder every token sees every other: there layers and windows that the change does not reach can be
+ * left out, but no positions, and what the decoder reads changes as a whole. The baseline is therefore
+ * evaluated once with everything kept that the variants need, and variants are only computed where they
+ * differ: rows of many variants, each a span with the baseline's keys and values before it, go through the
+ * later layers together. Windows are handled in groups that fit the working memory; groups and batches do not
+ * change a bit. */
 #ifndef MOEC_PROFILER_SENSITIVITY_H
 #define MOEC_PROFILER_SENSITIVITY_H
 
@@ -34,7 +36,7 @@ struct moec_sensitivity_options {
     uint32_t n_bits;
     const float
         *reference_hidden; /* final hidden states of the original, moec_scorer_reference_hidden; borrowed */
-    const struct moec_states *reference_states; /* what they belong to, to be left behind; may be NULL */
+    const struct moec_states *reference_states; /* what they are rows of, to be left behind; may be NULL */
     uint64_t work_bytes; /* for activations, beside weights and results; 0 = 1 GiB. At least what one window
                             takes. */
     const struct moec_progress *progress; /* may be NULL */

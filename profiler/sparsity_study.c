@@ -49,16 +49,15 @@ static void close_layer(struct thresholds *thresholds)
     moec_activations_clear(thresholds->activations);
 }
 
-static enum moec_status traced(void *context, uint32_t ordinal, uint64_t first_row, uint32_t n_rows,
+static enum moec_status traced(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
                                struct moec_error *err)
 {
     struct thresholds *thresholds = context;
-    (void)first_row;
     if (ordinal != thresholds->ordinal)
         close_layer(thresholds);
     thresholds->ordinal = ordinal;
     return moec_activations_add(thresholds->activations,
-                                moec_config_moe_layer(thresholds->run->job->config, ordinal), n_rows,
+                                moec_config_moe_layer(thresholds->run->job->config, ordinal), batch->n_rows,
                                 thresholds->input, thresholds->experts, err);
 }
 
@@ -92,7 +91,7 @@ static enum moec_status find_thresholds(struct thresholds *thresholds, struct mo
     MOEC_TRY_OUT(moec_alloc((void **)&thresholds->experts, (uint64_t)max_tokens * config->top_k,
                             sizeof(uint32_t), "routing of a batch", err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&thresholds->input, max_tokens, row, "inputs of a batch", err));
-    MOEC_TRY_OUT(moec_states_create(windows.work, moec_windows_scored_count(&windows),
+    MOEC_TRY_OUT(moec_states_create(windows.work, moec_windows_state_count(&windows),
                                     moec_forward_stride(config), "hidden states of the windows", &hidden,
                                     err));
     const struct moec_mlp_trace trace = {.experts = thresholds->experts, .input = thresholds->input};

@@ -6,22 +6,48 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Rows of window w in layers of a stack. */
+static uint32_t rows_of(const struct moec_sweep *sweep, enum moec_stack stack, uint32_t w)
+{
+    const uint64_t *start = stack == MOEC_STACK_ENCODER ? sweep->source_start : sweep->row_start;
+    return (uint32_t)(start[w + 1] - start[w]);
+}
+
 uint32_t moec_sweep_max_tokens(const struct moec_windows *windows)
 {
     const struct moec_work_memory *work = windows->work;
     const bool bounded = work != NULL && work->batch_tokens > 0 && work->batch_tokens < MOEC_SWEEP_TOKENS;
     uint32_t longest = bounded ? work->batch_tokens : MOEC_SWEEP_TOKENS;
-    uint64_t all = 0;
+    uint64_t n_source = 0, n_other = 0;
     for (uint32_t w = 0; w < windows->n_window; w++) {
-        longest = windows->length[w] > longest ? windows->length[w] : longest;
-        all += windows->length[w];
+        const uint32_t source = moec_windows_source(windows, w), other = windows->length[w] - source;
+        longest = source > longest ? source : longest;
+        longest = other > longest ? other : longest;
+        n_source += source;
+        n_other += other;
     }
+    const uint64_t all = n_source > n_other ? n_source : n_other;
     return all < longest ? (uint32_t)all : longest;
 }
 
-static uint32_t rows_of(const struct moec_sweep *sweep, uint32_t w)
+/* starts (W + 1): sums of what each window has in the layers of a stack. */
+static enum moec_status list_rows(const struct moec_sweep *sweep, enum moec_stack stack, uint64_t **starts,
+                                  struct moec_error *err)
 {
-    return (uint32_t)(sweep->row_start[w + 1] - sweep->row_start[w]);
+    const struct moec_windows *windows = sweep->windows;
+    MOEC_TRY(moec_alloc((void **)starts, (uint64_t)windows->n_window + 1, sizeof(uint64_t),
+                        "rows of the windows", err));
+    for (uint32_t w = 0; w < windows->n_window; w++) {
+        uint32_t n = stack == MOEC_STACK_ENCODER ? windows->source[w]
+                     : sweep->whole              ? moec_windows_read(windows, stack, w)
+                                                 : windows->scored[w];
+        if (n > sweep->forward->max_tokens)
+            return moec_fail(err, MOEC_ERR_LIMIT,
+                             "window %" PRIu32 " has %" PRIu32 " tokens, more than a batch of %" PRIu32, w, n,
+                             sweep->forward->max_tokens);
+        (*starts)[w + 1] = (*starts)[w] + n;
+    }
+    return MOEC_OK;
 }
 
 enum moec_status moec_sweep_create(struct moec_forward *forward, const struct moec_windows *windows,
@@ -33,23 +59,21 @@ enum moec_status moec_sweep_create(struct moec_forward *forward, const struct mo
                                  .windows = windows,
                                  .whole = whole,
                                  .kv_stride = (size_t)config->n_kv_head * config->head_dim};
-    MOEC_TRY_OUT(moec_alloc((void **)&sweep->row_start, (uint64_t)windows->n_window + 1, sizeof(uint64_t),
-                            "rows of the windows", err));
-    for (uint32_t w = 0; w < windows->n_window; w++) {
-        uint32_t n = whole ? windows->length[w] : windows->scored[w];
-        if (n > forward->max_tokens) {
-            status = moec_fail(err, MOEC_ERR_LIMIT,
-                               "window %" PRIu32 " has %" PRIu32 " tokens, more than a batch of %" PRIu32, w,
-                               n, forward->max_tokens);
-            goto out;
-        }
-        sweep->row_start[w + 1] = sweep->row_start[w] + n;
-    }
-    uint64_t n_kv = (uint64_t)forward->max_tokens * sweep->kv_stride;
+    const uint64_t n_kv = (uint64_t)forward->max_tokens * sweep->kv_stride;
+    MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_DECODER, &sweep->row_start, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweep->k, n_kv, sizeof(float), "keys of a batch", err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweep->v, n_kv, sizeof(float), "values of a batch", err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&sweep->spans, windows->n_window, sizeof *sweep->spans, "spans of a batch", err));
+    const uint32_t most = forward->max_tokens;
+    MOEC_TRY_OUT(moec_capacities_create(config, windows->n_window < most ? windows->n_window : most,
+                                        &sweep->capacities, err));
+    if (windows->source == NULL)
+        goto out;
+    MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_ENCODER, &sweep->source_start, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweep->source_k, n_kv, sizeof(float), "keys of sources", err));
+    MOEC_TRY_OUT(
+        moec_alloc_aligned((void **)&sweep->source_v, n_kv, sizeof(float), "values of sources", err));
 out:
     if (status != MOEC_OK)
         moec_sweep_release(sweep);
@@ -59,85 +83,72 @@ out:
 void moec_sweep_release(struct moec_sweep *sweep)
 {
     free(sweep->row_start);
+    free(sweep->source_start);
     free(sweep->k);
     free(sweep->v);
+    free(sweep->source_k);
+    free(sweep->source_v);
     free(sweep->spans);
+    moec_capacities_release(&sweep->capacities);
     *sweep = (struct moec_sweep){0};
 }
 
-/* Windows that go through a layer together. */
-struct batch {
-    uint32_t first, n;  /* windows */
-    uint64_t first_row; /* within the rows of this run */
-    uint32_t n_rows;
+/* A run: windows, and the rows that it has in each stack. */
+struct run {
+    uint32_t first, end;
+    uint64_t n_source, n_row;
 };
 
-static struct batch next_batch(const struct moec_sweep *sweep, uint32_t base, uint32_t first, uint32_t end)
+static struct run run_of(const struct moec_sweep *sweep, uint32_t first, uint32_t n)
 {
-    struct batch batch = {.first = first, .first_row = sweep->row_start[first] - sweep->row_start[base]};
-    while (first + batch.n < end &&
-           batch.n_rows + rows_of(sweep, first + batch.n) <= sweep->forward->max_tokens)
-        batch.n_rows += rows_of(sweep, first + batch.n++);
+    return (struct run){.first = first,
+                        .end = first + n,
+                        .n_source = moec_sweep_source_rows(sweep, first, n),
+                        .n_row = moec_sweep_rows(sweep, first, n)};
+}
+
+/* Rows of the run before those of the stack, and before a batch's sources. */
+static uint64_t rows_before(const struct run *run, enum moec_stack stack)
+{
+    return stack == MOEC_STACK_ENCODER ? 0 : run->n_source;
+}
+
+/* The next windows that fit the forward together, in the decoder with their sources. */
+static struct moec_sweep_batch next_batch(const struct moec_sweep *sweep, const struct run *run,
+                                          enum moec_stack stack, uint32_t first)
+{
+    const uint64_t *start = stack == MOEC_STACK_ENCODER ? sweep->source_start : sweep->row_start;
+    const uint32_t most = sweep->forward->max_tokens;
+    struct moec_sweep_batch batch = {.first = first, .first_row = start[first] - start[run->first]};
+    while (first + batch.n < run->end && batch.n_rows + rows_of(sweep, stack, first + batch.n) <= most &&
+           moec_sweep_source_rows(sweep, first, batch.n + 1) <= most)
+        batch.n_rows += rows_of(sweep, stack, first + batch.n++);
     return batch;
 }
 
-static enum moec_status embed(struct moec_sweep *sweep, const struct batch *batch, float *hidden,
-                              struct moec_error *err)
+static enum moec_status embed(struct moec_sweep *sweep, enum moec_stack stack,
+                              const struct moec_sweep_batch *batch, float *hidden, struct moec_error *err)
 {
-    const struct moec_windows *windows = sweep->windows;
     const size_t stride = moec_forward_stride(&sweep->forward->model->config);
-    for (uint32_t i = 0; i < batch->n; i++) {
-        uint32_t w = batch->first + i;
-        const uint32_t *tokens = windows->tokens + (size_t)w * windows->seq_len_tokens;
-        MOEC_TRY(moec_forward_embed(sweep->forward, tokens, rows_of(sweep, w), hidden, err));
-        hidden += rows_of(sweep, w) * stride;
+    for (uint32_t w = batch->first; w < batch->first + batch->n; w++) {
+        const uint32_t *tokens = stack == MOEC_STACK_ENCODER ? moec_windows_tokens(sweep->windows, w)
+                                                             : moec_windows_target(sweep->windows, w);
+        const uint32_t n = rows_of(sweep, stack, w);
+        MOEC_TRY(moec_forward_embed(sweep->forward, tokens, n, hidden, err));
+        hidden += n * stride;
     }
     return MOEC_OK;
 }
 
-static uint64_t batch_cost(const struct moec_sweep *sweep, const struct batch *batch, uint32_t layer)
+static uint64_t batch_cost(const struct moec_sweep *sweep, const struct moec_sweep_batch *batch,
+                           uint32_t layer)
 {
     const struct moec_config *config = &sweep->forward->model->config;
     uint64_t cost = moec_cost_mlp(config, layer, batch->n_rows);
-    for (uint32_t i = 0; i < batch->n; i++)
-        cost += moec_cost_attention(config, 0, rows_of(sweep, batch->first + i));
+    for (uint32_t w = batch->first; w < batch->first + batch->n; w++)
+        cost += moec_cost_mixing(config, layer, moec_windows_source(sweep->windows, w), 0,
+                                 rows_of(sweep, MOEC_STACK_DECODER, w));
     return cost;
-}
-
-/* One layer for one batch; n_rows is that of the whole run, for the places of what is kept. */
-static enum moec_status run_layer(struct moec_sweep *sweep, const struct batch *batch, uint32_t layer,
-                                  uint64_t n_rows, float *hidden, const struct moec_sweep_store *store,
-                                  struct moec_error *err)
-{
-    struct moec_forward *forward = sweep->forward;
-    const struct moec_config *config = &forward->model->config;
-    const size_t stride = moec_forward_stride(config);
-    float *k = sweep->k, *v = sweep->v;
-    if (store->k != NULL) {
-        k = store->k + (layer * n_rows + batch->first_row) * sweep->kv_stride;
-        v = store->v + (layer * n_rows + batch->first_row) * sweep->kv_stride;
-    }
-    uint32_t row = 0;
-    for (uint32_t i = 0; i < batch->n; i++) {
-        uint32_t n = rows_of(sweep, batch->first + i);
-        sweep->spans[i] = (struct moec_span){.first_row = row,
-                                             .n_rows = n,
-                                             .k_own = k + row * sweep->kv_stride,
-                                             .v_own = v + row * sweep->kv_stride};
-        row += n;
-    }
-    MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
-    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
-    if (ordinal >= 0 && store->attention_out != NULL)
-        memcpy(store->attention_out + ((uint32_t)ordinal * n_rows + batch->first_row) * stride, hidden,
-               batch->n_rows * stride * sizeof(float));
-    const struct moec_mlp_trace *trace = ordinal >= 0 ? store->trace : NULL;
-    MOEC_TRY(moec_forward_mlp(forward, layer, batch->n_rows, hidden, trace, err));
-    if (trace != NULL)
-        MOEC_TRY(store->traced(store->context, (uint32_t)ordinal, batch->first_row, batch->n_rows, err));
-    if (store->worked != NULL)
-        MOEC_TRY(store->worked(store->context, batch_cost(sweep, batch, layer), err));
-    return MOEC_OK;
 }
 
 static void leave(const struct moec_sweep_store *store, const float *rows, uint32_t n_rows)
@@ -147,35 +158,144 @@ static void leave(const struct moec_sweep_store *store, const float *rows, uint3
                           n_rows);
 }
 
+/* Keys and values that a layer writes: the caller's, or room for the batch. */
+struct key_room {
+    float *k, *v;
+};
+
+static struct key_room own_keys(const struct moec_sweep *sweep, const struct run *run, uint32_t layer,
+                                const struct moec_sweep_batch *batch, const struct moec_sweep_store *store)
+{
+    const struct moec_config *config = &sweep->forward->model->config;
+    const uint64_t d = moec_config_stack_layer(config, layer);
+    if (store->k == NULL || moec_config_stack(config, layer) == MOEC_STACK_ENCODER)
+        return (struct key_room){sweep->k, sweep->v};
+    const size_t at = (d * run->n_row + batch->first_row) * sweep->kv_stride;
+    return (struct key_room){store->k + at, store->v + at};
+}
+
+static struct key_room source_keys(const struct moec_sweep *sweep, const struct run *run, uint32_t layer,
+                                   const struct moec_sweep_batch *batch, const struct moec_sweep_store *store)
+{
+    const uint64_t d = moec_config_stack_layer(&sweep->forward->model->config, layer);
+    if (store->source_k == NULL)
+        return (struct key_room){sweep->source_k, sweep->source_v};
+    const uint64_t first = moec_sweep_source_rows(sweep, run->first, batch->first - run->first);
+    const size_t at = (d * run->n_source + first) * sweep->kv_stride;
+    return (struct key_room){store->source_k + at, store->source_v + at};
+}
+
+/* Spans of the batch's windows, and what counts their experts' tokens. */
+static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const struct moec_sweep_batch *batch,
+                       struct key_room own)
+{
+    uint32_t row = 0;
+    moec_capacities_clear(&sweep->capacities);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        const uint32_t n = rows_of(sweep, stack, batch->first + i);
+        sweep->spans[i] = (struct moec_span){.first_row = row,
+                                             .n_rows = n,
+                                             .k_own = own.k + row * sweep->kv_stride,
+                                             .v_own = own.v + row * sweep->kv_stride};
+        moec_capacities_add(&sweep->capacities, n);
+        row += n;
+    }
+}
+
+/* Attention of the batch's rows to its sources, whose rows are in `all` of the run. */
+static enum moec_status cross(struct moec_sweep *sweep, const struct run *run,
+                              const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
+                              float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
+{
+    struct moec_forward *forward = sweep->forward;
+    const size_t stride = moec_forward_stride(&forward->model->config);
+    const struct key_room keys = source_keys(sweep, run, layer, batch, store);
+    const uint64_t first = moec_sweep_source_rows(sweep, run->first, batch->first - run->first);
+    const uint32_t n = (uint32_t)moec_sweep_source_rows(sweep, batch->first, batch->n);
+    uint64_t source = 0;
+    MOEC_TRY(moec_forward_cross_keys(forward, layer, n, all + first * stride, keys.k, keys.v, err));
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct moec_span *span = &sweep->spans[i];
+        *span = (struct moec_span){.first_row = span->first_row,
+                                   .n_rows = span->n_rows,
+                                   .n_source = rows_of(sweep, MOEC_STACK_ENCODER, batch->first + i),
+                                   .k_prefix = keys.k + source * sweep->kv_stride,
+                                   .v_prefix = keys.v + source * sweep->kv_stride};
+        source += span->n_source;
+    }
+    return moec_forward_cross(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err);
+}
+
+/* One layer for one batch, whose rows are `hidden` in `all` of the run. */
+static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *run,
+                                  const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
+                                  float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
+{
+    struct moec_forward *forward = sweep->forward;
+    const struct moec_config *config = &forward->model->config;
+    const size_t stride = moec_forward_stride(config);
+    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    const enum moec_stack stack = moec_config_stack(config, layer);
+    make_spans(sweep, stack, batch, own_keys(sweep, run, layer, batch, store));
+    MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
+    if (stack == MOEC_STACK_DECODER && sweep->source_start != NULL)
+        MOEC_TRY(cross(sweep, run, batch, layer, all, hidden, store, err));
+    if (ordinal >= 0 && store->attention_out != NULL) {
+        const uint64_t first = moec_stacked_rows((uint32_t)ordinal, moec_config_moe_encoder_count(config),
+                                                 run->n_source, run->n_row);
+        memcpy(store->attention_out + (first + batch->first_row) * stride, hidden,
+               batch->n_rows * stride * sizeof(float));
+    }
+    const struct moec_mlp_trace *trace = ordinal >= 0 ? store->trace : NULL;
+    MOEC_TRY(moec_capacities_mlp(&sweep->capacities, forward, layer, batch->n_rows, hidden, trace, err));
+    if (trace != NULL)
+        MOEC_TRY(store->traced(store->context, (uint32_t)ordinal, batch, err));
+    if (layer + 1 == config->n_encoder_layer)
+        MOEC_TRY(moec_forward_encoded(forward, batch->n_rows, hidden, hidden, err));
+    if (store->worked != NULL)
+        MOEC_TRY(store->worked(store->context, batch_cost(sweep, batch, layer), err));
+    return MOEC_OK;
+}
+
 static const struct moec_sweep_store nothing = {0};
+
+static enum moec_status embed_stack(struct moec_sweep *sweep, enum moec_stack stack, const struct run *run,
+                                    float *hidden, const struct moec_sweep_store *store,
+                                    struct moec_error *err)
+{
+    const size_t stride = moec_forward_stride(&sweep->forward->model->config);
+    for (uint32_t w = run->first; w < run->end;) {
+        const struct moec_sweep_batch batch = next_batch(sweep, run, stack, w);
+        float *rows = hidden + (rows_before(run, stack) + batch.first_row) * stride;
+        MOEC_TRY(embed(sweep, stack, &batch, rows, err));
+        leave(store, rows, batch.n_rows);
+        w += batch.n;
+    }
+    return MOEC_OK;
+}
 
 enum moec_status moec_sweep_embed(struct moec_sweep *sweep, uint32_t first, uint32_t n, float *hidden,
                                   const struct moec_sweep_store *store, struct moec_error *err)
 {
-    const size_t stride = moec_forward_stride(&sweep->forward->model->config);
-    const uint32_t end = first + n;
-    for (uint32_t w = first; w < end;) {
-        struct batch batch = next_batch(sweep, first, w, end);
-        float *rows = hidden + batch.first_row * stride;
-        MOEC_TRY(embed(sweep, &batch, rows, err));
-        leave(store != NULL ? store : &nothing, rows, batch.n_rows);
-        w += batch.n;
-    }
-    return MOEC_OK;
+    const struct run run = run_of(sweep, first, n);
+    store = store != NULL ? store : &nothing;
+    if (sweep->source_start != NULL)
+        MOEC_TRY(embed_stack(sweep, MOEC_STACK_ENCODER, &run, hidden, store, err));
+    return embed_stack(sweep, MOEC_STACK_DECODER, &run, hidden, store, err);
 }
 
 enum moec_status moec_sweep_layer(struct moec_sweep *sweep, uint32_t layer, uint32_t first, uint32_t n,
                                   float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
 {
     const size_t stride = moec_forward_stride(&sweep->forward->model->config);
-    const uint32_t end = first + n;
-    const uint64_t n_rows = sweep->row_start[end] - sweep->row_start[first];
+    const enum moec_stack stack = moec_config_stack(&sweep->forward->model->config, layer);
+    const struct run run = run_of(sweep, first, n);
     if (store == NULL)
         store = &nothing;
-    for (uint32_t w = first; w < end;) {
-        struct batch batch = next_batch(sweep, first, w, end);
-        float *rows = hidden + batch.first_row * stride;
-        MOEC_TRY(run_layer(sweep, &batch, layer, n_rows, rows, store, err));
+    for (uint32_t w = first; w < run.end;) {
+        const struct moec_sweep_batch batch = next_batch(sweep, &run, stack, w);
+        float *rows = hidden + (rows_before(&run, stack) + batch.first_row) * stride;
+        MOEC_TRY(run_layer(sweep, &run, &batch, layer, hidden, rows, store, err));
         leave(store, rows, batch.n_rows);
         w += batch.n;
     }

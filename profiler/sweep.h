@@ -2,10 +2,16 @@
  *
  * Rows: the tokens of the windows one after the other, all of each window or all but the last (whose logits
  * nobody scores). Every layer is finished for all rows before the next begins, so that an expert source
- * larger than memory is read once for all windows. Thread rule: one thread at a time, as for its forward. */
+ * larger than memory is read once for all windows.
+ *
+ * Of an encoder-decoder model the rows of a run are first those of all its sources, then those of what the
+ * decoder reads, which never has a window's last token. The encoder's layers change the former and leave its
+ * output there, normed; the decoder's read that and change the latter. Thread rule: one thread at a time, as
+ * for its forward. */
 #ifndef MOEC_PROFILER_SWEEP_H
 #define MOEC_PROFILER_SWEEP_H
 
+#include "profiler/capacity.h"
 #include "profiler/windows.h"
 #include "runtime/forward.h"
 
@@ -15,29 +21,59 @@ struct moec_sweep {
     struct moec_forward *forward;       /* borrowed */
     const struct moec_windows *windows; /* borrowed */
     bool whole;                         /* last tokens too */
-    uint64_t *row_start;                /* (W + 1), owned: first row of each window */
-    size_t kv_stride;                   /* floats of one position's keys */
-    float *k, *v;            /* (max_tokens of the forward, kv_stride), owned: those of one batch */
-    struct moec_span *spans; /* (W), owned */
+    uint64_t *row_start;                /* (W + 1), owned: first row of each window, sources not counted */
+    uint64_t *source_start;     /* (W + 1), owned: first row of each source; NULL where windows have none */
+    size_t kv_stride;           /* floats of one position's keys */
+    float *k, *v;               /* (max_tokens of the forward, kv_stride), owned: those of one batch */
+    float *source_k, *source_v; /* the same of the batch's sources; NULL where windows have none */
+    struct moec_span *spans;    /* (W), owned */
+    struct moec_capacities capacities;
+};
+
+/* Rows of windows first .. first + n - 1: of their sources, and of the others. */
+static inline uint64_t moec_sweep_source_rows(const struct moec_sweep *sweep, uint32_t first, uint32_t n)
+{
+    return sweep->source_start != NULL ? sweep->source_start[first + n] - sweep->source_start[first] : 0;
+}
+static inline uint64_t moec_sweep_rows(const struct moec_sweep *sweep, uint32_t first, uint32_t n)
+{
+    return sweep->row_start[first + n] - sweep->row_start[first];
+}
+
+/* Windows that go through a layer together. */
+struct moec_sweep_batch {
+    uint32_t first, n;  /* windows */
+    uint64_t first_row; /* among the rows of the layer's stack in this run */
+    uint32_t n_rows;
 };
 
 /* Batch size for a forward that runs these windows: the longest one fits, and their work memory's bound is
  * kept otherwise. */
 uint32_t moec_sweep_max_tokens(const struct moec_windows *windows);
 
-/* What a caller wants to keep. NULL members are not filled. R = rows of the windows that are run. */
+/* Where the rows of layer `index` stand in an array that has those of each layer one after the other:
+ * n_source rows of each of the first n_encoder, n_row of the others. */
+static inline uint64_t moec_stacked_rows(uint32_t index, uint32_t n_encoder, uint64_t n_source,
+                                         uint64_t n_row)
+{
+    return index <= n_encoder ? index * n_source : n_encoder * n_source + (index - n_encoder) * n_row;
+}
+
+/* What a caller wants to keep. NULL members are not filled. R = rows of the windows that are run: of sources
+ * in layers of an encoder, else of the others. D = layers that are not an encoder's. */
 struct moec_sweep_store {
-    float
-        *attention_out; /* (S, R, stride): hidden states of each MoE layer after attention, before its MLP */
-    float *k, *v;       /* (L, R, kv_stride) */
+    float *attention_out; /* (S, R, stride), moec_stacked_rows by MoE ordinal: hidden states of each MoE layer
+                           * before its MLP */
+    float *k, *v;         /* (D, R, kv_stride) */
+    float *source_k, *source_v; /* (D, R of sources, kv_stride) */
 
     /* What `hidden` belongs to: each batch's rows are left behind when a layer is done with them. */
     const struct moec_states *states;
 
     /* MoE layers are traced into these arrays, which hold one batch; then `traced` is told the layer's MoE
-     * ordinal and the batch's first row and number of rows. */
+     * ordinal and the batch. */
     const struct moec_mlp_trace *trace;
-    enum moec_status (*traced)(void *context, uint32_t ordinal, uint64_t first_row, uint32_t n_rows,
+    enum moec_status (*traced)(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
                                struct moec_error *err);
 
     /* Called between batches with the multiply-adds done since the last call; other than MOEC_OK stops. */
@@ -51,14 +87,14 @@ MOEC_WARN_UNUSED enum moec_status moec_sweep_create(struct moec_forward *forward
                                                     struct moec_sweep *sweep, struct moec_error *err);
 void moec_sweep_release(struct moec_sweep *sweep);
 
-/* Runs windows first .. first + n - 1; hidden (R, stride) receives the final hidden states, before the final
- * norm. `store` may be NULL. */
+/* Runs windows first .. first + n - 1; hidden (rows of sources and others, stride) receives the final hidden
+ * states, before the final norm. `store` may be NULL. */
 MOEC_WARN_UNUSED enum moec_status moec_sweep_run(struct moec_sweep *sweep, uint32_t first, uint32_t n,
                                                  float *hidden, const struct moec_sweep_store *store,
                                                  struct moec_error *err);
 
 /* The same step by step, for callers that take more than one state through each layer: the embeddings of
- * windows first .. first + n - 1 into hidden (R, stride), and one layer on them. Of `store` only what belongs
+ * windows first .. first + n - 1 into hidden, and one layer on them. Of `store` only what belongs
  * to the layer is filled. */
 MOEC_WARN_UNUSED enum moec_status moec_sweep_embed(struct moec_sweep *sweep, uint32_t first, uint32_t n,
                                                    float *hidden, const struct moec_sweep_store *store,

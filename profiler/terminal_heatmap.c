@@ -247,13 +247,24 @@ static void put_bands(const struct page *page)
         else
             put_numbers_left(page, first, last);
         for (uint32_t s = 0; s < map->n_layer; s++) {
-            (void)fprintf(page->stream, "%5" PRIu32 "  ", page->profile->moe_layers[s]);
+            (void)fprintf(page->stream, "%5" PRIu32 "%c ", page->profile->moe_layers[s],
+                          moec_profile_stack_mark(page->profile, page->profile->moe_layers[s]));
             for (uint32_t e = first; e <= last; e++)
                 put_cell(page, s, e, e == last);
             (void)fputc('\n', page->stream);
         }
         (void)fputc('\n', page->stream);
     }
+}
+
+/* What the marks of layers mean. */
+static void put_stacks(const struct page *page)
+{
+    char text[80];
+    if (!moec_config_is_encoder_decoder(&page->profile->config))
+        return;
+    moec_profile_layer_label(page->profile, sizeof text, text);
+    (void)fprintf(page->stream, "%s\n", text);
 }
 
 static void put_legend(const struct page *page)
@@ -321,7 +332,9 @@ static void put_most_sensitive(const struct page *page)
                  layer = page->profile->moe_layers[most[r] / map->n_expert];
         double loss = map->loss[most[r]];
         char name[40];
-        (void)snprintf(name, sizeof name, "layer %" PRIu32 " expert %" PRIu32, layer, e);
+        const char mark[2] = {moec_profile_stack_mark(page->profile, layer), '\0'};
+        (void)snprintf(name, sizeof name, "layer %" PRIu32 "%s expert %" PRIu32, layer,
+                       mark[0] == ' ' ? "" : mark, e);
         (void)fprintf(page->stream, "%-24s %7.*f  %+13.*f %10" PRIu64 "\n", name, page->decimals, 100 * loss,
                       page->decimals, 100 * (loss - map->baseline), page->profile->activations[most[r]]);
     }
@@ -369,6 +382,7 @@ enum moec_status moec_terminal_heatmap(const struct moec_profile *profile, uint3
     }
     lay_out(&page);
     put_header(&page);
+    put_stacks(&page);
     put_bands(&page);
     put_legend(&page);
     put_most_sensitive(&page);

@@ -133,18 +133,20 @@ void moec_up_study_free(struct moec_up_study *study)
     free(study);
 }
 
-/* Tokens of one window by expert, increasing. */
+/* Tokens of one window by expert, increasing. What was full has none. */
 static void group_window(struct moec_up_study *study, uint32_t n_tok, const uint32_t *experts)
 {
     const uint32_t k = study->config->top_k, n_expert = study->config->n_expert;
     memset(study->start, 0, ((size_t)n_expert + 1) * sizeof *study->start);
     for (uint32_t i = 0; i < n_tok * k; i++)
-        study->start[experts[i] + 1]++;
+        if (experts[i] < n_expert)
+            study->start[experts[i] + 1]++;
     for (uint32_t e = 0; e < n_expert; e++)
         study->start[e + 1] += study->start[e];
     /* Filling moves each start to the next expert's; then they move back. */
     for (uint32_t i = 0; i < n_tok * k; i++)
-        study->members[study->start[experts[i]]++] = i / k;
+        if (experts[i] < n_expert)
+            study->members[study->start[experts[i]]++] = i / k;
     for (uint32_t e = n_expert; e > 0; e--)
         study->start[e] = study->start[e - 1];
     study->start[0] = 0;
@@ -232,12 +234,13 @@ enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ord
                                        struct moec_error *err)
 {
     const struct moec_config *config = study->config;
+    const enum moec_stack stack = moec_config_stack(config, moec_config_moe_layer(config, ordinal));
     uint32_t row = 0;
     memset(study->n_picked, 0, config->n_expert * sizeof *study->n_picked);
     if (first == 0)
         memset(study->n_taken, 0, config->n_expert * sizeof *study->n_taken);
     for (uint32_t w = first; w < first + n; w++) {
-        const uint32_t n_tok = study->windows->length[w];
+        const uint32_t n_tok = moec_windows_read(study->windows, stack, w);
         group_window(study, n_tok, experts + (size_t)row * config->top_k);
         pick_from_window(study, ordinal, w, row);
         row += n_tok;

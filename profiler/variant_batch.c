@@ -8,7 +8,8 @@
 
 uint64_t moec_variant_batch_row_bytes(const struct moec_config *config)
 {
-    return moec_forward_stride(config) * sizeof(float) + sizeof(struct moec_variant_span) +
+    const uint64_t n_hidden = moec_config_is_encoder_decoder(config) ? 2 : 1;
+    return n_hidden * moec_forward_stride(config) * sizeof(float) + sizeof(struct moec_variant_span) +
            3 * sizeof(uint32_t) + 2 * sizeof(double);
 }
 
@@ -26,6 +27,14 @@ enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch, str
     MOEC_TRY_OUT(moec_alloc((void **)&batch->spans, forward->max_tokens, sizeof *batch->spans, what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->k, forward->max_tokens, kv * sizeof(float), what, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->v, forward->max_tokens, kv * sizeof(float), what, err));
+    MOEC_TRY_OUT(moec_capacities_create(config, forward->max_tokens, &batch->capacities, err));
+    if (moec_config_is_encoder_decoder(config)) {
+        const uint64_t n = forward->max_tokens;
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->sources, capacity,
+                                        moec_forward_stride(config) * sizeof(float), what, err));
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->source_k, n, kv * sizeof(float), what, err));
+        MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->source_v, n, kv * sizeof(float), what, err));
+    }
     MOEC_TRY_OUT(moec_alloc((void **)&batch->changed, capacity, sizeof(uint32_t), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->targets, capacity, sizeof(uint32_t), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->reference_rows, capacity, sizeof(uint32_t), what, err));
@@ -44,6 +53,10 @@ void moec_variant_batch_release(struct moec_variant_batch *batch)
     free(batch->spans);
     free(batch->k);
     free(batch->v);
+    free(batch->sources);
+    free(batch->source_k);
+    free(batch->source_v);
+    moec_capacities_release(&batch->capacities);
     free(batch->changed);
     free(batch->targets);
     free(batch->reference_rows);
@@ -54,24 +67,95 @@ void moec_variant_batch_release(struct moec_variant_batch *batch)
 
 float *moec_variant_batch_add(struct moec_variant_batch *batch, const struct moec_variant_span *span)
 {
+    const size_t stride = moec_forward_stride(&batch->forward->model->config);
     struct moec_variant_span *item = &batch->items[batch->n_span++];
     *item = *span;
     item->first_row = batch->n_row;
+    item->first_source = batch->n_source;
     batch->n_row += span->n_rows;
-    return batch->hidden + item->first_row * moec_forward_stride(&batch->forward->model->config);
+    batch->n_source += span->n_source;
+    return span->n_source > 0 ? batch->sources + item->first_source * stride
+                              : batch->hidden + item->first_row * stride;
 }
 
-/* One layer for spans first .. first + n - 1, which fit the forward together. */
-static enum moec_status run_layer(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
-                                  uint32_t layer, uint32_t first, uint32_t n, struct moec_error *err)
+/* Spans first .. first + n - 1 go through a layer together: rows of its stack. */
+struct tile {
+    uint32_t layer;
+    uint32_t first, n;
+    uint32_t n_rows;
+    uint32_t n_source; /* rows of their sources, where these are changed */
+};
+
+static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
+                                         const struct moec_baseline *baseline, const struct tile *tile,
+                                         struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
     const size_t kv = baseline->kv_stride;
     uint32_t row = 0;
-    uint64_t cost = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct moec_variant_span *item = &batch->items[first + i];
-        const size_t prefix = (layer * baseline->n_row + baseline->row_start[item->window]) * kv;
+    uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_source);
+    moec_capacities_clear(&batch->capacities);
+    for (uint32_t i = 0; i < tile->n; i++) {
+        const struct moec_variant_span *item = &batch->items[tile->first + i];
+        batch->spans[i] = (struct moec_span){.first_row = row,
+                                             .n_rows = item->n_source,
+                                             .k_own = batch->k + row * kv,
+                                             .v_own = batch->v + row * kv};
+        moec_capacities_add(&batch->capacities, item->n_source);
+        row += item->n_source;
+        cost += moec_cost_encoder_attention(config, item->n_source);
+    }
+    float *hidden = batch->sources + batch->items[tile->first].first_source * baseline->stride;
+    MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
+    MOEC_TRY(moec_capacities_mlp(&batch->capacities, batch->forward, tile->layer, row, hidden, NULL, err));
+    return batch->worked(batch->context, cost, err);
+}
+
+/* Attention of the tile's rows to their sources: to keys and values made anew where the sources changed. */
+static enum moec_status cross(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
+                              const struct tile *tile, float *hidden, uint64_t *cost, struct moec_error *err)
+{
+    const struct moec_config *config = &batch->forward->model->config;
+    const size_t kv = baseline->kv_stride;
+    const uint64_t *start = baseline->source_start;
+    const uint64_t d = moec_config_stack_layer(config, tile->layer);
+    const uint32_t first_source = batch->items[tile->first].first_source;
+    if (tile->n_source > 0)
+        MOEC_TRY(moec_forward_cross_keys(batch->forward, tile->layer, tile->n_source,
+                                         batch->sources + first_source * baseline->stride, batch->source_k,
+                                         batch->source_v, err));
+    for (uint32_t i = 0; i < tile->n; i++) {
+        const struct moec_variant_span *item = &batch->items[tile->first + i];
+        const bool is_changed = item->n_source > 0;
+        const size_t row =
+            is_changed ? item->first_source - first_source : d * baseline->n_source + start[item->window];
+        struct moec_span *span = &batch->spans[i];
+        *span =
+            (struct moec_span){.first_row = span->first_row,
+                               .n_rows = span->n_rows,
+                               .first_position = span->first_position,
+                               .n_source = (uint32_t)(start[item->window + 1] - start[item->window]),
+                               .k_prefix = (is_changed ? batch->source_k : baseline->source_k) + row * kv,
+                               .v_prefix = (is_changed ? batch->source_v : baseline->source_v) + row * kv};
+        *cost += moec_cost_cross_attention(config, span->n_source, item->n_rows) +
+                 moec_cost_source_keys(config, item->n_source);
+    }
+    return moec_forward_cross(batch->forward, tile->layer, batch->spans, tile->n, tile->n_rows, hidden, err);
+}
+
+static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
+                                         const struct moec_baseline *baseline, const struct tile *tile,
+                                         struct moec_error *err)
+{
+    const struct moec_config *config = &batch->forward->model->config;
+    const size_t kv = baseline->kv_stride;
+    const uint64_t d = moec_config_stack_layer(config, tile->layer);
+    uint32_t row = 0;
+    uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_rows);
+    moec_capacities_clear(&batch->capacities);
+    for (uint32_t i = 0; i < tile->n; i++) {
+        const struct moec_variant_span *item = &batch->items[tile->first + i];
+        const size_t prefix = (d * baseline->n_row + baseline->row_start[item->window]) * kv;
         const bool has_prefix = item->first_position > 0;
         batch->spans[i] = (struct moec_span){.first_row = row,
                                              .n_rows = item->n_rows,
@@ -80,28 +164,65 @@ static enum moec_status run_layer(struct moec_variant_batch *batch, const struct
                                              .v_prefix = has_prefix ? baseline->v + prefix : NULL,
                                              .k_own = batch->k + row * kv,
                                              .v_own = batch->v + row * kv};
+        moec_capacities_add(&batch->capacities, item->n_rows);
         row += item->n_rows;
         cost += moec_cost_attention(config, item->first_position, item->n_rows);
     }
-    float *hidden = batch->hidden + batch->items[first].first_row * baseline->stride;
-    MOEC_TRY(moec_forward_attention(batch->forward, layer, batch->spans, n, row, hidden, err));
-    MOEC_TRY(moec_forward_mlp(batch->forward, layer, row, hidden, NULL, err));
-    return batch->worked(batch->context, cost + moec_cost_mlp(config, layer, row), err);
+    float *hidden = batch->hidden + batch->items[tile->first].first_row * baseline->stride;
+    MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
+    if (baseline->source_start != NULL)
+        MOEC_TRY(cross(batch, baseline, tile, hidden, &cost, err));
+    MOEC_TRY(moec_capacities_mlp(&batch->capacities, batch->forward, tile->layer, row, hidden, NULL, err));
+    return batch->worked(batch->context, cost, err);
+}
+
+static enum moec_status run_layer(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
+                                  uint32_t layer, struct moec_error *err)
+{
+    const uint32_t most = batch->forward->max_tokens;
+    const enum moec_stack stack = moec_config_stack(&batch->forward->model->config, layer);
+    for (uint32_t first = 0; first < batch->n_span;) {
+        struct tile tile = {.layer = layer, .first = first};
+        while (first + tile.n < batch->n_span && batch->items[first + tile.n].n_rows <= most - tile.n_rows &&
+               batch->items[first + tile.n].n_source <= most - tile.n_source) {
+            tile.n_rows += batch->items[first + tile.n].n_rows;
+            tile.n_source += batch->items[first + tile.n++].n_source;
+        }
+        MOEC_TRY(stack == MOEC_STACK_ENCODER ? run_encoder_tile(batch, baseline, &tile, err)
+                                             : run_decoder_tile(batch, baseline, &tile, err));
+        first += tile.n;
+    }
+    return MOEC_OK;
+}
+
+/* Between the stacks: the sources are finished, and the rows of the targets begin. */
+static enum moec_status enter_decoder(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
+                                      struct moec_error *err)
+{
+    const uint32_t most = batch->forward->max_tokens;
+    for (uint32_t row = 0; row < batch->n_source;) {
+        const uint32_t left = batch->n_source - row, n = left < most ? left : most;
+        float *rows = batch->sources + row * baseline->stride;
+        MOEC_TRY(moec_forward_encoded(batch->forward, n, rows, rows, err));
+        row += n;
+    }
+    for (uint32_t i = 0; i < batch->n_span; i++) {
+        const struct moec_variant_span *item = &batch->items[i];
+        MOEC_TRY(moec_forward_embed(
+            batch->forward, moec_windows_target(baseline->windows, baseline->first_window + item->window),
+            item->n_rows, batch->hidden + item->first_row * baseline->stride, err));
+    }
+    return MOEC_OK;
 }
 
 static enum moec_status run_layers(struct moec_variant_batch *batch, const struct moec_baseline *baseline,
                                    uint32_t first_layer, struct moec_error *err)
 {
-    const uint32_t n_layer = batch->forward->model->config.n_layer;
-    for (uint32_t layer = first_layer; layer < n_layer; layer++) {
-        for (uint32_t first = 0; first < batch->n_span;) {
-            uint32_t n = 0, rows = 0;
-            while (first + n < batch->n_span &&
-                   batch->items[first + n].n_rows <= batch->forward->max_tokens - rows)
-                rows += batch->items[first + n++].n_rows;
-            MOEC_TRY(run_layer(batch, baseline, layer, first, n, err));
-            first += n;
-        }
+    const struct moec_config *config = &batch->forward->model->config;
+    for (uint32_t layer = first_layer; layer < config->n_layer; layer++) {
+        if (layer == config->n_encoder_layer && batch->n_source > 0)
+            MOEC_TRY(enter_decoder(batch, baseline, err));
+        MOEC_TRY(run_layer(batch, baseline, layer, err));
     }
     return MOEC_OK;
 }
@@ -131,8 +252,8 @@ static uint32_t gather_changed(struct moec_variant_batch *batch, const struct mo
 
 /* Sums of each span's window: positions before it and unchanged rows count as in the baseline. */
 static enum moec_status sum_spans(const struct moec_variant_batch *batch,
-                                  const struct moec_baseline *baseline, uint32_t first_layer,
-                                  uint32_t n_changed, struct moec_error *err)
+                                  const struct moec_baseline *baseline, uint32_t layer, uint32_t n_changed,
+                                  struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t next = 0;
@@ -155,18 +276,21 @@ static enum moec_status sum_spans(const struct moec_variant_batch *batch,
         /* The head is computed for changed rows alone. */
         if (item->multiply_adds != NULL)
             *item->multiply_adds +=
-                moec_cost_from_layer(config, first_layer, item->first_position, item->n_rows) -
+                moec_cost_after_layer(
+                    config, layer,
+                    moec_windows_source(baseline->windows, baseline->first_window + item->window),
+                    item->first_position, item->n_rows) -
                 moec_cost_head(config, item->n_rows) + moec_cost_head(config, next - first_changed);
     }
     return MOEC_OK;
 }
 
 enum moec_status moec_variant_batch_run(struct moec_variant_batch *batch,
-                                        const struct moec_baseline *baseline, uint32_t first_layer,
+                                        const struct moec_baseline *baseline, uint32_t layer,
                                         struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
-    MOEC_TRY(run_layers(batch, baseline, first_layer, err));
+    MOEC_TRY(run_layers(batch, baseline, layer + 1, err));
     const uint32_t n_changed = gather_changed(batch, baseline);
     batch->skipped += moec_cost_head(config, batch->n_row - n_changed);
     /* In pieces, so that progress shows and a stop is heard. */
@@ -179,8 +303,9 @@ enum moec_status moec_variant_batch_run(struct moec_variant_batch *batch,
         MOEC_TRY(batch->worked(batch->context, moec_cost_head(config, n), err));
         done += n;
     }
-    MOEC_TRY(sum_spans(batch, baseline, first_layer, n_changed, err));
+    MOEC_TRY(sum_spans(batch, baseline, layer, n_changed, err));
     batch->n_span = 0;
     batch->n_row = 0;
+    batch->n_source = 0;
     return MOEC_OK;
 }

@@ -70,15 +70,20 @@ enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, 
 
 struct price {
     const struct moec_config *config;
-    uint32_t n_token; /* scored tokens of a window */
+    uint32_t n_token;  /* scored tokens of a window */
+    uint32_t n_source; /* tokens of its source; 0 without an encoder */
     double pass;
 };
+
+static uint64_t cost_from(const struct price *price, uint32_t first_layer)
+{
+    return moec_cost_from_layer(price->config, first_layer, price->n_source, 0, price->n_token);
+}
 
 /* An evaluation from a layer on, with the original's head beside its own, in passes. */
 static double price_from(const struct price *price, uint32_t first_layer)
 {
-    return (double)(moec_cost_from_layer(price->config, first_layer, 0, price->n_token) +
-                    moec_cost_head(price->config, price->n_token)) /
+    return (double)(cost_from(price, first_layer) + moec_cost_head(price->config, price->n_token)) /
            price->pass;
 }
 
@@ -101,10 +106,7 @@ static double price_of_expert_projections(const struct price *price,
         variants += options->bits[b] != options->baseline_bits ? 3 : 0;
     variants *= config->n_expert;
     for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
-        cost +=
-            variants *
-            (double)moec_cost_from_layer(config, moec_config_moe_layer(config, s) + 1, 0, price->n_token) /
-            price->pass;
+        cost += variants * (double)cost_from(price, moec_config_moe_layer(config, s) + 1) / price->pass;
     return cost;
 }
 
@@ -112,7 +114,8 @@ double moec_weight_study_passes(enum moec_weight_study study, const struct moec_
                                 const struct moec_profile_options *options)
 {
     struct price price = {.config = config, .n_token = options->seq_len_tokens - 1};
-    price.pass = (double)moec_cost_from_layer(config, 0, 0, price.n_token);
+    price.n_source = moec_config_is_encoder_decoder(config) ? options->seq_len_tokens : 0;
+    price.pass = (double)cost_from(&price, 0);
     const double one = price_from(&price, 0), n_bits = options->n_bits;
     const uint32_t k = config->top_k, n_replaced = k < config->n_expert ? k : 0;
     switch (study) {
@@ -218,6 +221,28 @@ bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_pr
     if (study == MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS)
         return options->projections;
     return (options->studies >> study & 1u) != 0;
+}
+
+void moec_weight_studies_limit(const struct moec_config *config, struct moec_profile_options *options)
+{
+    static const enum moec_weight_study of_gates[] = {MOEC_WEIGHT_STUDY_PROJECTIONS,
+                                                      MOEC_WEIGHT_STUDY_SPARSITY};
+    if (!config->plain_mlp)
+        return;
+    for (size_t i = 0; i < sizeof of_gates / sizeof *of_gates; i++) {
+        if (!moec_weight_study_wanted(of_gates[i], options))
+            continue;
+        moec_progress_note(
+            options->progress,
+            "study '%s' is left out: it compares gate, up and down projection, and the experts "
+            "of this model have no gate",
+            studies_of[of_gates[i]].name);
+        options->studies &= ~(1u << of_gates[i]);
+    }
+    if (options->projections)
+        moec_progress_note(options->progress, "--projections is left out: the experts of this model have no "
+                                              "gate projection to compare with");
+    options->projections = false;
 }
 
 static enum moec_status add_cost(struct moec_profile_job *job, uint64_t multiply_adds, struct moec_error *err)

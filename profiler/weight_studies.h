@@ -53,4 +53,7 @@ struct moec_profile_job;
 MOEC_WARN_UNUSED enum moec_status moec_weight_studies_run(struct moec_profile_job *job,
                                                           struct moec_error *err);
 
+/* Takes back what makes no sense for this model, and tells the options' progress why. */
+void moec_weight_studies_limit(const struct moec_config *config, struct moec_profile_options *options);
+
 #endif

@@ -10,17 +10,46 @@
 struct row_tokens {
     uint32_t *ids; /* owned */
     size_t n;
-    size_t first; /* 1 when ids[0] is BOS */
+    size_t first;     /* 1 when ids[0] is BOS */
+    uint32_t *target; /* owned; NULL where windows have no source */
+    size_t n_target;
 };
 
 struct tokenising {
     const struct moec_rows *rows;
     const struct moec_tokenizer *tokenizer;
-    uint32_t bos;
+    uint32_t bos;    /* begins every window; MOEC_TOKENIZER_NO_ID: none does, or windows have sources */
+    bool has_source; /* rows are sources with targets */
     struct row_tokens *tokens; /* (n_row) */
     struct moec_error *errors; /* (n_threads) */
     size_t *failed_row;        /* (n_threads) first row that this thread failed on */
 };
+
+/* What a model is to write after this row's prompt. */
+static void find_target(const struct moec_rows *rows, const struct moec_row *row, const char **text,
+                        size_t *n_bytes)
+{
+    *text = rows->text + row->reference_offset;
+    *n_bytes = row->reference_bytes;
+    if (row->n_choice == 0)
+        return;
+    const struct moec_row_choice *choice = &rows->choices[row->first_choice + row->label];
+    *text = rows->text + choice->offset;
+    *n_bytes = choice->n_bytes;
+}
+
+static enum moec_status tokenise_texts(const struct tokenising *job, const struct moec_row *text,
+                                       struct row_tokens *row, struct moec_error *err)
+{
+    const char *target = NULL;
+    size_t n_bytes = 0;
+    MOEC_TRY(moec_tokenizer_encode(job->tokenizer, job->rows->text + text->prompt_offset, text->prompt_bytes,
+                                   true, &row->ids, &row->n, err));
+    if (!job->has_source)
+        return MOEC_OK;
+    find_target(job->rows, text, &target, &n_bytes);
+    return moec_tokenizer_encode(job->tokenizer, target, n_bytes, true, &row->target, &row->n_target, err);
+}
 
 static void tokenise_row(void *context, size_t item, int thread)
 {
@@ -33,8 +62,7 @@ static void tokenise_row(void *context, size_t item, int thread)
         return;
     struct moec_error own = {0};
     const struct moec_row *text = &job->rows->rows[item];
-    enum moec_status status = moec_tokenizer_encode(job->tokenizer, job->rows->text + text->prompt_offset,
-                                                    text->prompt_bytes, true, &row->ids, &row->n, &own);
+    enum moec_status status = tokenise_texts(job, text, row, &own);
     if (status != MOEC_OK) {
         moec_error_prefix(&own, "row at line %" PRIu64 " of '%s'", text->line, job->rows->name);
         *err = own;
@@ -86,6 +114,12 @@ static enum moec_status check_count(const struct moec_rows *rows, const struct m
     uint64_t needed = options->min_part_windows > 0 ? 2 * (uint64_t)options->min_part_windows : 1;
     if (n_available >= needed)
         return MOEC_OK;
+    if (options->has_source)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "'%s' has %" PRIu64 " rows, expected at least %" PRIu64 " (%" PRIu32
+                         " to search on and %" PRIu32 " to certify with)",
+                         rows->name, n_available, needed, options->min_part_windows,
+                         options->min_part_windows);
     double bytes_per_token = n_data_tokens > 0 ? (double)rows->text_bytes / (double)n_data_tokens : 4.0;
     double more = (double)(needed - n_available) * options->seq_len_tokens * bytes_per_token;
     if (options->min_part_windows == 0)
@@ -99,14 +133,16 @@ static enum moec_status check_count(const struct moec_rows *rows, const struct m
 }
 
 static enum moec_status allocate(struct moec_windows *windows, uint32_t n_window, uint32_t seq_len,
-                                 struct moec_error *err)
+                                 bool has_source, struct moec_error *err)
 {
     *windows = (struct moec_windows){.n_window = n_window, .seq_len_tokens = seq_len};
     const char *what = "windows";
-    enum moec_status status =
-        moec_alloc((void **)&windows->tokens, (uint64_t)n_window * seq_len, sizeof(uint32_t), what, err);
+    enum moec_status status = moec_alloc((void **)&windows->length, n_window, sizeof(uint32_t), what, err);
+    if (status == MOEC_OK && has_source)
+        status = moec_alloc((void **)&windows->source, n_window, sizeof(uint32_t), what, err);
     if (status == MOEC_OK)
-        status = moec_alloc((void **)&windows->length, n_window, sizeof(uint32_t), what, err);
+        status = moec_alloc((void **)&windows->tokens, (uint64_t)n_window * moec_windows_stride(windows),
+                            sizeof(uint32_t), what, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&windows->scored, n_window, sizeof(uint32_t), what, err);
     if (status == MOEC_OK)
@@ -145,10 +181,22 @@ static size_t row_of_window(const uint64_t *starts, size_t n_row, uint64_t index
     return low;
 }
 
+/* Sets what is told of a window of n tokens, and marks the places after them. */
+static void end_window(struct moec_windows *windows, uint32_t w, uint32_t n_source, uint32_t n)
+{
+    uint32_t *tokens = windows->tokens + (size_t)w * moec_windows_stride(windows);
+    for (uint32_t t = n; t < moec_windows_stride(windows); t++)
+        tokens[t] = MOEC_PROFILE_NO_TOKEN;
+    windows->length[w] = n;
+    if (windows->source != NULL)
+        windows->source[w] = n_source;
+    windows->scored[w] = n - n_source - 1;
+}
+
 static void fill_window(struct moec_windows *windows, uint32_t w, const struct row_tokens *row,
                         uint64_t ordinal, uint32_t text_tokens, uint32_t bos)
 {
-    uint32_t *tokens = windows->tokens + (size_t)w * windows->seq_len_tokens;
+    uint32_t *tokens = windows->tokens + (size_t)w * moec_windows_stride(windows);
     uint32_t n = 0;
     if (bos != MOEC_TOKENIZER_NO_ID)
         tokens[n++] = bos;
@@ -156,10 +204,31 @@ static void fill_window(struct moec_windows *windows, uint32_t w, const struct r
     size_t take = row->n - at < text_tokens ? row->n - at : text_tokens;
     memcpy(tokens + n, row->ids + at, take * sizeof *tokens);
     n += (uint32_t)take;
-    for (uint32_t t = n; t < windows->seq_len_tokens; t++)
-        tokens[t] = MOEC_PROFILE_NO_TOKEN;
-    windows->length[w] = n;
-    windows->scored[w] = n - 1;
+    end_window(windows, w, 0, n);
+}
+
+/* At most `room` tokens of a text, the last of them the end token. Returns how many. */
+static uint32_t copy_text(const uint32_t *ids, size_t n, uint32_t end, uint32_t room, uint32_t *tokens)
+{
+    if (n > 0 && ids[n - 1] == end)
+        n--;
+    n = n < room - 1 ? n : room - 1;
+    if (n > 0)
+        memcpy(tokens, ids, n * sizeof *tokens);
+    tokens[n] = end;
+    return (uint32_t)n + 1;
+}
+
+static void fill_pair(struct moec_windows *windows, uint32_t w, const struct row_tokens *row,
+                      const struct moec_windows_options *options)
+{
+    uint32_t *tokens = windows->tokens + (size_t)w * moec_windows_stride(windows);
+    const uint32_t room = options->seq_len_tokens;
+    const uint32_t n_source = copy_text(row->ids, row->n, options->end_token, room, tokens);
+    tokens[n_source] = options->start_token;
+    const uint32_t n_target =
+        copy_text(row->target, row->n_target, options->end_token, room - 1, tokens + n_source + 1);
+    end_window(windows, w, n_source, n_source + 1 + n_target);
 }
 
 static enum moec_status cut(const struct moec_rows *rows, const struct tokenising *job,
@@ -172,7 +241,7 @@ static enum moec_status cut(const struct moec_rows *rows, const struct tokenisin
     MOEC_TRY_OUT(moec_alloc((void **)&starts, rows->n_row, sizeof *starts, "windows of the rows", err));
     for (size_t r = 0; r < rows->n_row; r++) {
         starts[r] = n_available;
-        n_available += window_count(&job->tokens[r], text_tokens, job->bos);
+        n_available += job->has_source ? 1 : window_count(&job->tokens[r], text_tokens, job->bos);
         n_data_tokens += job->tokens[r].n - job->tokens[r].first;
     }
     MOEC_TRY_OUT(check_count(rows, options, n_available, n_data_tokens, err));
@@ -185,17 +254,42 @@ static enum moec_status cut(const struct moec_rows *rows, const struct tokenisin
         goto out;
     }
     MOEC_TRY_OUT(draw(n_available, (uint32_t)n_window, options, &order, err));
-    MOEC_TRY_OUT(allocate(windows, (uint32_t)n_window, options->seq_len_tokens, err));
+    MOEC_TRY_OUT(allocate(windows, (uint32_t)n_window, options->seq_len_tokens, job->has_source, err));
     windows->n_available = n_available;
     for (uint32_t w = 0; w < windows->n_window; w++) {
         windows->index[w] = order[w];
         size_t row = row_of_window(starts, rows->n_row, order[w]);
-        fill_window(windows, w, &job->tokens[row], order[w] - starts[row], text_tokens, job->bos);
+        if (job->has_source)
+            fill_pair(windows, w, &job->tokens[row], options);
+        else
+            fill_window(windows, w, &job->tokens[row], order[w] - starts[row], text_tokens, job->bos);
     }
 out:
     free(starts);
     free(order);
     return status;
+}
+
+void moec_windows_options_for(const struct moec_config *config, struct moec_windows_options *options)
+{
+    options->has_source = moec_config_is_encoder_decoder(config);
+    options->start_token = config->decoder_start_id;
+    options->end_token = config->n_eos > 0 ? config->eos_ids[0] : config->decoder_start_id;
+}
+
+enum moec_status moec_windows_need_task(const struct moec_config *config, const struct moec_task *task,
+                                        const char *verb, struct moec_error *err)
+{
+    if (!moec_config_is_encoder_decoder(config))
+        return moec_task_need_windows(task, verb, err);
+    if (task->reference[0] != '\0' || moec_task_metric_kind(task->metric) == MOEC_TASK_KIND_CHOICE)
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "task '%s' says what a model reads and not what it is to write, and %s of an "
+        "encoder-decoder model needs both: give --task one with a prompt and a reference, such as "
+        "samsum",
+        task->name, verb);
 }
 
 enum moec_status moec_windows_make(const struct moec_rows *rows, const struct moec_tokenizer *tokenizer,
@@ -212,61 +306,73 @@ enum moec_status moec_windows_make(const struct moec_rows *rows, const struct mo
                          "; draw at least %" PRIu32,
                          options->n_sample, options->n_sample / 2, options->min_part_windows,
                          2 * options->min_part_windows);
-    struct tokenising job = {.rows = rows, .tokenizer = tokenizer, .bos = moec_tokenizer_bos_id(tokenizer)};
+    struct tokenising job = {.rows = rows,
+                             .tokenizer = tokenizer,
+                             .bos = options->has_source ? MOEC_TOKENIZER_NO_ID
+                                                        : moec_tokenizer_bos_id(tokenizer),
+                             .has_source = options->has_source};
     enum moec_status status = tokenise(&job, pool, err);
     if (status == MOEC_OK)
         status = cut(rows, &job, options, windows, err);
-    for (size_t r = 0; job.tokens != NULL && r < rows->n_row; r++)
+    for (size_t r = 0; job.tokens != NULL && r < rows->n_row; r++) {
         free(job.tokens[r].ids);
+        free(job.tokens[r].target);
+    }
     free(job.tokens);
     return status;
 }
 
-/* Copies those of n_window windows that belong to the part. */
-static enum moec_status copy_part(uint32_t n_window, uint32_t seq_len, const uint32_t *tokens,
-                                  const uint32_t *length, const uint64_t *index, enum moec_part part,
+/* Copies those windows that belong to the part. */
+static enum moec_status copy_part(const struct moec_windows *from, enum moec_part part,
                                   struct moec_windows *out, struct moec_error *err)
 {
+    const size_t stride = moec_windows_stride(from);
     uint32_t n = 0;
-    for (uint32_t w = 0; w < n_window; w++)
+    for (uint32_t w = 0; w < from->n_window; w++)
         n += moec_part_has(part, w);
-    MOEC_TRY(allocate(out, n, seq_len, err));
+    MOEC_TRY(allocate(out, n, from->seq_len_tokens, from->source != NULL, err));
     uint32_t to = 0;
-    for (uint32_t w = 0; w < n_window; w++) {
+    for (uint32_t w = 0; w < from->n_window; w++) {
         if (!moec_part_has(part, w))
             continue;
-        memcpy(out->tokens + (size_t)to * seq_len, tokens + (size_t)w * seq_len, seq_len * sizeof *tokens);
-        out->length[to] = length[w];
-        out->scored[to] = length[w] - 1;
-        out->index[to] = index[w];
+        memcpy(out->tokens + to * stride, from->tokens + w * stride, stride * sizeof *from->tokens);
+        out->length[to] = from->length[w];
+        if (from->source != NULL)
+            out->source[to] = from->source[w];
+        out->scored[to] = from->scored[w];
+        out->index[to] = from->index[w];
         to++;
     }
+    out->n_available = from->n_available;
+    out->work = from->work;
     return MOEC_OK;
 }
 
 enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec_part part,
                                    struct moec_windows *out, struct moec_error *err)
 {
-    MOEC_TRY(copy_part(windows->n_window, windows->seq_len_tokens, windows->tokens, windows->length,
-                       windows->index, part, out, err));
-    out->n_available = windows->n_available;
-    out->work = windows->work;
-    return MOEC_OK;
+    return copy_part(windows, part, out, err);
 }
 
 enum moec_status moec_windows_from_profile(const struct moec_profile *profile, enum moec_part part,
                                            struct moec_windows *out, struct moec_error *err)
 {
-    MOEC_TRY(copy_part(profile->n_window, profile->seq_len_tokens, profile->window_tokens,
-                       profile->window_length, profile->window_index, part, out, err));
-    out->n_available = profile->n_window_available;
-    return MOEC_OK;
+    const struct moec_windows all = {.n_window = profile->n_window,
+                                     .seq_len_tokens = profile->seq_len_tokens,
+                                     .tokens = profile->window_tokens,
+                                     .length = profile->window_length,
+                                     .source = profile->window_source,
+                                     .scored = profile->window_scored,
+                                     .index = profile->window_index,
+                                     .n_available = profile->n_window_available};
+    return copy_part(&all, part, out, err);
 }
 
 void moec_windows_release(struct moec_windows *windows)
 {
     free(windows->tokens);
     free(windows->length);
+    free(windows->source);
     free(windows->scored);
     free(windows->index);
     *windows = (struct moec_windows){0};
@@ -276,7 +382,15 @@ uint64_t moec_windows_token_count(const struct moec_windows *windows)
 {
     uint64_t n = 0;
     for (uint32_t w = 0; w < windows->n_window; w++)
-        n += windows->length[w];
+        n += moec_windows_traced(windows, w);
+    return n;
+}
+
+uint64_t moec_windows_source_count(const struct moec_windows *windows)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < windows->n_window; w++)
+        n += moec_windows_source(windows, w);
     return n;
 }
 
@@ -286,4 +400,9 @@ uint64_t moec_windows_scored_count(const struct moec_windows *windows)
     for (uint32_t w = 0; w < windows->n_window; w++)
         n += windows->scored[w];
     return n;
+}
+
+uint64_t moec_windows_state_count(const struct moec_windows *windows)
+{
+    return moec_windows_source_count(windows) + moec_windows_scored_count(windows);
 }

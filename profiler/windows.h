@@ -6,6 +6,13 @@
  * seq_len_tokens - 1 tokens of text. The first token of a window is context only; tokens 2..n are scored
  * given those before. A row's last window counts when it has at least 2 tokens.
  *
+ * An encoder-decoder model reads a source and writes a target: its window is one row, the source's tokens
+ * (the task's prompt) first, then the token that starts every target and the target's (the task's reference,
+ * or the right one of its choices). Source and target each end with the end-of-text token, which the
+ * tokenizer adds or, where it does not, this does; what is longer than seq_len_tokens, the start counted,
+ * loses its tail and ends with that token all the same. The target's tokens are scored, each given the source
+ * and the target before it (teacher forcing); the source and the start are context. Every row is a window.
+ *
  * Windows are drawn without replacement with SplitMix64 (profiler/random.h): draw i swaps place i of the list
  * of all windows with a place in i..n-1 (Fisher and Yates). They are kept in the order of the draws: even
  * ones are the search part, odd ones the certificate part. Thread rule: immutable once made. */
@@ -36,9 +43,10 @@ static inline bool moec_part_has(enum moec_part part, uint32_t w)
 struct moec_windows {
     uint32_t n_window; /* W */
     uint32_t seq_len_tokens;
-    uint32_t *tokens; /* (W, seq_len_tokens), owned; unused tail MOEC_PROFILE_NO_TOKEN */
-    uint32_t *length; /* (W): 2..seq_len_tokens, owned */
-    uint32_t *scored; /* (W): length - 1, owned */
+    uint32_t *tokens; /* (W, moec_windows_stride), owned; unused tail MOEC_PROFILE_NO_TOKEN */
+    uint32_t *length; /* (W): 2..moec_windows_stride, owned */
+    uint32_t *source; /* (W): how many of them are the source, owned; NULL = there are no sources */
+    uint32_t *scored; /* (W): length - source - 1, owned */
     uint64_t *index;  /* (W): which of the available windows it is, owned */
     uint64_t n_available;
     struct moec_work_memory *work; /* borrowed: what evaluations on these windows may take; NULL: no bound */
@@ -50,7 +58,58 @@ struct moec_windows_options {
         n_sample; /* windows to draw; fewer are taken when the data has fewer; 0 = all, in the data's order */
     uint64_t seed;
     uint32_t min_part_windows; /* windows that each part must have; 0 = no parts, any number from 1 */
+    bool has_source;           /* windows of an encoder-decoder model */
+    uint32_t start_token;      /* of its targets */
+    uint32_t end_token;        /* of its sources and targets */
 };
+
+/* Places of a window. */
+static inline uint32_t moec_windows_stride(const struct moec_windows *windows)
+{
+    return windows->source != NULL ? 2 * windows->seq_len_tokens : windows->seq_len_tokens;
+}
+
+/* Tokens of the source of window w; 0 without one. */
+static inline uint32_t moec_windows_source(const struct moec_windows *windows, uint32_t w)
+{
+    return windows->source != NULL ? windows->source[w] : 0;
+}
+
+/* Tokens of window w, and of those the ones that its last stack reads: of an encoder-decoder model the start
+ * and the target. */
+static inline const uint32_t *moec_windows_tokens(const struct moec_windows *windows, uint32_t w)
+{
+    return windows->tokens + (size_t)w * moec_windows_stride(windows);
+}
+
+static inline const uint32_t *moec_windows_target(const struct moec_windows *windows, uint32_t w)
+{
+    return moec_windows_tokens(windows, w) + moec_windows_source(windows, w);
+}
+
+/* Tokens of window w that a forward pass traces: all, but of an encoder-decoder model's the last, which it
+ * only ever writes. */
+static inline uint32_t moec_windows_traced(const struct moec_windows *windows, uint32_t w)
+{
+    return windows->length[w] - (windows->source != NULL);
+}
+
+/* Those of them that the layers of one stack read: the source in the encoder, the others in the decoder. */
+static inline uint32_t moec_windows_read(const struct moec_windows *windows, enum moec_stack stack,
+                                         uint32_t w)
+{
+    const uint32_t source = moec_windows_source(windows, w);
+    return stack == MOEC_STACK_ENCODER ? source : moec_windows_traced(windows, w) - source;
+}
+
+/* Sets what the model says of its windows: whether they have sources, and with which tokens. */
+void moec_windows_options_for(const struct moec_config *config, struct moec_windows_options *options);
+
+/* Refuses a task on whose rows no window of this model can be made by `verb` ("a profile"): a decoder alone
+ * needs the task's perplexity, an encoder-decoder model references or choices. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_windows_need_task(const struct moec_config *config,
+                                                         const struct moec_task *task, const char *verb,
+                                                         struct moec_error *err);
 
 /* Tokenises on all threads of the pool. `name` is the data's, for messages. Errors: MOEC_ERR_USAGE (options),
  * MOEC_ERR_LIMIT when the data has too few windows (the message says how much more text is needed), and those
@@ -72,8 +131,12 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_from_profile(const struct moec_pr
 
 void moec_windows_release(struct moec_windows *windows);
 
-/* Tokens of all windows, and those of them that are scored. */
+/* Tokens of all windows that a forward pass traces (moec_windows_traced), those of them that are sources,
+ * those that are scored, and how many hidden states an evaluation has: those of sources and of what is
+ * scored. */
 uint64_t moec_windows_token_count(const struct moec_windows *windows);
+uint64_t moec_windows_source_count(const struct moec_windows *windows);
 uint64_t moec_windows_scored_count(const struct moec_windows *windows);
+uint64_t moec_windows_state_count(const struct moec_windows *windows);
 
 #endif

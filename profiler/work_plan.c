@@ -99,9 +99,11 @@ static uint64_t batch_bytes(const struct moec_work_request *request, const struc
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     if (request->windows == NULL)
         return 0;
+    /* Keys and values, of sources too. */
+    const uint64_t n_kv = moec_config_is_encoder_decoder(config) ? 4 : 2;
     uint64_t n_bytes =
         request->n_passes *
-        (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + 2 * n * sizes->kv_bytes);
+        (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + n_kv * n * sizes->kv_bytes);
     if (request->traces)
         n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + 2 * sizes->kv_bytes);
     return n_bytes;

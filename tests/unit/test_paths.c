@@ -25,8 +25,12 @@ static struct sample sample_make(uint32_t n_layer, uint32_t n_expert, uint32_t t
     struct sample sample = {.experts = calloc(n, sizeof(uint16_t)), .weights = calloc(n, sizeof(uint16_t))};
     for (size_t i = 0; i < n; i++)
         sample.weights[i] = moec_f32_to_f16(0.5f);
-    sample.trace =
-        (struct moec_path_trace){n_layer, n_expert, top_k, n_token, sample.experts, sample.weights};
+    sample.trace = (struct moec_path_trace){.n_layer = n_layer,
+                                            .n_expert = n_expert,
+                                            .top_k = top_k,
+                                            .n_token = n_token,
+                                            .experts = sample.experts,
+                                            .weights = sample.weights};
     return sample;
 }
 
@@ -183,8 +187,8 @@ static void test_paths__recall_equals_definition(void **state)
     assert_int_equal(moec_paths_hits(&table, &sample.trace, odd, hits, frequency_hits, &n_used, &err),
                      MOEC_OK);
     assert_int_equal(n_used, 100);
-    moec_paths_recall(hits, 3, 7, 3, n_used, recall);
-    moec_paths_recall(frequency_hits, 3, 7, 3, n_used, frequency);
+    moec_paths_recall(hits, 3, 7, 3, 3 * n_used, recall);
+    moec_paths_recall(frequency_hits, 3, 7, 3, 3 * n_used, frequency);
     static const uint32_t sizes[3] = {3, 4, 6};
     for (uint32_t s = 1; s < 3; s++) {
         double found[3] = {0, 0, 0};
@@ -259,6 +263,62 @@ static void test_paths__prune_keeps_the_seen_most(void **state)
     sample_release(&sample);
 }
 
+/* Layers 0 and 1 are one stack's, read by the even tokens, 2 to 4 another's. */
+static void test_paths__stacks_follow_each_other(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct sample sample = sample_make(5, 6, 1, 200);
+    sample_fill(&sample, 11);
+    struct moec_path_trace stacks[2] = {sample.trace, sample.trace};
+    struct moec_path_table joined, table[2];
+    uint8_t used[2][200];
+    uint64_t hits[3 * 6], frequency_hits[3 * 6], n_used = 0;
+    stacks[0].n_layer = 2;
+    stacks[1].n_layer = 3;
+    stacks[1].first_layer = 2;
+    stacks[0].row_layers = stacks[1].row_layers = 5;
+    for (uint64_t t = 0; t < 200; t++) {
+        used[0][t] = t % 2 == 0;
+        used[1][t] = t % 2 == 1;
+    }
+    /* An expert that was full for some tokens. */
+    for (uint64_t t = 0; t < 20; t++)
+        sample.experts[t * 5 + 3] = MOEC_PATH_NONE;
+    assert_int_equal(moec_paths_build(&stacks[0], used[0], &joined, &err), MOEC_OK);
+    assert_int_equal(moec_paths_build(&stacks[0], used[0], &table[0], &err), MOEC_OK);
+    assert_int_equal(moec_paths_build(&stacks[1], used[1], &table[1], &err), MOEC_OK);
+    assert_int_equal(moec_paths_append(&table[1], &joined, &err), MOEC_OK);
+    assert_int_equal(joined.n_layer, 5);
+    assert_int_equal(joined.n_key, table[0].n_key + table[1].n_key);
+    assert_int_equal(moec_path_table_check(&joined, &err), MOEC_OK);
+    for (uint32_t i = 0; i < joined.n_key; i++) {
+        const struct moec_path_key *key = &joined.keys[i];
+        assert_true(key->layer != 2); /* nothing comes before a stack's first layer */
+        assert_true(key->layer == 4 || key->first == MOEC_PATH_NONE);
+    }
+    const float one = 1;
+    const uint16_t last = 3;
+    float alone[6], both[6];
+    moec_path_table_predict(&table[1], 1, NULL, NULL, &last, &one, alone);
+    moec_path_table_predict(&joined, 3, NULL, NULL, &last, &one, both);
+    assert_memory_equal(alone, both, sizeof both);
+
+    assert_int_equal(moec_paths_hits(&table[1], &stacks[1], used[1], hits, frequency_hits, &n_used, &err),
+                     MOEC_OK);
+    assert_int_equal(n_used, 100);
+    for (uint32_t s = 0; s < 3; s++) {
+        uint64_t sum = 0;
+        for (uint32_t e = 0; e < 6; e++)
+            sum += hits[s * 6 + e];
+        assert_int_equal(sum, s == 1 ? 90 : 100);
+    }
+    moec_path_table_release(&table[0]);
+    moec_path_table_release(&table[1]);
+    moec_path_table_release(&joined);
+    sample_release(&sample);
+}
+
 static void test_paths__popularity(void **state)
 {
     (void)state;
@@ -274,16 +334,16 @@ static void test_paths__popularity(void **state)
     }
     double shares[10];
     uint64_t n_path = 0;
-    assert_int_equal(moec_paths_popularity(&sample.trace, 0, 3, shares, &n_path, &err), MOEC_OK);
+    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 0, 3, shares, &n_path, &err), MOEC_OK);
     assert_int_equal(n_path, 3);
     assert_true(shares[0] == 0.6 && shares[1] == 0.3 && shares[2] == 0.1);
-    assert_int_equal(moec_paths_popularity(&sample.trace, 1, 2, shares, &n_path, &err), MOEC_OK);
+    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 1, 2, shares, &n_path, &err), MOEC_OK);
     assert_int_equal(n_path, 2);
     assert_true(shares[0] == 0.7 && shares[1] == 0.3);
-    assert_int_equal(moec_paths_popularity(&sample.trace, 1, 3, shares, &n_path, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 1, 3, shares, &n_path, &err), MOEC_ERR_USAGE);
     sample.experts[3] = 4;
     err = (struct moec_error){0};
-    assert_int_equal(moec_paths_popularity(&sample.trace, 0, 1, shares, &n_path, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_paths_popularity(&sample.trace, NULL, 0, 1, shares, &n_path, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "expert 4"));
     sample_release(&sample);
 }
@@ -295,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_paths__recall_of_a_certain_path),
         cmocka_unit_test(test_paths__recall_equals_definition),
         cmocka_unit_test(test_paths__prune_keeps_the_seen_most),
+        cmocka_unit_test(test_paths__stacks_follow_each_other),
         cmocka_unit_test(test_paths__popularity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

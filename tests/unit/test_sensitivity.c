@@ -35,18 +35,27 @@ static void windows_make(const struct moec_config *config, uint32_t n_window, ui
 {
     *windows =
         (struct moec_windows){.n_window = n_window, .seq_len_tokens = seq_len, .n_available = n_window};
-    windows->tokens = calloc((size_t)n_window * seq_len, sizeof(uint32_t));
+    if (moec_config_is_encoder_decoder(config))
+        windows->source = calloc(n_window, sizeof(uint32_t));
+    const uint32_t stride = moec_windows_stride(windows);
+    windows->tokens = calloc((size_t)n_window * stride, sizeof(uint32_t));
     windows->length = calloc(n_window, sizeof(uint32_t));
     windows->scored = calloc(n_window, sizeof(uint32_t));
     windows->index = calloc(n_window, sizeof(uint64_t));
     struct moec_random random = {seed};
     for (uint32_t w = 0; w < n_window; w++) {
         /* Lengths differ: the shortest possible window is among them. */
-        windows->length[w] = w == 1 ? 2 : (uint32_t)(seq_len - moec_random_below(&random, seq_len / 2));
-        windows->scored[w] = windows->length[w] - 1;
+        uint32_t source = 0;
+        if (windows->source != NULL)
+            source = w == 1 ? 1 : (uint32_t)(seq_len - moec_random_below(&random, seq_len / 2));
+        windows->length[w] =
+            source + (w == 1 ? 2 : (uint32_t)(seq_len - moec_random_below(&random, seq_len / 2)));
+        windows->scored[w] = windows->length[w] - source - 1;
         windows->index[w] = w;
-        for (uint32_t t = 0; t < seq_len; t++)
-            windows->tokens[(size_t)w * seq_len + t] =
+        if (windows->source != NULL)
+            windows->source[w] = source;
+        for (uint32_t t = 0; t < stride; t++)
+            windows->tokens[(size_t)w * stride + t] =
                 t < windows->length[w] ? (uint32_t)moec_random_below(&random, config->n_vocab)
                                        : MOEC_PROFILE_NO_TOKEN;
     }
@@ -186,12 +195,20 @@ static void test_sensitivity__equals_naive_sliding_window(void **state)
     check_exact("tests/fixtures/families/mixtral-window", 16);
 }
 
-/* Scores of a window equal those of a session that reads it token by token, with log-softmax in F64. */
-static void test_sensitivity__scorer_equals_session(void **state)
+/* Experts of an encoder and of a decoder; with experts that are full, and that are not. */
+static void test_sensitivity__equals_naive_switch(void **state)
 {
     (void)state;
+    check_exact("tests/fixtures/families/switch", 4);
+    check_exact("tests/fixtures/families/switch-full", 4);
+    check_exact("tests/fixtures/families/switch-gated", 16);
+}
+
+/* Scores of a window equal those of a session that reads it token by token, with log-softmax in F64. */
+static void check_sessions(const char *folder)
+{
     struct bench bench;
-    bench_open("tests/fixtures/families/qwen2_moe", 5, 17, &bench);
+    bench_open(folder, 5, 17, &bench);
     const struct moec_config *config = moec_checkpoint_config(bench.checkpoint);
     struct moec_experts *experts = moec_variants_experts(bench.variants);
     double reference[5], nll[5], kl[5];
@@ -205,12 +222,19 @@ static void test_sensitivity__scorer_equals_session(void **state)
     MUST(moec_forward_init(&forward, bench.model, moec_kernels_best(), 1, experts, 4, &err));
     float *logits = calloc((size_t)2 * config->n_vocab, sizeof(float));
     for (uint32_t w = 0; w < 5; w++) {
-        const uint32_t *tokens = bench.windows.tokens + w * bench.windows.seq_len_tokens;
+        const uint32_t *tokens = moec_windows_target(&bench.windows, w);
+        const uint32_t source = moec_windows_source(&bench.windows, w);
         struct moec_session *sessions[2] = {NULL, NULL};
         double sums[2] = {0, 0}, divergence = 0;
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++) {
+            MUST(moec_variants_assign_all(bench.variants,
+                                          i == 0 ? moec_variants_source_bits(bench.variants) : 3, &err));
             MUST(moec_session_create(&forward, 17, &sessions[i], &err));
-        for (uint32_t t = 0; t + 1 < bench.windows.length[w]; t++) {
+            moec_session_count_capacity(sessions[i], true);
+            if (source > 0)
+                MUST(moec_session_encode(sessions[i], moec_windows_tokens(&bench.windows, w), source, &err));
+        }
+        for (uint32_t t = 0; t < bench.windows.scored[w]; t++) {
             double lse[2];
             for (uint32_t i = 0; i < 2; i++) {
                 float *row = logits + i * config->n_vocab;
@@ -239,6 +263,14 @@ static void test_sensitivity__scorer_equals_session(void **state)
     free(logits);
     moec_scorer_free(scorer);
     bench_close(&bench);
+}
+
+static void test_sensitivity__scorer_equals_session(void **state)
+{
+    (void)state;
+    check_sessions("tests/fixtures/families/qwen2_moe");
+    check_sessions("tests/fixtures/families/switch-full");
+    check_sessions("tests/fixtures/families/switch-gated");
 }
 
 static void test_sensitivity__kl_of_the_original_is_zero(void **state)
@@ -319,12 +351,11 @@ static enum moec_status watch(void *context, const char *phase, double done, dou
     return ++watcher->calls == watcher->stop_at ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
-static void test_sensitivity__progress_reaches_its_end_and_stops(void **state)
+static void check_progress(const char *folder)
 {
-    (void)state;
     static const uint32_t bits[] = {2, 8};
     struct bench bench;
-    bench_open("tests/fixtures/families/qwen2_moe", 4, 16, &bench);
+    bench_open(folder, 4, 16, &bench);
     struct moec_scorer *scorer = scorer_make(&bench, 0);
     MUST(moec_scorer_set_reference(scorer, bench.model, moec_variants_experts(bench.variants), NULL, NULL,
                                    &err));
@@ -352,6 +383,13 @@ static void test_sensitivity__progress_reaches_its_end_and_stops(void **state)
     result_release(&result);
     moec_scorer_free(scorer);
     bench_close(&bench);
+}
+
+static void test_sensitivity__progress_reaches_its_end_and_stops(void **state)
+{
+    (void)state;
+    check_progress("tests/fixtures/families/qwen2_moe");
+    check_progress("tests/fixtures/families/switch");
 }
 
 static void test_sensitivity__unreached_experts_are_the_baseline(void **state)
@@ -415,18 +453,50 @@ static void test_sensitivity__cost_of_a_pass(void **state)
     assert_int_equal(moec_cost_attention(&config, 0, 3), attention);
     assert_int_equal(moec_cost_mlp(&config, 0, 3), dense);
     assert_int_equal(moec_cost_mlp(&config, 1, 3), moe);
-    assert_int_equal(moec_cost_from_layer(&config, 0, 0, 3), 2 * attention + dense + moe + head);
-    assert_int_equal(moec_cost_from_layer(&config, 1, 0, 3), attention + moe + head);
-    assert_int_equal(moec_cost_from_layer(&config, 2, 0, 3), head);
+    assert_int_equal(moec_cost_from_layer(&config, 0, 0, 0, 3), 2 * attention + dense + moe + head);
+    assert_int_equal(moec_cost_from_layer(&config, 1, 0, 0, 3), attention + moe + head);
+    assert_int_equal(moec_cost_from_layer(&config, 2, 0, 0, 3), head);
     config.window = 2;
     assert_int_equal(moec_cost_attention(&config, 0, 3), attention - 2 * 8);
     assert_int_equal(moec_cost_attention(&config, 5, 1), 192 + 2 * 2 * 8);
+}
+
+static void test_sensitivity__cost_of_two_stacks(void **state)
+{
+    (void)state;
+    static struct moec_config config = {.n_layer = 3,
+                                        .n_encoder_layer = 1,
+                                        .n_embd = 8,
+                                        .n_head = 2,
+                                        .n_kv_head = 2,
+                                        .head_dim = 4,
+                                        .n_vocab = 10,
+                                        .n_expert = 4,
+                                        .top_k = 1,
+                                        .n_ff_expert = 3,
+                                        .n_ff_dense = 7,
+                                        .plain_mlp = true,
+                                        .layer_is_moe = {1, 0, 1}};
+    /* A source of five tokens that see each other, a target of three. */
+    const uint64_t encoder = 5 * 4 * 64 + 2 * 8 * 25, own = 3 * 4 * 64 + (1 + 2 + 3) * 2 * 8;
+    const uint64_t keys = 5 * 2 * 64, cross = 3 * 2 * 64 + 2 * 8 * 15;
+    const uint64_t moe = 4 * 8 + 2 * 3 * 8 + 8, dense = 2 * 7 * 8, head = 3 * 80;
+    assert_int_equal(moec_cost_mixing(&config, 0, 5, 0, 3), encoder);
+    assert_int_equal(moec_cost_mixing(&config, 1, 5, 0, 3), own + keys + cross);
+    assert_int_equal(moec_cost_from_layer(&config, 0, 5, 0, 3),
+                     encoder + 5 * moe + 2 * (own + keys + cross) + 3 * (dense + moe) + head);
+    assert_int_equal(moec_cost_after_layer(&config, 0, 5, 0, 3),
+                     2 * (own + keys + cross) + 3 * (dense + moe) + head);
+    assert_int_equal(moec_cost_after_layer(&config, 1, 5, 0, 3), own + cross + 3 * moe + head);
+    assert_int_equal(moec_cost_after_layer(&config, 2, 5, 0, 3), head);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sensitivity__cost_of_a_pass),
+        cmocka_unit_test(test_sensitivity__cost_of_two_stacks),
+        cmocka_unit_test(test_sensitivity__equals_naive_switch),
         cmocka_unit_test(test_sensitivity__scorer_equals_session),
         cmocka_unit_test(test_sensitivity__kl_of_the_original_is_zero),
         cmocka_unit_test(test_sensitivity__reference_of_another_model),

@@ -233,6 +233,114 @@ static void test_windows__wrong_options(void **state)
     assert_non_null(strstr(err.message, "no window"));
 }
 
+/* Rows {"a": source, "b": target} as an encoder-decoder model reads them; '<' is the start of targets. */
+static void make_pairs(const char *rows_text, const char *post_processor, struct moec_windows_options options,
+                       struct moec_windows *windows)
+{
+    struct letters letters;
+    struct moec_rows rows;
+    struct moec_error err = {0};
+    const struct moec_pool pool = {2};
+    struct moec_task task = moec_task_text();
+    (void)snprintf(task.prompt, sizeof task.prompt, "{a}");
+    (void)snprintf(task.reference, sizeof task.reference, "{b}");
+    options.has_source = true;
+    options.start_token = BOS;
+    options.end_token = EOS;
+    letters_make(post_processor, &letters);
+    if (moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, rows_text, strlen(rows_text), "pairs", &rows,
+                        &err) != MOEC_OK ||
+        moec_windows_make(&rows, letters.tokenizer, &options, &pool, windows, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    moec_rows_release(&rows);
+    letters_release(&letters);
+}
+
+/* Window w is a source and a target. */
+static void check_pair(const struct moec_windows *windows, uint32_t w, const char *source, const char *target)
+{
+    char both[64];
+    (void)snprintf(both, sizeof both, "%s%s", source, target);
+    assert_true(w < windows->n_window);
+    assert_int_equal(moec_windows_stride(windows), 2 * windows->seq_len_tokens);
+    assert_int_equal(windows->length[w], strlen(both));
+    assert_int_equal(moec_windows_source(windows, w), strlen(source));
+    assert_int_equal(windows->scored[w], strlen(target) - 1);
+    assert_int_equal(moec_windows_traced(windows, w), strlen(both) - 1);
+    assert_int_equal(moec_windows_read(windows, MOEC_STACK_ENCODER, w), strlen(source));
+    assert_int_equal(moec_windows_read(windows, MOEC_STACK_DECODER, w), strlen(target) - 1);
+    assert_int_equal(moec_windows_target(windows, w)[0], BOS);
+    for (uint32_t t = 0; t < moec_windows_stride(windows); t++) {
+        const uint32_t token = moec_windows_tokens(windows, w)[t];
+        if (t >= windows->length[w])
+            assert_int_equal(token, MOEC_PROFILE_NO_TOKEN);
+        else
+            assert_int_equal(token, both[t] == '<' ? BOS : both[t] == '>' ? EOS : both[t] - 'a');
+    }
+}
+
+static void test_windows__rows_are_sources_and_targets(void **state)
+{
+    (void)state;
+    static const char rows[] = "{\"a\": \"abc\", \"b\": \"de\"}\n{\"a\": \"abcdefgh\", \"b\": \"xyzxyz\"}\n"
+                               "{\"a\": \"\", \"b\": \"\"}\n";
+    static const char *const processors[] = {"null", with_eos};
+    for (size_t i = 0; i < 2; i++) { /* the end is there whoever adds it */
+        struct moec_windows windows, part;
+        struct moec_error err = {0};
+        make_pairs(rows, processors[i], (struct moec_windows_options){.seq_len_tokens = 5}, &windows);
+        assert_int_equal(windows.n_window, 3);
+        assert_int_equal(windows.n_available, 3);
+        check_pair(&windows, 0, "abc>", "<de>");
+        check_pair(&windows, 1, "abcd>", "<xyz>");
+        check_pair(&windows, 2, ">", "<>");
+        assert_int_equal(moec_windows_token_count(&windows), 4 + 3 + 5 + 4 + 1 + 1);
+        assert_int_equal(moec_windows_source_count(&windows), 4 + 5 + 1);
+        assert_int_equal(moec_windows_scored_count(&windows), 3 + 4 + 1);
+        assert_int_equal(moec_windows_state_count(&windows), 18);
+        assert_int_equal(moec_windows_part(&windows, MOEC_PART_CERTIFICATE, &part, &err), MOEC_OK);
+        assert_int_equal(part.n_window, 1);
+        check_pair(&part, 0, "abcd>", "<xyz>");
+        moec_windows_release(&part);
+        moec_windows_release(&windows);
+    }
+}
+
+/* The rows that a seed draws, and that tasks without targets are refused. */
+static void test_windows__pairs_are_drawn_from_tasks_with_targets(void **state)
+{
+    (void)state;
+    char rows[40 * 32];
+    size_t n = 0;
+    struct moec_windows windows;
+    struct moec_error err = {0};
+    static struct moec_config config = {
+        .n_layer = 2, .n_encoder_layer = 1, .decoder_start_id = 3, .n_eos = 1};
+    for (int r = 0; r < 40; r++)
+        n += (size_t)snprintf(rows + n, sizeof rows - n, "{\"a\": \"%c\", \"b\": \"%c\"}\n", 'a' + r % 26,
+                              'a' + r / 26);
+    make_pairs(
+        rows, "null",
+        (struct moec_windows_options){.seq_len_tokens = 8, .n_sample = 34, .seed = 1, .min_part_windows = 16},
+        &windows);
+    assert_int_equal(windows.n_window, 34);
+    for (uint32_t w = 0; w < windows.n_window; w++) {
+        const char source[] = {(char)('a' + windows.index[w] % 26), '>', '\0'};
+        const char target[] = {'<', (char)('a' + windows.index[w] / 26), '>', '\0'};
+        check_pair(&windows, w, source, target);
+    }
+    moec_windows_release(&windows);
+    struct moec_task task = moec_task_text();
+    assert_int_equal(moec_windows_need_task(&config, &task, "a profile", &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "task 'text' says what a model reads and not what it is to write"));
+    (void)snprintf(task.reference, sizeof task.reference, "{b}");
+    assert_int_equal(moec_windows_need_task(&config, &task, "a profile", &err), MOEC_OK);
+    struct moec_windows_options options = {0};
+    config.eos_ids[0] = 5;
+    moec_windows_options_for(&config, &options);
+    assert_true(options.has_source && options.start_token == 3 && options.end_token == 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +349,8 @@ int main(void)
         cmocka_unit_test(test_windows__draws_without_replacement),
         cmocka_unit_test(test_windows__fewer_than_asked_are_all_taken),
         cmocka_unit_test(test_windows__wrong_options),
+        cmocka_unit_test(test_windows__rows_are_sources_and_targets),
+        cmocka_unit_test(test_windows__pairs_are_drawn_from_tasks_with_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,96 @@
+#!/bin/sh
+# Encoder-decoder models: profile, interruption, compile, and what makes no sense for them.
+. tests/cli/tap.inc
+
+# A tokenizer of letters for the vocabulary of the fixture, and rows of made-up words.
+model=$work/model
+mkdir "$model"
+cp tests/fixtures/families/switch-full/*.json tests/fixtures/families/switch-full/model.safetensors "$model"
+awk 'BEGIN {
+    printf "{\"version\":\"1.0\",\"added_tokens\":["
+    for (i = 0; i < 2; i++)
+        printf "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
+               "\"normalized\":false,\"special\":true}", i ? "," : "", i, i ? "</s>" : "<pad>"
+    printf "],\"normalizer\":null,\"pre_tokenizer\":null,\"post_processor\":{\"type\":\"TemplateProcessing\"," \
+           "\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"</s>\"," \
+           "\"type_id\":0}}],\"pair\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\"," \
+           "\"type_id\":1}}],\"special_tokens\":{\"</s>\":{\"id\":\"</s>\",\"ids\":[1],\"tokens\":[\"</s>\"]}}}," \
+           "\"decoder\":null,\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"<pad>\":0,\"</s>\":1"
+    for (i = 0; i < 26; i++)
+        printf ",\"%c\":%d", 97 + i, 2 + i
+    printf ",\" \":28}}}"
+}' >"$model/tokenizer.json"
+rows() {
+    awk -v seed="$1" 'BEGIN {
+        srand(seed)
+        for (r = 0; r < 48; r++) {
+            printf "{\"dialogue\": \""
+            for (i = 0; i < 4 + r % 9; i++) printf "%c%s", 97 + int(26 * rand()), rand() < 0.3 ? " " : ""
+            printf "\", \"summary\": \""
+            for (i = 0; i < 1 + r % 5; i++) printf "%c", 97 + int(26 * rand())
+            print "\"}"
+        }
+    }'
+}
+rows 1 >"$work/one.jsonl"
+rows 2 >"$work/two.jsonl"
+measure="--task dialogsum --samples 36 --seq-len 40"
+
+try 2 "a text without targets is refused" "$moec" profile "$model" --data "$work/one.jsonl" -q -o "$work/x.h5"
+says stderr "samsum" "and a task with targets is advised"
+try 1 "estimates are refused" "$moec" profile "$model" --data "$work/one.jsonl" $measure --sensitivity fast -q \
+    -o "$work/x.h5"
+says stderr "sensitivity exact" "and what to use instead is said"
+
+try 0 "both stacks are profiled" "$moec" profile "$model" --data "$work/one.jsonl" $measure -o "$work/one.h5" \
+    --study projections,layers
+says stderr "sensitivity: exact" "auto says that it measures"
+says stderr "study 'projections' is left out" "a study of gates is left out and said so"
+says stdout "on 36 of 48 windows" "windows are rows"
+try 0 "the profile is shown" "$moec" profile --show "$work/one.h5"
+says stdout "^ *0e " "layers of the encoder are marked"
+says stdout "^ *4d " "layers of the decoder are marked"
+try 0 "one thread, scalar code and little memory" "$moec" profile "$model" --data "$work/one.jsonl" $measure \
+    --study layers --threads 1 --cpu scalar --work-memory 64MiB -q -o "$work/again.h5"
+if cmp -s "$work/one.h5" "$work/again.h5"; then
+    pass "give the same profile"
+else
+    fail "give the same profile"
+fi
+
+# A journal cut off somewhere is what an interrupted run leaves.
+"$moec" profile "$model" --data "$work/one.jsonl" $measure --study layers --threads 1 --work-memory 44MiB \
+    -o "$work/stopped.h5" >"$work/stdout" 2>"$work/stderr" &
+pid=$!
+for i in 1 2 3 4 5 6 7 8 9; do
+    [ -s "$work/stopped.h5.journal" ] && break
+    sleep 0.05
+done
+kill -INT "$pid" 2>/dev/null
+wait "$pid"
+try 0 "a run goes on" "$moec" profile "$model" --data "$work/one.jsonl" $measure --study layers -q --resume \
+    -o "$work/stopped.h5"
+if cmp -s "$work/one.h5" "$work/stopped.h5"; then
+    pass "to the same profile"
+else
+    fail "to the same profile"
+fi
+
+for policy in edgemoe marginal uniform; do
+    bits=""
+    [ $policy = uniform ] && bits="--bits 4"
+    try 0 "policy $policy compiles both stacks" "$moec" compile "$model" --profile "$work/one.h5" --max-loss 20% \
+        --policy $policy $bits --accept-miss -q -o "$work/$policy.moec"
+    says stdout "18 windows of 'one.jsonl'" "$policy: certified on the other half of the rows"
+    try 0 "$policy: the bundle is whole" "$moec" verify "$work/$policy.moec"
+done
+try 0 "the bundle is inspected" "$moec" inspect "$work/edgemoe.moec"
+says stdout "the first 3 an encoder's" "inspect tells the stacks"
+says stdout "layer   3d" "and marks their layers"
+
+printf 'return { name = "nll", prompt = "{dialogue}", reference = "{summary}" }\n' >"$work/nll.lua"
+try 0 "perplexity of targets" "$moec" eval "$work/edgemoe.moec" --data "$work/two.jsonl" --task "$work/nll.lua" \
+    --reference "$model" --seq-len 40 -q
+says stdout "^perplexity .*48 windows" "every row is a window"
+says stdout "^reference .*loss" "against the original"
+done_testing
