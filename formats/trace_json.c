@@ -182,6 +182,12 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     if (version != TRACE_VERSION)
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' is of version %u, expected %d",
                          loader->path, version, TRACE_VERSION);
+    if (moec_json_find(args, "encoder_layers") != NULL)
+        return moec_fail(
+            loader->err, MOEC_ERR_UNSUPPORTED,
+            "trace '%s' is of an encoder-decoder model: it can be looked at, but not replayed, because "
+            "its steps do not pass all layers",
+            loader->path);
     MOEC_TRY(get_u32(loader, args, "layers", 1, MOEC_MAX_LAYERS, &replay->n_layer));
     MOEC_TRY(get_u32(loader, args, "experts", 1, MOEC_MAX_EXPERTS, &replay->n_expert));
     MOEC_TRY(get_u32(loader, args, "top_k", 1,

@@ -130,7 +130,10 @@ static void put_setup(struct moec_trace_text *text, const struct moec_trace_setu
     put(text, ",\"moe_layers\":[");
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++)
         put(text, "%s%" PRIu32, ordinal > 0 ? "," : "", moec_config_moe_layer(config, ordinal));
-    put(text, "],\"buffer_bytes\":%" PRIu64 ",\"preload_count\":%" PRIu32 ",\"evict\":", setup->buffer_bytes,
+    put(text, "]");
+    if (moec_config_is_encoder_decoder(config))
+        put(text, ",\"encoder_layers\":%" PRIu32, moec_config_moe_encoder_count(config));
+    put(text, ",\"buffer_bytes\":%" PRIu64 ",\"preload_count\":%" PRIu32 ",\"evict\":", setup->buffer_bytes,
         setup->preload_count);
     put_name(text, setup->evict != NULL ? setup->evict : "");
     put(text, ",\"predict\":");

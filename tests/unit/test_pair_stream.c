@@ -4,6 +4,7 @@
 
 #include "formats/bundle.h"
 #include "formats/file.h"
+#include "formats/trace_json.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_stream.h"
 #include "runtime/moert.h"
@@ -248,6 +249,24 @@ static void test_pair_stream__engine(void **state)
     }
 }
 
+/* A trace is written, says that there is an encoder, and is not replayed. */
+static void test_pair_stream__traces_are_not_replayed(void **state)
+{
+    (void)state;
+    struct pair pair = open_pair("switch-full");
+    char *path = temporary_path(pair.folder, "trace.json");
+    struct moert_options options = moert_options_default();
+    struct moec_error err = {0};
+    struct moec_replay replay;
+    options.n_context = 60;
+    options.trace = path;
+    check_engine(&pair, &options);
+    assert_status(moec_replay_load(path, &replay, &err), MOEC_ERR_UNSUPPORTED, err);
+    assert_message(err, "encoder-decoder");
+    free(path);
+    close_pair(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_pair_stream__same_bits_in_order),
         cmocka_unit_test(test_pair_stream__edgemoe_reads_the_encoder_once),
         cmocka_unit_test(test_pair_stream__engine),
+        cmocka_unit_test(test_pair_stream__traces_are_not_replayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
