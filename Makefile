@@ -62,7 +62,7 @@ UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
-.PHONY: all help deps deps-test demo bandwidth large live kill-test test test-programs fuzz fuzz-programs check format install uninstall clean
+.PHONY: all help deps deps-test demo experiment-edgemoe bandwidth large live kill-test test test-programs fuzz fuzz-programs check format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -112,6 +112,11 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libmoec.a $(BUILD)/libmoe
 # Programs for measuring and comparing by hand; no test needs them.
 $(BUILD)/tools/make_bundle_seeds: TOOL_LIBS += -lcmocka
 $(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
+
+# Reads what experiments/*.sh measured and writes the report.
+$(BUILD)/tools/edgemoe_report: $(call obj,$(sort $(wildcard experiments/*.c))) $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
@@ -173,9 +178,14 @@ bandwidth: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/read_bench
 	@MOEC_BUILD=$(BUILD) tests/large/bandwidth.sh $(BUNDLE)
 
+# EdgeMoE's evaluation on the samples: half an hour, build/experiment-edgemoe/report.html and tables beside it.
+experiment-edgemoe: deps
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/edgemoe_report
+	@MOEC_BUILD=$(BUILD) experiments/edgemoe.sh build/experiment-edgemoe
+
 # ---- quality ----
 
-SOURCES := $(wildcard formats/*.[ch] runtime/*.[ch] profiler/*.[ch] compiler/*.[ch] cli/*.[ch] tests/*/*.[ch])
+SOURCES := $(wildcard formats/*.[ch] runtime/*.[ch] profiler/*.[ch] compiler/*.[ch] cli/*.[ch] experiments/*.[ch] tests/*/*.[ch])
 
 TIDY_ARCH := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 
@@ -183,10 +193,10 @@ check: deps-test
 	@tests/install_packages.sh $(PACKAGES_CHECK)
 	clang-format --dry-run -Werror $(SOURCES)
 	tests/check_layers.sh
-	shellcheck -x $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh) .ci/run
+	shellcheck -x $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh experiments/*.sh) .ci/run
 	@mkdir -p build/tidy
 	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(TIDY_ARCH) > build/tidy/compile_flags.txt
-	printf '%s\n' $(wildcard formats/*.c runtime/*.c profiler/*.c compiler/*.c cli/*.c) | \
+	printf '%s\n' $(wildcard formats/*.c runtime/*.c profiler/*.c compiler/*.c cli/*.c experiments/*.c) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/tidy
 
 format:
@@ -232,6 +242,7 @@ help:
 	@echo 'make live            compare with transformers, tokenizers, rouge-score; PYTHON=python3 that has them'
 	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'
 	@echo 'make bandwidth       reads random records of BUNDLE=model.moec through the runtime and through fio: MB/s, ratio'
+	@echo 'make experiment-edgemoe   the evaluation of EdgeMoE on the samples, as one HTML page and tables'
 	@echo 'make kill-test       end moec profile at KILLS=N random moments ($(KILLS)) and compare what it resumes to'
 	@echo 'make fuzz            fuzz every parser; FUZZ_RUNS=N executions each ($(FUZZ_RUNS))'
 	@echo 'make deps            install the Debian packages that building needs'

@@ -34,56 +34,11 @@ static void put(const struct page *page, const char *html)
 /* --- head --------------------------------------------------------------------------------------------------
  */
 
-/* Wide content scrolls in its own box, never the page. Pictures keep their white ground in the dark. */
-static const char style[] =
-    ":root{--ink:#1a1a1a;--soft:#595959;--line:#d5d5d5;--ground:#fff;--box:#f5f5f5;--link:#0059a3}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e8e8e8;--soft:#b0b0b0;--line:#484848;--ground:#16181b;"
-    "--box:#22252a;--link:#7cc4ff}}"
-    "*{box-sizing:border-box}"
-    "html{-webkit-text-size-adjust:100%}"
-    "body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 'DejaVu Sans',Verdana,sans-serif}"
-    "main{max-width:62rem;margin:0 auto;padding:1.5rem 1rem 4rem}"
-    "h1{font-size:1.6rem;line-height:1.25;margin:0 0 .5rem}"
-    "h2{font-size:1.25rem;margin:2.5rem 0 .5rem;border-bottom:2px solid var(--line);padding-bottom:.2rem}"
-    "h3{font-size:1rem;margin:0 0 .5rem}"
-    "p,li,dd,figcaption,h1,h2,h3,th,td{overflow-wrap:anywhere}"
-    "p,ul,figcaption{max-width:46rem}"
-    "p.lead{font-size:1.1rem}"
-    "a{color:var(--link)}"
-    "nav ul{padding:0;list-style:none;display:flex;flex-wrap:wrap;gap:.25rem 1.25rem}"
-    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem;margin:0}"
-    "dt{color:var(--soft)}dd{margin:0}"
-    "figure{margin:2rem 0}"
-    "picture{display:block}"
-    "img{display:block;max-width:100%;height:auto;background:#fff;border-radius:4px}"
-    "figcaption{margin-top:.5rem}"
-    ".source{color:var(--soft)}"
-    "details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}"
-    ".scroll{overflow:auto;max-height:26rem;width:fit-content;max-width:100%;border:1px solid "
-    "var(--line);margin-top:.5rem}"
-    ".scroll p{margin:.5rem}"
-    "table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}"
-    "th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);overflow-wrap:normal;"
-    "white-space:nowrap}"
-    "th:first-child{text-align:left}td.words{text-align:left;white-space:normal;min-width:12rem}"
-    "thead th{position:sticky;top:0;background:var(--box);vertical-align:bottom}"
-    "@media(max-width:640px){dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.5rem}"
-    "img{width:100%!important}}"
-    "@media print{body{background:#fff;color:#000;font-size:10pt}nav,details{display:none}"
-    "figure,tr{break-inside:avoid}main{max-width:none;padding:0}.scroll{max-height:none;border:0}}";
-
 static void put_head(const struct page *page)
 {
-    put(page, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-              "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-              "<meta name=\"color-scheme\" content=\"light dark\">\n"
-              "<meta name=\"generator\" content=\"moec\">\n<title>");
-    moec_html_format(page->stream, "Profile of %s on %s", page->family, page->data);
-    put(page, "</title>\n<style>");
-    put(page, style);
-    put(page, "</style>\n</head>\n<body>\n<main>\n<h1>");
-    moec_html_format(page->stream, "Profile of %s on %s", page->family, page->data);
-    put(page, "</h1>\n");
+    char title[sizeof page->family + sizeof page->data + 32];
+    (void)snprintf(title, sizeof title, "Profile of %s on %s", page->family, page->data);
+    moec_html_begin(page->stream, title);
 }
 
 static void put_contents(const struct page *page)
@@ -428,7 +383,7 @@ static enum moec_status put_page(const struct page *page, struct moec_error *err
     MOEC_TRY(put_figures(page, MOEC_FIGURE_ROUTING, "routing", "Routing", err));
     MOEC_TRY(put_figures(page, MOEC_FIGURE_WEIGHTS, "weights", "Weights", err));
     put_cost(page);
-    put(page, "</main>\n</body>\n</html>\n");
+    moec_html_end(page->stream);
     return MOEC_OK;
 }
 

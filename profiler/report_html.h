@@ -7,6 +7,11 @@
 
 #include <stdio.h>
 
+/* Head of a page with its style, and the title as first heading; what follows stands in <main> until the end.
+ */
+void moec_html_begin(FILE *stream, const char *title);
+void moec_html_end(FILE *stream);
+
 /* Text with & < > " ' as entities and control characters as '?'. */
 void moec_html_text(FILE *stream, const char *text);
 MOEC_PRINTF(2, 3) void moec_html_format(FILE *stream, const char *format, ...);

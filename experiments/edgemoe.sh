@@ -1,0 +1,126 @@
+#!/bin/sh
+# EdgeMoE's evaluation (section IV of the paper) repeated on the two samples: measures everything through moec, then
+# writes FOLDER/report.html and FOLDER/*.tsv. What FOLDER holds already is not measured again, so that a run can be
+# interrupted; remove a file to measure it anew. On a machine with nothing else to do.
+#
+#     experiments/edgemoe.sh [FOLDER]        (default build/experiment-edgemoe)
+#
+# Shorter, for trying: SAMPLES="switch decoder" (which), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all),
+# BENCH_SAMPLES, TARGETS ("2 5 10 20"), STUDIES (none: without Fig. 6's weights that are not experts').
+set -eu
+build=${MOEC_BUILD:-build}
+moec=${MOEC:-$build/moec}
+folder=${1:-build/experiment-edgemoe}
+storage=550MB/s,80us
+buffer=10 # experts, as in the paper
+targets=${TARGETS:-2 5 10 20}
+
+say() {
+    printf '== %s\n' "$*" >&2
+}
+
+# json FILE COMMAND...: what a command says as JSON, and how long it took, once.
+json() {
+    file=$1
+    shift
+    [ ! -e "$file" ] || return 0
+    say "$@"
+    before=$(date +%s.%N)
+    "$@" --quiet --json >"$file.new"
+    date +%s.%N | awk -v a="$before" '{ printf "%.2f\n", $1 - a }' >"${file%.json}.seconds"
+    mv "$file.new" "$file"
+}
+
+# experts N: the share of the expert bytes that N experts of the model have.
+experts() {
+    awk -v n="$1" -v all="$n_expert" 'BEGIN { printf "%.2f%%", n < all ? 100 * n / all : 100 }'
+}
+
+profile() { # NAME DATA
+    json "$here/$1.json" "$moec" profile "$model" --data "$2" --task "$task" --samples "$rows" --bits 2,4,8 \
+        --sensitivity exact --study "${STUDIES:-dense}" -o "$here/$1.h5"
+}
+
+evaluate() { # NAME DATA: a bundle against the original model
+    # shellcheck disable=SC2086 # the option and its number
+    json "$here/$1-test.json" "$moec" eval "$here/$1.moec" --data "$2" --task "$task" --reference "$model" $test_rows
+}
+
+uniform() { # BITS DENSE_BITS NAME
+    json "$here/$3.json" "$moec" compile "$model" --policy uniform --bits "$1" --dense-bits "$2" -o "$here/$3.moec"
+    evaluate "$3" "$test"
+}
+
+compiled() { # NAME PROFILE TARGET
+    json "$here/$1.json" "$moec" compile "$model" --profile "$here/$2.h5" --max-loss "$3%" --accept-miss \
+        -o "$here/$1.moec"
+}
+
+timed() { # NAME BUNDLE OPTIONS...
+    name=$1 bundle=$2
+    shift 2
+    json "$here/$name.json" "$moec" bench "$here/$bundle.moec" --emulate-storage "$storage" --data "$test" \
+        --task "$task" --samples "${BENCH_SAMPLES:-8}" --tokens "$tokens" "$@"
+}
+
+# Names of the sample: model, task, calibration, test, n_expert, rows, tokens, and the data of Table IV.
+measure() {
+    mkdir -p "$here"
+    profile profile "$calibration"
+    for bits in 2 3 4 8; do uniform $bits 16 uniform-$bits; done
+    for bits in 4 8; do uniform $bits $bits all-$bits; done
+    for target in $targets; do
+        compiled "ours-$target" profile "$target"
+        evaluate "ours-$target" "$test"
+    done
+
+    # Table IV: calibrated on data like the test's, and on other data.
+    for data in like other; do
+        profile "profile-$data" "$here/calibration-$data.$ending"
+        compiled "table-$data" "profile-$data" 2
+        evaluate "table-$data" "$here/test-like.$ending"
+    done
+
+    # Fig. 14 and 16, Table II's modes on the clock, Fig. 17.
+    json "$here/fast.json" "$moec" compile "$model" --profile "$here/profile.h5" --max-loss 2% --accept-miss \
+        --copies 4,8,16 -o "$here/fast.moec"
+    timed bench fast --memory "$(experts $buffer),25%,50%,100%" --against-none
+    for target in $targets; do
+        timed "bench-$target" "ours-$target" --modes edgemoe --memory "$(experts $buffer)"
+    done
+    json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none \
+        --memory "$(experts 5),$(experts 10),$(experts 15),$(experts 20),$(experts 30),$(experts 40)"
+}
+
+measure_switch() {
+    here=$folder/switch model=datasets/switch-sample/model task=dialogues ending=jsonl n_expert=48 tokens=16
+    calibration=datasets/switch-sample/calibration.jsonl test=datasets/switch-sample/test.jsonl
+    rows=${ROWS:-256}
+    mkdir -p "$here"
+    grep '"style": "friends"' $calibration >"$here/calibration-like.jsonl"
+    grep '"style": "service"' $calibration >"$here/calibration-other.jsonl"
+    grep '"style": "friends"' $test >"$here/test-like.jsonl"
+    measure
+}
+
+# Paragraphs of the kinds with more figures than words, and of the others.
+measure_decoder() {
+    here=$folder/decoder model=datasets/sample/model task=text ending=txt n_expert=96 tokens=32
+    calibration=datasets/sample/calibration.txt test=datasets/sample/test.txt
+    rows=${ROWS:-64}
+    mkdir -p "$here"
+    counted='BEGIN { RS = ""; ORS = "\n\n" } (/^(\[Game|Problem)/) == counted'
+    awk -v counted=1 "$counted" $calibration >"$here/calibration-like.txt"
+    awk -v counted=0 "$counted" $calibration >"$here/calibration-other.txt"
+    awk -v counted=1 "$counted" $test >"$here/test-like.txt"
+    measure
+}
+
+test_rows=
+[ "${TEST_ROWS:-0}" -eq 0 ] || test_rows="--samples $TEST_ROWS"
+mkdir -p "$folder"
+for sample in ${SAMPLES:-switch decoder}; do
+    say "the $sample sample"
+    "measure_$sample"
+done
+"$build/tools/edgemoe_report" "$folder"

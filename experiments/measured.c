@@ -1,0 +1,246 @@
+#include "experiments/measured.h"
+
+#include "formats/file.h"
+#include "formats/json.h"
+#include "formats/profile_h5.h"
+#include "profiler/plot.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_JSON_BYTES (64u << 20)
+
+const uint32_t experiment_targets[EXPERIMENT_N_TARGET] = {2, 5, 10, 20};
+const uint32_t experiment_bits[EXPERIMENT_N_BITS] = {2, 3, 4, 8};
+
+/* --- JSON ------------------------------------------------------------------------------------------------
+ */
+
+/* The file's JSON; NULL where there is no such file. */
+static enum moec_status load(const struct experiment_sample *sample, const char *name,
+                             struct moec_json **root, struct moec_error *err)
+{
+    char path[sizeof sample->folder + 64];
+    char *bytes = NULL;
+    size_t n = 0;
+    struct moec_error local = {0};
+    *root = NULL;
+    (void)snprintf(path, sizeof path, "%s/%s.json", sample->folder, name);
+    enum moec_status status = moec_file_load(path, MOST_JSON_BYTES, &bytes, &n, &local);
+    if (status == MOEC_ERR_NOT_FOUND)
+        return MOEC_OK;
+    if (status != MOEC_OK) {
+        *err = local;
+        return status;
+    }
+    status = moec_json_parse(bytes, n, MOST_JSON_BYTES, path, root, err);
+    free(bytes);
+    return status;
+}
+
+/* A number of an object; NaN where it is missing, null or something else. */
+static double number(const struct moec_json *object, const char *key)
+{
+    const struct moec_json *node = moec_json_find(object, key);
+    double value = NAN;
+    if (node == NULL || moec_json_as_double(node, key, -1e300, 1e300, &value, NULL) != MOEC_OK)
+        return NAN;
+    return value;
+}
+
+static void text(const struct moec_json *object, const char *key, char *to, size_t capacity)
+{
+    const struct moec_json *node = moec_json_find(object, key);
+    const char *value = NULL;
+    if (node != NULL && moec_json_type(node) == MOEC_JSON_STRING &&
+        moec_json_as_string(node, key, &value, NULL, NULL) == MOEC_OK)
+        moec_plot_clean_text(to, capacity, value);
+    else
+        to[0] = '\0';
+}
+
+static bool truth(const struct moec_json *object, const char *key)
+{
+    bool value = false;
+    return moec_json_get_bool_or(object, "", key, false, &value, NULL) == MOEC_OK && value;
+}
+
+/* --- parts -----------------------------------------------------------------------------------------------
+ */
+
+static enum moec_status read_bundle(const struct experiment_sample *sample, const char *name,
+                                    struct experiment_bundle *bundle, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    char test[64];
+    MOEC_TRY(load(sample, name, &root, err));
+    bundle->n_bytes = number(root, "bundle_bytes");
+    bundle->evaluations = number(root, "evaluations");
+    bundle->seconds = number(root, "seconds");
+    bundle->search_loss = number(root, "loss");
+    bundle->search_high = number(root, "loss_high");
+    bundle->missed = truth(root, "missed");
+    moec_json_free(root);
+    (void)snprintf(test, sizeof test, "%s-test", name);
+    MOEC_TRY(load(sample, test, &root, err));
+    bundle->value = number(root, "value");
+    bundle->reference = number(root, "reference");
+    bundle->loss = number(root, "loss");
+    bundle->low = number(root, "loss_low");
+    bundle->high = number(root, "loss_high");
+    bundle->n_sample = number(root, "samples");
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
+static enum moec_status read_bundles(struct experiment_sample *sample, struct moec_error *err)
+{
+    char name[32];
+    for (uint32_t b = 0; b < EXPERIMENT_N_BITS; b++) {
+        (void)snprintf(name, sizeof name, "uniform-%u", experiment_bits[b]);
+        MOEC_TRY(read_bundle(sample, name, &sample->uniform[b], err));
+        (void)snprintf(name, sizeof name, "all-%u", experiment_bits[b]);
+        MOEC_TRY(read_bundle(sample, name, &sample->everything[b], err));
+    }
+    for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
+        (void)snprintf(name, sizeof name, "ours-%u", experiment_targets[t]);
+        MOEC_TRY(read_bundle(sample, name, &sample->ours[t], err));
+    }
+    MOEC_TRY(read_bundle(sample, "table-like", &sample->like, err));
+    return read_bundle(sample, "table-other", &sample->other, err);
+}
+
+static void read_row(const struct moec_json *node, struct experiment_row *row)
+{
+    char predict[32];
+    text(node, "mode", row->mode, sizeof row->mode);
+    text(node, "memory", row->memory, sizeof row->memory);
+    text(node, "predict", predict, sizeof predict);
+    row->has_preloads = predict[0] != '\0' && strcmp(predict, "none") != 0;
+    row->is_variant = strcmp(row->mode, "cache") == 0;
+    row->tpot_ms = number(node, "tpot_ms_median");
+    row->floor_ms = number(node, "floor_ms");
+    row->compute_ms = number(node, "compute_ms");
+    row->transfer_ms = number(node, "transfer_ms");
+    row->stall_ms = number(node, "stall_ms");
+    row->hit_rate = number(node, "hit_rate");
+    row->late_rate = number(node, "late_rate");
+    row->bytes_per_token = number(node, "bytes_per_token");
+    row->peak_bytes = number(node, "peak_memory_bytes");
+    row->buffer_bytes = number(node, "expert_buffer_bytes");
+}
+
+static enum moec_status read_bench(struct experiment_sample *sample, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    char name[32];
+    MOEC_TRY(load(sample, "bench", &root, err));
+    const struct moec_json *rows = moec_json_find(root, "rows");
+    for (size_t r = 0; r < moec_json_length(rows) && sample->n_row < EXPERIMENT_MAX_ROWS; r++)
+        read_row(moec_json_at(rows, r), &sample->rows[sample->n_row++]);
+    text(moec_json_find(root, "device"), "processor", sample->processor, sizeof sample->processor);
+    sample->threads = number(root, "threads");
+    moec_json_free(root);
+    for (uint32_t t = 0; t < EXPERIMENT_N_TARGET; t++) {
+        (void)snprintf(name, sizeof name, "bench-%u", experiment_targets[t]);
+        MOEC_TRY(load(sample, name, &root, err));
+        sample->tpot_of_target[t] = number(moec_json_at(moec_json_find(root, "rows"), 0), "tpot_ms_median");
+        moec_json_free(root);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_evictions(struct experiment_sample *sample, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    MOEC_TRY(load(sample, "evictions", &root, err));
+    const struct moec_json *rows = moec_json_find(root, "rows");
+    for (size_t r = 0; r < moec_json_length(rows) && sample->n_hits < EXPERIMENT_MAX_ROWS; r++) {
+        struct experiment_hits *hits = &sample->hits[sample->n_hits++];
+        text(moec_json_at(rows, r), "evict", hits->evict, sizeof hits->evict);
+        hits->buffer_share = number(moec_json_at(rows, r), "buffer_share");
+        hits->hit_rate = number(moec_json_at(rows, r), "hit_rate");
+    }
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
+static enum moec_status read_profile(struct experiment_sample *sample, struct moec_error *err)
+{
+    struct moec_json *root = NULL;
+    struct moec_error local = {0};
+    uint8_t digest[MOEC_SHA256_BYTES];
+    char path[sizeof sample->folder + 64];
+    (void)snprintf(path, sizeof path, "%s/profile.h5", sample->folder);
+    enum moec_status status = moec_profile_read(path, false, &sample->profile, digest, &local);
+    sample->has_profile = status == MOEC_OK;
+    if (status != MOEC_OK && status != MOEC_ERR_NOT_FOUND) {
+        *err = local;
+        return status;
+    }
+    MOEC_TRY(load(sample, "profile", &root, err));
+    sample->profile_seconds = number(root, "seconds");
+    text(root, "metric", sample->metric, sizeof sample->metric);
+    moec_json_free(root);
+    MOEC_TRY(load(sample, "ours-2", &root, err));
+    sample->source_bytes = number(root, "source_bytes");
+    moec_json_free(root);
+    return MOEC_OK;
+}
+
+enum moec_status experiment_read(const char *folder, const char *name, struct experiment_sample *sample,
+                                 struct moec_error *err)
+{
+    *sample = (struct experiment_sample){.n_row = 0};
+    (void)snprintf(sample->name, sizeof sample->name, "%s", name);
+    if ((size_t)snprintf(sample->folder, sizeof sample->folder, "%s/%s", folder, name) >=
+        sizeof sample->folder)
+        return moec_fail(err, MOEC_ERR_USAGE, "the name of the folder '%s' is too long", folder);
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(read_profile(sample, err));
+    MOEC_TRY_OUT(read_bundles(sample, err));
+    MOEC_TRY_OUT(read_bench(sample, err));
+    MOEC_TRY_OUT(read_evictions(sample, err));
+out:
+    if (status != MOEC_OK)
+        experiment_release(sample);
+    return status;
+}
+
+void experiment_release(struct experiment_sample *sample)
+{
+    moec_profile_release(&sample->profile);
+    sample->has_profile = false;
+}
+
+/* --- rows ------------------------------------------------------------------------------------------------
+ */
+
+const char *experiment_memory(const struct experiment_sample *sample, uint32_t index)
+{
+    uint32_t n_seen = 0;
+    for (uint32_t r = 0; r < sample->n_row; r++) {
+        const char *memory = sample->rows[r].memory;
+        bool is_new = memory[0] != '\0';
+        for (uint32_t before = 0; before < r && is_new; before++)
+            is_new = strcmp(sample->rows[before].memory, memory) != 0;
+        if (is_new && n_seen++ == index)
+            return memory;
+    }
+    return NULL;
+}
+
+const struct experiment_row *experiment_find_row(const struct experiment_sample *sample, const char *mode,
+                                                 uint32_t index)
+{
+    const char *memory = experiment_memory(sample, index);
+    for (uint32_t r = 0; r < sample->n_row; r++) {
+        const struct experiment_row *row = &sample->rows[r];
+        bool is_there = row->memory[0] == '\0' || (memory != NULL && strcmp(row->memory, memory) == 0);
+        if (is_there && strcmp(row->mode, mode) == 0 && isfinite(row->tpot_ms))
+            return row;
+    }
+    return NULL;
+}

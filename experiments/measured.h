@@ -1,0 +1,75 @@
+/* What experiments/edgemoe.sh left in its folder, read back: sizes, losses and times of one sample.
+ *
+ * A file that is missing leaves NaN and counts of 0, so that a report can be written of part of an
+ * experiment; a damaged one is an error. Losses are fractions (0.02 is 2 %), sizes bytes, times milliseconds
+ * or seconds as named. Thread rule: plain data. */
+#ifndef MOEC_EXPERIMENTS_MEASURED_H
+#define MOEC_EXPERIMENTS_MEASURED_H
+
+#include "formats/profile.h"
+
+#define EXPERIMENT_MAX_ROWS 64
+#define EXPERIMENT_N_TARGET 4
+#define EXPERIMENT_N_BITS   4 /* uniform bitwidths: 2, 3, 4, 8 */
+
+extern const uint32_t experiment_targets[EXPERIMENT_N_TARGET]; /* percent: 2, 5, 10, 20 */
+extern const uint32_t experiment_bits[EXPERIMENT_N_BITS];
+
+/* One compiled model: `moec compile --json` and `moec eval --json` on the test data. */
+struct experiment_bundle {
+    double n_bytes, evaluations, seconds;
+    double search_loss, search_high; /* of the certificate */
+    bool missed;                     /* the certificate misses the target */
+    double value, reference;         /* metric on the test data: this model's and the original's */
+    double loss, low, high;          /* on the test data, with its 90 % interval */
+    double n_sample;
+};
+
+/* One row of `moec bench --json`. */
+struct experiment_row {
+    char mode[32], memory[16];
+    bool has_preloads, is_variant;
+    double tpot_ms, floor_ms, compute_ms, transfer_ms, stall_ms, hit_rate, late_rate, bytes_per_token;
+    double peak_bytes, buffer_bytes;
+};
+
+/* One row of `moec simulate --json`. */
+struct experiment_hits {
+    char evict[32];
+    double buffer_share, hit_rate;
+};
+
+struct experiment_sample {
+    char name[32], folder[512];
+    bool has_profile;
+    struct moec_profile profile;
+    char metric[32]; /* "rouge-2", "perplexity" */
+    double source_bytes, profile_seconds, threads;
+
+    struct experiment_bundle uniform[EXPERIMENT_N_BITS];    /* experts alone */
+    struct experiment_bundle everything[EXPERIMENT_N_BITS]; /* dense weights too */
+    struct experiment_bundle ours[EXPERIMENT_N_TARGET];
+    struct experiment_bundle like, other; /* Table IV */
+
+    uint32_t n_row;
+    struct experiment_row rows[EXPERIMENT_MAX_ROWS];
+    double tpot_of_target[EXPERIMENT_N_TARGET]; /* ms, mode edgemoe */
+    uint32_t n_hits;
+    struct experiment_hits hits[EXPERIMENT_MAX_ROWS];
+    char processor[128];
+};
+
+/* Reads `folder`/`name`/; `sample` is empty (no profile, NaN) where there is no such folder. Released by the
+ * caller. */
+MOEC_WARN_UNUSED enum moec_status experiment_read(const char *folder, const char *name,
+                                                  struct experiment_sample *sample, struct moec_error *err);
+void experiment_release(struct experiment_sample *sample);
+
+/* The row of a mode at a memory ("" = a mode without a buffer), with its usual predictor; NULL when there is
+ * none. `index` counts memories as they were asked for. */
+const struct experiment_row *experiment_find_row(const struct experiment_sample *sample, const char *mode,
+                                                 uint32_t index);
+/* Name of memory `index` of the bench, NULL past the last. */
+const char *experiment_memory(const struct experiment_sample *sample, uint32_t index);
+
+#endif
