@@ -139,7 +139,8 @@ test: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
 	@MOEC_BUILD=$(BUILD) tests/run.sh tests/check_layers.sh $(UNIT_BIN) $(CLI_TESTS) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
-test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(if $(SANITIZE),,fuzz-programs)
+test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/edgemoe_report \
+    $(if $(SANITIZE),,fuzz-programs)
 
 # The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
 fuzz-programs:

@@ -6,7 +6,8 @@
 #     experiments/edgemoe.sh [FOLDER]        (default build/experiment-edgemoe)
 #
 # Shorter, for trying: SAMPLES="switch decoder" (which), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all),
-# BENCH_SAMPLES, TARGETS ("2 5 10 20"), STUDIES (none: without Fig. 6's weights that are not experts').
+# BENCH_SAMPLES, TARGETS ("2 5 10 20"; 2 must be there), SENSITIVITY (fast), STUDIES (none: Fig. 6 on the test alone),
+# SEQ_LEN (tokens of a window).
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -37,13 +38,14 @@ experts() {
 }
 
 profile() { # NAME DATA
-    json "$here/$1.json" "$moec" profile "$model" --data "$2" --task "$task" --samples "$rows" --bits 2,4,8 \
-        --sensitivity exact --study "${STUDIES:-dense}" -o "$here/$1.h5"
+    # shellcheck disable=SC2086 # the option and its number
+    json "$here/$1.json" "$moec" profile "$model" --data "$2" --task "$task" --samples "$rows" --bits 2,4,8 $windows \
+        --sensitivity "${SENSITIVITY:-exact}" --study "${STUDIES:-dense}" -o "$here/$1.h5"
 }
 
 evaluate() { # NAME DATA: a bundle against the original model
-    # shellcheck disable=SC2086 # the option and its number
-    json "$here/$1-test.json" "$moec" eval "$here/$1.moec" --data "$2" --task "$task" --reference "$model" $test_rows
+    # shellcheck disable=SC2086 # options and their numbers
+    json "$here/$1-test.json" "$moec" eval "$here/$1.moec" --data "$2" --task "$task" --reference "$model" $test_rows $windows
 }
 
 uniform() { # BITS DENSE_BITS NAME
@@ -118,6 +120,8 @@ measure_decoder() {
 
 test_rows=
 [ "${TEST_ROWS:-0}" -eq 0 ] || test_rows="--samples $TEST_ROWS"
+windows=
+[ -z "${SEQ_LEN:-}" ] || windows="--seq-len $SEQ_LEN"
 mkdir -p "$folder"
 for sample in ${SAMPLES:-switch decoder}; do
     say "the $sample sample"

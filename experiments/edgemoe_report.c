@@ -69,7 +69,7 @@ static enum moec_status put_claims(const struct report *report, const struct exp
                                    const struct experiment_claims *claims, bool is_goal,
                                    struct moec_error *err)
 {
-    const char *const headings[] = {"figure", is_goal ? "to reach" : "the paper", "measured", "", "why not"};
+    const char *const headings[] = {"figure", is_goal ? "to reach" : "the paper", "measured", "", "remarks"};
     struct experiment_table table;
     char name[64];
     MOEC_TRY(begin_table(&table, name, sample, is_goal ? "goals" : "findings", headings,

@@ -1,0 +1,48 @@
+#!/bin/sh
+# EdgeMoE's experiment, as short as it can be: everything is measured once, the page and the tables follow from it.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+# check NAME COMMAND...: the command succeeds.
+check() {
+    name=$1
+    shift
+    if "$@"; then pass "$name"; else fail "$name"; fi
+}
+
+folder=$work/experiment
+report=$build/tools/edgemoe_report
+export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1
+
+try 0 "the experiment runs" experiments/edgemoe.sh "$folder"
+says stdout "$folder/report.html" "names the page"
+
+# The goals name what was measured; figures follow from the machine, so only their presence is checked.
+if grep -q '<h2>The decoder sample' "$folder/report.html" && ! grep -Eq '(src|href)="?https?:' "$folder/report.html"; then
+    pass "the page needs nothing beside itself"
+else
+    fail "the page needs nothing beside itself"
+fi
+rows=$(awk -F'\t' 'NR > 1 && NF == 10 && $2 > 0' "$folder/decoder_table2.tsv" | wc -l)
+check "Table II has five rows of ten columns" test "$rows" -eq 5
+measured=$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/decoder_goals.tsv" | wc -l)
+check "six of the goals were measured" test "$measured" -eq 6
+awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/decoder_goals.tsv" >"$work/stdout"
+check "what is not reached says why" test ! -s "$work/stdout"
+left=$(grep -c '	not measured	' "$folder/switch_goals.tsv")
+check "a sample without measurements is shown as not measured" test "$left" -eq 9
+
+cp "$folder/report.html" "$work/first.html"
+try 0 "a second run" experiments/edgemoe.sh "$folder"
+if grep -q 'moec' "$work/stderr"; then
+    fail "measures nothing again"
+else
+    pass "measures nothing again"
+fi
+check "and gives the same page" cmp -s "$folder/report.html" "$work/first.html"
+
+echo '{"rows": [' >"$folder/decoder/bench.json"
+try 1 "a damaged measurement" "$report" "$folder"
+says stderr 'bench.json' "is named"
+try 2 "no folder" "$report"
+done_testing
