@@ -79,6 +79,43 @@ enum moec_status experiment_chart_bits(const struct experiment_sample *sample, s
     return MOEC_OK;
 }
 
+/* --- Fig. 7b -----------------------------------------------------------------------------------------------
+ */
+
+enum moec_status experiment_chart_decoding(const struct experiment_sample *sample, struct moec_chart *chart,
+                                           struct moec_error *err)
+{
+    struct moec_chart_series *series = NULL;
+    const uint32_t n = sample->n_quantizer;
+    if (n == 0)
+        return MOEC_OK;
+    chart->kind = MOEC_CHART_BARS;
+    chart->has_value_labels = true;
+    entitle(sample, chart, "decoding", "Time of one expert on one token, decoding included, by quantiser",
+            "Fig. 7(b)");
+    set_axis(&chart->x, "quantizer", "quantiser, INT4");
+    set_axis(&chart->y, "us", "microseconds");
+    chart->y.has_zero = true;
+    MOEC_TRY(moec_chart_set_categories(&chart->x, n + 1, err));
+    MOEC_TRY(moec_chart_add_series(chart, "", n + 1, &series, err));
+    for (uint32_t q = 0; q < n; q++) {
+        set_category(&chart->x, q, "%s", sample->quantizers[q].name);
+        series->x[q] = q;
+        series->y[q] = sample->quantizers[q].expert_ns * 1e-3;
+    }
+    set_category(&chart->x, n, "16 bits");
+    series->x[n] = n;
+    series->y[n] = sample->plain_expert_ns * 1e-3;
+    moec_figure_say(
+        chart, "Weights are decoded in registers while they are multiplied, so that decoding has no time of "
+               "its own; 16 bits need none.");
+    for (uint32_t q = 1; q < n; q++)
+        moec_figure_say(chart, "Linear is %.2f times as fast as %s.",
+                        sample->quantizers[q].expert_ns / sample->quantizers[0].expert_ns,
+                        sample->quantizers[q].name);
+    return MOEC_OK;
+}
+
 /* --- Fig. 14 -----------------------------------------------------------------------------------------------
  */
 

@@ -7,7 +7,7 @@
 #
 # Shorter, for trying: SAMPLES="switch decoder" (which), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all),
 # BENCH_SAMPLES, TARGETS ("2 5 10 20"; 2 must be there), SENSITIVITY (fast), STUDIES (none: Fig. 6 on the test alone),
-# SEQ_LEN (tokens of a window).
+# SEQ_LEN (tokens of a window), QUANTIZERS (of Fig. 7b).
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -65,6 +65,12 @@ timed() { # NAME BUNDLE OPTIONS...
         --task "$task" --samples "${BENCH_SAMPLES:-8}" --tokens "$tokens" "$@"
 }
 
+described() { # NAME: what one expert of a bundle takes to compute
+    [ ! -e "$here/$1-device.json" ] || return 0
+    say "$moec" device "$here/$1.moec"
+    "$moec" device "$here/$1.moec" --emulate-storage "$storage" --quiet -o "$here/$1-device.json" >"$here/$1-device.txt"
+}
+
 # Names of the sample: model, task, calibration, test, n_expert, rows, tokens, and the data of Table IV.
 measure() {
     mkdir -p "$here"
@@ -74,6 +80,14 @@ measure() {
     for target in $targets; do
         compiled "ours-$target" profile "$target"
         evaluate "ours-$target" "$test"
+    done
+
+    # Fig. 7b: all experts at INT4, and with a copy that needs no decoding.
+    for quantizer in ${QUANTIZERS-linear hqq}; do
+        json "$here/quantizer-$quantizer.json" "$moec" compile "$model" --policy uniform --bits 4 --copies 16 \
+            --quantizer "$quantizer" -o "$here/quantizer-$quantizer.moec"
+        evaluate "quantizer-$quantizer" "$test"
+        described "quantizer-$quantizer"
     done
 
     # Table IV: calibrated on data like the test's, and on other data.

@@ -319,6 +319,7 @@ static enum moec_status put_figures(const struct report *report, const struct ex
     MOEC_TRY_OUT(put_made(report, sample, experiment_chart_bits, err));
     MOEC_TRY_OUT(put_profile_chart(report, sample, &figures, "dense_loss", err));
     MOEC_TRY_OUT(put_profile_chart(report, sample, &figures, "sensitivity_int2", err));
+    MOEC_TRY_OUT(put_made(report, sample, experiment_chart_decoding, err));
     MOEC_TRY_OUT(put_profile_chart(report, sample, &figures, "conditional", err));
     MOEC_TRY_OUT(put_made(report, sample, experiment_chart_latency, err));
     MOEC_TRY_OUT(put_made(report, sample, experiment_chart_evictions, err));

@@ -152,6 +152,41 @@ static enum moec_status read_bench(struct experiment_sample *sample, struct moec
     return MOEC_OK;
 }
 
+/* Time of one expert at a bitwidth, as `moec device` found it. */
+static const struct moec_json *find_expert(const struct moec_json *device, double bits)
+{
+    const struct moec_json *experts = moec_json_find(moec_json_find(device, "compute"), "experts");
+    for (size_t i = 0; i < moec_json_length(experts); i++)
+        if (number(moec_json_at(experts, i), "bits") == bits)
+            return moec_json_at(experts, i);
+    return NULL;
+}
+
+static enum moec_status read_quantizers(struct experiment_sample *sample, struct moec_error *err)
+{
+    static const char *const names[EXPERIMENT_N_QUANTIZER] = {"linear", "hqq", "outlier", "log"};
+    struct moec_json *root = NULL;
+    char name[64];
+    sample->plain_expert_ns = NAN;
+    for (uint32_t q = 0; q < EXPERIMENT_N_QUANTIZER; q++) {
+        struct experiment_quantizer *quantizer = &sample->quantizers[sample->n_quantizer];
+        (void)snprintf(name, sizeof name, "quantizer-%s-device", names[q]);
+        MOEC_TRY(load(sample, name, &root, err));
+        if (root == NULL)
+            continue;
+        (void)snprintf(quantizer->name, sizeof quantizer->name, "%s", names[q]);
+        quantizer->record_bytes = number(find_expert(root, 4), "record_bytes");
+        quantizer->expert_ns = number(find_expert(root, 4), "compute_ns");
+        if (q == 0)
+            sample->plain_expert_ns = number(find_expert(root, 16), "compute_ns");
+        moec_json_free(root);
+        (void)snprintf(name, sizeof name, "quantizer-%s", names[q]);
+        MOEC_TRY(read_bundle(sample, name, &quantizer->bundle, err));
+        sample->n_quantizer++;
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status read_evictions(struct experiment_sample *sample, struct moec_error *err)
 {
     struct moec_json *root = NULL;
@@ -202,6 +237,7 @@ enum moec_status experiment_read(const char *folder, const char *name, struct ex
     MOEC_TRY_OUT(read_profile(sample, err));
     MOEC_TRY_OUT(read_bundles(sample, err));
     MOEC_TRY_OUT(read_bench(sample, err));
+    MOEC_TRY_OUT(read_quantizers(sample, err));
     MOEC_TRY_OUT(read_evictions(sample, err));
 out:
     if (status != MOEC_OK)

@@ -8,9 +8,10 @@
 
 #include "formats/profile.h"
 
-#define EXPERIMENT_MAX_ROWS 64
-#define EXPERIMENT_N_TARGET 4
-#define EXPERIMENT_N_BITS   4 /* uniform bitwidths: 2, 3, 4, 8 */
+#define EXPERIMENT_MAX_ROWS    64
+#define EXPERIMENT_N_TARGET    4
+#define EXPERIMENT_N_BITS      4 /* uniform bitwidths: 2, 3, 4, 8 */
+#define EXPERIMENT_N_QUANTIZER 4
 
 extern const uint32_t experiment_targets[EXPERIMENT_N_TARGET]; /* percent: 2, 5, 10, 20 */
 extern const uint32_t experiment_bits[EXPERIMENT_N_BITS];
@@ -33,6 +34,13 @@ struct experiment_row {
     double peak_bytes, buffer_bytes;
 };
 
+/* All experts at INT4 by one quantiser: `moec device` of that bundle, and its test. */
+struct experiment_quantizer {
+    char name[16];
+    double record_bytes, expert_ns; /* of one expert on one token, decoding included */
+    struct experiment_bundle bundle;
+};
+
 /* One row of `moec simulate --json`. */
 struct experiment_hits {
     char evict[32];
@@ -50,6 +58,10 @@ struct experiment_sample {
     struct experiment_bundle everything[EXPERIMENT_N_BITS]; /* dense weights too */
     struct experiment_bundle ours[EXPERIMENT_N_TARGET];
     struct experiment_bundle like, other; /* Table IV */
+
+    uint32_t n_quantizer;
+    struct experiment_quantizer quantizers[EXPERIMENT_N_QUANTIZER]; /* linear first */
+    double plain_expert_ns;                                         /* 16 bits: nothing to decode */
 
     uint32_t n_row;
     struct experiment_row rows[EXPERIMENT_MAX_ROWS];

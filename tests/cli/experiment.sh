@@ -12,7 +12,7 @@ check() {
 
 folder=$work/experiment
 report=$build/tools/edgemoe_report
-export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1
+export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS=
 
 try 0 "the experiment runs" experiments/edgemoe.sh "$folder"
 says stdout "$folder/report.html" "names the page"
