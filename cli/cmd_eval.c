@@ -199,7 +199,8 @@ const struct cli_command cli_command_eval = {
         "Choices: the log-likelihood of each choice behind the prompt, taken as it is, for each byte and for "
         "each token; the share of rows whose likeliest choice is the right one. Built-in tasks: text, "
         "wikitext, "
-        "samsum, dialogsum, xsum, gsm8k, mmlu, hellaswag, piqa; datasets/tasks/README.md tells how to write "
+        "samsum, dialogsum, xsum, dialogues, gsm8k, mmlu, hellaswag, piqa; datasets/tasks/README.md tells "
+        "how to write "
         "one. With --reference the loss against another model is given too, paired by window or row, with "
         "its "
         "bootstrap interval.",
