@@ -109,7 +109,7 @@ measure() {
 }
 
 measure_switch() {
-    here=$folder/switch model=datasets/switch-sample/model task=dialogues ending=jsonl n_expert=48 tokens=16
+    here=$folder/switch model=datasets/switch-sample/model task=dialogues ending=jsonl n_expert=48 tokens=14
     calibration=datasets/switch-sample/calibration.jsonl test=datasets/switch-sample/test.jsonl
     rows=${ROWS:-256}
     mkdir -p "$here"

@@ -6,10 +6,11 @@
  * an order that turns from sample to sample, one at a time: what else the machine does hits all of them
  * alike.
  *
- * A sample is a prompt and the tokens that follow it in the data. Decoding is teacher-forced: after each
- * answer the data's own token is fed, not the chosen one, so that every row computes the same tokens although
- * precisions differ; rows of equal precision must give equal logits, and one that does not has failed. End
- * tokens are tokens like others. A first sample, not counted, fills caches and learns times.
+ * A sample is a prompt and the tokens that follow it in the data; of an encoder-decoder model a source and
+ * the target, and the time of its prompt includes encoding. Decoding is teacher-forced: after each answer the
+ * data's own token is fed, not the chosen one, so that every row computes the same tokens although precisions
+ * differ; rows of equal precision must give equal logits, and one that does not has failed. End tokens are
+ * tokens like others. A first sample, not counted, fills caches and learns times.
  *
  *     TTFT   time of the prompt's step; one number a sample
  *     TPOT   time of each later step with the choice of a token; all tokens of all samples together

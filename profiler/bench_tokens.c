@@ -71,52 +71,79 @@ static enum moec_status write_text(uint32_t repeats, char **text, size_t *n_byte
     return MOEC_OK;
 }
 
-static uint32_t count_full(const struct moec_windows *windows)
+/* Whether a window has all the tokens of a sample: a source of the prompt's length or longer and a target
+ * where windows have sources, else its whole length. */
+static bool is_full(const struct moec_windows *windows, uint32_t w, const struct moec_bench_tokens *tokens)
+{
+    if (windows->source == NULL)
+        return windows->length[w] == windows->seq_len_tokens;
+    return windows->source[w] >= tokens->prompt_tokens && windows->scored[w] >= tokens->n_tokens;
+}
+
+static uint32_t count_full(const struct moec_windows *windows, const struct moec_bench_tokens *tokens)
 {
     uint32_t n = 0;
     for (uint32_t w = 0; w < windows->n_window; w++)
-        n += windows->length[w] == windows->seq_len_tokens;
+        n += is_full(windows, w, tokens);
     return n;
 }
 
-/* The tokens of the full window number `which`. */
-static const uint32_t *full_window(const struct moec_windows *windows, uint32_t which)
+/* Number of the full window `which`. */
+static uint32_t full_window(const struct moec_windows *windows, const struct moec_bench_tokens *tokens,
+                            uint32_t which)
 {
     uint32_t w = 0;
     for (;; w++)
-        if (windows->length[w] == windows->seq_len_tokens && which-- == 0)
-            return moec_windows_tokens(windows, w);
+        if (is_full(windows, w, tokens) && which-- == 0)
+            return w;
 }
 
 static void take_windows(const struct moec_windows *windows, uint32_t n_full,
                          struct moec_bench_tokens *tokens)
 {
-    const uint64_t length = (uint64_t)tokens->prompt_tokens + tokens->n_tokens;
     const uint32_t n = n_full > tokens->n_sample ? tokens->n_sample + 1 : n_full;
+    uint32_t *to = tokens->tokens;
     assert(n > 0);
     for (uint32_t s = 0; s <= tokens->n_sample; s++) {
-        const uint32_t which = (uint32_t)((uint64_t)(s % n) * n_full / n);
-        memcpy(tokens->tokens + s * length, full_window(windows, which), length * sizeof(uint32_t));
+        const uint32_t w = full_window(windows, tokens, (uint32_t)((uint64_t)(s % n) * n_full / n));
+        const uint32_t *from = moec_windows_tokens(windows, w);
+        to = mempcpy(to, from, tokens->prompt_tokens * sizeof *to);
+        /* The start of a target is no token of the sample. */
+        from = windows->source != NULL ? moec_windows_target(windows, w) + 1 : from + tokens->prompt_tokens;
+        to = mempcpy(to, from, tokens->n_tokens * sizeof *to);
     }
 }
 
+/* `config` says whether windows have sources; NULL: they have none. */
 static enum moec_status cut(const struct moec_rows *rows, const struct moec_tokenizer *tokenizer,
-                            const struct moec_bench_tokens *tokens, struct moec_windows *windows,
-                            struct moec_error *err)
+                            const struct moec_config *config, const struct moec_bench_tokens *tokens,
+                            struct moec_windows *windows, struct moec_error *err)
 {
-    const struct moec_windows_options options = {.seq_len_tokens = tokens->prompt_tokens + tokens->n_tokens};
+    struct moec_windows_options options = {.seq_len_tokens = tokens->prompt_tokens + tokens->n_tokens};
     const struct moec_pool alone = moec_pool_make(1); /* the bench forks afterwards */
+    if (config != NULL)
+        moec_windows_options_for(config, &options);
+    if (options.has_source)
+        options.seq_len_tokens =
+            tokens->prompt_tokens > tokens->n_tokens ? tokens->prompt_tokens : tokens->n_tokens + 1;
     return moec_windows_make(rows, tokenizer, &options, &alone, windows, err);
 }
 
 static enum moec_status from_rows(const struct moec_rows *rows, const struct moec_tokenizer *tokenizer,
-                                  struct moec_bench_tokens *tokens, struct moec_error *err)
+                                  const struct moec_config *config, struct moec_bench_tokens *tokens,
+                                  struct moec_error *err)
 {
     struct moec_windows windows = {0};
-    MOEC_TRY(cut(rows, tokenizer, tokens, &windows, err));
-    const uint32_t n_full = count_full(&windows);
+    MOEC_TRY(cut(rows, tokenizer, config, tokens, &windows, err));
+    const uint32_t n_full = count_full(&windows, tokens);
     enum moec_status status = MOEC_OK;
-    if (n_full < tokens->n_sample)
+    if (n_full < tokens->n_sample && windows.source != NULL)
+        status = moec_fail(err, MOEC_ERR_LIMIT,
+                           "data '%s' has %" PRIu32 " rows with a source of %" PRIu32
+                           " tokens and a target of %" PRIu32 " or more, expected %" PRIu32
+                           " (one a sample): give more data, or fewer samples or shorter ones",
+                           rows->name, n_full, tokens->prompt_tokens, tokens->n_tokens, tokens->n_sample);
+    else if (n_full < tokens->n_sample)
         status = moec_fail(err, MOEC_ERR_LIMIT,
                            "data '%s' has %" PRIu32 " windows of %" PRIu32 " tokens, expected %" PRIu32
                            " (one a sample): give more data, or fewer samples or shorter ones",
@@ -142,8 +169,8 @@ static enum moec_status from_own_text(const struct moec_tokenizer *tokenizer,
             status = moec_rows_parse(&task, MOEC_TASK_FORMAT_TEXT, 0, text, n_bytes, "moec's own text", &rows,
                                      err);
         if (status == MOEC_OK)
-            status = cut(&rows, tokenizer, tokens, &windows, err);
-        const uint32_t n_full = status == MOEC_OK ? count_full(&windows) : 0;
+            status = cut(&rows, tokenizer, NULL, tokens, &windows, err);
+        const uint32_t n_full = status == MOEC_OK ? count_full(&windows, tokens) : 0;
         const bool is_enough = n_full > tokens->n_sample;
         if (is_enough)
             take_windows(&windows, n_full, tokens);
@@ -189,7 +216,7 @@ enum moec_status moec_bench_tokens_make(const struct moec_bundle *bundle, const 
     } else {
         MOEC_TRY_OUT(moec_tokenizer_create(bundle->tokenizer, &tokenizer, err));
         if (rows != NULL) {
-            MOEC_TRY_OUT(from_rows(rows, tokenizer, tokens, err));
+            MOEC_TRY_OUT(from_rows(rows, tokenizer, &bundle->config, tokens, err));
         } else {
             (void)snprintf(tokens->name, sizeof tokens->name, "moec's own text");
             MOEC_TRY_OUT(from_own_text(tokenizer, tokens, err));

@@ -134,6 +134,19 @@ static struct moec_bench_counters subtract(struct moec_bench_counters end, struc
     };
 }
 
+/* The prompt, or the source and the token that every target begins with. */
+static enum moert_status read_prompt(struct server *server, const uint32_t *ids, struct moert_error *err)
+{
+    const uint32_t n = server->setup->tokens->prompt_tokens;
+    const struct moert_info info = moert_engine_info(server->engine);
+    if (info.n_encoder_layer == 0)
+        return moert_session_step(server->session, ids, n, server->logits, err);
+    const enum moert_status status = moert_session_encode(server->session, ids, n, err);
+    if (status != MOERT_OK)
+        return status;
+    return moert_session_step(server->session, &info.decoder_start_id, 1, server->logits, err);
+}
+
 /* The prompt, then one token after the other, each with the choice that a user would wait for. */
 static enum moec_status compute(struct server *server, uint32_t sample, struct moec_bench_sample *out,
                                 uint64_t *token_ns, struct moec_error *err)
@@ -146,9 +159,7 @@ static enum moec_status compute(struct server *server, uint32_t sample, struct m
     moert_session_truncate(server->session, 0);
     const struct moec_bench_counters at_start = count(server);
     uint64_t begin_ns = moec_now_ns();
-    MOEC_TRY(
-        from_runtime(moert_session_step(server->session, ids, tokens->prompt_tokens, server->logits, &theirs),
-                     &theirs, err));
+    MOEC_TRY(from_runtime(read_prompt(server, ids, &theirs), &theirs, err));
     (void)moert_sampler_next(&greedy, server->logits, server->n_vocab);
     out->prefill_ns = moec_now_ns() - begin_ns;
     out->logits_crc = moec_crc32c(0, server->logits, logits_bytes);
