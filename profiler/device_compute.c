@@ -193,7 +193,23 @@ struct decoder {
     struct moec_random random;
 };
 
-/* One token through all layers; its times become sample `at`. */
+/* Where there is an encoder, a decoder's layer looks at a source too: one as long as the context, whose keys
+ * are those that happen to be there. */
+static enum moec_status cross_source(struct compute_job *job, struct decoder *d, uint32_t layer,
+                                     struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    const size_t first = (size_t)layer * job->n_positions * config->n_kv_head * config->head_dim;
+    const struct moec_span span = {.n_rows = 1,
+                                   .n_source = job->n_positions,
+                                   .k_prefix = d->keys + first,
+                                   .v_prefix = d->values + first};
+    if (!moec_config_is_encoder_decoder(config))
+        return MOEC_OK;
+    return moec_forward_cross(&job->forward, layer, &span, 1, 1, d->hidden, err);
+}
+
+/* One token through all layers that decoded tokens pass; its times become sample `at`. */
 static enum moec_status decode_one(struct compute_job *job, struct decoder *d, uint32_t position, uint32_t at,
                                    struct moec_error *err)
 {
@@ -203,7 +219,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
     uint64_t begun = moec_now_ns();
     MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
     job->embed[at] = since(begun);
-    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
         const size_t first = (size_t)layer * job->n_positions * kv_dim, own = first + position * kv_dim;
         const size_t sample = (size_t)layer * job->max_samples + at;
         struct moec_span span = {.n_rows = 1,
@@ -214,6 +230,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
                                  .v_own = d->values + own};
         begun = moec_now_ns();
         MOEC_TRY(moec_forward_attention(&job->forward, layer, &span, 1, 1, d->hidden, err));
+        MOEC_TRY(cross_source(job, d, layer, err));
         uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
         MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, NULL, err));
@@ -277,7 +294,7 @@ static double attention_slope(struct compute_job *job, float *gathered)
     for (int end = 0; end < 2; end++) {
         size_t n = 0;
         double sum = 0;
-        for (uint32_t layer = 0; layer < n_layer; layer++)
+        for (uint32_t layer = job->bundle->config.n_encoder_layer; layer < n_layer; layer++)
             for (uint32_t i = 0; i < job->n_samples; i++) {
                 uint32_t position = i % job->n_positions;
                 if (end == 0 ? position < quarter : position >= reached - quarter && position < reached) {
@@ -314,7 +331,7 @@ static enum moec_status fill_layers(struct compute_job *job, struct moec_error *
         device->layers[layer] = (struct moec_device_layer){
             .is_moe = config->layer_is_moe[layer] != 0,
             .attention_ns = attention > context ? attention - context : 0,
-            .attention_ns_per_position = slope,
+            .attention_ns_per_position = layer < config->n_encoder_layer ? 0 : slope,
             .router_ns = median(job, job->router + first, job->n_samples),
             .mlp_ns = median(job, job->mlp + first, job->n_samples),
         };
@@ -324,17 +341,30 @@ static enum moec_status fill_layers(struct compute_job *job, struct moec_error *
     return MOEC_OK;
 }
 
+static enum moec_status encode_source(struct compute_job *job, struct moec_session *session,
+                                      struct moec_random *random, struct moec_error *err)
+{
+    const struct moec_config *config = &job->bundle->config;
+    uint32_t source[POSITIONS];
+    for (uint32_t i = 0; i < job->n_positions; i++)
+        source[i] = (uint32_t)moec_random_below(random, config->n_vocab);
+    if (!moec_config_is_encoder_decoder(config))
+        return MOEC_OK;
+    return moec_session_encode(session, source, job->n_positions, err);
+}
+
 /* Whole tokens through a session, as the runtime decodes them. */
 static enum moec_status measure_tokens(struct compute_job *job, struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
     struct moec_session *session = NULL;
-    struct moec_random random = {1};
+    struct moec_random random = {1}, source_random = {2};
     void *logits = NULL;
     enum moec_status status = MOEC_OK;
     uint32_t n = job->n_samples < job->n_positions ? job->n_samples : job->n_positions;
     MOEC_TRY_OUT(moec_session_create(&job->forward, job->n_positions, &session, err));
     MOEC_TRY_OUT(moec_alloc(&logits, config->n_vocab, sizeof(float), "logits", err));
+    MOEC_TRY_OUT(encode_source(job, session, &source_random, err));
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t at = 0, token = (uint32_t)moec_random_below(&random, config->n_vocab);
         MOEC_TRY_OUT(moec_progress_report(job->options->progress, "tokens", i, n, err));
