@@ -83,28 +83,42 @@ void moec_continuation_free(struct moec_continuation *continuation)
     free(continuation);
 }
 
+static enum moec_status join(const uint32_t *start, size_t n_start, const uint32_t *ids, size_t n,
+                             const uint32_t *end, size_t n_end, struct tokens *tokens, struct moec_error *err)
+{
+    tokens->n = n_start + n + n_end;
+    MOEC_TRY(moec_alloc((void **)&tokens->ids, tokens->n, sizeof *ids, "tokens of a prompt", err));
+    if (n_start > 0)
+        memcpy(tokens->ids, start, n_start * sizeof *ids);
+    if (n > 0)
+        memcpy(tokens->ids + n_start, ids, n * sizeof *ids);
+    if (n_end > 0)
+        memcpy(tokens->ids + n_start + n, end, n_end * sizeof *ids);
+    return MOEC_OK;
+}
+
+static bool has_encoder(const struct moec_continuation *c)
+{
+    return moec_config_is_encoder_decoder(&c->forward.model->config);
+}
+
+/* A prompt that is continued has the tokenizer's start, a source its end too. */
 static enum moec_status tokenise(const struct moec_continuation *c, const char *text, size_t n_bytes,
                                  struct tokens *tokens, struct moec_error *err)
 {
     uint32_t *ids = NULL;
     size_t n = 0;
-    const size_t n_start = c->start->n_prefix;
     MOEC_TRY(moec_tokenizer_encode(c->tokenizer, text, n_bytes, false, &ids, &n, err));
-    enum moec_status status =
-        moec_alloc((void **)&tokens->ids, n + n_start, sizeof *tokens->ids, "tokens of a prompt", err);
-    if (status == MOEC_OK) {
-        memcpy(tokens->ids, c->start->prefix, n_start * sizeof *ids);
-        memcpy(tokens->ids + n_start, ids, n * sizeof *ids);
-        tokens->n = n + n_start;
-    }
+    enum moec_status status = join(c->start->prefix, c->start->n_prefix, ids, n, c->start->suffix,
+                                   has_encoder(c) ? c->start->n_suffix : 0, tokens, err);
     free(ids);
     return status;
 }
 
-/* Takes `n` tokens away behind the start. */
+/* Takes `n` tokens away: behind the start of a prompt, before the end of a source. */
 static void cut(const struct moec_continuation *c, struct tokens *tokens, size_t n)
 {
-    const size_t n_start = c->start->n_prefix;
+    const size_t n_start = has_encoder(c) ? tokens->n - n - c->start->n_suffix : c->start->n_prefix;
     memmove(tokens->ids + n_start, tokens->ids + n_start + n,
             (tokens->n - n_start - n) * sizeof *tokens->ids);
     tokens->n -= n;
@@ -182,15 +196,16 @@ enum moec_status moec_continuation_generate(struct moec_continuation *c, const c
 {
     enum moec_status status = MOEC_OK;
     struct tokens tokens = {0};
-    const size_t n_start = c->start->n_prefix;
     *cost = (struct moec_continuation_cost){0};
-    /* The last token generated needs no position. */
-    if (n_tokens == 0 || n_tokens > c->n_context - 1 || c->n_context - (n_tokens - 1) <= n_start)
+    /* The last token generated needs no position, and a source stands beside its target. */
+    const uint32_t n_beside = has_encoder(c) ? 0 : n_tokens - 1;
+    const size_t n_around = c->start->n_prefix + (has_encoder(c) ? c->start->n_suffix : 0);
+    if (n_tokens == 0 || n_tokens > c->n_context - 1 || c->n_context - n_beside <= n_around)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "answers of %" PRIu32 " tokens leave no room for a prompt in the context of %" PRIu32
                          "; raise --ctx or ask for fewer",
                          n_tokens, c->n_context);
-    const size_t room = c->n_context - (n_tokens - 1);
+    const size_t room = c->n_context - n_beside;
     MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &tokens, err));
     if (tokens.n == 0) {
         status =
@@ -321,6 +336,59 @@ static enum moec_status score_all(struct moec_continuation *c, const struct scor
     return MOEC_OK;
 }
 
+/* One candidate as the target of a source that the session has read. */
+static enum moec_status score_target(struct moec_continuation *c, struct moec_candidate *candidate,
+                                     struct moec_continuation_cost *cost, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    uint32_t *ids = NULL;
+    size_t n = 0;
+    struct scored scored = {.first = 1};
+    if (candidate->n_bytes == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
+    MOEC_TRY_OUT(
+        moec_tokenizer_encode(c->tokenizer, candidate->bytes, candidate->n_bytes, false, &ids, &n, err));
+    MOEC_TRY_OUT(join(&c->forward.model->config.decoder_start_id, 1, ids, n, c->start->suffix,
+                      c->start->n_suffix, &scored.tokens, err));
+    if (scored.tokens.n < 2 || scored.tokens.n - 1 > c->n_context) {
+        status =
+            moec_fail(err, MOEC_ERR_LIMIT, "a choice of %zu tokens does not fit into the context of %" PRIu32,
+                      scored.tokens.n, c->n_context);
+        goto out;
+    }
+    MOEC_TRY_OUT(score(c, &scored, 0, candidate, err));
+    cost->n_tokens += scored.tokens.n - 1;
+out:
+    free(ids);
+    free(scored.tokens.ids);
+    return status;
+}
+
+/* Each candidate is a target of its own behind one source. */
+static enum moec_status score_targets(struct moec_continuation *c, const char *prompt, size_t prompt_bytes,
+                                      struct moec_candidate *candidates, size_t n_candidate,
+                                      struct moec_continuation_cost *cost, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct tokens source = {0};
+    if (c->n_context <= c->start->n_prefix + c->start->n_suffix)
+        return moec_fail(err, MOEC_ERR_LIMIT, "a context of %" PRIu32 " tokens has no room for a source",
+                         c->n_context);
+    MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &source, err));
+    if (source.n > c->n_context) {
+        cost->n_cut = (uint32_t)(source.n - c->n_context);
+        cut(c, &source, source.n - c->n_context);
+    }
+    moec_session_count_capacity(c->session, true);
+    MOEC_TRY_OUT(moec_session_encode(c->session, source.ids, (uint32_t)source.n, err));
+    cost->n_tokens = source.n;
+    for (size_t i = 0; i < n_candidate; i++)
+        MOEC_TRY_OUT(score_target(c, &candidates[i], cost, err));
+out:
+    free(source.ids);
+    return status;
+}
+
 enum moec_status moec_continuation_score(struct moec_continuation *c, const char *prompt, size_t prompt_bytes,
                                          struct moec_candidate *candidates, size_t n_candidate,
                                          struct moec_continuation_cost *cost, struct moec_error *err)
@@ -331,6 +399,8 @@ enum moec_status moec_continuation_score(struct moec_continuation *c, const char
     *cost = (struct moec_continuation_cost){0};
     if (n_candidate == 0)
         return MOEC_OK;
+    if (has_encoder(c))
+        return score_targets(c, prompt, prompt_bytes, candidates, n_candidate, cost, err);
     MOEC_TRY_OUT(moec_alloc((void **)&scored, n_candidate, sizeof *scored, "choices", err));
     MOEC_TRY_OUT(tokenise(c, prompt, prompt_bytes, &alone, err));
     for (size_t i = 0; i < n_candidate; i++)

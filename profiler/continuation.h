@@ -2,6 +2,8 @@
  *
  * A prompt is the tokenizer's own start (BOS) and the tokens of its text, without what the post-processor
  * would put behind it. One that does not fit into the context loses tokens from the left, behind the start.
+ * An encoder-decoder model reads it as its source: with what the post-processor puts behind it, and losing
+ * tokens from the right before that; answers and candidates are targets.
  * By D1 the numbers depend on model and tokens alone. Thread rule: one thread at a time; it parallelises
  * inside. */
 #ifndef MOEC_PROFILER_CONTINUATION_H
@@ -61,7 +63,8 @@ struct moec_candidate {
 
 /* Scores each candidate behind the prompt. Prompt and candidate are tokenised as one text; what is scored
  * begins at the first token that differs from those of the prompt alone, so that a token across the border
- * counts with the candidate. Errors: MOEC_ERR_USAGE (an empty candidate, no token before it), MOEC_ERR_LIMIT
+ * counts with the candidate. A target is scored by itself, with the tokenizer's end, expert capacity counted
+ * over it. Errors: MOEC_ERR_USAGE (an empty candidate, no token before it), MOEC_ERR_LIMIT
  * (a candidate longer than the context), MOEC_ERR_FORMAT (logits that are not finite), those of the expert
  * source. */
 MOEC_WARN_UNUSED enum moec_status

@@ -173,6 +173,18 @@ static enum moec_status read_tokens(struct moec_generator *g, const uint32_t *to
     return status;
 }
 
+/* The prompt is the source; the target begins with the model's own token. */
+static enum moec_status encode(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                               struct moec_error *err)
+{
+    moec_session_count_capacity(g->session, false);
+    begin_step(g);
+    const enum moec_status status = moec_session_encode(g->session, prompt, n_prompt, err);
+    end_step(g);
+    g->n_run += n_prompt;
+    return status;
+}
+
 enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
                                       uint32_t n_tokens, struct moec_error *err)
 {
@@ -183,18 +195,21 @@ enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *
                          "the prompt has %" PRIu32 " tokens, the context %" PRIu32
                          ": raise --ctx or shorten it",
                          n_prompt, g->n_context);
-    const uint32_t room = g->n_context - n_prompt + 1;
-    memcpy(g->prompt, prompt, n_prompt * sizeof *prompt);
-    g->n_prompt = n_prompt;
+    const bool has_encoder = moec_config_is_encoder_decoder(g->config);
+    g->n_prompt = has_encoder ? 1 : n_prompt;
+    const uint32_t room = g->n_context - g->n_prompt + 1;
+    memcpy(g->prompt, has_encoder ? &g->config->decoder_start_id : prompt, g->n_prompt * sizeof *prompt);
     g->is_cut = n_tokens > room;
     g->n_tokens = g->is_cut ? room : n_tokens;
-    g->rules.max_length = n_prompt + g->n_tokens;
+    g->rules.max_length = g->n_prompt + g->n_tokens;
     g->n_generated = g->n_given = 0;
     g->is_searched = false;
     g->score = 0;
     g->n_run = g->n_steps = 0;
     moec_session_truncate(g->session, 0);
-    return read_tokens(g, g->prompt, n_prompt, err);
+    if (has_encoder)
+        MOEC_TRY(encode(g, prompt, n_prompt, err));
+    return read_tokens(g, g->prompt, g->n_prompt, err);
 }
 
 static enum moec_generated why_over(const struct moec_generator *g)

@@ -1,8 +1,9 @@
 /* Text, token by token: greedy search, drawing, beam search.
  *
- * Token for token what transformers 4.57 gives for the same settings (greedy and beam search; draws are our
- * own). A generator keeps what it needs, so that nothing is allocated while it generates, and serves any
- * number of texts, one after the other:
+ * A model continues a prompt, or an encoder reads it and the decoder begins a text of its own. Token for
+ * token what transformers 4.57 gives for the same settings (greedy and beam search; draws are our own). A
+ * generator keeps what it needs, so that nothing is allocated while it generates, and serves any number of
+ * texts, one after the other:
  *
  *     moec_generator_create(session, &options, &generator, err)
  *     moec_generator_start(generator, prompt, n_prompt, n_tokens, err)       reads the prompt
@@ -57,8 +58,10 @@ MOEC_WARN_UNUSED enum moec_status moec_generator_create(struct moec_session *ses
                                                         struct moec_generator **out, struct moec_error *err);
 void moec_generator_free(struct moec_generator *generator);
 
-/* Reads a prompt; at most n_tokens are generated, end-of-text token included. Errors: MOEC_ERR_USAGE for no
- * prompt, MOEC_ERR_LIMIT where it does not fit, those of the session. */
+/* Reads a prompt: text to continue, or the source of an encoder-decoder model, with whatever the tokenizer
+ * puts around it, whose target begins with decoder_start_id. At most n_tokens are generated, end-of-text
+ * token included. Errors: MOEC_ERR_USAGE for no prompt, MOEC_ERR_LIMIT where it does not fit, those of the
+ * session. */
 MOEC_WARN_UNUSED enum moec_status moec_generator_start(struct moec_generator *generator,
                                                        const uint32_t *prompt, uint32_t n_prompt,
                                                        uint32_t n_tokens, struct moec_error *err);

@@ -58,6 +58,7 @@ struct moert_generator {
     struct moec_generator *generator;
     const struct moec_generation *generation; /* borrowed: the bundle's, for its lengths */
     uint32_t n_tokens;                        /* as asked for */
+    bool has_encoder;                         /* lengths count the decoder's start, not the prompt */
 };
 
 /* Both message types exist so that the public header stands alone; statuses are the same numbers. */
@@ -632,6 +633,7 @@ static enum moec_status create_generator(struct moert_session *session, const st
                          generation.n_beam, engine->n_beams);
     generator->generation = &engine->bundle->generation;
     generator->n_tokens = asked->n_tokens;
+    generator->has_encoder = moec_config_is_encoder_decoder(&engine->bundle->config);
     const struct moec_generator_options options = {
         .generation = &generation,
         .ignore_eos = asked->ignore_end,
@@ -676,7 +678,8 @@ enum moert_status moert_generator_start(struct moert_generator *generator, const
         const uint32_t n = (uint32_t)n_tokens;
         const uint32_t most = generator->n_tokens != MOERT_TOKENS_OF_MODEL
                                   ? generator->n_tokens
-                                  : moec_generation_room(generator->generation, n, DEFAULT_TEXT_TOKENS);
+                                  : moec_generation_room(generator->generation,
+                                                         generator->has_encoder ? 1 : n, DEFAULT_TEXT_TOKENS);
         status = moec_generator_start(generator->generator, tokens, n, most, &ours);
     }
     return to_public(status, &ours, err);

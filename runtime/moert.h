@@ -270,7 +270,7 @@ MOERT_API enum moert_status moert_generator_create(struct moert_session *session
                                                    const struct moert_generation *generation,
                                                    struct moert_generator **out, struct moert_error *err);
 MOERT_API void moert_generator_free(struct moert_generator *generator);
-/* Reads a prompt: forgets what the session held. */
+/* Reads a prompt, for an encoder where the model has one: forgets what the session held. */
 MOERT_API enum moert_status moert_generator_start(struct moert_generator *generator, const uint32_t *tokens,
                                                   size_t n_tokens, struct moert_error *err);
 /* The next token. With beams all the work is done in the first call. */

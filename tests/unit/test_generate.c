@@ -104,7 +104,8 @@ static void run_case(const struct opened *opened, size_t number, const struct mo
     const uint32_t n_prompt = read_ids(root, "prompt", prompt);
     const uint32_t n_expected = read_ids(root, "tokens", expected);
     struct moec_generator *generator = make_generator(opened, &generation);
-    const uint32_t room = moec_generation_room(&generation, n_prompt, 0);
+    const bool has_encoder = moec_config_is_encoder_decoder(config);
+    const uint32_t room = moec_generation_room(&generation, has_encoder ? 1 : n_prompt, 0);
     const enum moec_generated how = read_text(generator, prompt, n_prompt, room, text, &n);
     check_text(name, number, text, n, expected, n_expected);
     bool is_end = false;
@@ -119,27 +120,38 @@ static void run_case(const struct opened *opened, size_t number, const struct mo
     moec_generator_free(generator);
 }
 
+static void run_cases(const char *name)
+{
+    char path[256], *bytes = NULL;
+    size_t n_bytes = 0;
+    struct moec_json *root = NULL;
+    struct moec_error err = {0};
+    struct opened opened;
+    /* Batches of three, so that beams need more than one. */
+    open_session(&opened, name, 3, N_CONTEXT);
+    (void)snprintf(path, sizeof path, "tests/fixtures/generation/%s.json", name);
+    assert_ok(moec_file_load(path, 1u << 20, &bytes, &n_bytes, &err), err);
+    assert_ok(moec_json_parse(bytes, n_bytes, 1u << 20, path, &root, &err), err);
+    assert_true(moec_json_length(root) > 20);
+    for (size_t number = 0; number < moec_json_length(root); number++)
+        run_case(&opened, number, moec_json_at(root, number));
+    moec_json_free(root);
+    free(bytes);
+    close_session(&opened);
+}
+
 static void test_generate__texts_are_those_of_transformers(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < N_FIXTURE_FAMILIES; i++) {
-        char path[256], *bytes = NULL;
-        size_t n_bytes = 0;
-        struct moec_json *root = NULL;
-        struct moec_error err = {0};
-        /* Batches of three, so that beams need more than one. */
-        struct opened opened;
-        open_session(&opened, fixture_families[i], 3, N_CONTEXT);
-        (void)snprintf(path, sizeof path, "tests/fixtures/generation/%s.json", fixture_families[i]);
-        assert_ok(moec_file_load(path, 1u << 20, &bytes, &n_bytes, &err), err);
-        assert_ok(moec_json_parse(bytes, n_bytes, 1u << 20, path, &root, &err), err);
-        assert_true(moec_json_length(root) > 20);
-        for (size_t number = 0; number < moec_json_length(root); number++)
-            run_case(&opened, number, moec_json_at(root, number));
-        moec_json_free(root);
-        free(bytes);
-        close_session(&opened);
-    }
+    for (size_t i = 0; i < N_FIXTURE_FAMILIES; i++)
+        run_cases(fixture_families[i]);
+}
+
+static void test_generate__so_are_those_of_encoder_decoder_models(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_FIXTURE_PAIRS; i++)
+        run_cases(fixture_pairs[i]);
 }
 
 /* ---- what a generator promises ---- */
@@ -280,6 +292,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_generate__texts_are_those_of_transformers),
+        cmocka_unit_test(test_generate__so_are_those_of_encoder_decoder_models),
         cmocka_unit_test(test_generate__serves_one_text_after_another),
         cmocka_unit_test(test_generate__a_full_context_ends_a_text),
         cmocka_unit_test(test_generate__refuses_what_cannot_be),
