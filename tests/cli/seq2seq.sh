@@ -93,4 +93,53 @@ try 0 "perplexity of targets" "$moec" eval "$work/edgemoe.moec" --data "$work/tw
     --reference "$model" --seq-len 40 -q
 says stdout "^perplexity .*48 windows" "every row is a window"
 says stdout "^reference .*loss" "against the original"
+
+# ---- generation: a row's prompt is the source ----
+
+cat >"$work/letters.lua" <<'END'
+return {
+  name = "letters",
+  metric = "rouge-1",
+  prompt = "{dialogue}",
+  reference = "a b c d e f g h i j k l m n o p q r s t u v w x y z {summary}",
+  answer = { tokens = 12, stem = false },
+}
+END
+printf '{"dialogue": "abc def", "summary": "abc"}\n' >"$work/row.jsonl"
+try 0 "summaries and their loss" "$moec" eval "$work/edgemoe.moec" --task "$work/letters.lua" --data "$work/two.jsonl" \
+    --reference "$model" --samples 12 -q
+says stdout "^rouge-1 .*12 rows" "every row is answered"
+says stdout "^reference .*loss" "and compared with the original's answers"
+"$moec" compile "$model" --policy uniform --bits 16 -q -o "$work/whole.moec" >"$work/stdout" 2>"$work/stderr"
+for options in "" "--beams 3" "--beams 4 --length-penalty 2 --no-repeat-ngram 2"; do
+    # shellcheck disable=SC2086
+    try 0 "a row, '$options'" "$moec" eval "$model" --task "$work/letters.lua" --data "$work/row.jsonl" -q \
+        --answers "$work/answers" $options
+    # shellcheck disable=SC2086
+    try 0 "the same by run" "$moec" run "$work/whole.moec" -p "abc def" -n 12 $options
+    cp "$work/stdout" "$work/text"
+    try 0 "gives the same text" grep -qF "\"text\":\"$(cat "$work/text")\"" "$work/answers"
+    # shellcheck disable=SC2086
+    try 0 "inside a budget" "$build/moec-run" "$work/whole.moec" -p "abc def" -n 12 --memory 20MiB --ctx 32 --threads 1 \
+        --cpu scalar $options
+    if cmp -s "$work/stdout" "$work/text"; then
+        pass "too"
+    else
+        fail "too"
+    fi
+done
+try 0 "a prompt that is empty" "$moec" run "$work/whole.moec" -p "" -n 3
+cat >"$work/choose.lua" <<'END'
+return {
+  name = "choose",
+  metric = "accuracy",
+  prompt = "{dialogue}",
+  choices = { texts = { "{summary}", "qqqqqqq" }, text = "{choice}", label = "0" },
+}
+END
+try 0 "choices are targets" "$moec" eval "$model" --task "$work/choose.lua" --data "$work/two.jsonl" --samples 8 -q \
+    --answers "$work/choices"
+says stdout "^accuracy [01]" "and scored"
+try 0 "with the tokenizer's end" grep -q '"tokens":8,"bytes":7' "$work/choices"
+
 done_testing
