@@ -25,8 +25,9 @@ static enum moec_status collect(void *context, const uint8_t *bytes, size_t n, s
 static void test_model_stream__emits_the_bytes_of_the_blob(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
-        struct fixture fixture = fixture_open(fixture_families[f]);
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES + N_FIXTURE_PAIRS; f++) {
+        struct fixture fixture = fixture_open(f < N_FIXTURE_FAMILIES ? fixture_families[f]
+                                                                     : fixture_pairs[f - N_FIXTURE_FAMILIES]);
         for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
             struct moec_error err = {0};
             struct moec_dense blob = {0}, stream = {0};
@@ -120,8 +121,9 @@ static void check_logits(struct fixture *fixture, uint32_t bits, uint64_t keep_b
 static void test_model_stream__gives_the_logits_of_the_resident_model(void **state)
 {
     (void)state;
-    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
-        struct fixture fixture = fixture_open(fixture_families[f]);
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES + N_FIXTURE_PAIRS; f++) {
+        struct fixture fixture = fixture_open(f < N_FIXTURE_FAMILIES ? fixture_families[f]
+                                                                     : fixture_pairs[f - N_FIXTURE_FAMILIES]);
         for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
             check_logits(&fixture, widths[i], 0);
             check_logits(&fixture, widths[i], (uint64_t)1 << 30);

@@ -29,6 +29,8 @@ struct oracle {
 };
 static uint32_t oracle_first;
 static float oracle_score;
+static struct moec_router_answer last_asked; /* what it was asked last */
+static uint32_t last_next;
 
 static uint64_t oracle_bytes(const struct moec_predict_setup *setup)
 {
@@ -58,7 +60,8 @@ static uint32_t oracle_rank(struct moec_predict *self, const struct moec_router_
                             struct moec_scored_expert *out)
 {
     const struct oracle *oracle = (const struct oracle *)self;
-    (void)next;
+    last_asked = *answer;
+    last_next = next;
     for (uint32_t i = 0; i < 2 * K; i++)
         out[i] = (struct moec_scored_expert){(oracle_first + i) % oracle->n_expert,
                                              oracle_score * (float)answer->n_tok / (float)(1 + i)};
@@ -329,6 +332,50 @@ static void test_preload__learns_batches_apart(void **state)
     world_free(world);
 }
 
+/* MoE layer 0 is an encoder's: after it, and after the last one, comes the decoder's first, for one token of
+ * a target of which nothing is known; between the decoder's layers everything is. */
+static void test_preload__goes_from_the_encoder_to_the_decoder(void **state)
+{
+    (void)state;
+    static const uint32_t active[] = {1, 2};
+    const uint32_t experts[] = {1, 2};
+    const float weights[] = {0.5f, 0.25f};
+    const struct moec_scored_expert gate = {3, 1};
+    struct moec_preload *preload = NULL;
+    struct moec_error err = {0};
+    struct world world = {.n_tok = 1};
+    const struct moec_preload_setup setup = {
+        .predictor = &oracle_ops,
+        .model = {.n_layer = S, .n_expert = E, .top_k = K, .n_encoder = 1},
+        .view = {.is_present = is_present, .n_bytes_of = n_bytes_of, .context = &world},
+        .count = 1};
+    oracle_score = 0.5f;
+    oracle_first = 4;
+    assert_ok(moec_preload_create(&setup, &preload, &err), err);
+    /* (ordinal that answers, tokens) -> (ordinal guessed at, tokens, whether choices and gates are told) */
+    static const uint32_t cases[][5] = {
+        {0, 9, 1, 1, 0}, {1, 1, 2, 1, 1}, {2, 1, 1, 1, 0}, {1, 3, 2, 3, 1}, {2, 3, 1, 3, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t *c = cases[i];
+        const struct moec_router_answer answer = {.n_tok = c[1],
+                                                  .active = active,
+                                                  .n_active = 2,
+                                                  .experts = experts,
+                                                  .weights = weights,
+                                                  .last_experts = experts,
+                                                  .last_weights = weights,
+                                                  .next_gate = &gate,
+                                                  .n_next_gate = 1};
+        moec_preload_answer(preload, &answer, c[0], 1000 * (i + 1));
+        assert_int_equal(last_next, c[2]);
+        assert_int_equal(last_asked.n_tok, c[3]);
+        assert_int_equal(last_asked.experts != NULL && last_asked.last_experts != NULL, c[4]);
+        assert_int_equal(last_asked.n_next_gate, c[4]);
+        assert_int_equal(moec_preload_next(preload, 1000 * (i + 1) + 1), c[2] * E + 4);
+    }
+    moec_preload_free(preload);
+}
+
 static void test_preload__refuses_what_its_predictor_refuses(void **state)
 {
     (void)state;
@@ -351,6 +398,7 @@ int main(void)
         cmocka_unit_test(test_preload__guesses_nothing_late_and_nothing_twice),
         cmocka_unit_test(test_preload__counts),
         cmocka_unit_test(test_preload__learns_batches_apart),
+        cmocka_unit_test(test_preload__goes_from_the_encoder_to_the_decoder),
         cmocka_unit_test(test_preload__refuses_what_its_predictor_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
