@@ -1,14 +1,11 @@
-#include "formats/checkpoint.h"
+#include "formats/checkpoint_internal.h"
 
-#include "formats/family.h"
 #include "formats/file.h"
 #include "formats/folder_tokenizer.h"
 #include "formats/json.h"
 #include "formats/memory.h"
-#include "formats/safetensors.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,13 +14,6 @@
 #define MAX_SHARDS       1000
 #define ROWS             MOEC_TRANSPOSE_NEURONS /* rows that are converted at a time */
 
-/* Where a tensor's bytes stand. */
-struct location {
-    uint32_t shard;
-    uint32_t dtype; /* enum moec_dtype: F32, F16 or BF16 */
-    uint64_t offset;
-};
-
 /* A tensor by its place in the model, enough to name it in a message. */
 struct tensor {
     const char *pattern;
@@ -31,26 +21,7 @@ struct tensor {
     uint32_t expert;
     uint32_t rows; /* as in the file */
     uint32_t columns;
-    struct location at;
-};
-
-struct moec_checkpoint {
-    char *folder;
-    const struct moec_family *family;
-    struct moec_config config;
-    struct moec_generation generation;
-    struct moec_tokenizer_model tokenizer;
-    const char *const *tokenizer_files; /* names that it comes from, ended by NULL */
-    bool has_index;
-    struct moec_safetensors *shards; /* sorted by path; entries are released once tensors are located */
-    uint32_t n_shards;
-    struct location *dense;   /* [(n_layer + 1) x MOEC_ROLE_COUNT]; the last row is MOEC_LAYER_NONE */
-    struct location *experts; /* [MoE layers x n_expert x MOEC_PROJECTION_COUNT] */
-    uint64_t weight_bytes;
-    uint64_t expert_bytes;
-    pthread_mutex_t lock; /* of the digest */
-    bool has_digest;
-    uint8_t digest[MOEC_SHA256_BYTES];
+    struct moec_tensor_location at;
 };
 
 /* --- files of a folder -------------------------------------------------------------------------------------
@@ -320,7 +291,8 @@ static enum moec_status locate(struct moec_checkpoint *ck, struct tensor *tensor
                          entry->offset, moec_safetensors_shape_text(entry->shape, entry->n_dims, found_text),
                          tensor->rows == 1 ? moec_safetensors_shape_text(matrix + 1, 1, wanted_text)
                                            : moec_safetensors_shape_text(matrix, 2, wanted_text));
-    tensor->at = (struct location){.shard = shard, .dtype = entry->dtype, .offset = entry->offset};
+    tensor->at =
+        (struct moec_tensor_location){.shard = shard, .dtype = entry->dtype, .offset = entry->offset};
     ck->weight_bytes += entry->n_bytes;
     return MOEC_OK;
 }
@@ -388,13 +360,13 @@ static enum moec_status locate_experts(struct moec_checkpoint *ck, struct moec_e
     MOEC_TRY(moec_alloc(&table, (uint64_t)moe * ck->config.n_expert * MOEC_PROJECTION_COUNT,
                         sizeof *ck->experts, "table of experts", err));
     ck->experts = table;
-    struct location *next = ck->experts;
+    struct moec_tensor_location *next = ck->experts;
     for (uint32_t ordinal = 0; ordinal < moe; ordinal++) {
         uint32_t layer = moec_config_moe_layer(&ck->config, ordinal);
         for (uint32_t expert = 0; expert < ck->config.n_expert; expert++) {
             for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
                 char name[MOEC_TENSOR_NAME_BYTES];
-                struct location *place = next++;
+                struct moec_tensor_location *place = next++;
                 if (p == MOEC_PROJECTION_GATE && ck->config.plain_mlp)
                     continue;
                 struct tensor tensor = expert_tensor(ck, layer, ordinal, expert, (enum moec_projection)p);
@@ -818,111 +790,4 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
         pairs += row_bytes;
     }
     return encode_tensor(checkpoint, &down, layout->codec, true, pairs, pair_bytes, scratch, err);
-}
-
-/* --- digest ------------------------------------------------------------------------------------------------
- */
-
-struct digest_run {
-    struct moec_sha256 sha;
-    moec_progress_fn *progress;
-    void *context;
-    uint64_t done;
-    uint64_t total;
-};
-
-/* Adds name, size and bytes of an open file, so that no two folders with different files hash the same text.
- */
-static enum moec_status digest_file(struct digest_run *run, const struct moec_file *file,
-                                    struct moec_error *err)
-{
-    const size_t piece_bytes = (size_t)1 << 20;
-    const char *slash = strrchr(file->path, '/');
-    const char *name = slash == NULL ? file->path : slash + 1;
-    uint8_t size[8];
-    void *piece = NULL;
-    for (int i = 0; i < 8; i++)
-        size[i] = (uint8_t)((file->n_bytes >> (8 * i)) & 0xff);
-    moec_sha256_update(&run->sha, name, strlen(name) + 1);
-    moec_sha256_update(&run->sha, size, sizeof size);
-    MOEC_TRY(moec_alloc(&piece, piece_bytes, 1, "a read buffer", err));
-    enum moec_status status = MOEC_OK;
-    for (uint64_t offset = 0; offset < file->n_bytes;) {
-        uint64_t left = file->n_bytes - offset;
-        size_t n = left < piece_bytes ? (size_t)left : piece_bytes;
-        MOEC_TRY_OUT(moec_file_read(file, offset, piece, n, err));
-        moec_sha256_update(&run->sha, piece, n);
-        offset += n;
-        run->done += n;
-        if (run->progress != NULL)
-            run->progress(run->context, run->done, run->total);
-    }
-out:
-    free(piece);
-    return status;
-}
-
-#define N_DIGESTED 5
-
-/* Names of the files beside the weights, NULL for one that has no part in the model. */
-static void list_digested(const struct moec_checkpoint *ck, const char *names[static N_DIGESTED])
-{
-    const char *const *tokenizer = ck->tokenizer_files;
-    names[0] = "config.json";
-    names[1] = "generation_config.json";
-    names[2] = tokenizer[0];
-    names[3] = tokenizer[0] != NULL ? tokenizer[1] : NULL;
-    names[4] = ck->has_index ? "model.safetensors.index.json" : NULL;
-}
-
-static enum moec_status digest_all(const struct moec_checkpoint *ck,
-                                   struct moec_file files[static N_DIGESTED], struct digest_run *run,
-                                   struct moec_error *err)
-{
-    const char *names[N_DIGESTED];
-    list_digested(ck, names);
-    for (size_t i = 0; i < N_DIGESTED; i++) {
-        char *path = NULL;
-        if (names[i] == NULL)
-            continue;
-        MOEC_TRY(moec_path_join(&path, ck->folder, names[i], err));
-        enum moec_status status = MOEC_OK;
-        if (moec_path_exists(path))
-            status = moec_file_open(&files[i], path, err);
-        free(path);
-        MOEC_TRY(status);
-        run->total += files[i].n_bytes;
-    }
-    for (uint32_t i = 0; i < ck->n_shards; i++)
-        run->total += ck->shards[i].file.n_bytes;
-    for (size_t i = 0; i < N_DIGESTED; i++)
-        if (files[i].path != NULL)
-            MOEC_TRY(digest_file(run, &files[i], err));
-    for (uint32_t i = 0; i < ck->n_shards; i++)
-        MOEC_TRY(digest_file(run, &ck->shards[i].file, err));
-    return MOEC_OK;
-}
-
-enum moec_status moec_checkpoint_digest(struct moec_checkpoint *checkpoint, moec_progress_fn *progress,
-                                        void *context, uint8_t digest[static MOEC_SHA256_BYTES],
-                                        struct moec_error *err)
-{
-    struct moec_file files[N_DIGESTED] = {0};
-    struct digest_run run = {.progress = progress, .context = context};
-    enum moec_status status = MOEC_OK;
-    (void)pthread_mutex_lock(&checkpoint->lock);
-    if (!checkpoint->has_digest) {
-        moec_sha256_init(&run.sha);
-        status = digest_all(checkpoint, files, &run, err);
-        if (status == MOEC_OK) {
-            moec_sha256_finish(&run.sha, checkpoint->digest);
-            checkpoint->has_digest = true;
-        }
-        for (size_t i = 0; i < N_DIGESTED; i++)
-            moec_file_close(&files[i]);
-    }
-    if (status == MOEC_OK)
-        memcpy(digest, checkpoint->digest, MOEC_SHA256_BYTES);
-    (void)pthread_mutex_unlock(&checkpoint->lock);
-    return status;
 }
