@@ -2,6 +2,7 @@
 #include "cli/json_output.h"
 #include "cli/terminal.h"
 #include "formats/bundle.h"
+#include "formats/generation_json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -119,6 +120,25 @@ static void print_provenance(const struct moec_provenance *provenance)
            digest);
 }
 
+/* The settings that differ from the defaults, as in generation_config.json. */
+static struct moec_json_out *json_generation(const struct moec_generation *generation)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_generation_write(generation, node);
+    return node;
+}
+
+static void print_generation(const struct moec_generation *generation)
+{
+    struct moec_json_out *node = json_generation(generation);
+    struct moec_error err = {0};
+    char *line = NULL;
+    if (!moec_generation_is_default(generation) && moec_json_out_line(node, &line, &err) == MOEC_OK)
+        printf("\nGeneration\n  %s\n", line);
+    free(line);
+    moec_json_out_free(node);
+}
+
 static void print_sections(const struct moec_bundle *bundle)
 {
     printf("\nSections\n  %-16s %14s %14s %14s\n", "name", "offset", "stored", "content");
@@ -163,6 +183,7 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
     print_map(bundle, terminal);
     print_certificate(&bundle->certificate);
     print_provenance(&bundle->provenance);
+    print_generation(&bundle->generation);
     print_sections(bundle);
 }
 
@@ -272,6 +293,7 @@ static enum moec_status print_json(const struct moec_bundle *bundle, struct moec
     moec_json_out_u64(root, "file_bytes", bundle->file.n_bytes);
     moec_json_out_u64(root, "alignment", bundle->alignment);
     moec_json_out_node(root, "model", json_model(&bundle->config));
+    moec_json_out_node(root, "generation", json_generation(&bundle->generation));
     moec_json_out_node(root, "copies", json_copies(bundle));
     if (bundle->certificate.present)
         moec_json_out_node(root, "certificate", json_certificate(&bundle->certificate));

@@ -1,7 +1,6 @@
 /* Continue a text with a bundle inside 64 MiB: cc embed.c $(pkg-config --cflags --libs moert) -o embed */
 #include <moert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TRY(call)                                                                                            \
@@ -17,6 +16,7 @@ int main(int argc, char **argv)
     options.memory_bytes = 64u << 20;
     struct moert_engine *engine = NULL;
     struct moert_session *session = NULL;
+    struct moert_generator *generator = NULL;
     struct moert_text *text = NULL;
     uint32_t *tokens = NULL;
     size_t n_tokens = 0, n_bytes = 0;
@@ -24,23 +24,25 @@ int main(int argc, char **argv)
     TRY(moert_session_create(engine, &session, &err));
     TRY(moert_text_create(engine, &text, &err));
     TRY(moert_tokenize(engine, argv[2], strlen(argv[2]), true, &tokens, &n_tokens, &err));
-    uint32_t n_vocab = moert_engine_info(engine).n_vocab;
-    float *logits = malloc(n_vocab * sizeof *logits);
-    struct moert_sampler sampler = moert_sampler_greedy();
-    TRY(moert_session_step(session, tokens, n_tokens, logits, &err));
-    for (int i = 0; i < 32; i++) {
-        uint32_t token = moert_sampler_next(&sampler, logits, n_vocab);
+    /* As the model's generation_config.json says, with a length of our own. */
+    struct moert_generation generation = moert_generation_default(engine);
+    generation.n_tokens = 32;
+    TRY(moert_generator_create(session, &generation, &generator, &err));
+    TRY(moert_generator_start(generator, tokens, n_tokens, &err));
+    for (;;) {
+        uint32_t token = 0;
+        enum moert_generated what = MOERT_GENERATED_TOKEN;
         const char *piece = "";
-        if (moert_token_is_end(engine, token))
+        TRY(moert_generator_next(generator, &token, &what, &err));
+        if (what != MOERT_GENERATED_TOKEN)
             break;
         TRY(moert_text_push(text, token, &piece, &n_bytes, &err));
         printf("%s", piece);
-        TRY(moert_session_step(session, &token, 1, logits, &err));
     }
     putchar('\n');
-    free(logits);
     moert_free(tokens);
     moert_text_free(text);
+    moert_generator_free(generator);
     moert_session_free(session);
     moert_engine_close(engine);
     return 0;

@@ -60,6 +60,22 @@ out:
     return status;
 }
 
+/* Targets that are scored begin with config.json's token, those that are generated with this file's. */
+static enum moec_status check_start(const struct moec_json *root, const char *where,
+                                    const struct moec_config *config, struct moec_error *err)
+{
+    uint64_t start = config->decoder_start_id;
+    if (!moec_config_is_encoder_decoder(config))
+        return MOEC_OK;
+    MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_start_token_id", 0, UINT32_MAX, start, &start, err));
+    if (start != config->decoder_start_id)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'decoder_start_token_id' %" PRIu64 ", and config.json %" PRIu32
+                         ": only one is supported",
+                         where, start, config->decoder_start_id);
+    return MOEC_OK;
+}
+
 static enum moec_status load_config(struct moec_checkpoint *ck, struct moec_error *err)
 {
     struct moec_json *root = NULL;
@@ -80,6 +96,7 @@ static enum moec_status load_config(struct moec_checkpoint *ck, struct moec_erro
     where = NULL;
     MOEC_TRY_OUT(load_json(ck->folder, "generation_config.json", CONFIG_MAX_BYTES, &root, &where, err));
     MOEC_TRY_OUT(moec_family_read_eos(root, where, &ck->config, err));
+    MOEC_TRY_OUT(check_start(root, where, &ck->config, err));
     /* A file of its own takes the place of what config.json says, unless it was made of that. */
     MOEC_TRY_OUT(moec_json_get_bool_or(root, where, "_from_model_config", false, &from_config, err));
     if (!from_config)

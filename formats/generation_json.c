@@ -1,5 +1,7 @@
 #include "formats/generation_json.h"
 
+#include "formats/family_fields.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -28,18 +30,12 @@ static const struct {
     {"watermarking_config", 0},
 };
 
-static const struct moec_json *present(const struct moec_json *object, const char *key)
-{
-    const struct moec_json *node = moec_json_find(object, key);
-    return node != NULL && moec_json_type(node) != MOEC_JSON_NULL ? node : NULL;
-}
-
 static enum moec_status refuse_unknown(const struct moec_json *root, const char *where,
                                        struct moec_error *err)
 {
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         const char *key = unknown[i].key;
-        const struct moec_json *node = present(root, key);
+        const struct moec_json *node = moec_family_present(root, key);
         double number = unknown[i].off;
         bool is_on = false;
         if (node == NULL)
@@ -67,22 +63,12 @@ static enum moec_status refuse_unknown(const struct moec_json *root, const char 
     return MOEC_OK;
 }
 
-static enum moec_status read_count(const struct moec_json *root, const char *where, const char *key,
-                                   uint32_t max, uint32_t *value, struct moec_error *err)
-{
-    uint64_t wide = 0;
-    if (present(root, key) == NULL)
-        return MOEC_OK;
-    MOEC_TRY(moec_json_get_u64(root, where, key, 0, max, &wide, err));
-    *value = (uint32_t)wide;
-    return MOEC_OK;
-}
-
 static enum moec_status read_number(const struct moec_json *root, const char *where, const char *key,
                                     double *value, struct moec_error *err)
 {
-    return present(root, key) == NULL ? MOEC_OK
-                                      : moec_json_get_double(root, where, key, -1e9, 1e9, value, err);
+    return moec_family_present(root, key) == NULL
+               ? MOEC_OK
+               : moec_json_get_double(root, where, key, -1e9, 1e9, value, err);
 }
 
 /* An id or a list of them. */
@@ -90,7 +76,7 @@ static enum moec_status read_list(const struct moec_json *root, const char *wher
                                   uint32_t n_vocab, struct moec_token_list *list, struct moec_error *err)
 {
     char what[256];
-    const struct moec_json *node = present(root, key);
+    const struct moec_json *node = moec_family_present(root, key);
     if (node == NULL)
         return MOEC_OK;
     const bool is_list = moec_json_type(node) == MOEC_JSON_ARRAY;
@@ -112,7 +98,7 @@ static enum moec_status read_list(const struct moec_json *root, const char *wher
 static enum moec_status read_early_stopping(const struct moec_json *root, const char *where,
                                             struct moec_generation *g, struct moec_error *err)
 {
-    const struct moec_json *node = present(root, "early_stopping");
+    const struct moec_json *node = moec_family_present(root, "early_stopping");
     const char *word = NULL;
     bool early = false;
     if (node == NULL)
@@ -135,18 +121,19 @@ enum moec_status moec_generation_read(const struct moec_json *root, const char *
 {
     struct moec_generation g = *generation;
     MOEC_TRY(refuse_unknown(root, where, err));
-    MOEC_TRY(read_count(root, where, "num_beams", UINT32_MAX, &g.n_beam, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "num_beams", UINT32_MAX, &g.n_beam, err));
     MOEC_TRY(read_number(root, where, "length_penalty", &g.length_penalty, err));
     MOEC_TRY(read_number(root, where, "repetition_penalty", &g.repetition_penalty, err));
     MOEC_TRY(read_early_stopping(root, where, &g, err));
-    MOEC_TRY(read_count(root, where, "no_repeat_ngram_size", UINT32_MAX, &g.no_repeat_ngram, err));
-    MOEC_TRY(read_count(root, where, "min_length", UINT32_MAX, &g.min_length, err));
-    MOEC_TRY(read_count(root, where, "min_new_tokens", UINT32_MAX, &g.min_new_tokens, err));
-    MOEC_TRY(read_count(root, where, "max_length", UINT32_MAX, &g.max_length, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "no_repeat_ngram_size", UINT32_MAX, &g.no_repeat_ngram, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "min_length", UINT32_MAX, &g.min_length, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "min_new_tokens", UINT32_MAX, &g.min_new_tokens, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "max_length", UINT32_MAX, &g.max_length, err));
     if (g.max_length == CLASS_MAX_LENGTH)
         g.max_length = 0;
-    MOEC_TRY(read_count(root, where, "max_new_tokens", UINT32_MAX, &g.max_new_tokens, err));
-    MOEC_TRY(read_count(root, where, "forced_bos_token_id", MOEC_MAX_VOCABULARY, &g.forced_bos, err));
+    MOEC_TRY(moec_family_read_u32(root, where, "max_new_tokens", UINT32_MAX, &g.max_new_tokens, err));
+    MOEC_TRY(
+        moec_family_read_u32(root, where, "forced_bos_token_id", MOEC_MAX_VOCABULARY, &g.forced_bos, err));
     MOEC_TRY(read_list(root, where, "forced_eos_token_id", n_vocab, &g.forced_eos, err));
     MOEC_TRY(read_list(root, where, "suppress_tokens", n_vocab, &g.suppress, err));
     MOEC_TRY(read_list(root, where, "begin_suppress_tokens", n_vocab, &g.begin_suppress, err));

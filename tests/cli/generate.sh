@@ -33,6 +33,9 @@ try 0 "a bundle with settings" "$moec" compile "$work/model" --policy uniform --
 try 0 "verify" "$moec" verify "$work/beams.moec"
 try 0 "inspect" "$moec" inspect "$work/beams.moec"
 says stdout "^  generation +[0-9]+ +76 +76\$" "lists the section"
+says stdout '^  \{"num_beams":3,"length_penalty":0.5,"early_stopping":true,' "and says what it holds"
+try 0 "inspect as JSON" "$moec" inspect "$work/beams.moec" --json
+says stdout '"no_repeat_ngram_size": 3' "too"
 
 text greedy "$moec" run "$work/plain.moec" -n 20
 text settings "$moec" run "$work/beams.moec"
@@ -51,7 +54,13 @@ text emulated "$moec" run "$work/beams.moec" --memory 24MiB --ctx 64 --mode edge
 same "$work/settings" "$work/emulated" "and with another policy"
 try 0 "its figures" "$moec" run "$work/beams.moec" -p "$prompt" --memory 24MiB --ctx 64 --stats json
 steps=$(grep -o '"decode_tokens": *[0-9]*' "$work/stderr" | grep -o '[0-9]*$')
+peak=$(grep -o '"peak_bytes": *[0-9]*' "$work/stderr" | grep -o '[0-9]*$')
 try 0 "steps are of tokens, not of beams" test "${steps:-99}" -le 21
+if [ -z "${MOEC_BUILD:-}" ]; then
+    try 0 "beams stay within the budget" test "${peak:-99999999999}" -le $((24 << 20))
+else
+    skip "beams stay within the budget" "sanitizers take memory of their own"
+fi
 try 0 "stop texts cut a beam's text" "$moec" run "$work/beams.moec" -p "$prompt" --stop "e"
 try 1 "no e is left" grep -q e "$work/stdout"
 

@@ -14,6 +14,7 @@ int main(int argc, char **argv)
     char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
+    s.parts.generation = NULL;
     s.parts.tokenizer = NULL;
     s.parts.paths = NULL;
     s.parts.routing = NULL;

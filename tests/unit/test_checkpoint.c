@@ -792,6 +792,13 @@ static void test_checkpoint__tokenizer_and_generation_config(void **state)
     temporary_write(folder, "config.json", config_text, n_config);
     free(config_text);
 
+    static const char start[] = "{\"decoder_start_token_id\": 3}";
+    char *pair = temporary_folder();
+    temporary_copy(FAMILIES "switch", pair);
+    temporary_write(pair, "generation_config.json", start, strlen(start));
+    refuse(pair, MOEC_ERR_UNSUPPORTED, "'decoder_start_token_id' 3, and config.json 0");
+    temporary_remove(pair);
+
     static const char many[] = "{\"eos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}";
     temporary_write(folder, "generation_config.json", many, strlen(many));
     refuse(folder, MOEC_ERR_LIMIT, "more than 16 ids");
