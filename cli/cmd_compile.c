@@ -24,8 +24,15 @@ static const struct cli_option options[] = {
     {"policy", 0, "POLICY", NULL, "Search: edgemoe (default), marginal, uniform, or a .lua file.", false},
     {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: this bitwidth; needs neither profile nor data.",
      false},
-    {"dense-bits", 0, "BITS", "16|8|4",
-     "Bitwidth of attention, embedding, head and shared experts (default 16).", false},
+    {"dense-bits", 0, "BITS", "4|8|16|32|auto",
+     "Bitwidth of attention, embedding, head, shared experts and dense MLPs: 16 (default; F32 weights become "
+     "BF16), 32 (keeps F32 weights), 8, 4, or auto, which tries all and takes the one that leaves the "
+     "smallest bundle within --max-loss.",
+     false},
+    {"dense-quantizer", 0, "NAME", "linear|gptq",
+     "Who encodes dense weights at 8 and 4 bits: gptq makes codes make up for each other's errors on the "
+     "search part's text (default where there is a profile or data), linear rounds each weight.",
+     false},
     {"copies", 0, "LIST", NULL, "Further precision copies of every expert: 2,4.", false},
     {"confidence", 0, "C", NULL,
      "Of the interval that must meet the target (default 0.95), or 'point' for the loss itself.", false},
@@ -93,7 +100,8 @@ static void spell_quantizer(const struct compile_job *job, char *text, size_t ca
 static void spell_options(struct compile_job *job)
 {
     const struct moec_compile_options *compile = &job->compile;
-    char loss[32] = "none", size[32] = "none", bits[32] = "", copies[64] = "none", quantizer[192];
+    char loss[32] = "none", size[32] = "none", bits[32] = "", copies[64] = "none", quantizer[192],
+         dense[40] = "auto";
     if (!isnan(compile->max_loss))
         (void)snprintf(loss, sizeof loss, "%.9g", compile->max_loss);
     if (compile->max_bytes > 0)
@@ -105,10 +113,33 @@ static void spell_options(struct compile_job *job)
         (void)snprintf(copies + used, sizeof copies - used, "%s%u", i > 0 ? "," : "", compile->copy_bits[i]);
     }
     spell_quantizer(job, quantizer, sizeof quantizer);
-    (void)snprintf(
-        job->options_text, sizeof job->options_text,
-        "max-loss=%s max-size=%s%s dense-bits=%" PRIu32 " copies=%s confidence=%g %s group=%" PRIu32, loss,
-        size, bits, compile->dense_bits, copies, compile->confidence, quantizer, compile->group);
+    if (compile->dense_bits != MOEC_DENSE_BITS_AUTO)
+        (void)snprintf(dense, sizeof dense, "%" PRIu32, compile->dense_bits);
+    if (compile->dense_bits < 16)
+        (void)snprintf(dense + strlen(dense), sizeof dense - strlen(dense), " dense-quantizer=%s",
+                       compile->dense_gptq ? "gptq" : "linear");
+    (void)snprintf(job->options_text, sizeof job->options_text,
+                   "max-loss=%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32, loss,
+                   size, bits, dense, copies, compile->confidence, quantizer, compile->group);
+}
+
+static enum moec_status read_dense(const struct cli_args *args, struct moec_compile_options *compile,
+                                   struct moec_error *err)
+{
+    const char *bits = cli_text(args, "dense-bits"), *quantizer = cli_text(args, "dense-quantizer");
+    const bool has_data = cli_has(args, "profile") || cli_has(args, "data");
+    compile->dense_bits = 16;
+    if (bits != NULL && strcmp(bits, "auto") == 0)
+        compile->dense_bits = MOEC_DENSE_BITS_AUTO;
+    else
+        MOEC_TRY(cli_u32(args, "dense-bits", 4, 32, &compile->dense_bits, err));
+    if (quantizer != NULL && compile->dense_bits >= 16)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--dense-quantizer is for dense weights at 8 or 4 bits: give --dense-bits 8, 4 or auto");
+    compile->dense_gptq =
+        compile->dense_bits < 16 && (quantizer != NULL ? strcmp(quantizer, "gptq") == 0 : has_data);
+    return MOEC_OK;
 }
 
 static enum moec_status read_compile_options(struct compile_job *job, struct moec_error *err)
@@ -120,14 +151,13 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     *compile = (struct moec_compile_options){
         .policy = cli_has(args, "policy") ? cli_text(args, "policy") : "edgemoe",
         .max_loss = NAN,
-        .dense_bits = 16,
         .accept_miss = cli_has(args, "accept-miss"),
     };
     MOEC_TRY(cli_read_measure_options(args, 64, &job->measure, err));
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
     MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
     MOEC_TRY(cli_u32(args, "bits", 2, 16, &compile->bits, err));
-    MOEC_TRY(cli_u32(args, "dense-bits", 4, 16, &compile->dense_bits, err));
+    MOEC_TRY(read_dense(args, compile, err));
     MOEC_TRY(cli_u32_list(args, "copies", allowed, copies, MOEC_MAX_COPIES - 1, &compile->n_copy_bits, err));
     for (uint32_t i = 0; i < compile->n_copy_bits; i++)
         compile->copy_bits[i] = (uint8_t)copies[i];
@@ -205,6 +235,25 @@ static void count_bits(const struct moec_compile_report *report, uint32_t count[
         count[report->assignment[i]]++;
 }
 
+/* "\ndense weights: 8 bits by gptq (auto; 4 bits: misses the target, 16 bits: 1.20 MB)" */
+static void print_dense(const struct compile_job *job)
+{
+    const struct moec_compile_report *report = &job->report;
+    printf("\ndense weights: %" PRIu32 " bits%s", report->dense_bits,
+           report->dense_bits >= 16  ? ""
+           : job->compile.dense_gptq ? " by gptq"
+                                     : " by the linear quantizer");
+    for (uint32_t i = 0; i < report->n_dense_trial; i++) {
+        const struct moec_dense_trial *trial = &report->dense_trials[i];
+        char size[24];
+        printf("%s%" PRIu32 " bits: %s", i == 0 ? " (auto; " : ", ", trial->bits,
+               trial->meets         ? cli_size_text(size, trial->n_bytes)
+               : trial->is_measured ? "misses the target"
+                                    : "never smaller");
+    }
+    printf("%s\n", report->n_dense_trial > 0 ? ")" : "");
+}
+
 static void print_report(const struct compile_job *job)
 {
     const struct moec_compile_report *report = &job->report;
@@ -220,7 +269,8 @@ static void print_report(const struct compile_job *job)
     for (uint32_t bits = 0; bits < 17; bits++)
         if (count[bits] > 0)
             printf("  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
-    printf("\nsearch: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
+    print_dense(job);
+    printf("search: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
            report->n_evaluations, job->seconds);
     printf("peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
     if (!certificate->present) {
@@ -237,6 +287,30 @@ static void print_report(const struct compile_job *job)
     printf("\n             %" PRIu32
            " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
            certificate->n_window, certificate->data_name, certificate->mean_kl);
+}
+
+static struct moec_json_out *json_dense(const struct compile_job *job)
+{
+    const struct moec_compile_report *report = &job->report;
+    struct moec_json_out *node = moec_json_out_object(), *trials = moec_json_out_array();
+    moec_json_out_u64(node, "bits", report->dense_bits);
+    if (report->dense_bits < 16)
+        moec_json_out_string(node, "quantizer", job->compile.dense_gptq ? "gptq" : "linear");
+    for (uint32_t i = 0; i < report->n_dense_trial; i++) {
+        const struct moec_dense_trial *trial = &report->dense_trials[i];
+        struct moec_json_out *row = moec_json_out_object();
+        moec_json_out_u64(row, "bits", trial->bits);
+        moec_json_out_bool(row, "measured", trial->is_measured);
+        moec_json_out_bool(row, "within_target", trial->meets);
+        if (trial->meets) {
+            moec_json_out_u64(row, "bundle_bytes", trial->n_bytes);
+            moec_json_out_double(row, "search_loss", trial->loss);
+            moec_json_out_double(row, "search_loss_high", trial->loss_high);
+        }
+        moec_json_out_node(trials, NULL, row);
+    }
+    moec_json_out_node(node, "trials", trials);
+    return node;
 }
 
 static enum moec_status print_json(const struct compile_job *job, struct moec_error *err)
@@ -268,6 +342,7 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
         moec_json_out_node(layers, NULL, row);
     }
     moec_json_out_node(root, "assignment", layers);
+    moec_json_out_node(root, "dense", json_dense(job));
     return cli_print_json(root, err);
 }
 
@@ -329,6 +404,7 @@ const struct cli_command cli_command_compile = {
                 "moec compile MODEL --profile profile.h5 --max-loss 2% --max-size 20MB --policy marginal -o "
                 "model.moec\n"
                 "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run\n"
+                "moec compile MODEL --profile profile.h5 --max-loss 2% --dense-bits auto -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
     .n_positional_min = 1,
     .n_positional_max = 1,

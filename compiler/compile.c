@@ -1,4 +1,5 @@
 #include "compiler/compile.h"
+#include "compiler/dense_fit.h"
 #include "compiler/pack.h"
 #include "formats/memory.h"
 #include "profiler/load_model.h"
@@ -32,7 +33,11 @@ struct compile_run {
     struct moec_compile_report *report;
     uint32_t group; /* the profile's, else the options' */
     struct moec_codec codecs[MOEC_CODEC_TABLE];
-    struct moec_model *original; /* dense weights as in the checkpoint */
+    uint32_t dense_bits[MOEC_MAX_DENSE_TRIALS]; /* (n_dense_bits) to be tried, increasing */
+    uint32_t n_dense_bits;
+    bool has_f32;                /* among the checkpoint's dense weights */
+    struct moec_dense_fit *fit;  /* NULL: integers by the linear quantizer */
+    struct moec_model *original; /* dense weights as in the checkpoint; NULL without a profile */
     struct moec_model *compiled; /* dense weights as in the bundle; the original when these are the same */
     struct moec_variants *variants;
     struct moec_work_plan memory;
@@ -95,6 +100,34 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
         theirs, moec_checkpoint_folder(checkpoint), ours);
 }
 
+/* Whether dense weights at these bits are the checkpoint's own. */
+static bool is_original(const struct compile_run *run, uint32_t dense_bits)
+{
+    return dense_bits == 32 || (dense_bits == 16 && !run->has_f32);
+}
+
+static enum moec_status list_dense_bits(struct compile_run *run, struct moec_error *err)
+{
+    static const uint32_t widths[MOEC_MAX_DENSE_TRIALS] = {4, 8, 16, 32};
+    const uint32_t wanted = run->options->dense_bits;
+    struct moec_dense stored;
+    MOEC_TRY(moec_checkpoint_stream_dense_as(run->checkpoint, NULL, &stored, err));
+    for (uint32_t i = 0; i < stored.n_entries; i++)
+        if (moec_role_is_quantisable((enum moec_role)stored.entries[i].role) &&
+            stored.entries[i].codec.dtype == MOEC_DTYPE_F32)
+            run->has_f32 = true;
+    moec_dense_release(&stored);
+    if (wanted == 32 && !run->has_f32)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "dense weights at 32 bits need a checkpoint of F32 weights, those of '%s' have 16 "
+                         "bits; --dense-bits 16 keeps them",
+                         moec_checkpoint_folder(run->checkpoint));
+    for (uint32_t i = 0; i < MOEC_MAX_DENSE_TRIALS; i++)
+        if (wanted == widths[i] || (wanted == MOEC_DENSE_BITS_AUTO && (widths[i] < 32 || run->has_f32)))
+            run->dense_bits[run->n_dense_bits++] = widths[i];
+    return MOEC_OK;
+}
+
 /* The parts are measured one after the other: the larger one counts. */
 static enum moec_status plan_memory(struct compile_run *run, struct moec_error *err)
 {
@@ -105,7 +138,7 @@ static enum moec_status plan_memory(struct compile_run *run, struct moec_error *
                                         .work_bytes = options->work_bytes > 0 ? options->work_bytes
                                                                               : DEFAULT_WORK_BYTES,
                                         .n_threads = options->n_threads,
-                                        .dense_bits = options->dense_bits,
+                                        .dense_bits = 16,
                                         .n_models = 1,
                                         .n_passes = 1,
                                         .folder = options->spill_folder};
@@ -113,10 +146,16 @@ static enum moec_status plan_memory(struct compile_run *run, struct moec_error *
     MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
     for (size_t i = 0; run->profile != NULL && i < 2; i++)
         MOEC_TRY_OUT(moec_windows_from_profile(run->profile, parts[i], &windows[i], err));
+    if (run->profile == NULL && run->dense_bits[0] < 16)
+        request.dense_bits = run->dense_bits[0];
+    if (options->dense_gptq)
+        request.result_bytes =
+            moec_dense_fit_bytes(moec_checkpoint_config(run->checkpoint),
+                                 options->dense_bits == MOEC_DENSE_BITS_AUTO ? 2 : 1, options->n_threads);
     if (run->profile != NULL) {
         const bool first = moec_windows_token_count(&windows[0]) >= moec_windows_token_count(&windows[1]);
         request.windows = first ? &windows[0] : &windows[1];
-        request.n_models = options->dense_bits == 16 ? 1 : 2;
+        request.n_models = run->n_dense_bits == 1 && is_original(run, run->dense_bits[0]) ? 1 : 2;
         request.n_passes = request.n_models;
         request.n_states = 2;
         request.n_reference = 1;
@@ -143,20 +182,49 @@ static enum moec_status choose_codecs(struct compile_run *run, struct moec_error
     return moec_variants_set_codecs(run->variants, run->codecs, err);
 }
 
-static enum moec_status load_model(const struct compile_run *run, uint32_t dense_bits,
-                                   struct moec_model **out, struct moec_error *err)
+static enum moec_status dense_codec(const struct compile_run *run, uint32_t bits, struct moec_codec *codec,
+                                    struct moec_error *err)
 {
-    return moec_load_model(run->checkpoint, dense_bits, run->group, run->memory.dense_bytes, out, err);
+    return moec_codec_for_bits(bits, MOEC_SCHEME_SYMMETRIC, run->group, MOEC_DTYPE_F32, codec, err);
 }
 
-static enum moec_status load_models(struct compile_run *run, struct moec_error *err)
+static enum moec_status load_original(struct compile_run *run, struct moec_error *err)
 {
-    MOEC_TRY(load_model(run, run->options->dense_bits, &run->compiled, err));
-    if (run->options->dense_bits == 16 || run->profile == NULL)
-        run->original = run->compiled;
-    else
-        MOEC_TRY(load_model(run, 16, &run->original, err));
+    if (run->profile == NULL)
+        return MOEC_OK;
+    return moec_load_model(run->checkpoint, 16, 0, run->memory.dense_bytes, &run->original, err);
+}
+
+/* Codecs of the bitwidths that GPTQ is for, in the order of run->dense_bits. */
+static enum moec_status list_fitted(const struct compile_run *run,
+                                    struct moec_codec codecs[static MOEC_MAX_DENSE_TRIALS], uint32_t *n,
+                                    struct moec_error *err)
+{
+    *n = 0;
+    for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++)
+        if (run->dense_bits[i] < 16)
+            MOEC_TRY(dense_codec(run, run->dense_bits[i], &codecs[(*n)++], err));
     return MOEC_OK;
+}
+
+/* The dense weights of the bundle at these bits. */
+static enum moec_status load_compiled(struct compile_run *run, uint32_t bits, struct moec_error *err)
+{
+    struct moec_dense dense = {0};
+    struct moec_codec codec;
+    if (is_original(run, bits) && run->original != NULL) {
+        run->compiled = run->original;
+        return MOEC_OK;
+    }
+    if (run->fit != NULL && bits < 16) {
+        MOEC_TRY(moec_dense_fit_open(run->fit, bits == run->dense_bits[0] ? 0 : 1, &dense, err));
+    } else {
+        MOEC_TRY(dense_codec(run, is_original(run, bits) ? 16 : bits, &codec, err));
+        MOEC_TRY(moec_checkpoint_stream_dense_as(run->checkpoint, is_original(run, bits) ? NULL : &codec,
+                                                 &dense, err));
+    }
+    return moec_load_dense_model(moec_checkpoint_config(run->checkpoint), &dense, run->memory.dense_bytes,
+                                 &run->compiled, err);
 }
 
 /* The path table may take 1 % of the bundle. What the bundle will weigh is not known before the search, but
@@ -223,7 +291,9 @@ static enum moec_status check_reference(const struct compile_run *run, const str
     return MOEC_OK;
 }
 
-static enum moec_status open_part(struct compile_run *run, enum moec_part which, struct compile_part *part,
+/* A part that `model` can be evaluated on; its experts are the original's until they are assigned. */
+static enum moec_status make_part(struct compile_run *run, enum moec_part which,
+                                  const struct moec_model *model, struct compile_part *part,
                                   struct moec_error *err)
 {
     struct moec_scorer_options options = {
@@ -238,8 +308,15 @@ static enum moec_status open_part(struct compile_run *run, enum moec_part which,
     MOEC_TRY(moec_alloc((void **)&part->reference_nll, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&part->measured.nll, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_alloc((void **)&part->measured.kl, n, sizeof(double), "window losses", err));
-    MOEC_TRY(moec_scorer_create(run->compiled, experts, &part->windows, &options, &part->scorer, err));
-    MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
+    MOEC_TRY(moec_scorer_create(model, experts, &part->windows, &options, &part->scorer, err));
+    return moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err);
+}
+
+static enum moec_status open_part(struct compile_run *run, enum moec_part which, struct compile_part *part,
+                                  struct moec_error *err)
+{
+    struct moec_experts *experts = moec_variants_experts(run->variants);
+    MOEC_TRY(make_part(run, which, run->compiled, part, err));
     MOEC_TRY(moec_scorer_set_reference(part->scorer, run->original, experts, part->reference_nll,
                                        &run->stopper, err));
     return check_reference(run, part, which, err);
@@ -344,6 +421,142 @@ static enum moec_status confirm(struct compile_run *run, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* ---- dense weights ---- */
+
+static enum moec_status fit_dense(struct compile_run *run, struct moec_error *err)
+{
+    struct compile_part part = {0};
+    struct moec_codec codecs[MOEC_MAX_DENSE_TRIALS];
+    struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
+                                             .measure = &part.measured,
+                                             .codecs = codecs,
+                                             .n_threads = run->options->n_threads,
+                                             .folder = run->options->spill_folder,
+                                             .progress = &run->stopper};
+    MOEC_TRY(list_fitted(run, codecs, &request.n_codec, err));
+    if (request.n_codec == 0)
+        return MOEC_OK;
+    enum moec_status status = make_part(run, MOEC_PART_SEARCH, run->original, &part, err);
+    request.scorer = part.scorer;
+    if (status == MOEC_OK)
+        status = moec_dense_fit_create(&request, &run->fit, err);
+    if (status == MOEC_OK)
+        say(run, "GPTQ encoded %" PRIu32 " dense matrices on %" PRIu64 " tokens of the search part",
+            moec_dense_fit_count(run->fit), moec_windows_scored_count(&part.windows));
+    release_part(&part);
+    return status;
+}
+
+static void unbind_dense(struct compile_run *run)
+{
+    release_part(&run->search);
+    moec_bundle_plan_free(run->plan);
+    run->plan = NULL;
+    moec_path_table_release(&run->paths);
+    if (run->compiled != run->original)
+        moec_model_free(run->compiled);
+    run->compiled = NULL;
+}
+
+/* The bundle's dense weights become those of these bits. */
+static enum moec_status bind_dense(struct compile_run *run, uint32_t bits, struct moec_error *err)
+{
+    unbind_dense(run);
+    run->report->dense_bits = bits;
+    MOEC_TRY(load_compiled(run, bits, err));
+    return make_plan(run, err);
+}
+
+/* An assignment for the dense weights that are bound. */
+static enum moec_status solve(struct compile_run *run, struct moec_error *err)
+{
+    if (run->profile != NULL)
+        MOEC_TRY(open_part(run, MOEC_PART_SEARCH, &run->search, err));
+    MOEC_TRY(search(run, err));
+    return run->profile != NULL ? confirm(run, err) : MOEC_OK;
+}
+
+/* The best trial so far: its place among the trials, its assignment and what was measured. */
+struct best_dense {
+    uint32_t trial; /* MOEC_MAX_DENSE_TRIALS: none */
+    uint8_t *assignment;
+    uint64_t n_bytes;
+    struct moec_loss search_loss;
+};
+
+static enum moec_status try_dense(struct compile_run *run, uint32_t at, struct best_dense *best,
+                                  struct moec_error *err)
+{
+    struct moec_compile_report *report = run->report;
+    struct moec_dense_trial *trial = &report->dense_trials[at];
+    const size_t n = (size_t)report->n_layer * report->n_expert;
+    struct moec_error missed = {0};
+    uint64_t least = 0;
+    *trial = (struct moec_dense_trial){.bits = run->dense_bits[at]};
+    report->n_dense_trial = at + 1;
+    MOEC_TRY(bind_dense(run, trial->bits, err));
+    memset(report->assignment, 2, n);
+    MOEC_TRY(answer_size(run, report->assignment, &least, err));
+    if (best->trial != MOEC_MAX_DENSE_TRIALS && least >= best->n_bytes) {
+        say(run, "dense weights at %" PRIu32 " bits: left out, no bundle with them is smaller", trial->bits);
+        return MOEC_OK;
+    }
+    trial->is_measured = true;
+    report->n_evaluations = 0;
+    const enum moec_status status = solve(run, &missed);
+    trial->n_evaluations = report->n_evaluations;
+    if (status == MOEC_ERR_TARGET) {
+        say(run, "dense weights at %" PRIu32 " bits: %s", trial->bits, missed.message);
+        return MOEC_OK;
+    }
+    if (status != MOEC_OK)
+        return moec_fail(err, status, "%s", missed.message);
+    trial->meets = true;
+    trial->n_bytes = report->n_bytes;
+    trial->loss = run->search_loss.loss;
+    trial->loss_high = run->search_loss.high;
+    say(run, "dense weights at %" PRIu32 " bits: %" PRIu64 " bytes, loss %.3f%% (at most %.3f%%)",
+        trial->bits, trial->n_bytes, 100 * trial->loss, 100 * trial->loss_high);
+    if (best->trial == MOEC_MAX_DENSE_TRIALS || trial->n_bytes < best->n_bytes) {
+        memcpy(best->assignment, report->assignment, n);
+        best->trial = at;
+        best->n_bytes = trial->n_bytes;
+        best->search_loss = run->search_loss;
+    }
+    return MOEC_OK;
+}
+
+/* EdgeMoE III-B, "Non-expert weights quantization decision". */
+static enum moec_status choose_dense(struct compile_run *run, struct moec_error *err)
+{
+    struct moec_compile_report *report = run->report;
+    const size_t n = (size_t)report->n_layer * report->n_expert;
+    struct best_dense best = {.trial = MOEC_MAX_DENSE_TRIALS};
+    enum moec_status status = MOEC_OK;
+    uint32_t n_evaluations = 0;
+    MOEC_TRY_OUT(moec_alloc((void **)&best.assignment, n, 1, "an assignment", err));
+    for (uint32_t at = 0; at < run->n_dense_bits; at++) {
+        MOEC_TRY_OUT(try_dense(run, at, &best, err));
+        n_evaluations += report->dense_trials[at].n_evaluations;
+    }
+    report->n_evaluations = n_evaluations;
+    if (best.trial == MOEC_MAX_DENSE_TRIALS) {
+        status = moec_fail(err, MOEC_ERR_TARGET,
+                           "no bitwidth of dense weights from %" PRIu32 " to %" PRIu32
+                           " leaves an assignment within the target of %.3f%%; raise --max-loss",
+                           run->dense_bits[0], run->dense_bits[run->n_dense_bits - 1],
+                           100 * run->options->max_loss);
+        goto out;
+    }
+    memcpy(report->assignment, best.assignment, n);
+    report->n_bytes = best.n_bytes;
+    run->search_loss = best.search_loss;
+    status = bind_dense(run, report->dense_trials[best.trial].bits, err);
+out:
+    free(best.assignment);
+    return status;
+}
+
 /* ---- the certificate ---- */
 
 static void fill_certificate(struct compile_run *run, const struct moec_loss *loss)
@@ -411,7 +624,11 @@ static void fill_provenance(const struct compile_run *run,
     /* Only the file's name: the same inputs in another folder give the same bytes. */
     const char *slash = strrchr(run->options->policy, '/');
     (void)snprintf(out->policy, sizeof out->policy, "%s", slash != NULL ? slash + 1 : run->options->policy);
-    (void)snprintf(out->options, sizeof out->options, "%s", run->options->options_text);
+    /* What was found beside what was asked for. */
+    char found[24] = "";
+    if (run->options->dense_bits == MOEC_DENSE_BITS_AUTO)
+        (void)snprintf(found, sizeof found, " dense-bits-found=%" PRIu32, run->report->dense_bits);
+    (void)snprintf(out->options, sizeof out->options, "%s%s", run->options->options_text, found);
     (void)snprintf(out->source_name, sizeof out->source_name, "%s", run->options->source_name);
     memcpy(out->model_digest, model_digest, MOEC_SHA256_BYTES);
     if (run->profile != NULL)
@@ -450,6 +667,13 @@ static enum moec_status check_options(const struct moec_compile_options *options
     if (!isnan(options->max_loss) && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a loss target needs something to measure on: give --profile or --data");
+    if (options->dense_gptq && profile == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "GPTQ needs inputs to weigh errors by: give --profile or --data, or "
+                         "--dense-quantizer linear");
+    if (options->dense_bits == MOEC_DENSE_BITS_AUTO && isnan(options->max_loss))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--dense-bits auto takes the smallest bundle within a loss target: give --max-loss");
     for (uint32_t i = 0; i < options->n_copy_bits; i++)
         for (uint32_t j = 0; j < i; j++)
             if (options->copy_bits[i] == options->copy_bits[j])
@@ -460,13 +684,10 @@ static enum moec_status check_options(const struct moec_compile_options *options
 
 static void release_run(struct compile_run *run)
 {
-    release_part(&run->search);
-    moec_bundle_plan_free(run->plan);
-    moec_path_table_release(&run->paths);
-    if (run->original != run->compiled)
-        moec_model_free(run->original);
-    moec_model_free(run->compiled);
+    unbind_dense(run);
+    moec_model_free(run->original);
     moec_variants_free(run->variants);
+    moec_dense_fit_free(run->fit);
 }
 
 enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
@@ -493,15 +714,17 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(check_profile(checkpoint, profile, model_digest, err));
     MOEC_TRY_OUT(moec_alloc((void **)&report->assignment, (uint64_t)report->n_layer * report->n_expert, 1,
                             "an assignment", err));
+    MOEC_TRY_OUT(list_dense_bits(&run, err));
     MOEC_TRY_OUT(plan_memory(&run, err));
     MOEC_TRY_OUT(choose_codecs(&run, err));
-    MOEC_TRY_OUT(load_models(&run, err));
-    MOEC_TRY_OUT(make_plan(&run, err));
-    if (profile != NULL)
-        MOEC_TRY_OUT(open_part(&run, MOEC_PART_SEARCH, &run.search, err));
-    MOEC_TRY_OUT(search(&run, err));
-    if (profile != NULL)
-        MOEC_TRY_OUT(confirm(&run, err));
+    MOEC_TRY_OUT(load_original(&run, err));
+    MOEC_TRY_OUT(fit_dense(&run, err));
+    if (options->dense_bits == MOEC_DENSE_BITS_AUTO) {
+        MOEC_TRY_OUT(choose_dense(&run, err));
+    } else {
+        MOEC_TRY_OUT(bind_dense(&run, options->dense_bits, err));
+        MOEC_TRY_OUT(solve(&run, err));
+    }
     if (path == NULL)
         goto out;
     release_part(&run.search);

@@ -16,12 +16,28 @@
 
 struct moec_kernels;
 
+/* EdgeMoE III-B: every one is tried, and the smallest bundle within the loss target taken. */
+#define MOEC_DENSE_BITS_AUTO  0u
+#define MOEC_MAX_DENSE_TRIALS 4u
+
+/* What came of one bitwidth of dense weights. */
+struct moec_dense_trial {
+    uint32_t bits;
+    bool is_measured; /* false: even with all experts at 2 bits it is no smaller than another that will do */
+    bool meets;       /* there is an assignment within the target: */
+    uint64_t n_bytes; /* of its bundle */
+    double loss;      /* on the search part */
+    double loss_high;
+    uint32_t n_evaluations;
+};
+
 struct moec_compile_options {
-    const char *policy;                     /* built-in name or path */
-    double max_loss;                        /* NaN without a loss target */
-    uint64_t max_bytes;                     /* 0 without a size target */
-    uint32_t bits;                          /* for `uniform`; 0 when not given */
-    uint32_t dense_bits;                    /* 16, 8, 4 */
+    const char *policy;  /* built-in name or path */
+    double max_loss;     /* NaN without a loss target */
+    uint64_t max_bytes;  /* 0 without a size target */
+    uint32_t bits;       /* for `uniform`; 0 when not given */
+    uint32_t dense_bits; /* 32 (checkpoints of F32 weights), 16, 8, 4, or MOEC_DENSE_BITS_AUTO */
+    bool dense_gptq;     /* 8 and 4 by GPTQ, on the search part's inputs; needs a profile. Else linear */
     uint8_t copy_bits[MOEC_MAX_COPIES - 1]; /* further precision copies */
     uint32_t n_copy_bits;
     enum moec_quantizer
@@ -53,7 +69,10 @@ struct moec_compile_report {
     uint32_t n_expert;   /* E */
     uint64_t n_bytes;    /* of the bundle, exact */
     uint64_t source_bytes;
-    uint32_t n_evaluations;
+    uint32_t n_evaluations; /* of all trials together */
+    uint32_t dense_bits;    /* taken */
+    uint32_t n_dense_trial; /* with MOEC_DENSE_BITS_AUTO */
+    struct moec_dense_trial dense_trials[MOEC_MAX_DENSE_TRIALS];
     struct moec_certificate certificate;
     bool is_written;
 };

@@ -663,16 +663,17 @@ static uint64_t scratch_bytes(const struct tensor *tensor, bool transposed)
 
 struct dense_choice {
     const struct moec_checkpoint *ck;
-    struct moec_codec quantised;
-    bool keep; /* every tensor in its source dtype */
+    const struct moec_codec *quantised; /* NULL: every tensor in its source dtype */
 };
 
 static struct moec_codec choose_dense_codec(void *context, enum moec_role role, uint32_t layer)
 {
     const struct dense_choice *choice = context;
-    if (!choice->keep && moec_role_is_quantisable(role))
-        return choice->quantised;
-    uint32_t dtype = choice->ck->dense[dense_index(choice->ck, role, layer)].dtype;
+    const uint32_t dtype = choice->ck->dense[dense_index(choice->ck, role, layer)].dtype;
+    const bool is_halved = choice->quantised != NULL && moec_codec_bits(*choice->quantised) == 16;
+    if (choice->quantised != NULL && moec_role_is_quantisable(role) &&
+        (!is_halved || dtype == MOEC_DTYPE_F32))
+        return *choice->quantised;
     return (struct moec_codec){.dtype = (uint8_t)dtype};
 }
 
@@ -704,16 +705,23 @@ enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *chec
                                               uint32_t group, struct moec_dense *dense,
                                               struct moec_error *err)
 {
-    struct dense_choice choice = {.ck = checkpoint, .keep = dense_bits == 16};
+    struct moec_codec codec;
+    if (dense_bits != 16 && dense_bits != 8 && dense_bits != 4 && dense_bits != 3 && dense_bits != 2)
+        return moec_fail(err, MOEC_ERR_USAGE, "dense weights at %u bits, expected 2, 3, 4, 8 or 16",
+                         dense_bits);
+    MOEC_TRY(moec_codec_for_bits(dense_bits, MOEC_SCHEME_SYMMETRIC, group, MOEC_DTYPE_BF16, &codec, err));
+    return moec_checkpoint_stream_dense_as(checkpoint, dense_bits == 16 ? NULL : &codec, dense, err);
+}
+
+enum moec_status moec_checkpoint_stream_dense_as(const struct moec_checkpoint *checkpoint,
+                                                 const struct moec_codec *codec, struct moec_dense *dense,
+                                                 struct moec_error *err)
+{
+    struct dense_choice choice = {.ck = checkpoint, .quantised = codec};
     struct moec_dense made = {0};
     struct dense_stream *stream = NULL;
     uint64_t needed = 0;
     enum moec_status status = MOEC_OK;
-    if (dense_bits != 16 && dense_bits != 8 && dense_bits != 4 && dense_bits != 3 && dense_bits != 2)
-        return moec_fail(err, MOEC_ERR_USAGE, "dense weights at %u bits, expected 2, 3, 4, 8 or 16",
-                         dense_bits);
-    MOEC_TRY(moec_codec_for_bits(dense_bits, MOEC_SCHEME_SYMMETRIC, group, MOEC_DTYPE_BF16, &choice.quantised,
-                                 err));
     MOEC_TRY(moec_dense_create_table(&checkpoint->config, choose_dense_codec, &choice, &made, err));
     for (uint32_t i = 0; i < made.n_entries; i++) {
         enum moec_role role = (enum moec_role)made.entries[i].role;

@@ -48,11 +48,16 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_dense(const struct moec_c
                                                              struct moec_error *err);
 
 /* The same, with a source in place of the blob: nothing is read until it is asked for. The checkpoint stays
- * open until the dense weights are released. */
+ * open until the dense weights are released. The second takes the codec of the roles that may be quantised
+ * (NULL: every tensor as it is stored); one of 16-bit floats is for F32 tensors alone, others stay. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *checkpoint,
                                                                uint32_t dense_bits, uint32_t group,
                                                                struct moec_dense *dense,
                                                                struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense_as(const struct moec_checkpoint *checkpoint,
+                                                                  const struct moec_codec *codec,
+                                                                  struct moec_dense *dense,
+                                                                  struct moec_error *err);
 
 /* Reads one expert as F32: gate (untouched in a model of plain MLPs, may be NULL there), up (n_ff, n_embd),
  * down (n_embd, n_ff), row-major. NaN or infinite weights are MOEC_ERR_FORMAT naming the tensor. */

@@ -6,12 +6,18 @@ enum moec_status moec_load_model(const struct moec_checkpoint *checkpoint, uint3
 {
     struct moec_dense dense = {0};
     MOEC_TRY(moec_checkpoint_stream_dense(checkpoint, dense_bits, group, &dense, err));
-    if (keep_bytes == 0 || dense.blob_bytes <= keep_bytes) {
-        enum moec_status status = moec_dense_load(&dense, err);
+    return moec_load_dense_model(moec_checkpoint_config(checkpoint), &dense, keep_bytes, out, err);
+}
+
+enum moec_status moec_load_dense_model(const struct moec_config *config, struct moec_dense *dense,
+                                       uint64_t keep_bytes, struct moec_model **out, struct moec_error *err)
+{
+    if (keep_bytes == 0 || dense->blob_bytes <= keep_bytes) {
+        enum moec_status status = moec_dense_load(dense, err);
         if (status != MOEC_OK) {
-            moec_dense_release(&dense);
+            moec_dense_release(dense);
             return status;
         }
     }
-    return moec_model_create_streamed(moec_checkpoint_config(checkpoint), &dense, keep_bytes, out, err);
+    return moec_model_create_streamed(config, dense, keep_bytes, out, err);
 }

@@ -12,4 +12,9 @@ MOEC_WARN_UNUSED enum moec_status moec_load_model(const struct moec_checkpoint *
                                                   uint32_t dense_bits, uint32_t group, uint64_t keep_bytes,
                                                   struct moec_model **out, struct moec_error *err);
 
+/* The same for dense weights with a source, which are taken over in every case. */
+MOEC_WARN_UNUSED enum moec_status moec_load_dense_model(const struct moec_config *config,
+                                                        struct moec_dense *dense, uint64_t keep_bytes,
+                                                        struct moec_model **out, struct moec_error *err);
+
 #endif

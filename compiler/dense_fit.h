@@ -1,0 +1,51 @@
+/* The dense weights of a checkpoint quantised by GPTQ on what they are given (EdgeMoE III-B, "Non-expert
+ * weights quantization decision").
+ *
+ * One evaluation of the original model on calibration windows shows the inputs of every product with dense
+ * weights. When all windows have passed a layer, its matrices are encoded, at every bitwidth asked for, and
+ * the products of its inputs forgotten: what is held is a layer's, not the model's. Inputs are the original
+ * model's, so that the bitwidths do not depend on each other. Weights that are only looked up (an embedding
+ * that is not the head too), matrices that no token reached, and those wider than MOEC_GPTQ_MAX_INPUTS stay
+ * with the linear quantizer. The roles are those of the table of dense weights, whatever the family.
+ *
+ * Encoded weights stand in memory, or, where they are many, in an unlinked file. Thread rule: one thread; it
+ * parallelises inside. */
+#ifndef MOEC_COMPILER_DENSE_FIT_H
+#define MOEC_COMPILER_DENSE_FIT_H
+
+#include "formats/checkpoint.h"
+#include "profiler/score.h"
+
+#define MOEC_DENSE_FIT_MAX_CODECS   4u
+#define MOEC_DENSE_FIT_MEMORY_BYTES ((uint64_t)64 << 20) /* of encoded weights; more go to the folder */
+
+struct moec_dense_fit;
+
+struct moec_dense_fit_request {
+    const struct moec_checkpoint *checkpoint; /* borrowed until free */
+    struct moec_scorer
+        *scorer; /* of the original's dense weights, whose experts answer with the original's */
+    const struct moec_measure *measure; /* (W) each, filled by the evaluation */
+    const struct moec_codec *codecs;    /* integer codecs, each for one set of dense weights */
+    uint32_t n_codec;                   /* 1..MOEC_DENSE_FIT_MAX_CODECS */
+    int n_threads;
+    const char *folder; /* for many encoded weights; NULL: they stay in memory */
+    const struct moec_progress *progress;
+};
+
+/* Errors: those of the evaluation and of moec_gptq_factor, MOEC_ERR_IO, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *request,
+                                                        struct moec_dense_fit **out, struct moec_error *err);
+void moec_dense_fit_free(struct moec_dense_fit *fit);
+
+/* Most that creating takes beside the scorer, for a plan of memory. */
+uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec, int n_threads);
+
+/* Dense weights with the codec `index` of the request, as a table with a source that borrows `fit`. */
+MOEC_WARN_UNUSED enum moec_status moec_dense_fit_open(const struct moec_dense_fit *fit, uint32_t index,
+                                                      struct moec_dense *dense, struct moec_error *err);
+
+/* Matrices that GPTQ encoded. */
+uint32_t moec_dense_fit_count(const struct moec_dense_fit *fit);
+
+#endif
