@@ -10,7 +10,8 @@
  *
  * Where a decoder follows an encoder, S counts the layers of one stack: those of the decoder come round for
  * every token, those of the encoder once for every input. So what the encoder has passed goes first, whatever
- * f says; before the decoder begins its layers are as far as they stand behind the current one.
+ * f says, and its layer at work goes last, because a long input passes it in parts: each is read once for an
+ * input where a layer has room. The layers after it, the decoder's too, are as far as they stand behind it.
  *
  * Within a layer d is one, so each keeps its present keys in a heap by (f, last use); the victim is the best
  * of what stands on top of them. */
@@ -201,8 +202,8 @@ static void frequency_removed(struct moec_evict *self, uint32_t key)
 
 typedef uint32_t distance_fn(const struct frequency *state, uint32_t ordinal);
 
-/* Distance of a layer that this input does not come back to. */
-#define NEVER 0
+#define NEVER   0u          /* distance of a layer that this input does not come back to */
+#define AT_WORK 0xffffffffu /* of an encoder's layer that may be in the middle of an input */
 
 static uint32_t no_distance(const struct frequency *state, uint32_t ordinal)
 {
@@ -227,7 +228,7 @@ static bool distance_of_stacks(const struct frequency *state, uint32_t ordinal, 
     if (ordinal < state->current) /* passed, in the encoder */
         *distance = NEVER;
     else
-        *distance = ordinal > state->current ? ordinal - state->current : state->n_layer;
+        *distance = ordinal > state->current ? ordinal - state->current : AT_WORK;
     return true;
 }
 
@@ -252,14 +253,20 @@ struct candidate {
     uint32_t key, distance;
 };
 
+/* 0: goes first, 1: by its f / d, 2: goes last. */
+static uint32_t class_of(uint32_t distance)
+{
+    return distance == NEVER ? 0 : distance == AT_WORK ? 2 : 1;
+}
+
 static bool goes_before(const struct frequency *state, struct candidate ours, struct candidate theirs)
 {
     const struct use *a = &state->uses[ours.key], *b = &state->uses[theirs.key];
-    if ((ours.distance == NEVER) != (theirs.distance == NEVER))
-        return ours.distance == NEVER;
-    const bool is_never = ours.distance == NEVER;
-    const uint64_t left = a->count * (is_never ? 1 : theirs.distance),
-                   right = b->count * (is_never ? 1 : ours.distance);
+    const uint32_t class = class_of(ours.distance), other = class_of(theirs.distance);
+    if (class != other)
+        return class < other;
+    const uint64_t left = a->count * (class == 1 ? theirs.distance : 1),
+                   right = b->count * (class == 1 ? ours.distance : 1);
     return left != right ? left < right : a->last <= b->last;
 }
 

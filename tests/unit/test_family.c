@@ -322,7 +322,9 @@ static void test_family__switch_round_trip(void **state)
         struct moec_config c = good(texts[i]);
         struct moec_error err = {0};
         char *text = NULL, *generation = NULL;
-        assert_status(moec_family_write_config(&c, "float32", "a", &text, &generation, &err), MOEC_OK, err);
+        const struct moec_generation settings = moec_generation_default();
+        assert_status(moec_family_write_config(&c, &settings, "float32", "a", &text, &generation, &err),
+                      MOEC_OK, err);
         struct moec_config again = good(text);
         assert_memory_equal(&again, &c, sizeof c);
         assert_non_null(strstr(generation, "decoder_start_token_id"));
