@@ -51,7 +51,7 @@ uint64_t moec_generator_bytes(const struct moec_config *config, uint32_t n_conte
     uint64_t n_bytes = sizeof(struct moec_generator) + ids + row + seen_words(config) * sizeof(uint64_t);
     if (n_beam > 1)
         n_bytes += n_beam * row + moec_beams_bytes(n_beam, n_context) +
-                   (n_beam - 1) * moec_session_bytes(config, n_context, 0);
+                   (n_beam - 1) * moec_session_beside_bytes(config, n_context);
     return n_bytes;
 }
 

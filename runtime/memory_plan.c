@@ -76,7 +76,7 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
         return moec_fail(err, MOEC_ERR_LIMIT, "a context of %u tokens, expected 1 to %u", request->n_context,
                          MOEC_MAX_POSITIONS);
     uint64_t one = moec_session_bytes(config, request->n_context, MOEC_PLAN_MAX_TOKENS) +
-                   (n_beams(request) - 1) * moec_session_bytes(config, request->n_context, 0) +
+                   (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context) +
                    moec_forward_scratch_bytes(config, MOEC_PLAN_MAX_TOKENS, request->n_threads);
     if (n_beams(request) > MOEC_MAX_BEAMS || request->generator_bytes > limit ||
         __builtin_mul_overflow(one, (uint64_t)n_sessions(request), &session) || session > limit ||
@@ -126,8 +126,9 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
             request->buffer_bytes > 0 ? wanted_buffer_bytes(request) : request->largest_record_bytes,
         .base_bytes = request->base_bytes,
         .dense_bytes = request->dense_bytes + derived_bytes(config),
-        .kv_bytes = (uint64_t)n_sessions(request) * n_beams(request) *
-                    moec_session_bytes(config, request->n_context, 0),
+        .kv_bytes = n_sessions(request) *
+                    (moec_session_bytes(config, request->n_context, 0) +
+                     (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context)),
         .scratch_bytes = scratch_bytes(request, 1),
         .logits_bytes =
             (uint64_t)request->n_logits * config->n_vocab * sizeof(float) + request->generator_bytes,

@@ -174,7 +174,7 @@ static uint64_t generator_bytes(const struct moert_engine *engine)
 {
     const struct moec_config *config = &engine->bundle->config;
     return moec_generator_bytes(config, engine->n_context, engine->n_beams) -
-           (engine->n_beams - 1) * moec_session_bytes(config, engine->n_context, 0) -
+           (engine->n_beams - 1) * moec_session_beside_bytes(config, engine->n_context) -
            config->n_vocab * sizeof(float);
 }
 

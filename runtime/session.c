@@ -22,11 +22,11 @@ struct moec_session {
     uint32_t n_context;
     uint32_t length;
     size_t kv_dim;
-    float *kv;        /* owned */
-    float *hidden;    /* (max_tokens, stride) */
-    bool owns_hidden; /* false: another session's */
+    const struct moec_session *first; /* the session that this one stands beside, or itself */
+    float *kv;                        /* owned */
+    float *hidden;                    /* (max_tokens, stride), the first's */
 
-    /* Encoder-decoder models alone. */
+    /* Encoder-decoder models alone, and the first's alone. */
     uint32_t n_source;
     uint64_t source_id; /* equal in sessions that hold the same source; 0 = none */
     float *source;      /* owned, (n_context, stride): hidden states of the encoder */
@@ -50,9 +50,9 @@ static uint64_t kv_pairs(const struct moec_config *config)
                                                   : config->n_layer;
 }
 
-static uint64_t kv_floats(const struct moec_config *config, uint32_t n_context)
+static uint64_t kv_floats(const struct moec_config *config, uint64_t n_pairs, uint32_t n_context)
 {
-    return 2 * kv_pairs(config) * n_context * config->n_kv_head * config->head_dim;
+    return 2 * n_pairs * n_context * config->n_kv_head * config->head_dim;
 }
 
 static uint64_t count_items(const struct moec_config *config)
@@ -67,13 +67,19 @@ static uint64_t choice_items(const struct moec_config *config, uint32_t n_contex
 
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens)
 {
-    uint64_t floats = kv_floats(config, n_context) + (uint64_t)max_tokens * moec_forward_stride(config);
+    uint64_t floats =
+        kv_floats(config, kv_pairs(config), n_context) + (uint64_t)max_tokens * moec_forward_stride(config);
     uint64_t counts = 0;
     if (moec_config_is_encoder_decoder(config)) {
         floats += (uint64_t)n_context * moec_forward_stride(config);
         counts = count_items(config) * sizeof(uint32_t) + choice_items(config, n_context) * sizeof(uint32_t);
     }
     return sizeof(struct moec_session) + floats * sizeof(float) + counts;
+}
+
+uint64_t moec_session_beside_bytes(const struct moec_config *config, uint32_t n_context)
+{
+    return sizeof(struct moec_session) + kv_floats(config, decoder_layers(config), n_context) * sizeof(float);
 }
 
 static float *pair_rows(const struct moec_session *session, uint32_t pair, bool value)
@@ -91,7 +97,7 @@ static float *layer_rows(const struct moec_session *session, uint32_t layer, boo
 static float *source_rows(const struct moec_session *session, uint32_t layer, bool value)
 {
     const struct moec_config *config = &session->forward->model->config;
-    return pair_rows(session, decoder_layers(config) + moec_config_stack_layer(config, layer), value);
+    return pair_rows(session->first, decoder_layers(config) + moec_config_stack_layer(config, layer), value);
 }
 
 static enum moec_status create_source(struct moec_session *session, struct moec_error *err)
@@ -106,11 +112,10 @@ static enum moec_status create_source(struct moec_session *session, struct moec_
                       "experts of a target", err);
 }
 
-/* `shared_hidden` NULL: allocates activations of its own. */
-static enum moec_status create(struct moec_forward *forward, uint32_t n_context, float *shared_hidden,
+/* With room for n_pairs of keys and values; activations and source are still missing. */
+static enum moec_status create(struct moec_forward *forward, uint32_t n_context, uint64_t n_pairs,
                                struct moec_session **out, struct moec_error *err)
 {
-    enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
     if (n_context == 0 || n_context > MOEC_MAX_POSITIONS)
         return moec_fail(err, MOEC_ERR_LIMIT, "a context of %" PRIu32 " tokens is outside 1..%u", n_context,
@@ -120,46 +125,52 @@ static enum moec_status create(struct moec_forward *forward, uint32_t n_context,
     struct moec_session *session = memory;
     session->forward = forward;
     session->n_context = n_context;
+    session->first = session;
     session->kv_dim = (size_t)config->n_kv_head * config->head_dim;
-    void *kv = NULL;
-    MOEC_TRY_OUT(
-        moec_alloc(&kv, kv_floats(config, n_context), sizeof(float), "keys and values of a session", err));
-    session->kv = kv;
-    session->hidden = shared_hidden;
-    if (shared_hidden == NULL) {
-        void *hidden = NULL;
-        MOEC_TRY_OUT(moec_alloc_aligned(&hidden, (uint64_t)forward->max_tokens * moec_forward_stride(config),
-                                        sizeof(float), "activations of a session", err));
-        session->hidden = hidden;
-        session->owns_hidden = true;
+    const enum moec_status status = moec_alloc((void **)&session->kv, kv_floats(config, n_pairs, n_context),
+                                               sizeof(float), "keys and values of a session", err);
+    if (status != MOEC_OK) {
+        free(session);
+        return status;
     }
-    if (moec_config_is_encoder_decoder(config))
-        MOEC_TRY_OUT(create_source(session, err));
     *out = session;
     return MOEC_OK;
-
-out:
-    moec_session_free(session);
-    return status;
 }
 
 enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_context,
                                      struct moec_session **out, struct moec_error *err)
 {
-    return create(forward, n_context, NULL, out, err);
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &forward->model->config;
+    struct moec_session *session = NULL;
+    MOEC_TRY(create(forward, n_context, kv_pairs(config), &session, err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&session->hidden,
+                                    (uint64_t)forward->max_tokens * moec_forward_stride(config),
+                                    sizeof(float), "activations of a session", err));
+    if (moec_config_is_encoder_decoder(config))
+        MOEC_TRY_OUT(create_source(session, err));
+    *out = session;
+    session = NULL;
+out:
+    moec_session_free(session);
+    return status;
 }
 
 enum moec_status moec_session_beside(struct moec_session *first, struct moec_session **out,
                                      struct moec_error *err)
 {
-    return create(first->forward, first->n_context, first->hidden, out, err);
+    MOEC_TRY(
+        create(first->forward, first->n_context, decoder_layers(&first->forward->model->config), out, err));
+    (*out)->first = first;
+    (*out)->hidden = first->hidden;
+    return MOEC_OK;
 }
 
 void moec_session_free(struct moec_session *session)
 {
     if (session == NULL)
         return;
-    if (session->owns_hidden)
+    if (session->first == session)
         free(session->hidden);
     free(session->kv);
     free(session->source);
@@ -221,7 +232,7 @@ static void count_again(struct moec_session *session)
 
 void moec_session_count_capacity(struct moec_session *session, bool counts)
 {
-    if (!moec_config_is_encoder_decoder(&session->forward->model->config))
+    if (!moec_config_is_encoder_decoder(&session->forward->model->config) || session->first != session)
         return;
     session->counts_capacity = counts;
     session->length = 0;
@@ -299,6 +310,8 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
     if (!moec_config_is_encoder_decoder(config))
         return moec_fail(err, MOEC_ERR_USAGE, "a model of family '%s' has no encoder to read a source with",
                          config->family);
+    if (session->first != session)
+        return moec_fail(err, MOEC_ERR_USAGE, "a source is read by the first of sequences beside each other");
     if (n_tokens == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a source needs at least one token");
     if (n_tokens > session->n_context)
@@ -320,7 +333,7 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
 
 uint32_t moec_session_source_length(const struct moec_session *session)
 {
-    return session->n_source;
+    return session->first->n_source;
 }
 
 /* --- steps -------------------------------------------------------------------------------------------------
@@ -346,7 +359,7 @@ static struct moec_span source_span(const struct moec_session *session, uint32_t
 {
     return (struct moec_span){.first_row = first_row,
                               .n_rows = n_tok,
-                              .n_source = session->n_source,
+                              .n_source = session->first->n_source,
                               .k_prefix = source_rows(session, layer, false),
                               .v_prefix = source_rows(session, layer, true)};
 }
@@ -404,7 +417,7 @@ static enum moec_status chunk_logits(struct moec_session *session, uint32_t firs
 static enum moec_status check_step(const struct moec_session *session, uint32_t n_tokens,
                                    const uint32_t *logits_at, uint32_t n_logits, struct moec_error *err)
 {
-    if (moec_config_is_encoder_decoder(&session->forward->model->config) && session->n_source == 0)
+    if (moec_config_is_encoder_decoder(&session->forward->model->config) && session->first->n_source == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a target is read before its source");
     if (n_tokens > session->n_context - session->length)
         return moec_fail(err, MOEC_ERR_LIMIT,
@@ -525,13 +538,14 @@ static void copy_pair(float *to_keys, float *to_values, const float *keys, const
 static void copy_source(struct moec_session *to, const struct moec_session *from)
 {
     const struct moec_config *config = &from->forward->model->config;
-    const size_t n_bytes = from->n_source * from->kv_dim * sizeof(float);
-    if (to->source_id != from->source_id || to->n_source != from->n_source)
+    const struct moec_session *origin = from->first;
+    const size_t n_bytes = origin->n_source * from->kv_dim * sizeof(float);
+    if (to->source_id != origin->source_id || to->n_source != origin->n_source)
         for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
             copy_pair(source_rows(to, layer, false), source_rows(to, layer, true),
                       source_rows(from, layer, false), source_rows(from, layer, true), n_bytes);
-    to->n_source = from->n_source;
-    to->source_id = from->source_id;
+    to->n_source = origin->n_source;
+    to->source_id = origin->source_id;
     to->counts_capacity = from->counts_capacity;
     for (uint32_t layer = config->n_encoder_layer; from->counts_capacity && layer < config->n_layer;
          layer++) {
@@ -555,7 +569,7 @@ void moec_session_copy_after(struct moec_session *to, const struct moec_session 
         copy_pair(layer_rows(to, layer, false) + first, layer_rows(to, layer, true) + first,
                   layer_rows(from, layer, false) + first, layer_rows(from, layer, true) + first, n_bytes);
     to->length = from->length;
-    if (!moec_config_is_encoder_decoder(config))
+    if (!moec_config_is_encoder_decoder(config) || to->first == from->first)
         return;
     copy_source(to, from);
     count_again(to);

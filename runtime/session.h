@@ -20,10 +20,11 @@ MOEC_WARN_UNUSED enum moec_status moec_session_create(struct moec_forward *forwa
                                                       struct moec_session **out, struct moec_error *err);
 void moec_session_free(struct moec_session *session);
 
-/* Another sequence, empty, of the same size and on the same forward and activations as `first`, which is
- * freed last: beams. Takes moec_session_bytes(config, n_context, 0). One thread for all of them. */
+/* Another sequence, empty, of the same size as `first`, which is freed last, on its forward, its activations
+ * and its source: beams. Capacity is not counted in it. One thread for all of them. */
 MOEC_WARN_UNUSED enum moec_status moec_session_beside(struct moec_session *first, struct moec_session **out,
                                                       struct moec_error *err);
+uint64_t moec_session_beside_bytes(const struct moec_config *config, uint32_t n_context);
 
 /* Reads a source: runs the encoder over all of it, keeps what the decoder's layers attend to, and starts an
  * empty target. Must come before the first step of an encoder-decoder model. Expert capacity counts over the
@@ -60,7 +61,8 @@ const struct moec_forward *moec_session_forward(const struct moec_session *sessi
 void moec_session_truncate(struct moec_session *session, uint32_t n);
 
 /* Makes `to`, of the same model and at least as large a context, stand where `from` stands. They may have
- * different forwards. A source that `to` has from an earlier copy is not copied again. */
+ * different forwards. A source that `to` has from an earlier copy is not copied again; of an encoder-decoder
+ * model a sequence beside others is copied into from these alone. */
 void moec_session_copy(struct moec_session *to, const struct moec_session *from);
 
 /* The same where both hold the same up to position `shared`: only what follows is copied. */

@@ -288,6 +288,48 @@ static void test_generate__sequences_beside_each_other(void **state)
     close_session(&opened);
 }
 
+/* The source of the first is that of all. */
+static void test_generate__sequences_share_a_source(void **state)
+{
+    (void)state;
+    struct opened opened;
+    open_session(&opened, "switch-gated", 16, 48);
+    struct moec_error err = {0};
+    struct moec_session *first = opened.session, *second = NULL, *fork = NULL;
+    const struct fixture *fixture = &opened.fixture;
+    const size_t n_vocab = fixture->model->config.n_vocab;
+    float *together = calloc(2 * n_vocab, sizeof *together), *alone = calloc(n_vocab, sizeof *alone);
+    const uint32_t *tokens = fixture->tokens, at = 0;
+    assert_ok(moec_session_beside(first, &second, &err), err);
+    struct moec_session *const sequences[] = {second, first};
+    assert_int_equal(moec_session_step(second, tokens, 1, NULL, 0, NULL, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_session_encode(second, fixture->source, 5, &err), MOEC_ERR_USAGE);
+    for (uint32_t n_source = 7; n_source <= 12; n_source += 5) { /* a new source is everybody's too */
+        assert_ok(moec_session_encode(first, fixture->source, n_source, &err), err);
+        moec_session_truncate(second, 0);
+        assert_int_equal(moec_session_source_length(second), n_source);
+        assert_ok(moec_session_step(first, tokens, 3, NULL, 0, NULL, &err), err);
+        assert_ok(moec_session_step(second, tokens, 6, NULL, 0, NULL, &err), err);
+        assert_ok(moec_session_fork(second, &fork, &err), err);
+        assert_ok(moec_session_step_each(sequences, tokens + 6, 2, together, &err), err);
+        assert_ok(moec_session_step(fork, tokens + 6, 1, &at, 1, alone, &err), err);
+        assert_same_bits(together, alone, n_vocab, "a fork of one beside others");
+        moec_session_truncate(first, 3);
+        moec_session_copy_after(second, first, 3);
+        assert_int_equal(moec_session_length(second), 3);
+        assert_ok(moec_session_step(second, tokens + 7, 1, &at, 1, alone, &err), err);
+        assert_same_bits(together + n_vocab, alone, n_vocab, "copied from the first");
+        moec_session_free(fork);
+    }
+    moec_session_count_capacity(first, true);
+    assert_int_equal(moec_session_step_each(sequences, tokens, 2, together, &err), MOEC_ERR_USAGE);
+    moec_session_free(second);
+    free(together);
+    free(alone);
+    close_session(&opened);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_generate__a_full_context_ends_a_text),
         cmocka_unit_test(test_generate__refuses_what_cannot_be),
         cmocka_unit_test(test_generate__sequences_beside_each_other),
+        cmocka_unit_test(test_generate__sequences_share_a_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,24 @@ static void test_memory_plan__below_the_floor_is_itemised(void **state)
     assert_int_equal(plan.total_bytes, lowest);
 }
 
+static void test_memory_plan__beams_have_keys_of_their_own(void **state)
+{
+    (void)state;
+    struct moec_memory_request request = make_request(0);
+    struct moec_memory_plan one, four;
+    struct moec_error err = {0};
+    assert_status(moec_memory_plan_make(&request, &one, &err), MOEC_OK, err);
+    request.n_beams = 4;
+    request.generator_bytes = 1000;
+    assert_status(moec_memory_plan_make(&request, &four, &err), MOEC_OK, err);
+    assert_int_equal(four.kv_bytes - one.kv_bytes, 3 * moec_session_beside_bytes(&config, 1024));
+    assert_int_equal(four.logits_bytes - one.logits_bytes, 1000);
+    assert_int_equal(four.scratch_bytes, one.scratch_bytes);
+    assert_int_equal(four.total_bytes, sum(&four));
+    request.n_beams = MOEC_MAX_BEAMS + 1;
+    assert_status(moec_memory_plan_make(&request, &four, &err), MOEC_ERR_LIMIT, err);
+}
+
 static void test_memory_plan__no_limit_holds_everything(void **state)
 {
     (void)state;
@@ -248,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_plan__every_budget_adds_up),
         cmocka_unit_test(test_memory_plan__below_the_floor_is_itemised),
+        cmocka_unit_test(test_memory_plan__beams_have_keys_of_their_own),
         cmocka_unit_test(test_memory_plan__no_limit_holds_everything),
         cmocka_unit_test(test_memory_plan__warns_below_the_working_set),
         cmocka_unit_test(test_memory_plan__sessions_and_context_count),
