@@ -110,7 +110,7 @@ try 0 "summaries and their loss" "$moec" eval "$work/edgemoe.moec" --task "$work
     --reference "$model" --samples 12 -q
 says stdout "^rouge-1 .*12 rows" "every row is answered"
 says stdout "^reference .*loss" "and compared with the original's answers"
-"$moec" compile "$model" --policy uniform --bits 16 -q -o "$work/whole.moec" >"$work/stdout" 2>"$work/stderr"
+"$moec" compile "$model" --policy uniform --bits 16 --dense-bits 32 -q -o "$work/whole.moec" >"$work/stdout" 2>"$work/stderr"
 for options in "" "--beams 3" "--beams 4 --length-penalty 2 --no-repeat-ngram 2"; do
     # shellcheck disable=SC2086
     try 0 "a row, '$options'" "$moec" eval "$model" --task "$work/letters.lua" --data "$work/row.jsonl" -q \
