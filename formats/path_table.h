@@ -2,8 +2,10 @@
  *
  * Key: one pair (E_{n-2}, E_{n-1}) of experts that a token activated in the two MoE layers before layer n.
  * Value: the experts most often activated in layer n, with their probabilities; the 2k best are kept. Layers
- * are MoE ordinals. Layer 0 has no key and uses the frequency row; layer 1 uses single keys. Unseen pair ->
- * single key E_{n-1} -> frequency of layer n. Thread rule: immutable after creation. */
+ * are MoE ordinals. Layer 0 has no key and uses the frequency row; layer 1 uses single keys; where a decoder
+ * follows an encoder that holds for the first two layers of each, because a target's tokens never were in the
+ * encoder. Unseen pair -> single key E_{n-1} -> frequency of layer n. Thread rule: immutable after creation.
+ */
 #ifndef MOEC_FORMATS_PATH_TABLE_H
 #define MOEC_FORMATS_PATH_TABLE_H
 
