@@ -59,6 +59,28 @@ static void test_digest__crc32c_agrees_at_all_lengths_and_places(void **state)
         }
 }
 
+/* Long enough for several chains at once. */
+static void test_digest__crc32c_agrees_on_long_messages(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {2047, 2048, 4096, 6143, 6144, 6145, 8191, 12288, 12301, 30000};
+    const size_t n_bytes = 30016;
+    uint8_t *bytes = malloc(n_bytes);
+    uint64_t seed = 7;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < n_bytes; i++)
+        bytes[i] = (uint8_t)(random_u32(&seed) & 0xff);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (size_t from = 0; from < 16; from += 5) {
+            const uint32_t expected = moec_crc32c_portable(0xdeadbeef, bytes + from, lengths[i]);
+            assert_int_equal(moec_crc32c(0xdeadbeef, bytes + from, lengths[i]), expected);
+            const uint32_t part = moec_crc32c(0xdeadbeef, bytes + from, lengths[i] / 2);
+            assert_int_equal(moec_crc32c(part, bytes + from + lengths[i] / 2, lengths[i] - lengths[i] / 2),
+                             expected);
+        }
+    free(bytes);
+}
+
 static void assert_sha(const void *bytes, size_t n, const char *expected)
 {
     uint8_t digest[MOEC_SHA256_BYTES];
@@ -111,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_digest__crc32c_vectors),
         cmocka_unit_test(test_digest__crc32c_agrees_at_all_lengths_and_places),
+        cmocka_unit_test(test_digest__crc32c_agrees_on_long_messages),
         cmocka_unit_test(test_digest__sha256_vectors),
         cmocka_unit_test(test_digest__sha256_of_a_file),
     };
