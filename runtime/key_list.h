@@ -32,6 +32,18 @@ static inline void moec_key_list_append(struct moec_key_list *list, struct moec_
     list->n++;
 }
 
+static inline void moec_key_list_prepend(struct moec_key_list *list, struct moec_key_link *links,
+                                         uint32_t key)
+{
+    links[key] = (struct moec_key_link){.older = MOEC_EVICT_NONE, .newer = list->oldest};
+    if (list->oldest != MOEC_EVICT_NONE)
+        links[list->oldest].older = key;
+    else
+        list->newest = key;
+    list->oldest = key;
+    list->n++;
+}
+
 static inline void moec_key_list_remove(struct moec_key_list *list, struct moec_key_link *links, uint32_t key)
 {
     const struct moec_key_link link = links[key];

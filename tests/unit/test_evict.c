@@ -182,6 +182,28 @@ static void test_evict__guesses_do_not_count(void **state)
     policy->ops->destroy(policy);
 }
 
+/* Wrong guesses go before what was used, right ones are used like others. */
+static void test_evict__lru_gives_up_wrong_guesses_first(void **state)
+{
+    (void)state;
+    struct moec_evict *policy = make(&moec_evict_lru, NULL);
+    policy->ops->guessed(policy, 5);
+    assert_int_equal(victim(policy), 5);
+    policy->ops->inserted(policy, 0);
+    policy->ops->inserted(policy, 1);
+    policy->ops->guessed(policy, 2);
+    policy->ops->guessed(policy, 3);
+    policy->ops->used(policy, 2);
+    assert_int_equal(victim(policy), 3);
+    policy->ops->removed(policy, 3);
+    policy->ops->removed(policy, 5);
+    assert_int_equal(victim(policy), 0);
+    policy->ops->removed(policy, 0);
+    policy->ops->removed(policy, 1);
+    assert_int_equal(victim(policy), 2);
+    policy->ops->destroy(policy);
+}
+
 static void test_evict__profile_frequencies_count(void **state)
 {
     (void)state;
@@ -286,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_evict__edgemoe_gives_up_the_encoder_first),
         cmocka_unit_test(test_evict__edgemoe_by_frequency),
         cmocka_unit_test(test_evict__guesses_do_not_count),
+        cmocka_unit_test(test_evict__lru_gives_up_wrong_guesses_first),
         cmocka_unit_test(test_evict__profile_frequencies_count),
         cmocka_unit_test(test_evict__arc),
         cmocka_unit_test(test_evict__every_policy_keeps_the_rules),

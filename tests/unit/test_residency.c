@@ -53,19 +53,24 @@ static uint64_t model_used(const struct model *m)
     return used;
 }
 
-/* Evicts until `key` fits; false and unchanged when that cannot be. */
-static bool model_insert(struct model *m, uint32_t key, bool spares_foreseen)
+/* Evicts until `key` fits, sparing what is foreseen for a guess, which then is the next to go; false and
+ * unchanged when that cannot be. */
+static bool model_insert(struct model *m, uint32_t key, bool is_guess)
 {
     struct model after = *m;
     for (uint32_t i = 0; model_used(&after) + m->slots[key] > m->capacity;) {
         while (i < after.n &&
-               (after.demands[after.order[i]] > 0 || (spares_foreseen && after.foreseen[after.order[i]])))
+               (after.demands[after.order[i]] > 0 || (is_guess && after.foreseen[after.order[i]])))
             i++;
         if (i == after.n)
             return false;
         model_remove(&after, after.order[i]);
     }
     model_append(&after, key);
+    if (is_guess) {
+        memmove(after.order + 1, after.order, (after.n - 1) * sizeof *after.order);
+        after.order[0] = key;
+    }
     *m = after;
     return true;
 }
@@ -284,17 +289,17 @@ static void test_residency__guesses_spare_each_other(void **state)
     assert_true(moec_residency_guess(r, 7));
     assert_false(moec_residency_guess(r, 8)); /* 0 is demanded, 6 and 7 are foreseen */
     assert_true(moec_residency_admit(r, 1));
-    assert_int_equal(run.evicted[0], 6);
+    assert_int_equal(run.evicted[0], 7); /* which was never used */
     moec_residency_release(r, 0);
     moec_residency_release(r, 1);
-    moec_residency_ask(r, 1, (const uint32_t[]){7 - N_EXPERT}, 1, is_present);
+    moec_residency_ask(r, 1, (const uint32_t[]){6 - N_EXPERT}, 1, is_present);
     assert_true(is_present[0]);
-    moec_residency_release(r, 7);
+    moec_residency_release(r, 6);
     assert_true(moec_residency_guess(r, 12)); /* 0 went */
     assert_true(moec_residency_guess(r, 13)); /* 1 went */
-    assert_true(moec_residency_guess(r, 14)); /* 7, whose layer has answered */
+    assert_true(moec_residency_guess(r, 14)); /* 6, whose layer has answered */
     assert_int_equal(run.n_evicted, 4);
-    assert_int_equal(run.evicted[3], 7);
+    assert_int_equal(run.evicted[3], 6);
     moec_residency_free(r);
 }
 
