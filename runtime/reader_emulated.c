@@ -1,9 +1,11 @@
 /* A slower device on top of a reader: requests end when the emulated device would have ended them.
  *
  * The device works on one request at a time, in the order of issue. Which one it has come to follows from the
- * clock alone, so every call first begins those whose predecessor is over by now; beginning one hands it to
- * the reader underneath. wait takes the bytes from there and sleeps until they are due. A reader underneath
- * that is slower than the emulated device delays what it delivers, not the times of what follows. */
+ * clock alone, so every call first begins those whose predecessor is over by now. A device works beside the
+ * processor; the page cache, from which the bytes come, does not: it copies them in the thread that asks. So
+ * the reader underneath is asked only when somebody waits, who has that time to spare. wait takes the bytes
+ * from there and sleeps until they are due. A reader underneath that is slower than the emulated device delays
+ * what it delivers, not the times of what follows. */
 #include "runtime/reader_internal.h"
 
 #include "formats/memory.h"
@@ -20,6 +22,7 @@ struct emulated_slot {
     struct moec_read *read; /* the caller's */
     struct moec_read inner; /* the same for the reader underneath */
     uint64_t due_ns;
+    bool is_asked_for; /* of the reader underneath */
     bool has_arrived;
 };
 
@@ -61,7 +64,16 @@ static void advance(struct emulated_reader *self, uint64_t now_ns)
             .due_ns = self->busy_until_ns,
         };
         slot->inner.tag = (uint64_t)(slot - self->slots);
-        self->under->ops->submit(self->under, &slot->inner);
+    }
+}
+
+static void ask_underneath(struct emulated_reader *self)
+{
+    for (uint32_t i = 0; i < self->n_slots; i++) {
+        struct emulated_slot *slot = &self->slots[(self->first + i) % self->base.depth];
+        if (!slot->is_asked_for)
+            self->under->ops->submit(self->under, &slot->inner);
+        slot->is_asked_for = true;
     }
 }
 
@@ -149,6 +161,7 @@ static struct moec_read *emulated_wait(struct moec_reader *base)
         uint64_t now_ns = moec_now_ns();
         const struct emulated_slot *slot = &self->slots[self->first];
         advance(self, now_ns);
+        ask_underneath(self);
         if (self->n_slots == 0) {
             wait_for_wake(self);
         } else if (!slot->has_arrived) {
