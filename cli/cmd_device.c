@@ -16,7 +16,8 @@ static const struct cli_option options[] = {
      "Describe this storage instead of measuring one: bandwidth and latency such as 550MB/s,80us.", false},
     {"read-time", 0, "SECONDS", NULL,
      "Time of each measurement of storage (default 0.1): more for devices that slow down or vary.", false},
-    {"compute-time", 0, "SECONDS", NULL, "Time for decoding (default 3).", false},
+    {"compute-time", 0, "SECONDS", NULL, "Time for decoding, and for decoding with waits (default 3).",
+     false},
     {"threads", 't', "N", NULL, "Threads that compute (default: all cores).", false},
     {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto).", false},
     {"quiet", 'q', NULL, NULL, "No progress.", false},
@@ -115,7 +116,17 @@ static void print_compute(const struct moec_device *device)
                cli_size_text(size, device->experts[i].record_bytes),
                microseconds(device->experts[i].compute_ns), microseconds(device->experts[i].check_ns));
     }
-    printf("  a check takes %.3f ns a byte\n", device->check_ns_per_byte);
+    printf("  a check takes %.3f ns a byte, a move in the buffer %.3f\n", device->check_ns_per_byte,
+           device->move_ns_per_byte);
+    if (device->n_waits > 0)
+        printf("\nWhat a wait for a record costs beside itself, us\n      wait  first of a layer  each "
+               "further\n");
+    for (uint32_t i = 0; i < device->n_waits; i++)
+        printf("  %8.1f %17.1f %13.1f\n", microseconds(device->waits[i].stall_ns),
+               microseconds(device->waits[i].first_ns), microseconds(device->waits[i].next_ns));
+    if (device->n_waits > 0)
+        printf("  a record that is read beside computing costs it %.1f us\n",
+               microseconds(device->preload_ns));
 }
 
 /* --- the verb ----------------------------------------------------------------------------------------------
@@ -209,7 +220,8 @@ const struct cli_command cli_command_device = {
         "decodes "
         "with every expert in memory and times attention, routers, experts at each bitwidth, shared experts, "
         "head, "
-        "and the check of a record. moec simulate predicts the time of a token from the description; "
+        "the check of a record, and what waiting for records and reading beside computing cost. moec "
+        "simulate predicts the time of a token from the description; "
         "formats/DEVICE.md has every member.\n"
         "Storage is the one that the bundle lies on: copy it to the device in question first. Other programs "
         "at work make every figure worse.",

@@ -60,6 +60,19 @@ static struct moec_json_out *write_storage(const struct moec_device_storage *sto
     return node;
 }
 
+static struct moec_json_out *write_waits(const struct moec_device *device)
+{
+    struct moec_json_out *waits = moec_json_out_array();
+    for (uint32_t i = 0; i < device->n_waits; i++) {
+        struct moec_json_out *item = moec_json_out_object();
+        moec_json_out_u64(item, "stall_ns", device->waits[i].stall_ns);
+        moec_json_out_u64(item, "first_ns", device->waits[i].first_ns);
+        moec_json_out_u64(item, "next_ns", device->waits[i].next_ns);
+        moec_json_out_node(waits, NULL, item);
+    }
+    return waits;
+}
+
 static struct moec_json_out *write_compute(const struct moec_device *device)
 {
     struct moec_json_out *node = moec_json_out_object();
@@ -69,6 +82,7 @@ static struct moec_json_out *write_compute(const struct moec_device *device)
     moec_json_out_u64(node, "token_ns", device->token_ns);
     moec_json_out_u64(node, "token_position", device->token_position);
     moec_json_out_double(node, "check_ns_per_byte", device->check_ns_per_byte);
+    moec_json_out_double(node, "move_ns_per_byte", device->move_ns_per_byte);
     for (uint32_t i = 0; i < device->n_expert_widths; i++) {
         const struct moec_device_expert *expert = &device->experts[i];
         struct moec_json_out *item = moec_json_out_object();
@@ -91,6 +105,8 @@ static struct moec_json_out *write_compute(const struct moec_device *device)
     }
     moec_json_out_node(node, "experts", experts);
     moec_json_out_node(node, "layers", layers);
+    moec_json_out_u64(node, "preload_ns", device->preload_ns);
+    moec_json_out_node(node, "waits", write_waits(device));
     return node;
 }
 
@@ -259,6 +275,25 @@ static enum moec_status read_layers(const struct reading *r, struct moec_device 
     return MOEC_OK;
 }
 
+/* Descriptions that were written before waits were measured have none. */
+static enum moec_status read_waits(const struct reading *r, struct moec_device *device)
+{
+    const struct moec_json *array = NULL;
+    uint32_t n = 0;
+    if (moec_json_find(r->node, "waits") == NULL)
+        return MOEC_OK;
+    MOEC_TRY(read_array(r, "waits", 0, MOEC_DEVICE_WAITS, &array, &n));
+    for (uint32_t i = 0; i < n; i++) {
+        struct reading item = item_of(r, array, "'waits'", i);
+        struct moec_device_wait *wait = &device->waits[i];
+        MOEC_TRY(read_u64(&item, "stall_ns", i > 0 ? wait[-1].stall_ns + 1 : 1, MAX_NS, &wait->stall_ns));
+        MOEC_TRY(read_u64(&item, "first_ns", 0, MAX_NS, &wait->first_ns));
+        MOEC_TRY(read_u64(&item, "next_ns", 0, MAX_NS, &wait->next_ns));
+    }
+    device->n_waits = n;
+    return MOEC_OK;
+}
+
 static enum moec_status read_compute(const struct reading *root, struct moec_device *device)
 {
     struct reading r = {.err = root->err};
@@ -270,7 +305,11 @@ static enum moec_status read_compute(const struct reading *root, struct moec_dev
     MOEC_TRY(read_u32(&r, "token_position", 0, UINT32_MAX, &device->token_position));
     MOEC_TRY(moec_json_get_double(r.node, r.where, "check_ns_per_byte", 0, (double)MAX_NS,
                                   &device->check_ns_per_byte, r.err));
+    MOEC_TRY(moec_json_get_double_or(r.node, r.where, "move_ns_per_byte", 0, (double)MAX_NS, 0,
+                                     &device->move_ns_per_byte, r.err));
+    MOEC_TRY(moec_json_get_u64_or(r.node, r.where, "preload_ns", 0, MAX_NS, 0, &device->preload_ns, r.err));
     MOEC_TRY(read_experts(&r, device));
+    MOEC_TRY(read_waits(&r, device));
     return read_layers(&r, device);
 }
 

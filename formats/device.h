@@ -10,7 +10,8 @@
  *
  * where mlp_ns of a MoE layer is top-k experts at the compiled assignment, shared expert and weighted sum.
  * With an expert loaded late its share, the compute_ns of its bitwidth, moves behind its arrival and its
- * check.
+ * check, and the wait costs what `waits` says: threads wake late or sleep on, and work that was one piece is
+ * done in two.
  *
  * All times are medians of wall time. Thread rule: plain data. */
 #ifndef MOEC_FORMATS_DEVICE_H
@@ -23,6 +24,7 @@
 #define MOEC_DEVICE_MAX_LAYERS  4096
 #define MOEC_DEVICE_MAX_EXPERTS 16  /* bitwidths */
 #define MOEC_DEVICE_MAX_READS   512 /* sizes x depths x ways */
+#define MOEC_DEVICE_WAITS       5   /* lengths */
 
 /* Random reads of records of one size, `depth` of them in flight. */
 struct moec_device_read {
@@ -64,6 +66,13 @@ struct moec_device_expert {
     uint64_t check_ns; /* CRC32C of its record */
 };
 
+/* What a token loses when the computing thread waits so long for a record, beside the wait and the check. */
+struct moec_device_wait {
+    uint64_t stall_ns;
+    uint64_t first_ns; /* by the first wait in a layer, */
+    uint64_t next_ns;  /* by each further one */
+};
+
 struct moec_device {
     char processor[128];      /* as the system names it; may be empty */
     char instruction_set[16]; /* "avx2": kernels in use */
@@ -80,6 +89,10 @@ struct moec_device {
     uint64_t token_ns;       /* a whole decoded token, measured by itself: what the parts should add up to */
     uint32_t token_position; /* mean position at which it was measured */
     double check_ns_per_byte;
+    double move_ns_per_byte; /* records that change places in the buffer; 0: not measured */
+    uint64_t preload_ns; /* that computing loses to a record that another thread reads and checks meanwhile */
+    uint32_t n_waits;    /* 0: not measured, waiting costs nothing */
+    struct moec_device_wait waits[MOEC_DEVICE_WAITS]; /* by increasing stall_ns */
 };
 
 /* Frees what the description owns; idempotent. */

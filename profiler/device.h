@@ -20,7 +20,7 @@ struct moec_device_options {
     int n_threads;                          /* 0 = all that this process may use */
     const struct moec_emulation *emulation; /* describes storage instead of measuring it; NULL = measure */
     uint64_t read_ns;                       /* of each measurement of storage; 0 = 100 ms */
-    uint64_t compute_ns;                    /* for decoding; 0 = 3 s */
+    uint64_t compute_ns;                    /* for decoding, and as much for waiting; 0 = 3 s */
     uint64_t experts_bytes;                 /* of memory for records; 0 = half of what the machine has */
     const struct moec_progress *progress;   /* in steps; may be NULL */
 };

@@ -7,6 +7,7 @@
 
 #include "formats/clock.h"
 #include "formats/memory.h"
+#include "profiler/device_waits.h"
 #include "profiler/machine.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"
@@ -19,9 +20,14 @@
 #define POSITIONS      256u /* decoded in one pass, where the model has as many */
 #define MIN_POSITIONS  8u
 #define PASSES         4u
-#define EXPERT_SAMPLES 64u /* records of a bitwidth that are computed in turn */
+#define DECODE_NS      3000000000u
+#define EXPERT_SAMPLES 256u                  /* records of a bitwidth that are computed in turn, at most, */
+#define EXPERT_BYTES   ((uint64_t)128 << 20) /* of so many bytes, */
+#define LEAST_SAMPLES  16u                   /* but at least so many */
 #define EXPERT_ROUNDS  4u
 #define SHARED_ROUNDS  16u
+#define MOVES          64u
+#define MOVE_BYTES     ((size_t)128 << 10)
 
 /* Records in memory: of each MoE layer the first n_kept experts, which stand for the others too. */
 struct resident {
@@ -250,7 +256,7 @@ static enum moec_status decode(struct compute_job *job, struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
     const uint64_t kv = (uint64_t)config->n_layer * job->n_positions * config->n_kv_head * config->head_dim;
-    const uint64_t limit_ns = job->options->compute_ns > 0 ? job->options->compute_ns : 3000000000u;
+    const uint64_t limit_ns = job->options->compute_ns > 0 ? job->options->compute_ns : DECODE_NS;
     struct decoder d = {.random = {1}};
     void *keys = NULL, *values = NULL, *hidden = NULL, *logits = NULL;
     enum moec_status status = MOEC_OK;
@@ -425,7 +431,9 @@ static enum moec_status load_specimens(struct compute_job *job, uint32_t bits, s
         }
     *n = 0;
     *record_bytes = n_match > 0 ? n_bytes / n_match : 0;
-    uint64_t wanted = n_match < EXPERT_SAMPLES ? n_match : EXPERT_SAMPLES;
+    uint64_t wanted = n_match > 0 ? EXPERT_BYTES / *record_bytes : 0;
+    wanted = wanted > EXPERT_SAMPLES ? EXPERT_SAMPLES : wanted < LEAST_SAMPLES ? LEAST_SAMPLES : wanted;
+    wanted = wanted < n_match ? wanted : n_match;
     for (size_t i = 0; i < n_all; i++) {
         if (bundle->records[i].bits != bits || seen++ * wanted / n_match != *n || *n == wanted)
             continue;
@@ -499,6 +507,36 @@ static enum moec_status measure_experts(struct compute_job *job, struct moec_err
     return status;
 }
 
+/* As the arena of the expert cache does it, in a buffer that the processor's nearest caches do not hold. */
+static enum moec_status measure_moves(struct compute_job *job, struct moec_error *err)
+{
+    float times[MOVES];
+    void *memory = NULL;
+    MOEC_TRY(moec_alloc_pages(&memory, MOVES * MOVE_BYTES, "a buffer", err));
+    uint8_t *bytes = memory;
+    memset(bytes, 1, MOVES * MOVE_BYTES);
+    for (uint32_t i = 0; i < MOVES; i++) {
+        uint8_t *at = bytes + i * MOVE_BYTES;
+        const uint64_t begun = moec_now_ns();
+        memmove(at, at + MOVE_BYTES / 4, MOVE_BYTES - MOVE_BYTES / 4);
+        times[i] = since(begun);
+    }
+    free(memory);
+    job->device->move_ns_per_byte = (double)median(job, times, MOVES) / (MOVE_BYTES - MOVE_BYTES / 4);
+    return MOEC_OK;
+}
+
+static enum moec_status measure_waits(struct compute_job *job, struct moec_error *err)
+{
+    const uint64_t compute_ns = job->options->compute_ns > 0 ? job->options->compute_ns : DECODE_NS;
+    const struct moec_device_waits_setup setup = {.bundle = job->bundle,
+                                                  .forward = &job->forward,
+                                                  .resident = &job->resident.base,
+                                                  .limit_ns = compute_ns / MOEC_DEVICE_WAITS,
+                                                  .progress = job->options->progress};
+    return moec_device_measure_waits(&setup, job->device, err);
+}
+
 static void release(struct compute_job *job)
 {
     float *const arrays[] = {job->attention, job->router,  job->mlp,   job->embed,
@@ -534,7 +572,9 @@ enum moec_status moec_device_measure_compute(const struct moec_bundle *bundle,
     MOEC_TRY_OUT(fill_layers(&job, err));
     MOEC_TRY_OUT(measure_tokens(&job, err));
     MOEC_TRY_OUT(measure_shared(&job, err));
-    status = measure_experts(&job, err);
+    MOEC_TRY_OUT(measure_experts(&job, err));
+    MOEC_TRY_OUT(measure_moves(&job, err));
+    status = measure_waits(&job, err);
 out:
     release(&job);
     return status;

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 void moec_simulated_device_release(struct moec_simulated_device *device)
 {
@@ -138,6 +139,21 @@ static void set_layer(const struct moec_device *device, const struct moec_device
     out->shared_ns[ordinal] = (double)layer->mlp_ns - all_ns * factor;
 }
 
+double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns, bool is_first)
+{
+    double before_ns = 0, cost_before = 0;
+    for (uint32_t i = 0; i < device->n_waits; i++) {
+        const struct moec_device_wait *wait = &device->waits[i];
+        const double cost = is_first ? (double)wait->first_ns : (double)wait->next_ns;
+        if (stall_ns < (double)wait->stall_ns)
+            return cost_before +
+                   (cost - cost_before) * (stall_ns - before_ns) / ((double)wait->stall_ns - before_ns);
+        before_ns = (double)wait->stall_ns;
+        cost_before = cost;
+    }
+    return cost_before;
+}
+
 static void set_compute(const struct moec_device *device, const struct moec_simulated_model *model,
                         const struct moec_simulated_model *described, struct moec_simulated_device *out)
 {
@@ -156,6 +172,10 @@ static void set_compute(const struct moec_device *device, const struct moec_simu
     }
     out->last_ns = gap_ns + (double)device->head_ns;
     out->last_ns_per_position = per_position;
+    out->move_ns_per_byte = device->move_ns_per_byte;
+    out->preload_ns = (double)device->preload_ns;
+    out->n_waits = device->n_waits;
+    memcpy(out->waits, device->waits, sizeof out->waits);
 }
 
 enum moec_status moec_simulated_device_make(const struct moec_device *device,

@@ -23,8 +23,15 @@ struct moec_simulated_device {
     double *shared_ns;           /* (S): shared expert and sum */
     double last_ns;              /* after the last MoE layer: dense layers, head */
     double last_ns_per_position;
-    bool is_recorded; /* computing takes what the trace says that it took */
+    bool is_recorded;        /* computing takes what the trace says that it took */
+    double move_ns_per_byte; /* in the buffer, by the computing thread */
+    double preload_ns;       /* of computing, lost to each read of a guess */
+    uint32_t n_waits;
+    struct moec_device_wait waits[MOEC_DEVICE_WAITS];
 };
+
+/* What a wait of this length costs beside itself; is_first: in its layer. */
+double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns, bool is_first);
 
 /* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). `described`
  * has the sizes that it was measured with, those of the compiled assignment; NULL: the model's. Without a

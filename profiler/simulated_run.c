@@ -11,6 +11,7 @@
 #include "formats/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/simulated_stream.h"
+#include "runtime/arena.h"
 #include "runtime/preload.h"
 #include "runtime/residency.h"
 
@@ -38,6 +39,7 @@ struct run {
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
     struct moec_residency *residency;
+    struct moec_arena *arena;     /* where records would lie */
     struct moec_preload *preload; /* NULL: nothing is predicted */
     struct record *records;       /* (S, E), owned */
 
@@ -45,6 +47,7 @@ struct run {
     double storage_ns; /* the last read that was issued ends */
     double loader_ns;  /* nothing is on its way any more, and everything is checked */
     double last_done_ns;
+    double owed_ns;           /* computing that reads of guesses have cost, and that is still to pass */
     double expert_ns;         /* of the answer's, as recorded */
     double answer_ns;         /* guesses are not made before */
     double guess_ready_ns[2]; /* of the last guess and of the one before it */
@@ -65,6 +68,7 @@ struct run {
     uint32_t n_admitted; /* of the turns */
     uint32_t *flying;    /* (E), owned: demanded keys that are on their way, in the order of their arrival */
     uint32_t n_flying, n_collected;
+    uint32_t n_waits; /* for records of the answer */
 };
 
 /* --- counting ----------------------------------------------------------------------------------------------
@@ -85,6 +89,22 @@ static uint64_t whole_ns(double ns)
 
 /* --- storage -----------------------------------------------------------------------------------------------
  */
+
+/* Time for moving what is in the way of a record. The runtime moves nothing that is in use or on its way, and
+ * sometimes more of the rest for it. */
+static double place(struct run *run, uint32_t key)
+{
+    uint64_t moved_bytes = 0;
+    if (!moec_arena_has(run->arena, key))
+        (void)moec_arena_place(run->arena, key, &moved_bytes);
+    return run->device->move_ns_per_byte * (double)moved_bytes;
+}
+
+static void unplace(struct run *run, uint32_t key)
+{
+    if (moec_arena_has(run->arena, key))
+        moec_arena_remove(run->arena, key);
+}
 
 /* Asks storage for a record at a time; who checks it sets ready_ns. */
 static void issue(struct run *run, uint32_t key, double at_ns)
@@ -117,6 +137,9 @@ static void learn_time(struct run *run, uint32_t key, double waited_ns)
 static void demand(struct run *run, uint32_t key)
 {
     struct record *record = &run->records[key];
+    const double move_ns = place(run, key);
+    COUNT(run, run->ordinal, compute_ns, move_ns);
+    run->now_ns += move_ns;
     if (record->ready_ns <= run->now_ns || record->place == QUEUED || record->ready_ns == INFINITY)
         issue(run, key, run->now_ns);
     record->place = ASKED;
@@ -129,15 +152,21 @@ static void collect(struct run *run)
     const uint32_t key = run->flying[run->n_collected++];
     struct record *record = &run->records[key];
     const double begun_ns = run->now_ns;
-    if (record->ready_ns == INFINITY) {
-        run->now_ns = fmax(run->now_ns, record->done_ns) + run->device->check_ns[key];
+    const bool is_read = record->ready_ns == INFINITY;
+    const double waited_ns = fmax(0, (is_read ? record->done_ns : record->ready_ns) - begun_ns);
+    run->now_ns += waited_ns;
+    if (is_read) {
+        run->now_ns += run->device->check_ns[key];
         record->ready_ns = run->now_ns;
         learn_time(run, key, begun_ns);
-    } else {
-        run->now_ns = fmax(run->now_ns, record->ready_ns);
     }
     run->loader_ns = fmax(run->loader_ns, run->now_ns);
     COUNT(run, run->ordinal, stall_ns, run->now_ns - begun_ns);
+    if (waited_ns > 0) {
+        const double cost_ns = moec_simulated_wait_cost(run->device, waited_ns, run->n_waits++ == 0);
+        COUNT(run, run->ordinal, compute_ns, cost_ns);
+        run->now_ns += cost_ns;
+    }
 }
 
 static void evicted(void *context, uint32_t key)
@@ -153,6 +182,7 @@ static void evicted(void *context, uint32_t key)
         record->ready_ns = 0;
     record->place = NOWHERE;
     record->is_guess = false;
+    unplace(run, key);
 }
 
 /* --- guesses -----------------------------------------------------------------------------------------------
@@ -174,10 +204,12 @@ static uint64_t view_n_bytes_of(void *context, uint32_t key)
 static void read_guess(struct run *run, uint32_t key, double at_ns)
 {
     struct record *record = &run->records[key];
+    (void)place(run, key);
     if (record->ready_ns <= at_ns) {
         issue(run, key, at_ns);
         record->is_measurable = record->is_alone;
         record->ready_ns = record->done_ns + run->device->check_ns[key];
+        run->owed_ns += run->device->preload_ns;
         learn_time(run, key, at_ns);
     }
     record->place = ASKED;
@@ -261,6 +293,7 @@ static void cancel_guess(struct run *run, const struct moec_router_answer *answe
           -run->model->record_bytes[run->last_guess]);
     COUNT(run, run->last_guess / run->model->n_expert, wasted, 1);
     moec_residency_drop(run->residency, run->last_guess);
+    unplace(run, run->last_guess);
     record->place = NOWHERE;
     record->is_guess = false;
     record->ready_ns = 0;
@@ -274,6 +307,9 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
         return;
     run->answer_ns = run->now_ns;
     moec_preload_answer(run->preload, answer, run->ordinal, whole_ns(run->now_ns));
+    if (!moec_preload_wants_rank(run->preload))
+        return;
+    moec_preload_rank(run->preload, answer);
     run->is_guessing = run->setup->preload_count == 0;
     while (run->is_guessing && guess_time(run) <= run->now_ns)
         run->is_guessing = guess_at(run, run->now_ns);
@@ -323,7 +359,7 @@ static void ask(struct run *run, const struct moec_router_answer *answer)
     uint32_t n = 0, n_late = 0;
     moec_residency_ask(run->residency, run->ordinal, answer->active, answer->n_active, run->is_present);
     COUNT(run, run->ordinal, asked, answer->n_active);
-    run->n_flying = run->n_collected = 0;
+    run->n_flying = run->n_collected = run->n_waits = 0;
     for (uint32_t i = 0; i < answer->n_active; i++) {
         const uint32_t key = base + answer->active[i];
         if (!run->is_present[i])
@@ -358,6 +394,7 @@ static void release(struct run *run, uint32_t key)
     moec_residency_release(run->residency, key);
     if (run->setup->keeps_nothing) {
         moec_residency_drop(run->residency, key);
+        unplace(run, key);
         run->records[key].place = NOWHERE;
     }
 }
@@ -368,9 +405,9 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
     const double uses = (double)answer->n_tok * run->model->top_k / answer->n_active;
     double shared_ns = run->device->shared_ns[run->ordinal] * answer->n_tok;
     for (uint32_t next = 0; next < answer->n_active;) {
-        double work_ns = shared_ns;
+        double work_ns = shared_ns + run->owed_ns;
         uint32_t end = next;
-        shared_ns = 0;
+        shared_ns = run->owed_ns = 0;
         while (run->records[run->turns[next]].ready_ns > run->now_ns)
             collect(run);
         for (; end < run->n_admitted && run->records[run->turns[end]].ready_ns <= run->now_ns; end++)
@@ -406,7 +443,8 @@ static double recorded_expert_ns(const struct run *run, uint64_t a)
 static void pass_time(struct run *run, double ns, double ns_per_position)
 {
     const double position = run->step->position + (run->step->n_tok - 1) / 2.0;
-    const double all_ns = (ns + ns_per_position * position) * run->step->n_tok;
+    const double all_ns = (ns + ns_per_position * position) * run->step->n_tok + run->owed_ns;
+    run->owed_ns = 0;
     COUNT(run, run->ordinal, compute_ns, all_ns);
     run->now_ns += all_ns;
 }
@@ -480,6 +518,8 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     MOEC_TRY(
         moec_alloc((void **)&run->flying, model->n_expert, sizeof *run->flying, "simulated buffer", err));
     MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
+    MOEC_TRY(moec_arena_create_empty(model->slot_bytes, (uint32_t)n_key, run->setup->capacity_bytes,
+                                     &run->arena, err));
     return create_preload(run, err);
 }
 
@@ -487,8 +527,10 @@ static enum moec_status create(struct run *run, struct moec_error *err)
 static void warm(struct run *run)
 {
     const uint32_t n = run->setup->is_cold ? 0 : moec_residency_warm(run->residency, run->queue);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         run->records[run->queue[i]].place = ASKED;
+        (void)place(run, run->queue[i]);
+    }
 }
 
 void moec_simulated_set_times(float *step_ns, float *scratch, uint64_t n,
@@ -541,6 +583,7 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
     result->lifetime_tokens = run.n_lifetime > 0 ? run.lifetime_tokens / (double)run.n_lifetime : NAN;
 out:
     moec_residency_free(run.residency);
+    moec_arena_free(run.arena);
     moec_preload_free(run.preload);
     free(run.records);
     free(run.queue);

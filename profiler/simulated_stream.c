@@ -65,7 +65,7 @@ static void run_layer(struct stream *stream, const struct moec_router_answer *an
 {
     const double answer_ns = stream->now_ns;
     const double shared_ns = stream->device->shared_ns[ordinal] * answer->n_tok;
-    uint32_t next = 0;
+    uint32_t next = 0, n_waits = 0;
     stream->now_ns += shared_ns;
     stream->counts->compute_ns += shared_ns;
     for (uint32_t e = 0; e < stream->model->n_expert; e++) {
@@ -75,7 +75,9 @@ static void run_layer(struct stream *stream, const struct moec_router_answer *an
         judge(stream, begun_ns, answer_ns, is_needed);
         if (is_needed) {
             const double wait_ns = fmax(0, stream->ready_ns - stream->now_ns);
-            const double work_ns = uses * stream->device->compute_ns[key];
+            double work_ns = uses * stream->device->compute_ns[key];
+            if (wait_ns > 0)
+                work_ns += moec_simulated_wait_cost(stream->device, wait_ns, n_waits++ == 0);
             next++;
             stream->counts->stall_ns += wait_ns;
             stream->counts->compute_ns += work_ns;

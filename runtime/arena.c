@@ -17,7 +17,7 @@ struct slot {
 
 struct moec_arena {
     const uint64_t *slot_bytes;
-    uint8_t *bytes; /* owned */
+    uint8_t *bytes; /* owned; NULL: none */
     uint64_t n_bytes;
     uint64_t used_bytes;
     uint32_t first; /* slot with the lowest offset */
@@ -29,23 +29,33 @@ uint64_t moec_arena_table_bytes(uint32_t n_key)
     return sizeof(struct moec_arena) + n_key * sizeof(struct slot);
 }
 
-enum moec_status moec_arena_create(const uint64_t *slot_bytes, uint32_t n_key, uint64_t n_bytes,
-                                   struct moec_arena **out, struct moec_error *err)
+enum moec_status moec_arena_create_empty(const uint64_t *slot_bytes, uint32_t n_key, uint64_t n_bytes,
+                                         struct moec_arena **out, struct moec_error *err)
 {
-    enum moec_status status = MOEC_OK;
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, moec_arena_table_bytes(n_key), 1, "expert buffer", err));
     struct moec_arena *arena = memory;
     arena->slot_bytes = slot_bytes;
     arena->n_bytes = n_bytes;
     arena->first = NONE;
-    MOEC_TRY_OUT(moec_alloc_pages(&memory, n_bytes, "expert buffer", err));
-    arena->bytes = memory;
     *out = arena;
-    arena = NULL;
-out:
-    moec_arena_free(arena);
-    return status;
+    return MOEC_OK;
+}
+
+enum moec_status moec_arena_create(const uint64_t *slot_bytes, uint32_t n_key, uint64_t n_bytes,
+                                   struct moec_arena **out, struct moec_error *err)
+{
+    struct moec_arena *arena = NULL;
+    void *bytes = NULL;
+    MOEC_TRY(moec_arena_create_empty(slot_bytes, n_key, n_bytes, &arena, err));
+    enum moec_status status = moec_alloc_pages(&bytes, n_bytes, "expert buffer", err);
+    if (status != MOEC_OK) {
+        moec_arena_free(arena);
+        return status;
+    }
+    arena->bytes = bytes;
+    *out = arena;
+    return MOEC_OK;
 }
 
 void moec_arena_free(struct moec_arena *arena)
@@ -198,7 +208,7 @@ static void slide(struct moec_arena *arena, const struct run *run)
         const uint64_t offset = end_of(arena, at);
         at = next_of(arena, at);
         struct slot *slot = &arena->slots[at];
-        if (slot->offset != offset)
+        if (slot->offset != offset && arena->bytes != NULL)
             memmove(arena->bytes + offset, arena->bytes + slot->offset, arena->slot_bytes[at]);
         slot->offset = offset;
     }

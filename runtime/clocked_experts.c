@@ -43,6 +43,18 @@ static void clocked_expect(struct moec_experts *self, const struct moec_router_a
         clocked->inner->ops->expect(clocked->inner, answer);
 }
 
+static bool clocked_wants_guess(struct moec_experts *self)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    return inner->ops->guess != NULL && inner->ops->wants_guess(inner);
+}
+
+static void clocked_guess(struct moec_experts *self, const struct moec_router_answer *answer)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    inner->ops->guess(inner, answer);
+}
+
 static void clocked_forgo(struct moec_experts *self, uint32_t layer, uint32_t expert)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
@@ -59,6 +71,8 @@ static bool clocked_ready(struct moec_experts *self, uint32_t layer, uint32_t ex
 static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .release = clocked_release,
                                                     .expect = clocked_expect,
+                                                    .wants_guess = clocked_wants_guess,
+                                                    .guess = clocked_guess,
                                                     .forgo = clocked_forgo,
                                                     .ready = clocked_ready};
 

@@ -191,19 +191,6 @@ static void put_in_order(const struct moec_expert_cache *cache, uint32_t ordinal
         }
 }
 
-/* Only now may the preloader guess, and only where all that is demanded has found room. */
-static void tell_preloader(struct moec_expert_cache *cache, uint32_t ordinal,
-                           const struct moec_router_answer *answer, uint64_t now_ns)
-{
-    moec_preload_answer(cache->preload, answer, ordinal, now_ns);
-    cache->is_guessed_out = false;
-    if (cache->options.preload_count == 0)
-        return;
-    cache->is_guessed_out = true;
-    for (uint32_t key; (key = moec_preload_next(cache->preload, now_ns)) != MOEC_EVICT_NONE;)
-        (void)moec_cache_guess(cache, key);
-}
-
 /* Guesses that nothing has been asked of the device for are taken back when the router has answered. */
 static void cancel_guesses(struct moec_expert_cache *cache)
 {
@@ -226,8 +213,35 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
     cancel_guesses(cache);
     if (answer->order != NULL)
         put_in_order(cache, ordinal, answer);
+    cache->is_guessed_out = true;
     if (cache->preload != NULL)
-        tell_preloader(cache, ordinal, answer, now_ns);
+        moec_preload_answer(cache->preload, answer, ordinal, now_ns);
+    moec_loader_begin(cache);
+    moec_loader_notify(cache);
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
+static bool cache_wants_guess(struct moec_experts *self)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    if (cache->preload == NULL)
+        return false;
+    (void)pthread_mutex_lock(&cache->lock);
+    const bool wants = moec_preload_wants_rank(cache->preload);
+    (void)pthread_mutex_unlock(&cache->lock);
+    return wants;
+}
+
+/* The preloader guesses behind what the answer asks for: that has found room, or waits for it. */
+static void cache_guess(struct moec_experts *self, const struct moec_router_answer *answer)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    (void)pthread_mutex_lock(&cache->lock);
+    moec_preload_rank(cache->preload, answer);
+    cache->is_guessed_out = cache->options.preload_count > 0;
+    if (cache->is_guessed_out)
+        for (uint32_t key; (key = moec_preload_next(cache->preload, moec_now_ns())) != MOEC_EVICT_NONE;)
+            (void)moec_cache_guess(cache, key);
     moec_loader_begin(cache);
     moec_loader_notify(cache);
     (void)pthread_mutex_unlock(&cache->lock);
@@ -382,5 +396,7 @@ static bool cache_ready(struct moec_experts *self, uint32_t layer, uint32_t expe
 const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .release = cache_release,
                                                 .expect = cache_expect,
+                                                .wants_guess = cache_wants_guess,
+                                                .guess = cache_guess,
                                                 .forgo = cache_forgo,
                                                 .ready = cache_ready};

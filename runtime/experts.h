@@ -24,9 +24,9 @@ struct moec_router_answer {
     const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in a
                                    * stack's first one */
     const float *last_weights;    /* (T, k), NULL likewise */
-    /* The next MoE layer's router fed with this layer's input (its gate input, after this layer's norm):
-     * probabilities summed over the T tokens. For one token the 2k best, else every expert; by falling score,
-     * ties to the lower index. NULL in a stack's last MoE layer. */
+    /* For a guess: the next MoE layer's router fed with this layer's input (its gate input, after this
+     * layer's norm): probabilities summed over the T tokens. For one token the 2k best, else every expert; by
+     * falling score, ties to the lower index. NULL in a stack's last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
     /* (n_active) holds the active experts, or NULL: a source may put them into the order in which it wants
@@ -43,9 +43,13 @@ struct moec_experts_ops {
 
     /* Optional (NULL): the router has answered (unless every token found its expert full and none is needed);
      * the active experts will be acquired in the answer's order, each once, and each released; waiting for
-     * one, a session holds no other. A streaming source starts loading what is missing, and guesses what the
-     * next layer will need. */
+     * one, a session holds no other. A streaming source starts loading what is missing. */
     void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
+
+    /* Optional (NULL, both): whether the source would guess now what the next layer will need, asked after
+     * expect; and if so the same answer with next_gate, where the source wants that. */
+    bool (*wants_guess)(struct moec_experts *self);
+    void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer);
 
     /* Optional (NULL): an expert that was expected will not be acquired after all, because another one could
      * not be. (The one whose acquire failed is not expected any more.) */
@@ -62,7 +66,7 @@ struct moec_experts {
     uint32_t
         max_held; /* experts that may be held at once; 0 and 1 mean that each is released before the next */
     bool wants_choices;   /* answers carry experts, weights, last_experts and last_weights */
-    bool wants_next_gate; /* answers carry next_gate */
+    bool wants_next_gate; /* answers that are to be guessed from carry next_gate */
 };
 
 #endif

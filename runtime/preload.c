@@ -50,7 +50,8 @@ struct moec_preload {
 
     /* the answer that guesses follow */
     bool has_answer;
-    uint32_t target; /* MoE ordinal that is guessed at */
+    uint32_t answered; /* MoE ordinal */
+    uint32_t target;   /* that is guessed at */
     uint32_t n_tok;
     uint64_t answered_ns;
     uint64_t asked_ns; /* first time that somebody asked for a guess; 0 = nobody */
@@ -249,26 +250,6 @@ static float score_probability(float expected_tokens, uint32_t n_tok)
     return expected_tokens < 1 ? expected_tokens : 1;
 }
 
-static void rank(struct moec_preload *preload, const struct moec_router_answer *answer)
-{
-    const struct moec_preload_view *view = &preload->setup.view;
-    const uint32_t base = preload->target * preload->setup.model.n_expert;
-    preload->n_guess =
-        preload->predict->ops->rank(preload->predict, answer, preload->target, preload->ranking);
-    for (uint32_t i = 0; i < preload->n_guess; i++) {
-        struct guess *guess = &preload->guesses[i];
-        const float score = score_probability(preload->ranking[i].score, answer->n_tok);
-        const uint32_t bin = (uint32_t)(score * N_BIN);
-        *guess =
-            (struct guess){.expert = preload->ranking[i].expert,
-                           .rank = i < preload->n_rank ? i : preload->n_rank - 1,
-                           .bin = bin < N_BIN ? bin : N_BIN - 1,
-                           .score = score,
-                           .is_absent = !view->is_present(view->context, base + preload->ranking[i].expert)};
-        guess->probability = learned_probability(preload, guess);
-    }
-}
-
 /* The layer that answers next: each token goes round in a decoder, each input passes an encoder once. */
 static uint32_t layer_after(const struct moec_predict_setup *model, uint32_t ordinal)
 {
@@ -298,18 +279,45 @@ void moec_preload_answer(struct moec_preload *preload, const struct moec_router_
     const struct moec_predict_setup *model = &preload->setup.model;
     if (preload->has_answer && preload->target == ordinal)
         judge(preload, answered, now_ns);
-    const struct moec_router_answer next = answer_for_next(model, answered, ordinal), *answer = &next;
     preload->has_answer = true;
+    preload->answered = ordinal;
     preload->target = layer_after(model, ordinal);
-    preload->n_tok = answer->n_tok;
+    preload->n_tok = answer_for_next(model, answered, ordinal).n_tok;
     preload->answered_ns = now_ns;
     preload->asked_ns = 0;
-    preload->n_given = 0;
-    rank(preload, answer);
+    preload->n_guess = preload->n_given = 0;
     if (answered->n_tok > 1)
         moec_preload_trial_pause(&preload->trial);
     else if (ordinal == (model->n_encoder < model->n_layer ? model->n_encoder : 0))
         moec_preload_trial_token(&preload->trial, now_ns);
+}
+
+bool moec_preload_wants_rank(const struct moec_preload *preload)
+{
+    return preload->setup.count > 0 || !preload->setup.is_tried || preload->trial.is_guessing;
+}
+
+void moec_preload_rank(struct moec_preload *preload, const struct moec_router_answer *answered)
+{
+    const struct moec_preload_view *view = &preload->setup.view;
+    const struct moec_router_answer next =
+        answer_for_next(&preload->setup.model, answered, preload->answered);
+    const struct moec_router_answer *answer = &next;
+    const uint32_t base = preload->target * preload->setup.model.n_expert;
+    preload->n_guess =
+        preload->predict->ops->rank(preload->predict, answer, preload->target, preload->ranking);
+    for (uint32_t i = 0; i < preload->n_guess; i++) {
+        struct guess *guess = &preload->guesses[i];
+        const float score = score_probability(preload->ranking[i].score, answer->n_tok);
+        const uint32_t bin = (uint32_t)(score * N_BIN);
+        *guess =
+            (struct guess){.expert = preload->ranking[i].expert,
+                           .rank = i < preload->n_rank ? i : preload->n_rank - 1,
+                           .bin = bin < N_BIN ? bin : N_BIN - 1,
+                           .score = score,
+                           .is_absent = !view->is_present(view->context, base + preload->ranking[i].expert)};
+        guess->probability = learned_probability(preload, guess);
+    }
 }
 
 /* --- guesses -----------------------------------------------------------------------------------------------
@@ -376,8 +384,6 @@ uint32_t moec_preload_next_behind(struct moec_preload *preload, uint64_t now_ns,
     const bool is_counted = preload->setup.count > 0;
     struct moment at = {.n_ahead = n_ahead};
     if (!preload->has_answer || (is_counted && preload->n_given >= preload->setup.count))
-        return MOEC_EVICT_NONE;
-    if (!is_counted && preload->setup.is_tried && !preload->trial.is_guessing)
         return MOEC_EVICT_NONE;
     if (!is_counted)
         at.window_ns = window_left(preload, now_ns, n_ahead);

@@ -45,10 +45,14 @@ MOEC_WARN_UNUSED enum moec_status moec_preload_create(const struct moec_preload_
                                                       struct moec_preload **out, struct moec_error *err);
 void moec_preload_free(struct moec_preload *preload); /* NULL-safe */
 
-/* A router has answered at now_ns: judges the guesses that were made for its layer, and ranks the next one's
- * experts. After it, guesses for the layer that answered are no more to be made. */
+/* A router has answered at now_ns: judges the guesses that were made for its layer. After it, guesses for the
+ * layer that answered are no more to be made, and none for the next one until its experts are ranked. */
 void moec_preload_answer(struct moec_preload *preload, const struct moec_router_answer *answer,
                          uint32_t ordinal, uint64_t now_ns);
+/* Whether they are to be ranked: not while nothing would be guessed anyway. */
+bool moec_preload_wants_rank(const struct moec_preload *preload);
+/* Ranks the experts of the layer after the one that answered last, from the same answer. */
+void moec_preload_rank(struct moec_preload *preload, const struct moec_router_answer *answer);
 
 /* A read of n_bytes took read_ns by itself: until its bytes were there, from when the device was asked or the
  * read before it was done, whichever is later. is_alone: no other was in flight when it was asked, so that

@@ -1,11 +1,17 @@
 #include "runtime/preload_trial.h"
 
+#include <math.h>
+
 #define LEAST_TOKENS                                                                                         \
-    24u                  /* of a block; up to 15 more, so that blocks keep no step with texts of one length  \
-                          */
-#define SETTLING   12u   /* tokens after a change, which still feel what was left in the buffer */
-#define DOUBT_OFF  16u   /* one block in so many guesses where guessing is left, */
-#define DOUBT_ON   6u    /* and in so many does not where it pays: wrong guesses cost more than missed ones */
+    24u                /* of a block; up to 15 more, so that blocks keep no step with texts of one length    \
+                        */
+#define SETTLING   12u /* tokens after a change, which still feel what was left in the buffer */
+#define FIRST_MIND 3u  /* blocks before one is preferred: in the very first, everything is cold */
+#define NEEDED     12u /* and times of either kind */
+#define FIRST_GAP                                                                                            \
+    8u                 /* blocks from one doubt to the next, twice as many each time that it changes nothing \
+                        */
+#define LAST_GAP   32u /* at most */
 #define LEAST_GAIN 0.96f /* of the other's time: what gains little is left, as it reads and wakes for it */
 
 void moec_preload_trial_init(struct moec_preload_trial *trial)
@@ -19,26 +25,58 @@ void moec_preload_trial_pause(struct moec_preload_trial *trial)
     trial->n_settled = 0;
 }
 
-/* Of a ring that is full. */
-static float median(const struct moec_preload_trial *trial, bool guessing)
+/* The middle of what is remembered of a kind, and how far it may be off: one standard error of a median, from
+ * the distance of the quartiles. */
+struct middle {
+    float ns, error_ns;
+};
+
+static struct middle middle_of(const struct moec_preload_trial *trial, bool guessing)
 {
-    float sorted[MOEC_TRIAL_TIMES];
-    for (uint32_t i = 0; i < MOEC_TRIAL_TIMES; i++) {
+    float sorted[MOEC_TRIAL_TIMES] = {0};
+    const uint32_t n_timed = trial->n_timed[guessing];
+    const uint32_t n = n_timed < MOEC_TRIAL_TIMES ? n_timed : MOEC_TRIAL_TIMES;
+    for (uint32_t i = 0; i < n; i++) {
         const float time_ns = trial->times_ns[guessing][i];
         uint32_t at = i;
         for (; at > 0 && sorted[at - 1] > time_ns; at--)
             sorted[at] = sorted[at - 1];
         sorted[at] = time_ns;
     }
-    return sorted[MOEC_TRIAL_TIMES / 2];
+    const float spread_ns = sorted[3 * n / 4] - sorted[n / 4];
+    return (struct middle){.ns = sorted[n / 2], .error_ns = 0.93f * spread_ns / sqrtf((float)n)};
 }
 
-static bool next_kind(const struct moec_preload_trial *trial)
+/* Guesses have to be seen to help. */
+static bool is_gain(const struct moec_preload_trial *trial)
 {
-    if (trial->n_timed[0] < MOEC_TRIAL_TIMES || trial->n_timed[1] < MOEC_TRIAL_TIMES)
+    const struct middle with = middle_of(trial, true), without = middle_of(trial, false);
+    const float error_ns = sqrtf(with.error_ns * with.error_ns + without.error_ns * without.error_ns);
+    return with.ns <= LEAST_GAIN * without.ns - error_ns;
+}
+
+/* The mind is made up where doubt ends, when both kinds were timed one after the other. Doubt that changed it
+ * is repeated soon, one that did not later. */
+static void make_up_mind(struct moec_preload_trial *trial)
+{
+    const bool is_better = is_gain(trial), has_changed = is_better != trial->is_preferred;
+    const uint32_t gap = trial->has_mind && !has_changed ? 2 * trial->gap : FIRST_GAP;
+    trial->gap = gap < LAST_GAP ? gap : LAST_GAP;
+    trial->is_preferred = is_better;
+    trial->has_mind = true;
+    trial->n_calm = 0;
+}
+
+static bool next_kind(struct moec_preload_trial *trial)
+{
+    if (trial->n_block < FIRST_MIND || trial->n_timed[0] < NEEDED || trial->n_timed[1] < NEEDED)
         return !trial->is_guessing;
-    const bool is_better = median(trial, true) <= LEAST_GAIN * median(trial, false);
-    return trial->n_block % (is_better ? DOUBT_ON : DOUBT_OFF) == 0 ? !is_better : is_better;
+    if (!trial->has_mind || trial->is_guessing != trial->is_preferred)
+        make_up_mind(trial);
+    if (++trial->n_calm <= trial->gap)
+        return trial->is_preferred;
+    trial->n_timed[!trial->is_preferred] = 0;
+    return !trial->is_preferred;
 }
 
 static void begin_block(struct moec_preload_trial *trial)

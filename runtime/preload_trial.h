@@ -3,17 +3,18 @@
  * The rule of runtime/preload.h weighs reads against reads. It knows nothing of what a guess costs beside
  * them: a thread that wakes, bytes that are checked on a core that computes, a buffer that holds less of what
  * comes again. So decoded tokens run in blocks with guesses and in blocks without. Until both kinds were
- * timed often enough they take turns; then guesses are made where they make the median token faster, but for
- * one block in sixteen, in which the other kind is timed anew. The first tokens of a block still feel the
- * block before, and are not timed; batches of several tokens do as the last token did. Thread rule: plain
- * data, the caller's lock. */
+ * timed often enough they take turns; then guesses are made where they make the median token faster by more
+ * than it may be off, but for one block now and then, in which the other kind is timed anew: the ninth, and
+ * up to four times as rarely while that changes nothing. The first tokens of a block still feel the block
+ * before, and are not timed; batches of several tokens do as the last token did. Thread rule: plain data, the
+ * caller's lock. */
 #ifndef MOEC_RUNTIME_PRELOAD_TRIAL_H
 #define MOEC_RUNTIME_PRELOAD_TRIAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MOEC_TRIAL_TIMES 12u /* tokens of a kind that are remembered, and needed before one is preferred */
+#define MOEC_TRIAL_TIMES 24u /* tokens of a kind that are remembered */
 
 struct moec_preload_trial {
     float times_ns[2][MOEC_TRIAL_TIMES]; /* [1] with guesses, [0] without: rings */
@@ -21,8 +22,12 @@ struct moec_preload_trial {
     uint32_t n_block;   /* that have begun */
     uint32_t n_left;    /* tokens of this one */
     uint32_t n_settled; /* tokens since kinds changed or something came between */
+    uint32_t n_calm;    /* blocks since the last doubt */
+    uint32_t gap;       /* of these until the next */
     uint64_t began_ns;  /* the token at work; 0 = it is not timed */
     bool is_guessing;
+    bool has_mind;     /* both kinds were compared: */
+    bool is_preferred; /* guessing is */
 };
 
 /* Nothing timed yet; the first block does not guess. */

@@ -91,10 +91,15 @@ void moec_router_answer_send(struct moec_forward *forward, const struct moec_rou
     else
         moec_router_answer_reset(forward);
     const uint64_t answered_ns = moec_trace_now(forward->trace);
-    if (has_trace || (is_expected && source->wants_next_gate))
-        add_next_gate(forward, routed, &answer);
-    if (is_expected && answer.n_active > 0)
+    const bool is_answer = is_expected && answer.n_active > 0;
+    /* What is missing begins to be read before time is spent on what may be. */
+    if (is_answer)
         source->ops->expect(source, &answer);
+    const bool is_guessed = is_answer && source->ops->guess != NULL && source->ops->wants_guess(source);
+    if (has_trace || (is_guessed && source->wants_next_gate))
+        add_next_gate(forward, routed, &answer);
+    if (is_guessed)
+        source->ops->guess(source, &answer);
     moec_trace_answer(forward->trace, &answer, forward->model->config.top_k, answered_ns);
     if (wants_choices)
         keep_choices(forward, routed);

@@ -116,6 +116,7 @@ static void test_clocked_experts__operations_are_passed_on(void **state)
     assert_false(source->ops->ready(source, 0, 1));
     slow.is_ready = true;
     assert_true(source->ops->ready(source, 0, 1));
+    assert_false(source->ops->wants_guess(source)); /* as the source behind it has none */
 }
 
 int main(void)

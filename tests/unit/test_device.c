@@ -15,6 +15,10 @@ static struct moec_device sample(bool is_emulated)
                                  .token_ns = 600000,
                                  .token_position = 40,
                                  .check_ns_per_byte = 0.125,
+                                 .move_ns_per_byte = 0.25,
+                                 .preload_ns = 77,
+                                 .n_waits = 2,
+                                 .waits = {{1000, 200, 30}, {5000, 400, 0}},
                                  .n_layer = 2};
     memset(device.model_sha256, 'a', 64);
     device.layers = calloc(2, sizeof *device.layers);
@@ -88,7 +92,10 @@ static void test_device__comes_back_as_it_was_written(void **state)
                         a->shared_ns == b->shared_ns);
         }
         assert_true(back.embed_ns == 500 && back.head_ns == 70000 && back.token_ns == 600000 &&
-                    back.token_position == 40 && back.check_ns_per_byte == 0.125);
+                    back.token_position == 40 && back.check_ns_per_byte == 0.125 &&
+                    back.move_ns_per_byte == 0.25 && back.preload_ns == 77);
+        assert_int_equal(back.n_waits, 2);
+        assert_memory_equal(back.waits, device.waits, sizeof back.waits);
         free(text);
         moec_device_release(&device);
         moec_device_release(&back);
@@ -114,6 +121,7 @@ static void test_device__what_cannot_be_is_refused(void **state)
         enum moec_status status;
         const char *message;
     } cases[] = {
+        {"\"stall_ns\": 5000", "\"stall_ns\": 1000", MOEC_ERR_FORMAT, "stall_ns"},
         {"\"moec device\"", "\"moec profile\"", MOEC_ERR_FORMAT, "expected a 'moec device'"},
         {"\"version\": 1", "\"version\": 2", MOEC_ERR_UNSUPPORTED, "version 2"},
         {"\"threads\": 2", "\"threads\": 0", MOEC_ERR_FORMAT, "threads"},

@@ -39,6 +39,10 @@ static void check_device(const struct moec_device *device)
         assert_int_equal(layer->router_ns > 0, layer->is_moe);
         assert_true(layer->mlp_ns > 0);
     }
+    assert_int_equal(device->n_waits, MOEC_DEVICE_WAITS);
+    for (uint32_t i = 1; i < device->n_waits; i++)
+        assert_true(device->waits[i - 1].stall_ns < device->waits[i].stall_ns);
+    assert_true(device->move_ns_per_byte > 0);
     assert_status(moec_device_write(device, &text, &err), MOEC_OK, err);
     assert_status(moec_device_parse(text, strlen(text), "d.json", &back, &err), MOEC_OK, err);
     moec_device_release(&back);

@@ -143,6 +143,8 @@ static void answer(struct world *world, uint32_t ordinal, uint32_t first)
     const struct moec_router_answer it = {
         .layer = ordinal, .n_tok = world->n_tok, .active = active, .n_active = K};
     moec_preload_answer(world->preload, &it, ordinal, world->now_ns);
+    if (moec_preload_wants_rank(world->preload))
+        moec_preload_rank(world->preload, &it);
 }
 
 /* Layer by layer: guesses are read one after the other until the router answers, with the first of the
@@ -367,6 +369,8 @@ static void test_preload__goes_from_the_encoder_to_the_decoder(void **state)
                                                   .next_gate = &gate,
                                                   .n_next_gate = 1};
         moec_preload_answer(preload, &answer, c[0], 1000 * (i + 1));
+        assert_true(moec_preload_wants_rank(preload));
+        moec_preload_rank(preload, &answer);
         assert_int_equal(last_next, c[2]);
         assert_int_equal(last_asked.n_tok, c[3]);
         assert_int_equal(last_asked.experts != NULL && last_asked.last_experts != NULL, c[4]);

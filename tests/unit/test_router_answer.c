@@ -10,8 +10,9 @@ struct listener {
     struct moec_experts experts;
     struct moec_experts *inner;
     uint32_t n_expert, top_k;
-    uint32_t n_answers, n_tok, layer, n_next_gate;
+    uint32_t n_answers, n_guesses, n_tok, layer, n_next_gate;
     bool has_choices, has_last, has_next_gate;
+    bool is_busy; /* does not want to guess */
     uint32_t *chosen, *last_chosen;
     float *weights, *last_weights;
     struct moec_scored_expert *next_gate;
@@ -39,8 +40,9 @@ static void listen(struct moec_experts *self, const struct moec_router_answer *a
     listener->n_tok = answer->n_tok;
     listener->has_choices = answer->experts != NULL && answer->weights != NULL;
     listener->has_last = answer->last_experts != NULL && answer->last_weights != NULL;
-    listener->has_next_gate = answer->next_gate != NULL;
-    listener->n_next_gate = answer->n_next_gate;
+    listener->has_next_gate = false;
+    listener->n_next_gate = 0;
+    assert_null(answer->next_gate); /* which would have taken time */
     if (listener->has_choices) {
         memcpy(listener->chosen, answer->experts, n * sizeof(uint32_t));
         memcpy(listener->weights, answer->weights, n * sizeof(float));
@@ -49,11 +51,26 @@ static void listen(struct moec_experts *self, const struct moec_router_answer *a
         memcpy(listener->last_chosen, answer->last_experts, n * sizeof(uint32_t));
         memcpy(listener->last_weights, answer->last_weights, n * sizeof(float));
     }
+}
+
+static bool wants_guess(struct moec_experts *self)
+{
+    return !((struct listener *)self)->is_busy;
+}
+
+static void guess(struct moec_experts *self, const struct moec_router_answer *answer)
+{
+    struct listener *listener = (struct listener *)self;
+    assert_int_equal(answer->layer, listener->layer);
+    listener->n_guesses++;
+    listener->has_next_gate = answer->next_gate != NULL;
+    listener->n_next_gate = answer->n_next_gate;
     if (listener->has_next_gate)
         memcpy(listener->next_gate, answer->next_gate, answer->n_next_gate * sizeof *answer->next_gate);
 }
 
-static const struct moec_experts_ops listener_ops = {.acquire = lend, .release = take_back, .expect = listen};
+static const struct moec_experts_ops listener_ops = {
+    .acquire = lend, .release = take_back, .expect = listen, .wants_guess = wants_guess, .guess = guess};
 
 static struct listener listener_make(const struct fixture *fixture, uint32_t n_tok)
 {
@@ -337,6 +354,11 @@ static void test_router_answer__carries_nothing_unasked(void **state)
         assert_int_equal(listener.n_next_gate, 0);
     }
     assert_int_equal(listener.n_answers, fixture.model->config.n_layer);
+    assert_int_equal(listener.n_guesses, fixture.model->config.n_layer);
+    listener.is_busy = listener.experts.wants_next_gate = true;
+    batch_layer(&forward, &batch, 0, false);
+    assert_int_equal(listener.n_guesses, fixture.model->config.n_layer);
+    assert_false(listener.has_next_gate);
     batch_free(&batch);
     moec_forward_release(&forward);
     listener_free(&listener);

@@ -61,6 +61,8 @@ static void take(struct moec_experts *source, struct moec_router_answer *answer)
     memcpy(order, answer->active, answer->n_active * sizeof *order);
     answer->order = order;
     source->ops->expect(source, answer);
+    if (source->ops->wants_guess(source))
+        source->ops->guess(source, answer);
     for (uint32_t next = 0; next < answer->n_active;) {
         uint32_t end = next;
         do {

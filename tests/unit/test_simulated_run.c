@@ -83,6 +83,37 @@ static void test_simulated_run__times_by_hand(void **state)
     release(&made);
 }
 
+/* The same with waits that cost: in each layer 110 at first, which is over the longest that was measured, and
+ * 40, and so 27 for the second, of which 2.7. */
+static void test_simulated_run__waits_cost(void **state)
+{
+    (void)state;
+    struct made made;
+    struct moec_simulated_result result;
+    synthetic_steps(2, 4, 2, 0, 2, &made.replay);
+    for (uint32_t i = 0; i < 4; i++)
+        made.replay.experts[2 * i] = 3;
+    synthetic_recording(&made.replay, &made.recording);
+    synthetic_model(&made.recording, NULL, &made.model);
+    make_device(&made.model, 1, &made.device);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 50, true), 0, 0);
+    made.device.waits[0] = (struct moec_device_wait){.stall_ns = 100, .first_ns = 40, .next_ns = 10};
+    made.device.n_waits = 1;
+    const struct moec_simulated_setup setup = setup_of(&made, 8 * 64);
+    assert_int_equal(moec_simulated_run(&setup, &result, NULL, NULL), MOEC_OK);
+    assert_float_equal(result.tpot_ns_p95, 605.4f, 1e-3f);
+    assert_float_equal(result.tpot_ns_median, 226, 1e-9);
+    assert_float_equal(result.decode.stall_ns, 2 * (115 + 32), 1e-9);
+    assert_float_equal(result.decode.compute_ns, 537.4f, 1e-3f);
+    made.device.waits[1] = (struct moec_device_wait){.stall_ns = 1000, .first_ns = 400, .next_ns = 10};
+    made.device.n_waits = 2;
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 25, true), 10, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 550, true), 220, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 550, false), 10, 1e-9);
+    assert_float_equal(moec_simulated_wait_cost(&made.device, 5000, true), 400, 1e-9);
+    release(&made);
+}
+
 /* Under one token's working set lru hits nothing, from there on everything. */
 static void test_simulated_run__lru_falls_off_its_cliff(void **state)
 {
@@ -194,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_simulated_run__times_by_hand),
+        cmocka_unit_test(test_simulated_run__waits_cost),
         cmocka_unit_test(test_simulated_run__lru_falls_off_its_cliff),
         cmocka_unit_test(test_simulated_run__time_decides_nothing),
         cmocka_unit_test(test_simulated_run__refusals),

@@ -1,0 +1,33 @@
+/* What waiting for storage costs beside the wait itself: the part of moec_device_measure_compute that stalls
+ * on purpose (internal to profiler/device*.c).
+ *
+ * Tokens are decoded by the runtime's own forward pass, with every record in memory but those of the experts
+ * that are waited for: each of these is read by the runtime's reader on an emulated device that answers after
+ * a set time, and checked. What such a token takes beyond its waits and one that never waits is what the
+ * processor loses: a thread wakes late, the others of its team have gone to sleep and are woken or done
+ * without, caches have gone cold, experts are computed one by one. Blocks of such tokens and of others take
+ * turns; among the others some beside which another thread reads and checks a record in every layer, as a
+ * preload is. */
+#ifndef MOEC_PROFILER_DEVICE_WAITS_H
+#define MOEC_PROFILER_DEVICE_WAITS_H
+
+#include "formats/bundle.h"
+#include "formats/device.h"
+#include "profiler/progress.h"
+#include "runtime/forward.h"
+
+struct moec_device_waits_setup {
+    const struct moec_bundle *bundle;
+    struct moec_forward *forward;  /* for one token; its experts are swapped meanwhile */
+    struct moec_experts *resident; /* serves every expert at once */
+    uint64_t limit_ns;             /* after which no more tokens are decoded */
+    const struct moec_progress *progress;
+};
+
+/* Fills device->waits and preload_ns; check_ns_per_byte is known. A model of fewer positions than a block has
+ * none. Errors: those of reading, MOEC_ERR_MEMORY, MOEC_ERR_CANCELLED. */
+MOEC_WARN_UNUSED enum moec_status moec_device_measure_waits(const struct moec_device_waits_setup *setup,
+                                                            struct moec_device *device,
+                                                            struct moec_error *err);
+
+#endif
