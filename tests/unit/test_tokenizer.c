@@ -286,7 +286,7 @@ static void expect_small(const struct moec_tokenizer *tokenizer, const char *tex
     uint32_t *got = NULL;
     size_t n_got = 0;
     assert_int_equal(moec_tokenizer_encode(tokenizer, text, strlen(text), true, &got, &n_got, &err), MOEC_OK);
-    if (n_got != n || memcmp(got, ids, n * sizeof *ids) != 0)
+    if (n_got != n || (n > 0 && memcmp(got, ids, n * sizeof *ids) != 0))
         fail_msg("'%s' gives %zu ids, expected %zu", text, n_got, n);
     free(got);
 }
