@@ -19,7 +19,16 @@ static const struct cli_option options[] = {
     CLI_SAMPLES_OPTION,
     CLI_QUANTISER_OPTIONS,
     CLI_SENSITIVITY_OPTIONS,
-    {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost: 2% or 0.02 of perplexity.", false},
+    {"metric", 0, "NAME",
+     "perplexity|rouge-1|rouge-2|rouge-l|exact-match|accuracy|accuracy-bytes|accuracy-tokens",
+     "What --max-loss is of: perplexity of the profile's windows (default), or a metric of --task, measured "
+     "by "
+     "what the model writes or prefers on rows of --data: even draws for the search, odd ones for the "
+     "certificate. Where --data is what the profile was made on, these are the profile's rows.",
+     false},
+    {"ctx", 0, "TOKENS", NULL, "With --metric: context of a row (default 2048, or what the model allows).",
+     false},
+    {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost: 2% or 0.02 of --metric.", false},
     {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB; instead of --max-loss or beside it.", false},
     {"policy", 0, "POLICY", NULL, "Search: edgemoe (default), marginal, uniform, or a .lua file.", false},
     {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: this bitwidth; needs neither profile nor data.",
@@ -50,6 +59,7 @@ struct compile_job {
     const struct cli_args *args;
     struct cli_measure_options measure;
     struct moec_compile_options compile;
+    struct moec_row_metric_options rows;
     struct moec_checkpoint *checkpoint;
     struct moec_profile profile;
     bool has_profile;
@@ -118,9 +128,13 @@ static void spell_options(struct compile_job *job)
     if (compile->dense_bits < 16)
         (void)snprintf(dense + strlen(dense), sizeof dense - strlen(dense), " dense-quantizer=%s",
                        compile->dense_gptq ? "gptq" : "linear");
+    char metric[64] = "";
+    if (compile->rows != NULL)
+        (void)snprintf(metric, sizeof metric, " metric=%s task=%.24s",
+                       moec_task_metric_name(compile->rows->task.metric), compile->rows->task.name);
     (void)snprintf(job->options_text, sizeof job->options_text,
-                   "max-loss=%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32, loss,
-                   size, bits, dense, copies, compile->confidence, quantizer, compile->group);
+                   "max-loss=%s%s max-size=%s%s dense-bits=%s copies=%s confidence=%g %s group=%" PRIu32,
+                   loss, metric, size, bits, dense, copies, compile->confidence, quantizer, compile->group);
 }
 
 static enum moec_status read_dense(const struct cli_args *args, struct moec_compile_options *compile,
@@ -140,6 +154,35 @@ static enum moec_status read_dense(const struct cli_args *args, struct moec_comp
     compile->dense_gptq =
         compile->dense_bits < 16 && (quantizer != NULL ? strcmp(quantizer, "gptq") == 0 : has_data);
     return MOEC_OK;
+}
+
+/* --metric, and the rows that it is measured on. */
+static enum moec_status read_metric(struct compile_job *job, struct moec_error *err)
+{
+    const struct cli_args *args = job->args;
+    const char *name = cli_text(args, "metric");
+    if (name == NULL || strcmp(name, moec_task_metric_name(MOEC_TASK_METRIC_PERPLEXITY)) == 0) {
+        if (cli_has(args, "ctx"))
+            return moec_fail(err, MOEC_ERR_USAGE, "--ctx is for a --metric of what the model writes");
+        return MOEC_OK;
+    }
+    enum moec_task_metric metric = MOEC_TASK_METRIC_PERPLEXITY;
+    while (strcmp(name, moec_task_metric_name(metric)) != 0) /* the table allows only these names */
+        metric++;
+    if (job->measure.data == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--metric %s is measured on rows: give --data and --task, also beside --profile",
+                         name);
+    if (moec_task_metric_kind(metric) != moec_task_metric_kind(job->measure.task.metric))
+        return moec_fail(err, MOEC_ERR_USAGE, "task '%s' is of another kind than %s: it is measured by %s",
+                         job->measure.task.name, name, moec_task_metric_name(job->measure.task.metric));
+    job->rows = (struct moec_row_metric_options){
+        .task = job->measure.task, .data_path = job->measure.data, .seed = job->measure.seed};
+    job->rows.task.metric = metric;
+    if (cli_has(args, "samples"))
+        job->rows.n_sample = job->measure.n_sample;
+    job->compile.rows = &job->rows;
+    return cli_u32(args, "ctx", 2, 1u << 24, &job->rows.n_context, err);
 }
 
 static enum moec_status read_compile_options(struct compile_job *job, struct moec_error *err)
@@ -167,9 +210,11 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     if (!cli_has(args, "output") && !cli_has(args, "dry-run"))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "name the bundle with -o MODEL.moec, or ask for the plan with --dry-run");
-    if (cli_has(args, "profile") && job->measure.data != NULL)
+    MOEC_TRY(read_metric(job, err));
+    if (cli_has(args, "profile") && job->measure.data != NULL && compile->rows == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "give either --profile or --data: a profile holds its own windows");
+                         "give either --profile or --data: a profile holds its own windows; both only with a "
+                         "--metric that is measured on rows");
     if (cli_has(args, "profile") && (cli_has(args, "group") || cli_has(args, "quantizer") ||
                                      cli_has(args, "scheme") || cli_has(args, "baseline")))
         return moec_fail(err, MOEC_ERR_USAGE,
@@ -278,12 +323,17 @@ static void print_report(const struct compile_job *job)
                report->is_written ? "" : " on the certificate part");
         return;
     }
-    printf("certificate: perplexity %.4f -> %.4f, loss %.3f%% (%.3f%% to %.3f%%)", certificate->reference,
-           certificate->compiled, 100 * certificate->loss, 100 * certificate->loss_low,
-           100 * certificate->loss_high);
+    printf("certificate: %s %.4f -> %.4f, loss %.3f%% (%.3f%% to %.3f%%)", certificate->metric,
+           certificate->reference, certificate->compiled, 100 * certificate->loss,
+           100 * certificate->loss_low, 100 * certificate->loss_high);
     if (!isnan(certificate->target))
         printf(", asked for at most %.3f%%%s", 100 * certificate->target,
                certificate->missed ? ": MISSED" : "");
+    if (certificate->n_token == 0) {
+        printf("\n             %" PRIu32 " rows of '%s' that the search never saw\n", certificate->n_window,
+               certificate->data_name);
+        return;
+    }
     printf("\n             %" PRIu32
            " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
            certificate->n_window, certificate->data_name, certificate->mean_kl);
@@ -327,6 +377,7 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
     moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
     moec_json_out_double(root, "max_loss", job->compile.max_loss);
     if (certificate->present) {
+        moec_json_out_string(root, "metric", certificate->metric);
         moec_json_out_double(root, "reference", certificate->reference);
         moec_json_out_double(root, "compiled", certificate->compiled);
         moec_json_out_double(root, "loss", certificate->loss);
@@ -398,6 +449,8 @@ const struct cli_command cli_command_compile = {
              "measured once on the other "
              "half: that is the certificate. If it misses the target nothing is written and the exit status "
              "is 1.\n"
+             "With --metric rouge-2 (or another of the task's kind) the loss is of that metric, measured by "
+             "generating texts for rows of --data, which may be other data than the profile's.\n"
              "Without --profile, --data is profiled first. Policies are Lua; lua/README.md tells how to "
              "write one.",
     .examples = "moec compile MODEL --profile profile.h5 --max-loss 2% -o model.moec\n"
@@ -405,6 +458,8 @@ const struct cli_command cli_command_compile = {
                 "model.moec\n"
                 "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run\n"
                 "moec compile MODEL --profile profile.h5 --max-loss 2% --dense-bits auto -o model.moec\n"
+                "moec compile SWITCH --profile samsum.h5 --metric rouge-2 --task samsum --data train.csv "
+                "--max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
     .n_positional_min = 1,
     .n_positional_max = 1,

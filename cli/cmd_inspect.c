@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct cli_option options[] = {
     {"json", 0, NULL, NULL, "Everything as JSON on standard output.", false},
@@ -94,8 +95,9 @@ static void print_certificate(const struct moec_certificate *certificate)
     }
     char digest[2 * MOEC_SHA256_BYTES + 1];
     moec_sha256_hex(certificate->data_digest, digest);
-    printf("  %s of the original        %.4f\n", certificate->metric, certificate->reference);
-    printf("  %s of this bundle         %.4f\n", certificate->metric, certificate->compiled);
+    const int pad = 33 - (int)strlen(certificate->metric);
+    printf("  %s%-*s %.4f\n", certificate->metric, pad, " of the original", certificate->reference);
+    printf("  %s%-*s %.4f\n", certificate->metric, pad, " of this bundle", certificate->compiled);
     printf("  loss                             %.3f%% (90%% interval %.3f%% to %.3f%%)\n",
            100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
     if (!isnan(certificate->target))
@@ -103,10 +105,16 @@ static void print_certificate(const struct moec_certificate *certificate)
                certificate->missed ? "   MISSED (written under --accept-miss)" : "");
     printf("  search part                      %.3f%%, at most %.3f%%\n", 100 * certificate->search_loss,
            100 * certificate->search_loss_high);
-    printf("  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);
-    printf("  measured on                      %" PRIu32 " windows of %" PRIu32 " tokens (%" PRIu64
-           " scored) of '%s'\n",
-           certificate->n_window, certificate->seq_len_tokens, certificate->n_token, certificate->data_name);
+    if (certificate->n_token > 0)
+        printf("  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);
+    if (certificate->n_token == 0)
+        printf("  measured on                      %" PRIu32 " rows of '%s'\n", certificate->n_window,
+               certificate->data_name);
+    else
+        printf("  measured on                      %" PRIu32 " windows of %" PRIu32 " tokens (%" PRIu64
+               " scored) of '%s'\n",
+               certificate->n_window, certificate->seq_len_tokens, certificate->n_token,
+               certificate->data_name);
     printf("  arithmetic                       %s\n  data SHA-256                     %s\n",
            certificate->arithmetic, digest);
 }

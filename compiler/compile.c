@@ -22,6 +22,9 @@ struct compile_part {
     struct moec_scorer *scorer;
     double *reference_nll;        /* (W), owned */
     struct moec_measure measured; /* (W) each, owned: of the last run */
+    double *reference_scores;     /* (rows of the part), owned; instead of all these where rows are scored */
+    double *scores;               /* the same of the last run */
+    enum moec_part which;
 };
 
 struct compile_run {
@@ -35,10 +38,11 @@ struct compile_run {
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     uint32_t dense_bits[MOEC_MAX_DENSE_TRIALS]; /* (n_dense_bits) to be tried, increasing */
     uint32_t n_dense_bits;
-    bool has_f32;                /* among the checkpoint's dense weights */
-    struct moec_dense_fit *fit;  /* NULL: integers by the linear quantizer */
-    struct moec_model *original; /* dense weights as in the checkpoint; NULL without a profile */
-    struct moec_model *compiled; /* dense weights as in the bundle; the original when these are the same */
+    bool has_f32;                 /* among the checkpoint's dense weights */
+    struct moec_row_metric *rows; /* NULL: perplexity is measured */
+    struct moec_dense_fit *fit;   /* NULL: integers by the linear quantizer */
+    struct moec_model *original;  /* dense weights as in the checkpoint; NULL without a profile */
+    struct moec_model *compiled;  /* dense weights as in the bundle; the original when these are the same */
     struct moec_variants *variants;
     struct moec_work_plan memory;
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
@@ -148,8 +152,10 @@ static enum moec_status plan_memory(struct compile_run *run, struct moec_error *
         MOEC_TRY_OUT(moec_windows_from_profile(run->profile, parts[i], &windows[i], err));
     if (run->profile == NULL && run->dense_bits[0] < 16)
         request.dense_bits = run->dense_bits[0];
+    if (run->rows != NULL)
+        request.result_bytes = moec_row_metric_bytes(run->rows, options->n_threads);
     if (options->dense_gptq)
-        request.result_bytes =
+        request.result_bytes +=
             moec_dense_fit_bytes(moec_checkpoint_config(run->checkpoint),
                                  options->dense_bits == MOEC_DENSE_BITS_AUTO ? 2 : 1, options->n_threads);
     if (run->profile != NULL) {
@@ -268,6 +274,8 @@ static void release_part(struct compile_part *part)
     free(part->reference_nll);
     free(part->measured.nll);
     free(part->measured.kl);
+    free(part->reference_scores);
+    free(part->scores);
     memset(part, 0, sizeof *part);
 }
 
@@ -312,10 +320,32 @@ static enum moec_status make_part(struct compile_run *run, enum moec_part which,
     return moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err);
 }
 
+static enum moec_status score_rows(struct compile_run *run, const struct compile_part *part,
+                                   const struct moec_model *model, double *scores, struct moec_error *err)
+{
+    return moec_row_metric_measure(run->rows, part->which, model, moec_variants_experts(run->variants),
+                                   run->options->kernels, run->options->n_threads, &run->stopper, scores,
+                                   err);
+}
+
+/* A part of rows, with what the original scores on them. */
+static enum moec_status open_rows(struct compile_run *run, enum moec_part which, struct compile_part *part,
+                                  struct moec_error *err)
+{
+    const uint64_t n = moec_row_metric_count(run->rows, which);
+    part->which = which;
+    MOEC_TRY(moec_alloc((void **)&part->reference_scores, n, sizeof(double), "scores of rows", err));
+    MOEC_TRY(moec_alloc((void **)&part->scores, n, sizeof(double), "scores of rows", err));
+    MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
+    return score_rows(run, part, run->original, part->reference_scores, err);
+}
+
 static enum moec_status open_part(struct compile_run *run, enum moec_part which, struct compile_part *part,
                                   struct moec_error *err)
 {
     struct moec_experts *experts = moec_variants_experts(run->variants);
+    if (run->rows != NULL)
+        return open_rows(run, which, part, err);
     MOEC_TRY(make_part(run, which, run->compiled, part, err));
     MOEC_TRY(moec_scorer_set_reference(part->scorer, run->original, experts, part->reference_nll,
                                        &run->stopper, err));
@@ -329,6 +359,11 @@ static enum moec_status measure_part(struct compile_run *run, struct compile_par
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = run->options->confidence;
     MOEC_TRY(moec_variants_assign(run->variants, assignment, err));
+    if (run->rows != NULL) {
+        MOEC_TRY(score_rows(run, part, run->compiled, part->scores, err));
+        return moec_loss_measure_scores(part->reference_scores, part->scores,
+                                        moec_row_metric_count(run->rows, part->which), &options, loss, err);
+    }
     MOEC_TRY(moec_scorer_run(part->scorer, &part->measured, &run->stopper, err));
     return moec_loss_measure(part->reference_nll, part->measured.nll, part->measured.kl, part->windows.scored,
                              part->windows.n_window, MOEC_PART_ALL, &options, loss, err);
@@ -583,6 +618,14 @@ static void fill_certificate(struct compile_run *run, const struct moec_loss *lo
     memcpy(certificate->metric, profile->metric, sizeof certificate->metric);
     memcpy(certificate->data_digest, profile->data_digest, sizeof certificate->data_digest);
     memcpy(certificate->data_name, profile->data_name, sizeof certificate->data_name);
+    if (run->rows != NULL) {
+        const struct moec_rows *rows = moec_row_metric_rows(run->rows);
+        certificate->seq_len_tokens = 0;
+        (void)snprintf(certificate->metric, sizeof certificate->metric, "%s",
+                       moec_task_metric_name(run->options->rows->task.metric));
+        memcpy(certificate->data_digest, rows->digest, sizeof certificate->data_digest);
+        memcpy(certificate->data_name, rows->name, sizeof certificate->data_name);
+    }
     memcpy(certificate->arithmetic, profile->arithmetic, sizeof certificate->arithmetic);
 }
 
@@ -667,6 +710,9 @@ static enum moec_status check_options(const struct moec_compile_options *options
     if (!isnan(options->max_loss) && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a loss target needs something to measure on: give --profile or --data");
+    if (options->rows != NULL && profile == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a metric of what the model writes needs a profile: give --profile or --data");
     if (options->dense_gptq && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "GPTQ needs inputs to weigh errors by: give --profile or --data, or "
@@ -688,6 +734,7 @@ static void release_run(struct compile_run *run)
     moec_model_free(run->original);
     moec_variants_free(run->variants);
     moec_dense_fit_free(run->fit);
+    moec_row_metric_free(run->rows);
 }
 
 enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct moec_profile *profile,
@@ -714,6 +761,8 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(check_profile(checkpoint, profile, model_digest, err));
     MOEC_TRY_OUT(moec_alloc((void **)&report->assignment, (uint64_t)report->n_layer * report->n_expert, 1,
                             "an assignment", err));
+    if (options->rows != NULL)
+        MOEC_TRY_OUT(moec_row_metric_open(options->rows, checkpoint, profile, &run.rows, err));
     MOEC_TRY_OUT(list_dense_bits(&run, err));
     MOEC_TRY_OUT(plan_memory(&run, err));
     MOEC_TRY_OUT(choose_codecs(&run, err));

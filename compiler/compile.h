@@ -10,6 +10,7 @@
 #define MOEC_COMPILER_COMPILE_H
 
 #include "compiler/policy.h"
+#include "compiler/row_metric.h"
 #include "formats/bundle.h"
 #include "formats/checkpoint.h"
 #include "profiler/metrics.h"
@@ -44,6 +45,9 @@ struct moec_compile_options {
         quantizer; /* these three of compiles without a profile, else the profile's; not AUTO */
     enum moec_scheme scheme;
     uint32_t group;
+    /* Losses are of this metric, measured by what the model writes; needs a profile. NULL: of perplexity, on
+     * the profile's windows */
+    const struct moec_row_metric_options *rows;
     double confidence; /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
     bool accept_miss;  /* write and mark a bundle that misses its target */
     uint64_t seed;     /* of the policy's random numbers */

@@ -19,7 +19,8 @@
 #define MOEC_BUNDLE_ALIGNMENT 4096 /* default of the file's alignment field */
 #define MOEC_MAX_COPIES       8
 
-/* The measured promise (D6): reference and compiled are perplexities on the certificate part. */
+/* The measured promise (D6): reference and compiled are perplexities on the certificate part, or mean scores of
+ * another metric on its rows. */
 struct moec_certificate {
     bool present; /* false for bundles compiled without data (`--policy uniform --bits 4`) */
     bool missed;  /* written under --accept-miss although the target was not met */
@@ -35,8 +36,8 @@ struct moec_certificate {
     double target;     /* NaN when only --max-size was asked */
     double confidence; /* 0.95; 0 for `point` */
     double mean_kl;    /* nats a token against the original */
-    uint32_t n_window; /* windows of the certificate part */
-    uint64_t n_token;  /* scored tokens */
+    uint32_t n_window; /* windows of the certificate part, or rows */
+    uint64_t n_token;  /* scored tokens; 0 of rows */
     uint32_t seq_len_tokens;
     uint8_t data_digest[MOEC_SHA256_BYTES];
     char data_name[256];

@@ -32,6 +32,26 @@ struct moec_continuation {
     size_t answer_bytes, answer_capacity;
 };
 
+static uint32_t context_of(const struct moec_config *config, const struct moec_continuation_options *options)
+{
+    if (options->n_context > 0)
+        return options->n_context;
+    return config->n_position < MOEC_CONTINUATION_CONTEXT ? config->n_position : MOEC_CONTINUATION_CONTEXT;
+}
+
+uint64_t moec_continuation_bytes(const struct moec_config *config,
+                                 const struct moec_continuation_options *options)
+{
+    const uint32_t n_context = context_of(config, options);
+    const uint32_t n_batch = n_context < BATCH_TOKENS ? n_context : BATCH_TOKENS;
+    const uint64_t n_beam =
+        options->generation != NULL && options->generation->n_beam > 1 ? options->generation->n_beam : 1;
+    return moec_forward_scratch_bytes(config, n_batch, options->n_threads) +
+           moec_session_bytes(config, n_context, n_batch) +
+           (n_beam - 1) * moec_session_bytes(config, n_context, 0) +
+           (TILE_TOKENS + 2 * n_beam) * (uint64_t)config->n_vocab * sizeof(float);
+}
+
 enum moec_status moec_continuation_create(const struct moec_model *model, struct moec_experts *experts,
                                           const struct moec_tokenizer_model *tokenizer,
                                           const struct moec_continuation_options *options,
@@ -45,9 +65,7 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "a context of %" PRIu32 " tokens, and the model has positions for %" PRIu32,
                          n_context, config->n_position);
-    if (n_context == 0)
-        n_context =
-            config->n_position < MOEC_CONTINUATION_CONTEXT ? config->n_position : MOEC_CONTINUATION_CONTEXT;
+    n_context = context_of(config, options);
     MOEC_TRY(moec_tokenizer_model_fits(tokenizer, config->n_vocab, "the tokenizer", err));
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a continuation", err));
     made->start = tokenizer;

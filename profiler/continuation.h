@@ -36,6 +36,10 @@ MOEC_WARN_UNUSED enum moec_status moec_continuation_create(const struct moec_mod
                                                            struct moec_error *err);
 void moec_continuation_free(struct moec_continuation *continuation);
 
+/* Bytes that one takes at most. */
+uint64_t moec_continuation_bytes(const struct moec_config *config,
+                                 const struct moec_continuation_options *options);
+
 /* What one prompt took. */
 struct moec_continuation_cost {
     uint64_t n_tokens; /* run through the model */

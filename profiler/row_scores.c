@@ -6,6 +6,7 @@
 #include "profiler/rouge.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 struct scoring {
     struct moec_continuation *continuation;
@@ -93,14 +94,21 @@ static enum moec_status choose(struct scoring *job, const struct moec_row *row,
 static enum moec_status draw(const struct moec_rows *rows, const struct moec_row_scores_options *options,
                              struct moec_row_scores *scores, struct moec_error *err)
 {
-    const bool all = options->n_sample == 0 || options->n_sample >= rows->n_row;
+    const bool is_chosen = options->chosen != NULL;
+    const bool all = !is_chosen && (options->n_sample == 0 || options->n_sample >= rows->n_row);
+    for (uint32_t i = 0; is_chosen && i < options->n_sample; i++)
+        if (options->chosen[i] >= rows->n_row)
+            return moec_fail(err, MOEC_ERR_USAGE, "row %" PRIu64 " of '%s', which has %zu",
+                             options->chosen[i], rows->name, rows->n_row);
     scores->n_row = all ? (uint32_t)rows->n_row : options->n_sample;
     MOEC_TRY(
         moec_alloc((void **)&scores->index, rows->n_row, sizeof *scores->index, "the list of rows", err));
     for (size_t i = 0; i < rows->n_row; i++)
         scores->index[i] = i;
     struct moec_random random = {options->seed};
-    if (!all)
+    if (is_chosen)
+        memcpy(scores->index, options->chosen, options->n_sample * sizeof *options->chosen);
+    else if (!all)
         moec_random_draw(&random, scores->index, rows->n_row, scores->n_row);
     return moec_alloc((void **)&scores->values, (uint64_t)scores->n_row * scores->n_metric, sizeof(double),
                       "scores of the rows", err);

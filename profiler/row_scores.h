@@ -37,6 +37,7 @@ struct moec_row_result {
 struct moec_row_scores_options {
     uint32_t n_sample; /* rows to draw; 0, or more than there are = all, in the data's order */
     uint64_t seed;
+    const uint64_t *chosen; /* (n_sample) these rows instead of a draw; NULL = draw */
     /* Called after each row; a status other than MOEC_OK stops the work. May be NULL. */
     enum moec_status (*done)(void *context, uint32_t n_done, uint32_t n_row,
                              const struct moec_row_result *result, struct moec_error *err);

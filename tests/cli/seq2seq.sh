@@ -142,4 +142,48 @@ try 0 "choices are targets" "$moec" eval "$model" --task "$work/choose.lua" --da
 says stdout "^accuracy [01]" "and scored"
 try 0 "with the tokenizer's end" grep -q '"tokens":8,"bytes":7' "$work/choices"
 
+# Losses of what the model prefers, on other data than the profile's: even draws are searched on, odd ones certified.
+cat >"$work/pick.lua" <<'EOF'
+return {
+  name = "pick", metric = "accuracy", prompt = "{dialogue}",
+  choices = { texts = { "{summary}", "abcd", "zz" }, text = "{choice}", label = "0" },
+}
+EOF
+pick="--data $work/two.jsonl --task $work/pick.lua --samples 36 --seed 3"
+try 2 "a metric needs rows" "$moec" compile "$model" --profile "$work/one.h5" --metric accuracy -o "$work/x.moec"
+says stderr "give --data and --task" "which it says"
+try 2 "a metric of another kind than the task's is refused" "$moec" compile "$model" --profile "$work/one.h5" \
+    --metric rouge-2 $pick -o "$work/x.moec"
+says stderr "task 'pick' is of another kind" "which it says"
+try 2 "data beside a profile is for a metric" "$moec" compile "$model" --profile "$work/one.h5" $pick -o "$work/x.moec"
+try 0 "accuracy is certified on other rows" "$moec" compile "$model" --profile "$work/one.h5" --metric accuracy $pick \
+    --policy uniform --bits 2 --max-loss 90% --accept-miss -q --json -o "$work/pick.moec"
+cp "$work/stdout" "$work/pick.json"
+# The odd draws of moec eval, which draws the same rows.
+odd_mean() {
+    awk -F'"accuracy":' '{ n++; if (n % 2 == 0) { split($2, v, /[,} ]+/); for (i = 1; v[i] == ""; i++); sum += v[i]; k++ } }
+        END { printf "%.6f\n", sum / k }' "$1"
+}
+json_number() { sed -n "s/.*\"$1\": *\([0-9.e-]*\).*/\1/p" "$work/pick.json" | head -n 1; }
+for what in reference compiled; do
+    measured=$model
+    [ $what = compiled ] && measured=$work/pick.moec
+    try 0 "rows of the $what model" "$moec" eval "$measured" $pick --answers "$work/$what.jsonl" -q
+    if [ "$(odd_mean "$work/$what.jsonl")" = "$(printf '%.6f' "$(json_number $what)")" ]; then
+        pass "the certificate's $what score is that of the odd draws"
+    else
+        fail "the certificate's $what score is $(json_number $what), of the odd draws $(odd_mean "$work/$what.jsonl")"
+    fi
+done
+try 0 "the certificate is inspected" "$moec" inspect "$work/pick.moec"
+says stdout "^  accuracy of the original" "and names its metric"
+says stdout "18 rows of 'two.jsonl'" "and its rows"
+try 0 "generated texts are searched and certified on" "$moec" compile "$model" --profile "$work/one.h5" \
+    --metric rouge-1 --data "$work/two.jsonl" --task "$work/letters.lua" --samples 32 --max-loss 90% --accept-miss -q \
+    -o "$work/rouge.moec"
+says stdout "^certificate: rouge-1 0" "by ROUGE-1"
+try 0 "rows that were profiled serve the metric too" "$moec" compile "$model" --profile "$work/one.h5" \
+    --metric accuracy --data "$work/one.jsonl" --task "$work/pick.lua" --max-loss 90% --accept-miss -q \
+    -o "$work/same.moec"
+says stdout "18 rows of 'one.jsonl'" "the profile's rows in its order"
 done_testing

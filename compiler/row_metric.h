@@ -1,0 +1,49 @@
+/* A loss by what the model writes: ROUGE, exact match or accuracy on rows of a task, in place of perplexity.
+ *
+ * Rows stand in an order of draws, even ones for the search, odd ones for the certificate (D5, D6). Where the
+ * data is the file that the profile's windows are rows of, they are the profile's rows in its order, so that
+ * no row that the profile or the search saw is in the certificate; else they are drawn here. Thread rule: one
+ * thread, parallel inside. */
+#ifndef MOEC_COMPILER_ROW_METRIC_H
+#define MOEC_COMPILER_ROW_METRIC_H
+
+#include "formats/checkpoint.h"
+#include "profiler/progress.h"
+#include "profiler/row_scores.h"
+#include "profiler/windows.h"
+
+/* What is asked for. */
+struct moec_row_metric_options {
+    struct moec_task task; /* its metric is the loss's */
+    const char *data_path;
+    uint32_t n_sample; /* rows to draw; of the profile's rows the first so many; 0 = all of these, else 64 */
+    uint64_t seed;
+    uint32_t n_context; /* of prompt and answer; 0 = the default of profiler/continuation.h */
+};
+
+struct moec_row_metric;
+
+/* Reads and draws. `options` is borrowed until free; `profile` is not kept. Errors: MOEC_ERR_USAGE (a metric
+ * of windows), MOEC_ERR_UNSUPPORTED (no tokenizer), MOEC_ERR_LIMIT (fewer than MOEC_MIN_PART_WINDOWS rows a
+ * part), those of moec_rows_read. */
+MOEC_WARN_UNUSED enum moec_status moec_row_metric_open(const struct moec_row_metric_options *options,
+                                                       const struct moec_checkpoint *checkpoint,
+                                                       const struct moec_profile *profile,
+                                                       struct moec_row_metric **out, struct moec_error *err);
+void moec_row_metric_free(struct moec_row_metric *metric);
+
+/* Rows of a part, their data's name and digest, and bytes that a measurement takes. */
+uint32_t moec_row_metric_count(const struct moec_row_metric *metric, enum moec_part part);
+const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metric);
+uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric, int n_threads);
+
+/* scores (moec_row_metric_count) of the part's rows with what `model` and `experts` answer now. Errors: those
+ * of moec_row_scores_measure, what `progress` answers. */
+MOEC_WARN_UNUSED enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric,
+                                                          enum moec_part part, const struct moec_model *model,
+                                                          struct moec_experts *experts,
+                                                          const struct moec_kernels *kernels, int n_threads,
+                                                          const struct moec_progress *progress,
+                                                          double *scores, struct moec_error *err);
+
+#endif
