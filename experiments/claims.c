@@ -208,14 +208,21 @@ static void find_paths(const struct experiment_sample *sample, struct experiment
             "knowing the experts of two layers tells the next one: 87.1 % where frequency says little");
     if (!sample->has_profile || !moec_routing_summary_make(&sample->profile, &summary))
         return;
+    const uint32_t n_layer =
+        sample->profile.n_moe_layer - moec_config_moe_encoder_count(&sample->profile.config);
     say(paths,
         "the 20 %% most frequent take %.1f %%, the ten most frequent %.1f %% (%.0f paths, %.0f tokens)",
         100 * summary.top_fifth, 100 * summary.top_ten, (double)summary.n_path, (double)summary.n_token);
     decide(paths, summary.top_fifth >= 0.8);
-    if (summary.top_fifth < 0.8)
-        explain(paths, "%.0f tokens cannot repeat many of %.0f possible paths, and top-%u routing mixes them",
-                (double)summary.n_token, pow(sample->profile.n_expert, sample->profile.n_moe_layer),
-                sample->profile.top_k);
+    const double possible = pow(sample->profile.n_expert, n_layer);
+    if (summary.top_fifth < 0.8 && possible > (double)summary.n_token)
+        explain(paths, "%.0f tokens cannot repeat many of %.0f possible paths", (double)summary.n_token,
+                possible);
+    else if (summary.top_fifth < 0.8)
+        explain(paths,
+                "training kept the load of the experts nearly even (entropy %.2f of 1), and %u layers have "
+                "only %.0f paths, of which %.0f occur",
+                summary.entropy, n_layer, possible, (double)summary.n_path);
     const double path = summary.recall[MOEC_BY_PATH][0], frequency = summary.recall[MOEC_BY_FREQUENCY][0];
     say(known, "the path table's first guesses are right in %.1f %% of the cases, frequency's in %.1f %%",
         100 * path, 100 * frequency);

@@ -364,6 +364,22 @@ static enum moec_status put_sample(const struct report *report, const struct exp
     return MOEC_OK;
 }
 
+/* How many of the figures to reach are reached, with a link to where they stand. */
+static void put_score(const struct report *report, const struct experiment_sample *sample, const char *title)
+{
+    struct experiment_claims goals;
+    uint32_t n_reached = 0, n_measured = 0;
+    experiment_goals(sample, &goals);
+    for (uint32_t c = 0; c < goals.n; c++) {
+        n_reached += goals.items[c].verdict == EXPERIMENT_YES;
+        n_measured += goals.items[c].verdict != EXPERIMENT_NOT_MEASURED;
+    }
+    (void)fprintf(report->page, "<p><a href=\"#%s\">", sample->name);
+    moec_html_text(report->page, title);
+    (void)fprintf(report->page, "</a>: %u of %u figures to reach are reached, %u were not measured.</p>\n",
+                  n_reached, n_measured, goals.n - n_measured);
+}
+
 static enum moec_status put_page(const struct report *report, struct moec_error *err)
 {
     const struct experiment_sample *first = &report->samples[report->samples[0].processor[0] == '\0' ? 1 : 0];
@@ -382,6 +398,8 @@ static enum moec_status put_page(const struct report *report, struct moec_error 
         "Raspberry Pi 4B.",
         first->processor, first->threads);
     (void)fputs("</p>\n", report->page);
+    for (size_t s = 0; s < N_SAMPLE; s++)
+        put_score(report, &report->samples[s], titles[s]);
     for (size_t s = 0; s < N_SAMPLE; s++)
         MOEC_TRY(put_sample(report, &report->samples[s], titles[s], err));
     moec_html_end(report->page);
