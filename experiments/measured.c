@@ -217,6 +217,9 @@ static enum moec_status read_profile(struct experiment_sample *sample, struct mo
     }
     MOEC_TRY(load(sample, "profile", &root, err));
     sample->profile_seconds = number(root, "seconds");
+    text(root, "metric", sample->search_metric, sizeof sample->search_metric);
+    moec_json_free(root);
+    MOEC_TRY(load(sample, "ours-2-test", &root, err));
     text(root, "metric", sample->metric, sizeof sample->metric);
     moec_json_free(root);
     MOEC_TRY(load(sample, "ours-2", &root, err));

@@ -51,7 +51,8 @@ struct experiment_sample {
     char name[32], folder[512];
     bool has_profile;
     struct moec_profile profile;
-    char metric[32]; /* "rouge-2", "perplexity" */
+    char metric[32];        /* of the test: "rouge-2", "perplexity" */
+    char search_metric[32]; /* of profile and compile */
     double source_bytes, profile_seconds, threads;
 
     struct experiment_bundle uniform[EXPERIMENT_N_BITS];    /* experts alone */
