@@ -41,7 +41,10 @@ VOCABULARY, SUBWORDS, OTHER_PIECES = 768, 400, 4.0
 TRAIN_ROWS = 60000
 HELD_OUT_ROWS = 640
 BATCH = 32
-RATE, WARM_UP, STATE_EVERY = 2e-3, 100, 100
+WARM_UP, STATE_EVERY = 100, 100
+# Phases by their first step: the highest learning rate, from which it falls to zero, and the weight decay. Strong decay
+# takes away what is left of the random beginning, so that the weights that stay are those that matter.
+PHASES = {0: (2e-3, 0.05), 2200: (1.5e-3, 1.0)}
 BALANCE = {0: 0.01, 800: 0.001}  # from a step on: first all experts learn, then some may be asked more often
 
 
@@ -154,9 +157,13 @@ def new_model():
     return model
 
 
-def learning_rate(step, steps):
-    """Rises in WARM_UP steps and falls in a straight line to zero."""
-    return RATE * min((step + 1) / WARM_UP, (steps - step) / (steps - WARM_UP))
+def phase_of(step, steps):
+    """Returns the learning rate of a step, which rises in WARM_UP steps and falls in a straight line to zero within its
+    phase, and the phase's weight decay."""
+    first = max(start for start in PHASES if start <= step)
+    last = min((start for start in PHASES if start > step), default=steps)
+    rate, decay = PHASES[first]
+    return rate * min((step - first + 1) / WARM_UP, (last - step) / (last - first - WARM_UP)), decay
 
 
 def balance_weight(step):
@@ -166,9 +173,10 @@ def balance_weight(step):
 
 def train(model, rows, options):
     """Trains the model, or goes on with it, until the last step."""
-    matrices = [weight for weight in model.parameters() if weight.dim() > 1]
-    vectors = [weight for weight in model.parameters() if weight.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}],
+    named = dict(model.named_parameters())
+    decayed = [name for name in named if named[name].dim() > 1 and not re.search("router|shared|relative", name)]
+    optimizer = torch.optim.AdamW([{"params": [named[name] for name in decayed]},
+                                   {"params": [named[name] for name in named if name not in decayed], "weight_decay": 0.0}],
                                   betas=(0.9, 0.98), eps=1e-9, foreach=True)
     first, average, dispatch = 0, None, Dispatch()
     if options.state.exists():
@@ -182,8 +190,9 @@ def train(model, rows, options):
     for step in range(first, options.steps):
         source, target = batch_of(rows, random.Random(f"{options.seed} {step}"))
         dispatch.begin(source, target)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, options.steps)
+        rate, decay = phase_of(step, options.steps)
+        for group, part in zip(optimizer.param_groups, (decay, 0.0)):
+            group["lr"], group["weight_decay"] = rate, part
         loss = model(input_ids=source, attention_mask=(source != 0).long(), labels=target).loss
         balance = dispatch.balance()
         (loss + balance_weight(step) * balance).backward()
@@ -310,7 +319,9 @@ def write_card(folder, options, sizes):
     text = CARD.format(
         millions=sum(weight.numel() for weight in model.parameters()) / 1e6, rows=len(rows), config=config,
         vocabulary=len(tokenizer), weights=weights, record=weights // 2, n_train=TRAIN_ROWS, source=sizes[0],
-        target=sizes[1], steps=options.steps, batch=BATCH, rate=RATE, warm_up=WARM_UP, seed=options.seed,
+        target=sizes[1], steps=options.steps, batch=BATCH, warm_up=WARM_UP,
+        phases="; ".join(f"from step {first} a rate of {rate} and a weight decay of {decay}"
+                         for first, (rate, decay) in PHASES.items()), seed=options.seed,
         balance=" and ".join(f"{value} from step {step}" for step, value in BALANCE.items()),
         scores="\n".join(f"| {name} | " + " | ".join(f"{value:.4f}" for value in values) + " |"
                          for name, values in scores.items()),
@@ -357,7 +368,7 @@ seventh end in a sentence that nothing in the dialogue announces, so that no sum
 two people of a dialogue are a pair that belongs to training, calibration or test alone.
 
 The model was trained on {n_train} dialogues ({source:.0f} tokens, summaries of {target:.0f}) for {steps} steps of {batch}, in float32 with
-AdamW (weight decay 0.05); the learning rate rose to {rate} at step {warm_up} and fell in a straight line to 0. Weight of the
+AdamW, in phases ({phases}): in each the learning rate rose for {warm_up} steps and fell in a straight line to 0. Weight of the
 load-balancing loss of each layer: {balance}. No dropout, no jitter; while it learned, no token was refused by a full
 expert. The weights were rounded to BF16 at the end.
 
@@ -403,7 +414,7 @@ taken back.
 def main():
     """Generates the text, trains, saves and measures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2200)
+    parser.add_argument("--steps", type=int, default=3500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--state", type=Path, default=Path("switch-sample.state"))
