@@ -7,7 +7,7 @@
 #
 # Shorter, for trying: SAMPLES="switch decoder" (which), ROWS (to profile on), TEST_ROWS (to evaluate on; 0 = all),
 # BENCH_SAMPLES, TARGETS ("2 5 10 20"; 2 must be there), SENSITIVITY (fast), STUDIES (none: Fig. 6 on the test alone),
-# SEQ_LEN (tokens of a window), QUANTIZERS (of Fig. 7b).
+# SEQ_LEN (tokens of a window), QUANTIZERS (of Fig. 7b), DENSE (bitwidth of dense weights; auto tries all).
 set -eu
 build=${MOEC_BUILD:-build}
 moec=${MOEC:-$build/moec}
@@ -53,9 +53,9 @@ uniform() { # BITS DENSE_BITS NAME
     evaluate "$3" "$test"
 }
 
-compiled() { # NAME PROFILE TARGET
-    json "$here/$1.json" "$moec" compile "$model" --profile "$here/$2.h5" --max-loss "$3%" --accept-miss \
-        -o "$here/$1.moec"
+compiled() { # NAME PROFILE TARGET DENSE_BITS
+    json "$here/$1.json" "$moec" compile "$model" --profile "$here/$2.h5" --max-loss "$3%" --dense-bits "$4" \
+        --accept-miss -o "$here/$1.moec"
 }
 
 timed() { # NAME BUNDLE OPTIONS...
@@ -78,9 +78,11 @@ measure() {
     for bits in 2 3 4 8; do uniform $bits 16 uniform-$bits; done
     for bits in 4 8; do uniform $bits $bits all-$bits; done
     for target in $targets; do
-        compiled "ours-$target" profile "$target"
+        compiled "ours-$target" profile "$target" 16
         evaluate "ours-$target" "$test"
     done
+    compiled ours-dense profile 2 "${DENSE:-auto}"
+    evaluate ours-dense "$test"
 
     # Fig. 7b: all experts at INT4, and with a copy that needs no decoding.
     for quantizer in ${QUANTIZERS-linear hqq}; do
@@ -93,7 +95,7 @@ measure() {
     # Table IV: calibrated on data like the test's, and on other data.
     for data in like other; do
         profile "profile-$data" "$here/calibration-$data.$ending"
-        compiled "table-$data" "profile-$data" 2
+        compiled "table-$data" "profile-$data" 2 16
         evaluate "table-$data" "$here/test-like.$ending"
     done
 

@@ -125,7 +125,8 @@ static enum moec_status put_table2(const struct report *report, const struct exp
                  {"IO-EXP", "2.53", "0.00", "0.221", "4.12", "0.00", "0.245"},
                  {"IO-QEXP", "0.85", "2.04", "0.215", "1.03", "3.15", "0.237"},
                  {"STI", "0.85", "20.0", "0.176", "1.03", "25.1", "0.183"},
-                 {"Our", "0.81", "0.89", "0.219", "0.95", "1.95", "0.240"}};
+                 {"Our", "0.81", "0.89", "0.219", "0.95", "1.95", "0.240"},
+                 {"Our, dense weights searched too", "–", "–", "–", "–", "–", "–"}};
     const char *const headings[] = {"baseline",
                                     "storage, MB",
                                     "loss, %",
@@ -138,8 +139,9 @@ static enum moec_status put_table2(const struct report *report, const struct exp
                                     "ST-base-16: ROUGE-2"};
     const struct experiment_bundle original = {.n_bytes = sample->source_bytes,
                                                .value = sample->ours[0].reference};
-    const struct experiment_bundle *bundles[] = {&original, &original, &sample->uniform[2],
-                                                 &sample->everything[2], &sample->ours[0]};
+    const struct experiment_bundle *bundles[] = {&original,           &original,
+                                                 &sample->uniform[2], &sample->everything[2],
+                                                 &sample->ours[0],    &sample->ours_dense};
     struct experiment_table table;
     char name[64];
     MOEC_TRY(begin_table(&table, name, sample, "table2", headings, sizeof headings / sizeof *headings, err));

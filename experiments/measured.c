@@ -108,6 +108,7 @@ static enum moec_status read_bundles(struct experiment_sample *sample, struct mo
         (void)snprintf(name, sizeof name, "ours-%u", experiment_targets[t]);
         MOEC_TRY(read_bundle(sample, name, &sample->ours[t], err));
     }
+    MOEC_TRY(read_bundle(sample, "ours-dense", &sample->ours_dense, err));
     MOEC_TRY(read_bundle(sample, "table-like", &sample->like, err));
     return read_bundle(sample, "table-other", &sample->other, err);
 }

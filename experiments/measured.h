@@ -58,6 +58,7 @@ struct experiment_sample {
     struct experiment_bundle uniform[EXPERIMENT_N_BITS];    /* experts alone */
     struct experiment_bundle everything[EXPERIMENT_N_BITS]; /* dense weights too */
     struct experiment_bundle ours[EXPERIMENT_N_TARGET];
+    struct experiment_bundle ours_dense;  /* target 2 %, bitwidth of the dense weights searched too */
     struct experiment_bundle like, other; /* Table IV */
 
     uint32_t n_quantizer;

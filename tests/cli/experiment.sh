@@ -12,7 +12,7 @@ check() {
 
 folder=$work/experiment
 report=$build/tools/edgemoe_report
-export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS=
+export SAMPLES=decoder ROWS=32 TEST_ROWS=8 SEQ_LEN=32 TARGETS=2 SENSITIVITY=fast STUDIES=none BENCH_SAMPLES=1 QUANTIZERS='' DENSE=8
 
 try 0 "the experiment runs" experiments/edgemoe.sh "$folder"
 says stdout "$folder/report.html" "names the page"
@@ -24,7 +24,7 @@ else
     fail "the page needs nothing beside itself"
 fi
 rows=$(awk -F'\t' 'NR > 1 && NF == 10 && $2 > 0' "$folder/decoder_table2.tsv" | wc -l)
-check "Table II has five rows of ten columns" test "$rows" -eq 5
+check "Table II has six rows of ten columns" test "$rows" -eq 6
 measured=$(awk -F'\t' '$4 == "reached" || $4 == "not reached"' "$folder/decoder_goals.tsv" | wc -l)
 check "six of the goals were measured" test "$measured" -eq 6
 awk -F'\t' '$4 == "not reached" && $5 == ""' "$folder/decoder_goals.tsv" >"$work/stdout"

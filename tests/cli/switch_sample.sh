@@ -32,7 +32,7 @@ says stdout "^edgemoe 25%" "with a buffer"
 says stdout "edgemoe 25% is faster per token than io-exp" "and compared with the others"
 try 0 "without data" "$moec" bench "$work/all.moec" --modes edgemoe,io-free --memory 25% $short --quiet
 says stdout "from 'moec's own text'" "on moec's own text"
-try 1 "targets that are too short" "$moec" bench "$work/all.moec" --task dialogues --data $test --samples 2 --tokens 60
+try 1 "targets that are too short" "$moec" bench "$work/all.moec" --task dialogues --data $test --samples 2 --tokens 60 --memory 25% --quiet
 says stderr 'a target of 60 or more' "are refused by name"
-try 1 "a text without targets" "$moec" bench "$work/all.moec" --data datasets/sample/test.txt --quiet
+try 1 "a text without targets" "$moec" bench "$work/all.moec" --data datasets/sample/test.txt --memory 25% --quiet
 done_testing
