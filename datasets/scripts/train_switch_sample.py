@@ -368,9 +368,10 @@ seventh end in a sentence that nothing in the dialogue announces, so that no sum
 two people of a dialogue are a pair that belongs to training, calibration or test alone.
 
 The model was trained on {n_train} dialogues ({source:.0f} tokens, summaries of {target:.0f}) for {steps} steps of {batch}, in float32 with
-AdamW, in phases ({phases}): in each the learning rate rose for {warm_up} steps and fell in a straight line to 0. Weight of the
-load-balancing loss of each layer: {balance}. No dropout, no jitter; while it learned, no token was refused by a full
-expert. The weights were rounded to BF16 at the end.
+AdamW, in phases ({phases}):
+in each the learning rate rose for {warm_up} steps and fell in a straight line to 0. Weight of the load-balancing loss of each
+layer: {balance}. No dropout, no jitter; while it learned, no token was refused by a
+full expert. The weights were rounded to BF16 at the end.
 
     python3 datasets/scripts/train_switch_sample.py --steps {steps} --seed {seed}
 
@@ -406,8 +407,8 @@ Share of the tokens of each layer (`test.jsonl`, references as decoder input); {
 ## Limits
 
 The model knows a few hundred words and ten kinds of dialogue. It is no measure of language ability, and losses from
-quantisation do not carry over to large models. It mixes up names and numbers now and then, most often where a fact was
-taken back.
+quantisation do not carry over to large models. Its summaries have the right form and most of the right words, but only a
+part of them has every name, day and number right; facts that were taken back and what stands in the small talk mislead it.
 """
 
 
