@@ -234,10 +234,11 @@ static void push_request(lua_State *lua)
     const struct policy_run *run = run_of(lua);
     const struct moec_policy_request *request = run->request;
     lua_createtable(lua, 0, 12);
-    lua_createtable(lua, 0, 4);
+    lua_createtable(lua, 0, 5);
     lua_pushstring(lua, request->config->family);
     lua_setfield(lua, -2, "family");
     set_integer(lua, "layers", run->n_layer);
+    set_integer(lua, "encoder_layers", moec_config_moe_encoder_count(request->config));
     set_integer(lua, "experts", run->n_expert);
     set_integer(lua, "top_k", request->config->top_k);
     lua_setfield(lua, -2, "model");

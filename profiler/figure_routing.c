@@ -358,6 +358,7 @@ enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t 
                                                                                      "popular_paths"};
     const struct moec_study *full = moec_figure_find(profile, "paths/full", 1, full_axes);
     const struct moec_study *three = moec_figure_find(profile, "paths/three", 2, three_axes);
+    const struct moec_study *encoder = moec_figure_find(profile, "paths/encoder", 1, full_axes);
     struct moec_chart_series *series = NULL;
     char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
     if (index > 0 || full == NULL)
@@ -373,10 +374,13 @@ enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t 
     (void)snprintf(chart->y.label, sizeof chart->y.label, "tokens, %%");
     chart->y.low = 0;
     chart->y.high = 100;
-    MOEC_TRY(add_curve(chart, "all MoE layers", full, 100, err));
+    const bool has_encoder = moec_config_is_encoder_decoder(&profile->config);
+    MOEC_TRY(add_curve(chart, has_encoder ? "MoE layers of the decoder" : "all MoE layers", full, 100, err));
     series = &chart->series[0];
     if (three != NULL)
         MOEC_TRY(add_range(chart, "three layers, median and range", three, false, 100, err));
+    if (encoder != NULL)
+        MOEC_TRY(add_curve(chart, "MoE layers of the encoder", encoder, 100, err));
     double half = reaches(series, 50);
     if (isfinite(half))
         moec_figure_say(chart, "Half of the tokens take one of at most %s full paths.",

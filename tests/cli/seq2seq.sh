@@ -84,6 +84,24 @@ for policy in edgemoe marginal uniform; do
     says stdout "18 windows of 'one.jsonl'" "$policy: certified on the other half of the rows"
     try 0 "$policy: the bundle is whole" "$moec" verify "$work/$policy.moec"
 done
+cat >"$work/decoder.lua" <<'EOF'
+-- Few bits for the encoder alone.
+return function(moec)
+  local assignment = {}
+  for layer = 1, moec.model.layers do
+    assignment[layer] = {}
+    for expert = 1, moec.model.experts do
+      assignment[layer][expert] = layer <= moec.model.encoder_layers and 2 or 8
+    end
+  end
+  return assignment
+end
+EOF
+try 0 "a policy of the user knows the stacks" "$moec" compile "$model" --profile "$work/one.h5" \
+    --policy "$work/decoder.lua" -q -o "$work/own.moec"
+says stdout "12 at 2 bits  8 at 8 bits" "and gives each its bits"
+try 0 "figures are drawn" "$moec" profile --show "$work/one.h5" --plots "$work/plots" --plot-format csv
+try 0 "with the paths of the encoder" grep -q "MoE layers of the encoder" "$work/plots/paths.csv"
 try 0 "the bundle is inspected" "$moec" inspect "$work/edgemoe.moec"
 says stdout "the first 3 an encoder's" "inspect tells the stacks"
 says stdout "layer   3d" "and marks their layers"
