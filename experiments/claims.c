@@ -151,7 +151,7 @@ static void claim_uniform(const struct experiment_sample *sample, struct experim
                    "target %u %%: at most as large as the best uniform bitwidth that meets it",
                    experiment_targets[t]);
     struct experiment_claim *claim = add(claims, "Fig. 17", goal);
-    if (!isfinite(ours->n_bytes) || best == NULL)
+    if (!isfinite(ours->n_bytes) || !isfinite(ours->loss) || best == NULL)
         return;
     say(claim, "%.3f against %.3f MB at INT%u; losses %.2f and %.2f %%", ours->n_bytes / 1e6,
         best->n_bytes / 1e6, bits, 100 * ours->loss, 100 * best->loss);
@@ -258,7 +258,10 @@ static void find_bits(const struct experiment_sample *sample, struct experiment_
             100 * int4->loss);
         decide(weights, all->loss > int4->loss);
         if (all->loss <= int4->loss)
-            explain(weights, "the difference lies within the intervals of these measurements");
+            explain(weights, "the intervals, %.2f to %.2f and %.2f to %.2f %%, %s", 100 * all->low,
+                    100 * all->high, 100 * int4->low, 100 * int4->high,
+                    all->high >= int4->low ? "overlap: INT4 is too mild for this model to show it"
+                                           : "are apart");
     }
 }
 

@@ -27,7 +27,7 @@ json() {
     [ ! -e "$file" ] || return 0
     say "$@"
     before=$(date +%s.%N)
-    "$@" --quiet --json >"$file.new"
+    "$@" --quiet --json >"$file.new" || return 1
     date +%s.%N | awk -v a="$before" '{ printf "%.2f\n", $1 - a }' >"${file%.json}.seconds"
     mv "$file.new" "$file"
 }
@@ -85,7 +85,8 @@ measure() {
     evaluate ours-dense "$test"
 
     # Fig. 7b: all experts at INT4, and with a copy that needs no decoding.
-    for quantizer in ${QUANTIZERS-linear hqq}; do
+    for quantizer in ${QUANTIZERS-linear hqq outlier log}; do
+        "$moec" compile --help | grep -Eq "(^|[ (])$quantizer( |,|-)" || continue
         json "$here/quantizer-$quantizer.json" "$moec" compile "$model" --policy uniform --bits 4 --copies 16 \
             --quantizer "$quantizer" -o "$here/quantizer-$quantizer.moec"
         evaluate "quantizer-$quantizer" "$test"
