@@ -95,6 +95,11 @@ static void claim_speed(const struct experiment_sample *sample, struct experimen
         "waits %.3f ms, finds %.0f %% of its experts in the buffer and reads %.1f KB a token, %s %.1f KB",
         ours->compute_ms, bound, ours->stall_ms, 100 * ours->hit_rate, ours->bytes_per_token / 1e3, slow,
         theirs->bytes_per_token / 1e3);
+    const uint32_t n_used =
+        (sample->profile.n_moe_layer - moec_config_moe_encoder_count(&sample->profile.config)) *
+        sample->profile.top_k;
+    if (n_used > 10)
+        explain(claim, "; a token uses %u experts, so that ten hold less than one token needs", n_used);
     if (ours->late_rate < 0.02)
         explain(claim, "; preloads had next to nothing to hide under");
 }
@@ -312,25 +317,32 @@ static void find_decoding(const struct experiment_sample *sample, struct experim
 
 static void find_table2(const struct experiment_sample *sample, struct experiment_claims *claims)
 {
-    const struct experiment_bundle *ours = &sample->ours[0], *int4 = &sample->uniform[INT4],
-                                   *sti = &sample->everything[INT4];
-    struct experiment_claim *claim = add(
-        claims, "Table II",
-        "ours is smallest next to STI and loses least of the quantised: 0.89 %, IO-QEXP 2.04 %, STI 20.0 %");
+    const struct experiment_bundle *ours = &sample->ours[0], *dense = &sample->ours_dense,
+                                   *int4 = &sample->uniform[INT4], *sti = &sample->everything[INT4];
+    struct experiment_claim *size =
+        add(claims, "Table II", "ours is the smallest: 0.81 GB, IO-QEXP and STI 0.85 GB, IO-FREE 2.43 GB");
+    struct experiment_claim *loss =
+        add(claims, "Table II", "ours loses least of the quantised: 0.89 %, IO-QEXP 2.04 %, STI 20.0 %");
     if (!isfinite(ours->loss) || !isfinite(int4->loss) || !isfinite(sti->loss))
         return;
-    say(claim, "losses: ours %.2f %%, IO-QEXP %.2f %%, STI %.2f %%; sizes %.2f, %.2f, %.2f MB",
-        100 * ours->loss, 100 * int4->loss, 100 * sti->loss, ours->n_bytes / 1e6, int4->n_bytes / 1e6,
-        sti->n_bytes / 1e6);
-    decide(claim,
-           ours->n_bytes < int4->n_bytes && ours->loss <= fmax(int4->loss, 0.02) && sti->loss >= int4->loss);
-    if (ours->loss > int4->loss && ours->n_bytes < int4->n_bytes)
-        explain(claim,
-                "ours spends the loss that it is allowed on size; IO-QEXP is larger and has no target");
-    if (sti->loss < 0.1)
-        explain(claim,
-                "%sINT4 of all weights, as STI is counted here, costs this model less than the paper's 20 %%",
-                claim->why[0] != '\0' ? "; " : "");
+    const double smallest = fmin(ours->n_bytes, dense->n_bytes);
+    say(size,
+        "ours %.2f MB, with its dense weights searched too %.2f MB, IO-QEXP %.2f, STI %.2f, IO-FREE %.2f MB",
+        ours->n_bytes / 1e6, dense->n_bytes / 1e6, int4->n_bytes / 1e6, sti->n_bytes / 1e6,
+        sample->source_bytes / 1e6);
+    decide(size, smallest < int4->n_bytes && smallest < sti->n_bytes);
+    if (ours->n_bytes >= sti->n_bytes)
+        explain(size,
+                "STI's dense weights are at INT4, which is much of so small a model; ours, with 16-bit dense "
+                "weights, is larger");
+    say(loss, "ours %.2f %%, IO-QEXP %.2f %%, STI %.2f %%", 100 * ours->loss, 100 * int4->loss,
+        100 * sti->loss);
+    decide(loss, ours->loss <= int4->loss && ours->loss <= sti->loss);
+    if (ours->loss > int4->loss)
+        explain(loss,
+                "ours spends the loss that it is allowed on size, and INT4 costs this model next to nothing");
+    else if (ours->loss > sti->loss)
+        explain(loss, "INT4 of all weights, as STI is counted here, costs this model next to nothing");
 }
 
 static void find_speed(const struct experiment_sample *sample, struct experiment_claims *claims)
