@@ -339,7 +339,8 @@ const struct cli_command cli_command_run = {
     .usage = "MODEL.moec [-]",
     .about =
         "Reads the prompt (-p, -f, or standard input with -), then writes the continuation to standard "
-        "output as it comes. Experts are read from the file when the router asks for them, or before, into "
+        "output as it comes; an encoder-decoder model reads the prompt with its encoder and writes a text of "
+        "its own. Experts are read from the file when the router asks for them, or before, into "
         "a buffer of the size that --memory leaves. The text is the same at every budget, thread count "
         "and instruction set, and with every policy and predictor. Below the least budget that works the "
         "command ends and itemises it.",
