@@ -618,7 +618,10 @@ enum moert_status moert_session_fork(const struct moert_session *session, struct
 
 struct moert_generation moert_generation_default(const struct moert_engine *engine)
 {
-    return moec_generation_to_public(&engine->bundle->generation);
+    struct moert_generation generation = moec_generation_to_public(&engine->bundle->generation);
+    if (generation.n_beams > engine->n_beams)
+        generation.n_beams = engine->n_beams;
+    return generation;
 }
 
 static enum moec_status create_generator(struct moert_session *session, const struct moert_generation *asked,
