@@ -241,8 +241,8 @@ enum moert_early_stopping {
 #define MOERT_TOKENS_OF_MODEL UINT32_MAX
 
 /* How a text is generated. moert_generation_default gives what the bundle says (the model's
- * generation_config.json), which also forces and suppresses tokens; for the same settings the tokens are
- * those of transformers. */
+ * generation_config.json), with no more beams than the engine was opened for; the bundle also forces and
+ * suppresses tokens. For the same settings the tokens are those of transformers. */
 struct moert_generation {
     uint32_t n_tokens;         /* generated at most; MOERT_TOKENS_OF_MODEL = as the bundle says, else 128 */
     uint32_t min_tokens;       /* generated before the text may end; 0 = as the bundle says */

@@ -28,7 +28,11 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
                                           i % 2 ? MOEC_SCHEME_SYMMETRIC : MOEC_SCHEME_ASYMMETRIC, 32,
                                           config->expert_dtype, &codecs[fixture_mixed[i]], &err),
                       MOEC_OK, err);
-    struct moec_bundle_parts parts = {.config = config, .dense = &dense, .codecs = codecs, .alignment = 64};
+    struct moec_bundle_parts parts = {.config = config,
+                                      .generation = moec_checkpoint_generation(ck),
+                                      .dense = &dense,
+                                      .codecs = codecs,
+                                      .alignment = 64};
     const uint8_t copies[] = {4};
     size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
     uint8_t *assignment = malloc(n), *record = NULL;

@@ -2,6 +2,8 @@
  * beside that. */
 #include "tests/unit/fixture_model.h"
 
+#include "tests/unit/fixture_bundle.h"
+
 #include "formats/family.h"
 #include "runtime/generate.h"
 
@@ -330,6 +332,82 @@ static void test_generate__sequences_share_a_source(void **state)
     close_session(&opened);
 }
 
+/* ---- libmoert ---- */
+
+static uint32_t read_public(struct moert_engine *engine, const struct moert_generation *generation,
+                            const uint32_t *prompt, size_t n_prompt, uint32_t *text,
+                            enum moert_generated *what)
+{
+    struct moert_error err = {0};
+    struct moert_session *session = NULL;
+    struct moert_generator *generator = NULL;
+    uint32_t n = 0;
+    assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
+    assert_int_equal(moert_generator_create(session, generation, &generator, &err), MOERT_OK);
+    assert_int_equal(moert_generator_start(generator, prompt, n_prompt, &err), MOERT_OK);
+    *what = MOERT_GENERATED_TOKEN;
+    while (*what == MOERT_GENERATED_TOKEN) {
+        assert_int_equal(moert_generator_next(generator, &text[n], what, &err), MOERT_OK);
+        n += *what == MOERT_GENERATED_TOKEN;
+    }
+    assert_true(moert_generator_steps(generator) <= 8);
+    moert_generator_free(generator);
+    moert_session_free(session);
+    return n;
+}
+
+static void test_generate__the_library_asks_the_bundle(void **state)
+{
+    (void)state;
+    static const char settings[] = "{\"num_beams\": 3, \"max_length\": 10, \"min_new_tokens\": 9}";
+    struct moert_error err = {0};
+    struct moert_options options = moert_options_default();
+    struct moert_engine *engine = NULL;
+    struct moert_session *session = NULL;
+    struct moert_generator *generator = NULL;
+    enum moert_generated what = MOERT_GENERATED_TOKEN;
+    uint32_t beams[N_CONTEXT], greedy[N_CONTEXT], again[N_CONTEXT], n = 0;
+    char *folder = temporary_folder(), *path = temporary_path(folder, "m.moec");
+    struct fixture fixture = fixture_open("switch");
+    temporary_copy("tests/fixtures/families/switch", folder);
+    temporary_write(folder, "generation_config.json", settings, strlen(settings));
+    fixture_bundle_write(folder, path, 16, false);
+
+    assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
+    struct moert_generation generation = moert_generation_default(engine);
+    assert_int_equal(moert_engine_info(engine).n_beams, 3);
+    assert_int_equal(generation.n_beams, 3);
+    /* The decoder's start is one of the ten. */
+    assert_int_equal(read_public(engine, &generation, fixture.source, 9, beams, &what), 9);
+    assert_int_equal(what, MOERT_GENERATED_LENGTH);
+    generation.n_beams = 1;
+    generation.n_tokens = 5;
+    assert_int_equal(read_public(engine, &generation, fixture.source, 9, greedy, &what), 5);
+    generation.n_beams = 3;
+    generation.n_tokens = MOERT_TOKENS_OF_MODEL;
+    n = read_public(engine, &generation, fixture.source, 9, again, &what);
+    assert_int_equal(n, 9);
+    assert_memory_equal(beams, again, n * sizeof *beams);
+    assert_memory_not_equal(beams, greedy, 5 * sizeof *greedy);
+    moert_engine_close(engine);
+
+    /* Memory is kept for so many beams. */
+    options.n_beams = 1;
+    assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_OK);
+    generation = moert_generation_default(engine);
+    assert_int_equal(generation.n_beams, 1);
+    generation.n_beams = 2;
+    assert_int_equal(moert_session_create(engine, &session, &err), MOERT_OK);
+    assert_int_equal(moert_generator_create(session, &generation, &generator, &err), MOERT_ERR_LIMIT);
+    moert_session_free(session);
+    moert_engine_close(engine);
+    options.n_beams = MOEC_MAX_BEAMS + 1;
+    assert_int_equal(moert_engine_open(path, &options, &engine, &err), MOERT_ERR_USAGE);
+    fixture_close(&fixture);
+    free(path);
+    temporary_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_generate__refuses_what_cannot_be),
         cmocka_unit_test(test_generate__sequences_beside_each_other),
         cmocka_unit_test(test_generate__sequences_share_a_source),
+        cmocka_unit_test(test_generate__the_library_asks_the_bundle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
