@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks moec's greedy and beam search from outside: transformers generates the same texts.
 
-    python3 tests/live/compare_generation.py [--moec build/moec] [--model FOLDER] [--data FILE] [--rows N]
+    python3 tests/live/compare_generation.py [--moec build/moec] [--model FOLDER --data FILE] [--rows N]
 
-Prompts are the lines of FILE (by default beginnings of paragraphs of the sample's test text). `moec eval --answers`
+Prompts are the lines of FILE; without a model both samples are compared, on beginnings of paragraphs of the one's test
+text and on dialogues of the other's. `moec eval --answers`
 writes the texts that moec generates under each set of options; transformers (float32, eager attention) generates from
 the same prompts with the same options. Where texts differ, the prompt is generated again in float64: when that gives
 moec's text, rounding decided. Such prompts are counted and must be at most one in twenty (one where there are fewer).
@@ -26,6 +27,7 @@ except ImportError as missing:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "datasets" / "sample"
+SWITCH = ROOT / "datasets" / "switch-sample"
 TOKENS = 24
 
 # What generate() is asked for, and the options of moec that ask for it.
@@ -95,27 +97,41 @@ def compare(moec, reference, rows, settings, options, folder):
     return good
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--moec", default=str(ROOT / "build" / "moec"))
-    parser.add_argument("--model", type=pathlib.Path, default=SAMPLE / "model")
-    parser.add_argument("--data", type=pathlib.Path)
-    parser.add_argument("--rows", type=int, default=5)
-    options = parser.parse_args()
-    if options.data:
-        rows = [line for line in options.data.read_text(encoding="utf-8").splitlines() if line.strip()]
-    else:
-        paragraphs = (SAMPLE / "test.txt").read_text(encoding="utf-8").split("\n\n")
-        rows = [" ".join(paragraph.split()[:9]) for paragraph in paragraphs if len(paragraph) > 200]
-    rows = rows[:options.rows]
-    reference = Reference(options.model)
+def sample_prompts(model):
+    if model == SWITCH / "model":
+        lines = (SWITCH / "test.jsonl").read_text(encoding="utf-8").splitlines()
+        return ["summarize: " + json.loads(line)["dialogue"] for line in lines]
+    paragraphs = (SAMPLE / "test.txt").read_text(encoding="utf-8").split("\n\n")
+    return [" ".join(paragraph.split()[:9]) for paragraph in paragraphs if len(paragraph) > 200]
+
+
+def compare_all(moec, model, rows):
+    reference = Reference(model)
     good = True
     with tempfile.TemporaryDirectory(prefix="moec-generation-") as temporary:
         folder = pathlib.Path(temporary)
         (folder / "lines.lua").write_text(TASK % TOKENS)
         (folder / "lines.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows), encoding="utf-8")
         for settings, flags in SETTINGS:
-            good = compare(options.moec, reference, rows, settings, flags, folder) and good
+            good = compare(moec, reference, rows, settings, flags, folder) and good
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--moec", default=str(ROOT / "build" / "moec"))
+    parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--rows", type=int, default=5)
+    options = parser.parse_args()
+    if bool(options.model) != bool(options.data):
+        parser.error("give a model with its prompts")
+    good = True
+    for model in [options.model] if options.model else [SAMPLE / "model", SWITCH / "model"]:
+        rows = options.data.read_text(encoding="utf-8").splitlines() if options.data else sample_prompts(model)
+        rows = [row for row in rows if row.strip()][:options.rows]
+        print(f"# {model}")
+        good = compare_all(options.moec, model, rows) and good
     return 0 if good else 1
 
 
