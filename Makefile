@@ -46,8 +46,8 @@ RUNTIME_LIBS := $(call pc,--libs $(RUNTIME_PC)) -lm -pthread
 TOOL_LIBS    := -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 
 # What libmoert needs of formats/: no JSON, no HDF5.
-MOERT_FORMATS := $(addprefix formats/,error.c memory.c file.c digest.c compress.c codec.c hqq.c math.c config.c dense.c record.c \
-                 tokenizer_model.c path_table.c generation.c bundle.c bundle_sections.c bundle_verify.c)
+MOERT_FORMATS := $(addprefix formats/,error.c memory.c file.c digest.c compress.c codec.c dictionary.c hqq.c math.c config.c \
+                 dense.c record.c tokenizer_model.c path_table.c generation.c bundle.c bundle_sections.c bundle_verify.c)
 RUNTIME_SRC := $(sort $(wildcard runtime/*.c))
 MOERT_SRC   := $(MOERT_FORMATS) $(RUNTIME_SRC)
 TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,\

@@ -14,21 +14,30 @@ static bool has_option(const struct cli_args *args, const char *name)
     return false;
 }
 
-static void read_quantiser(const struct cli_args *args, struct cli_measure_options *out)
+static enum moec_status read_quantiser(const struct cli_args *args, struct cli_measure_options *out,
+                                       struct moec_error *err)
 {
     /* The table allows only these spellings. */
     if (has_option(args, "group") && strcmp(cli_text(args, "group"), "channel") != 0)
         out->group = (uint32_t)strtoul(cli_text(args, "group"), NULL, 10);
-    if (has_option(args, "quantizer") && strcmp(cli_text(args, "quantizer"), "hqq") == 0)
-        out->quantizer = MOEC_QUANTIZER_HQQ;
-    else if (has_option(args, "quantizer") && strcmp(cli_text(args, "quantizer"), "auto") == 0)
-        out->quantizer = MOEC_QUANTIZER_AUTO;
+    for (int q = 0; has_option(args, "quantizer") && q < MOEC_QUANTIZER_COUNT; q++)
+        if (strcmp(cli_text(args, "quantizer"), moec_quantizer_name((enum moec_quantizer)q)) == 0)
+            out->quantizer = (enum moec_quantizer)q;
     out->any_scheme = out->quantizer == MOEC_QUANTIZER_AUTO && !has_option(args, "scheme");
     if (has_option(args, "scheme") ? strcmp(cli_text(args, "scheme"), "asymmetric") == 0
                                    : out->quantizer == MOEC_QUANTIZER_HQQ)
         out->scheme = MOEC_SCHEME_ASYMMETRIC;
+    const bool is_outlier = out->quantizer == MOEC_QUANTIZER_OUTLIER;
+    if (is_outlier || out->quantizer == MOEC_QUANTIZER_LOG) {
+        if (has_option(args, "scheme"))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--scheme is for linear and hqq codes: leave it out, --quantizer %s has its own",
+                             cli_text(args, "quantizer"));
+        out->scheme = is_outlier ? MOEC_SCHEME_GAUSSIAN : MOEC_SCHEME_LOGARITHMIC;
+    }
     if (has_option(args, "baseline"))
         out->baseline_bits = (uint32_t)strtoul(cli_text(args, "baseline"), NULL, 10);
+    return MOEC_OK;
 }
 
 /* TMPDIR where the user names one, else beside the output, where room for a large file is expected anyway. */
@@ -86,7 +95,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t 
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(cli_bytes(args, "work-memory", &out->work_bytes, err));
     MOEC_TRY(read_sensitivity(args, out, err));
-    read_quantiser(args, out);
+    MOEC_TRY(read_quantiser(args, out, err));
     choose_spill_folder(args, out);
     out->n_threads = (int)n_threads;
     MOEC_TRY(moec_kernels_find(cli_has(args, "cpu") ? cli_text(args, "cpu") : "auto", &out->kernels, err));

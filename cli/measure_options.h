@@ -48,15 +48,18 @@
         {"quantizer",                                                                                        \
          0,                                                                                                  \
          "NAME",                                                                                             \
-         "linear|hqq|auto",                                                                                  \
-         "Who finds scales and zero points: linear (default) from the extremes of a group, hqq by "          \
-         "half-quadratic splitting, auto whichever loses least at each bitwidth, measured.",                 \
+         "linear|hqq|outlier|log|auto",                                                                      \
+         "Who makes codes: linear (default), evenly spaced between the extremes of a group; hqq by "         \
+         "half-quadratic splitting; outlier, spaced as a Gaussian asks, with large weights kept apart; "     \
+         "log, "                                                                                             \
+         "spaced by octaves; auto, linear or hqq, whichever loses least at each bitwidth, measured.",        \
          false},                                                                                             \
         {"scheme",                                                                                           \
          0,                                                                                                  \
          "SCHEME",                                                                                           \
          "symmetric|asymmetric",                                                                             \
-         "Symmetric (default with linear) or asymmetric codes (with hqq); auto compares both unless named.", \
+         "Symmetric (default with linear) or asymmetric codes (with hqq); auto compares both unless named; " \
+         "outlier and log have schemes of their own.",                                                       \
          false},                                                                                             \
     {                                                                                                        \
         "baseline", 0, "BITS", "4|16", "Bitwidth of the other experts while one is measured (default 4).",   \

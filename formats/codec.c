@@ -1,12 +1,15 @@
 #include "formats/codec.h"
 
+#include "formats/dictionary.h"
 #include "formats/half.h"
 #include "formats/hqq.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define BLOCK    MOEC_CODEC_BLOCK
+#define SPAN     MOEC_CODEC_OUTLIER_SPAN
 #define F32_INF  0x7f800000u
 #define F16_INF  0x7c00u
 #define BF16_INF 0x7f80u
@@ -39,7 +42,7 @@ enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uin
     if (!group_is_known(group))
         return moec_fail(err, MOEC_ERR_USAGE, "group of %u weights, expected 32, 64, 128 or 0 for channels",
                          group);
-    if (scheme != MOEC_SCHEME_SYMMETRIC && scheme != MOEC_SCHEME_ASYMMETRIC)
+    if ((int)scheme < 0 || scheme >= MOEC_SCHEME_COUNT)
         return moec_fail(err, MOEC_ERR_USAGE, "unknown quantisation scheme %d", (int)scheme);
     struct moec_codec made = {.scheme = (uint8_t)scheme, .group = (uint16_t)group};
     switch (bits) {
@@ -75,9 +78,9 @@ enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_schem
 {
     static const uint32_t widths[] = {2, 3, 4, 8, 16};
     memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
-    if (quantizer != MOEC_QUANTIZER_LINEAR && quantizer != MOEC_QUANTIZER_HQQ)
-        return moec_fail(err, MOEC_ERR_USAGE, "quantizer %d encodes nothing, expected linear or hqq",
-                         (int)quantizer);
+    if (!moec_quantizer_makes(quantizer, scheme))
+        return moec_fail(err, MOEC_ERR_USAGE, "quantizer %d makes no codes of scheme %d", (int)quantizer,
+                         (int)scheme);
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         struct moec_codec *codec = &codecs[widths[i]];
         MOEC_TRY(moec_codec_for_bits(widths[i], scheme, group, source_dtype, codec, err));
@@ -95,9 +98,9 @@ enum moec_status moec_codec_check(struct moec_codec codec, const char *subject, 
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s is stored as floats but has scheme %u and group %u, expected 0 and 0", subject,
                          codec.scheme, codec.group);
-    if (codec.scheme > MOEC_SCHEME_ASYMMETRIC)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has unknown quantisation scheme %u, expected 0 or 1",
-                         subject, codec.scheme);
+    if (codec.scheme >= MOEC_SCHEME_COUNT)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has unknown quantisation scheme %u, expected 0..%d",
+                         subject, codec.scheme, MOEC_SCHEME_COUNT - 1);
     if (!group_is_known(codec.group))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has groups of %u weights, expected 0, 32, 64 or 128",
                          subject, codec.group);
@@ -119,13 +122,30 @@ uint32_t moec_codec_bits(struct moec_codec codec)
 
 const char *moec_quantizer_name(enum moec_quantizer quantizer)
 {
-    static const char *const names[MOEC_QUANTIZER_COUNT] = {"linear", "hqq", "auto"};
+    static const char *const names[MOEC_QUANTIZER_COUNT] = {"linear", "hqq", "auto", "outlier", "log"};
     return names[quantizer];
 }
 
 const char *moec_scheme_name(enum moec_scheme scheme)
 {
-    return scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric";
+    static const char *const names[MOEC_SCHEME_COUNT] = {"symmetric", "asymmetric", "gaussian",
+                                                         "logarithmic"};
+    return names[scheme];
+}
+
+bool moec_quantizer_makes(enum moec_quantizer quantizer, enum moec_scheme scheme)
+{
+    switch (quantizer) {
+    case MOEC_QUANTIZER_LINEAR:
+    case MOEC_QUANTIZER_HQQ:
+        return scheme == MOEC_SCHEME_SYMMETRIC || scheme == MOEC_SCHEME_ASYMMETRIC;
+    case MOEC_QUANTIZER_OUTLIER:
+        return scheme == MOEC_SCHEME_GAUSSIAN;
+    case MOEC_QUANTIZER_LOG:
+        return scheme == MOEC_SCHEME_LOGARITHMIC;
+    default:
+        return false;
+    }
 }
 
 const char *moec_codec_name(struct moec_codec codec, char text[static 40])
@@ -159,12 +179,20 @@ size_t moec_codec_row_groups(struct moec_codec codec, size_t n)
     return codec.group == 0 ? 1 : (n + codec.group - 1) / codec.group;
 }
 
+size_t moec_codec_row_outliers(struct moec_codec codec, size_t n)
+{
+    if (is_float(codec.dtype) || codec.scheme != MOEC_SCHEME_GAUSSIAN)
+        return 0;
+    return (n + SPAN - 1) / SPAN;
+}
+
 size_t moec_codec_row_bytes(struct moec_codec codec, size_t n)
 {
     if (is_float(codec.dtype))
         return n * moec_codec_bits(codec) / 8;
     size_t per_group = codec.scheme == MOEC_SCHEME_ASYMMETRIC ? 3 : 2;
-    return codes_bytes(codec, n) + per_group * moec_codec_row_groups(codec, n);
+    return codes_bytes(codec, n) + per_group * moec_codec_row_groups(codec, n) +
+           3 * moec_codec_row_outliers(codec, n);
 }
 
 /* --- packing -----------------------------------------------------------------------------------------------
@@ -249,11 +277,13 @@ static void unpack_block(uint32_t bits, const uint8_t *in, uint8_t codes[static 
     }
 }
 
-/* Code that decodes to 0 in a group. */
+/* Code that decodes to 0 in a group; 0 in a dictionary, which may have no such code. */
 static uint8_t zero_code(struct moec_codec codec, const uint8_t *zeros, size_t group)
 {
     if (codec.scheme == MOEC_SCHEME_ASYMMETRIC)
         return zeros[group];
+    if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme))
+        return 0;
     return (uint8_t)(1u << (code_bits(codec.dtype) - 1));
 }
 
@@ -465,6 +495,95 @@ static enum moec_status encode_integers(struct moec_codec codec, const float *we
     return MOEC_OK;
 }
 
+/* --- gaussian and logarithmic ------------------------------------------------------------------------------
+ */
+
+/* F16 bits of a scale or an outlier. */
+static enum moec_status to_half(float value, const char *what, uint16_t *half, struct moec_error *err)
+{
+    *half = moec_f32_to_f16(value);
+    if ((*half & 0x7fffu) >= F16_INF)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s %g overflows F16", what, value);
+    return MOEC_OK;
+}
+
+/* Writes outliers and places: of every span the weight of the largest magnitude, the first of several. */
+static enum moec_status keep_outliers(const float *weights, size_t n, uint8_t *outliers, uint8_t *places,
+                                      struct moec_error *err)
+{
+    for (size_t at = 0; at < n; at += SPAN, outliers += 2) {
+        const size_t left = n - at < SPAN ? n - at : SPAN;
+        size_t top = 0;
+        uint16_t half;
+        for (size_t i = 1; i < left; i++)
+            if (fabsf(weights[at + i]) > fabsf(weights[at + top]))
+                top = i;
+        MOEC_TRY(to_half(weights[at + top], "outlier", &half, err));
+        store_u16(outliers, half);
+        *places++ = (uint8_t)top;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status encode_dictionary(struct moec_codec codec, const float *weights, size_t n,
+                                          uint8_t *row, struct moec_error *err)
+{
+    const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
+    const uint32_t bits = code_bits(codec.dtype);
+    const size_t width = codec.group == 0 ? n : codec.group, groups = moec_codec_row_groups(codec, n);
+    uint8_t *scales = row + codes_bytes(codec, n), *outliers = scales + 2 * groups;
+    uint8_t *places = outliers + 2 * moec_codec_row_outliers(codec, n);
+    const bool has_outliers = scheme == MOEC_SCHEME_GAUSSIAN;
+    if (range_with_tail(weights, n).top_bits >= F32_INF)
+        return fail_not_finite(weights, n, err);
+    if (has_outliers)
+        MOEC_TRY(keep_outliers(weights, n, outliers, places, err));
+    for (size_t g = 0, at = 0; g < groups; g++) {
+        const size_t end = n - at < width ? n : at + width;
+        const struct moec_dictionary_group group = {weights, at, end - at, has_outliers ? places : NULL};
+        const struct moec_dictionary_fit fit = moec_dictionary_fit(&group, scheme, bits);
+        uint16_t scale;
+        MOEC_TRY(to_half(fit.scale, "scale", &scale, err));
+        store_u16(scales + 2 * g, scale);
+        for (; at < end; at += BLOCK, row += (size_t)4 * bits) {
+            uint8_t codes[BLOCK] = {0};
+            for (size_t i = 0; i < BLOCK && i < end - at && scale != 0; i++)
+                codes[i] = moec_dictionary_code(scheme, bits, weights[at + i] / fit.code_scale);
+            pack_block(bits, codes, row);
+        }
+        at = end;
+    }
+    return MOEC_OK;
+}
+
+static void decode_dictionary(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,
+                              size_t count, float *weights)
+{
+    const uint32_t bits = code_bits(codec.dtype);
+    const float *levels = moec_dictionary_levels((enum moec_scheme)codec.scheme, bits);
+    const uint8_t *scales = row + codes_bytes(codec, n);
+    const uint8_t *outliers = scales + 2 * moec_codec_row_groups(codec, n);
+    const size_t n_outlier = moec_codec_row_outliers(codec, n);
+    const uint8_t *codes_at = row + first / BLOCK * 4 * bits;
+    for (size_t i = 0; i < count; i += BLOCK, codes_at += (size_t)4 * bits) {
+        const size_t group = codec.group == 0 ? 0 : (first + i) / codec.group;
+        const float scale = moec_f16_to_f32(load_u16(scales + 2 * group));
+        const size_t left = count - i < BLOCK ? count - i : BLOCK;
+        uint8_t codes[BLOCK];
+        unpack_block(bits, codes_at, codes);
+        for (size_t j = 0; j < left; j++)
+            weights[i + j] = levels[codes[j]] * scale;
+    }
+    for (size_t span = first / SPAN; span < n_outlier && span * SPAN < first + count; span++) {
+        const size_t place = outliers[2 * n_outlier + span], at = span * SPAN + place;
+        if (place < SPAN && at >= first && at - first < count)
+            weights[at - first] = moec_f16_to_f32(load_u16(outliers + 2 * span));
+    }
+}
+
+/* --- any dtype ---------------------------------------------------------------------------------------------
+ */
+
 static enum moec_status encode_floats(struct moec_codec codec, const float *weights, size_t n, uint8_t *row,
                                       struct moec_error *err)
 {
@@ -494,8 +613,11 @@ static enum moec_status encode_floats(struct moec_codec codec, const float *weig
 enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights, size_t n, uint8_t *row,
                                        struct moec_error *err)
 {
-    return is_float(codec.dtype) ? encode_floats(codec, weights, n, row, err)
-                                 : encode_integers(codec, weights, n, row, err);
+    if (is_float(codec.dtype))
+        return encode_floats(codec, weights, n, row, err);
+    if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme))
+        return encode_dictionary(codec, weights, n, row, err);
+    return encode_integers(codec, weights, n, row, err);
 }
 
 /* --- decoding ----------------------------------------------------------------------------------------------
@@ -524,6 +646,10 @@ void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t 
 {
     if (is_float(codec.dtype)) {
         decode_floats(codec, row + first * moec_codec_bits(codec) / 8, count, weights);
+        return;
+    }
+    if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme)) {
+        decode_dictionary(codec, row, n, first, count, weights);
         return;
     }
     uint32_t bits = code_bits(codec.dtype);
@@ -569,8 +695,12 @@ bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_
         return true;
     }
     if (!is_float(codec.dtype)) {
+        const size_t n_outlier = moec_codec_row_outliers(codec, n);
         row += codes_bytes(codec, n);
-        halves = moec_codec_row_groups(codec, n);
+        halves = moec_codec_row_groups(codec, n) + n_outlier; /* outliers follow scales */
+        for (size_t span = 0; span < n_outlier; span++)
+            if (row[2 * halves + span] >= (n - span * SPAN < SPAN ? n - span * SPAN : SPAN))
+                return false;
     }
     for (size_t i = 0; i < halves; i++)
         if ((load_u16(row + 2 * i) & 0x7fffu) >= infinity)

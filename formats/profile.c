@@ -151,13 +151,11 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s: baseline of %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", subject,
                          p->baseline_bits);
-    if (p->scheme != MOEC_SCHEME_SYMMETRIC && p->scheme != MOEC_SCHEME_ASYMMETRIC)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: scheme is %u, expected 0 (symmetric) or 1 (asymmetric)",
-                         subject, (unsigned)p->scheme);
-    if (p->quantizer >= MOEC_QUANTIZER_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: quantizer is %u, expected 0 (linear), 1 (hqq) or 2 (auto)", subject,
-                         (unsigned)p->quantizer);
+    const uint8_t quantizer = p->quantizer == MOEC_QUANTIZER_AUTO ? MOEC_QUANTIZER_LINEAR : p->quantizer;
+    if (p->quantizer >= MOEC_QUANTIZER_COUNT || p->scheme >= MOEC_SCHEME_COUNT ||
+        !moec_quantizer_makes((enum moec_quantizer)quantizer, (enum moec_scheme)p->scheme))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: quantizer is %u, which makes no codes of scheme %u",
+                         subject, (unsigned)p->quantizer, (unsigned)p->scheme);
     for (uint32_t bits = 0; bits < MOEC_CODEC_TABLE; bits++)
         if (p->choices[bits].quantizer >= MOEC_QUANTIZER_AUTO ||
             p->choices[bits].scheme > MOEC_SCHEME_ASYMMETRIC)
@@ -472,8 +470,10 @@ enum moec_status moec_profile_codecs(const struct moec_profile *profile,
                                      struct moec_codec codecs[static MOEC_CODEC_TABLE],
                                      struct moec_error *err)
 {
-    MOEC_TRY(moec_codec_table(MOEC_QUANTIZER_LINEAR, (enum moec_scheme)profile->scheme, profile->group,
-                              (enum moec_dtype)profile->config.expert_dtype, codecs, err));
+    const uint8_t quantizer =
+        profile->quantizer == MOEC_QUANTIZER_AUTO ? MOEC_QUANTIZER_LINEAR : profile->quantizer;
+    MOEC_TRY(moec_codec_table((enum moec_quantizer)quantizer, (enum moec_scheme)profile->scheme,
+                              profile->group, (enum moec_dtype)profile->config.expert_dtype, codecs, err));
     for (uint32_t bits = 2; bits < 16; bits++) {
         if (codecs[bits].dtype == MOEC_DTYPE_F32) /* no such bitwidth */
             continue;

@@ -42,7 +42,7 @@ static uint8_t find_quantizer(const char *text)
 
 static bool find_scheme(const char *text, uint8_t *scheme)
 {
-    for (uint8_t i = 0; i <= MOEC_SCHEME_ASYMMETRIC; i++) {
+    for (uint8_t i = 0; i < MOEC_SCHEME_COUNT; i++) {
         if (strcmp(text, moec_scheme_name((enum moec_scheme)i)) != 0)
             continue;
         *scheme = i;
@@ -76,8 +76,10 @@ enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5, struct moec_
     bool has = false;
     MOEC_TRY(moec_h5_read_text(h5, "/", "scheme", text, sizeof text, err));
     if (!find_scheme(text, &profile->scheme))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: attribute 'scheme' is '%s', expected symmetric or asymmetric", subject, text);
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s: attribute 'scheme' is '%s', expected symmetric, asymmetric, gaussian or logarithmic",
+            subject, text);
     MOEC_TRY(moec_h5_has_attribute(h5, "/", "quantizer", &has, err));
     if (!has)
         return MOEC_OK;
@@ -85,7 +87,8 @@ enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5, struct moec_
     profile->quantizer = find_quantizer(text);
     if (profile->quantizer == MOEC_QUANTIZER_COUNT)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: attribute 'quantizer' is '%s', expected linear, hqq or auto", subject, text);
+                         "%s: attribute 'quantizer' is '%s', expected linear, hqq, auto, outlier or log",
+                         subject, text);
     for (size_t i = 0; profile->quantizer == MOEC_QUANTIZER_AUTO && i < sizeof widths / sizeof *widths; i++)
         MOEC_TRY(read_choice(h5, widths[i], &profile->choices[widths[i]], subject, err));
     return MOEC_OK;

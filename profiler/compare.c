@@ -72,8 +72,8 @@ static void name_profiles(struct moec_compare *c)
                            p->model_digest[0], p->model_digest[1], p->model_digest[2], p->model_digest[3]);
         if (!c->same_quantizer)
             (void)snprintf(name + strlen(name), room - strlen(name), ", %s, group %u, baseline %" PRIu32,
-                           p->scheme == MOEC_SCHEME_SYMMETRIC ? "symmetric" : "asymmetric",
-                           (unsigned)p->group, p->baseline_bits);
+                           moec_scheme_name((enum moec_scheme)p->scheme), (unsigned)p->group,
+                           p->baseline_bits);
         if (!c->same_mode)
             (void)snprintf(name + strlen(name), room - strlen(name), ", %s",
                            p->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated" : "exact");

@@ -3,13 +3,16 @@
 #include "profiler/load_model.h"
 #include "profiler/weight_study.h"
 
-static enum moec_status measure_all_weights(struct moec_weight_run *run, uint32_t bits,
-                                            struct moec_loss_study *study, uint64_t at,
-                                            struct moec_error *err)
+enum moec_status moec_weight_run_measure_all(struct moec_weight_run *run, uint32_t bits,
+                                             struct moec_loss_study *study, uint64_t at,
+                                             struct moec_error *err)
 {
     const struct moec_profile_job *job = run->job;
+    const struct moec_codec codec = moec_variants_codec(job->variants, bits);
+    struct moec_dense dense = {0};
     struct moec_model *model = NULL;
-    MOEC_TRY(moec_load_model(job->checkpoint, bits, job->profile->group, job->dense_keep_bytes, &model, err));
+    MOEC_TRY(moec_checkpoint_stream_dense_as(job->checkpoint, bits < 16 ? &codec : NULL, &dense, err));
+    MOEC_TRY(moec_load_dense_model(job->config, &dense, job->dense_keep_bytes, &model, err));
     const struct moec_scorer_variation variation = {.model = model};
     enum moec_status status = moec_variants_assign_all(job->variants, bits, err);
     if (status == MOEC_OK)
@@ -35,7 +38,7 @@ enum moec_status moec_dense_study_run(struct moec_weight_run *run, struct moec_e
     MOEC_TRY(moec_loss_study_create(&shape, &study, err));
     for (uint32_t u = 0; u < n_bits; u++) {
         MOEC_TRY_OUT(moec_loss_study_set(&study, u, profile, &profile->uniform[u], err));
-        MOEC_TRY_OUT(measure_all_weights(run, profile->uniform_bits[u], &study, n_bits + u, err));
+        MOEC_TRY_OUT(moec_weight_run_measure_all(run, profile->uniform_bits[u], &study, n_bits + u, err));
     }
     status = moec_loss_study_add(&study, profile, err);
 out:

@@ -218,6 +218,53 @@ enum moec_status moec_figure_quantizer(const struct moec_profile *profile, uint3
     return MOEC_OK;
 }
 
+/* One chart for each bitwidth: quantizers across, experts alone beside all weights, in the profile's groups.
+ */
+enum moec_status moec_figure_quantizer_all(const struct moec_profile *profile, uint32_t index,
+                                           struct moec_chart *chart, struct moec_error *err)
+{
+    static const char *const axes[] = {"quantizer", "bits"};
+    static const char *const names[2] = {"experts only", "all weights"};
+    struct moec_figure_losses all, experts;
+    if (!moec_figure_find_losses(profile, "quantizer_all/loss", 2, axes, &all) ||
+        !moec_figure_find_losses(profile, "quantizer/loss", 3, quantizer_axes, &experts) ||
+        experts.loss->axes[0].n != all.loss->axes[0].n || experts.loss->axes[2].n != all.loss->axes[1].n ||
+        index >= all.loss->axes[1].n)
+        return MOEC_OK;
+    const struct moec_study_axis *groups = &experts.loss->axes[1];
+    const uint64_t n_bits = all.loss->axes[1].n;
+    char name[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    struct moec_chart_series *series[2] = {NULL, NULL};
+    uint64_t group = 0, best = 0;
+    while (group < groups->n && moec_study_axis_value(groups, group) != profile->group)
+        group++;
+    if (group == groups->n)
+        return MOEC_OK;
+    moec_figure_axis_text(&all.loss->axes[1], index, name);
+    moec_figure_name(chart, "quantizer_all_%g", moec_study_axis_value(&all.loss->axes[1], index));
+    moec_figure_title(chart, "Loss at %s with experts quantised alone, and with all weights", name);
+    (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 6");
+    chart->kind = MOEC_CHART_BARS;
+    chart->has_value_labels = true;
+    moec_figure_loss_axis(&chart->y);
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "quantizer");
+    (void)snprintf(chart->x.label, sizeof chart->x.label, "quantizer");
+    MOEC_TRY(moec_figure_categories(&chart->x, &all.loss->axes[0], err));
+    for (int s = 0; s < 2; s++)
+        MOEC_TRY(moec_chart_add_series(chart, names[s], chart->x.n_category, &series[s], err));
+    for (uint64_t q = 0; q < chart->x.n_category; q++) {
+        moec_figure_set_loss(series[0], q, (double)q, &experts, (q * groups->n + group) * n_bits + index);
+        moec_figure_set_loss(series[1], q, (double)q, &all, q * n_bits + index);
+        best = series[1]->y[q] < series[1]->y[best] ? q : best;
+    }
+    moec_figure_spread_out(chart);
+    moec_figure_say(chart,
+                    "With all weights at these bits least is lost by %s: %s %%, %s %% with experts alone.",
+                    chart->x.categories[best], moec_chart_number(a, series[1]->y[best]),
+                    moec_chart_number(b, series[0]->y[best]));
+    return MOEC_OK;
+}
+
 /* --- every projection of every expert ----------------------------------------------------------------------
  */
 

@@ -54,6 +54,8 @@ static const struct maker {
      moec_figure_dense_loss},
     {"Quantizers and group sizes", MOEC_FIGURE_WEIGHTS, "quantizer/loss", "--study quantizers",
      moec_figure_quantizer},
+    {"All weights by quantizer", MOEC_FIGURE_WEIGHTS, "quantizer_all/loss", "--study quantizers",
+     moec_figure_quantizer_all},
     {"Loss by projection", MOEC_FIGURE_WEIGHTS, "projection/loss", "--study projections",
      moec_figure_projection_loss},
     {"Projections of every expert", MOEC_FIGURE_WEIGHTS, "projection/expert_loss", "--projections",

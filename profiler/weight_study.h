@@ -7,7 +7,7 @@
 #include "profiler/weight_studies.h"
 
 #define MOEC_STUDY_RANK_ACTIONS    3
-#define MOEC_STUDY_QUANTIZERS      16 /* quantizers x group sizes */
+#define MOEC_STUDY_QUANTIZERS      30 /* quantizers x (group sizes, and all weights) */
 #define MOEC_STUDY_SPARSITY_LEVELS 5
 
 struct moec_weight_run {
@@ -28,6 +28,11 @@ MOEC_WARN_UNUSED enum moec_status moec_weight_run_measure(struct moec_weight_run
                                                           const struct moec_scorer_variation *variation,
                                                           struct moec_loss_study *study, uint64_t at,
                                                           struct moec_error *err);
+
+/* The same with every expert and the dense weights too at these bits, by the codec that the variants have. */
+MOEC_WARN_UNUSED enum moec_status moec_weight_run_measure_all(struct moec_weight_run *run, uint32_t bits,
+                                                              struct moec_loss_study *study, uint64_t at,
+                                                              struct moec_error *err);
 
 /* Something else of this phase has ended: what is reported next begins where it stood. */
 void moec_weight_run_ended(struct moec_weight_run *run);

@@ -131,10 +131,11 @@ INLINE lanes lanes_cut(lanes v, lanes x, float limit)
 /* INT4, INT8: weight = code * first + second with first = scale, second = -zero * scale. A code less its zero
  * has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the definition
  * gives in two. INT2: first is the table of the four weights; INT3: first that of codes 0..3, second that
- * of 4..7. */
+ * of 4..7. Dictionaries of INT4: first is the table of codes 0..7, second that of 8..15. */
 struct decoder {
     __m256 first;
     __m256 second;
+    const float *levels; /* of a dictionary of INT8, which is looked up in memory; first = scale */
 };
 
 INLINE bool decoder_needs_regular(const int dtype)
@@ -147,10 +148,31 @@ INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero
     __m256 factor = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(scale)));
     __m256 origin = _mm256_set1_ps((float)zero);
     if (decoder_needs_regular(dtype))
-        return (struct decoder){factor, _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(origin, factor))};
+        return (struct decoder){.first = factor,
+                                .second = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(origin, factor))};
     const __m256 codes = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3), upper = _mm256_set1_ps(4.0f);
-    return (struct decoder){_mm256_mul_ps(_mm256_sub_ps(codes, origin), factor),
-                            _mm256_mul_ps(_mm256_sub_ps(_mm256_add_ps(codes, upper), origin), factor)};
+    return (struct decoder){.first = _mm256_mul_ps(_mm256_sub_ps(codes, origin), factor),
+                            .second =
+                                _mm256_mul_ps(_mm256_sub_ps(_mm256_add_ps(codes, upper), origin), factor)};
+}
+
+INLINE struct decoder decoder_of_levels(const int dtype, uint16_t scale, const float *levels)
+{
+    const __m256 factor = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(scale)));
+    switch (dtype) {
+    case MOEC_DTYPE_INT2 | DICTIONARY:
+    case MOEC_DTYPE_INT3 | DICTIONARY: { /* four levels at a time, in both halves */
+        const __m128 lower = _mm_loadu_ps(levels);
+        const __m128 upper = dtype == (MOEC_DTYPE_INT3 | DICTIONARY) ? _mm_loadu_ps(levels + 4) : lower;
+        return (struct decoder){.first = _mm256_mul_ps(_mm256_set_m128(lower, lower), factor),
+                                .second = _mm256_mul_ps(_mm256_set_m128(upper, upper), factor)};
+    }
+    case MOEC_DTYPE_INT4 | DICTIONARY:
+        return (struct decoder){.first = _mm256_mul_ps(_mm256_loadu_ps(levels), factor),
+                                .second = _mm256_mul_ps(_mm256_loadu_ps(levels + 8), factor)};
+    default:
+        return (struct decoder){.first = factor, .levels = levels};
+    }
 }
 
 INLINE __m256i eight_bytes(const uint8_t *bytes)
@@ -202,6 +224,26 @@ INLINE void decode_int4(const uint8_t *bytes, const struct decoder *decoder, lan
         (lanes){weights_of(_mm256_srli_epi32(a, 4), decoder), weights_of(_mm256_srli_epi32(b, 4), decoder)};
 }
 
+/* Bit 3 of a code chooses between the two tables. */
+INLINE __m256 level_of(__m256i codes, const struct decoder *decoder)
+{
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(decoder->first, codes),
+                            _mm256_permutevar8x32_ps(decoder->second, codes),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+}
+
+INLINE void decode_levels4(const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+{
+    const __m256i a = eight_bytes(bytes), b = eight_bytes(bytes + 8);
+    out[0] = (lanes){level_of(a, decoder), level_of(b, decoder)};
+    out[1] = (lanes){level_of(_mm256_srli_epi32(a, 4), decoder), level_of(_mm256_srli_epi32(b, 4), decoder)};
+}
+
+INLINE __m256 gathered(const uint8_t *bytes, const struct decoder *decoder)
+{
+    return _mm256_mul_ps(_mm256_i32gather_ps(decoder->levels, eight_bytes(bytes), 4), decoder->first);
+}
+
 INLINE __m128i eight_halves(const uint8_t *bytes)
 {
     return _mm_loadu_si128((const __m128i *)bytes);
@@ -232,9 +274,18 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
         out[1] = (lanes){from_bf16(bytes + 32), from_bf16(bytes + 48)};
         break;
     case MOEC_DTYPE_INT2:
+    case MOEC_DTYPE_INT2 | DICTIONARY:
         decode_int2(bytes, decoder->first, out);
         break;
+    case MOEC_DTYPE_INT4 | DICTIONARY:
+        decode_levels4(bytes, decoder, out);
+        break;
+    case MOEC_DTYPE_INT8 | DICTIONARY:
+        out[0] = (lanes){gathered(bytes, decoder), gathered(bytes + 8, decoder)};
+        out[1] = (lanes){gathered(bytes + 16, decoder), gathered(bytes + 24, decoder)};
+        break;
     case MOEC_DTYPE_INT3:
+    case MOEC_DTYPE_INT3 | DICTIONARY:
         decode_int3(bytes, decoder, out);
         break;
     case MOEC_DTYPE_INT4:

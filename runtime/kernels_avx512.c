@@ -116,6 +116,7 @@ INLINE lanes lanes_cut(lanes v, lanes x, float limit)
 struct decoder {
     __m512 table;
     __m512 offset;
+    const float *levels; /* of a dictionary of INT8, which is looked up in memory; table = scale */
 };
 
 INLINE bool decoder_needs_regular(const int dtype)
@@ -139,9 +140,32 @@ INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero
         codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         break;
     default:
-        return (struct decoder){factor, _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(origin, factor))};
+        return (struct decoder){.table = factor,
+                                .offset = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(origin, factor))};
     }
-    return (struct decoder){_mm512_mul_ps(_mm512_sub_ps(codes, origin), factor), _mm512_setzero_ps()};
+    return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(codes, origin), factor)};
+}
+
+INLINE struct decoder decoder_of_levels(const int dtype, uint16_t scale, const float *levels)
+{
+    const __m512 factor = _mm512_set1_ps(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scale))));
+    __m512 table;
+    switch (dtype) {
+    case MOEC_DTYPE_INT2 | DICTIONARY:
+        table = _mm512_broadcast_f32x4(_mm_loadu_ps(levels));
+        break;
+    case MOEC_DTYPE_INT3 | DICTIONARY: { /* as above: 0..3 twice, 4..7 twice */
+        const __m128 lower = _mm_loadu_ps(levels), upper = _mm_loadu_ps(levels + 4);
+        table = _mm512_insertf32x8(_mm512_broadcast_f32x4(lower), _mm256_set_m128(upper, upper), 1);
+        break;
+    }
+    case MOEC_DTYPE_INT4 | DICTIONARY:
+        table = _mm512_loadu_ps(levels);
+        break;
+    default:
+        return (struct decoder){.table = factor, .levels = levels};
+    }
+    return (struct decoder){.table = _mm512_mul_ps(table, factor)};
 }
 
 INLINE __m512i sixteen_bytes(const uint8_t *bytes)
@@ -179,6 +203,18 @@ INLINE lanes weights_of(__m512i codes, const struct decoder *decoder)
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), decoder->table, decoder->offset);
 }
 
+INLINE __m256 eight_gathered(const uint8_t *bytes, const float *levels)
+{
+    return _mm256_i32gather_ps(levels, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes)), 4);
+}
+
+INLINE lanes gathered(const uint8_t *bytes, const struct decoder *decoder)
+{
+    const __m512 low = _mm512_castps256_ps512(eight_gathered(bytes, decoder->levels));
+    return _mm512_mul_ps(_mm512_insertf32x8(low, eight_gathered(bytes + 8, decoder->levels), 1),
+                         decoder->table);
+}
+
 INLINE lanes from_bf16(const uint8_t *bytes)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(sixteen_halves(bytes)), 16));
@@ -200,17 +236,24 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
         out[0] = from_bf16(bytes);
         out[1] = from_bf16(bytes + 32);
         break;
+    case MOEC_DTYPE_INT8 | DICTIONARY:
+        out[0] = gathered(bytes, decoder);
+        out[1] = gathered(bytes + 16, decoder);
+        break;
     case MOEC_DTYPE_INT2:
+    case MOEC_DTYPE_INT2 | DICTIONARY:
         codes = two_bit_codes(bytes);
         out[0] = looked_up(codes, decoder);
         out[1] = looked_up(_mm512_srli_epi32(codes, 4), decoder);
         break;
     case MOEC_DTYPE_INT3:
+    case MOEC_DTYPE_INT3 | DICTIONARY:
         codes = two_bit_codes(bytes);
         out[0] = looked_up(with_high_bits(codes, load_u16(bytes + 8)), decoder);
         out[1] = looked_up(with_high_bits(_mm512_srli_epi32(codes, 4), load_u16(bytes + 10)), decoder);
         break;
     case MOEC_DTYPE_INT4:
+    case MOEC_DTYPE_INT4 | DICTIONARY:
         codes = sixteen_bytes(bytes);
         out[0] = looked_up(codes, decoder);
         out[1] = looked_up(_mm512_srli_epi32(codes, 4), decoder);

@@ -20,8 +20,8 @@
  *
  * lanes_cut(v, x, limit): 0 where x < limit, else v
  *
- * decoder_make(dtype, scale as F16, zero), decode_block(dtype, bytes, decoder, out): 32 stored weights to
- * out[0] and out[1]
+ * decoder_make(dtype, scale as F16, zero), decoder_of_levels(dtype, scale as F16, levels),
+ * decode_block(dtype, bytes, decoder, out): 32 stored weights to out[0] and out[1]
  *
  * decoder_needs_regular(dtype): the decoder gives the exact bits only for scales that are finite and above 0
  *
@@ -29,9 +29,13 @@
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H
 #define MOEC_RUNTIME_KERNELS_LANES_H
 
+#include "formats/dictionary.h"
+#include "formats/half.h"
 #include "runtime/kernels_x86.h"
 
 #include <math.h>
+
+#define SPAN MOEC_CODEC_OUTLIER_SPAN /* weights decoded at once where a row is not kept in registers */
 
 /* --- dot of decoded rows --------------------------------------------------------------------------- */
 
@@ -263,9 +267,12 @@ static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const flo
 
 /* --- encoded rows ---------------------------------------------------------------------------------- */
 
+/* dtype without DICTIONARY. */
+#define PLAIN(dtype) ((dtype) & (DICTIONARY - 1))
+
 INLINE size_t block_bytes(const int dtype)
 {
-    switch (dtype) {
+    switch (PLAIN(dtype)) {
     case MOEC_DTYPE_F32:
         return 4 * BLOCK;
     case MOEC_DTYPE_F16:
@@ -296,6 +303,8 @@ struct layout {
     size_t scales; /* offset in a row */
     uint8_t symmetric_zero;
     bool symmetric;
+    const float *levels; /* of a dictionary */
+    size_t n_outlier;    /* 0: rows have none */
 };
 
 INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix)
@@ -308,6 +317,12 @@ INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix
         layout.per_group = matrix->codec.group / BLOCK;
     layout.groups = moec_codec_row_groups(matrix->codec, n);
     layout.scales = all * block_bytes(dtype);
+    if (dtype & DICTIONARY) {
+        layout.levels =
+            moec_dictionary_levels((enum moec_scheme)matrix->codec.scheme, (uint32_t)block_bytes(dtype) / 4);
+        layout.n_outlier = moec_codec_row_outliers(matrix->codec, n);
+        return layout;
+    }
     layout.symmetric = matrix->codec.scheme == MOEC_SCHEME_SYMMETRIC;
     layout.symmetric_zero = (uint8_t)(block_bytes(dtype) == 8 ? 2 : 1u << (block_bytes(dtype) / 4 - 1));
     return layout;
@@ -324,6 +339,8 @@ INLINE struct decoder decoder_at(const int dtype, const struct layout *layout, c
     if (dtype_is_float(dtype))
         return (struct decoder){0};
     const uint8_t *scales = row + layout->scales;
+    if (dtype & DICTIONARY)
+        return decoder_of_levels(dtype, load_u16(scales + 2 * group), layout->levels);
     uint8_t zero = layout->symmetric ? layout->symmetric_zero : scales[2 * layout->groups + group];
     return decoder_make(dtype, load_u16(scales + 2 * group), zero);
 }
@@ -340,6 +357,19 @@ INLINE bool row_is_regular(const int dtype, const struct layout *layout, const u
         top = less_one > top ? less_one : top;
     }
     return top < 0x7bff; /* 0x7c00 is infinity, 0x8000 and above are negative, 0 has wrapped around */
+}
+
+/* Outlier of a span of a row, and its place, which may lie outside the span. */
+struct outlier {
+    float value;
+    size_t place;
+};
+
+INLINE struct outlier outlier_at(const struct layout *layout, const uint8_t *row, size_t span)
+{
+    const uint8_t *outliers = row + layout->scales + 2 * layout->groups;
+    return (struct outlier){moec_f16_to_f32(load_u16(outliers + 2 * span)),
+                            outliers[2 * layout->n_outlier + span]};
 }
 
 /* An incomplete last block: zeros past the row's end. */
@@ -387,17 +417,47 @@ INLINE void decode_row(const int dtype, const struct moec_matrix *matrix, const 
     }
 }
 
+static void put_outliers(const struct moec_matrix *matrix, const struct layout *layout, uint32_t row,
+                         float *out)
+{
+    for (size_t span = 0; span < layout->n_outlier; span++) {
+        const struct outlier outlier = outlier_at(layout, row_at(matrix, row), span);
+        if (outlier.place < SPAN && span * SPAN + outlier.place < matrix->columns)
+            out[span * SPAN + outlier.place] = outlier.value;
+    }
+}
+
 INLINE void decode_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                        float *out, size_t stride)
 {
     struct layout layout = layout_of(dtype, matrix);
-    for (uint32_t r = 0; r < n_rows; r++)
+    for (uint32_t r = 0; r < n_rows; r++) {
         decode_row(dtype, matrix, &layout, first + r, out + r * stride);
+        if (dtype & DICTIONARY)
+            put_outliers(matrix, &layout, first + r, out + r * stride);
+    }
+}
+
+INLINE int kind_of(struct moec_codec codec)
+{
+    return codec.dtype | (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme) ? DICTIONARY : 0);
 }
 
 /* Calls function(dtype, ...) with the matrix's dtype as a constant. */
-#define WITH_DTYPE(dtype, function, ...)                                                                     \
-    switch (dtype) {                                                                                         \
+#define WITH_DTYPE(codec, function, ...)                                                                     \
+    switch (kind_of(codec)) {                                                                                \
+    case MOEC_DTYPE_INT2 | DICTIONARY:                                                                       \
+        function(MOEC_DTYPE_INT2 | DICTIONARY, __VA_ARGS__);                                                 \
+        break;                                                                                               \
+    case MOEC_DTYPE_INT3 | DICTIONARY:                                                                       \
+        function(MOEC_DTYPE_INT3 | DICTIONARY, __VA_ARGS__);                                                 \
+        break;                                                                                               \
+    case MOEC_DTYPE_INT4 | DICTIONARY:                                                                       \
+        function(MOEC_DTYPE_INT4 | DICTIONARY, __VA_ARGS__);                                                 \
+        break;                                                                                               \
+    case MOEC_DTYPE_INT8 | DICTIONARY:                                                                       \
+        function(MOEC_DTYPE_INT8 | DICTIONARY, __VA_ARGS__);                                                 \
+        break;                                                                                               \
     case MOEC_DTYPE_F32:                                                                                     \
         function(MOEC_DTYPE_F32, __VA_ARGS__);                                                               \
         break;                                                                                               \
@@ -423,7 +483,7 @@ INLINE void decode_all(const int dtype, const struct moec_matrix *matrix, uint32
 
 static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
                         size_t stride){
-    WITH_DTYPE(matrix->codec.dtype, decode_all, matrix, first, n_rows, out, stride)}
+    WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)}
 
 /* nr rows against x, weights in registers only. */
 INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
@@ -468,8 +528,66 @@ INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *ma
         y[r] = lanes_sum(sums[r]);
 }
 
-/* Weights at a time where a row is decoded the definition's way. */
-#define SPAN (4 * BLOCK)
+/* One span of a row with its outlier; zeros past the row's end. */
+INLINE void decode_span(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                        const uint8_t *row, size_t span, float w[static SPAN])
+{
+    const size_t first = span * (SPAN / BLOCK), all = layout->blocks + (layout->tail > 0);
+    const struct outlier outlier = outlier_at(layout, row, span);
+    for (size_t i = 0; i < SPAN / BLOCK; i++) {
+        const size_t b = first + i;
+        lanes out[2] = {lanes_zero(), lanes_zero()};
+        if (b < all) {
+            const struct decoder decoder = decoder_at(dtype, layout, row, b / layout->per_group);
+            const uint8_t *bytes = row + b * block_bytes(dtype);
+            if (b < layout->blocks)
+                decode_block(dtype, bytes, &decoder, out);
+            else
+                decode_tail(dtype, bytes, &decoder, layout->tail, out);
+        }
+        lanes_store(w + i * BLOCK, out[0]);
+        lanes_store(w + i * BLOCK + LANES,
+                    b < layout->blocks || layout->tail > LANES ? out[1] : lanes_zero());
+    }
+    if (outlier.place < SPAN && span * SPAN + outlier.place < matrix->columns)
+        w[outlier.place] = outlier.value;
+}
+
+INLINE float dot_with_outliers(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                               uint32_t row, const float *x)
+{
+    float w[SPAN];
+    lanes sum = lanes_zero();
+    for (size_t span = 0, at = 0; at < matrix->columns; span++, at += SPAN) {
+        const size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        decode_span(dtype, matrix, layout, row_at(matrix, row), span, w);
+        for (size_t i = 0; i < count; i += LANES)
+            sum = lanes_fma(lanes_load(x + at + i), lanes_load(w + i), sum);
+    }
+    return lanes_sum(sum);
+}
+
+INLINE void sum_with_outliers(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                              uint32_t row, float h, bool fresh, float *y)
+{
+    float w[SPAN];
+    const lanes factor = lanes_set(h);
+    for (size_t span = 0, at = 0; at < matrix->columns; span++, at += SPAN) {
+        const size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        decode_span(dtype, matrix, layout, row_at(matrix, row), span, w);
+        for (size_t i = 0; i < count; i += LANES) {
+            const size_t n = count - i < LANES ? count - i : LANES;
+            const lanes before = fresh       ? lanes_zero()
+                                 : n < LANES ? lanes_load_some(y + at + i, n)
+                                             : lanes_load(y + at + i);
+            const lanes sum = lanes_fma(factor, lanes_load(w + i), before);
+            if (n < LANES)
+                lanes_store_some(y + at + i, n, sum);
+            else
+                lanes_store(y + at + i, sum);
+        }
+    }
+}
 
 static float dot_defined(const struct moec_matrix *matrix, uint32_t row, const float *x)
 {
@@ -490,6 +608,8 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 {
     struct layout layout = layout_of(dtype, matrix);
     uint32_t r = 0;
+    for (; (dtype & DICTIONARY) && layout.n_outlier > 0 && r < n_rows; r++)
+        y[r] = dot_with_outliers(dtype, matrix, &layout, first + r, x);
     for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
         dot_rows(dtype, ROWS_AT_ONCE, matrix, &layout, first + r, x, y + r);
     for (; r < n_rows; r++)
@@ -500,7 +620,7 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 }
 
 static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                        float *y){WITH_DTYPE(matrix->codec.dtype, dot_all, matrix, first, n_rows, x, y)}
+                        float *y){WITH_DTYPE(matrix->codec, dot_all, matrix, first, n_rows, x, y)}
 
 /* y += h[r] * row r for nr rows in order; the sums start at 0 when `fresh`. */
 INLINE void sum_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
@@ -567,9 +687,12 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
                     const float *h, float *y)
 {
     struct layout layout = layout_of(dtype, matrix);
+    uint32_t r = 0;
     if (n_rows == 0)
         memset(y, 0, matrix->columns * sizeof *y);
-    for (uint32_t r = 0; r < n_rows;) {
+    for (; (dtype & DICTIONARY) && layout.n_outlier > 0 && r < n_rows; r++)
+        sum_with_outliers(dtype, matrix, &layout, first + r, h[r], r == 0, y);
+    while (r < n_rows) {
         bool regular = true;
         uint32_t at_once = n_rows - r >= ROWS_AT_ONCE ? ROWS_AT_ONCE : 1;
         for (uint32_t i = 0; i < at_once; i++)
@@ -587,7 +710,7 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 
 static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                               const float *h,
-                              float *y){WITH_DTYPE(matrix->codec.dtype, sum_all, matrix, first, n_rows, h, y)}
+                              float *y){WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)}
 
 /* --- element by element ---------------------------------------------------------------------------- */
 

@@ -84,6 +84,35 @@ try 0 "inspect hqq" "$moec" inspect "$work/hqq.moec"
 says stdout '3 bits: int3 asymmetric g64' "asymmetric codes in groups"
 says stdout 'quantizer=hqq scheme=asymmetric group=64' "and who chose them"
 
+# ---- outlier-aware and logarithmic ----
+
+for quantizer in outlier log; do
+    # shellcheck disable=SC2086
+    try 0 "profile --quantizer $quantizer" "$moec" profile $model $tiny --quantizer $quantizer -o "$work/$quantizer.h5" --quiet
+    if [ "$(attribute "$work/$quantizer.h5" quantizer)" = "$quantizer" ]; then
+        pass "$quantizer: the profile says so"
+    else
+        fail "$quantizer: the profile says so"
+    fi
+    try 0 "compile from it" "$moec" compile $model --profile "$work/$quantizer.h5" --policy uniform --bits 4 --copies 2,8 \
+        -o "$work/$quantizer.moec" --quiet
+    try 0 "verify" "$moec" verify "$work/$quantizer.moec"
+    try 0 "run on the best kernels" "$moec" run "$work/$quantizer.moec" --prompt "The" --tokens 8 --cpu auto
+    cp "$work/stdout" "$work/best"
+    try 0 "run on the definition" "$moec" run "$work/$quantizer.moec" --prompt "The" --tokens 8 --cpu scalar
+    if cmp -s "$work/stdout" "$work/best"; then
+        pass "$quantizer: the same text"
+    else
+        fail "$quantizer: the same text"
+    fi
+    try 0 "inspect" "$moec" inspect "$work/$quantizer.moec"
+    says stdout "quantizer=$quantizer scheme=" "provenance says who chose codes"
+done
+says stdout '4 bits: int4 logarithmic channel' "and what they are"
+try 2 "a scheme beside outlier" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer outlier \
+    --scheme symmetric -o "$work/x.h5"
+says stderr "has its own" "is explained"
+
 # ---- refused ----
 
 try 2 "an unknown quantizer" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer gptq -o "$work/x.h5"

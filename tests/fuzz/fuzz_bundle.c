@@ -3,6 +3,7 @@
 #include "formats/bundle_format.h"
 
 #include "formats/bytes.h"
+#include "runtime/kernels.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -97,13 +98,15 @@ static void use_records(const struct moec_bundle *bundle)
         struct moec_record_layout layout =
             moec_record_layout_make(&bundle->config, bundle->codecs[entry->bits]);
         uint8_t *record = malloc(entry->n_bytes);
-        float *row = calloc(bundle->config.n_embd, sizeof *row);
+        const size_t stride = moec_lanes_padded(bundle->config.n_embd);
+        float *row = calloc(stride, sizeof *row);
         struct moec_mlp mlp;
         if (record != NULL && row != NULL &&
             moec_bundle_read_record(bundle, copy, ordinal, expert, record, NULL) == MOEC_OK) {
             moec_record_bind(&layout, record, &mlp);
             moec_codec_decode_row(layout.codec, mlp.down.data + (layout.n_ff - 1) * mlp.down.stride_bytes,
                                   layout.n_embd, row);
+            moec_kernels_best()->decode_rows(&mlp.down, layout.n_ff - 1, 1, row, stride);
         }
         free(record);
         free(row);

@@ -11,9 +11,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: make_bundle_seeds FOLDER\n");
         return 2;
     }
-    char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec");
+    char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec"),
+         *levels = temporary_path(argv[1], "levels.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
+    struct moec_codec kept[17];
+    memcpy(kept, s.codecs, sizeof kept);
+    for (uint32_t bits = 2; bits <= 4; bits++)
+        s.codecs[bits].scheme = bits == 3 ? MOEC_SCHEME_LOGARITHMIC : MOEC_SCHEME_GAUSSIAN;
+    s.codecs[8].scheme = MOEC_SCHEME_LOGARITHMIC;
+    (void)sample_write(&s, levels);
+    memcpy(s.codecs, kept, sizeof kept);
     s.parts.generation = NULL;
     s.parts.tokenizer = NULL;
     s.parts.paths = NULL;
@@ -25,5 +33,6 @@ int main(int argc, char **argv)
     sample_release(&s);
     free(full);
     free(bare);
+    free(levels);
     return 0;
 }

@@ -1,6 +1,7 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/codec.h"
+#include "formats/dictionary.h"
 #include "formats/half.h"
 
 #include <math.h>
@@ -260,7 +261,7 @@ static void test_codec__check_refuses(void **state)
         {.dtype = 255},
         {.dtype = MOEC_DTYPE_BF16, .group = 32},
         {.dtype = MOEC_DTYPE_F32, .scheme = 1},
-        {.dtype = MOEC_DTYPE_INT4, .scheme = 2},
+        {.dtype = MOEC_DTYPE_INT4, .scheme = MOEC_SCHEME_COUNT},
         {.dtype = MOEC_DTYPE_INT4, .group = 16},
         {.dtype = MOEC_DTYPE_INT8, .group = 256},
     };
@@ -490,7 +491,7 @@ static void test_codec__overflow_is_refused(void **state)
                   err);
     assert_message(err, "BF16");
     for (size_t d = 0; d < COUNT(int_dtypes); d++)
-        for (uint8_t scheme = 0; scheme < 2; scheme++) {
+        for (uint8_t scheme = 0; scheme < MOEC_SCHEME_COUNT; scheme++) {
             err = (struct moec_error){0};
             w[3] = scheme ? -3.4e38f : 0; /* the difference overflows F32 as well */
             assert_status(
@@ -498,6 +499,139 @@ static void test_codec__overflow_is_refused(void **state)
                 MOEC_ERR_FORMAT, err);
             assert_message(err, "overflows F16");
         }
+}
+
+/* --- dictionaries -----------------------------------------------------------------------------------------
+ */
+
+static const enum moec_scheme dictionaries[] = {MOEC_SCHEME_GAUSSIAN, MOEC_SCHEME_LOGARITHMIC};
+
+/* Levels by their definitions: centres of mass of a normal density between the middles of neighbours, which
+ * only the right ones are, and powers of two. */
+static void test_codec__levels_are_what_they_say(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = {2, 3, 4, 8};
+    for (size_t b = 0; b < COUNT(widths); b++) {
+        const uint32_t half = 1u << (widths[b] - 1);
+        const float *gaussian = moec_dictionary_levels(MOEC_SCHEME_GAUSSIAN, widths[b]);
+        const float *log = moec_dictionary_levels(MOEC_SCHEME_LOGARITHMIC, widths[b]);
+        double below = 0;
+        for (uint32_t i = 0; i < half; i++) {
+            const double above = i + 1 < half ? ((double)gaussian[i] + (double)gaussian[i + 1]) / 2 : 40;
+            const double mass = (erfc(below / sqrt(2)) - erfc(above / sqrt(2))) / 2;
+            const double centre = (exp(-below * below / 2) - exp(-above * above / 2)) / sqrt(2 * M_PI) / mass;
+            assert_true(fabs((double)gaussian[i] - centre) <= 4.0 / 4096);
+            assert_true(log[i] == (float)exp2(-(double)i / (widths[b] == 8 ? 16 : 1)));
+            assert_true(gaussian[half + i] == -gaussian[i] && log[half + i] == -log[i]);
+            below = above;
+        }
+    }
+}
+
+/* Codes as a search through all levels finds them; at most half a step from the weight. */
+static void test_codec__dictionary_rows_take_the_nearest_level(void **state)
+{
+    (void)state;
+    uint64_t seed = 11;
+    for (size_t s = 0; s < COUNT(dictionaries); s++)
+        for (size_t d = 0; d < COUNT(int_dtypes); d++)
+            for (size_t g = 0; g < COUNT(groups); g++)
+                for (size_t l = 0; l < COUNT(lengths); l++)
+                    for (int kind = 0; kind < 8; kind++) {
+                        const struct moec_codec codec = {
+                            .dtype = int_dtypes[d], .scheme = (uint8_t)dictionaries[s], .group = groups[g]};
+                        const size_t n = lengths[l], n_outlier = moec_codec_row_outliers(codec, n);
+                        const float *levels = moec_dictionary_levels(dictionaries[s], moec_codec_bits(codec));
+                        float w[MAX_N], decoded[MAX_N], part[32];
+                        uint8_t row[2048];
+                        struct moec_error err = {0};
+                        fill(w, n, kind, &seed);
+                        assert_status(encode(codec, w, n, row, &err), MOEC_OK, err);
+                        const size_t n_bytes = moec_codec_row_bytes(codec, n);
+                        assert_int_equal(n_bytes, naive_code_bytes(codec, n) + 2 * naive_groups(codec, n) +
+                                                      (s == 0 ? 3 * ((n + 127) / 128) : 0));
+                        assert_true(moec_codec_row_is_finite(codec, row, n));
+                        moec_codec_decode_row(codec, row, n, decoded);
+                        for (size_t at = 0; at < n; at += 32) {
+                            const size_t count = n - at < 32 ? n - at : 32;
+                            moec_codec_decode_span(codec, row, n, at, count, part);
+                            assert_memory_equal(part, decoded + at, count * sizeof *part);
+                        }
+                        for (size_t i = 0; i < n; i++) {
+                            const uint8_t *scales = row + naive_code_bytes(codec, n);
+                            const size_t group = groups[g] == 0 ? 0 : i / groups[g];
+                            const float scale =
+                                moec_f16_to_f32((uint16_t)(scales[2 * group] | scales[2 * group + 1] << 8));
+                            const uint8_t *places = row + n_bytes - n_outlier;
+                            const float kept = moec_f16_to_f32(moec_f32_to_f16(w[i]));
+                            if (n_outlier > 0 && places[i / 128] == i % 128) {
+                                assert_true(decoded[i] == kept);
+                                for (size_t j = i / 128 * 128; j < n && j < (i / 128 + 1) * 128; j++)
+                                    assert_true(fabsf(w[j]) <= fabsf(w[i]));
+                                continue;
+                            }
+                            bool found = false;
+                            for (uint32_t c = 0; c < 1u << moec_codec_bits(codec); c++)
+                                found = found || decoded[i] == levels[c] * scale;
+                            assert_true(found);
+                        }
+                    }
+}
+
+/* The gaussian quantizer is what a Gaussian with outliers asks for. */
+static void test_codec__gaussian_rows_lose_less_than_even_steps(void **state)
+{
+    (void)state;
+    uint64_t seed = 12;
+    for (size_t d = 0; d < COUNT(int_dtypes); d++) {
+        double error[4] = {0};
+        for (uint8_t scheme = 0; scheme < MOEC_SCHEME_COUNT; scheme++)
+            for (int r = 0; r < 20; r++) {
+                const struct moec_codec codec = {.dtype = int_dtypes[d], .scheme = scheme};
+                float w[256], decoded[256];
+                uint8_t row[1024];
+                struct moec_error err = {0};
+                seed = (uint64_t)r;
+                for (size_t i = 0; i < 256; i++) {
+                    w[i] = 0;
+                    for (int k = 0; k < 12; k++)
+                        w[i] += random_float(&seed);
+                }
+                w[77] *= 8;
+                assert_status(encode(codec, w, 256, row, &err), MOEC_OK, err);
+                moec_codec_decode_row(codec, row, 256, decoded);
+                for (size_t i = 0; i < 256; i++)
+                    error[scheme] += (double)((w[i] - decoded[i]) * (w[i] - decoded[i]));
+            }
+        assert_true(error[MOEC_SCHEME_GAUSSIAN] < 0.7 * error[MOEC_SCHEME_SYMMETRIC]);
+        assert_true(error[MOEC_SCHEME_GAUSSIAN] < error[MOEC_SCHEME_LOGARITHMIC]);
+    }
+}
+
+static void test_codec__outliers_out_of_place_are_seen_and_left_out(void **state)
+{
+    (void)state;
+    const struct moec_codec codec = {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_GAUSSIAN};
+    struct moec_error err = {0};
+    float w[200], before[200], after[200];
+    uint8_t row[256];
+    uint64_t seed = 13;
+    fill(w, 200, 0, &seed);
+    assert_status(encode(codec, w, 200, row, &err), MOEC_OK, err);
+    moec_codec_decode_row(codec, row, 200, before);
+    const size_t n_bytes = moec_codec_row_bytes(codec, 200), place = row[n_bytes - 1];
+    for (int bad = 72; bad < 256; bad += 61) { /* the last span has 72 weights */
+        row[n_bytes - 1] = (uint8_t)bad;
+        assert_false(moec_codec_row_is_finite(codec, row, 200));
+        moec_codec_decode_row(codec, row, 200, after);
+        for (size_t i = 0; i < 200; i++)
+            assert_true(after[i] == before[i] || i == 128 + place);
+    }
+    row[n_bytes - 1] = 71;
+    assert_true(moec_codec_row_is_finite(codec, row, 200));
+    row[n_bytes - 3] = 0x7c; /* its high byte: infinity */
+    assert_false(moec_codec_row_is_finite(codec, row, 200));
 }
 
 static void test_codec__damaged_scales_are_seen(void **state)
@@ -537,6 +671,10 @@ int main(void)
         cmocka_unit_test(test_codec__bad_weights_are_named),
         cmocka_unit_test(test_codec__overflow_is_refused),
         cmocka_unit_test(test_codec__damaged_scales_are_seen),
+        cmocka_unit_test(test_codec__levels_are_what_they_say),
+        cmocka_unit_test(test_codec__dictionary_rows_take_the_nearest_level),
+        cmocka_unit_test(test_codec__gaussian_rows_lose_less_than_even_steps),
+        cmocka_unit_test(test_codec__outliers_out_of_place_are_seen_and_left_out),
     };
     return cmocka_run_group_tests(tests, fill_f16_values, NULL);
 }

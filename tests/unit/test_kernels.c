@@ -236,6 +236,13 @@ static void random_row(struct moec_codec codec, size_t n, enum scales scales, ui
         zeros[g] = (uint8_t)random_below(scales == SCALES_STRANGE ? 256 : 1u << bits);
     }
     moec_codec_pack_row(codec, codes, row_scales, zeros, n, row);
+    const size_t n_outlier = moec_codec_row_outliers(codec, n);
+    uint8_t *outliers = row + moec_codec_row_bytes(codec, n) - 3 * n_outlier;
+    for (size_t i = 0; i < n_outlier; i++) {
+        const uint16_t value = random_scale(scales);
+        memcpy(outliers + 2 * i, &value, sizeof value);
+        outliers[2 * n_outlier + i] = (uint8_t)random_below(scales == SCALES_STRANGE ? 256 : 128);
+    }
     if (scales == SCALES_STRANGE) /* codes past the row's end, which no weight may come from */
         for (size_t i = n; i % MOEC_CODEC_BLOCK != 0 && bits == 8; i++)
             row[i] = (uint8_t)random_u32();
@@ -326,7 +333,7 @@ static void test_kernels__encoded_rows_have_same_bits_in_all_codecs(void **state
     for (int dtype = MOEC_DTYPE_F32; dtype <= MOEC_DTYPE_BF16; dtype++)
         check_codec((struct moec_codec){.dtype = (uint8_t)dtype});
     for (int dtype = MOEC_DTYPE_INT2; dtype < MOEC_DTYPE_COUNT; dtype++)
-        for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme <= MOEC_SCHEME_ASYMMETRIC; scheme++)
+        for (int scheme = MOEC_SCHEME_SYMMETRIC; scheme < MOEC_SCHEME_COUNT; scheme++)
             for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
                 check_codec((struct moec_codec){
                     .dtype = (uint8_t)dtype, .scheme = (uint8_t)scheme, .group = groups[g]});
