@@ -198,7 +198,7 @@ enum moec_status moec_weight_run_measure(struct moec_weight_run *run,
     const uint64_t before = moec_scorer_multiply_adds(job->scorer);
     char key[MOEC_JOURNAL_MAX_KEY];
     bool found = false;
-    (void)snprintf(key, sizeof key, "%s/%" PRIu64, run->phase, at);
+    (void)snprintf(key, sizeof key, "%s/%" PRIu64, study->shape.name, at);
     MOEC_TRY(moec_unit_find(job->units, key, parts, 2, &job->multiply_adds, &found, err));
     if (!found) {
         MOEC_TRY(moec_scorer_run_varied(job->scorer, variation != NULL ? variation : &none, &run->measure,

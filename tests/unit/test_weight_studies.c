@@ -134,6 +134,7 @@ static void test_weight_studies__are_full_evaluations(void **state)
     MUST(moec_variants_assign_all(bench.variants, 4, &err));
     MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
     check_value(&made, &bench, "dense/loss", 3);
+    check_value(&made, &bench, "quantizer_all/loss", 1); /* linear symmetric, 4 bits */
     bench_close(&bench);
     profile_free(&made);
 }
