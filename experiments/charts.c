@@ -160,7 +160,8 @@ enum moec_status experiment_chart_evictions(const struct experiment_sample *samp
         series->n = n;
     }
     moec_figure_say(chart,
-                    "Recorded routing of the calibration data, replayed by moec simulate. With ten experts "
+                    "Decoded tokens, counted by moec simulate on the calibration data or by moec bench on "
+                    "the test data. With ten experts "
                     "'%s' hits most: %.1f %%.",
                     best, 100 * most);
     return MOEC_OK;

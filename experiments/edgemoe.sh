@@ -53,8 +53,11 @@ uniform() { # BITS DENSE_BITS NAME
     evaluate "$3" "$test"
 }
 
-compiled() { # NAME PROFILE TARGET DENSE_BITS
-    json "$here/$1.json" "$moec" compile "$model" --profile "$here/$2.h5" --max-loss "$3%" --dense-bits "$4" \
+compiled() { # NAME PROFILE TARGET DENSE_BITS DATA: the loss is of the metric that the test has
+    of=
+    [ -z "$metric" ] || of="--metric $metric --task $task --data $5 --samples $search_rows"
+    # shellcheck disable=SC2086 # options and their values
+    json "$here/$1.json" "$moec" compile "$model" --profile "$here/$2.h5" --max-loss "$3%" $of --dense-bits "$4" \
         --accept-miss -o "$here/$1.moec"
 }
 
@@ -71,17 +74,18 @@ described() { # NAME: what one expert of a bundle takes to compute
     "$moec" device "$here/$1.moec" --emulate-storage "$storage" --quiet -o "$here/$1-device.json" >"$here/$1-device.txt"
 }
 
-# Names of the sample: model, task, calibration, test, n_expert, rows, tokens, and the data of Table IV.
+# Names of the sample: model, task, calibration, test, n_expert, tokens; rows to profile on; metric of the search (empty:
+# the profile's) and its rows; whether moec simulate can replay its profile.
 measure() {
     mkdir -p "$here"
     profile profile "$calibration"
     for bits in 2 3 4 8; do uniform $bits 16 uniform-$bits; done
     for bits in 4 8; do uniform $bits $bits all-$bits; done
     for target in $targets; do
-        compiled "ours-$target" profile "$target" 16
+        compiled "ours-$target" profile "$target" 16 "$calibration"
         evaluate "ours-$target" "$test"
     done
-    compiled ours-dense profile 2 "${DENSE:-auto}"
+    compiled ours-dense profile 2 "${DENSE:-auto}" "$calibration"
     evaluate ours-dense "$test"
 
     # Fig. 7b: all experts at INT4, and with a copy that needs no decoding.
@@ -96,7 +100,7 @@ measure() {
     # Table IV: calibrated on data like the test's, and on other data.
     for data in like other; do
         profile "profile-$data" "$here/calibration-$data.$ending"
-        compiled "table-$data" "profile-$data" 2 16
+        compiled "table-$data" "profile-$data" 2 16 "$here/calibration-$data.$ending"
         evaluate "table-$data" "$here/test-like.$ending"
     done
 
@@ -107,14 +111,20 @@ measure() {
     for target in $targets; do
         timed "bench-$target" "ours-$target" --modes edgemoe --memory "$(experts $buffer)"
     done
-    json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none \
-        --memory "$(experts 5),$(experts 10),$(experts 15),$(experts 20),$(experts 30),$(experts 40)"
+    buffers="$(experts 5),$(experts 10),$(experts 15),$(experts 20),$(experts 30),$(experts 40)"
+    if [ "$replays" = yes ]; then
+        json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none \
+            --memory "$buffers"
+    else
+        timed evictions ours-2 --modes cache --predict none --memory "$buffers" \
+            --evict fifo,lru,lfu,edgemoe,edgemoe-literal,arc,random
+    fi
 }
 
 measure_switch() {
     here=$folder/switch model=datasets/switch-sample/model task=dialogues ending=jsonl n_expert=48 tokens=14
     calibration=datasets/switch-sample/calibration.jsonl test=datasets/switch-sample/test.jsonl
-    rows=${ROWS:-256}
+    rows=${ROWS:-256} metric=rouge-2 search_rows=${ROWS:-640} replays=no
     mkdir -p "$here"
     grep '"style": "friends"' $calibration >"$here/calibration-like.jsonl"
     grep '"style": "service"' $calibration >"$here/calibration-other.jsonl"
@@ -126,7 +136,7 @@ measure_switch() {
 measure_decoder() {
     here=$folder/decoder model=datasets/sample/model task=text ending=txt n_expert=96 tokens=32
     calibration=datasets/sample/calibration.txt test=datasets/sample/test.txt
-    rows=${ROWS:-64}
+    rows=${ROWS:-64} metric='' search_rows=0 replays=yes
     mkdir -p "$here"
     counted='BEGIN { RS = ""; ORS = "\n\n" } (/^(\[Game|Problem)/) == counted'
     awk -v counted=1 "$counted" $calibration >"$here/calibration-like.txt"

@@ -195,9 +195,12 @@ static enum moec_status read_evictions(struct experiment_sample *sample, struct 
     const struct moec_json *rows = moec_json_find(root, "rows");
     for (size_t r = 0; r < moec_json_length(rows) && sample->n_hits < EXPERIMENT_MAX_ROWS; r++) {
         struct experiment_hits *hits = &sample->hits[sample->n_hits++];
-        text(moec_json_at(rows, r), "evict", hits->evict, sizeof hits->evict);
-        hits->buffer_share = number(moec_json_at(rows, r), "buffer_share");
-        hits->hit_rate = number(moec_json_at(rows, r), "hit_rate");
+        const struct moec_json *row = moec_json_at(rows, r);
+        text(row, "evict", hits->evict, sizeof hits->evict);
+        hits->buffer_share = number(row, "buffer_share");
+        if (isnan(hits->buffer_share)) /* a row of moec bench */
+            hits->buffer_share = number(row, "expert_buffer_bytes") / number(row, "expert_total_bytes");
+        hits->hit_rate = number(row, "hit_rate");
     }
     moec_json_free(root);
     return MOEC_OK;
@@ -225,6 +228,8 @@ static enum moec_status read_profile(struct experiment_sample *sample, struct mo
     moec_json_free(root);
     MOEC_TRY(load(sample, "ours-2", &root, err));
     sample->source_bytes = number(root, "source_bytes");
+    if (moec_json_find(root, "metric") != NULL)
+        text(root, "metric", sample->search_metric, sizeof sample->search_metric);
     moec_json_free(root);
     return MOEC_OK;
 }

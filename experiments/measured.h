@@ -41,7 +41,7 @@ struct experiment_quantizer {
     struct experiment_bundle bundle;
 };
 
-/* One row of `moec simulate --json`. */
+/* One row of `moec simulate --json` or of `moec bench --json` with --evict. */
 struct experiment_hits {
     char evict[32];
     double buffer_share, hit_rate;
