@@ -258,6 +258,8 @@ enum moec_status moec_figure_quantizer_all(const struct moec_profile *profile, u
         best = series[1]->y[q] < series[1]->y[best] ? q : best;
     }
     moec_figure_spread_out(chart);
+    if (!isfinite(series[1]->y[best]) || !isfinite(series[0]->y[best]))
+        return MOEC_OK;
     moec_figure_say(chart,
                     "With all weights at these bits least is lost by %s: %s %%, %s %% with experts alone.",
                     chart->x.categories[best], moec_chart_number(a, series[1]->y[best]),

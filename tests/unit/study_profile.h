@@ -118,6 +118,8 @@ static inline enum moec_status study_add_weights(struct moec_profile *p, enum st
     const struct moec_study_axis quantizer[] = {study_axis("quantizer", 3, NULL, quantizers),
                                                 study_axis("group", 4, groups, NULL), bit};
     MOEC_TRY(study_add_loss(p, "quantizer", kind, 0.6, 0.2, 3, quantizer));
+    MOEC_TRY(
+        study_add_loss(p, "quantizer_all", kind, 0.8, 0.2, 2, (struct moec_study_axis[]){quantizer[0], bit}));
     MOEC_TRY(study_add(p, "quantizer/bits_per_weight", kind, 2.2, 1.5, 3, quantizer));
     MOEC_TRY(study_add_loss(p, "quantizer", kind, 0.6, 0.2, 3,
                             (struct moec_study_axis[]){study_axis("quantizer", 3, NULL, quantizers),
