@@ -179,7 +179,7 @@ bandwidth: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/read_bench
 	@MOEC_BUILD=$(BUILD) tests/large/bandwidth.sh $(BUNDLE)
 
-# EdgeMoE's evaluation on the samples: half an hour, build/experiment-edgemoe/report.html and tables beside it.
+# EdgeMoE's evaluation on the samples: a quarter of an hour, build/experiment-edgemoe/report.html and tables beside it.
 experiment-edgemoe: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/edgemoe_report
 	@MOEC_BUILD=$(BUILD) experiments/edgemoe.sh build/experiment-edgemoe

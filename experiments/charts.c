@@ -257,7 +257,7 @@ enum moec_status experiment_chart_targets(const struct experiment_sample *sample
     struct moec_chart_series *series = NULL;
     if (!isfinite(sample->tpot_of_target[0]))
         return MOEC_OK;
-    MOEC_TRY(begin_targets(sample, chart, "targets",
+    MOEC_TRY(begin_targets(sample, chart, "target_times",
                            "Time per token by the loss allowed, buffer of ten experts", err));
     set_axis(&chart->y, "ms", "time per token (median), ms");
     MOEC_TRY(moec_chart_add_series(chart, "", EXPERIMENT_N_TARGET, &series, err));
