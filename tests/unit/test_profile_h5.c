@@ -378,7 +378,7 @@ static void test_profile_h5__wrong_choices_are_refused(void **state)
 static void test_profile_h5__wrong_content_is_refused(void **state)
 {
     (void)state;
-    expect_after_edit("symmetric", "symmetrix", 9, "expected symmetric or asymmetric");
+    expect_after_edit("symmetric", "symmetrix", 9, "expected symmetric, asymmetric, gaussian or logarithmic");
     expect_after_edit("baseline_bits", "baseline_bitz", 13, "has no attribute 'baseline_bits'");
     expect_after_edit("a0a1a2a3", "a0a1a2aX", 8, "expected 64 hexadecimal digits");
     expect_after_edit("mean_gate_weight", "mean_gate_height", 16, "has no '/routing/mean_gate_weight'");
