@@ -19,8 +19,8 @@
 #define MOEC_BUNDLE_ALIGNMENT 4096 /* default of the file's alignment field */
 #define MOEC_MAX_COPIES       8
 
-/* The measured promise (D6): reference and compiled are perplexities on the certificate part, or mean scores of
- * another metric on its rows. */
+/* The measured promise (D6): reference and compiled are perplexities on the certificate part, or mean scores
+ * of another metric on its rows. */
 struct moec_certificate {
     bool present; /* false for bundles compiled without data (`--policy uniform --bits 4`) */
     bool missed;  /* written under --accept-miss although the target was not met */

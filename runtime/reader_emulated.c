@@ -4,8 +4,8 @@
  * clock alone, so every call first begins those whose predecessor is over by now. A device works beside the
  * processor; the page cache, from which the bytes come, does not: it copies them in the thread that asks. So
  * the reader underneath is asked only when somebody waits, who has that time to spare. wait takes the bytes
- * from there and sleeps until they are due. A reader underneath that is slower than the emulated device delays
- * what it delivers, not the times of what follows. */
+ * from there and sleeps until they are due. A reader underneath that is slower than the emulated device
+ * delays what it delivers, not the times of what follows. */
 #include "runtime/reader_internal.h"
 
 #include "formats/memory.h"

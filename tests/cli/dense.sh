@@ -1,6 +1,7 @@
 #!/bin/sh
 # --dense-bits and --dense-quantizer: GPTQ against rounding, and the bitwidth that auto finds.
 # shellcheck source=tests/cli/tap.inc
+# shellcheck disable=SC2317 # functions that try calls
 . tests/cli/tap.inc
 
 model=datasets/sample/model
@@ -14,13 +15,13 @@ check() {
     if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
 }
 
-try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 64 --samples 32 --bits 2,4 \
+try 0 "profile" "$moec" profile "$model" --data datasets/sample/calibration.txt --seq-len 64 --samples 32 --bits 2,4 \
     -o "$work/p.h5" --quiet
 
 # ---- 4 bits: by GPTQ, by rounding ----
 
 compile() {
-    "$moec" compile $model --profile "$work/p.h5" --policy uniform --bits 8 --json --quiet "$@"
+    "$moec" compile "$model" --profile "$work/p.h5" --policy uniform --bits 8 --json --quiet "$@"
 }
 try 0 "GPTQ is the default where there is a profile" compile --dense-bits 4 -o "$work/gptq.moec" --threads 2
 cp "$work/stdout" "$work/gptq.json"
@@ -44,7 +45,7 @@ says stdout 'dense-bits=4 dense-quantizer=gptq' "provenance says who encoded den
 # ---- auto ----
 
 auto() {
-    "$moec" compile $model --profile "$work/p.h5" --dense-bits auto --policy uniform --quiet "$@"
+    "$moec" compile "$model" --profile "$work/p.h5" --dense-bits auto --policy uniform --quiet "$@"
 }
 try 0 "auto with room" auto --max-loss 20% --accept-miss -o "$work/auto.moec" --json
 cp "$work/stdout" "$work/auto.json"
@@ -61,7 +62,7 @@ says stderr "no bitwidth of dense weights from 4 to 16" "is explained"
 
 # ---- refused ----
 
-try 2 "auto without a loss target" "$moec" compile $model --profile "$work/p.h5" --dense-bits auto -o "$work/x.moec"
+try 2 "auto without a loss target" "$moec" compile "$model" --profile "$work/p.h5" --dense-bits auto -o "$work/x.moec"
 says stderr "give --max-loss" "is explained"
 try 2 "GPTQ with nothing to look at" "$moec" compile $model --policy uniform --bits 4 --dense-bits 4 --dense-quantizer gptq \
     -o "$work/x.moec"

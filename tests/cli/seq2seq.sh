@@ -1,5 +1,6 @@
 #!/bin/sh
 # Encoder-decoder models: profile, interruption, compile, and what makes no sense for them.
+# shellcheck disable=SC2086 # lists of options
 . tests/cli/tap.inc
 
 # A tokenizer of letters for the vocabulary of the fixture, and rows of made-up words.
@@ -62,7 +63,7 @@ fi
 "$moec" profile "$model" --data "$work/one.jsonl" $measure --study layers --threads 1 --work-memory 44MiB \
     -o "$work/stopped.h5" >"$work/stdout" 2>"$work/stderr" &
 pid=$!
-for i in 1 2 3 4 5 6 7 8 9; do
+for _ in 1 2 3 4 5 6 7 8 9; do
     [ -s "$work/stopped.h5.journal" ] && break
     sleep 0.05
 done
