@@ -119,13 +119,19 @@ const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metri
 
 /* --- measuring --- */
 
+static struct moec_continuation_options
+continuation_options(const struct moec_row_metric *metric, const struct moec_kernels *kernels, int n_threads)
+{
+    return (struct moec_continuation_options){.kernels = kernels,
+                                              .n_threads = n_threads,
+                                              .n_context = metric->options->n_context,
+                                              .generation = moec_checkpoint_generation(metric->checkpoint)};
+}
+
 uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric, int n_threads)
 {
     const struct moec_config *config = moec_checkpoint_config(metric->checkpoint);
-    const struct moec_continuation_options options = {.n_threads = n_threads,
-                                                      .n_context = metric->options->n_context,
-                                                      .generation =
-                                                          moec_checkpoint_generation(metric->checkpoint)};
+    const struct moec_continuation_options options = continuation_options(metric, NULL, n_threads);
     return metric->rows.text_bytes + moec_continuation_bytes(config, &options);
 }
 
@@ -146,11 +152,7 @@ enum moec_status moec_row_metric_measure(const struct moec_row_metric *metric, e
     struct moec_continuation *continuation = NULL;
     struct moec_row_scores measured = {0};
     const struct moec_task *task = &metric->options->task;
-    const struct moec_continuation_options options = {.kernels = kernels,
-                                                      .n_threads = n_threads,
-                                                      .n_context = metric->options->n_context,
-                                                      .generation =
-                                                          moec_checkpoint_generation(metric->checkpoint)};
+    const struct moec_continuation_options options = continuation_options(metric, kernels, n_threads);
     struct moec_progress own = progress != NULL ? *progress : (struct moec_progress){0};
     const struct moec_row_scores_options rows = {.n_sample = metric->n_chosen[part],
                                                  .chosen = metric->chosen[part],

@@ -1,6 +1,7 @@
 /* The digest of a checkpoint: SHA-256 over config, tokenizer and weights. */
 #include "formats/checkpoint_internal.h"
 
+#include "formats/bytes.h"
 #include "formats/file.h"
 #include "formats/memory.h"
 
@@ -24,8 +25,7 @@ static enum moec_status digest_file(struct digest_run *run, const struct moec_fi
     const char *name = slash == NULL ? file->path : slash + 1;
     uint8_t size[8];
     void *piece = NULL;
-    for (int i = 0; i < 8; i++)
-        size[i] = (uint8_t)((file->n_bytes >> (8 * i)) & 0xff);
+    moec_put_u64(size, file->n_bytes);
     moec_sha256_update(&run->sha, name, strlen(name) + 1);
     moec_sha256_update(&run->sha, size, sizeof size);
     MOEC_TRY(moec_alloc(&piece, piece_bytes, 1, "a read buffer", err));

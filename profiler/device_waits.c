@@ -361,20 +361,14 @@ static uint64_t whole(double ns)
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
-/* That a decoded token passes. */
-static uint32_t count_layers(const struct moec_config *config)
-{
-    uint32_t n = 0;
-    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
-        n += config->layer_is_moe[layer] != 0;
-    return n;
-}
-
 /* The check is an item of its own (check_ns_per_byte), and left out here. */
 static void conclude(const struct times *times, const struct moec_bundle *bundle, double check_ns,
                      struct moec_device_wait *wait)
 {
-    const double n_layer = count_layers(&bundle->config), n_next = bundle->config.top_k - 1.0;
+    const struct moec_config *config = &bundle->config;
+    /* That a decoded token passes. */
+    const double n_layer = moec_config_moe_count(config) - moec_config_moe_encoder_count(config);
+    const double n_next = config->top_k - 1.0;
     const double never = median(times->ns[NEVER], times->n), once = median(times->ns[ONCE], times->n);
     const double always = median(times->ns[ALWAYS], times->n);
     if (n_layer == 0)

@@ -6,13 +6,6 @@
 sample=datasets/sample/model
 prompt="The"
 
-# same FIRST SECOND NAME, differ FIRST SECOND NAME: files.
-same() {
-    if cmp -s "$1" "$2"; then pass "$3"; else fail "$3"; fi
-}
-differ() {
-    if cmp -s "$1" "$2"; then fail "$3"; else pass "$3"; fi
-}
 # text NAME OPTIONS...: what run writes, to $work/NAME.
 text() {
     text=$1

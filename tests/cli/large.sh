@@ -17,13 +17,6 @@ within() {
         fail "$1 ($(peak "$work/report") MiB, at most $2)"
     fi
 }
-same() {
-    if cmp -s "$1" "$2"; then
-        pass "$3"
-    else
-        fail "$3"
-    fi
-}
 
 try 0 "a random checkpoint" "$build/tools/make_random_checkpoint" --preset small --layers 2 --hidden 512 --experts 4 \
     --ff 64 --vocab 8192 --shard 5 --tokenizer datasets/sample/model/tokenizer.json "$work/model"

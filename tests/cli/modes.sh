@@ -21,13 +21,6 @@ holds() {
         fail "$1 (not true: $2)"
     fi
 }
-same() {
-    if cmp -s "$1" "$2"; then
-        pass "$3"
-    else
-        fail "$3"
-    fi
-}
 run() {
     "$build/moec-run" "$bundle" -p "The old miller" -n 40 --ctx 128 --threads 2 "$@"
 }

@@ -19,13 +19,6 @@ holds() {
         fail "$1 (not true: $2)"
     fi
 }
-same() {
-    if cmp -s "$1" "$2"; then
-        pass "$3"
-    else
-        fail "$3"
-    fi
-}
 
 # ---- profile ----
 

@@ -1,5 +1,6 @@
 /* GPTQ against the published algorithm in double precision (tests/fixtures/gptq.bin, made by make_gptq.py).
  */
+#include "tests/unit/number_fixture.h"
 #include "tests/unit/temporary.h"
 
 #include "compiler/gptq.h"
@@ -21,12 +22,6 @@ static const uint32_t groups[] = {0, 32};
 /* --- the fixture -------------------------------------------------------------------------------------------
  */
 
-struct fixture {
-    uint8_t *bytes;
-    size_t n_bytes;
-    size_t at;
-};
-
 struct matrix {
     uint32_t n_token, n_input, n_output;
     size_t stride;  /* of x */
@@ -34,37 +29,19 @@ struct matrix {
     float *weights; /* (n_output, n_input) */
 };
 
-static struct fixture fixture_open(void)
-{
-    FILE *file = fopen("tests/fixtures/gptq.bin", "rb");
-    assert_non_null(file);
-    struct fixture fixture = {.bytes = malloc(1 << 20)};
-    fixture.n_bytes = fread(fixture.bytes, 1, 1 << 20, file);
-    fclose(file);
-    assert_true(fixture.n_bytes > 1000);
-    return fixture;
-}
-
-static void take(struct fixture *fixture, void *to, size_t n_bytes)
-{
-    assert_true(n_bytes <= fixture->n_bytes - fixture->at);
-    memcpy(to, fixture->bytes + fixture->at, n_bytes);
-    fixture->at += n_bytes;
-}
-
 static bool next_matrix(struct fixture *fixture, struct matrix *m)
 {
     if (fixture->at == fixture->n_bytes)
         return false;
-    take(fixture, &m->n_token, 4);
-    take(fixture, &m->n_input, 4);
-    take(fixture, &m->n_output, 4);
+    fixture_take(fixture, &m->n_token, 4);
+    fixture_take(fixture, &m->n_input, 4);
+    fixture_take(fixture, &m->n_output, 4);
     m->stride = (m->n_input + 15) / 16 * 16;
     m->x = calloc((size_t)m->n_token * m->stride, sizeof(float));
     for (uint32_t t = 0; t < m->n_token; t++)
-        take(fixture, m->x + t * m->stride, m->n_input * sizeof(float));
+        fixture_take(fixture, m->x + t * m->stride, m->n_input * sizeof(float));
     m->weights = malloc((size_t)m->n_output * m->n_input * sizeof(float));
-    take(fixture, m->weights, (size_t)m->n_output * m->n_input * sizeof(float));
+    fixture_take(fixture, m->weights, (size_t)m->n_output * m->n_input * sizeof(float));
     return true;
 }
 
@@ -168,7 +145,7 @@ static double output_error(const struct matrix *m, const double *weights)
 static void test_gptq__codes_are_those_of_the_reference(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open();
+    struct fixture fixture = fixture_open("tests/fixtures/gptq.bin");
     struct matrix m;
     size_t n = 0;
     while (next_matrix(&fixture, &m)) {
@@ -185,7 +162,7 @@ static void test_gptq__codes_are_those_of_the_reference(void **state)
                                                  MOEC_DTYPE_F32, &codec, &err));
                         struct encoded encoded = encode(&m, gptq, codec, by_input != 0, 1);
                         decode(&encoded, &m, weights, ours);
-                        take(&fixture, theirs, n_weight);
+                        fixture_take(&fixture, theirs, n_weight);
                         assert_memory_equal(ours, theirs, n_weight);
                         free(encoded.rows);
                         n++;
@@ -203,7 +180,7 @@ static void test_gptq__codes_are_those_of_the_reference(void **state)
 static void test_gptq__outputs_are_nearer_than_rounding_leaves_them(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open();
+    struct fixture fixture = fixture_open("tests/fixtures/gptq.bin");
     struct matrix m;
     assert_true(next_matrix(&fixture, &m));
     struct moec_gptq *gptq = gptq_of(&m, 1, m.n_token), *blind = NULL;

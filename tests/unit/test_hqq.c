@@ -1,4 +1,5 @@
 /* HQQ against its reference (tests/fixtures/hqq.bin, made by make_hqq.py), and what the codec makes of it. */
+#include "tests/unit/number_fixture.h"
 #include "tests/unit/temporary.h"
 
 #include "formats/codec.h"
@@ -16,46 +17,22 @@ static const uint32_t groups[] = {0, 32, 64, 128};
 /* --- the fixture -------------------------------------------------------------------------------------------
  */
 
-struct fixture {
-    uint8_t *bytes;
-    size_t n_bytes;
-    size_t at;
-};
-
 struct matrix {
     uint32_t rows;
     uint32_t columns;
     float *weights;
 };
 
-static struct fixture fixture_open(void)
-{
-    FILE *file = fopen("tests/fixtures/hqq.bin", "rb");
-    assert_non_null(file);
-    struct fixture fixture = {.bytes = malloc(1 << 20)};
-    fixture.n_bytes = fread(fixture.bytes, 1, 1 << 20, file);
-    fclose(file);
-    assert_true(fixture.n_bytes > 1000);
-    return fixture;
-}
-
-static void take(struct fixture *fixture, void *to, size_t n_bytes)
-{
-    assert_true(n_bytes <= fixture->n_bytes - fixture->at);
-    memcpy(to, fixture->bytes + fixture->at, n_bytes);
-    fixture->at += n_bytes;
-}
-
 static bool next_matrix(struct fixture *fixture, struct matrix *matrix)
 {
     if (fixture->at == fixture->n_bytes)
         return false;
-    take(fixture, &matrix->rows, 4);
-    take(fixture, &matrix->columns, 4);
+    fixture_take(fixture, &matrix->rows, 4);
+    fixture_take(fixture, &matrix->columns, 4);
     assert_true(matrix->columns <= MAX_COLUMNS);
     size_t n_bytes = (size_t)matrix->rows * matrix->columns * sizeof(float);
     matrix->weights = malloc(n_bytes);
-    take(fixture, matrix->weights, n_bytes);
+    fixture_take(fixture, matrix->weights, n_bytes);
     return true;
 }
 
@@ -95,7 +72,7 @@ static double error_of_zero(const float *w, size_t n, uint32_t bits, double scal
 static void test_hqq__zero_points_are_those_of_the_reference(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open();
+    struct fixture fixture = fixture_open("tests/fixtures/hqq.bin");
     struct matrix matrix;
     size_t n_groups = 0, n_same = 0, n_moved = 0;
     while (next_matrix(&fixture, &matrix)) {
@@ -108,7 +85,7 @@ static void test_hqq__zero_points_are_those_of_the_reference(void **state)
                         const float *w = matrix.weights + r * matrix.columns + i;
                         size_t n = matrix.columns - i < width ? matrix.columns - i : width;
                         float theirs, scale, start;
-                        take(&fixture, &theirs, sizeof theirs);
+                        fixture_take(&fixture, &theirs, sizeof theirs);
                         extremes(w, n, widths[b], &scale, &start);
                         float ours = moec_hqq_zero(w, n, widths[b], scale, start);
                         double error = error_of_zero(w, n, widths[b], (double)scale, (double)ours);
@@ -123,7 +100,7 @@ static void test_hqq__zero_points_are_those_of_the_reference(void **state)
                     }
                 }
                 float whole;
-                take(&fixture, &whole, sizeof whole);
+                fixture_take(&fixture, &whole, sizeof whole);
                 sum /= (double)matrix.rows * matrix.columns;
                 assert_true(isnan(whole) || sum <= 1.02 * (double)whole);
             }
@@ -161,7 +138,7 @@ static double error_of_codec(struct moec_codec codec, const struct matrix *matri
 static void test_hqq__loses_less_than_linear(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open();
+    struct fixture fixture = fixture_open("tests/fixtures/hqq.bin");
     struct matrix matrix;
     struct moec_error err = {0};
     while (next_matrix(&fixture, &matrix)) {
@@ -193,7 +170,7 @@ static void test_hqq__loses_less_than_linear(void **state)
 static void test_hqq__keeps_the_length_of_a_row(void **state)
 {
     (void)state;
-    struct fixture fixture = fixture_open();
+    struct fixture fixture = fixture_open("tests/fixtures/hqq.bin");
     struct matrix matrix;
     struct moec_error err = {0};
     assert_true(next_matrix(&fixture, &matrix));
