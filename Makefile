@@ -137,7 +137,8 @@ deps-test: deps
 # Packages first, then everything else in a make of its own, so that pkg-config is asked when they are there.
 test: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
-	@MOEC_BUILD=$(BUILD) tests/run.sh tests/check_layers.sh $(UNIT_BIN) $(CLI_TESTS) $(if $(SANITIZE),,tests/fuzz/run.sh)
+	@MOEC_BUILD=$(BUILD) $(if $(SANITIZE),TEST_TIMEOUT_SECONDS=$${TEST_TIMEOUT_SECONDS:-3600}) \
+	    tests/run.sh tests/check_layers.sh $(UNIT_BIN) $(CLI_TESTS) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
 test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/edgemoe_report \
     $(if $(SANITIZE),,fuzz-programs)

@@ -38,7 +38,7 @@ static const struct cli_option options[] = {
      false},
     {"prefill", 0, "TOKENS", NULL,
      "Of a profile: the first TOKENS tokens of each window are one chunk of a prompt, the others are decoded "
-     "one by one (default 0: all are decoded). Rates are of decoded tokens.",
+     "one by one (default 0: all are decoded). Rates are of decoded tokens. Not with an encoder.",
      false},
     {"device", 0, "DEVICE.json", NULL,
      "Description from moec device: predicts the time of a token, and bounds preloads by time.", false},
@@ -310,7 +310,8 @@ const struct cli_command cli_command_simulate = {
         "the device how long a token takes.\n\n"
         "A profile's windows are decoded token by token, one after the other, into one buffer that starts "
         "with "
-        "the likeliest experts. A trace of moec run --trace is replayed as it happened. Without predictions, "
+        "the likeliest experts; an encoder reads each source at once before. A trace of moec run --trace is "
+        "replayed as it happened. Without predictions, "
         "and with --preload-count, what is counted is exactly what the runtime counts on the same routing.",
     .examples = "moec simulate profile.h5\n"
                 "moec simulate profile.h5 --model model.moec --plots plots\n"

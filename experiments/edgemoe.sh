@@ -75,7 +75,7 @@ described() { # NAME: what one expert of a bundle takes to compute
 }
 
 # Names of the sample: model, task, calibration, test, n_expert, tokens; rows to profile on; metric of the search (empty:
-# the profile's) and its rows; whether moec simulate can replay its profile.
+# the profile's) and its rows.
 measure() {
     mkdir -p "$here"
     profile profile "$calibration"
@@ -112,19 +112,14 @@ measure() {
         timed "bench-$target" "ours-$target" --modes edgemoe --memory "$(experts $buffer)"
     done
     buffers="$(experts 5),$(experts 10),$(experts 15),$(experts 20),$(experts 30),$(experts 40)"
-    if [ "$replays" = yes ]; then
-        json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none \
-            --memory "$buffers"
-    else
-        timed evictions ours-2 --modes cache --predict none --memory "$buffers" \
-            --evict fifo,lru,lfu,edgemoe,edgemoe-literal,arc,random
-    fi
+    json "$here/evictions.json" "$moec" simulate "$here/profile.h5" --model "$here/ours-2.moec" --predict none \
+        --memory "$buffers"
 }
 
 measure_switch() {
     here=$folder/switch model=datasets/switch-sample/model task=dialogues ending=jsonl n_expert=48 tokens=14
     calibration=datasets/switch-sample/calibration.jsonl test=datasets/switch-sample/test.jsonl
-    rows=${ROWS:-256} metric=rouge-2 search_rows=${ROWS:-640} replays=no
+    rows=${ROWS:-256} metric=rouge-2 search_rows=${ROWS:-640}
     mkdir -p "$here"
     grep '"style": "friends"' $calibration >"$here/calibration-like.jsonl"
     grep '"style": "service"' $calibration >"$here/calibration-other.jsonl"
@@ -136,7 +131,7 @@ measure_switch() {
 measure_decoder() {
     here=$folder/decoder model=datasets/sample/model task=text ending=txt n_expert=96 tokens=32
     calibration=datasets/sample/calibration.txt test=datasets/sample/test.txt
-    rows=${ROWS:-64} metric='' search_rows=0 replays=yes
+    rows=${ROWS:-64} metric='' search_rows=0
     mkdir -p "$here"
     counted='BEGIN { RS = ""; ORS = "\n\n" } (/^(\[Game|Problem)/) == counted'
     awk -v counted=1 "$counted" $calibration >"$here/calibration-like.txt"

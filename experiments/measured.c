@@ -198,8 +198,6 @@ static enum moec_status read_evictions(struct experiment_sample *sample, struct 
         const struct moec_json *row = moec_json_at(rows, r);
         text(row, "evict", hits->evict, sizeof hits->evict);
         hits->buffer_share = number(row, "buffer_share");
-        if (isnan(hits->buffer_share)) /* a row of moec bench */
-            hits->buffer_share = number(row, "expert_buffer_bytes") / number(row, "expert_total_bytes");
         hits->hit_rate = number(row, "hit_rate");
     }
     moec_json_free(root);

@@ -12,6 +12,7 @@ void moec_replay_release(struct moec_replay *replay)
     free(replay->record_bytes);
     free(replay->slot_bytes);
     free(replay->n_tok);
+    free(replay->spans);
     free(replay->answers);
     free(replay->active);
     free(replay->experts);
@@ -21,10 +22,13 @@ void moec_replay_release(struct moec_replay *replay)
     *replay = (struct moec_replay){0};
 }
 
-static uint32_t prompt_of(const struct moec_profile *profile, uint32_t window, uint32_t prompt_tokens)
+/* Tokens of a window's first step: its source, or its prompt. */
+static uint32_t first_step(const struct moec_profile *profile, uint32_t window, uint32_t prompt_tokens)
 {
     const uint32_t length = profile->window_length[window];
     const uint32_t prompt = prompt_tokens > 0 ? prompt_tokens : 1;
+    if (profile->window_source != NULL)
+        return moec_profile_source(profile, window);
     return prompt < length ? prompt : length;
 }
 
@@ -38,6 +42,10 @@ static enum moec_status allocate(const struct moec_profile *profile, struct moec
     replay->moe_layers = memory;
     MOEC_TRY(moec_alloc(&memory, replay->n_step, sizeof *replay->n_tok, what, err));
     replay->n_tok = memory;
+    if (profile->window_source != NULL) {
+        MOEC_TRY(moec_alloc(&memory, replay->n_step, sizeof *replay->spans, what, err));
+        replay->spans = memory;
+    }
     MOEC_TRY(moec_alloc(&memory, replay->n_step * replay->n_layer, sizeof *replay->answers, what, err));
     replay->answers = memory;
     MOEC_TRY(moec_alloc(&memory, n_choice, sizeof *replay->active, what, err));
@@ -59,9 +67,12 @@ static void add_answer(const struct moec_profile *profile, struct moec_replay *r
     for (uint32_t t = 0; t < n_tok; t++) {
         const uint64_t from = ((first_token + t) * replay->n_layer + ordinal) * k;
         for (uint32_t rank = 0; rank < k; rank++, ++*n_choice) {
-            replay->experts[*n_choice] = profile->trace_experts[from + rank];
+            const uint16_t expert = profile->trace_experts[from + rank];
+            if (expert == MOEC_PROFILE_NO_EXPERT) /* a choice of weight 0 */
+                continue;
+            replay->experts[*n_choice] = expert;
             replay->weights[*n_choice] = moec_f16_to_f32(profile->trace_weights[from + rank]);
-            seen[replay->experts[*n_choice]] = true;
+            seen[expert] = true;
         }
     }
     for (uint32_t e = 0; e < replay->n_expert; e++) {
@@ -77,10 +88,15 @@ static void add_steps(const struct moec_profile *profile, uint32_t prompt_tokens
 {
     uint64_t step = 0, token = 0, n_choice = 0, n_active = 0;
     for (uint32_t window = 0; window < profile->n_window; window++) {
-        const uint64_t end = token + profile->window_length[window];
-        for (uint32_t n_tok = prompt_of(profile, window, prompt_tokens); token < end; n_tok = 1) {
+        const uint64_t begin = token, end = token + moec_profile_traced(profile, window);
+        for (uint32_t n_tok = first_step(profile, window, prompt_tokens); token < end; n_tok = 1) {
             replay->n_tok[step] = n_tok;
-            for (uint32_t ordinal = 0; ordinal < replay->n_layer; ordinal++)
+            if (replay->spans != NULL)
+                replay->spans[step] = token == begin
+                                          ? (struct moec_replay_span){0, replay->n_encoder}
+                                          : (struct moec_replay_span){replay->n_encoder, replay->n_layer};
+            const struct moec_replay_span span = moec_replay_passed(replay, step);
+            for (uint32_t ordinal = span.first; ordinal < span.end; ordinal++)
                 add_answer(profile, replay, token, n_tok, ordinal, &n_choice, &n_active,
                            &replay->answers[step * replay->n_layer + ordinal], seen);
             token += n_tok;
@@ -95,18 +111,18 @@ enum moec_status moec_replay_from_profile(const struct moec_profile *profile, ui
     enum moec_status status = MOEC_OK;
     void *seen = NULL;
     *out = (struct moec_replay){.n_layer = profile->n_moe_layer,
+                                .n_encoder = moec_config_moe_encoder_count(&profile->config),
                                 .n_expert = profile->n_expert,
                                 .top_k = profile->top_k,
                                 .paths = &profile->paths};
-    if (profile->window_source != NULL)
-        return moec_fail(
-            err, MOEC_ERR_UNSUPPORTED,
-            "the profile is of an encoder-decoder model, whose steps go through one stack each and "
-            "cannot be replayed");
+    if (profile->window_source != NULL && prompt_tokens > 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the profile is of an encoder-decoder model, whose sources are the prompts: leave "
+                         "--prefill out");
     if (profile->n_trace_token == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the profile has no routing trace to replay");
     for (uint32_t window = 0; window < profile->n_window; window++)
-        out->n_step += profile->window_length[window] - prompt_of(profile, window, prompt_tokens) + 1;
+        out->n_step += moec_profile_traced(profile, window) - first_step(profile, window, prompt_tokens) + 1;
     MOEC_TRY_OUT(allocate(profile, out, err));
     MOEC_TRY_OUT(moec_alloc(&seen, out->n_expert, sizeof(bool), "a replay", err));
     memcpy(out->moe_layers, profile->moe_layers, out->n_layer * sizeof *out->moe_layers);

@@ -14,6 +14,7 @@
 #define PIECE_BYTES    ((size_t)1 << 18)
 #define TIME_MAX_US    9e12 /* a hundred days */
 #define BYTES_MAX      ((uint64_t)1 << 50)
+#define ANSWERS_MAX    ((uint64_t)1 << 26)
 
 static const char first_line[] = "{\"traceEvents\":[", last_line[] = "],\"displayTimeUnit\":\"ns\"}";
 
@@ -28,9 +29,11 @@ struct loader {
     const char *path;
     uint64_t line;
     bool has_setup, has_end;
-    uint32_t next;           /* MoE ordinal of the next answer */
+    bool has_encoder, is_chunked; /* the source at work goes through each layer in chunks */
+    uint32_t next, end; /* MoE ordinals of the next answer and of the step's end; the same between steps */
+    uint64_t last;      /* answer that was read last, + 1 */
     uint32_t *stamps, stamp; /* (n_expert) */
-    struct pool n_tok, answers, active, experts, weights, next_gate;
+    struct pool n_tok, spans, answers, active, experts, weights, next_gate;
     struct moec_error *err;
 };
 
@@ -51,7 +54,7 @@ static enum moec_status pool_add(struct pool *pool, uint64_t n, size_t item_byte
 
 static void pools_release(struct loader *loader)
 {
-    struct pool *pools[] = {&loader->n_tok,   &loader->answers, &loader->active,
+    struct pool *pools[] = {&loader->n_tok,   &loader->spans,   &loader->answers,  &loader->active,
                             &loader->experts, &loader->weights, &loader->next_gate};
     for (size_t i = 0; i < sizeof pools / sizeof *pools; i++)
         free(pools[i]->items);
@@ -62,15 +65,16 @@ static void pools_release(struct loader *loader)
 static void pools_give(struct loader *loader)
 {
     struct moec_replay *replay = loader->replay;
-    replay->n_step = replay->n_layer > 0 ? loader->answers.n / replay->n_layer : 0;
+    replay->n_step = loader->n_tok.n - (loader->next != loader->end);
     replay->n_tok = loader->n_tok.items;
+    replay->spans = loader->spans.items;
     replay->answers = loader->answers.items;
     replay->active = loader->active.items;
     replay->experts = loader->experts.items;
     replay->weights = loader->weights.items;
     replay->next_gate = loader->next_gate.items;
-    loader->n_tok = loader->answers = loader->active = loader->experts = loader->weights = loader->next_gate =
-        (struct pool){0};
+    loader->n_tok = loader->spans = loader->answers = loader->active = loader->experts = loader->weights =
+        loader->next_gate = (struct pool){0};
 }
 
 static struct moec_replay_answer *answer_at(struct loader *loader, size_t index)
@@ -182,13 +186,10 @@ static enum moec_status read_setup(struct loader *loader, const struct moec_json
     if (version != TRACE_VERSION)
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED, "trace '%s' is of version %u, expected %d",
                          loader->path, version, TRACE_VERSION);
-    if (moec_json_find(args, "encoder_layers") != NULL)
-        return moec_fail(
-            loader->err, MOEC_ERR_UNSUPPORTED,
-            "trace '%s' is of an encoder-decoder model: it can be looked at, but not replayed, because "
-            "its steps do not pass all layers",
-            loader->path);
     MOEC_TRY(get_u32(loader, args, "layers", 1, MOEC_MAX_LAYERS, &replay->n_layer));
+    loader->has_encoder = moec_json_find(args, "encoder_layers") != NULL;
+    if (loader->has_encoder)
+        MOEC_TRY(get_u32(loader, args, "encoder_layers", 0, replay->n_layer, &replay->n_encoder));
     MOEC_TRY(get_u32(loader, args, "experts", 1, MOEC_MAX_EXPERTS, &replay->n_expert));
     MOEC_TRY(get_u32(loader, args, "top_k", 1,
                      replay->n_expert < MOEC_MAX_TOP_K ? replay->n_expert : MOEC_MAX_TOP_K, &replay->top_k));
@@ -256,11 +257,13 @@ out:
 /* --- answers -----------------------------------------------------------------------------------------------
  */
 
-/* The active experts increase and are exactly those chosen. */
+/* The active experts increase and are exactly those chosen, without the choices that an encoder-decoder model
+ * found full. */
 static enum moec_status check_choices(struct loader *loader, const uint32_t *active, uint32_t n_active,
                                       const uint32_t *experts, const float *weights, uint64_t n_tok)
 {
     const uint32_t k = loader->replay->top_k;
+    const bool is_limited = loader->has_encoder;
     uint32_t n_chosen = 0;
     for (uint32_t i = 1; i < n_active; i++) {
         if (active[i] <= active[i - 1])
@@ -268,9 +271,10 @@ static enum moec_status check_choices(struct loader *loader, const uint32_t *act
     }
     const uint32_t stamp = ++loader->stamp;
     for (uint64_t i = 0; i < n_tok * k; i++) {
-        if (loader->stamps[experts[i]] != stamp)
-            n_chosen++;
-        loader->stamps[experts[i]] = stamp;
+        const bool is_full = is_limited && weights[i] == 0;
+        n_chosen += !is_full && loader->stamps[experts[i]] != stamp;
+        if (!is_full)
+            loader->stamps[experts[i]] = stamp;
         for (uint64_t j = i - i % k; j < i; j++) {
             if (experts[j] == experts[i])
                 return refuse(loader, "has expert %u twice among the choices of a token", experts[i]);
@@ -308,8 +312,9 @@ static enum moec_status read_choices(struct loader *loader, const struct moec_js
     const struct moec_json *array = moec_json_find(args, "active"), *chosen = moec_json_find(args, "experts");
     const size_t n_active = moec_json_length(array);
     uint64_t weights = 0;
-    if (n_active < 1 || n_active > n_expert)
-        return refuse(loader, "has %zu active experts, expected 1 to %u", n_active, n_expert);
+    const size_t least = loader->has_encoder ? 0 : 1;
+    if (n_active < least || n_active > n_expert)
+        return refuse(loader, "has %zu active experts, expected %zu to %u", n_active, least, n_expert);
     if (moec_json_length(chosen) != n)
         return refuse(loader, "has %zu choices, expected %" PRIu64, moec_json_length(chosen), n);
     answer->n_active = (uint32_t)n_active;
@@ -357,38 +362,86 @@ static enum moec_status read_next_gate(struct loader *loader, const struct moec_
     return MOEC_OK;
 }
 
+/* The layers of a step that begins with the answer of this layer: of the encoder's first one, of the one
+ * behind the encoder, or of a chunk of a source in the layer at work or the next. A layer that is none of
+ * them is seen by the caller. */
+static struct moec_replay_span span_from(struct loader *loader, uint32_t layer)
+{
+    const struct moec_replay *replay = loader->replay;
+    const uint32_t n_encoder = replay->n_encoder, passed = loader->end;
+    if (loader->is_chunked) {
+        const uint32_t first = layer == replay->moe_layers[passed - 1] ? passed - 1 : passed;
+        if (first < n_encoder)
+            return (struct moec_replay_span){first, first + 1};
+        loader->is_chunked = false;
+    }
+    if (n_encoder > 0 && (layer == replay->moe_layers[0] || n_encoder == replay->n_layer))
+        return (struct moec_replay_span){0, n_encoder};
+    return (struct moec_replay_span){n_encoder, replay->n_layer};
+}
+
+/* It has answers for all layers, empty ones where it does not pass. */
+static enum moec_status begin_step(struct loader *loader, uint32_t layer, uint32_t n_tok)
+{
+    const struct moec_replay *replay = loader->replay;
+    const struct moec_replay_span span = span_from(loader, layer);
+    uint64_t at = 0;
+    if (loader->answers.n + replay->n_layer > ANSWERS_MAX)
+        return moec_fail(loader->err, MOEC_ERR_LIMIT, "trace '%s' is too long to be replayed", loader->path);
+    MOEC_TRY(pool_add(&loader->n_tok, 1, sizeof(uint32_t), &at, loader->err));
+    ((uint32_t *)loader->n_tok.items)[at] = n_tok;
+    if (loader->has_encoder) {
+        MOEC_TRY(pool_add(&loader->spans, 1, sizeof span, &at, loader->err));
+        ((struct moec_replay_span *)loader->spans.items)[at] = span;
+    }
+    MOEC_TRY(
+        pool_add(&loader->answers, replay->n_layer, sizeof(struct moec_replay_answer), &at, loader->err));
+    memset(answer_at(loader, (size_t)at), 0, replay->n_layer * sizeof(struct moec_replay_answer));
+    loader->next = span.first;
+    loader->end = span.end;
+    return MOEC_OK;
+}
+
+/* The first layer answers once more: the source comes in chunks, and the step ends where it is. */
+static void end_chunk(struct loader *loader, uint32_t layer)
+{
+    const struct moec_replay *replay = loader->replay;
+    if (loader->next != 1 || loader->end != replay->n_encoder || layer != replay->moe_layers[0])
+        return;
+    loader->is_chunked = true;
+    loader->end = 1;
+    ((struct moec_replay_span *)loader->spans.items)[loader->spans.n - 1].end = 1;
+}
+
 static enum moec_status read_answer(struct loader *loader, const struct moec_json *event,
                                     const struct moec_json *args)
 {
     struct moec_replay *replay = loader->replay;
     uint32_t layer = 0, n_tok = 0;
-    uint64_t index = 0, step = 0;
     if (!loader->has_setup)
         return refuse(loader, "is an answer before the head");
     MOEC_TRY(get_u32(loader, args, "layer", 0, MOEC_MAX_LAYERS, &layer));
     MOEC_TRY(get_u32(loader, args, "tokens", 1, MOEC_MAX_POSITIONS, &n_tok));
+    end_chunk(loader, layer);
+    if (loader->next == loader->end)
+        MOEC_TRY(begin_step(loader, layer, n_tok));
     if (layer != replay->moe_layers[loader->next])
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED,
                          "line %" PRIu64 " of trace '%s' is the answer of layer %u, expected layer %u: only "
                          "traces of one session without failures can be replayed",
                          loader->line, loader->path, layer, replay->moe_layers[loader->next]);
-    if (loader->next == 0) {
-        MOEC_TRY(pool_add(&loader->n_tok, 1, sizeof(uint32_t), &step, loader->err));
-        ((uint32_t *)loader->n_tok.items)[step] = n_tok;
-    } else if (((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1] != n_tok) {
+    if (((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1] != n_tok)
         return refuse(loader, "is of %u tokens, expected the %u of its step", n_tok,
                       ((uint32_t *)loader->n_tok.items)[loader->n_tok.n - 1]);
-    }
     struct moec_replay_answer answer = {0};
     MOEC_TRY(read_choices(loader, args, n_tok, &answer));
     MOEC_TRY(read_next_gate(loader, args, &answer));
     MOEC_TRY(get_time(loader, event, "ts", &answer.answered_ns));
     answer.done_ns = answer.answered_ns;
-    if (answer.n_next_gate == 0 && loader->next + 1 < replay->n_layer)
+    if (answer.n_next_gate == 0 && loader->next + 1 < loader->end)
         replay->has_next_gate = false;
-    MOEC_TRY(pool_add(&loader->answers, 1, sizeof answer, &index, loader->err));
-    *answer_at(loader, (size_t)index) = answer;
-    loader->next = loader->next + 1 < replay->n_layer ? loader->next + 1 : 0;
+    loader->last = loader->answers.n - replay->n_layer + loader->next++;
+    *answer_at(loader, (size_t)loader->last++) = answer;
     return MOEC_OK;
 }
 
@@ -402,13 +455,12 @@ static enum moec_status read_span(struct loader *loader, const struct moec_json 
     MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "cat", "", &lane, loader->err));
     MOEC_TRY(moec_json_get_string_or(event, "an event of the trace", "name", "", &name, loader->err));
     const bool is_stall = strcmp(lane, "stall") == 0;
-    if (loader->answers.n == 0 ||
-        (!is_stall && (strcmp(lane, "compute") != 0 || strcmp(name, "experts") != 0)))
+    if (loader->last == 0 || (!is_stall && (strcmp(lane, "compute") != 0 || strcmp(name, "experts") != 0)))
         return MOEC_OK;
     MOEC_TRY(get_u32(loader, args, "layer", 0, MOEC_MAX_LAYERS, &layer));
     MOEC_TRY(get_time(loader, event, "ts", &begin_ns));
     MOEC_TRY(get_time(loader, event, "dur", &lasts_ns));
-    const size_t last = loader->answers.n - 1;
+    const size_t last = (size_t)loader->last - 1;
     struct moec_replay_answer *answer = answer_at(loader, last);
     if (layer != loader->replay->moe_layers[last % loader->replay->n_layer])
         return MOEC_OK;

@@ -18,6 +18,13 @@ void moec_belady_release(struct moec_belady_future *future)
     *future = (struct moec_belady_future){0};
 }
 
+/* A use that counts, or NEVER: a prompt reads again what it needs at no cost. */
+static uint64_t if_decoded(const struct moec_recording *recording, uint64_t use)
+{
+    const bool counts = use != MOEC_BELADY_NEVER && !recording->steps[use / recording->n_layer].is_prefill;
+    return counts ? use : MOEC_BELADY_NEVER;
+}
+
 /* What it takes to keep a key's slot from one answer to another. */
 static double price(const struct moec_simulated_model *model, uint32_t key, uint64_t from, uint64_t to)
 {
@@ -36,8 +43,8 @@ static enum moec_status add_prices(struct moec_belady_future *future, struct moe
         uint32_t n = 0;
         const uint32_t *active = moec_recording_active(recording, a, &n);
         for (uint32_t i = 0; i < n; i++) {
-            const uint64_t next = nexts[i];
-            if (next != MOEC_BELADY_NEVER && !recording->steps[next / recording->n_layer].is_prefill)
+            const uint64_t next = if_decoded(recording, nexts[i]);
+            if (next != MOEC_BELADY_NEVER)
                 future->prices[future->n_price++] = price(future->model, base + active[i], a, next);
         }
     }
@@ -136,7 +143,8 @@ static void take(struct buffer *buffer, uint32_t key)
     sift(buffer, at);
 }
 
-/* One answer: what is there counts as a hit and leaves the heap, so that others make room; then all go in. */
+/* One answer: what is there counts as a hit and leaves the heap, so that others make room; then all go in.
+ * What does not count makes no room, and stays as far as it is needed sooner than others. */
 static void serve(struct buffer *buffer, const struct moec_belady_future *future, uint64_t a, bool is_counted,
                   struct moec_belady *belady)
 {
@@ -158,10 +166,10 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
             belady->read_bytes += is_hit ? 0 : buffer->model->record_bytes[key];
         }
     }
-    while (buffer->n > 0 && buffer->used_bytes + needed > buffer->capacity_bytes)
+    while (is_counted && buffer->n > 0 && buffer->used_bytes + needed > buffer->capacity_bytes)
         take(buffer, buffer->heap[0]);
     for (uint32_t i = 0; i < n; i++)
-        insert(buffer, base + active[i], nexts[i]);
+        insert(buffer, base + active[i], if_decoded(recording, nexts[i]));
     /* An answer larger than the buffer is computed in turns: what is needed again soonest stays. */
     while (buffer->used_bytes > buffer->capacity_bytes)
         take(buffer, buffer->heap[0]);
@@ -202,9 +210,8 @@ static enum moec_status add_bound(const struct moec_belady_future *future, uint6
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&prices, n_start, sizeof *prices, "prices of hits", err));
     for (uint32_t i = 0; i < n_start; i++) {
-        const uint64_t first = future->first[start[i]];
-        if (first != MOEC_BELADY_NEVER &&
-            !future->recording->steps[first / future->recording->n_layer].is_prefill)
+        const uint64_t first = if_decoded(future->recording, future->first[start[i]]);
+        if (first != MOEC_BELADY_NEVER)
             prices[n++] = price(future->model, start[i], 0, first);
     }
     belady->most_hits = most_hits(future, capacity_bytes, prices, n);
@@ -226,7 +233,7 @@ enum moec_status moec_belady_run(const struct moec_belady_future *future, uint64
     MOEC_TRY_OUT(moec_alloc((void **)&buffer.next, n_key, sizeof(uint64_t), "buffer", err));
     memset(buffer.place, 0xff, n_key * sizeof(uint32_t));
     for (uint32_t i = 0; i < n_start; i++)
-        insert(&buffer, start[i], future->first[start[i]]);
+        insert(&buffer, start[i], if_decoded(recording, future->first[start[i]]));
     for (uint64_t a = 0; a < recording->n_step * recording->n_layer; a++)
         serve(&buffer, future, a, !recording->steps[a / recording->n_layer].is_prefill, belady);
     MOEC_TRY_OUT(add_bound(future, capacity_bytes, start, n_start, belady, err));

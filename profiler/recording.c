@@ -8,16 +8,21 @@ void moec_recording_release(struct moec_recording *recording)
     *recording = (struct moec_recording){0};
 }
 
-/* Where the windows of a profile begin; of a trace where a prompt does. */
+/* Where the windows of a profile begin; of a trace where a prompt does. With an encoder, where a source does.
+ */
 struct sequences {
     const struct moec_profile *profile;
+    bool have_sources; /* and show them: a trace shows none where the encoder has no MoE layers */
     uint32_t window;
     uint64_t next; /* token that begins the next window */
     bool is_in_prompt;
 };
 
-static bool begins(struct sequences *sequences, uint64_t token, uint32_t n_tok)
+static bool begins(struct sequences *sequences, const struct moec_replay *replay, uint64_t step,
+                   uint64_t token)
 {
+    if (sequences->have_sources)
+        return moec_replay_is_source(replay, step) && (step == 0 || !moec_replay_is_source(replay, step - 1));
     if (sequences->profile != NULL) {
         if (token != sequences->next)
             return false;
@@ -25,7 +30,7 @@ static bool begins(struct sequences *sequences, uint64_t token, uint32_t n_tok)
         return true;
     }
     const bool was_in_prompt = sequences->is_in_prompt;
-    sequences->is_in_prompt = n_tok > 1;
+    sequences->is_in_prompt = replay->n_tok[step] > 1;
     return sequences->is_in_prompt && !was_in_prompt;
 }
 
@@ -33,10 +38,13 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
                                      uint32_t prompt_tokens, struct moec_recording *recording,
                                      struct moec_error *err)
 {
-    struct sequences sequences = {.profile = profile};
+    struct sequences sequences = {.profile = profile,
+                                  .have_sources =
+                                      replay->spans != NULL && (profile != NULL || replay->n_encoder > 0)};
     uint32_t position = 0;
     *recording = (struct moec_recording){.replay = replay,
                                          .n_layer = replay->n_layer,
+                                         .n_encoder = replay->n_encoder,
                                          .n_expert = replay->n_expert,
                                          .top_k = replay->top_k,
                                          .n_step = replay->n_step};
@@ -44,14 +52,22 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
                         "recorded steps", err));
     for (uint64_t step = 0; step < replay->n_step; step++) {
         const uint32_t n_tok = replay->n_tok[step];
-        const bool is_first = begins(&sequences, recording->n_token, n_tok);
-        const bool is_prompt = n_tok > 1 || (profile != NULL && is_first && prompt_tokens > 0);
+        const bool is_first = begins(&sequences, replay, step, recording->n_token);
+        const bool is_source = moec_replay_is_source(replay, step);
+        const bool is_prompt = sequences.have_sources
+                                   ? is_source || (step > 0 && moec_replay_is_source(replay, step - 1))
+                                   : n_tok > 1 || (profile != NULL && is_first && prompt_tokens > 0);
         position = is_first ? 0 : position;
-        recording->steps[step] = (struct moec_recorded_step){
-            .first_token = recording->n_token, .n_tok = n_tok, .position = position, .is_prefill = is_prompt};
-        recording->n_token += n_tok;
+        const struct moec_replay_span layers = moec_replay_passed(replay, step);
+        recording->steps[step] = (struct moec_recorded_step){.first_token = recording->n_token,
+                                                             .n_tok = n_tok,
+                                                             .position = position,
+                                                             .is_prefill = is_prompt,
+                                                             .layers = layers};
+        /* A chunk of a source comes once for each layer. */
+        recording->n_token += is_source && layers.first > 0 ? 0 : n_tok;
         recording->n_decoded += is_prompt ? 0 : n_tok;
-        position += n_tok;
+        position += is_source ? 0 : n_tok;
     }
     for (uint64_t a = 0; a < replay->n_step * replay->n_layer; a++) {
         const uint64_t end = replay->answers[a].active + replay->answers[a].n_active;

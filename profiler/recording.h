@@ -11,12 +11,15 @@ struct moec_recorded_step {
     uint64_t first_token; /* of the recording */
     uint32_t n_tok;
     uint32_t position; /* tokens of its sequence before it */
-    bool is_prefill;   /* its time is not time per output token */
+    bool is_prefill;   /* its time is not time per output token: of a prompt, or of a source and the step
+                        * behind it, which gives the first token of the target */
+    struct moec_replay_span layers;
 };
 
 struct moec_recording {
     const struct moec_replay *replay; /* borrowed */
     uint32_t n_layer;                 /* S: MoE layers */
+    uint32_t n_encoder;               /* of those */
     uint32_t n_expert;
     uint32_t top_k;
     uint64_t n_step, n_token, n_decoded;
@@ -32,7 +35,7 @@ moec_recording_make(const struct moec_replay *replay, const struct moec_profile 
 /* Frees the members and zeroes the struct. */
 void moec_recording_release(struct moec_recording *recording);
 
-/* Experts of answer a = step * S + ordinal, increasing. */
+/* Experts of answer a = step * S + ordinal, increasing; none in layers that the step does not pass. */
 static inline const uint32_t *moec_recording_active(const struct moec_recording *recording, uint64_t a,
                                                     uint32_t *n)
 {
@@ -52,7 +55,7 @@ static inline struct moec_router_answer moec_recording_answer(const struct moec_
                                         .n_active = from->n_active,
                                         .experts = replay->experts + from->choices,
                                         .weights = replay->weights + from->choices};
-    if (ordinal > 0) {
+    if (ordinal > recording->steps[step].layers.first) {
         answer.last_experts = replay->experts + from[-1].choices;
         answer.last_weights = replay->weights + from[-1].choices;
     }

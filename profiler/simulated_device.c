@@ -158,7 +158,7 @@ static void set_compute(const struct moec_device *device, const struct moec_simu
                         const struct moec_simulated_model *described, struct moec_simulated_device *out)
 {
     uint32_t ordinal = 0;
-    double gap_ns = (double)device->embed_ns, per_position = 0;
+    double gap_ns = model->n_encoder > 0 ? 0 : (double)device->embed_ns, per_position = 0;
     for (uint32_t l = 0; l < device->n_layer; l++) {
         const struct moec_device_layer *layer = &device->layers[l];
         gap_ns += (double)layer->attention_ns + (double)(layer->is_moe ? layer->router_ns : layer->mlp_ns);
@@ -169,6 +169,8 @@ static void set_compute(const struct moec_device *device, const struct moec_simu
         out->gap_ns_per_position[ordinal] = per_position;
         gap_ns = per_position = 0;
         set_layer(device, layer, model, described, ordinal++, out);
+        if (ordinal == model->n_encoder)
+            gap_ns = (double)device->embed_ns;
     }
     out->last_ns = gap_ns + (double)device->head_ns;
     out->last_ns_per_position = per_position;

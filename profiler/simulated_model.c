@@ -40,7 +40,8 @@ static void sum_slots(struct moec_simulated_model *model)
             layer_bytes += slot;
         }
         model->all_bytes += layer_bytes;
-        model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
+        if (s >= model->n_encoder)
+            model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
     }
     model->is_equal = model->all_bytes == model->largest_bytes * model->n_layer * model->n_expert;
 }
@@ -55,14 +56,14 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
                                            .n_encoder = moec_config_moe_encoder_count(config),
                                            .n_expert = config->n_expert,
                                            .top_k = config->top_k};
-    if (model->n_layer != recording->n_layer || model->n_expert != recording->n_expert ||
-        model->top_k != recording->top_k)
+    if (model->n_layer != recording->n_layer || model->n_encoder != recording->n_encoder ||
+        model->n_expert != recording->n_expert || model->top_k != recording->top_k)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has %" PRIu32 " MoE layers, %" PRIu32 " experts, top-%" PRIu32
-                         ", but the routing is of %" PRIu32 ", %" PRIu32 ", top-%" PRIu32
-                         "; name the bundle of the same model",
-                         bundle->file.path, model->n_layer, model->n_expert, model->top_k, recording->n_layer,
-                         recording->n_expert, recording->top_k);
+                         "'%s' has %" PRIu32 " MoE layers (%" PRIu32 " in an encoder), %" PRIu32
+                         " experts, top-%" PRIu32 ", but the routing is of %" PRIu32 " (%" PRIu32
+                         "), %" PRIu32 ", top-%" PRIu32 "; name the bundle of the same model",
+                         bundle->file.path, model->n_layer, model->n_encoder, model->n_expert, model->top_k,
+                         recording->n_layer, recording->n_encoder, recording->n_expert, recording->top_k);
     MOEC_TRY_OUT(allocate(model, &bundle->paths, err));
     for (uint32_t s = 0; s < model->n_layer; s++)
         for (uint32_t e = 0; e < model->n_expert; e++) {
@@ -114,8 +115,10 @@ enum moec_status moec_simulated_model_of_trace(const struct moec_replay *replay,
 {
     enum moec_status status = MOEC_OK;
     const size_t n_key = (size_t)replay->n_layer * replay->n_expert;
-    *model = (struct moec_simulated_model){
-        .n_layer = replay->n_layer, .n_expert = replay->n_expert, .top_k = replay->top_k};
+    *model = (struct moec_simulated_model){.n_layer = replay->n_layer,
+                                           .n_encoder = replay->n_encoder,
+                                           .n_expert = replay->n_expert,
+                                           .top_k = replay->top_k};
     MOEC_TRY_OUT(allocate(model, replay->paths, err));
     memcpy(model->record_bytes, replay->record_bytes, n_key * sizeof(uint64_t));
     memcpy(model->slot_bytes, replay->slot_bytes, n_key * sizeof(uint64_t));

@@ -19,7 +19,7 @@ struct moec_simulated_model {
     /* Of the slots. */
     uint64_t all_bytes;     /* buffer that holds every record */
     uint64_t largest_bytes; /* smallest buffer */
-    uint64_t token_bytes;   /* one token's working set: each MoE layer's top-k times its mean slot (D7) */
+    uint64_t token_bytes;   /* one token's working set: each MoE layer's top-k times its mean slot (D7); with an encoder the decoder's layers */
     bool is_equal;          /* all slots have one size */
 };
 

@@ -49,6 +49,7 @@ struct run {
     double last_done_ns;
     double owed_ns;           /* computing that reads of guesses have cost, and that is still to pass */
     double expert_ns;         /* of the answer's, as recorded */
+    uint64_t recorded_ns;     /* when the layer before was done, as recorded */
     double answer_ns;         /* guesses are not made before */
     double guess_ready_ns[2]; /* of the last guess and of the one before it */
     uint32_t last_guess;      /* its key */
@@ -424,17 +425,16 @@ static void compute(struct run *run, const struct moec_router_answer *answer)
 }
 
 /* From the experts of the layer before until the answer, as recorded. */
-static double recorded_gap_ns(const struct run *run, uint64_t a)
+static double recorded_gap_ns(struct run *run, const struct moec_replay_answer *answer)
 {
-    const struct moec_replay_answer *answers = run->recording->replay->answers;
-    const uint64_t last_ns = a > 0 ? answers[a - 1].done_ns : 0;
-    return answers[a].answered_ns > last_ns ? (double)(answers[a].answered_ns - last_ns) : 0;
+    const uint64_t last_ns = run->recorded_ns;
+    run->recorded_ns = answer->done_ns;
+    return answer->answered_ns > last_ns ? (double)(answer->answered_ns - last_ns) : 0;
 }
 
 /* What computing an answer's experts took, each an equal part. */
-static double recorded_expert_ns(const struct run *run, uint64_t a)
+static double recorded_expert_ns(const struct moec_replay_answer *answer)
 {
-    const struct moec_replay_answer *answer = &run->recording->replay->answers[a];
     const uint64_t busy_ns = answer->answered_ns + answer->stall_ns;
     return answer->done_ns > busy_ns ? (double)(answer->done_ns - busy_ns) / answer->n_active : 0;
 }
@@ -454,14 +454,18 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     if (run->device->is_recorded) {
         const uint64_t a =
             (uint64_t)(run->step - run->recording->steps) * run->recording->n_layer + run->ordinal;
-        const double gap_ns = recorded_gap_ns(run, a);
+        const struct moec_replay_answer *recorded = &run->recording->replay->answers[a];
+        const double gap_ns = recorded_gap_ns(run, recorded);
         COUNT(run, run->ordinal, compute_ns, gap_ns);
         run->now_ns += gap_ns;
-        run->expert_ns = recorded_expert_ns(run, a);
+        run->expert_ns = answer->n_active > 0 ? recorded_expert_ns(recorded) : 0;
     } else {
         pass_time(run, run->device->gap_ns[run->ordinal], run->device->gap_ns_per_position[run->ordinal]);
     }
     load_until(run, run->now_ns);
+    /* Every token found its expert full: the source of experts hears nothing. */
+    if (answer->n_active == 0)
+        return;
     run->is_guessing = false;
     cancel_guess(run, answer);
     ask(run, answer);
@@ -570,12 +574,13 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
         const double begun_ns = run.now_ns;
         run.step = &recording->steps[step];
         run.counts = run.step->is_prefill ? &result->prefill : &result->decode;
-        for (run.ordinal = 0; run.ordinal < recording->n_layer; run.ordinal++) {
+        for (run.ordinal = run.step->layers.first; run.ordinal < run.step->layers.end; run.ordinal++) {
             const struct moec_router_answer answer = moec_recording_answer(recording, step, run.ordinal);
             run_layer(&run, &answer);
         }
         run.ordinal = recording->n_layer - 1;
-        pass_time(&run, setup->device->last_ns, setup->device->last_ns_per_position);
+        if (run.step->layers.end == recording->n_layer)
+            pass_time(&run, setup->device->last_ns, setup->device->last_ns_per_position);
         if (!run.step->is_prefill)
             step_ns[n_decoded++] = (float)(run.now_ns - begun_ns);
     }

@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* Records are numbered in the order of reading, over all tokens; the ring remembers one round of them, which
- * is the most that a buffer holds. */
+ * is the most that a buffer holds: all keys, or those of a decoder, which an encoder's go before once an
+ * input. As runtime/expert_stream.c. */
 struct stream {
     const struct moec_simulated_setup *setup;
     const struct moec_simulated_model *model;
@@ -15,6 +16,8 @@ struct stream {
     uint32_t n_key;
     uint64_t capacity_bytes; /* no more than all records take */
     double *free_ns;         /* (n_key), owned: when the slot of a record of the last round was free again */
+    uint32_t *keys;          /* (n_key), owned: of the last round's records, by number modulo n_key */
+    uint32_t n_round;        /* records of a round */
     uint64_t n_read;         /* records so far */
     uint64_t n_freed;        /* records whose slots are counted as free */
     uint64_t used_bytes;
@@ -27,13 +30,15 @@ static double read_next(struct stream *stream, uint32_t key)
 {
     const uint64_t slot = stream->model->slot_bytes[key];
     double issued_ns = 0;
-    while (stream->used_bytes + slot > stream->capacity_bytes && stream->n_freed < stream->n_read) {
-        const uint32_t oldest = (uint32_t)(stream->n_freed++ % stream->n_key);
+    while ((stream->used_bytes + slot > stream->capacity_bytes ||
+            stream->n_read - stream->n_freed >= stream->n_round) &&
+           stream->n_freed < stream->n_read) {
+        const uint32_t oldest = stream->keys[stream->n_freed++ % stream->n_key];
         issued_ns = fmax(issued_ns, stream->free_ns[oldest]);
         stream->used_bytes -= stream->model->slot_bytes[oldest];
     }
     stream->used_bytes += slot;
-    stream->n_read++;
+    stream->keys[stream->n_read++ % stream->n_key] = key;
     const double begun_ns = fmax(issued_ns, stream->storage_ns);
     stream->storage_ns =
         fmax(issued_ns + stream->device->latency_ns, stream->storage_ns) + stream->device->read_ns[key];
@@ -89,18 +94,33 @@ static void run_layer(struct stream *stream, const struct moec_router_answer *an
     }
 }
 
+/* Another source has come, or another chunk of one: the stream drops what it read ahead and goes on with the
+ * encoder's layer. */
+static void begin_again(struct stream *stream)
+{
+    stream->n_freed = stream->n_read;
+    stream->used_bytes = 0;
+    stream->storage_ns = fmax(stream->storage_ns, stream->now_ns);
+}
+
 static void run_step(struct stream *stream, uint64_t step)
 {
     const struct moec_simulated_device *device = stream->device;
     const struct moec_recorded_step *at = &stream->setup->recording->steps[step];
     const double position = at->position + (at->n_tok - 1) / 2.0;
-    for (uint32_t s = 0; s < stream->model->n_layer; s++) {
+    if (step > 0 && at->layers.first < stream->model->n_encoder && at->layers.first != at[-1].layers.end)
+        begin_again(stream);
+    for (uint32_t s = at->layers.first; s < at->layers.end; s++) {
         const struct moec_router_answer answer = moec_recording_answer(stream->setup->recording, step, s);
         const double gap_ns = (device->gap_ns[s] + device->gap_ns_per_position[s] * position) * at->n_tok;
+        const double uses =
+            answer.n_active > 0 ? (double)at->n_tok * stream->model->top_k / answer.n_active : 0;
         stream->now_ns += gap_ns;
         stream->counts->compute_ns += gap_ns;
-        run_layer(stream, &answer, s, (double)at->n_tok * stream->model->top_k / answer.n_active);
+        run_layer(stream, &answer, s, uses);
     }
+    if (at->layers.end < stream->model->n_layer)
+        return;
     const double last_ns = (device->last_ns + device->last_ns_per_position * position) * at->n_tok;
     stream->now_ns += last_ns;
     stream->counts->compute_ns += last_ns;
@@ -111,13 +131,14 @@ enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
 {
     enum moec_status status = MOEC_OK;
     const struct moec_recording *recording = setup->recording;
-    struct stream stream = {.setup = setup,
-                            .model = setup->model,
-                            .device = setup->device,
-                            .capacity_bytes = setup->capacity_bytes < setup->model->all_bytes
-                                                  ? setup->capacity_bytes
-                                                  : setup->model->all_bytes,
-                            .n_key = setup->model->n_layer * setup->model->n_expert};
+    struct stream stream = {
+        .setup = setup,
+        .model = setup->model,
+        .device = setup->device,
+        .capacity_bytes =
+            setup->capacity_bytes < setup->model->all_bytes ? setup->capacity_bytes : setup->model->all_bytes,
+        .n_key = setup->model->n_layer * setup->model->n_expert,
+        .n_round = (setup->model->n_layer - setup->model->n_encoder) * setup->model->n_expert};
     float *step_ns = NULL;
     uint64_t n_decoded = 0;
     *result = (struct moec_simulated_result){.lifetime_tokens = NAN};
@@ -125,7 +146,10 @@ enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "a buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64,
                          setup->capacity_bytes, setup->model->largest_bytes);
+    if (stream.n_round == 0)
+        stream.n_round = stream.n_key;
     MOEC_TRY_OUT(moec_alloc((void **)&stream.free_ns, stream.n_key, sizeof(double), "simulated ring", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&stream.keys, stream.n_key, sizeof *stream.keys, "simulated ring", err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&step_ns, recording->n_step, 2 * sizeof *step_ns, "times of steps", err));
     for (uint64_t step = 0; step < recording->n_step; step++) {
@@ -138,6 +162,7 @@ enum moec_status moec_simulated_stream(const struct moec_simulated_setup *setup,
     moec_simulated_set_times(step_ns, step_ns + recording->n_step, n_decoded, result);
 out:
     free(stream.free_ns);
+    free(stream.keys);
     free(step_ns);
     return status;
 }

@@ -8,7 +8,8 @@ kills=$1
 seed=$2
 shift 2
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM # which runs the trap above too
 model=datasets/sample/model
 data=datasets/sample/calibration.txt
 out=$work/killed.h5

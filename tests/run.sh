@@ -7,7 +7,8 @@ passed=0
 failed=0
 skipped=0
 log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT INT TERM
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT TERM # which runs the trap above too
 : "${TEST_TIMEOUT_SECONDS:=900}"
 
 for program in "$@"; do

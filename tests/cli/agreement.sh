@@ -3,15 +3,18 @@
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
-model=datasets/sample/model
-try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 16 --samples 32 --bits 2 \
-    -o "$work/profile.h5" --quiet
-try 0 "compile" "$moec" compile $model --profile "$work/profile.h5" --policy uniform --bits 8 -o "$work/model.moec" --quiet
-try 1 "its floor" "$moec" run "$work/model.moec" -p "The old man" -n 40 --ctx 64 --memory 2MiB \
-    --predict path+gate --trace "$work/none.json"
-floor=$(sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' "$work/stderr")
-small=$((floor + 1048576))
-larger=$((floor + 2097152))
+# prepare MODEL CTX PROMPT OPTIONS...: profiles (with the options) and compiles what the following runs are of.
+prepare() {
+    model=$1
+    ctx=$2
+    prompt=$3
+    shift 3
+    try 0 "profile" "$moec" profile "$model" "$@" --seq-len 16 --samples 32 --bits 2 -o "$work/profile.h5" --quiet
+    try 0 "compile" "$moec" compile "$model" --profile "$work/profile.h5" --policy uniform --bits 8 -o "$work/model.moec" --quiet
+    try 1 "its floor" "$moec" run "$work/model.moec" -p "$prompt" -n 40 --ctx "$ctx" --memory 2MiB \
+        --predict path+gate --trace "$work/none.json"
+    floor=$(sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' "$work/stderr")
+}
 
 # ran NAME: a total of the run's statistics, which are one line of JSON on standard error.
 ran() {
@@ -26,7 +29,7 @@ simulated() {
 agree() {
     what=$1
     shift
-    try 0 "run with $what" "$moec" run "$work/model.moec" -p "The old man" -n 40 --ignore-eos --temp 0 --ctx 64 "$@" \
+    try 0 "run with $what" "$moec" run "$work/model.moec" -p "$prompt" -n 40 --ignore-eos --temp 0 --ctx "$ctx" "$@" \
         --trace "$work/trace.json" --stats json
     cp "$work/stderr" "$work/stats"
     # The policies that ran, and the buffer, stand in the head of the trace.
@@ -48,6 +51,9 @@ agree() {
     fi
 }
 
+prepare datasets/sample/model 64 "The old man" --data datasets/sample/calibration.txt
+small=$((floor + 1048576))
+larger=$((floor + 2097152))
 for policy in fifo lru lfu edgemoe edgemoe-literal arc random; do
     agree "$policy" --memory $small --evict $policy
 done
@@ -58,4 +64,21 @@ done
 try 0 "the last trace on slow storage" "$moec" simulate "$work/trace.json" --evict lru --predict none,path --memory "$buffer" \
     --emulate-storage 50MB/s,100us
 says stdout "Median ms a decoded token, predictor 'path'" "computing takes what it took in the trace"
+
+# An encoder's layers once for the source, the decoder's for each token of the target.
+prepare datasets/switch-sample/model 128 "Anna: did you see the bus? Ben: no, I am late and it is raining. Anna: take a taxi." \
+    --data datasets/switch-sample/calibration.jsonl --task dialogues
+small=$((floor + 600000))
+for policy in lru edgemoe random; do
+    agree "an encoder and $policy" --memory $small --evict $policy
+done
+agree "an encoder and guesses" --memory $small --evict edgemoe --predict path+gate --preload-count 1
+prompt="$prompt $prompt $prompt"
+agree "a source in chunks" --memory $((floor + 300000)) --evict edgemoe
+chunks=$(grep -c '"name":"answer".*"layer":0,' "$work/trace.json")
+try 0 "which are several ($chunks)" test "$chunks" -gt 1
+try 0 "its profile" "$moec" simulate "$work/profile.h5" --memory 50% --evict lru,edgemoe
+says stdout " decoded one by one; 6 MoE layers, 8 experts, top-1" "is simulated too"
+try 2 "with a prompt" "$moec" simulate "$work/profile.h5" --prefill 4
+says stderr "sources are the prompts" "which it has not"
 done_testing

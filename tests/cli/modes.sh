@@ -154,7 +154,7 @@ says stderr 'prediction none$' "and guesses nothing"
 try 2 "prediction by a path table that is not there" run --predict path
 says stderr "predictor 'path' needs a path table" "is refused"
 bundle=$work/model.moec
-try 1 "io-free in too little memory" run --mode io-free --memory 10MiB
+try 1 "io-free in too little memory" run --mode io-free --memory "$(small_budget io-free)"
 says stderr "mode 'io-free' keeps every expert in memory: they take [0-9.]+ MiB at 16 bits" "says how much it takes"
 try 2 "io-free with an eviction policy" run --mode io-free --evict lru
 says stderr "mode 'io-free' evicts nothing" "is a contradiction"

@@ -20,16 +20,18 @@ static void check_answer(const struct moec_replay *replay, const struct moec_rep
                          uint32_t n_tok)
 {
     const uint64_t n = (uint64_t)n_tok * replay->top_k;
+    const bool is_limited = replay->spans != NULL;
     const uint32_t *active = replay->active + answer->active, *experts = replay->experts + answer->choices;
-    require(answer->n_active >= 1 && answer->n_active <= replay->n_expert);
+    require((answer->n_active >= 1 || is_limited) && answer->n_active <= replay->n_expert);
     require(answer->n_next_gate <= replay->n_expert && answer->done_ns >= answer->answered_ns);
     for (uint32_t i = 0; i < answer->n_active; i++) {
         require(active[i] < replay->n_expert && (i == 0 || active[i] > active[i - 1]));
         require(is_chosen(experts, n, active[i]));
     }
     for (uint64_t i = 0; i < n; i++) {
-        require(is_chosen(active, answer->n_active, experts[i]));
-        require(isfinite(replay->weights[answer->choices + i]));
+        const float weight = replay->weights[answer->choices + i];
+        require(isfinite(weight));
+        require((is_limited && weight == 0) || is_chosen(active, answer->n_active, experts[i]));
     }
     for (uint32_t i = 0; i < answer->n_next_gate; i++) {
         const struct moec_scored_expert *gate = &replay->next_gate[answer->next_gate + i];
@@ -50,9 +52,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(replay.n_step > 0 && replay.n_layer > 0 && replay.top_k <= replay.n_expert);
     require(replay.paths->n_layer == 0 || replay.paths->n_layer == replay.n_layer);
     for (uint64_t step = 0; step < replay.n_step; step++) {
+        const struct moec_replay_span span = moec_replay_passed(&replay, step);
         require(replay.n_tok[step] > 0);
-        for (uint32_t s = 0; s < replay.n_layer; s++)
-            check_answer(&replay, &replay.answers[step * replay.n_layer + s], replay.n_tok[step]);
+        require(span.first < span.end && span.end <= replay.n_layer);
+        require(span.end <= replay.n_encoder ||
+                (span.first == replay.n_encoder && span.end == replay.n_layer));
+        for (uint32_t s = 0; s < replay.n_layer; s++) {
+            const struct moec_replay_answer *answer = &replay.answers[step * replay.n_layer + s];
+            if (s >= span.first && s < span.end)
+                check_answer(&replay, answer, replay.n_tok[step]);
+            else
+                require(answer->n_active == 0 && answer->n_next_gate == 0);
+        }
     }
     moec_replay_release(&replay);
     return 0;

@@ -6,7 +6,8 @@ set -u
 bad=0
 n=0
 work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM # which runs the trap above too
 for source in tests/fuzz/fuzz_*.c; do
     name=$(basename "$source" .c)
     target=build/fuzz/$name

@@ -17,7 +17,8 @@ routing=$2
 shift 2
 [ $# -gt 0 ] || set -- --memory 25%,50% --emulate-storage 550MB/s,80us --emulate-storage 50MB/s --samples 2 --tokens 64
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM # which runs the trap above too
 
 # Positions count: a profile's windows begin with a prompt as long as the bench's.
 prefill=

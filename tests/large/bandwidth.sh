@@ -20,7 +20,8 @@ if [ $# -gt 0 ]; then
     bundle=$1
 else
     made=$(mktemp -d) || exit 1
-    trap 'rm -rf "$made"' EXIT INT TERM
+    trap 'rm -rf "$made"' EXIT
+    trap 'exit 130' INT TERM # which runs the trap above too
     bundle=$made/int4.moec
     "$build/tools/make_random_checkpoint" --preset olmoe-1b-7b \
         --tokenizer datasets/sample/model/tokenizer.json "$made/model" >/dev/null || exit 1
@@ -52,7 +53,8 @@ middle() {
 
 log=$(mktemp) || exit 1
 results=$(mktemp) || exit 1
-trap 'rm -rf "$made" "$log" "$results"' EXIT INT TERM
+trap 'rm -rf "$made" "$log" "$results"' EXIT
+trap 'exit 130' INT TERM # which runs the trap above too
 echo "$bundle: $("$build/tools/read_bench" "$bundle" --depth 1 --pattern | tr -d -- -)"
 echo "depth       fio    reader   ratio   (MB/s, the middle one of $BANDWIDTH_ROUNDS rounds of $BANDWIDTH_SECONDS s)"
 bad=0

@@ -252,22 +252,48 @@ static void test_pair_stream__engine(void **state)
     }
 }
 
-/* A trace is written, says that there is an encoder, and is not replayed. */
-static void test_pair_stream__traces_are_not_replayed(void **state)
+/* What check_engine does: a source, which shows where the encoder has MoE layers, then 11 and 20 tokens of a
+ * target. */
+static void check_replay(const struct pair *pair, const struct moec_replay *replay)
+{
+    const uint32_t n_layer = moec_config_moe_count(&pair->bundle->config);
+    const uint32_t first_target = replay->n_encoder > 0;
+    assert_int_equal(replay->n_layer, n_layer);
+    assert_int_equal(replay->n_encoder, moec_config_moe_encoder_count(&pair->bundle->config));
+    assert_true(replay->has_next_gate && replay->has_times);
+    assert_int_equal(replay->n_step, first_target + 2);
+    for (uint32_t step = 0; step < replay->n_step; step++) {
+        const struct moec_replay_span span = moec_replay_passed(replay, step);
+        const bool is_source = step < first_target;
+        assert_int_equal(moec_replay_is_source(replay, step), is_source);
+        assert_int_equal(span.first, is_source ? 0 : replay->n_encoder);
+        assert_int_equal(span.end, is_source ? replay->n_encoder : n_layer);
+        assert_int_equal(replay->n_tok[step], is_source ? pair->n_source : step == first_target ? 11 : 20);
+        for (uint32_t s = 0; s < n_layer; s++) {
+            const uint32_t n_active = replay->answers[step * n_layer + s].n_active;
+            assert_true(s < span.first || s >= span.end ? n_active == 0 : n_active > 0);
+        }
+    }
+}
+
+static void test_pair_stream__traces_are_replayed(void **state)
 {
     (void)state;
-    struct pair pair = open_pair("switch-full");
-    char *path = temporary_path(pair.folder, "trace.json");
-    struct moert_options options = moert_options_default();
-    struct moec_error err = {0};
-    struct moec_replay replay;
-    options.n_context = 60;
-    options.trace = path;
-    check_engine(&pair, &options);
-    assert_status(moec_replay_load(path, &replay, &err), MOEC_ERR_UNSUPPORTED, err);
-    assert_message(err, "encoder-decoder");
-    free(path);
-    close_pair(&pair);
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        struct pair pair = open_pair(names[f]);
+        char *path = temporary_path(pair.folder, "trace.json");
+        struct moert_options options = moert_options_default();
+        struct moec_error err = {0};
+        struct moec_replay replay;
+        options.n_context = 60;
+        options.trace = path;
+        check_engine(&pair, &options);
+        assert_status(moec_replay_load(path, &replay, &err), MOEC_OK, err);
+        check_replay(&pair, &replay);
+        moec_replay_release(&replay);
+        free(path);
+        close_pair(&pair);
+    }
 }
 
 int main(void)
@@ -277,7 +303,7 @@ int main(void)
         cmocka_unit_test(test_pair_stream__same_bits_in_order),
         cmocka_unit_test(test_pair_stream__edgemoe_reads_the_encoder_once),
         cmocka_unit_test(test_pair_stream__engine),
-        cmocka_unit_test(test_pair_stream__traces_are_not_replayed),
+        cmocka_unit_test(test_pair_stream__traces_are_replayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
