@@ -74,7 +74,7 @@ for policy in lru edgemoe random; do
 done
 agree "an encoder and guesses" --memory $small --evict edgemoe --predict path+gate --preload-count 1
 prompt="$prompt $prompt $prompt"
-agree "a source in chunks" --memory $((floor + 300000)) --evict edgemoe
+agree "a source in chunks" --memory $small --evict edgemoe
 chunks=$(grep -c '"name":"answer".*"layer":0,' "$work/trace.json")
 try 0 "which are several ($chunks)" test "$chunks" -gt 1
 try 0 "its profile" "$moec" simulate "$work/profile.h5" --memory 50% --evict lru,edgemoe
