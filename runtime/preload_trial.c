@@ -3,11 +3,10 @@
 #include <math.h>
 
 #define LEAST_TOKENS                                                                                         \
-    24u                /* of a block; up to 15 more, so that blocks keep no step with texts of one length    \
-                        */
-#define SETTLING   12u /* tokens after a change, which still feel what was left in the buffer */
-#define FIRST_MIND 3u  /* blocks before one is preferred: in the very first, everything is cold */
-#define NEEDED     12u /* and times of either kind */
+    24u              /* of a block; up to 15 more, so that blocks keep no step with texts of one length      \
+                      */
+#define SETTLING 12u /* tokens after a change, which still feel what was left in the buffer */
+#define NEEDED   12u /* and times of either kind */
 #define FIRST_GAP                                                                                            \
     8u                 /* blocks from one doubt to the next, twice as many each time that it changes nothing \
                         */
@@ -69,8 +68,8 @@ static void make_up_mind(struct moec_preload_trial *trial)
 
 static bool next_kind(struct moec_preload_trial *trial)
 {
-    if (trial->n_block < FIRST_MIND || trial->n_timed[0] < NEEDED || trial->n_timed[1] < NEEDED)
-        return !trial->is_guessing;
+    if (trial->n_timed[true] < NEEDED || trial->n_timed[false] < NEEDED)
+        return trial->n_timed[true] < NEEDED;
     if (!trial->has_mind || trial->is_guessing != trial->is_preferred)
         make_up_mind(trial);
     if (++trial->n_calm <= trial->gap)
@@ -82,7 +81,9 @@ static bool next_kind(struct moec_preload_trial *trial)
 static void begin_block(struct moec_preload_trial *trial)
 {
     const bool was_guessing = trial->is_guessing;
-    trial->n_block++;
+    /* In the very first block everything was cold. */
+    if (trial->n_block++ == 0)
+        trial->n_timed[false] = 0;
     trial->n_left = LEAST_TOKENS + (trial->n_block * 2654435761u >> 28);
     trial->is_guessing = next_kind(trial);
     if (trial->is_guessing != was_guessing)

@@ -2,12 +2,12 @@
  *
  * The rule of runtime/preload.h weighs reads against reads. It knows nothing of what a guess costs beside
  * them: a thread that wakes, bytes that are checked on a core that computes, a buffer that holds less of what
- * comes again. So decoded tokens run in blocks with guesses and in blocks without. Until both kinds were
- * timed often enough they take turns; then guesses are made where they make the median token faster by more
- * than it may be off, but for one block now and then, in which the other kind is timed anew: the ninth, and
- * up to four times as rarely while that changes nothing. The first tokens of a block still feel the block
- * before, and are not timed; batches of several tokens do as the last token did. Thread rule: plain data, the
- * caller's lock. */
+ * comes again. So decoded tokens run in blocks with guesses and in blocks without. First each kind
+ * is timed often enough, behind a block that nobody times because everything is cold; then guesses are made
+ * where they make the median token faster by more than it may be off, but for one block now and then, in
+ * which the other kind is timed anew: the ninth, and up to four times as rarely while that changes nothing.
+ * The first tokens of a block still feel the block before, and are not timed; batches of several tokens do as
+ * the last token did. Thread rule: plain data, the caller's lock. */
 #ifndef MOEC_RUNTIME_PRELOAD_TRIAL_H
 #define MOEC_RUNTIME_PRELOAD_TRIAL_H
 

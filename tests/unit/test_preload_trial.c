@@ -57,6 +57,17 @@ static void test_preload_trial__changes_its_mind(void **state)
     assert_in_range(decode(&trial, &now_ns, 2560, 1100, 1000), 24, 160);
 }
 
+/* What is slow because caches are cold speaks for nothing. */
+static void test_preload_trial__the_first_block_is_not_timed(void **state)
+{
+    (void)state;
+    struct moec_preload_trial trial;
+    uint64_t now_ns = 1;
+    moec_preload_trial_init(&trial);
+    assert_int_equal(decode(&trial, &now_ns, 24, 0, 5000), 0);
+    assert_in_range(decode(&trial, &now_ns, 320, 1100, 1000), 24, 60);
+}
+
 /* Times that scatter widely say nothing of guesses that change nothing. */
 static void test_preload_trial__noise_is_no_gain(void **state)
 {
@@ -94,6 +105,7 @@ int main(void)
         cmocka_unit_test(test_preload_trial__guesses_where_they_help),
         cmocka_unit_test(test_preload_trial__leaves_guesses_that_harm),
         cmocka_unit_test(test_preload_trial__changes_its_mind),
+        cmocka_unit_test(test_preload_trial__the_first_block_is_not_timed),
         cmocka_unit_test(test_preload_trial__noise_is_no_gain),
         cmocka_unit_test(test_preload_trial__pauses_are_not_timed),
     };
