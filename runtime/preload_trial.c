@@ -2,16 +2,17 @@
 
 #include <math.h>
 
-#define LEAST_TOKENS                                                                                         \
-    24u              /* of a block; up to 15 more, so that blocks keep no step with texts of one length      \
-                      */
-#define SETTLING 12u /* tokens after a change, which still feel what was left in the buffer */
-#define NEEDED   12u /* and times of either kind */
-#define FIRST_GAP                                                                                            \
-    8u                 /* blocks from one doubt to the next, twice as many each time that it changes nothing \
-                        */
-#define LAST_GAP   32u /* at most */
-#define LEAST_GAIN 0.96f /* of the other's time: what gains little is left, as it reads and wakes for it */
+/* Tokens of a block; up to 15 more, so that blocks keep no step with texts of one length. */
+#define LEAST_TOKENS 24u
+/* Tokens after a change, which still feel what was left in the buffer. */
+#define SETTLING 6u
+/* Times of a kind, before it is compared. */
+#define NEEDED 8u
+/* Blocks from one doubt to the next, twice as many each time that it changes nothing, and at most. */
+#define FIRST_GAP 8u
+#define LAST_GAP  32u
+/* Of the other's time: what gains little is left, as it reads and wakes for it. */
+#define LEAST_GAIN 0.96f
 
 void moec_preload_trial_init(struct moec_preload_trial *trial)
 {
@@ -90,13 +91,21 @@ static void begin_block(struct moec_preload_trial *trial)
         trial->n_settled = 0;
 }
 
+/* A kind that is only tried is left when it was timed as often as it takes; the very first block is not
+ * tried. */
+static bool has_enough(const struct moec_preload_trial *trial)
+{
+    const bool is_tried = !trial->has_mind || trial->is_guessing != trial->is_preferred;
+    return is_tried && trial->n_block > 0 && trial->n_timed[trial->is_guessing] >= NEEDED;
+}
+
 void moec_preload_trial_token(struct moec_preload_trial *trial, uint64_t now_ns)
 {
     if (trial->began_ns > 0 && ++trial->n_settled > SETTLING && now_ns > trial->began_ns) {
         uint32_t *n = &trial->n_timed[trial->is_guessing];
         trial->times_ns[trial->is_guessing][(*n)++ % MOEC_TRIAL_TIMES] = (float)(now_ns - trial->began_ns);
     }
-    if (trial->n_left-- == 0)
+    if (trial->n_left-- == 0 || has_enough(trial))
         begin_block(trial);
     trial->began_ns = now_ns;
 }

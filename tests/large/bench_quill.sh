@@ -57,13 +57,13 @@ ratios "$folder/quill.json" | while read -r against memory storage speedup; do
     sti) least=1.3 ;;
     *) least=0 ;;
     esac
-    verdict=$(awk -v a="$speedup" -v b="$least" 'BEGIN { print b == 0 ? "no mark" : a >= b ? "reached" : "missed" }')
+    verdict=$(awk -v a="$speedup" -v b="$least" 'BEGIN { print (b == 0 ? "no mark" : a >= b ? "reached" : "missed") }')
     [ "$verdict" != missed ] || echo x >>"$missed"
     printf '%-8s %4s at %-14s %6.2f times faster than %-12s (at least %s)\n' "$verdict" "$memory" "$storage" "$speedup" \
         "$against" "$least"
 done
 pairs "$folder/quill.json" | while read -r ratio hidden name; do
-    verdict=$(awk -v a="$ratio" 'BEGIN { print a <= 1.03 ? "reached" : "missed" }')
+    verdict=$(awk -v a="$ratio" 'BEGIN { print (a <= 1.03 ? "reached" : "missed") }')
     [ "$verdict" != missed ] || echo x >>"$missed"
     printf '%-8s %s: %.3f of the time without preloads (at most 1.03), hidden share %s\n' "$verdict" "$name" "$ratio" \
         "${hidden%,}"
