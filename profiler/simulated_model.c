@@ -40,7 +40,7 @@ static void sum_slots(struct moec_simulated_model *model)
             layer_bytes += slot;
         }
         model->all_bytes += layer_bytes;
-        if (s >= model->n_encoder)
+        if (s >= model->n_encoder && model->n_expert > 0)
             model->token_bytes += (model->top_k * layer_bytes + model->n_expert - 1) / model->n_expert;
     }
     model->is_equal = model->all_bytes == model->largest_bytes * model->n_layer * model->n_expert;

@@ -19,8 +19,9 @@ struct moec_simulated_model {
     /* Of the slots. */
     uint64_t all_bytes;     /* buffer that holds every record */
     uint64_t largest_bytes; /* smallest buffer */
-    uint64_t token_bytes;   /* one token's working set: each MoE layer's top-k times its mean slot (D7); with an encoder the decoder's layers */
-    bool is_equal;          /* all slots have one size */
+    /* One token's working set: each MoE layer's top-k times its mean slot (D7); an encoder's do not count. */
+    uint64_t token_bytes;
+    bool is_equal; /* all slots have one size */
 };
 
 /* Sizes of a copy level of a bundle. Errors: MOEC_ERR_USAGE when the recording is of another shape. */
