@@ -47,36 +47,76 @@ void experiment_table_end_row(struct experiment_table *table)
     table->is_begun = false;
 }
 
-/* Numbers stand to the right, words to the left. */
-static bool is_words(const char *cell)
+#define MOST_COLUMNS 16
+
+/* Numbers stand to the right, words to the left, and many words on several lines. */
+static const char *class_of(bool has_words, size_t longest)
 {
-    return isalpha((unsigned char)cell[0]) || strlen(cell) > 24;
+    return !has_words ? "" : longest > 24 ? " class=\"words\"" : " class=\"word\"";
+}
+
+/* A letter that is not in the "to" of an interval. */
+static bool has_words(const char *cell, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (isalpha((unsigned char)cell[i])) {
+            if (n - i < 3 || strncmp(cell + i, "to ", 3) != 0)
+                return true;
+            i++;
+        }
+    return n == 0;
+}
+
+/* What stands in each column below its heading. */
+static void learn_columns(const char *rows, const char *classes[static MOST_COLUMNS])
+{
+    bool words[MOST_COLUMNS] = {false};
+    size_t longest[MOST_COLUMNS] = {0};
+    for (const char *row = strchr(rows, '\n'); row != NULL && row[1] != '\0'; row = strchr(row + 1, '\n')) {
+        const char *cell = row + 1;
+        for (size_t c = 0; c < MOST_COLUMNS; c++) {
+            const size_t n = strcspn(cell, "\t\n");
+            words[c] = words[c] || has_words(cell, n);
+            longest[c] = n > longest[c] ? n : longest[c];
+            if (cell[n] != '\t')
+                break;
+            cell += n + 1;
+        }
+    }
+    for (size_t c = 0; c < MOST_COLUMNS; c++)
+        classes[c] = class_of(words[c], longest[c]);
+}
+
+static void put_row(char *row, bool is_head, const char *const classes[static MOST_COLUMNS], FILE *page)
+{
+    size_t c = 0;
+    (void)fputs(is_head ? "<thead><tr>" : "<tr>", page);
+    for (char *cell = row, *next = row; next != NULL; cell = next, c++) {
+        next = strchr(cell, '\t');
+        if (next != NULL)
+            *next++ = '\0';
+        const char *class = c < MOST_COLUMNS ? classes[c] : "";
+        if (is_head)
+            (void)fprintf(page, "<th scope=\"col\"%s>", class);
+        else
+            (void)fprintf(page, c == 0 ? "<th scope=\"row\"%s>" : "<td%s>", class);
+        moec_html_text(page, cell);
+        (void)fputs(is_head || c == 0 ? "</th>" : "</td>", page);
+    }
+    (void)fputs(is_head ? "</tr></thead><tbody>\n" : "</tr>\n", page);
 }
 
 static void put_html(char *rows, FILE *page)
 {
-    char *row_state = NULL;
+    const char *classes[MOST_COLUMNS];
+    char *state = NULL;
     bool is_head = true;
+    learn_columns(rows, classes);
     (void)fputs("<div class=\"scroll\" style=\"max-height:none\" role=\"region\" tabindex=\"0\" "
                 "aria-label=\"Table\">\n<table>",
                 page);
-    for (char *row = strtok_r(rows, "\n", &row_state); row != NULL; row = strtok_r(NULL, "\n", &row_state)) {
-        bool is_first = true;
-        (void)fputs(is_head ? "<thead><tr>" : "<tr>", page);
-        for (char *cell = row, *next = row; next != NULL; cell = next) {
-            next = strchr(cell, '\t');
-            if (next != NULL)
-                *next++ = '\0';
-            const char *open = is_head          ? "<th scope=\"col\">"
-                               : is_first       ? "<th scope=\"row\">"
-                               : is_words(cell) ? "<td class=\"words\">"
-                                                : "<td>";
-            (void)fputs(open, page);
-            moec_html_text(page, cell);
-            (void)fputs(is_head || is_first ? "</th>" : "</td>", page);
-            is_first = false;
-        }
-        (void)fputs(is_head ? "</tr></thead><tbody>\n" : "</tr>\n", page);
+    for (char *row = strtok_r(rows, "\n", &state); row != NULL; row = strtok_r(NULL, "\n", &state)) {
+        put_row(row, is_head, classes, page);
         is_head = false;
     }
     (void)fputs("</tbody></table></div>\n", page);
