@@ -61,8 +61,11 @@ enum moec_status moec_base64_encode(const uint8_t *bytes, size_t n_bytes, char *
         uint32_t bits = 0;
         for (size_t k = 0; k < 3; k++)
             bits = bits << 8 | (k < n ? bytes[i + k] : 0u);
-        for (size_t k = 0; k < 4; k++)
-            out[at++] = k <= n ? alphabet[bits >> (18 - 6 * k) & 63] : '=';
+        for (size_t k = 0; k < 4; k++, at++) {
+            out[at] = '=';
+            if (k <= n)
+                out[at] = alphabet[bits >> (18 - 6 * k) & 63];
+        }
     }
     *text = out;
     return MOEC_OK;
