@@ -32,7 +32,7 @@ check "GPTQ is nearer to the original" "$(number "$work/gptq.json" mean_kl) < 0.
 check "at the same size but for compression" \
     "$(number "$work/gptq.json" bundle_bytes) < 1.01 * $(number "$work/linear.json" bundle_bytes)"
 little=64MiB
-[ "$build" = build ] || little=96MiB # sanitizers take memory of their own
+! takes_memory || little=96MiB
 try 0 "GPTQ on one thread" compile --dense-bits 4 --dense-quantizer gptq -o "$work/again.moec" --threads 1 --work-memory $little
 if cmp -s "$work/gptq.moec" "$work/again.moec"; then
     pass "the same bytes at any thread count and work memory"

@@ -21,13 +21,6 @@ holds() {
         fail "$1 (not true: $2)"
     fi
 }
-# within NAME BYTES: the last run's peak of memory.
-within() {
-    case $build in
-    *address* | *thread*) skip "$1" "the sanitizer takes memory of its own" ;;
-    *) holds "$1" "$(number "$work/stderr" peak_bytes) <= $2" ;;
-    esac
-}
 run() {
     "$build/moec-run" "$bundle" -p "The old miller" -n 40 --ctx 128 --threads 2 "$@"
 }
@@ -64,7 +57,7 @@ for pair in cache:0 edgemoe:0 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:
     memory=$(small_budget "$mode")
     try 0 "$mode in $memory bytes" run --mode "$mode" --memory "$memory" --stats json
     same "$work/stdout" "$work/text.$level" "$mode says the same there"
-    within "$mode keeps within its budget" "$memory"
+    within_budget "$mode keeps within its budget" "$memory"
     cp "$work/stderr" "$work/$mode-small.json"
 done
 
@@ -78,7 +71,7 @@ for predictor in none frequency path gate path+gate; do
         esac
         try 0 "prediction by $predictor, $count a layer" run --memory "$memory" --stats json "$@"
         same "$work/stdout" "$work/text.0" "the same text with prediction by $predictor, $count a layer"
-        within "within the budget with prediction by $predictor" "$memory"
+        within_budget "within the budget with prediction by $predictor" "$memory"
         cp "$work/stderr" "$work/$predictor-$count.json"
     done
 done
