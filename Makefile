@@ -68,8 +68,9 @@ all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ifeq ($(ARCH),x86_64)
-$(BUILD)/obj/runtime/kernels_avx2.o:   ALL_CFLAGS += -mavx2 -mfma -mf16c -O3
-$(BUILD)/obj/runtime/kernels_avx512.o: ALL_CFLAGS += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -O3
+KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-sanitize=thread -DMOEC_KERNELS_WATCHED)
+$(BUILD)/obj/runtime/kernels_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
+$(BUILD)/obj/runtime/kernels_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep.
 $(BUILD)/obj/tests/unit/kernels_avx512_simde.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -Wno-psabi \
     $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever

@@ -820,12 +820,15 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
             lanes_mul(lanes_mul(lanes_load_some(x + i, n - i), inverse), lanes_load_some(weight + i, n - i)));
 }
 
+#include "runtime/kernels_watched.h"
+
 #define LANES_KERNELS(set_name)                                                                              \
     {                                                                                                        \
-        .name = (set_name), .decode_rows = decode_rows, .dot = dot, .dot_encoded = dot_encoded,              \
-        .sum_chunk = sum_chunk, .sum_chunk_encoded = sum_chunk_encoded, .add = add,                          \
-        .add_scaled = add_scaled, .silu_mul = silu_mul, .exp_sum = exp_sum, .max = max,                      \
-        .rms_norm = rms_norm,                                                                                \
+        .name = (set_name), .decode_rows = KERNEL(decode_rows), .dot = KERNEL(dot),                          \
+        .dot_encoded = KERNEL(dot_encoded), .sum_chunk = KERNEL(sum_chunk),                                  \
+        .sum_chunk_encoded = KERNEL(sum_chunk_encoded), .add = KERNEL(add),                                  \
+        .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum),          \
+        .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                                                    \
     }
 
 #endif

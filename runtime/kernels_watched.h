@@ -1,0 +1,130 @@
+/* What ThreadSanitizer is told of the vector kernels. Instrumented, their loads of 32 and 64 bytes take nine
+ * tenths of a run under it, and each value of a blocked product is looked at as often as it is used. With
+ * MOEC_KERNELS_WATCHED a set is compiled without the sanitizer, and its table holds functions that tell what
+ * a call reads and writes, once: a race on any of it is found as before, with the caller's place in the code.
+ *
+ * Included by kernels_lanes.h, behind its kernels. KERNEL(name) is what the table holds. */
+#ifndef MOEC_RUNTIME_KERNELS_WATCHED_H
+#define MOEC_RUNTIME_KERNELS_WATCHED_H
+
+#if defined(MOEC_KERNELS_WATCHED)
+#define KERNEL(name) watched_##name
+
+/* Of the sanitizer's runtime, which has no header for them. */
+void __tsan_read_range(void *first, unsigned long n_bytes);
+void __tsan_write_range(void *first, unsigned long n_bytes);
+
+static void tell_read(const void *first, size_t n_bytes)
+{
+    __tsan_read_range((void *)(uintptr_t)first, n_bytes);
+}
+
+static void tell_read_rows(const float *rows, size_t stride, size_t n_rows, size_t columns)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        tell_read(rows + r * stride, columns * sizeof *rows);
+}
+
+static void tell_written_rows(float *rows, size_t stride, size_t n_rows, size_t columns)
+{
+    for (size_t r = 0; r < n_rows; r++)
+        __tsan_write_range(rows + r * stride, columns * sizeof *rows);
+}
+
+static void tell_read_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows)
+{
+    for (uint32_t r = first; r < first + n_rows; r++)
+        tell_read(row_at(matrix, r), moec_codec_row_bytes(matrix->codec, matrix->columns));
+}
+
+static void watched_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
+                                size_t stride)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_written_rows(out, stride, n_rows, moec_lanes_padded(matrix->columns));
+    decode_rows(matrix, first, n_rows, out, stride);
+}
+
+static void watched_dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w, size_t w_stride,
+                        uint32_t n_rows, uint32_t k, float *y, size_t y_stride)
+{
+    tell_read_rows(x, x_stride, n_tok, k);
+    tell_read_rows(w, w_stride, n_rows, k);
+    tell_written_rows(y, y_stride, n_tok, n_rows);
+    dot(x, x_stride, n_tok, w, w_stride, n_rows, k, y, y_stride);
+}
+
+static void watched_dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                const float *x, float *y)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_read_rows(x, 0, 1, matrix->columns);
+    tell_written_rows(y, 0, 1, n_rows);
+    dot_encoded(matrix, first, n_rows, x, y);
+}
+
+static void watched_sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w,
+                              size_t w_stride, uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
+{
+    tell_read_rows(h, h_stride, n_tok, n_rows);
+    tell_read_rows(w, w_stride, n_rows, columns);
+    tell_written_rows(y, y_stride, n_tok, columns);
+    sum_chunk(h, h_stride, n_tok, w, w_stride, n_rows, columns, y, y_stride);
+}
+
+static void watched_sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                                      const float *h, float *y)
+{
+    tell_read_encoded(matrix, first, n_rows);
+    tell_read_rows(h, 0, 1, n_rows);
+    tell_written_rows(y, 0, 1, matrix->columns);
+    sum_chunk_encoded(matrix, first, n_rows, h, y);
+}
+
+static void watched_add(const float *x, size_t n, float *y)
+{
+    tell_read_rows(x, 0, 1, n);
+    tell_written_rows(y, 0, 1, n);
+    add(x, n, y);
+}
+
+static void watched_add_scaled(float scale, const float *x, size_t n, float *y)
+{
+    tell_read_rows(x, 0, 1, n);
+    tell_written_rows(y, 0, 1, n);
+    add_scaled(scale, x, n, y);
+}
+
+static void watched_silu_mul(const float *gate, const float *up, size_t n, float *out)
+{
+    tell_read_rows(gate, 0, 1, n);
+    tell_read_rows(up, 0, 1, n);
+    tell_written_rows(out, 0, 1, n);
+    silu_mul(gate, up, n, out);
+}
+
+static float watched_exp_sum(const float *x, float shift, size_t n, float *out)
+{
+    tell_read_rows(x, 0, 1, n);
+    tell_written_rows(out, 0, 1, n);
+    return exp_sum(x, shift, n, out);
+}
+
+static float watched_max(const float *x, size_t n)
+{
+    tell_read_rows(x, 0, 1, n);
+    return max(x, n);
+}
+
+static void watched_rms_norm(const float *x, const float *weight, float eps, size_t n, float *out)
+{
+    tell_read_rows(x, 0, 1, n);
+    tell_read_rows(weight, 0, 1, n);
+    tell_written_rows(out, 0, 1, n);
+    rms_norm(x, weight, eps, n, out);
+}
+#else
+#define KERNEL(name) name
+#endif
+
+#endif
