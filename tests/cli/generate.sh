@@ -41,13 +41,14 @@ text scalar "$moec" run "$work/beams.moec" --cpu scalar --threads 1
 same "$work/settings" "$work/scalar" "the same text from one thread and scalar code"
 text alone "$build/moec-run" "$work/beams.moec"
 same "$work/settings" "$work/alone" "and from moec-run"
-text budget "$moec" run "$work/beams.moec" --memory 24MiB --ctx 64
+budget=$(($(floor_bytes "$moec" run "$work/beams.moec" -p "$prompt" --ctx 64) + 800000))
+text budget "$moec" run "$work/beams.moec" --memory "$budget" --ctx 64
 same "$work/settings" "$work/budget" "and inside a budget"
-text emulated "$moec" run "$work/beams.moec" --memory 24MiB --ctx 64 --mode edgemoe
+text emulated "$moec" run "$work/beams.moec" --memory "$budget" --ctx 64 --mode edgemoe
 same "$work/settings" "$work/emulated" "and with another policy"
-try 0 "its figures" "$moec" run "$work/beams.moec" -p "$prompt" --memory 24MiB --ctx 64 --stats json
+try 0 "its figures" "$moec" run "$work/beams.moec" -p "$prompt" --memory "$budget" --ctx 64 --stats json
 steps=$(grep -o '"decode_tokens": *[0-9]*' "$work/stderr" | grep -o '[0-9]*$')
-within_budget "beams stay within the budget" $((24 << 20))
+within_budget "beams stay within the budget" "$budget"
 try 0 "steps are of tokens, not of beams" test "${steps:-99}" -le 21
 try 0 "stop texts cut a beam's text" "$moec" run "$work/beams.moec" -p "$prompt" --stop "e"
 try 1 "no e is left" grep -q e "$work/stdout"
@@ -99,7 +100,7 @@ try 2 "another word for early stopping" "$moec" run "$work/plain.moec" -p x --ea
 try 2 "a penalty that is no number" "$moec" run "$work/plain.moec" -p x --length-penalty long
 try 2 "beams of perplexity" "$moec" eval $sample --data "$work/lines.txt" --beams 2
 says stderr "beams is for tasks whose answers are generated" "says what beams are for"
-try 1 "a budget too small for so many beams" "$moec" run "$work/plain.moec" -p x --memory 24MiB --ctx 1000 --beams 32
+try 1 "a budget too small for so many beams" "$moec" run "$work/plain.moec" -p x --memory "$budget" --ctx 1000 --beams 32
 says stderr "KV cache for 1000 positions" "itemises it"
 sed -i 's/"num_beams": 3/"num_beam_groups": 3/' "$work/model/generation_config.json"
 try 1 "a setting that is not known" "$moec" eval "$work/model" --data "$work/lines.txt" --quiet

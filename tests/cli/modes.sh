@@ -36,7 +36,7 @@ try 0 "compile without copies" "$moec" compile datasets/sample/model --policy un
 
 # A budget that leaves a buffer for some experts and evicts others: MODE.
 small_budget() {
-    run --mode "$1" --memory 1MiB 2>&1 | sed -n 's/.*below the floor of \([0-9]*\) .*/\1/p' | awk '{ print $1 + 800000 }'
+    echo $(($(floor_bytes run --mode "$1") + 800000))
 }
 
 # Modes with the copy level that holds what they run.

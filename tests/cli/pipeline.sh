@@ -156,15 +156,17 @@ holds "the loss is what the values say" \
 
 try 0 "run" "$moec" run "$work/edgemoe.moec" -p "The old" -n 48
 cp "$work/stdout" "$work/text"
-for mebibytes in 24 32 64; do
-    try 0 "run in $mebibytes MiB" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --memory ${mebibytes}MiB --ctx 128 \
-        --stats json
-    same "$work/text" "$work/stdout" "the text is the same in $mebibytes MiB"
-    within_budget "the peak stays within $mebibytes MiB" "$((mebibytes * 1048576))"
+floor=$(floor_bytes "$build/moec-run" "$work/edgemoe.moec" -p "The old" --ctx 128)
+for above in 800000 2000000 50000000; do
+    budget=$((floor + above))
+    try 0 "run in $above bytes above the floor" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --memory $budget \
+        --ctx 128 --stats json
+    same "$work/text" "$work/stdout" "the text is the same there"
+    within_budget "and the peak within the budget" $budget
 done
 for policy in fifo lru lfu edgemoe edgemoe-literal arc random; do
-    try 0 "run with eviction $policy" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --memory 24MiB --ctx 128 \
-        --stats --evict $policy
+    try 0 "run with eviction $policy" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 48 --ctx 128 \
+        --memory $((floor + 800000)) --stats --evict $policy
     same "$work/text" "$work/stdout" "the text is the same with eviction $policy"
     says stderr "eviction $policy\$" "the figures name eviction $policy"
 done

@@ -139,8 +139,8 @@ for options in "" "--beams 3" "--beams 4 --length-penalty 2 --no-repeat-ngram 2"
     cp "$work/stdout" "$work/text"
     try 0 "gives the same text" grep -qF "\"text\":\"$(cat "$work/text")\"" "$work/answers"
     # shellcheck disable=SC2086
-    try 0 "inside a budget" "$build/moec-run" "$work/whole.moec" -p "abc def" -n 12 --memory 20MiB --ctx 32 --threads 1 \
-        --cpu scalar $options
+    set -- "$build/moec-run" "$work/whole.moec" -p "abc def" -n 12 --ctx 32 --threads 1 --cpu scalar $options
+    try 0 "inside a budget" "$@" --memory $(($(floor_bytes "$@") + 800000))
     if cmp -s "$work/stdout" "$work/text"; then
         pass "too"
     else
