@@ -151,10 +151,10 @@ fuzz-programs:
 $(FUZZ_BUILD)/fuzz_%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(FUZZ_BUILD)/libmoec.a $(FUZZ_BUILD)/libmoert.a
 	$(Q)$(CC) $(SAN_FLAGS) -fsanitize=fuzzer $^ -o $@ $(TOOL_LIBS)
 
-# Long runs by hand: make fuzz FUZZ_RUNS=10000000
+# Long runs by hand, which keep what they find in tests/fuzz/found/: make fuzz FUZZ_RUNS=10000000
 fuzz: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) fuzz-programs
-	@FUZZ_RUNS=$(FUZZ_RUNS) FUZZ_SECONDS=0 tests/fuzz/run.sh
+	@FUZZ_RUNS=$(FUZZ_RUNS) FUZZ_SECONDS=0 FUZZ_KEEP=1 tests/fuzz/run.sh
 
 # moec profile ended at random moments (kill -9, Ctrl-C, kill) and resumed, against an uninterrupted run.
 KILLS ?= 50
