@@ -39,8 +39,8 @@ try 0 "man pages are installed" test -s "$work/root/opt/moec/share/man/man1/moec
 PKG_CONFIG_PATH=$work/root/opt/moec/lib/pkgconfig
 PKG_CONFIG_SYSROOT_DIR=$work/root
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
-# shellcheck disable=SC2046 # flags are words
-try 0 "docs/embed.c builds through pkg-config" "${CC:-gcc}" -Wall -Wextra -Werror docs/embed.c $(pkg-config --cflags --libs moert) -o "$work/embed"
+# shellcheck disable=SC2046,SC2086 # flags are words, and so may the compiler be (ccache gcc)
+try 0 "docs/embed.c builds through pkg-config" ${CC:-gcc} -Wall -Wextra -Werror docs/embed.c $(pkg-config --cflags --libs moert) -o "$work/embed"
 try 0 "a bundle for it" "$moec" compile datasets/sample/model --policy uniform --bits 4 -o "$work/model.moec"
 try 0 "the embedding program runs" env LD_LIBRARY_PATH="$work/root/opt/moec/lib" "$work/embed" "$work/model.moec" "The old miller"
 cp "$work/stdout" "$work/embedded"
