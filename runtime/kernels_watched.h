@@ -14,27 +14,33 @@
 void __tsan_read_range(void *first, unsigned long n_bytes);
 void __tsan_write_range(void *first, unsigned long n_bytes);
 
-static void tell_read(const void *first, size_t n_bytes)
+static void tell_read(const float *x, size_t n)
 {
-    __tsan_read_range((void *)(uintptr_t)first, n_bytes);
+    __tsan_read_range((void *)(uintptr_t)x, n * sizeof *x);
+}
+
+static void tell_written(float *y, size_t n)
+{
+    __tsan_write_range(y, n * sizeof *y);
 }
 
 static void tell_read_rows(const float *rows, size_t stride, size_t n_rows, size_t columns)
 {
     for (size_t r = 0; r < n_rows; r++)
-        tell_read(rows + r * stride, columns * sizeof *rows);
+        tell_read(rows + r * stride, columns);
 }
 
 static void tell_written_rows(float *rows, size_t stride, size_t n_rows, size_t columns)
 {
     for (size_t r = 0; r < n_rows; r++)
-        __tsan_write_range(rows + r * stride, columns * sizeof *rows);
+        tell_written(rows + r * stride, columns);
 }
 
 static void tell_read_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows)
 {
     for (uint32_t r = first; r < first + n_rows; r++)
-        tell_read(row_at(matrix, r), moec_codec_row_bytes(matrix->codec, matrix->columns));
+        __tsan_read_range((void *)(uintptr_t)row_at(matrix, r),
+                          moec_codec_row_bytes(matrix->codec, matrix->columns));
 }
 
 static void watched_decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
@@ -58,8 +64,8 @@ static void watched_dot_encoded(const struct moec_matrix *matrix, uint32_t first
                                 const float *x, float *y)
 {
     tell_read_encoded(matrix, first, n_rows);
-    tell_read_rows(x, 0, 1, matrix->columns);
-    tell_written_rows(y, 0, 1, n_rows);
+    tell_read(x, matrix->columns);
+    tell_written(y, n_rows);
     dot_encoded(matrix, first, n_rows, x, y);
 }
 
@@ -76,51 +82,51 @@ static void watched_sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t
                                       const float *h, float *y)
 {
     tell_read_encoded(matrix, first, n_rows);
-    tell_read_rows(h, 0, 1, n_rows);
-    tell_written_rows(y, 0, 1, matrix->columns);
+    tell_read(h, n_rows);
+    tell_written(y, matrix->columns);
     sum_chunk_encoded(matrix, first, n_rows, h, y);
 }
 
 static void watched_add(const float *x, size_t n, float *y)
 {
-    tell_read_rows(x, 0, 1, n);
-    tell_written_rows(y, 0, 1, n);
+    tell_read(x, n);
+    tell_written(y, n);
     add(x, n, y);
 }
 
 static void watched_add_scaled(float scale, const float *x, size_t n, float *y)
 {
-    tell_read_rows(x, 0, 1, n);
-    tell_written_rows(y, 0, 1, n);
+    tell_read(x, n);
+    tell_written(y, n);
     add_scaled(scale, x, n, y);
 }
 
 static void watched_silu_mul(const float *gate, const float *up, size_t n, float *out)
 {
-    tell_read_rows(gate, 0, 1, n);
-    tell_read_rows(up, 0, 1, n);
-    tell_written_rows(out, 0, 1, n);
+    tell_read(gate, n);
+    tell_read(up, n);
+    tell_written(out, n);
     silu_mul(gate, up, n, out);
 }
 
 static float watched_exp_sum(const float *x, float shift, size_t n, float *out)
 {
-    tell_read_rows(x, 0, 1, n);
-    tell_written_rows(out, 0, 1, n);
+    tell_read(x, n);
+    tell_written(out, n);
     return exp_sum(x, shift, n, out);
 }
 
 static float watched_max(const float *x, size_t n)
 {
-    tell_read_rows(x, 0, 1, n);
+    tell_read(x, n);
     return max(x, n);
 }
 
 static void watched_rms_norm(const float *x, const float *weight, float eps, size_t n, float *out)
 {
-    tell_read_rows(x, 0, 1, n);
-    tell_read_rows(weight, 0, 1, n);
-    tell_written_rows(out, 0, 1, n);
+    tell_read(x, n);
+    tell_read(weight, n);
+    tell_written(out, n);
     rms_norm(x, weight, eps, n, out);
 }
 #else

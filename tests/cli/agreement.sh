@@ -11,8 +11,9 @@ prepare() {
     shift 3
     try 0 "profile" "$moec" profile "$model" "$@" --seq-len 16 --samples 32 --bits 2 -o "$work/profile.h5" --quiet
     try 0 "compile" "$moec" compile "$model" --profile "$work/profile.h5" --policy uniform --bits 8 -o "$work/model.moec" --quiet
-    floor=$(floor_bytes "$moec" run "$work/model.moec" -p "$prompt" -n 40 --ctx "$ctx" --predict path+gate \
-        --trace "$work/none.json")
+    try 1 "its floor" "$moec" run "$work/model.moec" -p "$prompt" -n 40 --ctx "$ctx" --memory 2MiB \
+        --predict path+gate --trace "$work/none.json"
+    floor=$(named_floor <"$work/stderr")
 }
 
 # ran NAME: a total of the run's statistics, which are one line of JSON on standard error.

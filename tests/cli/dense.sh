@@ -31,9 +31,9 @@ cp "$work/stdout" "$work/linear.json"
 check "GPTQ is nearer to the original" "$(number "$work/gptq.json" mean_kl) < 0.9 * $(number "$work/linear.json" mean_kl)"
 check "at the same size but for compression" \
     "$(number "$work/gptq.json" bundle_bytes) < 1.01 * $(number "$work/linear.json" bundle_bytes)"
-little=64MiB
-! takes_memory || little=96MiB
-try 0 "GPTQ on one thread" compile --dense-bits 4 --dense-quantizer gptq -o "$work/again.moec" --threads 1 --work-memory $little
+set -- compile --dense-bits 4 --dense-quantizer gptq -o "$work/again.moec" --threads 1
+no_room "GPTQ without room" "$@"
+try 0 "GPTQ on one thread" "$@" --work-memory "${bound}MiB"
 if cmp -s "$work/gptq.moec" "$work/again.moec"; then
     pass "the same bytes at any thread count and work memory"
 else

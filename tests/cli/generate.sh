@@ -41,7 +41,7 @@ text scalar "$moec" run "$work/beams.moec" --cpu scalar --threads 1
 same "$work/settings" "$work/scalar" "the same text from one thread and scalar code"
 text alone "$build/moec-run" "$work/beams.moec"
 same "$work/settings" "$work/alone" "and from moec-run"
-budget=$(($(floor_bytes "$moec" run "$work/beams.moec" -p "$prompt" --ctx 64) + 800000))
+budget=$(small_budget "$moec" run "$work/beams.moec" -p "$prompt" --ctx 64)
 text budget "$moec" run "$work/beams.moec" --memory "$budget" --ctx 64
 same "$work/settings" "$work/budget" "and inside a budget"
 text emulated "$moec" run "$work/beams.moec" --memory "$budget" --ctx 64 --mode edgemoe

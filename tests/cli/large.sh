@@ -20,14 +20,6 @@ within() {
     fi
 }
 
-# no_room NAME COMMAND...: a mebibyte is refused; what is needed at least, and a little, is $bound then, in MiB.
-no_room() {
-    name=$1
-    shift
-    try 1 "$name" "$@" --work-memory 1MiB
-    bound=$(($(sed -n 's/.*raise --work-memory to \([0-9]*\) MiB.*/\1/p' "$work/stderr") + 4))
-}
-
 try 0 "a random checkpoint" "$build/tools/make_random_checkpoint" --preset small --layers 2 --hidden 512 --experts 4 \
     --ff 64 --vocab 8192 --shard 5 --tokenizer datasets/sample/model/tokenizer.json "$work/model"
 says stdout '^.* bytes of weights in .* tensors and [2-9] files$' "in several shards"

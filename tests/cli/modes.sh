@@ -34,11 +34,6 @@ try 0 "compile without copies" "$moec" compile datasets/sample/model --policy un
 
 # ---- the same text ----
 
-# A budget that leaves a buffer for some experts and evicts others: MODE.
-small_budget() {
-    echo $(($(floor_bytes run --mode "$1") + 800000))
-}
-
 # Modes with the copy level that holds what they run.
 for level in 0 1 2 3; do
     try 0 "copy $level, resident" run --copy $level
@@ -54,14 +49,14 @@ done
 for pair in cache:0 edgemoe:0 io-exp:3 io-qexp:1 sti:0 io-exp+lru:3 io-qexp+lru:1; do
     mode=${pair%:*}
     level=${pair#*:}
-    memory=$(small_budget "$mode")
+    memory=$(small_budget run --mode "$mode")
     try 0 "$mode in $memory bytes" run --mode "$mode" --memory "$memory" --stats json
     same "$work/stdout" "$work/text.$level" "$mode says the same there"
     within_budget "$mode keeps within its budget" "$memory"
     cp "$work/stderr" "$work/$mode-small.json"
 done
 
-memory=$(small_budget cache)
+memory=$(small_budget run --mode cache)
 for predictor in none frequency path gate path+gate; do
     for count in 0 2; do
         case $predictor:$count in
@@ -88,7 +83,7 @@ done
 for mode in cache edgemoe io-exp sti; do
     level=0
     [ $mode = io-exp ] && level=3
-    try 0 "$mode on a slower device" run --memory "$(small_budget $mode)" --mode $mode --emulate-storage 40MB/s,50us --stats
+    try 0 "$mode on a slower device" run --memory "$(small_budget run --mode $mode)" --mode $mode --emulate-storage 40MB/s,50us --stats
     same "$work/stdout" "$work/text.$level" "the same text from a slower device in mode $mode"
     says stderr '^ +emulated 40 MB/s, 50 us over' "figures name the device"
 done
@@ -154,7 +149,7 @@ says stderr 'prediction none$' "and guesses nothing"
 try 2 "prediction by a path table that is not there" run --predict path
 says stderr "predictor 'path' needs a path table" "is refused"
 bundle=$work/model.moec
-try 1 "io-free in too little memory" run --mode io-free --memory "$(small_budget io-free)"
+try 1 "io-free in too little memory" run --mode io-free --memory "$(small_budget run --mode io-free)"
 says stderr "mode 'io-free' keeps every expert in memory: they take [0-9.]+ MiB at 16 bits" "says how much it takes"
 try 2 "io-free with an eviction policy" run --mode io-free --evict lru
 says stderr "mode 'io-free' evicts nothing" "is a contradiction"

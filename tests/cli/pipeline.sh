@@ -169,6 +169,7 @@ for policy in fifo lru lfu edgemoe edgemoe-literal arc random; do
         --memory $((floor + 800000)) --stats --evict $policy
     same "$work/text" "$work/stdout" "the text is the same with eviction $policy"
     says stderr "eviction $policy\$" "the figures name eviction $policy"
+    says stderr 'peak [0-9.]* MiB of budget [0-9.]* MiB' "and peak and budget"
 done
 try 2 "run with an unknown eviction policy" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --evict belady
 for cpu in scalar avx2 avx512; do

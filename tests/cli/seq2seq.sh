@@ -140,7 +140,7 @@ for options in "" "--beams 3" "--beams 4 --length-penalty 2 --no-repeat-ngram 2"
     try 0 "gives the same text" grep -qF "\"text\":\"$(cat "$work/text")\"" "$work/answers"
     # shellcheck disable=SC2086
     set -- "$build/moec-run" "$work/whole.moec" -p "abc def" -n 12 --ctx 32 --threads 1 --cpu scalar $options
-    try 0 "inside a budget" "$@" --memory $(($(floor_bytes "$@") + 800000))
+    try 0 "inside a budget" "$@" --memory "$(small_budget "$@")"
     if cmp -s "$work/stdout" "$work/text"; then
         pass "too"
     else

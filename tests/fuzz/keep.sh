@@ -21,6 +21,7 @@ for seed in "tests/fuzz/corpus/$1"/*; do
     rm "$work/kept/$(basename "$seed")"
 done
 mkdir -p tests/fuzz/found
-tar -cf - --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=u=rwX,go=rX -C "$work/kept" . |
-    zstd -19 --long=24 -q -f -o "$found"
+tar -cf - --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=u=rwX,go=rX -C "$work/kept" . \
+    >"$work/kept.tar"
+zstd -19 --long=24 -q -f "$work/kept.tar" -o "$found"
 echo "$1: $(find "$work/kept" -type f | wc -l) inputs, $(wc -c <"$found") bytes"

@@ -26,7 +26,10 @@ for source in tests/fuzz/fuzz_*.c; do
         tail -n 40 "$work/log" | sed 's/^/# /'
     else
         echo "ok - $name: $(grep -o 'Done [0-9]* runs in [0-9]* second' "$work/log" | tail -n 1)"
-        [ "$FUZZ_KEEP" = 0 ] || tests/fuzz/keep.sh "${name#fuzz_}" "$work/$name" | sed 's/^/# kept of /'
+        if [ "$FUZZ_KEEP" != 0 ]; then
+            tests/fuzz/keep.sh "${name#fuzz_}" "$work/$name" >"$work/log" 2>&1 || bad=1
+            sed 's/^/# keeping: /' "$work/log"
+        fi
     fi
 done
 echo "1..$n"
