@@ -22,17 +22,25 @@ static struct moec_json_out *json_profile(const struct moec_profile *profile, co
     return node;
 }
 
+static void json_layers(struct moec_json_out *node, const char *key, const double *values, uint32_t n)
+{
+    struct moec_json_out *layers = moec_json_out_array();
+    for (uint32_t s = 0; s < n; s++)
+        moec_json_out_double(layers, NULL, values[s]);
+    moec_json_out_node(node, key, layers);
+}
+
 static struct moec_json_out *json_bits(const struct moec_compare *compare,
                                        const struct moec_compare_bits *bits)
 {
-    struct moec_json_out *node = moec_json_out_object(), *layers = moec_json_out_array();
+    struct moec_json_out *node = moec_json_out_object();
     moec_json_out_u64(node, "bits", bits->bits);
     moec_json_out_double(node, "pooled", bits->pooled);
     moec_json_out_double(node, "halves_a", bits->halves_a);
     moec_json_out_double(node, "halves_b", bits->halves_b);
-    for (uint32_t s = 0; s < compare->a->n_moe_layer; s++)
-        moec_json_out_double(layers, NULL, bits->layers[s]);
-    moec_json_out_node(node, "layers", layers);
+    json_layers(node, "layers", bits->layers, compare->a->n_moe_layer);
+    json_layers(node, "layer_halves_a", bits->layer_halves_a, compare->a->n_moe_layer);
+    json_layers(node, "layer_halves_b", bits->layer_halves_b, compare->a->n_moe_layer);
     return node;
 }
 

@@ -45,8 +45,10 @@ static enum moec_status match_bits(struct moec_compare *c, struct moec_error *er
             if (c->a->bits[i] == c->b->bits[j]) {
                 struct moec_compare_bits *bits = &c->bits[c->n_bits];
                 *bits = (struct moec_compare_bits){.bits = c->a->bits[i], .a_index = i, .b_index = j};
-                MOEC_TRY(moec_alloc((void **)&bits->layers, c->a->n_moe_layer, sizeof *bits->layers,
-                                    "correlations of layers", err));
+                MOEC_TRY(moec_alloc((void **)&bits->layers, 3 * (uint64_t)c->a->n_moe_layer,
+                                    sizeof *bits->layers, "correlations of layers", err));
+                bits->layer_halves_a = bits->layers + c->a->n_moe_layer;
+                bits->layer_halves_b = bits->layer_halves_a + c->a->n_moe_layer;
                 c->n_bits++;
             }
     if (c->n_bits == 0)
@@ -117,29 +119,34 @@ double moec_compare_effect(const struct moec_compare *compare, const struct moec
     return reached(compare, s, e) ? effect(profile, MOEC_PART_ALL, s, e, b) : NAN;
 }
 
-static enum moec_status correlate_layers(const struct moec_compare *c, struct moec_compare_bits *bits,
-                                         const double *a, const double *b, double *scratch,
-                                         struct moec_error *err)
+/* Correlation (S) of effects (S, E), layer by layer. */
+static enum moec_status correlate_layers(const struct moec_compare *c, const double *a, const double *b,
+                                         double *layers, struct moec_error *err)
 {
     const uint32_t n_expert = c->a->n_expert;
+    for (uint32_t s = 0; s < c->a->n_moe_layer; s++)
+        MOEC_TRY(moec_correlation_spearman(a + (size_t)s * n_expert, b + (size_t)s * n_expert, n_expert,
+                                           &layers[s], err));
+    return MOEC_OK;
+}
+
+static void sum_up_layers(const struct moec_compare *c, struct moec_compare_bits *bits, double *scratch)
+{
     uint32_t n = 0;
     bits->layer_low = bits->layer_median = NAN;
     for (uint32_t s = 0; s < c->a->n_moe_layer; s++) {
-        double *rank = &bits->layers[s];
-        MOEC_TRY(moec_correlation_spearman(a + (size_t)s * n_expert, b + (size_t)s * n_expert, n_expert, rank,
-                                           err));
-        if (isnan(*rank))
+        const double rank = bits->layers[s];
+        if (isnan(rank))
             continue;
-        if (!(*rank >= bits->layer_low)) {
-            bits->layer_low = *rank;
-            bits->lowest_layer = c->a->moe_layers[s];
+        if (!(rank >= bits->layer_low)) {
+            bits->layer_low = rank;
+            bits->lowest = s;
         }
-        scratch[n++] = *rank;
+        scratch[n++] = rank;
     }
     moec_sort_doubles(scratch, n);
     if (n > 0)
         bits->layer_median = n % 2 ? scratch[n / 2] : (scratch[n / 2 - 1] + scratch[n / 2]) / 2;
-    return MOEC_OK;
 }
 
 static enum moec_status correlate_bits(struct moec_compare *c, struct moec_compare_bits *bits, double *a,
@@ -148,16 +155,19 @@ static enum moec_status correlate_bits(struct moec_compare *c, struct moec_compa
     const struct {
         const struct moec_profile *p;
         uint32_t index;
-        double *out;
-    } halves[] = {{c->a, bits->a_index, &bits->halves_a}, {c->b, bits->b_index, &bits->halves_b}};
+        double *pooled, *layers;
+    } halves[] = {{c->a, bits->a_index, &bits->halves_a, bits->layer_halves_a},
+                  {c->b, bits->b_index, &bits->halves_b, bits->layer_halves_b}};
     for (int i = 0; i < 2; i++) {
         fill(c, halves[i].p, MOEC_PART_SEARCH, halves[i].index, a);
         fill(c, halves[i].p, MOEC_PART_CERTIFICATE, halves[i].index, b);
-        MOEC_TRY(moec_correlation_spearman(a, b, c->n_expert, halves[i].out, err));
+        MOEC_TRY(moec_correlation_spearman(a, b, c->n_expert, halves[i].pooled, err));
+        MOEC_TRY(correlate_layers(c, a, b, halves[i].layers, err));
     }
     fill(c, c->a, MOEC_PART_ALL, bits->a_index, a);
     fill(c, c->b, MOEC_PART_ALL, bits->b_index, b);
-    return moec_correlation_spearman(a, b, c->n_expert, &bits->pooled, err);
+    MOEC_TRY(moec_correlation_spearman(a, b, c->n_expert, &bits->pooled, err));
+    return correlate_layers(c, a, b, bits->layers, err);
 }
 
 /* --- experts that differ --- */
@@ -402,7 +412,7 @@ enum moec_status moec_compare_make(const struct moec_profile *a, const struct mo
     MOEC_TRY_OUT(moec_alloc((void **)&y, room, sizeof *y, "effects of experts", err));
     for (uint32_t i = 0; i < c->n_bits; i++) {
         MOEC_TRY_OUT(correlate_bits(c, &c->bits[i], x, y, err));
-        MOEC_TRY_OUT(correlate_layers(c, &c->bits[i], x, y, x + room, err));
+        sum_up_layers(c, &c->bits[i], x + room);
         if (i == 0)
             MOEC_TRY_OUT(list_experts(c, x, y, err));
     }

@@ -18,12 +18,13 @@
 /* Spearman's rank correlations at one bitwidth that both have; NaN where nothing can be said. */
 struct moec_compare_bits {
     uint32_t bits;
-    uint32_t a_index, b_index;      /* in bits of A and of B */
-    double pooled;                  /* over all experts that both data reached */
-    double halves_a, halves_b;      /* even against odd windows of one profile, pooled */
-    double *layers;                 /* (S), owned: over the experts of one layer */
-    double layer_low, layer_median; /* of those */
-    uint32_t lowest_layer;          /* of the model */
+    uint32_t a_index, b_index;               /* in bits of A and of B */
+    double pooled;                           /* over all experts that both data reached */
+    double halves_a, halves_b;               /* even against odd windows of one profile, pooled */
+    double *layers;                          /* (S), owned: over the experts of one layer */
+    double *layer_halves_a, *layer_halves_b; /* (S) each, behind `layers`: even against odd windows there */
+    double layer_low, layer_median;          /* of `layers` */
+    uint32_t lowest;                         /* MoE ordinal of the first */
 };
 
 /* An expert that the two rank differently. */

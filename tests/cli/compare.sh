@@ -19,6 +19,7 @@ done
 try 0 "compare as JSON" "$moec" profile --compare "$work/calibration.h5" "$work/test.h5" --json
 says stdout '"pooled": -?[0-9.]+' "JSON has correlations"
 says stdout '"same_data": false' "and what is the same"
+says stdout '"layer_halves_a": \[' "and how well each layer agrees with itself"
 try 0 "with itself" "$moec" profile --compare "$work/test.h5" "$work/test.h5"
 says stdout "correlation of 1.000" "they agree"
 try 2 "one profile is not enough" "$moec" profile --compare "$work/test.h5"

@@ -118,6 +118,45 @@ static void test_compare__finds_what_differs(void **state)
     moec_profile_release(&b);
 }
 
+/* Experts of layers 0 and 2 are ordered alike in even and odd windows, those of layer 1 in reverse. */
+static void order_experts(struct moec_profile *p)
+{
+    for (uint32_t s = 0; s < 3; s++)
+        for (uint32_t e = 0; e < 8; e++) {
+            double *kl = moec_profile_expert_row(p, p->expert_kl, s, e, 0);
+            for (uint32_t w = 0; w < p->n_window; w++)
+                kl[w] = p->baseline.kl[w] + p->window_scored[w] * (s == 1 && w % 2 ? 8 - e : e + 1.0);
+        }
+}
+
+static void test_compare__halves_tell_a_layer_of_noise(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_profile a, b;
+    struct moec_compare c;
+    struct moec_paragraphs text = {0};
+    make(&shape, &a);
+    make(&shape, &b);
+    order_experts(&b);
+    for (uint32_t s = 0; s < 3; s++)
+        for (uint32_t e = 0; e < 8; e++)
+            *moec_profile_expert_row(&b, b.expert_kl, s, e, 0) += s == 1 ? e : 0; /* the whole has an order */
+    assert_status(moec_compare_make(&a, &b, &c, &err), MOEC_OK, err);
+    assert_true(c.bits[0].layer_halves_b[0] > 1 - 1e-12 && c.bits[0].layer_halves_b[2] > 1 - 1e-12);
+    assert_true(c.bits[0].layer_halves_b[1] < -1 + 1e-12);
+    for (uint32_t s = 0; s < 3; s++)
+        assert_true(fabs(c.bits[0].layer_halves_a[s]) <= 1 + 1e-12 && !isnan(c.bits[0].layer_halves_a[s]));
+    moec_compare_release(&c);
+    assert_status(moec_compare_make(&b, &b, &c, &err), MOEC_OK, err);
+    c.bits[0].lowest = 1;
+    moec_compare_describe(&c, &text);
+    assert_says(&text, "where halves of A agree to -1.000, of B to -1.000");
+    moec_compare_release(&c);
+    moec_profile_release(&a);
+    moec_profile_release(&b);
+}
+
 static void test_compare__refuses_other_shapes(void **state)
 {
     (void)state;
@@ -154,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compare__a_profile_agrees_with_itself),
         cmocka_unit_test(test_compare__finds_what_differs),
+        cmocka_unit_test(test_compare__halves_tell_a_layer_of_noise),
         cmocka_unit_test(test_compare__refuses_other_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
