@@ -7,16 +7,11 @@
 #include "profiler/variants.h"
 #include "runtime/scratch.h"
 #include "runtime/session.h"
+#include "tests/unit/status.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define FIXTURE_UNUSED __attribute__((unused))
 
@@ -40,13 +35,6 @@ struct fixture {
     float *logits;    /* (n_tok, n_vocab), computed by transformers */
     uint32_t *router; /* (MoE layers, n_tok, top_k); the encoder's (MoE layers, n_source) stand before */
 };
-
-/* Fails the test with the message of the library. */
-#define assert_ok(call, err)                                                                                 \
-    do {                                                                                                     \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", (err).message);                                                                   \
-    } while (0)
 
 FIXTURE_UNUSED static void *fixture_load(const char *name, const char *file, size_t *n_bytes)
 {

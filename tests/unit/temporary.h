@@ -2,15 +2,12 @@
 #ifndef MOEC_TESTS_TEMPORARY_H
 #define MOEC_TESTS_TEMPORARY_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/unit/status.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <dirent.h>
 #include <ftw.h>
 #include <sys/stat.h>
@@ -122,18 +119,5 @@ TEMPORARY_UNUSED static float random_float(uint64_t *state)
 {
     return (float)(int32_t)random_u32(state) * 0x1p-31f;
 }
-
-#define assert_status(status, expected, err)                                                                 \
-    do {                                                                                                     \
-        enum moec_status got_ = (status);                                                                    \
-        if (got_ != (expected))                                                                              \
-            fail_msg("status %d ('%s'), expected %d", (int)got_, (err).message, (int)(expected));            \
-    } while (0)
-
-#define assert_message(err, part)                                                                            \
-    do {                                                                                                     \
-        if (strstr((err).message, (part)) == NULL)                                                           \
-            fail_msg("message '%s' does not say '%s'", (err).message, (part));                               \
-    } while (0)
 
 #endif

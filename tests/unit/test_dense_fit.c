@@ -5,13 +5,6 @@
 #include "compiler/dense_fit.h"
 #include "profiler/load_model.h"
 
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        struct moec_error err = {0};                                                                         \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", err.message);                                                                     \
-    } while (0)
-
 #define N_WINDOW 4u
 #define SEQ_LEN  12u
 

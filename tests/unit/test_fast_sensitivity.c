@@ -1,31 +1,18 @@
 /* Sensitivities that are estimated instead of measured: what they cost, how well they rank experts, and that
  * they do not depend on threads or working memory. */
+#include "tests/unit/status.h"
+
 #include "formats/profile_h5.h"
 #include "profiler/correlation.h"
 #include "profiler/metrics.h"
 #include "profiler/profile_run.h"
 #include "profiler/progress.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define MODEL "datasets/sample/model"
 #define DATA  "datasets/sample/calibration.txt"
-
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        struct moec_error err = {0};                                                                         \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", err.message);                                                                     \
-    } while (0)
 
 static const uint32_t all_bits[] = {2, 3, 4, 8}, two_bits[] = {2, 4};
 

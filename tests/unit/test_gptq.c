@@ -8,13 +8,6 @@
 
 #include <math.h>
 
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        struct moec_error err = {0};                                                                         \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", err.message);                                                                     \
-    } while (0)
-
 static const uint32_t widths[] = {2, 3, 4, 8};
 static const uint32_t groups[] = {0, 32};
 #define COUNT(array) (sizeof(array) / sizeof *(array))

@@ -1,26 +1,16 @@
 /* Predictors against direct computation. */
+#include "tests/unit/status.h"
+
 #include "runtime/predict.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define S     3
 #define E     6
 #define K     2
 #define N_TOK 5
-
-#define assert_ok(call, err)                                                                                 \
-    do {                                                                                                     \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", (err).message);                                                                   \
-    } while (0)
 
 static struct moec_path_value value(uint16_t expert, double probability)
 {

@@ -1,26 +1,16 @@
 /* The chooser of preloads, with a predictor and times made up. */
+#include "tests/unit/status.h"
+
 #include "runtime/evict.h"
 #include "runtime/preload.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define S     3
 #define E     16
 #define K     2
 #define BYTES 50000
-
-#define assert_ok(call, err)                                                                                 \
-    do {                                                                                                     \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", (err).message);                                                                   \
-    } while (0)
 
 /* A predictor that ranks 2k experts from `first` on. */
 struct oracle {

@@ -6,26 +6,10 @@
 #include "profiler/score.h"
 #include "profiler/sensitivity.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MODEL "datasets/sample/model"
 #define DATA  "datasets/sample/calibration.txt"
-
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        struct moec_error err = {0};                                                                         \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", err.message);                                                                     \
-    } while (0)
 
 static const uint32_t two_bits[] = {4, 2};
 

@@ -1,14 +1,9 @@
 /* Likelihood, generation and scores of rows, on the embedded sample. */
+#include "tests/unit/status.h"
+
 #include "profiler/row_scores.h"
 #include "profiler/source.h"
 #include "runtime/session.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -23,19 +18,13 @@ static struct moec_source sample;
 static const struct moec_kernels *kernels;
 static struct moec_tokenizer *tokenizer;
 
-static void must(enum moec_status status, const struct moec_error *err)
-{
-    if (status != MOEC_OK)
-        fail_msg("%s", err->message);
-}
-
 static int open_sample(void **state)
 {
     (void)state;
     struct moec_error err = {0};
-    must(moec_kernels_find("auto", &kernels, &err), &err);
-    must(moec_source_open("datasets/sample/model", 64u << 20, 2, &sample, &err), &err);
-    must(moec_tokenizer_create(sample.tokenizer, &tokenizer, &err), &err);
+    assert_ok(moec_kernels_find("auto", &kernels, &err), err);
+    assert_ok(moec_source_open("datasets/sample/model", 64u << 20, 2, &sample, &err), err);
+    assert_ok(moec_tokenizer_create(sample.tokenizer, &tokenizer, &err), err);
     return 0;
 }
 
@@ -53,8 +42,8 @@ static struct moec_continuation *continuation(uint32_t n_context)
     struct moec_continuation *made = NULL;
     const struct moec_continuation_options options = {
         .kernels = kernels, .n_threads = 2, .n_context = n_context, .generation = sample.generation};
-    must(moec_continuation_create(sample.model, sample.experts, sample.tokenizer, &options, &made, &err),
-         &err);
+    assert_ok(moec_continuation_create(sample.model, sample.experts, sample.tokenizer, &options, &made, &err),
+              err);
     return made;
 }
 
@@ -64,15 +53,15 @@ static float *all_logits(const char *text, uint32_t **tokens, size_t *n)
     struct moec_error err = {0};
     struct moec_forward forward = {0};
     struct moec_session *session = NULL;
-    must(moec_tokenizer_encode(tokenizer, text, strlen(text), false, tokens, n, &err), &err);
+    assert_ok(moec_tokenizer_encode(tokenizer, text, strlen(text), false, tokens, n, &err), err);
     float *logits = malloc(*n * sample.config->n_vocab * sizeof *logits);
     uint32_t *at = malloc(*n * sizeof *at);
     assert_true(logits != NULL && at != NULL);
     for (uint32_t i = 0; i < *n; i++)
         at[i] = i;
-    must(moec_forward_init(&forward, sample.model, kernels, 1, sample.experts, (uint32_t)*n, &err), &err);
-    must(moec_session_create(&forward, (uint32_t)*n, &session, &err), &err);
-    must(moec_session_step(session, *tokens, (uint32_t)*n, at, (uint32_t)*n, logits, &err), &err);
+    assert_ok(moec_forward_init(&forward, sample.model, kernels, 1, sample.experts, (uint32_t)*n, &err), err);
+    assert_ok(moec_session_create(&forward, (uint32_t)*n, &session, &err), err);
+    assert_ok(moec_session_step(session, *tokens, (uint32_t)*n, at, (uint32_t)*n, logits, &err), err);
     moec_session_free(session);
     moec_forward_release(&forward);
     free(at);
@@ -104,7 +93,7 @@ static void test_row_scores__likelihood_is_the_models(void **state)
          .n_bytes = 0},
     };
     candidates[2].n_bytes = strlen(candidates[2].bytes);
-    must(moec_continuation_score(c, PROMPT, strlen(PROMPT), candidates, 3, &cost, &err), &err);
+    assert_ok(moec_continuation_score(c, PROMPT, strlen(PROMPT), candidates, 3, &cost, &err), err);
     assert_int_equal(cost.n_cut, 0);
     for (size_t k = 0; k < 3; k++) {
         char text[512];
@@ -112,7 +101,8 @@ static void test_row_scores__likelihood_is_the_models(void **state)
         size_t n = 0, n_alone = 0;
         (void)snprintf(text, sizeof text, "%s%.*s", PROMPT, (int)candidates[k].n_bytes, candidates[k].bytes);
         float *logits = all_logits(text, &tokens, &n);
-        must(moec_tokenizer_encode(tokenizer, PROMPT, strlen(PROMPT), false, &alone, &n_alone, &err), &err);
+        assert_ok(moec_tokenizer_encode(tokenizer, PROMPT, strlen(PROMPT), false, &alone, &n_alone, &err),
+                  err);
         double sum = 0;
         for (size_t i = n_alone; i < n; i++)
             sum += log_probability(logits + (i - 1) * sample.config->n_vocab, tokens[i]);
@@ -120,7 +110,7 @@ static void test_row_scores__likelihood_is_the_models(void **state)
         assert_true(fabs(candidates[k].log_likelihood - sum) < 1e-5 * (double)n);
         /* Nobody beside it changes a bit. */
         struct moec_candidate again = {.bytes = candidates[k].bytes, .n_bytes = candidates[k].n_bytes};
-        must(moec_continuation_score(c, PROMPT, strlen(PROMPT), &again, 1, &cost, &err), &err);
+        assert_ok(moec_continuation_score(c, PROMPT, strlen(PROMPT), &again, 1, &cost, &err), err);
         assert_true(again.log_likelihood == candidates[k].log_likelihood);
         free(logits);
         free(tokens);
@@ -142,22 +132,22 @@ static void test_row_scores__long_prompts_lose_their_start(void **state)
         (void)snprintf(longer + strlen(longer), sizeof longer - strlen(longer), "word%d ", i);
     (void)snprintf(longer + strlen(longer), sizeof longer - strlen(longer), "and %s", PROMPT);
     struct moec_candidate candidate = {.bytes = " mix the flour", .n_bytes = 14};
-    must(moec_continuation_score(small, longer, strlen(longer), &candidate, 1, &cost, &err), &err);
+    assert_ok(moec_continuation_score(small, longer, strlen(longer), &candidate, 1, &cost, &err), err);
     assert_true(cost.n_cut > 0);
     /* The same tokens whole: the last 24 of the text, scored by a model with room for all. */
     char text[2304];
     uint32_t *tokens = NULL;
     size_t n = 0;
     (void)snprintf(text, sizeof text, "%s%s", longer, candidate.bytes);
-    must(moec_tokenizer_encode(tokenizer, text, strlen(text), false, &tokens, &n, &err), &err);
+    assert_ok(moec_tokenizer_encode(tokenizer, text, strlen(text), false, &tokens, &n, &err), err);
     assert_int_equal(n - cost.n_cut, 24);
     free(tokens);
 
     const char *answer = NULL;
     size_t n_answer = 0;
-    must(moec_continuation_generate(small, longer, strlen(longer), 8, no_stops, &answer, &n_answer, &cost,
-                                    &err),
-         &err);
+    assert_ok(moec_continuation_generate(small, longer, strlen(longer), 8, no_stops, &answer, &n_answer,
+                                         &cost, &err),
+              err);
     assert_true(cost.n_cut > 0 && cost.n_tokens <= 24);
     assert_int_equal(moec_continuation_generate(small, PROMPT, strlen(PROMPT), 24, no_stops, &answer,
                                                 &n_answer, &cost, &err),
@@ -186,7 +176,8 @@ static void test_row_scores__text_is_greedy_and_stops(void **state)
     struct moec_continuation *c = continuation(0);
     const char *answer = NULL;
     size_t n = 0;
-    must(moec_continuation_generate(c, PROMPT, strlen(PROMPT), 24, no_stops, &answer, &n, &cost, &err), &err);
+    assert_ok(moec_continuation_generate(c, PROMPT, strlen(PROMPT), 24, no_stops, &answer, &n, &cost, &err),
+              err);
     assert_true(n > 8);
     char *whole = strndup(answer, n);
     char text[1024];
@@ -194,7 +185,7 @@ static void test_row_scores__text_is_greedy_and_stops(void **state)
     uint32_t *tokens = NULL, *alone = NULL;
     size_t n_tokens = 0, n_alone = 0;
     float *logits = all_logits(text, &tokens, &n_tokens);
-    must(moec_tokenizer_encode(tokenizer, PROMPT, strlen(PROMPT), false, &alone, &n_alone, &err), &err);
+    assert_ok(moec_tokenizer_encode(tokenizer, PROMPT, strlen(PROMPT), false, &alone, &n_alone, &err), err);
     for (size_t i = n_alone; i < n_tokens; i++) {
         const float *row = logits + (i - 1) * sample.config->n_vocab;
         for (uint32_t t = 0; t < sample.config->n_vocab; t++)
@@ -204,9 +195,10 @@ static void test_row_scores__text_is_greedy_and_stops(void **state)
     char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES] = {"never found", ""};
     memcpy(stops[3], whole + n / 2, 3);
     const size_t first = (size_t)(strstr(whole, stops[3]) - whole);
-    must(moec_continuation_generate(c, PROMPT, strlen(PROMPT), 24, (const char(*)[MOEC_TASK_TEXT_BYTES])stops,
-                                    &answer, &n, &cost, &err),
-         &err);
+    assert_ok(moec_continuation_generate(c, PROMPT, strlen(PROMPT), 24,
+                                         (const char(*)[MOEC_TASK_TEXT_BYTES])stops, &answer, &n, &cost,
+                                         &err),
+              err);
     assert_int_equal(n, first);
     assert_memory_equal(answer, whole, n);
     free(whole);
@@ -232,11 +224,12 @@ static void test_row_scores__accuracies_are_their_definitions(void **state)
         "{\"q\": \"Add the salt\", \"c\": [\"and stir\", \"xyzzy\"], \"a\": \"A\"}\n"
         "{\"q\": \"The weather\", \"c\": [\"\", \"is cold today\"], \"a\": 0}\n";
     struct moec_rows rows;
-    must(moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data", &rows, &err), &err);
+    assert_ok(moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data", &rows, &err),
+              err);
     struct moec_continuation *c = continuation(0);
     struct moec_row_scores_options options = {0};
     struct moec_row_scores scores;
-    must(moec_row_scores_measure(c, &task, &rows, &options, &scores, &err), &err);
+    assert_ok(moec_row_scores_measure(c, &task, &rows, &options, &scores, &err), err);
     assert_int_equal(scores.n_row, 3);
     assert_int_equal(scores.n_metric, 3);
     for (uint32_t r = 0; r < 3; r++) {
@@ -247,9 +240,9 @@ static void test_row_scores__accuracies_are_their_definitions(void **state)
             candidates[i] =
                 (struct moec_candidate){.bytes = rows.text + rows.choices[row->first_choice + i].offset,
                                         .n_bytes = rows.choices[row->first_choice + i].n_bytes};
-        must(moec_continuation_score(c, rows.text + row->prompt_offset, row->prompt_bytes, candidates,
-                                     row->n_choice, &cost, &err),
-             &err);
+        assert_ok(moec_continuation_score(c, rows.text + row->prompt_offset, row->prompt_bytes, candidates,
+                                          row->n_choice, &cost, &err),
+                  err);
         for (uint32_t m = 0; m < 3; m++) {
             uint32_t best = 0;
             double most = -INFINITY;
@@ -270,7 +263,7 @@ static void test_row_scores__accuracies_are_their_definitions(void **state)
     struct moec_row_scores drawn;
     options.n_sample = 2;
     options.seed = 7;
-    must(moec_row_scores_measure(c, &task, &rows, &options, &drawn, &err), &err);
+    assert_ok(moec_row_scores_measure(c, &task, &rows, &options, &drawn, &err), err);
     assert_int_equal(drawn.n_row, 2);
     assert_true(drawn.index[0] != drawn.index[1]);
     for (uint32_t i = 0; i < 2; i++)
@@ -295,7 +288,8 @@ static void test_row_scores__answers_without_reference_are_refused(void **state)
                              .after = "####"};
     const char *data = "{\"q\": \"1 + 1 =\", \"a\": \"#### 2\"}\n{\"q\": \"2 + 2 =\", \"a\": \"4\"}\n";
     struct moec_rows rows;
-    must(moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data", &rows, &err), &err);
+    assert_ok(moec_rows_parse(&task, MOEC_TASK_FORMAT_JSONL, 0, data, strlen(data), "data", &rows, &err),
+              err);
     struct moec_continuation *c = continuation(0);
     const struct moec_row_scores_options options = {0};
     struct moec_row_scores scores;

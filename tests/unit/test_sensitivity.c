@@ -1,26 +1,13 @@
+#include "tests/unit/status.h"
+
 #include "profiler/cost.h"
 #include "profiler/random.h"
 #include "profiler/score.h"
 #include "profiler/sensitivity.h"
 #include "runtime/session.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        struct moec_error err = {0};                                                                         \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", err.message);                                                                     \
-    } while (0)
 
 /* A checkpoint opened for measuring, with windows of random tokens. */
 struct bench {

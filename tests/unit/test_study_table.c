@@ -1,25 +1,12 @@
 /* Tables of studies: every value stands under its axes, whatever the shape. */
+#include "tests/unit/status.h"
+
 #include "formats/profile.h"
 #include "profiler/loss_study.h"
 #include "profiler/study_table.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        struct moec_error err = {0};                                                                         \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", err.message);                                                                     \
-    } while (0)
 
 static void add(struct moec_studies *studies, const char *name, uint32_t n_axis, uint64_t n, double *values)
 {

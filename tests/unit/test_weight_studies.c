@@ -10,13 +10,6 @@
 #define MODEL "datasets/sample/model"
 #define DATA  "datasets/sample/calibration.txt"
 
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        struct moec_error err = {0};                                                                         \
-        if ((call) != MOEC_OK)                                                                               \
-            fail_msg("%s", err.message);                                                                     \
-    } while (0)
-
 static const uint32_t bits[] = {2, 4};
 
 struct profiled {
