@@ -263,8 +263,10 @@ static enum moec_status write_tsv(const struct report *report, const struct moec
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '"')
             is_quoted = !is_quoted;
+        else if (text[i] == ',' && !is_quoted)
+            text[used++] = '\t';
         else
-            text[used++] = text[i] == ',' && !is_quoted ? '\t' : text[i];
+            text[used++] = text[i];
     }
     (void)snprintf(path, sizeof path, "%s/%s.tsv", report->folder, chart->name);
     enum moec_status status = moec_plot_write_csv(path, text, used, err);

@@ -26,7 +26,8 @@ void experiment_table_cell(struct experiment_table *table, const char *format, .
     (void)vsnprintf(cell, sizeof cell, format, list);
     va_end(list);
     for (char *c = cell; *c != '\0'; c++)
-        *c = *c == '\t' || *c == '\n' ? ' ' : *c;
+        if (*c == '\t' || *c == '\n')
+            *c = ' ';
     if (table->is_begun)
         (void)fputc('\t', table->stream);
     (void)fputs(cell, table->stream);

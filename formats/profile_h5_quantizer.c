@@ -42,10 +42,10 @@ static uint8_t find_quantizer(const char *text)
 
 static bool find_scheme(const char *text, uint8_t *scheme)
 {
-    for (uint8_t i = 0; i < MOEC_SCHEME_COUNT; i++) {
+    for (uint32_t i = 0; i < MOEC_SCHEME_COUNT; i++) {
         if (strcmp(text, moec_scheme_name((enum moec_scheme)i)) != 0)
             continue;
-        *scheme = i;
+        *scheme = (uint8_t)i;
         return true;
     }
     return false;
@@ -56,11 +56,11 @@ static enum moec_status read_choice(struct moec_h5 *h5, uint32_t bits, struct mo
 {
     char name[24], text[48];
     MOEC_TRY(moec_h5_read_text(h5, "/", choice_name(bits, name), text, sizeof text, err));
-    for (uint8_t quantizer = 0; quantizer < MOEC_QUANTIZER_AUTO; quantizer++) {
+    for (uint32_t quantizer = 0; quantizer < MOEC_QUANTIZER_AUTO; quantizer++) {
         const char *word = moec_quantizer_name((enum moec_quantizer)quantizer);
         const size_t n = strlen(word);
         if (strncmp(text, word, n) == 0 && text[n] == ' ' && find_scheme(text + n + 1, &choice->scheme)) {
-            choice->quantizer = quantizer;
+            choice->quantizer = (uint8_t)quantizer;
             return MOEC_OK;
         }
     }

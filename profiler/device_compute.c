@@ -515,14 +515,15 @@ static enum moec_status measure_moves(struct compute_job *job, struct moec_error
     MOEC_TRY(moec_alloc_pages(&memory, MOVES * MOVE_BYTES, "a buffer", err));
     uint8_t *bytes = memory;
     memset(bytes, 1, MOVES * MOVE_BYTES);
+    const size_t moved_bytes = MOVE_BYTES - MOVE_BYTES / 4;
     for (uint32_t i = 0; i < MOVES; i++) {
         uint8_t *at = bytes + i * MOVE_BYTES;
         const uint64_t begun = moec_now_ns();
-        memmove(at, at + MOVE_BYTES / 4, MOVE_BYTES - MOVE_BYTES / 4);
+        memmove(at, at + MOVE_BYTES / 4, moved_bytes);
         times[i] = since(begun);
     }
     free(memory);
-    job->device->move_ns_per_byte = (double)median(job, times, MOVES) / (MOVE_BYTES - MOVE_BYTES / 4);
+    job->device->move_ns_per_byte = (double)median(job, times, MOVES) / (double)moved_bytes;
     return MOEC_OK;
 }
 

@@ -261,10 +261,12 @@ void moec_figure_say(struct moec_chart *chart, const char *format, ...)
     if (used > 0)
         *to++ = ' ';
     for (size_t i = 0; i < length; i++) {
-        bool is_fixed = sentence[i] == ' ' && sentence[i + 1] == '%';
-        if (is_fixed)
+        if (sentence[i] == ' ' && sentence[i + 1] == '%') {
             *to++ = '\xc2';
-        *to++ = is_fixed ? '\xa0' : sentence[i];
+            *to++ = '\xa0';
+        } else {
+            *to++ = sentence[i];
+        }
     }
     *to = '\0';
 }

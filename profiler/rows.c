@@ -341,6 +341,8 @@ static enum moec_status parse(struct row_maker *maker, enum moec_task_format for
         bytes += 3;
         n_bytes -= 3;
     }
+    if (delimiter == '\0')
+        delimiter = ',';
     switch (format) {
     case MOEC_TASK_FORMAT_TEXT:
         return parse_text(maker, bytes, n_bytes, subject, err);
@@ -349,7 +351,7 @@ static enum moec_status parse(struct row_maker *maker, enum moec_task_format for
     case MOEC_TASK_FORMAT_JSON:
         return parse_json(maker, bytes, n_bytes, subject, err);
     case MOEC_TASK_FORMAT_CSV:
-        return parse_csv(maker, delimiter == '\0' ? ',' : delimiter, bytes, n_bytes, subject, err);
+        return parse_csv(maker, delimiter, bytes, n_bytes, subject, err);
     default:
         return moec_fail(err, MOEC_ERR_USAGE, "the format of '%s' is not given", subject);
     }
