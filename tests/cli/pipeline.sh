@@ -44,8 +44,9 @@ done
 try 0 "profile on one thread" "$moec" profile $model --data datasets/sample/calibration.txt $tiny -o "$work/tiny.h5" \
     --threads 1 --quiet
 # shellcheck disable=SC2086
-try 0 "the same on three threads with other working memory" "$moec" profile $model \
-    --data datasets/sample/calibration.txt $tiny -o "$work/again.h5" --threads 3 --work-memory 64MiB --quiet
+set -- "$moec" profile $model --data datasets/sample/calibration.txt $tiny -o "$work/again.h5" --threads 3 --quiet
+no_room "a profile without room" "$@"
+try 0 "the same on three threads with little working memory" "$@" --work-memory "${bound}MiB"
 same "$work/tiny.h5" "$work/again.h5" "profiles are equal byte for byte at any thread count and working memory"
 try 0 "profile --show" env LC_ALL=C "$moec" profile --show "$work/profile.h5"
 if [ "$(wc -L <"$work/stdout")" -le 80 ]; then
