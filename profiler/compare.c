@@ -133,15 +133,13 @@ static enum moec_status correlate_layers(const struct moec_compare *c, const dou
 static void sum_up_layers(const struct moec_compare *c, struct moec_compare_bits *bits, double *scratch)
 {
     uint32_t n = 0;
-    bits->layer_low = bits->layer_median = NAN;
+    bits->layer_median = NAN;
     for (uint32_t s = 0; s < c->a->n_moe_layer; s++) {
         const double rank = bits->layers[s];
         if (isnan(rank))
             continue;
-        if (!(rank >= bits->layer_low)) {
-            bits->layer_low = rank;
+        if (!(rank >= bits->layers[bits->lowest]))
             bits->lowest = s;
-        }
         scratch[n++] = rank;
     }
     moec_sort_doubles(scratch, n);

@@ -23,8 +23,8 @@ struct moec_compare_bits {
     double halves_a, halves_b;               /* even against odd windows of one profile, pooled */
     double *layers;                          /* (S), owned: over the experts of one layer */
     double *layer_halves_a, *layer_halves_b; /* (S) each, behind `layers`: even against odd windows there */
-    double layer_low, layer_median;          /* of `layers` */
-    uint32_t lowest;                         /* MoE ordinal of the first */
+    double layer_median;                     /* of `layers` */
+    uint32_t lowest;                         /* MoE ordinal of the least of `layers` */
 };
 
 /* An expert that the two rank differently. */

@@ -67,7 +67,7 @@ static void describe_ranks(const struct moec_compare *c, struct moec_paragraphs 
                            "%.3f in the middle and %.3f at least (layer %" PRIu32
                            ", where halves of A agree to %.3f, of B to %.3f)",
                            i > 0 ? ";" : "", bits->bits, bits->pooled, bits->halves_a, bits->halves_b,
-                           bits->layer_median, bits->layer_low, c->a->moe_layers[bits->lowest],
+                           bits->layer_median, bits->layers[bits->lowest], c->a->moe_layers[bits->lowest],
                            bits->layer_halves_a[bits->lowest], bits->layer_halves_b[bits->lowest]);
     }
     moec_paragraph_add(text, ". Where halves of one profile do not agree, that order is noise: more windows "
@@ -175,7 +175,8 @@ static enum moec_status draw_layers(const struct moec_compare *c, struct moec_ch
         chart->caption, sizeof chart->caption,
         "Spearman's rank correlation of sensitivities in A (%s) and B (%s) over the experts of each layer: "
         "1 is the same order. At %" PRIu32 " bits layer %" PRIu32 " agrees least (%.3f).",
-        c->name_a, c->name_b, c->bits[0].bits, c->a->moe_layers[c->bits[0].lowest], c->bits[0].layer_low);
+        c->name_a, c->name_b, c->bits[0].bits, c->a->moe_layers[c->bits[0].lowest],
+        c->bits[0].layers[c->bits[0].lowest]);
     chart->x = (struct moec_chart_axis){.name = "layer", .label = "layer", .is_whole = true};
     chart->y = (struct moec_chart_axis){
         .name = "rank_correlation", .label = "rank correlation of A and B", .has_zero = true};
