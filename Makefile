@@ -45,15 +45,17 @@ RUNTIME_LIBS := $(call pc,--libs $(RUNTIME_PC)) -lm -pthread
 # hdf5_hl (dimension scales) has no pkg-config file of its own in Debian; hdf5's names its folder.
 TOOL_LIBS    := -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 
+# Every C file of a folder, wherever in it.
+c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)))
+
 # What libmoert needs of formats/: no JSON, no HDF5.
-MOERT_FORMATS := $(addprefix formats/,error.c memory.c file.c digest.c compress.c codec.c dictionary.c hqq.c math.c config.c \
-                 dense.c record.c tokenizer_model.c path_table.c generation.c bundle.c bundle_sections.c bundle_verify.c)
-RUNTIME_SRC := $(sort $(wildcard runtime/*.c))
-MOERT_SRC   := $(MOERT_FORMATS) $(RUNTIME_SRC)
-TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,\
-               $(sort $(wildcard formats/*.c profiler/*.c compiler/*.c cli/*.c)))
+MOERT_FORMATS := $(foreach name,error memory file digest compress codec dictionary hqq math config dense record tokenizer_model \
+                 path_table generation bundle bundle_sections bundle_verify,$(wildcard formats/$(name).c formats/*/$(name).c))
+MOERT_SRC   := $(MOERT_FORMATS) $(call c_files,runtime)
+TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,$(call c_files,formats profiler compiler cli))
 # moec-run is the run command alone, linked without HDF5, Lua, Cairo and jansson.
-RUN_SRC     := cli/run_main.c cli/cmd_run.c cli/generation_options.c cli/prompt.c cli/run_stats.c cli/options.c cli/terminal.c
+RUN_SRC     := cli/run_main.c $(foreach name,cmd_run generation_options prompt run_stats options terminal,\
+               $(wildcard cli/$(name).c cli/*/$(name).c))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 MOERT_OBJ := $(call obj,$(MOERT_SRC))
@@ -69,8 +71,8 @@ all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ifeq ($(ARCH),x86_64)
 KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-sanitize=thread -DMOEC_KERNELS_WATCHED)
-$(BUILD)/obj/runtime/kernels_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
-$(BUILD)/obj/runtime/kernels_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl
+$(BUILD)/obj/runtime/%_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
+$(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep.
 $(BUILD)/obj/tests/unit/kernels_avx512_simde.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -Wno-psabi \
     $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever
@@ -188,7 +190,7 @@ experiment-edgemoe: deps
 
 # ---- quality ----
 
-SOURCES := $(wildcard formats/*.[ch] runtime/*.[ch] profiler/*.[ch] compiler/*.[ch] cli/*.[ch] experiments/*.[ch] tests/*/*.[ch])
+SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests,$(folder)/*.[ch] $(folder)/*/*.[ch]))
 
 TIDY_ARCH := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 
@@ -199,7 +201,7 @@ check: deps-test
 	shellcheck -x $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh experiments/*.sh) .ci/run
 	@mkdir -p build/tidy
 	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(TIDY_ARCH) > build/tidy/compile_flags.txt
-	printf '%s\n' $(wildcard formats/*.c runtime/*.c profiler/*.c compiler/*.c cli/*.c experiments/*.c) | \
+	printf '%s\n' $(call c_files,formats runtime profiler compiler cli experiments) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/tidy
 
 format:
