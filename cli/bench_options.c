@@ -1,6 +1,6 @@
 #include "cli/bench_options.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/evict.h"
 #include "runtime/kernels.h"
 

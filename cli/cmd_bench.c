@@ -6,7 +6,7 @@
 #include "cli/json_output.h"
 #include "cli/progress.h"
 #include "compiler/task_file.h"
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "profiler/bench_figures.h"
 #include "profiler/bench_json.h"
 

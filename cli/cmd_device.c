@@ -2,7 +2,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "profiler/device.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #include "cli/measure_options.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/metrics.h"
 #include "profiler/rows.h"
 #include "profiler/score.h"

@@ -2,7 +2,7 @@
 
 #include "cli/generation_options.h"
 #include "cli/json_output.h"
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "profiler/row_scores.h"
 #include "runtime/generate.h"
 

@@ -1,6 +1,6 @@
 #include "cli/interrupt.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 #ifndef MOEC_CLI_OPTIONS_H
 #define MOEC_CLI_OPTIONS_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "cli/progress.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_PROMPT_H
 #define MOEC_CLI_PROMPT_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

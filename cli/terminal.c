@@ -1,6 +1,6 @@
 #include "cli/terminal.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 #include "runtime/memory_plan.h"
 
 #include <inttypes.h>

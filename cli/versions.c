@@ -1,6 +1,6 @@
 #include "cli/versions.h"
 #include "compiler/lua_host.h"
-#include "formats/compress.h"
+#include "formats/base/compress.h"
 #include "formats/h5.h"
 #include "formats/json.h"
 #include "profiler/plot.h"

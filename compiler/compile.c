@@ -1,7 +1,7 @@
 #include "compiler/compile.h"
 #include "compiler/dense_fit.h"
 #include "compiler/pack.h"
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/load_model.h"
 #include "profiler/paths.h"
 #include "profiler/score.h"

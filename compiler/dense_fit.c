@@ -1,8 +1,8 @@
 #include "compiler/dense_fit.h"
 
 #include "compiler/gptq.h"
-#include "formats/file.h"
-#include "formats/memory.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "runtime/kernels.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "compiler/gptq.h"
 
-#include "formats/half.h"
-#include "formats/memory.h"
+#include "formats/base/half.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>

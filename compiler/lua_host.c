@@ -7,12 +7,12 @@
  *     |<-- 'L' line ---------------------|
  *     |<-- 'R' result | 'X' error -------| _exit
  *
- * Frames are those of formats/pipe.h. The child never returns from here and never runs exit handlers of the
- * parent's image. */
+ * Frames are those of formats/base/pipe.h. The child never returns from here and never runs exit handlers of
+ * the parent's image. */
 #include "compiler/lua_host.h"
-#include "formats/file.h"
-#include "formats/memory.h"
-#include "formats/pipe.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
+#include "formats/base/pipe.h"
 
 #include <errno.h>
 #include <lauxlib.h>

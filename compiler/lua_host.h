@@ -11,7 +11,7 @@
 #ifndef MOEC_COMPILER_LUA_HOST_H
 #define MOEC_COMPILER_LUA_HOST_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <lua.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 #include "compiler/pack.h"
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/parallel.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 #include "compiler/policy.h"
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/metrics.h"
 
 #include <inttypes.h>

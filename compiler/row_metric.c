@@ -1,6 +1,6 @@
 #include "compiler/row_metric.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/random.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "experiments/measured.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "formats/json.h"
 #include "formats/profile_h5.h"
 #include "profiler/plot.h"

@@ -2,7 +2,7 @@
 #ifndef MOEC_EXPERIMENTS_TABLE_H
 #define MOEC_EXPERIMENTS_TABLE_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stdio.h>
 

@@ -7,10 +7,10 @@
 #ifndef MOEC_FORMATS_BUNDLE_H
 #define MOEC_FORMATS_BUNDLE_H
 
+#include "formats/base/digest.h"
+#include "formats/base/file.h"
 #include "formats/config.h"
 #include "formats/dense.h"
-#include "formats/digest.h"
-#include "formats/file.h"
 #include "formats/generation.h"
 #include "formats/path_table.h"
 #include "formats/record.h"

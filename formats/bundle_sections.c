@@ -1,9 +1,9 @@
 /* Sections of a bundle: stored form (pieces, checksums) and the contents that have no file of their own. */
 #include "formats/bundle_format.h"
 
-#include "formats/bytes.h"
-#include "formats/compress.h"
-#include "formats/memory.h"
+#include "formats/base/bytes.h"
+#include "formats/base/compress.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>

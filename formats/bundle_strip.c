@@ -1,7 +1,7 @@
 #include "formats/bundle_strip.h"
 
+#include "formats/base/memory.h"
 #include "formats/bundle_format.h"
-#include "formats/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

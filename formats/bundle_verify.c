@@ -1,8 +1,8 @@
 /* `moec verify`: every byte of a bundle is covered by something, and what is damaged is named. */
 #include "formats/bundle_format.h"
 
-#include "formats/bytes.h"
-#include "formats/memory.h"
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 #include "formats/checkpoint_internal.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/folder_tokenizer.h"
 #include "formats/json.h"
-#include "formats/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

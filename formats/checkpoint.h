@@ -6,9 +6,9 @@
 #ifndef MOEC_FORMATS_CHECKPOINT_H
 #define MOEC_FORMATS_CHECKPOINT_H
 
+#include "formats/base/digest.h"
 #include "formats/config.h"
 #include "formats/dense.h"
-#include "formats/digest.h"
 #include "formats/generation.h"
 #include "formats/record.h"
 #include "formats/tokenizer_model.h"

@@ -1,9 +1,9 @@
 /* The digest of a checkpoint: SHA-256 over config, tokenizer and weights. */
 #include "formats/checkpoint_internal.h"
 
-#include "formats/bytes.h"
-#include "formats/file.h"
-#include "formats/memory.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 #include "formats/checkpoint_write.h"
 
+#include "formats/base/memory.h"
 #include "formats/family.h"
 #include "formats/json_write.h"
-#include "formats/memory.h"
 #include "formats/safetensors_write.h"
 #include "formats/tokenizer_json.h"
 

@@ -1,7 +1,7 @@
 #include "formats/codec.h"
 
+#include "formats/base/half.h"
 #include "formats/dictionary.h"
-#include "formats/half.h"
 #include "formats/hqq.h"
 
 #include <math.h>

@@ -25,7 +25,7 @@
 #ifndef MOEC_FORMATS_CODEC_H
 #define MOEC_FORMATS_CODEC_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

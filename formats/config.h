@@ -12,8 +12,8 @@
 #ifndef MOEC_FORMATS_CONFIG_H
 #define MOEC_FORMATS_CONFIG_H
 
+#include "formats/base/error.h"
 #include "formats/codec.h"
-#include "formats/error.h"
 
 #define MOEC_MAX_LAYERS     1024
 #define MOEC_MAX_EXPERTS    4096

@@ -1,6 +1,6 @@
 #include "formats/dense.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 #include "formats/device.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/json.h"
 #include "formats/json_write.h"
-#include "formats/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

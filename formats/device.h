@@ -17,7 +17,7 @@
 #ifndef MOEC_FORMATS_DEVICE_H
 #define MOEC_FORMATS_DEVICE_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

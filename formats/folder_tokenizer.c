@@ -1,6 +1,6 @@
 #include "formats/folder_tokenizer.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "formats/json.h"
 #include "formats/sentencepiece.h"
 #include "formats/tokenizer_json.h"

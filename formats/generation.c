@@ -1,7 +1,7 @@
 #include "formats/generation.h"
 
-#include "formats/bytes.h"
-#include "formats/memory.h"
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>

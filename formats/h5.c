@@ -1,6 +1,6 @@
 #include "formats/h5_internal.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <hdf5_hl.h>
 #include <inttypes.h>

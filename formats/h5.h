@@ -12,7 +12,7 @@
 #ifndef MOEC_FORMATS_H5_H
 #define MOEC_FORMATS_H5_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

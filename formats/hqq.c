@@ -1,7 +1,7 @@
 #include "formats/hqq.h"
 
-#include "formats/half.h"
-#include "formats/math.h"
+#include "formats/base/half.h"
+#include "formats/base/math.h"
 
 #include <math.h>
 #include <string.h>

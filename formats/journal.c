@@ -1,8 +1,8 @@
 #include "formats/journal.h"
 
-#include "formats/bytes.h"
-#include "formats/clock.h"
-#include "formats/memory.h"
+#include "formats/base/bytes.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>

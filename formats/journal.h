@@ -15,8 +15,8 @@
 #ifndef MOEC_FORMATS_JOURNAL_H
 #define MOEC_FORMATS_JOURNAL_H
 
-#include "formats/digest.h"
-#include "formats/file.h"
+#include "formats/base/digest.h"
+#include "formats/base/file.h"
 
 #define MOEC_JOURNAL_MAGIC        "MOEC JOURNAL\r\n\x1a\n"
 #define MOEC_JOURNAL_VERSION      1u

@@ -15,7 +15,7 @@
 #ifndef MOEC_FORMATS_JSON_H
 #define MOEC_FORMATS_JSON_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

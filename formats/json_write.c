@@ -1,5 +1,5 @@
 #include "formats/json_write.h"
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <jansson.h>
 #include <math.h>

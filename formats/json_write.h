@@ -5,7 +5,7 @@
 #ifndef MOEC_FORMATS_JSON_WRITE_H
 #define MOEC_FORMATS_JSON_WRITE_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

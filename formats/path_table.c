@@ -1,7 +1,7 @@
 #include "formats/path_table.h"
 
-#include "formats/bytes.h"
-#include "formats/memory.h"
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <string.h>

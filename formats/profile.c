@@ -1,6 +1,6 @@
 #include "formats/profile.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>

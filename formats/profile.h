@@ -12,8 +12,8 @@
 #ifndef MOEC_FORMATS_PROFILE_H
 #define MOEC_FORMATS_PROFILE_H
 
+#include "formats/base/digest.h"
 #include "formats/config.h"
-#include "formats/digest.h"
 #include "formats/path_table.h"
 #include "formats/study.h"
 

@@ -1,9 +1,9 @@
 #include "formats/profile_h5.h"
 
-#include "formats/bytes.h"
-#include "formats/file.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/h5.h"
-#include "formats/memory.h"
 #include "formats/profile_h5_quantizer.h"
 #include "formats/profile_h5_studies.h"
 

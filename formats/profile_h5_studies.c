@@ -1,6 +1,6 @@
 #include "formats/profile_h5_studies.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

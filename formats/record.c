@@ -1,7 +1,7 @@
 #include "formats/record.h"
 
-#include "formats/half.h"
-#include "formats/memory.h"
+#include "formats/base/half.h"
+#include "formats/base/memory.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-#include "formats/half.h"
-#include "formats/memory.h"
+#include "formats/base/half.h"
+#include "formats/base/memory.h"
 #include "formats/trace_json.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "formats/safetensors_write.h"
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
 #include "formats/json_write.h"
-#include "formats/memory.h"
 #include "formats/safetensors.h"
 
 #include <inttypes.h>

@@ -5,8 +5,8 @@
 #ifndef MOEC_FORMATS_SAFETENSORS_WRITE_H
 #define MOEC_FORMATS_SAFETENSORS_WRITE_H
 
+#include "formats/base/file.h"
 #include "formats/codec.h"
-#include "formats/file.h"
 
 /* One tensor to write: F32, F16 or BF16, one or two dimensions. */
 struct moec_safetensors_tensor {

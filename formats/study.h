@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_STUDY_H
 #define MOEC_FORMATS_STUDY_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

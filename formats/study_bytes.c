@@ -1,6 +1,6 @@
 #include "formats/study_bytes.h"
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 
 #include <string.h>
 

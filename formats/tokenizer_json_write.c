@@ -1,8 +1,8 @@
 #include "formats/tokenizer_json.h"
 
-#include "formats/base64.h"
+#include "formats/base/base64.h"
+#include "formats/base/memory.h"
 #include "formats/json_write.h"
-#include "formats/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

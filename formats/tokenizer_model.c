@@ -1,8 +1,8 @@
 #include "formats/tokenizer_model.h"
 
-#include "formats/bytes.h"
-#include "formats/memory.h"
-#include "formats/utf8.h"
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
+#include "formats/base/utf8.h"
 
 #include <endian.h>
 #include <inttypes.h>

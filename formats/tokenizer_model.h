@@ -19,7 +19,7 @@
 #ifndef MOEC_FORMATS_TOKENIZER_MODEL_H
 #define MOEC_FORMATS_TOKENIZER_MODEL_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

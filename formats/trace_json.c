@@ -1,8 +1,8 @@
 #include "formats/trace_json.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/json.h"
-#include "formats/memory.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "formats/unigram_vocab.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "formats/tokenizer_model.h"
 
 #include <inttypes.h>

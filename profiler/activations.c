@@ -1,6 +1,6 @@
 #include "profiler/activations.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "profiler/agreement.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/json.h"
-#include "formats/memory.h"
 #include "profiler/plot.h"
 #include "profiler/simulated_stream.h"
 #include "runtime/mode.h"

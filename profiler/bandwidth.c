@@ -1,6 +1,6 @@
 #include "profiler/bandwidth.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/read_speed.h"
 
 #define SLOT_ALIGNMENT ((uint64_t)4096)

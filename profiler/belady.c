@@ -1,6 +1,6 @@
 #include "profiler/belady.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/quantiles.h"
 
 #include <string.h>

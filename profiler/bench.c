@@ -1,8 +1,8 @@
 #include "profiler/bench.h"
 
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/bundle.h"
-#include "formats/file.h"
-#include "formats/memory.h"
 #include "profiler/bandwidth.h"
 #include "profiler/bench_plan.h"
 #include "profiler/bench_row.h"

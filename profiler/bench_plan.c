@@ -1,6 +1,6 @@
 #include "profiler/bench_plan.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/expert_cache.h"
 #include "runtime/mode.h"
 

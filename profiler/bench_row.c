@@ -1,6 +1,6 @@
 #include "profiler/bench_row.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/figure_parts.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "profiler/bench_tokens.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/random.h"
 #include "profiler/task.h"
 #include "profiler/windows.h"

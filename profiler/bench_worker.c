@@ -1,8 +1,8 @@
 #include "profiler/bench_worker.h"
 
-#include "formats/clock.h"
-#include "formats/memory.h"
-#include "formats/pipe.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
+#include "formats/base/pipe.h"
 #include "profiler/energy.h"
 #include "runtime/memory_plan.h"
 #include "runtime/moert.h"

@@ -9,12 +9,12 @@
  *     |<-- SAMPLE, times | FAILED -------|
  *     |--- (closes) or SIGKILL --------->| _exit
  *
- * Frames are those of formats/pipe.h; payloads are the structs below. A worker ends when the bench does,
+ * Frames are those of formats/base/pipe.h; payloads are the structs below. A worker ends when the bench does,
  * however that ends. Thread rule: one thread. */
 #ifndef MOEC_PROFILER_BENCH_WORKER_H
 #define MOEC_PROFILER_BENCH_WORKER_H
 
-#include "formats/digest.h"
+#include "formats/base/digest.h"
 
 #include <sys/types.h>
 

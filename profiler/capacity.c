@@ -1,6 +1,6 @@
 #include "profiler/capacity.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "profiler/chart.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/chart_draw.h"
 
 #include <inttypes.h>

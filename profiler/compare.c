@@ -1,6 +1,6 @@
 #include "profiler/compare.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/correlation.h"
 #include "profiler/metrics.h"
 #include "profiler/mixed_plan.h"

@@ -1,6 +1,6 @@
 #include "profiler/compare.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>

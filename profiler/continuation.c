@@ -1,6 +1,6 @@
 #include "profiler/continuation.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/token_score.h"
 #include "runtime/generate.h"
 

@@ -1,6 +1,6 @@
 #include "profiler/correlation.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 #include "profiler/coverage.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/metrics.h"
 
 #include <inttypes.h>

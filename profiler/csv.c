@@ -1,6 +1,6 @@
 #include "profiler/csv.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef MOEC_PROFILER_CSV_H
 #define MOEC_PROFILER_CSV_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

@@ -5,8 +5,8 @@
  * stall. */
 #include "profiler/device.h"
 
-#include "formats/clock.h"
-#include "formats/memory.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 #include "profiler/device_waits.h"
 #include "profiler/machine.h"
 #include "profiler/quantiles.h"

@@ -1,7 +1,7 @@
 /* Storage as the runtime uses it: whole records of each bitwidth in random order. */
 #include "profiler/device.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/read_speed.h"
 #include "runtime/record_reader.h"
 

@@ -6,7 +6,7 @@
 #ifndef MOEC_PROFILER_ENERGY_H
 #define MOEC_PROFILER_ENERGY_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #define MOEC_ENERGY_FOLDER    "/sys/class/powercap"
 #define MOEC_ENERGY_MAX_ZONES 16

@@ -1,5 +1,5 @@
 /* Figures of what routers choose, and of what can be known before they do. */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/figure_parts.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Figures of what models, layers and experts lose. */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"

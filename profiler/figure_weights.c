@@ -1,5 +1,5 @@
 /* Figures of parts of weights and of activations: projections, quantizers, ranks, sparsity. */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/figure_parts.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 #include "profiler/figures.h"
 
-#include "formats/file.h"
-#include "formats/memory.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
 #include "profiler/quantiles.h"

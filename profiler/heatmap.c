@@ -1,6 +1,6 @@
 #include "profiler/heatmap.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/metrics.h"
 #include "profiler/quantiles.h"
 

@@ -1,6 +1,6 @@
 #include "profiler/loss_study.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/metrics.h"
 
 #include <math.h>

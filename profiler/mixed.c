@@ -1,6 +1,6 @@
 #include "profiler/mixed.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/cost.h"
 #include "profiler/loss_study.h"
 #include "profiler/mixed_plan.h"

@@ -1,6 +1,6 @@
 #include "profiler/mixed_plan.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "formats/record.h"
 #include "profiler/metrics.h"
 

@@ -4,7 +4,7 @@
 #ifndef MOEC_PROFILER_PARAGRAPHS_H
 #define MOEC_PROFILER_PARAGRAPHS_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 #include "profiler/path_study.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/paths.h"
 #include "profiler/windows.h"
 

@@ -1,8 +1,8 @@
 #include "profiler/plot.h"
 
-#include "formats/file.h"
-#include "formats/memory.h"
-#include "formats/utf8.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
+#include "formats/base/utf8.h"
 
 #include <assert.h>
 #include <cairo-pdf.h>

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_PLOT_H
 #define MOEC_PROFILER_PLOT_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

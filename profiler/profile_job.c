@@ -1,6 +1,6 @@
 #include "profiler/profile_job.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "formats/study_bytes.h"
 
 #include <string.h>

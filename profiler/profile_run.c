@@ -1,7 +1,7 @@
 #include "profiler/profile_run.h"
 
-#include "formats/clock.h"
-#include "formats/memory.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 #include "profiler/cost.h"
 #include "profiler/fast_sensitivity.h"
 #include "profiler/load_model.h"

@@ -4,7 +4,7 @@
 #ifndef MOEC_PROFILER_PROGRESS_H
 #define MOEC_PROFILER_PROGRESS_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 #include <stdio.h>

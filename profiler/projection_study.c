@@ -2,7 +2,7 @@
  * each expert alone. */
 #include "profiler/weight_study.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/sensitivity.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "profiler/quantizer_choice.h"
 
-#include "formats/math.h"
-#include "formats/memory.h"
+#include "formats/base/math.h"
+#include "formats/base/memory.h"
 #include "profiler/loss_study.h"
 
 #include <inttypes.h>

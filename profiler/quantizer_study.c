@@ -2,7 +2,7 @@
  * its share of scales and zeros; and what each quantizer does to all weights. */
 #include "profiler/weight_study.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "profiler/read_speed.h"
 
-#include "formats/clock.h"
-#include "formats/memory.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"
 

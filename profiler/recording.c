@@ -1,6 +1,6 @@
 #include "profiler/recording.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 void moec_recording_release(struct moec_recording *recording)
 {

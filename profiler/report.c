@@ -1,6 +1,6 @@
 #include "profiler/report.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "profiler/coverage.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"

@@ -1,7 +1,7 @@
 #include "profiler/rouge.h"
 
-#include "formats/memory.h"
-#include "formats/utf8.h"
+#include "formats/base/memory.h"
+#include "formats/base/utf8.h"
 #include "profiler/porter_stem.h"
 
 #include <string.h>

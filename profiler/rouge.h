@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_ROUGE_H
 #define MOEC_PROFILER_ROUGE_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 #include "profiler/router_study.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/paths.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"

@@ -1,7 +1,7 @@
 #include "profiler/routing.h"
 
-#include "formats/half.h"
-#include "formats/memory.h"
+#include "formats/base/half.h"
+#include "formats/base/memory.h"
 #include "profiler/cost.h"
 #include "profiler/sweep.h"
 

@@ -1,6 +1,6 @@
 #include "profiler/row_fields.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/task.h"
 
 #include <inttypes.h>

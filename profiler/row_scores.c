@@ -1,6 +1,6 @@
 #include "profiler/row_scores.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/answer.h"
 #include "profiler/random.h"
 #include "profiler/rouge.h"

@@ -1,9 +1,9 @@
 #include "profiler/rows.h"
 
-#include "formats/compress.h"
-#include "formats/file.h"
+#include "formats/base/compress.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/json.h"
-#include "formats/memory.h"
 #include "profiler/csv.h"
 #include "profiler/row_fields.h"
 

@@ -6,7 +6,7 @@
 #ifndef MOEC_PROFILER_ROWS_H
 #define MOEC_PROFILER_ROWS_H
 
-#include "formats/digest.h"
+#include "formats/base/digest.h"
 #include "profiler/task.h"
 
 #define MOEC_ROWS_MAX_BYTES  ((uint64_t)1 << 30) /* of a file, and of what it holds when decompressed */

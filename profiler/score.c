@@ -1,6 +1,6 @@
 #include "profiler/score.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/cost.h"
 #include "profiler/sweep.h"
 #include "profiler/token_score.h"

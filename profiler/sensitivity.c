@@ -1,6 +1,6 @@
 #include "profiler/sensitivity.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/cost.h"
 #include "profiler/score.h"
 #include "profiler/sensitivity_units.h"

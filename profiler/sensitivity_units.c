@@ -1,7 +1,7 @@
 #include "profiler/sensitivity_units.h"
 
-#include "formats/bytes.h"
-#include "formats/memory.h"
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "profiler/simulate.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/parallel.h"
 
 #include <math.h>

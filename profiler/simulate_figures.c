@@ -1,6 +1,6 @@
 #include "profiler/simulate_figures.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/figure_parts.h"
 #include "profiler/simulate_text.h"
 

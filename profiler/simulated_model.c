@@ -1,6 +1,6 @@
 #include "profiler/simulated_model.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "formats/record.h"
 #include "runtime/record_reader.h"
 

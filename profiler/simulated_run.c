@@ -8,7 +8,7 @@
  * when the last demanded record was collected until the next answer. */
 #include "profiler/simulated_run.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/simulated_stream.h"
 #include "runtime/arena.h"

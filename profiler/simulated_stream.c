@@ -1,6 +1,6 @@
 #include "profiler/simulated_stream.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>

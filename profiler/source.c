@@ -1,6 +1,6 @@
 #include "profiler/source.h"
-#include "formats/file.h"
-#include "formats/memory.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "profiler/load_model.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * their expert, which a wanted share of its activations on the search windows stays under (eq. 6). */
 #include "profiler/weight_study.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/activations.h"
 #include "profiler/cost.h"
 #include "profiler/sweep.h"

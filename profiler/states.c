@@ -1,7 +1,7 @@
 #include "profiler/states.h"
 
-#include "formats/file.h"
-#include "formats/memory.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -12,7 +12,7 @@
 #ifndef MOEC_PROFILER_STATES_H
 #define MOEC_PROFILER_STATES_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

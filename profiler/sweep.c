@@ -1,6 +1,6 @@
 #include "profiler/sweep.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/cost.h"
 
 #include <inttypes.h>

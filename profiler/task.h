@@ -10,7 +10,7 @@
 #ifndef MOEC_PROFILER_TASK_H
 #define MOEC_PROFILER_TASK_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 #include "profiler/terminal_heatmap.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/heatmap.h"
 #include "profiler/plot.h"
 

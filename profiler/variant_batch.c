@@ -1,6 +1,6 @@
 #include "profiler/variant_batch.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/cost.h"
 #include "profiler/score.h"
 

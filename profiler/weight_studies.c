@@ -1,6 +1,6 @@
 #include "profiler/weight_studies.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/activations.h"
 #include "profiler/cost.h"
 #include "profiler/weight_study.h"

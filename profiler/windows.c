@@ -1,6 +1,6 @@
 #include "profiler/windows.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/random.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* Invariants: slots form a list in the order of their offsets and do not overlap; used_bytes is their sum. */
 #include "runtime/arena.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <string.h>
 

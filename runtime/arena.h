@@ -12,7 +12,7 @@
 #ifndef MOEC_RUNTIME_ARENA_H
 #define MOEC_RUNTIME_ARENA_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 #include "runtime/clocked_experts.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 
 static struct moec_clocked_experts *clocked_of(struct moec_experts *self)
 {

@@ -7,7 +7,7 @@
 #ifndef MOEC_RUNTIME_EVICT_H
 #define MOEC_RUNTIME_EVICT_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

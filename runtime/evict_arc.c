@@ -5,7 +5,7 @@
  * Records differ in size, so the capacity c, which the paper knows, is the largest number of keys that were
  * present at once so far. Where the list that the rule names has nothing to give up (its keys are in use),
  * the other one does. */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/key_list.h"
 
 enum place { NOWHERE = 0, ONCE, AGAIN, ONCE_GONE, AGAIN_GONE, N_PLACE };

@@ -15,7 +15,7 @@
  *
  * Within a layer d is one, so each keeps its present keys in a heap by (f, last use); the victim is the best
  * of what stands on top of them. */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/evict.h"
 
 #define PRIOR_TOKENS 256

@@ -1,4 +1,4 @@
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/key_list.h"
 
 struct lru {

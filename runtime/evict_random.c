@@ -1,5 +1,5 @@
 /* Any key that may be given up, all equally likely: the baseline that says what a policy is worth. */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/evict.h"
 
 struct random {

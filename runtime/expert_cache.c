@@ -4,8 +4,8 @@
  *  - it has a slot when it is reading or ready, and may have one when it is queued. */
 #include "runtime/expert_cache_internal.h"
 
-#include "formats/clock.h"
-#include "formats/memory.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <string.h>

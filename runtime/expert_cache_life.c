@@ -1,7 +1,7 @@
 /* How an expert cache is made and counted. */
 #include "runtime/expert_cache_internal.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <string.h>

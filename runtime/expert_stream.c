@@ -4,8 +4,8 @@
  *  - a record leaves the ring at the tail, once it is decided, its read has ended and nobody wants it. */
 #include "runtime/expert_stream.h"
 
-#include "formats/clock.h"
-#include "formats/memory.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <pthread.h>

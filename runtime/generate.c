@@ -1,7 +1,7 @@
 #include "runtime/generate.h"
 
-#include "formats/math.h"
-#include "formats/memory.h"
+#include "formats/base/math.h"
+#include "formats/base/memory.h"
 #include "runtime/beam_search.h"
 #include "runtime/token_rules.h"
 

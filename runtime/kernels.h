@@ -23,8 +23,8 @@
 #ifndef MOEC_RUNTIME_KERNELS_H
 #define MOEC_RUNTIME_KERNELS_H
 
+#include "formats/base/math.h"
 #include "formats/dense.h"
-#include "formats/math.h"
 
 #define MOEC_LANES     16 /* partial sums of a dot product */
 #define MOEC_SUM_CHUNK 64 /* neurons or positions in a chunk of a weighted sum */

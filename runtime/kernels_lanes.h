@@ -29,8 +29,8 @@
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H
 #define MOEC_RUNTIME_KERNELS_LANES_H
 
+#include "formats/base/half.h"
 #include "formats/dictionary.h"
-#include "formats/half.h"
 #include "runtime/kernels_x86.h"
 
 #include <math.h>

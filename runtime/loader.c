@@ -7,7 +7,7 @@
  * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. */
 #include "runtime/expert_cache_internal.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 
 #include <errno.h>
 #include <string.h>

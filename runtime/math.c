@@ -1,8 +1,8 @@
-/* F32 exp and SiLU as every kernel computes them; formats/math.h holds the functions of F64. */
+/* F32 exp and SiLU as every kernel computes them; formats/base/math.h holds the functions of F64. */
 #include "runtime/kernels.h"
 #include "runtime/kernels_exp.h"
 
-#include "formats/half.h"
+#include "formats/base/half.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 #include "runtime/model.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/kernels.h"
 #include "runtime/model_stream.h"
 #include "runtime/position_bias.h"

@@ -1,6 +1,6 @@
 #include "runtime/model_stream.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * and tokenizer are shared. */
 #include "runtime/moert_internal.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/clocked_experts.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_stream.h"

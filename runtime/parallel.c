@@ -1,6 +1,6 @@
 #include "runtime/parallel.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 
 #include <pthread.h>
 #include <sched.h>

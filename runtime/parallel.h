@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_PARALLEL_H
 #define MOEC_RUNTIME_PARALLEL_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

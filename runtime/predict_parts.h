@@ -2,7 +2,7 @@
 #ifndef MOEC_RUNTIME_PREDICT_PARTS_H
 #define MOEC_RUNTIME_PREDICT_PARTS_H
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/predict.h"
 #include "runtime/scored.h"
 

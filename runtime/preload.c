@@ -1,7 +1,7 @@
 #include "runtime/preload.h"
 
-#include "formats/math.h"
-#include "formats/memory.h"
+#include "formats/base/math.h"
+#include "formats/base/memory.h"
 #include "runtime/evict.h"
 #include "runtime/preload_trial.h"
 

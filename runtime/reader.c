@@ -1,6 +1,6 @@
 #include "runtime/reader_internal.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

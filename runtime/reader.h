@@ -11,7 +11,7 @@
 #ifndef MOEC_RUNTIME_READER_H
 #define MOEC_RUNTIME_READER_H
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 
 /* One request. The caller's, untouched by the caller between submit and its return from wait. */
 struct moec_read {

@@ -8,7 +8,7 @@
  * delays what it delivers, not the times of what follows. */
 #include "runtime/reader_internal.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 
 #include "runtime/reader.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* Reading with worker threads and pread, for kernels and sandboxes that have no io_uring. */
 #include "runtime/reader_internal.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <errno.h>
 #include <limits.h>

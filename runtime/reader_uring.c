@@ -4,7 +4,7 @@
  * event counter stands in the ring beside them, so that another thread can end a wait. */
 #include "runtime/reader_internal.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <errno.h>
 #include <liburing.h>

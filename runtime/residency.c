@@ -3,7 +3,7 @@
  * present keys. */
 #include "runtime/residency.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "formats/half.h"
+#include "formats/base/half.h"
 #include "runtime/kernels.h"
 #include "runtime/moert.h"
 

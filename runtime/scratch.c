@@ -1,6 +1,6 @@
 #include "runtime/scratch.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <string.h>
 

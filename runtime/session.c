@@ -1,6 +1,6 @@
 #include "runtime/session.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/scratch.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "runtime/storage.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <stdatomic.h>
 

@@ -3,8 +3,8 @@
 #include "runtime/tokenizer_internal.h"
 #include "runtime/unicode_sets.h"
 
-#include "formats/memory.h"
-#include "formats/utf8.h"
+#include "formats/base/memory.h"
+#include "formats/base/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 
 #include "runtime/tokenizer_internal.h"
 
-#include "formats/memory.h"
-#include "formats/utf8.h"
+#include "formats/base/memory.h"
+#include "formats/base/utf8.h"
 
 #include <inttypes.h>
 #include <pcre2.h>

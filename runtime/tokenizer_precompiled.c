@@ -1,7 +1,7 @@
 #include "runtime/tokenizer_internal.h"
 
-#include "formats/bytes.h"
-#include "formats/utf8.h"
+#include "formats/base/bytes.h"
+#include "formats/base/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>

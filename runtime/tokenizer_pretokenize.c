@@ -1,7 +1,7 @@
 #include "runtime/tokenizer_internal.h"
 #include "runtime/unicode_sets.h"
 
-#include "formats/utf8.h"
+#include "formats/base/utf8.h"
 
 #include <string.h>
 

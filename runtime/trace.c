@@ -4,8 +4,8 @@
  */
 #include "runtime/trace.h"
 
-#include "formats/clock.h"
-#include "formats/memory.h"
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 #include "runtime/trace_text.h"
 
 #include <pthread.h>

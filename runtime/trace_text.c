@@ -1,6 +1,6 @@
 #include "runtime/trace_text.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/record_reader.h"
 
 #include <inttypes.h>

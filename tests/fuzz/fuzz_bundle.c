@@ -2,7 +2,7 @@
  * reach what stands behind the checksums. Nothing may crash, and a bundle that opens must be safe to use. */
 #include "formats/bundle_format.h"
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 #include "runtime/kernels.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  *   0 mod 3  a file: what is read of it must lie within it, going on must leave a whole journal
  *   1 mod 3  payloads of units, in a journal whose checksums are right
  *   2 mod 3  the bytes of studies */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "formats/study_bytes.h"
 #include "profiler/sensitivity_units.h"
 #include "tests/fuzz/fuzz_file.h"

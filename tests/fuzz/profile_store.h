@@ -5,8 +5,8 @@
 #ifndef MOEC_TESTS_FUZZ_PROFILE_STORE_H
 #define MOEC_TESTS_FUZZ_PROFILE_STORE_H
 
+#include "formats/base/memory.h"
 #include "formats/h5.h"
-#include "formats/memory.h"
 #include "formats/profile_h5.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef MOEC_TESTS_FUZZ_USE_TOKENIZER_H
 #define MOEC_TESTS_FUZZ_USE_TOKENIZER_H
 
-#include "formats/utf8.h"
+#include "formats/base/utf8.h"
 #include "runtime/tokenizer.h"
 
 #include <stdlib.h>

@@ -4,9 +4,9 @@
  * three projections (or two), on one core. The quantizers alternate, and each keeps its best time, because
  * other work shares the core. Prints a TSV: quantizer, bits, bytes of the record, microseconds, times linear.
  */
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
 #include "formats/checkpoint.h"
-#include "formats/clock.h"
-#include "formats/memory.h"
 #include "runtime/kernels.h"
 
 #include <inttypes.h>

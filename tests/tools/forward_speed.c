@@ -9,9 +9,9 @@
  * Then one sequence is decoded token by token (--decode, 256). Shares of peak count the multiply-adds of all
  * products and of attention over visible positions; peak is a loop of independent fused multiply-adds on all
  * threads. */
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/checkpoint.h"
-#include "formats/file.h"
-#include "formats/memory.h"
 #include "profiler/variants.h"
 #include "runtime/session.h"
 

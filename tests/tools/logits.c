@@ -7,9 +7,9 @@
  * counts over all of it. TOKENS.u32 holds little-endian u32 ids of one sequence, OUT.f32 gets (n_tok,
  * n_vocab) F32. Experts run at their source precision. --step reads one token at a time; --chunk is the
  * largest prefill batch (default: all). */
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 #include "formats/checkpoint.h"
-#include "formats/file.h"
-#include "formats/memory.h"
 #include "profiler/variants.h"
 #include "runtime/session.h"
 

@@ -10,7 +10,7 @@
  * uniform in +-sqrt(3 / inputs), so that a product of normed inputs has variance 1 and activations stay sane
  * over any number of layers; norms are 1. The same options give the same bytes on every machine. Memory stays
  * at a few MiB: tensors are written as they are drawn. */
-#include "formats/half.h"
+#include "formats/base/half.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,8 +8,8 @@
  * any other file they are blocks of --bytes (1048576) at multiples of it. --pattern reads nothing and prints
  * the options that make fio ask for the same. Otherwise one line: bandwidth in MB/s, latency in us (median,
  * 95th percentile), number of reads, the reader. */
+#include "formats/base/memory.h"
 #include "formats/bundle.h"
-#include "formats/memory.h"
 #include "profiler/read_speed.h"
 
 #include <inttypes.h>

@@ -8,7 +8,7 @@
  * With the letter w the reference is one word of a-z and 0-9, the candidate empty, and the answer the stem's
  * 32-bit length and bytes. */
 #include "profiler/rouge.h"
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/porter_stem.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
  *     s  ids, decoded as a stream, special tokens kept        -> length and text
  * Answers are 32-bit little-endian counts, each followed by its ids or bytes; UINT32_MAX stands for an error,
  * whose message goes to standard error. The model passes through its binary form on the way. */
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "formats/sentencepiece.h"
 #include "formats/tokenizer_json.h"
 #include "runtime/tokenizer.h"

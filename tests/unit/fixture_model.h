@@ -2,8 +2,8 @@
 #ifndef MOEC_TESTS_FIXTURE_MODEL_H
 #define MOEC_TESTS_FIXTURE_MODEL_H
 
+#include "formats/base/file.h"
 #include "formats/checkpoint.h"
-#include "formats/file.h"
 #include "profiler/variants.h"
 #include "runtime/scratch.h"
 #include "runtime/session.h"

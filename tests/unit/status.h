@@ -2,7 +2,7 @@
 #ifndef MOEC_TESTS_STATUS_H
 #define MOEC_TESTS_STATUS_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

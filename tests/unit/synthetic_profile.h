@@ -4,7 +4,7 @@
 #ifndef MOEC_TESTS_SYNTHETIC_PROFILE_H
 #define MOEC_TESTS_SYNTHETIC_PROFILE_H
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "formats/profile.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef MOEC_TESTS_SYNTHETIC_RECORDING_H
 #define MOEC_TESTS_SYNTHETIC_RECORDING_H
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "profiler/simulated_model.h"
 
 static inline uint32_t synthetic_draw(uint64_t seed, uint32_t n)

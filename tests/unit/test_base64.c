@@ -1,4 +1,4 @@
-#include "formats/base64.h"
+#include "formats/base/base64.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

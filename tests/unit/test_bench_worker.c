@@ -3,7 +3,7 @@
 
 #include "tests/unit/sample_bundle.h"
 
-#include "formats/pipe.h"
+#include "formats/base/pipe.h"
 #include "profiler/bench_tokens.h"
 #include "profiler/energy.h"
 

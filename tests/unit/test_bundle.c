@@ -4,9 +4,9 @@
 
 #include "tests/unit/sample_bundle.h"
 
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
 #include "formats/bundle_format.h"
-#include "formats/bytes.h"
-#include "formats/memory.h"
 
 #include <fcntl.h>
 #include <math.h>

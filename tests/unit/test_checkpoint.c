@@ -1,7 +1,7 @@
 #include "tests/unit/temporary.h"
 
+#include "formats/base/half.h"
 #include "formats/checkpoint.h"
-#include "formats/half.h"
 #include "formats/safetensors.h"
 
 #define FAMILIES "tests/fixtures/families/"

@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/compress.h"
+#include "formats/base/compress.h"
 
 #define N 200000
 

@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/digest.h"
+#include "formats/base/digest.h"
 
 typedef uint32_t crc_fn(uint32_t crc, const void *bytes, size_t n);
 

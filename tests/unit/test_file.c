@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

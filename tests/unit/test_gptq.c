@@ -4,7 +4,7 @@
 #include "tests/unit/temporary.h"
 
 #include "compiler/gptq.h"
-#include "formats/half.h"
+#include "formats/base/half.h"
 
 #include <math.h>
 

@@ -2,8 +2,8 @@
 #include "tests/unit/number_fixture.h"
 #include "tests/unit/temporary.h"
 
+#include "formats/base/half.h"
 #include "formats/codec.h"
-#include "formats/half.h"
 #include "formats/hqq.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "runtime/kernels.h"
 #include "tests/unit/kernel_sets.h"
 
-#include "formats/half.h"
+#include "formats/base/half.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The memory plan: what is spent adds up, stays within the budget, and the floor is the floor. */
 #include "tests/unit/temporary.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 #include "runtime/memory_plan.h"
 #include "runtime/session.h"
 

@@ -2,8 +2,8 @@
  * predictor and mode, and the encoder's experts are read once for each input. */
 #include "tests/unit/fixture_bundle.h"
 
+#include "formats/base/file.h"
 #include "formats/bundle.h"
-#include "formats/file.h"
 #include "formats/trace_json.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_stream.h"

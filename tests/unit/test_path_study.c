@@ -1,5 +1,5 @@
 /* Studies of paths on traces made by hand, whose answers can be counted. */
-#include "formats/half.h"
+#include "formats/base/half.h"
 #include "profiler/path_study.h"
 #include "tests/unit/synthetic_profile.h"
 

@@ -1,7 +1,7 @@
 /* The path table: predictions against a naive model, its bytes, and hostile bytes. */
 #include "tests/unit/temporary.h"
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 #include "formats/path_table.h"
 
 #include <math.h>

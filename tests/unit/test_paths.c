@@ -1,4 +1,4 @@
-#include "formats/half.h"
+#include "formats/base/half.h"
 #include "profiler/paths.h"
 #include "profiler/random.h"
 

@@ -1,5 +1,5 @@
 /* Plots and heatmaps: files of every kind, colours where they belong, text that fits its terminal. */
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "profiler/heatmap.h"
 #include "profiler/plot.h"
 #include "profiler/terminal_heatmap.h"

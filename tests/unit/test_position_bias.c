@@ -1,5 +1,5 @@
 /* Buckets of relative positions against those of transformers, and biases added to scores. */
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "runtime/position_bias.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Profiles as HDF5 files: what is written is read back, by others' tools too; damage is named, never
  * followed. */
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "formats/profile_h5.h"
 #include "tests/unit/synthetic_profile.h"
 #include "tests/unit/temporary.h"

@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/half.h"
+#include "formats/base/half.h"
 #include "formats/record.h"
 
 #include <math.h>

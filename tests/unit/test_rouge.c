@@ -1,4 +1,4 @@
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "formats/json.h"
 #include "profiler/porter_stem.h"
 #include "profiler/rouge.h"

@@ -1,4 +1,4 @@
-#include "formats/half.h"
+#include "formats/base/half.h"
 #include "profiler/routing.h"
 #include "tests/unit/fixture_model.h"
 

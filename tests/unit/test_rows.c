@@ -1,5 +1,5 @@
-#include "formats/compress.h"
-#include "formats/file.h"
+#include "formats/base/compress.h"
+#include "formats/base/file.h"
 #include "profiler/rows.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-#include "formats/file.h"
-#include "formats/protobuf.h"
+#include "formats/base/file.h"
+#include "formats/base/protobuf.h"
 #include "formats/sentencepiece.h"
 #include "formats/tokenizer_json.h"
 #include "runtime/tokenizer.h"

@@ -1,6 +1,6 @@
-#include "formats/memory.h"
+#include "formats/base/memory.h"
+#include "formats/base/utf8.h"
 #include "formats/tokenizer_json.h"
-#include "formats/utf8.h"
 #include "runtime/tokenizer.h"
 
 #include <pthread.h>

@@ -4,8 +4,8 @@
 #include "tests/unit/sample_bundle.h"
 #include "tests/unit/synthetic_profile.h"
 
-#include "formats/clock.h"
-#include "formats/half.h"
+#include "formats/base/clock.h"
+#include "formats/base/half.h"
 #include "formats/json.h"
 #include "formats/trace_json.h"
 #include "runtime/record_reader.h"

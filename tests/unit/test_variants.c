@@ -1,7 +1,7 @@
 /* Variants of experts: the bytes that a bundle would hold, within the limit, whatever is assigned. */
 #include "tests/unit/fixture_model.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 static struct moec_checkpoint *open_checkpoint(const char *name)
 {

@@ -4,7 +4,7 @@
 #ifndef MOEC_FORMATS_PIPE_H
 #define MOEC_FORMATS_PIPE_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
-#include "formats/compress.h"
+#include "formats/base/compress.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-#include "formats/protobuf.h"
+#include "formats/base/protobuf.h"
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 
 #include <inttypes.h>
 

@@ -1,4 +1,4 @@
-#include "formats/math.h"
+#include "formats/base/math.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_FILE_H
 #define MOEC_FORMATS_FILE_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 

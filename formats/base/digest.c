@@ -1,7 +1,7 @@
-#include "formats/digest.h"
+#include "formats/base/digest.h"
 
-#include "formats/file.h"
-#include "formats/memory.h"
+#include "formats/base/file.h"
+#include "formats/base/memory.h"
 
 #include <nettle/version.h>
 #include <pthread.h>

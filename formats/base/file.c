@@ -1,6 +1,6 @@
-#include "formats/file.h"
+#include "formats/base/file.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
-#include "formats/base64.h"
+#include "formats/base/base64.h"
 
-#include "formats/memory.h"
+#include "formats/base/memory.h"
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -3,7 +3,7 @@
 #ifndef MOEC_FORMATS_MEMORY_H
 #define MOEC_FORMATS_MEMORY_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef MOEC_FORMATS_DIGEST_H
 #define MOEC_FORMATS_DIGEST_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <nettle/sha2.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-#include "formats/pipe.h"
+#include "formats/base/pipe.h"
 
-#include "formats/clock.h"
+#include "formats/base/clock.h"
 
 #include <errno.h>
 #include <poll.h>

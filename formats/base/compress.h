@@ -2,7 +2,7 @@
 #ifndef MOEC_FORMATS_COMPRESS_H
 #define MOEC_FORMATS_COMPRESS_H
 
-#include "formats/error.h"
+#include "formats/base/error.h"
 
 #include <stddef.h>
 
