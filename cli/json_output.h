@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_JSON_OUTPUT_H
 #define MOEC_CLI_JSON_OUTPUT_H
 
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "profiler/metrics.h"
 
 /* Prints the tree to standard output and frees it in every case. */

@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_ROUTING_REPORT_H
 #define MOEC_CLI_ROUTING_REPORT_H
 
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "formats/profile.h"
 
 /* A few lines within 80 columns on standard output, after `before`; nothing at all for profiles without

@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_STUDY_OUTPUT_H
 #define MOEC_CLI_STUDY_OUTPUT_H
 
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "formats/study.h"
 
 /* Prints tables of the studies that a comma-separated list names, by name, by group or "all"; "list" prints

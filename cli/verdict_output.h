@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_VERDICT_OUTPUT_H
 #define MOEC_CLI_VERDICT_OUTPUT_H
 
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "formats/profile.h"
 #include "profiler/paragraphs.h"
 

@@ -2,7 +2,7 @@
 #include "compiler/lua_host.h"
 #include "formats/base/compress.h"
 #include "formats/h5.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "profiler/plot.h"
 #include "runtime/kernels.h"
 #include "runtime/tokenizer.h"

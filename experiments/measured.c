@@ -1,7 +1,7 @@
 #include "experiments/measured.h"
 
 #include "formats/base/file.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "formats/profile_h5.h"
 #include "profiler/plot.h"
 

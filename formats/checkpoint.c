@@ -3,7 +3,7 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/folder_tokenizer.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

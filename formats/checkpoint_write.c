@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/family.h"
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "formats/safetensors_write.h"
 #include "formats/tokenizer_json.h"
 

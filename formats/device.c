@@ -2,8 +2,8 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/json.h"
-#include "formats/json_write.h"
+#include "formats/json/json.h"
+#include "formats/json/json_write.h"
 
 #include <inttypes.h>
 #include <stdio.h>

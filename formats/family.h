@@ -8,7 +8,7 @@
 #define MOEC_FORMATS_FAMILY_H
 
 #include "formats/generation_json.h"
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "formats/record.h"
 
 #define MOEC_TENSOR_NAME_BYTES 128

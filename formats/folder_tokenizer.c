@@ -1,7 +1,7 @@
 #include "formats/folder_tokenizer.h"
 
 #include "formats/base/file.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "formats/sentencepiece.h"
 #include "formats/tokenizer_json.h"
 

@@ -3,8 +3,8 @@
 #define MOEC_FORMATS_GENERATION_JSON_H
 
 #include "formats/generation.h"
-#include "formats/json.h"
-#include "formats/json_write.h"
+#include "formats/json/json.h"
+#include "formats/json/json_write.h"
 
 /* Sets the fields that the object names and leaves the others; null is the default. config.json may name them
  * too, for folders without generation_config.json. `where` names the file in messages. Ids of lists that are

@@ -1,7 +1,7 @@
 #include "formats/safetensors.h"
 
 #include "formats/base/memory.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

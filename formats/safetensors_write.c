@@ -2,7 +2,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "formats/safetensors.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "formats/base/base64.h"
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "formats/unigram_vocab.h"
 
 #include <inttypes.h>

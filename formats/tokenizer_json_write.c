@@ -2,7 +2,7 @@
 
 #include "formats/base/base64.h"
 #include "formats/base/memory.h"
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 
 #include <inttypes.h>
 #include <stdio.h>

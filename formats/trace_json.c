@@ -2,7 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef MOEC_FORMATS_UNIGRAM_VOCAB_H
 #define MOEC_FORMATS_UNIGRAM_VOCAB_H
 
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 struct moec_unigram_piece {
     const char *bytes;

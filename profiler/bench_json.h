@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_BENCH_JSON_H
 #define MOEC_PROFILER_BENCH_JSON_H
 
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "profiler/bench.h"
 
 struct moec_json_out *moec_bench_json(const struct moec_bench *bench);

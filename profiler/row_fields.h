@@ -5,7 +5,7 @@
 #ifndef MOEC_PROFILER_ROW_FIELDS_H
 #define MOEC_PROFILER_ROW_FIELDS_H
 
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "profiler/csv.h"
 
 #define MOEC_ROW_EXTRAS 4

@@ -3,7 +3,7 @@
 #include "formats/base/compress.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "profiler/csv.h"
 #include "profiler/row_fields.h"
 

@@ -1,5 +1,5 @@
 #include "formats/base/file.h"
-#include "formats/json.h"
+#include "formats/json/json.h"
 #include "profiler/porter_stem.h"
 #include "profiler/rouge.h"
 

@@ -1,4 +1,4 @@
-#include "formats/json.h"
+#include "formats/json/json.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,4 +1,4 @@
-#include "formats/json_write.h"
+#include "formats/json/json_write.h"
 #include "formats/base/memory.h"
 
 #include <jansson.h>
