@@ -4,7 +4,7 @@
 #define MOEC_CLI_MEASURE_OPTIONS_H
 
 #include "cli/options.h"
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 #include "formats/profile.h"
 #include "profiler/task.h"
 #include "runtime/kernels.h"

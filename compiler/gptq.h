@@ -16,7 +16,7 @@
 #ifndef MOEC_COMPILER_GPTQ_H
 #define MOEC_COMPILER_GPTQ_H
 
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 #include "runtime/parallel.h"
 
 #define MOEC_GPTQ_DAMPING 0.01

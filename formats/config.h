@@ -13,7 +13,7 @@
 #define MOEC_FORMATS_CONFIG_H
 
 #include "formats/base/error.h"
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 
 #define MOEC_MAX_LAYERS     1024
 #define MOEC_MAX_EXPERTS    4096

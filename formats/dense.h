@@ -13,7 +13,7 @@
 #ifndef MOEC_FORMATS_DENSE_H
 #define MOEC_FORMATS_DENSE_H
 
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 #include "formats/config.h"
 
 /* X(name, number in files, rows, columns): dimensions in terms of `c` (struct moec_config). */

@@ -13,7 +13,7 @@
 #define MOEC_FORMATS_SAFETENSORS_H
 
 #include "formats/base/file.h"
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 
 #define MOEC_SAFETENSORS_MAX_HEADER_BYTES ((uint64_t)100 << 20)
 #define MOEC_SAFETENSORS_MAX_DIMS         8

@@ -6,7 +6,7 @@
 #define MOEC_FORMATS_SAFETENSORS_WRITE_H
 
 #include "formats/base/file.h"
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 
 /* One tensor to write: F32, F16 or BF16, one or two dimensions. */
 struct moec_safetensors_tensor {

@@ -30,7 +30,7 @@
 #define MOEC_RUNTIME_KERNELS_LANES_H
 
 #include "formats/base/half.h"
-#include "formats/dictionary.h"
+#include "formats/codec/dictionary.h"
 #include "runtime/kernels_x86.h"
 
 #include <math.h>

@@ -26,7 +26,7 @@
 #define DOT_CUT    30  /* tokens whose sums wait between the cuts */
 #define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
 
-/* Added to a dtype where codes stand for levels (formats/dictionary.h). */
+/* Added to a dtype where codes stand for levels (formats/codec/dictionary.h). */
 #define DICTIONARY 16
 
 /* A range of k of DOT_ROWS rows of the weights. */

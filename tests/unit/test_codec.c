@@ -1,8 +1,8 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/half.h"
-#include "formats/codec.h"
-#include "formats/dictionary.h"
+#include "formats/codec/codec.h"
+#include "formats/codec/dictionary.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/half.h"
-#include "formats/codec.h"
-#include "formats/hqq.h"
+#include "formats/codec/codec.h"
+#include "formats/codec/hqq.h"
 
 #include <math.h>
 

@@ -12,12 +12,12 @@
  *
  * A decoded weight is level x F32(scale), rounded once; an outlier is its F16. Scales are fitted by least
  * squares over a group without its outliers, codes and scale in turn (Lloyd's way, from a start); what is
- * stored is then lengthened as with HQQ (formats/hqq.h), so that decoded weights have the same product with
- * the weights as these have with themselves. Thread rule: pure functions. */
+ * stored is then lengthened as with HQQ (formats/codec/hqq.h), so that decoded weights have the same product
+ * with the weights as these have with themselves. Thread rule: pure functions. */
 #ifndef MOEC_FORMATS_DICTIONARY_H
 #define MOEC_FORMATS_DICTIONARY_H
 
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 
 /* Level of each code, 2^bits of them; bits 2, 3, 4 or 8, scheme gaussian or logarithmic. */
 const float *moec_dictionary_levels(enum moec_scheme scheme, uint32_t bits);

@@ -1,4 +1,4 @@
-#include "formats/hqq.h"
+#include "formats/codec/hqq.h"
 
 #include "formats/base/half.h"
 #include "formats/base/math.h"

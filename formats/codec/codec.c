@@ -1,8 +1,8 @@
-#include "formats/codec.h"
+#include "formats/codec/codec.h"
 
 #include "formats/base/half.h"
-#include "formats/dictionary.h"
-#include "formats/hqq.h"
+#include "formats/codec/dictionary.h"
+#include "formats/codec/hqq.h"
 
 #include <math.h>
 #include <stdio.h>

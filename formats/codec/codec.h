@@ -18,7 +18,7 @@
  *           gaussian only: for every 128 weights of the row, begun or whole, the F16 of one of them, and then
  *           for every 128 one byte, its place among them
  * Codes are unsigned. Symmetric: code = q + 2^(b-1), zero = 2^(b-1) implied. Gaussian and logarithmic: codes
- * stand for levels (formats/dictionary.h), codes past n are 0. There is no padding.
+ * stand for levels (formats/codec/dictionary.h), codes past n are 0. There is no padding.
  *
  * The scalar functions here define the bytes; kernels are checked against them. Thread rule: pure functions.
  */
@@ -44,7 +44,7 @@ enum moec_dtype {
 enum moec_scheme {
     MOEC_SCHEME_SYMMETRIC = 0,
     MOEC_SCHEME_ASYMMETRIC = 1,
-    MOEC_SCHEME_GAUSSIAN = 2, /* these two: formats/dictionary.h */
+    MOEC_SCHEME_GAUSSIAN = 2, /* these two: formats/codec/dictionary.h */
     MOEC_SCHEME_LOGARITHMIC = 3,
     MOEC_SCHEME_COUNT
 };
@@ -52,7 +52,7 @@ enum moec_scheme {
 /* Who chooses scales and zeros when rows are encoded. Decoding does not depend on it. */
 enum moec_quantizer {
     MOEC_QUANTIZER_LINEAR = 0,  /* from the extremes of a group: moec_codec_encode_row */
-    MOEC_QUANTIZER_HQQ = 1,     /* half-quadratic: formats/hqq.h */
+    MOEC_QUANTIZER_HQQ = 1,     /* half-quadratic: formats/codec/hqq.h */
     MOEC_QUANTIZER_AUTO = 2,    /* of no codec: a profile measures and chooses for each bitwidth */
     MOEC_QUANTIZER_OUTLIER = 3, /* the gaussian scheme's, and no other */
     MOEC_QUANTIZER_LOG = 4,     /* the logarithmic scheme's, and no other */
@@ -127,7 +127,7 @@ size_t moec_codec_row_outliers(struct moec_codec codec, size_t n);
  * positive weights would otherwise need a zero point below 0, and 0 stays representable. s = 0 encodes zeros
  * (symmetric: the implied zero code; asymmetric: code 0, zero 0); that happens when all weights are 0 and
  * also when the quotient is below 2^-25 and F16 rounds it to 0. Float dtypes convert with round to nearest
- * even; gaussian and logarithmic: formats/dictionary.h. `row` holds moec_codec_row_bytes bytes. Errors:
+ * even; gaussian and logarithmic: formats/codec/dictionary.h. `row` holds moec_codec_row_bytes bytes. Errors:
  * MOEC_ERR_FORMAT when a weight is NaN or infinite, or a scale or a 16-bit float overflows (the message gives
  * the index). */
 MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights,

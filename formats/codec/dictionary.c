@@ -1,4 +1,4 @@
-#include "formats/dictionary.h"
+#include "formats/codec/dictionary.h"
 
 #include <math.h>
 
