@@ -1,6 +1,6 @@
 #include "cli/generation_options.h"
 
-#include "formats/generation.h"
+#include "formats/model/generation.h"
 
 #include <string.h>
 

@@ -9,12 +9,12 @@
 
 #include "formats/base/digest.h"
 #include "formats/base/file.h"
-#include "formats/config.h"
-#include "formats/dense.h"
-#include "formats/generation.h"
-#include "formats/path_table.h"
-#include "formats/record.h"
-#include "formats/tokenizer_model.h"
+#include "formats/model/config.h"
+#include "formats/model/dense.h"
+#include "formats/model/generation.h"
+#include "formats/model/path_table.h"
+#include "formats/model/record.h"
+#include "formats/model/tokenizer_model.h"
 
 #define MOEC_BUNDLE_ALIGNMENT 4096 /* default of the file's alignment field */
 #define MOEC_MAX_COPIES       8

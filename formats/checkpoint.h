@@ -7,11 +7,11 @@
 #define MOEC_FORMATS_CHECKPOINT_H
 
 #include "formats/base/digest.h"
-#include "formats/config.h"
-#include "formats/dense.h"
-#include "formats/generation.h"
-#include "formats/record.h"
-#include "formats/tokenizer_model.h"
+#include "formats/model/config.h"
+#include "formats/model/dense.h"
+#include "formats/model/generation.h"
+#include "formats/model/record.h"
+#include "formats/model/tokenizer_model.h"
 
 struct moec_checkpoint;
 

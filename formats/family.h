@@ -9,7 +9,7 @@
 
 #include "formats/generation_json.h"
 #include "formats/json/json_write.h"
-#include "formats/record.h"
+#include "formats/model/record.h"
 
 #define MOEC_TENSOR_NAME_BYTES 128
 

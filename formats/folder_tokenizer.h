@@ -6,7 +6,7 @@
 #ifndef MOEC_FORMATS_FOLDER_TOKENIZER_H
 #define MOEC_FORMATS_FOLDER_TOKENIZER_H
 
-#include "formats/tokenizer_model.h"
+#include "formats/model/tokenizer_model.h"
 
 /* `*files`: names that the tokenizer comes from, ended by NULL; none when the folder has no tokenizer, and
  * `model` is then empty. Errors: those of the readers. */

@@ -2,9 +2,9 @@
 #ifndef MOEC_FORMATS_GENERATION_JSON_H
 #define MOEC_FORMATS_GENERATION_JSON_H
 
-#include "formats/generation.h"
 #include "formats/json/json.h"
 #include "formats/json/json_write.h"
+#include "formats/model/generation.h"
 
 /* Sets the fields that the object names and leaves the others; null is the default. config.json may name them
  * too, for folders without generation_config.json. `where` names the file in messages. Ids of lists that are

@@ -13,8 +13,8 @@
 #define MOEC_FORMATS_PROFILE_H
 
 #include "formats/base/digest.h"
-#include "formats/config.h"
-#include "formats/path_table.h"
+#include "formats/model/config.h"
+#include "formats/model/path_table.h"
 #include "formats/study.h"
 
 #define MOEC_PROFILE_MAX_BITS    8

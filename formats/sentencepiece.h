@@ -12,7 +12,7 @@
 #ifndef MOEC_FORMATS_SENTENCEPIECE_H
 #define MOEC_FORMATS_SENTENCEPIECE_H
 
-#include "formats/tokenizer_model.h"
+#include "formats/model/tokenizer_model.h"
 
 #define MOEC_SENTENCEPIECE_MAX_BYTES ((size_t)256 << 20)
 

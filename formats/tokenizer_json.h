@@ -16,7 +16,7 @@
 #ifndef MOEC_FORMATS_TOKENIZER_JSON_H
 #define MOEC_FORMATS_TOKENIZER_JSON_H
 
-#include "formats/tokenizer_model.h"
+#include "formats/model/tokenizer_model.h"
 
 /* Larger files are refused; the largest vocabularies of today (256k tokens) take some 35 MB. */
 #define MOEC_TOKENIZER_JSON_MAX_BYTES ((size_t)256 << 20)

@@ -12,7 +12,7 @@
 #ifndef MOEC_FORMATS_TRACE_JSON_H
 #define MOEC_FORMATS_TRACE_JSON_H
 
-#include "formats/path_table.h"
+#include "formats/model/path_table.h"
 #include "formats/profile.h"
 
 /* The MoE layers that a step passes: ordinals first .. end - 1. */

@@ -1,7 +1,7 @@
 #include "formats/unigram_vocab.h"
 
 #include "formats/base/memory.h"
-#include "formats/tokenizer_model.h"
+#include "formats/model/tokenizer_model.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #ifndef MOEC_PROFILER_CONTINUATION_H
 #define MOEC_PROFILER_CONTINUATION_H
 
-#include "formats/generation.h"
+#include "formats/model/generation.h"
 #include "profiler/task.h"
 #include "runtime/forward.h"
 #include "runtime/tokenizer.h"

@@ -1,7 +1,7 @@
 #include "profiler/mixed_plan.h"
 
 #include "formats/base/memory.h"
-#include "formats/record.h"
+#include "formats/model/record.h"
 #include "profiler/metrics.h"
 
 #include <math.h>

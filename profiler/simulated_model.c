@@ -1,7 +1,7 @@
 #include "profiler/simulated_model.h"
 
 #include "formats/base/memory.h"
-#include "formats/record.h"
+#include "formats/model/record.h"
 #include "runtime/record_reader.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #ifndef MOEC_RUNTIME_BEAM_SEARCH_H
 #define MOEC_RUNTIME_BEAM_SEARCH_H
 
-#include "formats/generation.h"
+#include "formats/model/generation.h"
 
 struct moec_beams;
 

@@ -7,7 +7,7 @@
 #ifndef MOEC_RUNTIME_CLOCKED_EXPERTS_H
 #define MOEC_RUNTIME_CLOCKED_EXPERTS_H
 
-#include "formats/config.h"
+#include "formats/model/config.h"
 #include "runtime/experts.h"
 
 #include <stdatomic.h>

@@ -7,8 +7,8 @@
 #ifndef MOEC_RUNTIME_EXPERTS_H
 #define MOEC_RUNTIME_EXPERTS_H
 
-#include "formats/path_table.h"
-#include "formats/record.h"
+#include "formats/model/path_table.h"
+#include "formats/model/record.h"
 
 struct moec_experts;
 

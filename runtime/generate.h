@@ -16,7 +16,7 @@
 #ifndef MOEC_RUNTIME_GENERATE_H
 #define MOEC_RUNTIME_GENERATE_H
 
-#include "formats/generation.h"
+#include "formats/model/generation.h"
 #include "runtime/moert.h"
 #include "runtime/session.h"
 

@@ -24,7 +24,7 @@
 #define MOEC_RUNTIME_KERNELS_H
 
 #include "formats/base/math.h"
-#include "formats/dense.h"
+#include "formats/model/dense.h"
 
 #define MOEC_LANES     16 /* partial sums of a dot product */
 #define MOEC_SUM_CHUNK 64 /* neurons or positions in a chunk of a weighted sum */

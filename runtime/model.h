@@ -8,9 +8,9 @@
 #ifndef MOEC_RUNTIME_MODEL_H
 #define MOEC_RUNTIME_MODEL_H
 
-#include "formats/config.h"
-#include "formats/dense.h"
-#include "formats/record.h"
+#include "formats/model/config.h"
+#include "formats/model/dense.h"
+#include "formats/model/record.h"
 
 struct moec_layer {
     float *attention_norm;           /* (n_embd) F32 copies of small vectors */

@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_POSITION_BIAS_H
 #define MOEC_RUNTIME_POSITION_BIAS_H
 
-#include "formats/config.h"
+#include "formats/model/config.h"
 #include "runtime/kernels.h"
 
 /* Bucket of a key that stands `offset` positions after the query (negative: before it). The config has

@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_PREDICT_H
 #define MOEC_RUNTIME_PREDICT_H
 
-#include "formats/path_table.h"
+#include "formats/model/path_table.h"
 #include "runtime/experts.h"
 
 struct moec_predict_setup {

@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_TOKEN_RULES_H
 #define MOEC_RUNTIME_TOKEN_RULES_H
 
-#include "formats/generation.h"
+#include "formats/model/generation.h"
 
 /* The text so far: what the decoder was given, then what was generated. Lengths of struct moec_generation
  * count both. */

@@ -1,10 +1,10 @@
 /* Text to token ids and back, equal to the `tokenizers` library (0.22).
  *
- * Works from struct moec_tokenizer_model (formats/tokenizer_model.h). Text is bytes: what is not valid UTF-8
- * is read as Python's bytes.decode("utf-8", errors="replace") would (each maximal subpart becomes U+FFFD).
- * NUL is a character like any other. Unigram models cut a word in time proportional to its bytes times those
- * of the longest token that begins there. BPE merges through a priority queue: n characters cost O(n log n),
- * a 100 KB word some tens of milliseconds.
+ * Works from struct moec_tokenizer_model (formats/model/tokenizer_model.h). Text is bytes: what is not valid
+ * UTF-8 is read as Python's bytes.decode("utf-8", errors="replace") would (each maximal subpart becomes
+ * U+FFFD). NUL is a character like any other. Unigram models cut a word in time proportional to its bytes
+ * times those of the longest token that begins there. BPE merges through a priority queue: n characters cost
+ * O(n log n), a 100 KB word some tens of milliseconds.
  *
  * Ids are equal on every code point assigned in Unicode 13, and with Debian 12's libraries (PCRE2 10.42:
  * Unicode 14, utf8proc 2.8: Unicode 15) in Unicode 14 too. Differences left, all of them on later code
@@ -23,7 +23,7 @@
 #ifndef MOEC_RUNTIME_TOKENIZER_H
 #define MOEC_RUNTIME_TOKENIZER_H
 
-#include "formats/tokenizer_model.h"
+#include "formats/model/tokenizer_model.h"
 
 /* Longest text that one call takes. */
 #define MOEC_TOKENIZER_MAX_INPUT_BYTES ((size_t)1 << 30)

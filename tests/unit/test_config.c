@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/config.h"
+#include "formats/model/config.h"
 
 #include <math.h>
 

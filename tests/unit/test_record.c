@@ -1,7 +1,7 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/half.h"
-#include "formats/record.h"
+#include "formats/model/record.h"
 
 #include <math.h>
 

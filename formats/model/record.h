@@ -11,8 +11,8 @@
 #ifndef MOEC_FORMATS_RECORD_H
 #define MOEC_FORMATS_RECORD_H
 
-#include "formats/config.h"
-#include "formats/dense.h"
+#include "formats/model/config.h"
+#include "formats/model/dense.h"
 
 struct moec_record_layout {
     struct moec_codec codec; /* of all projections */

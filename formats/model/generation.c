@@ -1,4 +1,4 @@
-#include "formats/generation.h"
+#include "formats/model/generation.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

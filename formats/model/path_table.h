@@ -9,7 +9,7 @@
 #ifndef MOEC_FORMATS_PATH_TABLE_H
 #define MOEC_FORMATS_PATH_TABLE_H
 
-#include "formats/config.h"
+#include "formats/model/config.h"
 
 /* An expert and how strongly something speaks for it. */
 struct moec_scored_expert {

@@ -1,4 +1,4 @@
-#include "formats/tokenizer_model.h"
+#include "formats/model/tokenizer_model.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

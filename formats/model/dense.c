@@ -1,4 +1,4 @@
-#include "formats/dense.h"
+#include "formats/model/dense.h"
 
 #include "formats/base/memory.h"
 

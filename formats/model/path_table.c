@@ -1,4 +1,4 @@
-#include "formats/path_table.h"
+#include "formats/model/path_table.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

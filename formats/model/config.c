@@ -1,4 +1,4 @@
-#include "formats/config.h"
+#include "formats/model/config.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

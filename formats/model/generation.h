@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_GENERATION_H
 #define MOEC_FORMATS_GENERATION_H
 
-#include "formats/config.h"
+#include "formats/model/config.h"
 
 #define MOEC_MAX_BEAMS         64
 #define MOEC_MAX_LISTED_TOKENS 256 /* of a list of ids */

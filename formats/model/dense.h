@@ -14,7 +14,7 @@
 #define MOEC_FORMATS_DENSE_H
 
 #include "formats/codec/codec.h"
-#include "formats/config.h"
+#include "formats/model/config.h"
 
 /* X(name, number in files, rows, columns): dimensions in terms of `c` (struct moec_config). */
 #define MOEC_ROLE_MAP(X)                                                                                     \

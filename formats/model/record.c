@@ -1,4 +1,4 @@
-#include "formats/record.h"
+#include "formats/model/record.h"
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
