@@ -1,7 +1,7 @@
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "cli/terminal.h"
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/generation_json.h"
 
 #include <inttypes.h>

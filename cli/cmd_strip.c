@@ -1,7 +1,7 @@
 #include "cli/commands.h"
 #include "cli/json_output.h"
 #include "cli/terminal.h"
-#include "formats/bundle_strip.h"
+#include "formats/bundle/bundle_strip.h"
 
 #include <inttypes.h>
 

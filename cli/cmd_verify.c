@@ -1,6 +1,6 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 
 #include <inttypes.h>
 

@@ -11,7 +11,7 @@
 
 #include "compiler/policy.h"
 #include "compiler/row_metric.h"
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/checkpoint.h"
 #include "profiler/metrics.h"
 

@@ -3,7 +3,7 @@
 #ifndef MOEC_COMPILER_PACK_H
 #define MOEC_COMPILER_PACK_H
 
-#include "formats/bundle_writer.h"
+#include "formats/bundle/bundle_writer.h"
 #include "formats/checkpoint.h"
 
 /* false stops the work. */

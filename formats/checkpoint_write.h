@@ -9,7 +9,7 @@
 #ifndef MOEC_FORMATS_CHECKPOINT_WRITE_H
 #define MOEC_FORMATS_CHECKPOINT_WRITE_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 
 #define MOEC_CHECKPOINT_SHARD_BYTES ((uint64_t)2000000000)
 

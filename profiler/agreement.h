@@ -5,7 +5,7 @@
 #ifndef MOEC_PROFILER_AGREEMENT_H
 #define MOEC_PROFILER_AGREEMENT_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/device.h"
 #include "profiler/simulate.h"
 

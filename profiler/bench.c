@@ -2,7 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "profiler/bandwidth.h"
 #include "profiler/bench_plan.h"
 #include "profiler/bench_row.h"

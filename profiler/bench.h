@@ -21,7 +21,7 @@
 #ifndef MOEC_PROFILER_BENCH_H
 #define MOEC_PROFILER_BENCH_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "profiler/bench_worker.h"
 #include "profiler/progress.h"
 #include "profiler/rows.h"

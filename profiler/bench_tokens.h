@@ -2,7 +2,7 @@
 #ifndef MOEC_PROFILER_BENCH_TOKENS_H
 #define MOEC_PROFILER_BENCH_TOKENS_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "profiler/bench_worker.h"
 #include "profiler/rows.h"
 

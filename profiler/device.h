@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_DEVICE_H
 #define MOEC_PROFILER_DEVICE_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/device.h"
 #include "profiler/progress.h"
 #include "runtime/kernels.h"

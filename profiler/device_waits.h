@@ -11,7 +11,7 @@
 #ifndef MOEC_PROFILER_DEVICE_WAITS_H
 #define MOEC_PROFILER_DEVICE_WAITS_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/device.h"
 #include "profiler/progress.h"
 #include "runtime/forward.h"

@@ -342,7 +342,8 @@ static int compare_indices(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Keys that fit: the size of an encoded table grows by the same bytes with each (formats/FORMAT.md, "paths").
+/* Keys that fit: the size of an encoded table grows by the same bytes with each (formats/bundle/FORMAT.md,
+ * "paths").
  */
 static enum moec_status keys_that_fit(const struct moec_path_table *table, uint64_t max_bytes, uint32_t *n,
                                       struct moec_error *err)

@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_SIMULATED_MODEL_H
 #define MOEC_PROFILER_SIMULATED_MODEL_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/profile.h"
 #include "profiler/recording.h"
 

@@ -4,7 +4,7 @@
 #ifndef MOEC_PROFILER_SOURCE_H
 #define MOEC_PROFILER_SOURCE_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/checkpoint.h"
 #include "profiler/variants.h"
 #include "runtime/expert_cache.h"

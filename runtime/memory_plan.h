@@ -20,7 +20,7 @@
 #ifndef MOEC_RUNTIME_MEMORY_PLAN_H
 #define MOEC_RUNTIME_MEMORY_PLAN_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "runtime/evict.h"
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */

@@ -18,7 +18,7 @@
 #ifndef MOEC_RUNTIME_MODE_H
 #define MOEC_RUNTIME_MODE_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "runtime/evict.h"
 #include "runtime/memory_plan.h"
 #include "runtime/predict.h"

@@ -3,7 +3,7 @@
 #ifndef MOEC_RUNTIME_RECORD_READER_H
 #define MOEC_RUNTIME_RECORD_READER_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "runtime/reader.h"
 
 #define MOEC_RECORD_READER_DEPTH 32u

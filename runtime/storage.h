@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_STORAGE_H
 #define MOEC_RUNTIME_STORAGE_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 
 struct moec_storage;
 

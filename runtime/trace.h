@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_TRACE_H
 #define MOEC_RUNTIME_TRACE_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "runtime/experts.h"
 
 struct moec_trace;

@@ -1,6 +1,6 @@
 /* Bundles from arbitrary bytes: once as they are, once with every checksum made right, so that mutations
  * reach what stands behind the checksums. Nothing may crash, and a bundle that opens must be safe to use. */
-#include "formats/bundle_format.h"
+#include "formats/bundle/bundle_format.h"
 
 #include "formats/base/bytes.h"
 #include "runtime/kernels.h"

@@ -1,6 +1,6 @@
 /* Does zstd pay for expert records? Encodes every expert of a checkpoint at each bitwidth and prints, for
  * several levels, what zstd saves and how fast it gives the records back, beside reading them plainly. The
- * figures in formats/FORMAT.md come from here.
+ * figures in formats/bundle/FORMAT.md come from here.
  *
  *     compress_records CHECKPOINT SCRATCH_FILE [symmetric|asymmetric GROUP]
  *

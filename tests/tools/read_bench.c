@@ -9,7 +9,7 @@
  * the options that make fio ask for the same. Otherwise one line: bandwidth in MB/s, latency in us (median,
  * 95th percentile), number of reads, the reader. */
 #include "formats/base/memory.h"
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "profiler/read_speed.h"
 
 #include <inttypes.h>

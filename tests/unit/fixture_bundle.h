@@ -2,7 +2,7 @@
 #ifndef MOEC_TESTS_FIXTURE_BUNDLE_H
 #define MOEC_TESTS_FIXTURE_BUNDLE_H
 
-#include "formats/bundle_writer.h"
+#include "formats/bundle/bundle_writer.h"
 #include "formats/checkpoint.h"
 #include "tests/unit/temporary.h"
 

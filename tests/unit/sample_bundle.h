@@ -3,8 +3,8 @@
 #ifndef MOEC_TESTS_SAMPLE_BUNDLE_H
 #define MOEC_TESTS_SAMPLE_BUNDLE_H
 
-#include "formats/bundle.h"
-#include "formats/bundle_writer.h"
+#include "formats/bundle/bundle.h"
+#include "formats/bundle/bundle_writer.h"
 #include "formats/tokenizer_json.h"
 
 #define SAMPLE_LAYERS 3

@@ -6,7 +6,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
-#include "formats/bundle_format.h"
+#include "formats/bundle/bundle_format.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -3,8 +3,8 @@
 
 #include "tests/unit/sample_bundle.h"
 
-#include "formats/bundle_format.h"
-#include "formats/bundle_strip.h"
+#include "formats/bundle/bundle_format.h"
+#include "formats/bundle/bundle_strip.h"
 
 struct fixture {
     struct sample sample;

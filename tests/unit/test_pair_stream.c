@@ -3,7 +3,7 @@
 #include "tests/unit/fixture_bundle.h"
 
 #include "formats/base/file.h"
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 #include "formats/trace_json.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_stream.h"

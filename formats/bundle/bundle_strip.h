@@ -4,7 +4,7 @@
 #ifndef MOEC_FORMATS_BUNDLE_STRIP_H
 #define MOEC_FORMATS_BUNDLE_STRIP_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 
 struct moec_bundle_stripped {
     uint64_t before_bytes; /* of the files */

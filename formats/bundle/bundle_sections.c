@@ -1,5 +1,5 @@
 /* Sections of a bundle: stored form (pieces, checksums) and the contents that have no file of their own. */
-#include "formats/bundle_format.h"
+#include "formats/bundle/bundle_format.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/compress.h"

@@ -1,5 +1,5 @@
 /* `moec verify`: every byte of a bundle is covered by something, and what is damaged is named. */
-#include "formats/bundle_format.h"
+#include "formats/bundle/bundle_format.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

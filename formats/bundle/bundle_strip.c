@@ -1,7 +1,7 @@
-#include "formats/bundle_strip.h"
+#include "formats/bundle/bundle_strip.h"
 
 #include "formats/base/memory.h"
-#include "formats/bundle_format.h"
+#include "formats/bundle/bundle_format.h"
 
 #include <inttypes.h>
 #include <stdio.h>

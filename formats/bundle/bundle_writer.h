@@ -11,7 +11,7 @@
 #ifndef MOEC_FORMATS_BUNDLE_WRITER_H
 #define MOEC_FORMATS_BUNDLE_WRITER_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 
 /* What goes into a bundle besides records, certificate and provenance. Everything is borrowed until the plan
  * is freed. */

@@ -1,4 +1,4 @@
-/* The bundle: one `.moec` file with everything that running needs. Byte by byte in formats/FORMAT.md.
+/* The bundle: one `.moec` file with everything that running needs. Byte by byte in formats/bundle/FORMAT.md.
  *
  * Reading validates header, contents table and every small section when it opens; dense weights by SHA-256
  * when loaded; each expert record by CRC32C before its first use (the reader of records does it). Writing is

@@ -1,4 +1,4 @@
-#include "formats/bundle_format.h"
+#include "formats/bundle/bundle_format.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

@@ -1,8 +1,8 @@
-#include "formats/bundle_writer.h"
+#include "formats/bundle/bundle_writer.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
-#include "formats/bundle_format.h"
+#include "formats/bundle/bundle_format.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* On-disk constants and parts of the bundle that its reader, checker and writer share (formats/FORMAT.md has
- * the full description). Private to formats/bundle*.c.
+/* On-disk constants and parts of the bundle that its reader, checker and writer share
+ * (formats/bundle/FORMAT.md has the full description). Private to formats/bundle*.c.
  *
  * Thread rule: pure functions over the caller's memory, and pread on an open file. */
 #ifndef MOEC_FORMATS_BUNDLE_FORMAT_H
 #define MOEC_FORMATS_BUNDLE_FORMAT_H
 
-#include "formats/bundle.h"
+#include "formats/bundle/bundle.h"
 
 #define MOEC_BUNDLE_VERSION 1u
 
