@@ -2,8 +2,8 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/folder_tokenizer.h"
 #include "formats/json/json.h"
+#include "formats/tokenizer/folder_tokenizer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "formats/family.h"
 #include "formats/json/json_write.h"
 #include "formats/safetensors_write.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

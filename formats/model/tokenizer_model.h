@@ -1,11 +1,11 @@
 /* A BPE or Unigram tokenizer as flat arrays: vocabulary, merges or scores, added tokens and the steps around
  * the model.
  *
- * The description is independent of the model family and of the file it came from (formats/tokenizer_json.h
- * reads Hugging Face's tokenizer.json into it); runtime/tokenizer.h executes it. Its bytes are one section of
- * a bundle, so that running a bundle needs no JSON. The terms follow the `tokenizers` library 0.22, whose ids
- * are the reference: text -> added tokens cut out -> normalizer -> pre-tokenizer -> BPE or Unigram ->
- * post-processor -> ids.
+ * The description is independent of the model family and of the file it came from
+ * (formats/tokenizer/tokenizer_json.h reads Hugging Face's tokenizer.json into it); runtime/tokenizer.h
+ * executes it. Its bytes are one section of a bundle, so that running a bundle needs no JSON. The terms
+ * follow the `tokenizers` library 0.22, whose ids are the reference: text -> added tokens cut out ->
+ * normalizer -> pre-tokenizer -> BPE or Unigram -> post-processor -> ids.
  *
  * Invariants, established by moec_tokenizer_json_read and checked by moec_tokenizer_model_decode:
  *   - every id, offset and count is in range; token texts and step strings are valid UTF-8;

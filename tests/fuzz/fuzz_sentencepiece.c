@@ -1,6 +1,6 @@
 /* Hostile SentencePiece models. What is accepted is written as a bundle's section, read again, and used on a
  * text. */
-#include "formats/sentencepiece.h"
+#include "formats/tokenizer/sentencepiece.h"
 #include "tests/fuzz/use_tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

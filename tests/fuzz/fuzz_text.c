@@ -1,5 +1,5 @@
 /* Hostile text: the first byte, '0' to '7', chooses a tokenizer of the fixtures, the rest is the text. */
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/use_tokenizer.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Hostile tokenizers. The first byte says what the rest is: 'j' a tokenizer.json, 'b' a bundle's tokenizer
  * section. What is accepted is written and read again, and used on a text. */
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/use_tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

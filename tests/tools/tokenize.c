@@ -10,8 +10,8 @@
  * Answers are 32-bit little-endian counts, each followed by its ids or bytes; UINT32_MAX stands for an error,
  * whose message goes to standard error. The model passes through its binary form on the way. */
 #include "formats/base/memory.h"
-#include "formats/sentencepiece.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/sentencepiece.h"
+#include "formats/tokenizer/tokenizer_json.h"
 #include "runtime/tokenizer.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "formats/bundle/bundle_writer.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 
 #define SAMPLE_LAYERS 3
 #define SAMPLE_MOE    2

@@ -4,7 +4,7 @@
 #include "formats/family.h"
 #include "formats/safetensors.h"
 #include "formats/safetensors_write.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 #include "tests/unit/sample_bundle.h"
 
 #define FAMILIES "tests/fixtures/families/"

@@ -1,7 +1,7 @@
 #include "formats/base/file.h"
 #include "formats/base/protobuf.h"
-#include "formats/sentencepiece.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/sentencepiece.h"
+#include "formats/tokenizer/tokenizer_json.h"
 #include "runtime/tokenizer.h"
 
 #include <setjmp.h>

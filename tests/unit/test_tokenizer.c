@@ -1,6 +1,6 @@
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 #include "runtime/tokenizer.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 #include "profiler/windows.h"
 
 #include <setjmp.h>

@@ -1,10 +1,10 @@
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/tokenizer_json.h"
 
 #include "formats/base/base64.h"
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
 #include "formats/json/json.h"
-#include "formats/unigram_vocab.h"
+#include "formats/tokenizer/unigram_vocab.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
-#include "formats/folder_tokenizer.h"
+#include "formats/tokenizer/folder_tokenizer.h"
 
 #include "formats/base/file.h"
 #include "formats/json/json.h"
-#include "formats/sentencepiece.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer/sentencepiece.h"
+#include "formats/tokenizer/tokenizer_json.h"
 
 #include <stdlib.h>
 #include <string.h>

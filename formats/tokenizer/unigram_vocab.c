@@ -1,4 +1,4 @@
-#include "formats/unigram_vocab.h"
+#include "formats/tokenizer/unigram_vocab.h"
 
 #include "formats/base/memory.h"
 #include "formats/model/tokenizer_model.h"

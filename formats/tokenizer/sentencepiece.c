@@ -1,10 +1,10 @@
-#include "formats/sentencepiece.h"
+#include "formats/tokenizer/sentencepiece.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
 #include "formats/base/protobuf.h"
 #include "formats/base/utf8.h"
-#include "formats/unigram_vocab.h"
+#include "formats/tokenizer/unigram_vocab.h"
 
 #include <inttypes.h>
 #include <math.h>
