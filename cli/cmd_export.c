@@ -2,7 +2,7 @@
 #include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
-#include "formats/checkpoint_write.h"
+#include "formats/checkpoint/checkpoint_write.h"
 
 #include <inttypes.h>
 

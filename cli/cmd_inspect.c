@@ -2,7 +2,7 @@
 #include "cli/json_output.h"
 #include "cli/terminal.h"
 #include "formats/bundle/bundle.h"
-#include "formats/generation_json.h"
+#include "formats/checkpoint/generation_json.h"
 
 #include <inttypes.h>
 #include <math.h>

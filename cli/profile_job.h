@@ -4,7 +4,7 @@
 
 #include "cli/measure_options.h"
 #include "cli/progress.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/profile.h"
 
 /* Runs moec_profile_run with progress. `profile` is released by the caller. */

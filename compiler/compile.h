@@ -12,7 +12,7 @@
 #include "compiler/policy.h"
 #include "compiler/row_metric.h"
 #include "formats/bundle/bundle.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/metrics.h"
 
 struct moec_kernels;

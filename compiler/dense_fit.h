@@ -13,7 +13,7 @@
 #ifndef MOEC_COMPILER_DENSE_FIT_H
 #define MOEC_COMPILER_DENSE_FIT_H
 
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/score.h"
 
 #define MOEC_DENSE_FIT_MAX_CODECS   4u

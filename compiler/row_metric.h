@@ -7,7 +7,7 @@
 #ifndef MOEC_COMPILER_ROW_METRIC_H
 #define MOEC_COMPILER_ROW_METRIC_H
 
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/progress.h"
 #include "profiler/row_scores.h"
 #include "profiler/windows.h"

@@ -2,7 +2,7 @@
 #ifndef MOEC_PROFILER_LOAD_MODEL_H
 #define MOEC_PROFILER_LOAD_MODEL_H
 
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "runtime/model.h"
 
 /* dense_bits and group as moec_checkpoint_load_dense. Weights of up to keep_bytes (0 = any) are loaded whole;

@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_PROFILE_RUN_H
 #define MOEC_PROFILER_PROFILE_RUN_H
 
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/profile.h"
 #include "profiler/progress.h"
 #include "profiler/task.h"

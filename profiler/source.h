@@ -5,7 +5,7 @@
 #define MOEC_PROFILER_SOURCE_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/variants.h"
 #include "runtime/expert_cache.h"
 #include "runtime/model.h"

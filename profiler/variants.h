@@ -16,7 +16,7 @@
 #ifndef MOEC_PROFILER_VARIANTS_H
 #define MOEC_PROFILER_VARIANTS_H
 
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "runtime/experts.h"
 #include "runtime/parallel.h"
 

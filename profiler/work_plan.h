@@ -12,7 +12,7 @@
 #ifndef MOEC_PROFILER_WORK_PLAN_H
 #define MOEC_PROFILER_WORK_PLAN_H
 
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/windows.h"
 
 struct moec_work_request {

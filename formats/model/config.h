@@ -5,10 +5,10 @@
  * stack a layer belongs to follows from its number. What counts MoE layers in the order in which a token
  * passes them (paths, next-layer gates, eviction distance) counts within one stack.
  *
- * formats/family.c fills it from a checkpoint's config.json; a bundle carries it as a binary section. The
- * runtime knows features (QKV bias, q/k norm, shared expert, ...) and never a family's name. After
- * moec_config_check every field is within the limits below and code may trust it. Thread rule: plain data,
- * immutable after checking. */
+ * formats/checkpoint/family.c fills it from a checkpoint's config.json; a bundle carries it as a binary
+ * section. The runtime knows features (QKV bias, q/k norm, shared expert, ...) and never a family's name.
+ * After moec_config_check every field is within the limits below and code may trust it. Thread rule: plain
+ * data, immutable after checking. */
 #ifndef MOEC_FORMATS_CONFIG_H
 #define MOEC_FORMATS_CONFIG_H
 

@@ -1,5 +1,5 @@
 /* safetensors headers: 8 bytes that say how long the file is, then the header's text. */
-#include "formats/safetensors.h"
+#include "formats/checkpoint/safetensors.h"
 
 #include <stdlib.h>
 

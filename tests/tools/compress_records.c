@@ -7,7 +7,7 @@
  * SCRATCH_FILE is written, read (cold: its pages dropped from the cache first; warm: from the cache) and
  * removed: put it on the device in question. Tab-separated; speeds in MB/s of records. */
 #include "formats/base/memory.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

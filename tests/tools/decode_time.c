@@ -6,7 +6,7 @@
  */
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "runtime/kernels.h"
 
 #include <inttypes.h>

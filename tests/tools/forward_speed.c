@@ -11,7 +11,7 @@
  * threads. */
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/variants.h"
 #include "runtime/session.h"
 

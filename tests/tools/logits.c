@@ -9,7 +9,7 @@
  * largest prefill batch (default: all). */
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/variants.h"
 #include "runtime/session.h"
 

@@ -3,7 +3,7 @@
 #define MOEC_TESTS_FIXTURE_BUNDLE_H
 
 #include "formats/bundle/bundle_writer.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "tests/unit/temporary.h"
 
 /* Experts of a fixture take turns at these bitwidths where they are mixed, else all have 16; each is there

@@ -3,7 +3,7 @@
 #define MOEC_TESTS_FIXTURE_MODEL_H
 
 #include "formats/base/file.h"
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "profiler/variants.h"
 #include "runtime/scratch.h"
 #include "runtime/session.h"

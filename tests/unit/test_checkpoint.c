@@ -1,8 +1,8 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/half.h"
-#include "formats/checkpoint.h"
-#include "formats/safetensors.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/safetensors.h"
 
 #define FAMILIES "tests/fixtures/families/"
 

@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/family.h"
+#include "formats/checkpoint/family.h"
 
 #define QWEN    "\"model_type\": \"qwen2_moe\""
 #define OLMOE   "\"model_type\": \"olmoe\""

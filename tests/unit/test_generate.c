@@ -4,7 +4,7 @@
 
 #include "tests/unit/fixture_bundle.h"
 
-#include "formats/family.h"
+#include "formats/checkpoint/family.h"
 #include "runtime/generate.h"
 
 #include <math.h>

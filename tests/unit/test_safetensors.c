@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/safetensors.h"
+#include "formats/checkpoint/safetensors.h"
 
 /* Writes header and `n_data` data bytes as 'x.safetensors' and opens it. The header length is `length` when
  * that is not negative. */

@@ -1,4 +1,4 @@
-#include "formats/checkpoint_internal.h"
+#include "formats/checkpoint/checkpoint_internal.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"

@@ -1,9 +1,9 @@
-#include "formats/safetensors_write.h"
+#include "formats/checkpoint/safetensors_write.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
+#include "formats/checkpoint/safetensors.h"
 #include "formats/json/json_write.h"
-#include "formats/safetensors.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "formats/family_fields.h"
+#include "formats/checkpoint/family_fields.h"
 
 #include <float.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* The digest of a checkpoint: SHA-256 over config, tokenizer and weights. */
-#include "formats/checkpoint_internal.h"
+#include "formats/checkpoint/checkpoint_internal.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"

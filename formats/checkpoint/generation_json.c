@@ -1,6 +1,6 @@
-#include "formats/generation_json.h"
+#include "formats/checkpoint/generation_json.h"
 
-#include "formats/family_fields.h"
+#include "formats/checkpoint/family_fields.h"
 
 #include <stdio.h>
 #include <string.h>

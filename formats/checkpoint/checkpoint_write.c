@@ -1,9 +1,9 @@
-#include "formats/checkpoint_write.h"
+#include "formats/checkpoint/checkpoint_write.h"
 
 #include "formats/base/memory.h"
-#include "formats/family.h"
+#include "formats/checkpoint/family.h"
+#include "formats/checkpoint/safetensors_write.h"
 #include "formats/json/json_write.h"
-#include "formats/safetensors_write.h"
 #include "formats/tokenizer/tokenizer_json.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_FAMILY_H
 #define MOEC_FORMATS_FAMILY_H
 
-#include "formats/generation_json.h"
+#include "formats/checkpoint/generation_json.h"
 #include "formats/json/json_write.h"
 #include "formats/model/record.h"
 

@@ -2,9 +2,9 @@
 #ifndef MOEC_FORMATS_CHECKPOINT_INTERNAL_H
 #define MOEC_FORMATS_CHECKPOINT_INTERNAL_H
 
-#include "formats/checkpoint.h"
-#include "formats/family.h"
-#include "formats/safetensors.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/family.h"
+#include "formats/checkpoint/safetensors.h"
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-#include "formats/safetensors.h"
+#include "formats/checkpoint/safetensors.h"
 
 #include "formats/base/memory.h"
 #include "formats/json/json.h"
