@@ -6,7 +6,7 @@
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "compiler/compile.h"
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "cli/study_output.h"
 #include "cli/terminal.h"
 #include "cli/verdict_output.h"
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
 #include "profiler/terminal_heatmap.h"
@@ -29,7 +29,8 @@ static const struct cli_option options[] = {
     {"bits", 0, "LIST", NULL, "Bitwidths to measure for each expert (default 2,3,4,8).", false},
     CLI_QUANTISER_OPTIONS,
     CLI_SENSITIVITY_OPTIONS,
-    {"output", 'o', "PROFILE.h5", NULL, "The profile (HDF5; formats/PROFILE.md describes it).", false},
+    {"output", 'o', "PROFILE.h5", NULL, "The profile (HDF5; formats/profile/PROFILE.md describes it).",
+     false},
     {"resume", 0, NULL, NULL,
      "Go on where a run with the same options was interrupted, from its journal PROFILE.h5.journal; the "
      "profile "

@@ -4,7 +4,7 @@
 #include "cli/progress.h"
 #include "cli/simulate_options.h"
 #include "cli/simulate_output.h"
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "profiler/simulate_figures.h"
 #include "profiler/simulate_text.h"
 

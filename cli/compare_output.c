@@ -2,7 +2,7 @@
 #include "cli/figure_output.h"
 #include "cli/json_output.h"
 #include "cli/verdict_output.h"
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "profiler/compare.h"
 
 #include <stdlib.h>

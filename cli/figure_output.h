@@ -3,7 +3,7 @@
 #define MOEC_CLI_FIGURE_OUTPUT_H
 
 #include "cli/options.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/figures.h"
 
 /* Rows of an option table. */

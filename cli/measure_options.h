@@ -5,7 +5,7 @@
 
 #include "cli/options.h"
 #include "formats/codec/codec.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/task.h"
 #include "runtime/kernels.h"
 

@@ -5,7 +5,7 @@
 #include "cli/measure_options.h"
 #include "cli/progress.h"
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 /* Runs moec_profile_run with progress. `profile` is released by the caller. */
 MOEC_WARN_UNUSED enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,

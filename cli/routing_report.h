@@ -3,7 +3,7 @@
 #define MOEC_CLI_ROUTING_REPORT_H
 
 #include "formats/json/json_write.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 /* A few lines within 80 columns on standard output, after `before`; nothing at all for profiles without
  * routing studies. */

@@ -3,7 +3,7 @@
 #define MOEC_CLI_STUDY_OUTPUT_H
 
 #include "formats/json/json_write.h"
-#include "formats/study.h"
+#include "formats/profile/study.h"
 
 /* Prints tables of the studies that a comma-separated list names, by name, by group or "all"; "list" prints
  * what there is. Errors: MOEC_ERR_USAGE for a word that names nothing, with what there is. */

@@ -3,7 +3,7 @@
 #define MOEC_CLI_VERDICT_OUTPUT_H
 
 #include "formats/json/json_write.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/paragraphs.h"
 
 /* Prints paragraphs wrapped to the terminal, each after an empty line. */

@@ -7,7 +7,7 @@
 #define MOEC_COMPILER_POLICY_H
 
 #include "compiler/lua_host.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 /* Allowed bitwidths, increasing. */
 #define MOEC_ASSIGNABLE_BITS                                                                                 \

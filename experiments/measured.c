@@ -2,7 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/json/json.h"
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "profiler/plot.h"
 
 #include <math.h>

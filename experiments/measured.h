@@ -6,7 +6,7 @@
 #ifndef MOEC_EXPERIMENTS_MEASURED_H
 #define MOEC_EXPERIMENTS_MEASURED_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 #define EXPERIMENT_MAX_ROWS    64
 #define EXPERIMENT_N_TARGET    4

@@ -13,7 +13,7 @@
 #define MOEC_FORMATS_TRACE_JSON_H
 
 #include "formats/model/path_table.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 /* The MoE layers that a step passes: ordinals first .. end - 1. */
 struct moec_replay_span {

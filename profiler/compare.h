@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_COMPARE_H
 #define MOEC_PROFILER_COMPARE_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/figures.h"
 #include "profiler/mixed.h"
 #include "profiler/paragraphs.h"

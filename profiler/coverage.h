@@ -5,7 +5,7 @@
 #ifndef MOEC_PROFILER_COVERAGE_H
 #define MOEC_PROFILER_COVERAGE_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/paragraphs.h"
 
 #define MOEC_COVERAGE_WINDOWS 10

@@ -6,7 +6,7 @@
 #ifndef MOEC_PROFILER_FIGURES_H
 #define MOEC_PROFILER_FIGURES_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/chart.h"
 
 #define MOEC_FIGURE_MAX_CHARTS 8

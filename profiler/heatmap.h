@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_HEATMAP_H
 #define MOEC_PROFILER_HEATMAP_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/chart.h"
 
 #define MOEC_HEATMAP_MOST 1e9 /* larger losses are shown as this one */

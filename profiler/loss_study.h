@@ -6,7 +6,7 @@
 #ifndef MOEC_PROFILER_LOSS_STUDY_H
 #define MOEC_PROFILER_LOSS_STUDY_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 struct moec_loss_study {
     struct moec_study shape;        /* of X/loss; what its axes point to is borrowed */

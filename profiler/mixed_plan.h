@@ -11,7 +11,7 @@
 #ifndef MOEC_PROFILER_MIXED_PLAN_H
 #define MOEC_PROFILER_MIXED_PLAN_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 #define MOEC_MIXED_MAX_OPTIONS (MOEC_PROFILE_MAX_BITS + 1)
 

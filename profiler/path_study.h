@@ -17,7 +17,7 @@
 #ifndef MOEC_PROFILER_PATH_STUDY_H
 #define MOEC_PROFILER_PATH_STUDY_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 /* Makes the path table of a profile and its recalls from its windows, routing trace and activations, and adds
  * the studies. The table is made of all windows. gate_recall: (S, 3) of the next-layer gate

@@ -1,7 +1,7 @@
 #include "profiler/profile_job.h"
 
 #include "formats/base/memory.h"
-#include "formats/study_bytes.h"
+#include "formats/profile/study_bytes.h"
 
 #include <string.h>
 

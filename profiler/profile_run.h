@@ -9,7 +9,7 @@
 #define MOEC_PROFILER_PROFILE_RUN_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/progress.h"
 #include "profiler/task.h"
 #include "runtime/kernels.h"

@@ -26,7 +26,7 @@
 #ifndef MOEC_PROFILER_ROUTER_STUDY_H
 #define MOEC_PROFILER_ROUTER_STUDY_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/windows.h"
 #include "runtime/forward.h"
 

@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_ROUTING_SUMMARY_H
 #define MOEC_PROFILER_ROUTING_SUMMARY_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/paragraphs.h"
 
 enum moec_predictor { MOEC_BY_PATH, MOEC_BY_FREQUENCY, MOEC_BY_GATE, MOEC_N_PREDICTOR };

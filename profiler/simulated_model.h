@@ -4,7 +4,7 @@
 #define MOEC_PROFILER_SIMULATED_MODEL_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/recording.h"
 
 struct moec_simulated_model {

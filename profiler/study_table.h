@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_STUDY_TABLE_H
 #define MOEC_PROFILER_STUDY_TABLE_H
 
-#include "formats/study.h"
+#include "formats/profile/study.h"
 
 /* One study of `studies`, under a line that says what it is. `columns`: width, taken as 60 when less. `text`
  * is NUL-terminated, ends in a newline and is owned by the caller. Errors: MOEC_ERR_MEMORY. */

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_TERMINAL_HEATMAP_H
 #define MOEC_PROFILER_TERMINAL_HEATMAP_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 enum moec_terminal_colour { MOEC_TERMINAL_PLAIN, MOEC_TERMINAL_256, MOEC_TERMINAL_TRUE };
 

@@ -11,7 +11,7 @@
 #ifndef MOEC_PROFILER_UNIT_H
 #define MOEC_PROFILER_UNIT_H
 
-#include "formats/journal.h"
+#include "formats/profile/journal.h"
 #include "profiler/progress.h"
 
 #define MOEC_UNIT_MAX_PARTS 8u

@@ -9,7 +9,7 @@
 #ifndef MOEC_PROFILER_VERDICT_H
 #define MOEC_PROFILER_VERDICT_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/paragraphs.h"
 
 #define MOEC_VERDICT_TARGETS   3 /* 1, 2 and 5 % */

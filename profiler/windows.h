@@ -19,7 +19,7 @@
 #ifndef MOEC_PROFILER_WINDOWS_H
 #define MOEC_PROFILER_WINDOWS_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/rows.h"
 #include "profiler/states.h"
 #include "runtime/parallel.h"

@@ -3,7 +3,7 @@
  *   1 mod 3  payloads of units, in a journal whose checksums are right
  *   2 mod 3  the bytes of studies */
 #include "formats/base/memory.h"
-#include "formats/study_bytes.h"
+#include "formats/profile/study_bytes.h"
 #include "profiler/sensitivity_units.h"
 #include "tests/fuzz/fuzz_file.h"
 

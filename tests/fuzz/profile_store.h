@@ -1,4 +1,4 @@
-/* A plain store in memory in the place of formats/h5.c, with its rules, for fuzz targets: HDF5 takes
+/* A plain store in memory in the place of formats/profile/h5.c, with its rules, for fuzz targets: HDF5 takes
  * milliseconds for an archive, and what it stores is not what they doubt. A program that includes this links
  * no HDF5 for profiles; there is one store, which moec_h5_create empties. fuzz_profile_archive goes through
  * HDF5 itself. */
@@ -6,8 +6,8 @@
 #define MOEC_TESTS_FUZZ_PROFILE_STORE_H
 
 #include "formats/base/memory.h"
-#include "formats/h5.h"
-#include "formats/profile_h5.h"
+#include "formats/profile/h5.h"
+#include "formats/profile/profile_h5.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,8 @@ static enum moec_status refuse(const char *path, const char *name, struct moec_e
     return moec_fail(err, MOEC_ERR_FORMAT, "'%s' '%s' is missing or another", path, name);
 }
 
-/* --- formats/h5.h ------------------------------------------------------------------------------------------
+/* --- formats/profile/h5.h
+ * ------------------------------------------------------------------------------------------
  */
 
 size_t moec_h5_type_bytes(enum moec_h5_type type)

@@ -3,7 +3,7 @@
 #ifndef MOEC_TESTS_FUZZ_USE_PROFILE_H
 #define MOEC_TESTS_FUZZ_USE_PROFILE_H
 
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "profiler/terminal_heatmap.h"
 #include "tests/unit/synthetic_profile.h"
 

@@ -1,5 +1,5 @@
-/* Studies made of arithmetic for a synthetic profile, one of each name that formats/PROFILE.md lists and
- * figures know, shaped as measured ones are. */
+/* Studies made of arithmetic for a synthetic profile, one of each name that formats/profile/PROFILE.md lists
+ * and figures know, shaped as measured ones are. */
 #ifndef MOEC_TESTS_STUDY_PROFILE_H
 #define MOEC_TESTS_STUDY_PROFILE_H
 

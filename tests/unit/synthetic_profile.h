@@ -5,7 +5,7 @@
 #define MOEC_TESTS_SYNTHETIC_PROFILE_H
 
 #include "formats/base/memory.h"
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 #include <math.h>
 #include <stdio.h>

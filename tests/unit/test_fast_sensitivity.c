@@ -2,7 +2,7 @@
  * they do not depend on threads or working memory. */
 #include "tests/unit/status.h"
 
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "profiler/correlation.h"
 #include "profiler/metrics.h"
 #include "profiler/profile_run.h"

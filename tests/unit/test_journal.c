@@ -1,7 +1,7 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/journal.h"
-#include "formats/study_bytes.h"
+#include "formats/profile/journal.h"
+#include "formats/profile/study_bytes.h"
 #include "profiler/profile_job.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Profiles as HDF5 files: what is written is read back, by others' tools too; damage is named, never
  * followed. */
 #include "formats/base/file.h"
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "tests/unit/synthetic_profile.h"
 #include "tests/unit/temporary.h"
 
@@ -518,7 +518,7 @@ static void test_profile_h5__hdf5_tools_read_it(void **state)
         if (strncmp(name, "/studies/", 9) == 0)
             continue;
         if (strstr(schema, name) == NULL)
-            fail_msg("'%s' is not in formats/PROFILE.md", name);
+            fail_msg("'%s' is not in formats/profile/PROFILE.md", name);
     }
     assert_true(n_object > 40);
     free(schema);

@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 #include "profiler/metrics.h"
 #include "profiler/profile_run.h"
 #include "profiler/score.h"

@@ -1,7 +1,7 @@
 /* Tables of studies: every value stands under its axes, whatever the shape. */
 #include "tests/unit/status.h"
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 #include "profiler/loss_study.h"
 #include "profiler/study_table.h"
 

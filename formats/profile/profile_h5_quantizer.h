@@ -1,12 +1,12 @@
 /* The attributes of a profile that say how experts were quantised (internal to the profile's format;
- * formats/PROFILE.md, "Attributes of the root").
+ * formats/profile/PROFILE.md, "Attributes of the root").
  *
- * Thread rule: as formats/h5.h. */
+ * Thread rule: as formats/profile/h5.h. */
 #ifndef MOEC_FORMATS_PROFILE_H5_QUANTIZER_H
 #define MOEC_FORMATS_PROFILE_H5_QUANTIZER_H
 
-#include "formats/h5.h"
-#include "formats/profile.h"
+#include "formats/profile/h5.h"
+#include "formats/profile/profile.h"
 
 /* quantizer, scheme, and what was chosen for each bitwidth when the quantizer is auto; of a checked profile.
  */

@@ -1,4 +1,4 @@
-#include "formats/profile_h5_quantizer.h"
+#include "formats/profile/profile_h5_quantizer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* PROFILE.h5: profiles as HDF5 files for people and programs (h5py, HDFView, Julia). formats/PROFILE.md is
- * the schema.
+/* PROFILE.h5: profiles as HDF5 files for people and programs (h5py, HDFView, Julia).
+ * formats/profile/PROFILE.md is the schema.
  *
  * HDF5 can crash on a damaged file, so a profile starts with a user block of 512 bytes (magic, length,
  * SHA-256 of the rest) that is checked before HDF5 sees a byte. Equal profiles give equal files: no time
@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_PROFILE_H5_H
 #define MOEC_FORMATS_PROFILE_H5_H
 
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 #define MOEC_PROFILE_USER_BLOCK_BYTES 512
 

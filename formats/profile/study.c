@@ -1,4 +1,4 @@
-#include "formats/study.h"
+#include "formats/profile/study.h"
 
 #include "formats/base/memory.h"
 

@@ -1,4 +1,4 @@
-#include "formats/journal.h"
+#include "formats/profile/journal.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"

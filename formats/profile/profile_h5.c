@@ -1,11 +1,11 @@
-#include "formats/profile_h5.h"
+#include "formats/profile/profile_h5.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "formats/h5.h"
-#include "formats/profile_h5_quantizer.h"
-#include "formats/profile_h5_studies.h"
+#include "formats/profile/h5.h"
+#include "formats/profile/profile_h5_quantizer.h"
+#include "formats/profile/profile_h5_studies.h"
 
 #include <assert.h>
 #include <inttypes.h>

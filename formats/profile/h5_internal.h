@@ -4,7 +4,7 @@
 #ifndef MOEC_FORMATS_H5_INTERNAL_H
 #define MOEC_FORMATS_H5_INTERNAL_H
 
-#include "formats/h5.h"
+#include "formats/profile/h5.h"
 
 #include <hdf5.h>
 

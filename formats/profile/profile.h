@@ -1,4 +1,5 @@
-/* A profile: everything that `moec profile` measured, in memory. formats/profile_h5.h stores it as HDF5.
+/* A profile: everything that `moec profile` measured, in memory. formats/profile/profile_h5.h stores it as
+ * HDF5.
  *
  * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, T
  * tokens of all windows. Arrays are row-major and owned by the profile. NLL values are sums in nats over the
@@ -15,7 +16,7 @@
 #include "formats/base/digest.h"
 #include "formats/model/config.h"
 #include "formats/model/path_table.h"
-#include "formats/study.h"
+#include "formats/profile/study.h"
 
 #define MOEC_PROFILE_MAX_BITS    8
 #define MOEC_PROFILE_MAX_WINDOWS (1u << 24)
@@ -174,7 +175,7 @@ double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32
  * 0.02 is 2 %. */
 double moec_profile_loss(const struct moec_profile *profile, const double *nll);
 
-/* One of the axes that every profile has and studies share (formats/PROFILE.md, "Axes"). */
+/* One of the axes that every profile has and studies share (formats/profile/PROFILE.md, "Axes"). */
 struct moec_profile_axis {
     const char *units;
     uint64_t n;

@@ -1,4 +1,4 @@
-#include "formats/study_bytes.h"
+#include "formats/profile/study_bytes.h"
 
 #include "formats/base/bytes.h"
 

@@ -9,7 +9,7 @@
 #ifndef MOEC_FORMATS_STUDY_BYTES_H
 #define MOEC_FORMATS_STUDY_BYTES_H
 
-#include "formats/study.h"
+#include "formats/profile/study.h"
 
 /* Length of a study, and its bytes written to `to` (that long). */
 uint64_t moec_study_bytes(const struct moec_study *study);

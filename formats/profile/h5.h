@@ -1,4 +1,4 @@
-/* HDF5 in small pieces: the home of HDF5. Profiles are its only user (formats/profile_h5.h).
+/* HDF5 in small pieces: the home of HDF5. Profiles are its only user (formats/profile/profile_h5.h).
  *
  * An archive is made and read in memory, never by HDF5 on a file of its own: so its bytes can be hashed
  * before HDF5 looks at them, and a file appears whole or not at all. Equal calls give equal bytes: no time

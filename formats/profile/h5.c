@@ -1,4 +1,4 @@
-#include "formats/h5_internal.h"
+#include "formats/profile/h5_internal.h"
 
 #include "formats/base/memory.h"
 

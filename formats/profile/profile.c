@@ -1,4 +1,4 @@
-#include "formats/profile.h"
+#include "formats/profile/profile.h"
 
 #include "formats/base/memory.h"
 

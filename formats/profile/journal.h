@@ -1,5 +1,5 @@
 /* Journals: what a long job has finished, on disk as soon as it is finished, so that a job that was
- * interrupted or killed goes on where it stood. formats/JOURNAL.md gives the bytes.
+ * interrupted or killed goes on where it stood. formats/profile/JOURNAL.md gives the bytes.
  *
  * A journal is append-only. Its header holds the job's description: text lines "name: value\n" with
  * everything that the result depends on, and their SHA-256. Each record has a kind, a key, a payload and a

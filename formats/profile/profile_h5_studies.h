@@ -1,12 +1,12 @@
 /* The studies of a profile in its HDF5 file, whatever studies there are (internal to the profile's format;
- * formats/PROFILE.md, "Studies").
+ * formats/profile/PROFILE.md, "Studies").
  *
- * Thread rule: as formats/h5.h. */
+ * Thread rule: as formats/profile/h5.h. */
 #ifndef MOEC_FORMATS_PROFILE_H5_STUDIES_H
 #define MOEC_FORMATS_PROFILE_H5_STUDIES_H
 
-#include "formats/h5.h"
-#include "formats/profile.h"
+#include "formats/profile/h5.h"
+#include "formats/profile/profile.h"
 
 /* Writes all studies of a checked profile whose scales stand in /axes already; nothing where there is none.
  */

@@ -2,8 +2,8 @@
  *
  * A study is a named array of F64 with named axes, units, a description and the paper it comes from. Whoever
  * measures adds it, the HDF5 file keeps it under /studies, and tables, plots, reports and policies find it by
- * name; none of them needs to know which studies there are. formats/PROFILE.md lists the names. Counts are
- * stored as F64 too (exact below 2^53). Thread rule: plain data. */
+ * name; none of them needs to know which studies there are. formats/profile/PROFILE.md lists the names.
+ * Counts are stored as F64 too (exact below 2^53). Thread rule: plain data. */
 #ifndef MOEC_FORMATS_STUDY_H
 #define MOEC_FORMATS_STUDY_H
 

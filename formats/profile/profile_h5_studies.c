@@ -1,4 +1,4 @@
-#include "formats/profile_h5_studies.h"
+#include "formats/profile/profile_h5_studies.h"
 
 #include "formats/base/memory.h"
 
