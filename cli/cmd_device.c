@@ -222,7 +222,7 @@ const struct cli_command cli_command_device = {
         "head, "
         "the check of a record, and what waiting for records and reading beside computing cost. moec "
         "simulate predicts the time of a token from the description; "
-        "formats/DEVICE.md has every member.\n"
+        "formats/trace/DEVICE.md has every member.\n"
         "Storage is the one that the bundle lies on: copy it to the device in question first. Other programs "
         "at work make every figure worse.",
     .examples = "moec device model.moec -o device.json\n"

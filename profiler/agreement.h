@@ -6,7 +6,7 @@
 #define MOEC_PROFILER_AGREEMENT_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/device.h"
+#include "formats/trace/device.h"
 #include "profiler/simulate.h"
 
 #define MOEC_AGREEMENT_NAME   96

@@ -1,5 +1,5 @@
-/* Measuring what a machine does with a bundle (formats/device.h): storage at the sizes and depths that the
- * runtime asks with, and each part of a token with every record in memory.
+/* Measuring what a machine does with a bundle (formats/trace/device.h): storage at the sizes and depths that
+ * the runtime asks with, and each part of a token with every record in memory.
  *
  * Takes the time that options name and no more memory than experts_bytes beside the dense weights. Where the
  * experts do not fit into that, each layer keeps as many as do and computes those instead of the others:
@@ -8,7 +8,7 @@
 #define MOEC_PROFILER_DEVICE_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/device.h"
+#include "formats/trace/device.h"
 #include "profiler/progress.h"
 #include "runtime/kernels.h"
 #include "runtime/reader.h"

@@ -12,7 +12,7 @@
 #define MOEC_PROFILER_DEVICE_WAITS_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/device.h"
+#include "formats/trace/device.h"
 #include "profiler/progress.h"
 #include "runtime/forward.h"
 

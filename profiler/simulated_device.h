@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_SIMULATED_DEVICE_H
 #define MOEC_PROFILER_SIMULATED_DEVICE_H
 
-#include "formats/device.h"
+#include "formats/trace/device.h"
 #include "profiler/simulated_model.h"
 #include "runtime/reader.h"
 

@@ -85,8 +85,8 @@ struct moert_options {
     const char *io;
     uint64_t emulate_bytes_per_second; /* a slower device: its bandwidth, 0 = the one that there is, */
     uint64_t emulate_latency_ns;       /* and how long it takes to begin a read */
-    /* Writes what the engine does to this file, for Perfetto and for `moec simulate` (formats/TRACE.md); it
-     * appears when the engine is closed. */
+    /* Writes what the engine does to this file, for Perfetto and for `moec simulate`
+     * (formats/trace/TRACE.md); it appears when the engine is closed. */
     const char *trace;
     /* Of the expert buffer, for comparisons at equal buffers (no less than the largest record is taken, no
      * more than all); 0 = what the budget leaves. */

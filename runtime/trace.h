@@ -2,9 +2,9 @@
  *
  * Events go into a buffer of fixed size while tokens are computed (no allocation, no system call) and are
  * written to the file between steps. The file is JSON in the trace-event form that Perfetto and
- * chrome://tracing open; line by line in formats/TRACE.md. The forward pass records answers and computing
- * (struct moec_forward has the trace), sources of experts record reads and waiting. Thread rule: any thread
- * records (one lock inside, held for a copy); flush from a thread that steps. */
+ * chrome://tracing open; line by line in formats/trace/TRACE.md. The forward pass records answers and
+ * computing (struct moec_forward has the trace), sources of experts record reads and waiting. Thread rule:
+ * any thread records (one lock inside, held for a copy); flush from a thread that steps. */
 #ifndef MOEC_RUNTIME_TRACE_H
 #define MOEC_RUNTIME_TRACE_H
 

@@ -1,5 +1,6 @@
-/* The text of a trace file, formats/TRACE.md (internal to runtime/). A line for each event; written through a
- * buffer of fixed size. The first failure is kept and ends all writing. Thread rule: one thread at a time. */
+/* The text of a trace file, formats/trace/TRACE.md (internal to runtime/). A line for each event; written
+ * through a buffer of fixed size. The first failure is kept and ends all writing. Thread rule: one thread at
+ * a time. */
 #ifndef MOEC_RUNTIME_TRACE_TEXT_H
 #define MOEC_RUNTIME_TRACE_TEXT_H
 

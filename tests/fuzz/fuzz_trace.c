@@ -1,5 +1,5 @@
-/* Traces from anywhere: what is taken for a replay holds what formats/trace_json.h promises. */
-#include "formats/trace_json.h"
+/* Traces from anywhere: what is taken for a replay holds what formats/trace/trace_json.h promises. */
+#include "formats/trace/trace_json.h"
 #include "tests/fuzz/fuzz_file.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/device.h"
+#include "formats/trace/device.h"
 
 static struct moec_device sample(bool is_emulated)
 {

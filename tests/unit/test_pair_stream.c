@@ -4,7 +4,7 @@
 
 #include "formats/base/file.h"
 #include "formats/bundle/bundle.h"
-#include "formats/trace_json.h"
+#include "formats/trace/trace_json.h"
 #include "runtime/expert_cache.h"
 #include "runtime/expert_stream.h"
 #include "runtime/moert.h"

@@ -7,7 +7,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/half.h"
 #include "formats/json/json.h"
-#include "formats/trace_json.h"
+#include "formats/trace/trace_json.h"
 #include "runtime/record_reader.h"
 #include "runtime/trace.h"
 

@@ -1,4 +1,4 @@
-#include "formats/trace_json.h"
+#include "formats/trace/trace_json.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"

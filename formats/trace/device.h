@@ -1,7 +1,7 @@
 /* What one machine does with one bundle: how fast its storage answers at the sizes and depths that the
  * runtime asks with, and how long each part of a token takes to compute with everything in memory. `moec
  * device` measures it, `moec simulate` predicts the time of a token from it. Byte by byte (JSON) in
- * formats/DEVICE.md.
+ * formats/trace/DEVICE.md.
  *
  * A decoded token takes, with every record resident,
  *

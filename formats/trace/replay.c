@@ -1,6 +1,6 @@
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
-#include "formats/trace_json.h"
+#include "formats/trace/trace_json.h"
 
 #include <string.h>
 
