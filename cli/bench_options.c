@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "runtime/evict.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #include <math.h>
 #include <stdio.h>

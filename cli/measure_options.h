@@ -7,7 +7,7 @@
 #include "formats/codec/codec.h"
 #include "formats/profile/profile.h"
 #include "profiler/task.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 /* Rows of an option table. */
 #define CLI_DATA_OPTIONS                                                                                     \

@@ -4,7 +4,7 @@
 #include "formats/json/json.h"
 #include "formats/profile/h5.h"
 #include "profiler/plot.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/tokenizer.h"
 
 void cli_print_versions(FILE *out)

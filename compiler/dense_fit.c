@@ -3,7 +3,7 @@
 #include "compiler/gptq.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #include <string.h>
 #include <unistd.h>

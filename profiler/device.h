@@ -10,7 +10,7 @@
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device.h"
 #include "profiler/progress.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/reader.h"
 
 #define MOEC_DEVICE_DEPTH 32 /* deepest queue that is measured: 1, 2, 4, ... up to it */

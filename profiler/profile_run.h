@@ -12,7 +12,7 @@
 #include "formats/profile/profile.h"
 #include "profiler/progress.h"
 #include "profiler/task.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 /* What changes a measurement must also be named in describe_job (profile_run.c): a journal is only resumed by
  * the same job. What only says which measurements are made (studies) need not be. */

@@ -13,7 +13,7 @@
 
 #include "profiler/windows.h"
 #include "runtime/experts.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/parallel.h"
 
 #define MOEC_UP_MAX_TOKENS 64

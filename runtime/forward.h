@@ -12,7 +12,7 @@
 #define MOEC_RUNTIME_FORWARD_H
 
 #include "runtime/experts.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/model.h"
 #include "runtime/parallel.h"
 #include "runtime/trace.h"

@@ -1,7 +1,7 @@
 #include "runtime/model.h"
 
 #include "formats/base/memory.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/model_stream.h"
 #include "runtime/position_bias.h"
 

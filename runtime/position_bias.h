@@ -9,7 +9,7 @@
 #define MOEC_RUNTIME_POSITION_BIAS_H
 
 #include "formats/model/config.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 /* Bucket of a key that stands `offset` positions after the query (negative: before it). The config has
  * buckets. */

@@ -1,5 +1,5 @@
 #include "formats/base/half.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/moert.h"
 
 struct moert_sampler moert_sampler_greedy(void)

@@ -3,7 +3,7 @@
 #include "formats/bundle/bundle_format.h"
 
 #include "formats/base/bytes.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #include <fcntl.h>
 #include <stdio.h>

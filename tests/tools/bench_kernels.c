@@ -4,7 +4,7 @@
  * multiply-adds in registers; encoded products in GB/s of codes beside the rate at which memory is read. The
  * loops of the machine and of the kernel alternate, and each keeps its best time, because other work shares
  * the core. */
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #ifndef MOEC_TESTS_KERNEL_SETS_H
 #define MOEC_TESTS_KERNEL_SETS_H
 
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 const struct moec_kernels *moec_kernels_avx512_simde(void);
 

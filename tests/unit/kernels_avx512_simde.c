@@ -1,6 +1,6 @@
-/* runtime/kernels_avx512.c translated to AVX2 by SIMDe, so that its bits are checked on processors without
- * AVX-512. A fused multiply-add of 512 bits becomes two of 256, fused as well. What the packaged SIMDe lacks
- * is defined here. */
+/* runtime/kernels/kernels_avx512.c translated to AVX2 by SIMDe, so that its bits are checked on processors
+ * without AVX-512. A fused multiply-add of 512 bits becomes two of 256, fused as well. What the packaged
+ * SIMDe lacks is defined here. */
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -91,4 +91,4 @@ static inline __m512 simde_cvtepi32_ps(__m512i v)
 const struct moec_kernels *moec_kernels_avx512_simde(void);
 
 #define moec_kernels_avx512 moec_kernels_avx512_simde
-#include "runtime/kernels_avx512.c"
+#include "runtime/kernels/kernels_avx512.c"

@@ -1,6 +1,6 @@
 /* Every instruction set gives the bits of the scalar definition: each kernel, odd sizes, extremes, denormals,
  * all codecs, nothing read or written outside its place. */
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "tests/unit/kernel_sets.h"
 
 #include "formats/base/half.h"

@@ -8,7 +8,7 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "runtime/expert_cache.h"
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 #include "runtime/session.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* The definition of the canonical arithmetic (D1): plain loops, 16 lanes as an array. Slow and meant to be
  * read; every other set is tested against it bit for bit. */
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef MOEC_RUNTIME_KERNELS_X86_H
 #define MOEC_RUNTIME_KERNELS_X86_H
 
-#include "runtime/kernels.h"
-#include "runtime/kernels_exp.h"
+#include "runtime/kernels/kernels.h"
+#include "runtime/kernels/kernels_exp.h"
 
 #include <immintrin.h>
 #include <string.h>

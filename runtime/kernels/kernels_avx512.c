@@ -1,8 +1,8 @@
 /* AVX-512 F, BW, DQ, VL: 16 lanes are one register. */
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #if defined(__x86_64__)
-#include "runtime/kernels_x86.h"
+#include "runtime/kernels/kernels_x86.h"
 
 #define SUM_VECTORS  2
 #define ROWS_AT_ONCE 4
@@ -303,7 +303,7 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
     }
 }
 
-#include "runtime/kernels_lanes.h"
+#include "runtime/kernels/kernels_lanes.h"
 
 static const struct moec_kernels kernels_avx512 = LANES_KERNELS("avx512");
 

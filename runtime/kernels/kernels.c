@@ -1,5 +1,5 @@
 /* Which instruction sets this processor and operating system offer. */
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #include <string.h>
 

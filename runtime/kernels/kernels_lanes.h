@@ -1,8 +1,9 @@
 /* The kernels written once for all vector instruction sets, over a vector of MOEC_LANES floats.
  *
- * A set (runtime/kernels_avx2.c, ...) defines the type `lanes` and the primitives below, then includes this
- * file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt, nv, nr and dtype
- * are constants after inlining. The set also chooses the shapes SUM_VECTORS and ROWS_AT_ONCE.
+ * A set (runtime/kernels/kernels_avx2.c, ...) defines the type `lanes` and the primitives below, then
+ * includes this file, which defines the kernels and LANES_KERNELS(name), their table. Arguments called nt,
+ * nv, nr and dtype are constants after inlining. The set also chooses the shapes SUM_VECTORS and
+ * ROWS_AT_ONCE.
  *
  * lanes_zero, lanes_set, lanes_load, lanes_store, lanes_add, lanes_sub, lanes_mul, lanes_div, lanes_fma
  *
@@ -31,7 +32,7 @@
 
 #include "formats/base/half.h"
 #include "formats/codec/dictionary.h"
-#include "runtime/kernels_x86.h"
+#include "runtime/kernels/kernels_x86.h"
 
 #include <math.h>
 
@@ -820,7 +821,7 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
             lanes_mul(lanes_mul(lanes_load_some(x + i, n - i), inverse), lanes_load_some(weight + i, n - i)));
 }
 
-#include "runtime/kernels_watched.h"
+#include "runtime/kernels/kernels_watched.h"
 
 #define LANES_KERNELS(set_name)                                                                              \
     {                                                                                                        \

@@ -18,8 +18,8 @@
  *
  * exp is moec's own polynomial, the same operations in every set. Which NaN a NaN result is, is left open.
  *
- * The scalar set (runtime/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs must not
- * alias inputs unless a declaration says so. Nothing here allocates. */
+ * The scalar set (runtime/kernels/kernels_scalar.c) is the definition. Thread rule: pure functions; outputs
+ * must not alias inputs unless a declaration says so. Nothing here allocates. */
 #ifndef MOEC_RUNTIME_KERNELS_H
 #define MOEC_RUNTIME_KERNELS_H
 
@@ -91,7 +91,7 @@ static inline size_t moec_lanes_padded(size_t n)
     return (n + MOEC_LANES - 1) / MOEC_LANES * MOEC_LANES;
 }
 
-/* Canonical F32 functions, as in the kernels (runtime/math.c). */
+/* Canonical F32 functions, as in the kernels (runtime/kernels/math.c). */
 float moec_exp_f32(float x);
 float moec_silu_f32(float x); /* what silu_mul multiplies with up */
 

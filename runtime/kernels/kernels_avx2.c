@@ -1,8 +1,8 @@
 /* AVX2, FMA and F16C: 16 lanes are two registers. */
-#include "runtime/kernels.h"
+#include "runtime/kernels/kernels.h"
 
 #if defined(__x86_64__)
-#include "runtime/kernels_x86.h"
+#include "runtime/kernels/kernels_x86.h"
 
 #define SUM_VECTORS  1
 #define ROWS_AT_ONCE 4
@@ -362,7 +362,7 @@ INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct
         _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(eighths[t]));
 }
 
-#include "runtime/kernels_lanes.h"
+#include "runtime/kernels/kernels_lanes.h"
 
 static const struct moec_kernels kernels_avx2 = LANES_KERNELS("avx2");
 
