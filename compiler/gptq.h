@@ -17,7 +17,7 @@
 #define MOEC_COMPILER_GPTQ_H
 
 #include "formats/codec/codec.h"
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 
 #define MOEC_GPTQ_DAMPING 0.01
 

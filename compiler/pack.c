@@ -1,6 +1,6 @@
 #include "compiler/pack.h"
 #include "formats/base/memory.h"
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "profiler/simulate.h"
 
 #include "formats/base/memory.h"
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 
 #include <math.h>
 #include <string.h>

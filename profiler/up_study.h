@@ -14,7 +14,7 @@
 #include "profiler/windows.h"
 #include "runtime/experts.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 
 #define MOEC_UP_MAX_TOKENS 64
 #define MOEC_UP_MIN_TOKENS 8

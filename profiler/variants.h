@@ -18,7 +18,7 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "runtime/experts.h"
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 
 struct moec_variants;
 

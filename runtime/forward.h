@@ -14,7 +14,7 @@
 #include "runtime/experts.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/model.h"
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 #include "runtime/trace.h"
 
 /* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence.

@@ -1,6 +1,6 @@
 /* Every item runs once, thread numbers are exclusive, and a blocked product has the same bits however many
  * threads share it. */
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 #include "tests/unit/kernel_sets.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "runtime/parallel.h"
+#include "runtime/threads/parallel.h"
 
 #include "formats/base/clock.h"
 
