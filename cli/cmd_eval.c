@@ -10,7 +10,7 @@
 #include "profiler/rows.h"
 #include "profiler/score.h"
 #include "profiler/source.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

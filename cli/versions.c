@@ -5,7 +5,7 @@
 #include "formats/profile/h5.h"
 #include "profiler/plot.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 void cli_print_versions(FILE *out)
 {

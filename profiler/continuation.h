@@ -12,7 +12,7 @@
 #include "formats/model/generation.h"
 #include "profiler/task.h"
 #include "runtime/forward.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #define MOEC_CONTINUATION_CONTEXT 2048 /* default, in tokens */
 

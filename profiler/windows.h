@@ -22,8 +22,8 @@
 #include "formats/profile/profile.h"
 #include "profiler/rows.h"
 #include "profiler/states.h"
+#include "runtime/text/tokenizer.h"
 #include "runtime/threads/parallel.h"
-#include "runtime/tokenizer.h"
 
 #define MOEC_MIN_PART_WINDOWS 16 /* fewer windows a part are refused */
 

@@ -12,7 +12,7 @@
 #include "runtime/memory_plan.h"
 #include "runtime/mode.h"
 #include "runtime/session.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 #include "runtime/trace.h"
 
 #include <inttypes.h>

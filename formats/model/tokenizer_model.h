@@ -2,7 +2,7 @@
  * the model.
  *
  * The description is independent of the model family and of the file it came from
- * (formats/tokenizer/tokenizer_json.h reads Hugging Face's tokenizer.json into it); runtime/tokenizer.h
+ * (formats/tokenizer/tokenizer_json.h reads Hugging Face's tokenizer.json into it); runtime/text/tokenizer.h
  * executes it. Its bytes are one section of a bundle, so that running a bundle needs no JSON. The terms
  * follow the `tokenizers` library 0.22, whose ids are the reference: text -> added tokens cut out ->
  * normalizer -> pre-tokenizer -> BPE or Unigram -> post-processor -> ids.

@@ -3,7 +3,7 @@
 #define MOEC_TESTS_FUZZ_USE_TOKENIZER_H
 
 #include "formats/base/utf8.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #include <stdlib.h>
 

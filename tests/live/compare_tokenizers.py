@@ -231,7 +231,7 @@ def pack(ids):
 
 
 def fallback_runs_valid(tokenizer, ids):
-    """The stream differs from the whole where <0xNN> tokens spell broken UTF-8 (runtime/tokenizer.h)."""
+    """The stream differs from the whole where <0xNN> tokens spell broken UTF-8 (runtime/text/tokenizer.h)."""
     run_bytes = b""
     for token in [tokenizer.id_to_token(i) for i in ids] + [None]:
         if token is not None and len(token) == 6 and token.startswith("<0x") and token.endswith(">"):

@@ -12,7 +12,7 @@
 #include "formats/base/memory.h"
 #include "formats/tokenizer/sentencepiece.h"
 #include "formats/tokenizer/tokenizer_json.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

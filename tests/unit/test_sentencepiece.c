@@ -2,7 +2,7 @@
 #include "formats/base/protobuf.h"
 #include "formats/tokenizer/sentencepiece.h"
 #include "formats/tokenizer/tokenizer_json.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
 #include "formats/tokenizer/tokenizer_json.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
-#include "runtime/tokenizer_internal.h"
-#include "runtime/unicode_sets.h"
+#include "runtime/text/tokenizer_internal.h"
+#include "runtime/text/unicode_sets.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"

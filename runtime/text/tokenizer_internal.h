@@ -2,7 +2,7 @@
 #ifndef MOEC_RUNTIME_TOKENIZER_INTERNAL_H
 #define MOEC_RUNTIME_TOKENIZER_INTERNAL_H
 
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #include <stddef.h>
 

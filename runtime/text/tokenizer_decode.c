@@ -1,4 +1,4 @@
-#include "runtime/tokenizer_internal.h"
+#include "runtime/text/tokenizer_internal.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"

@@ -1,5 +1,5 @@
-#include "runtime/tokenizer_internal.h"
-#include "runtime/unicode_sets.h"
+#include "runtime/text/tokenizer_internal.h"
+#include "runtime/text/unicode_sets.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"

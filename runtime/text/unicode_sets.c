@@ -1,4 +1,4 @@
-#include "runtime/unicode_sets.h"
+#include "runtime/text/unicode_sets.h"
 
 #include <stddef.h>
 #include <utf8proc.h>
