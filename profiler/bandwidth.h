@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_BANDWIDTH_H
 #define MOEC_PROFILER_BANDWIDTH_H
 
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 
 /* Reads records of the copy level in pseudo-random order, as many at once as the reader takes, for about
  * `limit_ns`. Where the reader goes through the page cache this is the speed of what is cached, as decoding

@@ -25,7 +25,7 @@
 #include "profiler/bench_worker.h"
 #include "profiler/progress.h"
 #include "profiler/rows.h"
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 #define MOEC_BENCH_MAX_LIST 16  /* values of one option */
 #define MOEC_BENCH_MAX_ROWS 256 /* processes at once */

@@ -11,7 +11,7 @@
 #include "formats/trace/device.h"
 #include "profiler/progress.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 #define MOEC_DEVICE_DEPTH 32 /* deepest queue that is measured: 1, 2, 4, ... up to it */
 

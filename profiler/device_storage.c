@@ -3,7 +3,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/read_speed.h"
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include "formats/base/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"
-#include "runtime/record_reader.h"
 #include "runtime/session.h"
+#include "runtime/storage/record_reader.h"
 
 #include <pthread.h>
 #include <string.h>

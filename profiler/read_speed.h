@@ -6,7 +6,7 @@
 #ifndef MOEC_PROFILER_READ_SPEED_H
 #define MOEC_PROFILER_READ_SPEED_H
 
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 struct moec_read_range {
     uint64_t offset; /* multiple of the reader's alignment */

@@ -1,15 +1,15 @@
 /* The clock of the simulator: what a device takes to read and to compute.
  *
- * Storage is one queue, as runtime/reader.h describes a slower device: done = max(issue + latency, previous
- * done) + bytes / bandwidth, in the order of issue. Each read is then checked by the loader's thread. A step
- * computes layer by layer: everything up to the router's answer, then the experts. Thread rule: immutable
- * after creation. */
+ * Storage is one queue, as runtime/storage/reader.h describes a slower device: done = max(issue + latency,
+ * previous done) + bytes / bandwidth, in the order of issue. Each read is then checked by the loader's
+ * thread. A step computes layer by layer: everything up to the router's answer, then the experts. Thread
+ * rule: immutable after creation. */
 #ifndef MOEC_PROFILER_SIMULATED_DEVICE_H
 #define MOEC_PROFILER_SIMULATED_DEVICE_H
 
 #include "formats/trace/device.h"
 #include "profiler/simulated_model.h"
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 /* Arrays of one token's times, owned. */
 struct moec_simulated_device {

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/model/record.h"
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -36,7 +36,7 @@
 #include "runtime/evict.h"
 #include "runtime/experts.h"
 #include "runtime/predict.h"
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 
 struct moec_trace;
 

@@ -12,7 +12,7 @@
 #include "runtime/key_list.h"
 #include "runtime/preload.h"
 #include "runtime/residency.h"
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 #include "runtime/trace.h"
 
 #include <pthread.h>

@@ -21,7 +21,7 @@
 
 #include "runtime/expert_cache.h"
 #include "runtime/experts.h"
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 #include "runtime/trace.h"
 
 struct moec_expert_stream;

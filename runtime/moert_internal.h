@@ -3,7 +3,7 @@
 #define MOEC_RUNTIME_MOERT_INTERNAL_H
 
 #include "runtime/moert.h"
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 /* Puts a reader of its own on top of `base`, which it owns from then on: faults, delays. */
 typedef struct moec_reader *moert_wrap_fn(void *context, struct moec_reader *base);

@@ -1,7 +1,7 @@
 #include "runtime/trace_text.h"
 
 #include "formats/base/memory.h"
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -38,7 +38,7 @@ struct moec_device_read {
 
 struct moec_device_storage {
     bool is_emulated;
-    /* Emulated (runtime/reader.h): done = max(issue + latency, previous done) + bytes / bandwidth. */
+    /* Emulated (runtime/storage/reader.h): done = max(issue + latency, previous done) + bytes / bandwidth. */
     uint64_t bytes_per_second;
     uint64_t latency_ns;
     /* Measured. */

@@ -4,7 +4,7 @@
 #ifndef MOEC_TESTS_FAULTY_READER_H
 #define MOEC_TESTS_FAULTY_READER_H
 
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "runtime/expert_cache.h"
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 
 #include <fcntl.h>
 #include <pthread.h>

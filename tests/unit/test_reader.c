@@ -1,7 +1,7 @@
 #include "tests/unit/temporary.h"
 
-#include "runtime/reader.h"
-#include "runtime/reader_internal.h"
+#include "runtime/storage/reader.h"
+#include "runtime/storage/reader_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

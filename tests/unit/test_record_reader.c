@@ -3,7 +3,7 @@
 
 #include "tests/unit/sample_bundle.h"
 
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 
 #include <errno.h>
 

@@ -8,7 +8,7 @@
 #include "formats/base/half.h"
 #include "formats/json/json.h"
 #include "formats/trace/trace_json.h"
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 #include "runtime/trace.h"
 
 #include <pthread.h>

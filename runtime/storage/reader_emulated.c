@@ -6,7 +6,7 @@
  * the reader underneath is asked only when somebody waits, who has that time to spare. wait takes the bytes
  * from there and sleeps until they are due. A reader underneath that is slower than the emulated device
  * delays what it delivers, not the times of what follows. */
-#include "runtime/reader_internal.h"
+#include "runtime/storage/reader_internal.h"
 
 #include "formats/base/memory.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/reader_internal.h"
+#include "runtime/storage/reader_internal.h"
 
 #include "formats/base/memory.h"
 

@@ -1,5 +1,5 @@
 /* Reading with worker threads and pread, for kernels and sandboxes that have no io_uring. */
-#include "runtime/reader_internal.h"
+#include "runtime/storage/reader_internal.h"
 
 #include "formats/base/memory.h"
 

@@ -4,7 +4,7 @@
 #define MOEC_RUNTIME_RECORD_READER_H
 
 #include "formats/bundle/bundle.h"
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 #define MOEC_RECORD_READER_DEPTH 32u
 

@@ -2,7 +2,7 @@
 #ifndef MOEC_RUNTIME_READER_INTERNAL_H
 #define MOEC_RUNTIME_READER_INTERNAL_H
 
-#include "runtime/reader.h"
+#include "runtime/storage/reader.h"
 
 #include "formats/base/clock.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/record_reader.h"
+#include "runtime/storage/record_reader.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
  *
  * Requests are handed to the kernel as they come, up to the depth; the others wait in order. A poll on an
  * event counter stands in the ring beside them, so that another thread can end a wait. */
-#include "runtime/reader_internal.h"
+#include "runtime/storage/reader_internal.h"
 
 #include "formats/base/memory.h"
 

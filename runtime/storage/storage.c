@@ -1,4 +1,4 @@
-#include "runtime/storage.h"
+#include "runtime/storage/storage.h"
 
 #include "formats/base/memory.h"
 
