@@ -1,8 +1,8 @@
 #include "cli/bench_options.h"
 
 #include "formats/base/memory.h"
-#include "runtime/evict.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/policy/evict.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #define MOEC_PROFILER_RECORDING_H
 
 #include "formats/trace/trace_json.h"
-#include "runtime/experts.h"
+#include "runtime/policy/experts.h"
 
 struct moec_recorded_step {
     uint64_t first_token; /* of the recording */

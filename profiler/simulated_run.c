@@ -1,7 +1,7 @@
-/* How a step goes, in the order that runtime/residency.h prescribes: time passes until the router's answer;
- * what is there is a hit, what is on its way is late, the rest is admitted and read in order; the preloader
- * guesses; experts are computed, those that were present first, together where several are there, and
- * released; each release may let in another that waits.
+/* How a step goes, in the order that runtime/policy/residency.h prescribes: time passes until the router's
+ * answer; what is there is a hit, what is on its way is late, the rest is admitted and read in order; the
+ * preloader guesses; experts are computed, those that were present first, together where several are there,
+ * and released; each release may let in another that waits.
  *
  * Threads as in runtime/loader.c: the computing thread collects what it asked for, and checks it, while it
  * waits for something; guesses begin behind what is demanded, and the loader's thread goes on with them from
@@ -12,8 +12,8 @@
 #include "profiler/quantiles.h"
 #include "profiler/simulated_stream.h"
 #include "runtime/arena.h"
-#include "runtime/preload.h"
-#include "runtime/residency.h"
+#include "runtime/policy/preload.h"
+#include "runtime/policy/residency.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* One simulated run: a recording runs against one buffer, one policy and one predictor, through the very code
- * that decides in the runtime (runtime/residency.h, runtime/preload.h), on the clock of a simulated device.
+ * that decides in the runtime (runtime/policy/residency.h, runtime/policy/preload.h), on the clock of a
+ * simulated device.
  *
  * Without time-bounded preloads no decision looks at the clock: hits, misses and evictions are those of a run
  * with the same routing, exactly; with a preload count hits and late ones together are. Thread rule: replays
@@ -9,8 +10,8 @@
 
 #include "profiler/simulated_device.h"
 #include "profiler/simulated_model.h"
-#include "runtime/evict.h"
-#include "runtime/predict.h"
+#include "runtime/policy/evict.h"
+#include "runtime/policy/predict.h"
 
 struct moec_simulated_setup {
     const struct moec_recording *recording;

@@ -12,8 +12,8 @@
 #define MOEC_PROFILER_UP_STUDY_H
 
 #include "profiler/windows.h"
-#include "runtime/experts.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"
 
 #define MOEC_UP_MAX_TOKENS 64

@@ -17,7 +17,7 @@
 #define MOEC_PROFILER_VARIANTS_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "runtime/experts.h"
+#include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"
 
 struct moec_variants;

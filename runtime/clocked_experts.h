@@ -8,7 +8,7 @@
 #define MOEC_RUNTIME_CLOCKED_EXPERTS_H
 
 #include "formats/model/config.h"
-#include "runtime/experts.h"
+#include "runtime/policy/experts.h"
 
 #include <stdatomic.h>
 

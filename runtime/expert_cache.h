@@ -1,9 +1,9 @@
 /* The expert cache: records of a bundle, streamed into a buffer of fixed size.
  *
  * Three questions, each with a home of its own. Which records are in the buffer is decided by bytes and
- * policy alone (runtime/residency.h), so that the simulator decides the same; where they lie is the arena's
- * business (runtime/arena.h), which may have to wait for neighbours at work; when they are read is the
- * loader's (runtime/loader.c):
+ * policy alone (runtime/policy/residency.h), so that the simulator decides the same; where they lie is the
+ * arena's business (runtime/arena.h), which may have to wait for neighbours at work; when they are read is
+ * the loader's (runtime/loader.c):
  *
  *     absent --router's answer, guess--> queued --placed--> reading --checked--> ready <--> held
  *        ^                                  |                 |  | read failed     |
@@ -13,8 +13,8 @@
  * When a router has answered (expect), all its records are asked for together: what is missing begins to be
  * read at once, up to 32 at a time, and what is there is computed meanwhile. A session that needs a record
  * waits for the device itself; a thread of the cache reads what nobody asked for yet: guesses
- * (runtime/preload.h) and the warm start, one at a time and only while nothing demanded is missing. A key
- * that is evicted while its read is in flight gives its bytes up at the end of the read. Every read is
+ * (runtime/policy/preload.h) and the warm start, one at a time and only while nothing demanded is missing. A
+ * key that is evicted while its read is in flight gives its bytes up at the end of the read. Every read is
  * checked before a record is used; one that fails is tried again, up to three times, and then reported with
  * layer and expert. A guess that fails is forgotten.
  *
@@ -33,9 +33,9 @@
 #ifndef MOEC_RUNTIME_EXPERT_CACHE_H
 #define MOEC_RUNTIME_EXPERT_CACHE_H
 
-#include "runtime/evict.h"
-#include "runtime/experts.h"
-#include "runtime/predict.h"
+#include "runtime/policy/evict.h"
+#include "runtime/policy/experts.h"
+#include "runtime/policy/predict.h"
 #include "runtime/storage/record_reader.h"
 
 struct moec_trace;

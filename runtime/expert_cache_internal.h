@@ -9,9 +9,9 @@
 
 #include "runtime/arena.h"
 #include "runtime/expert_cache.h"
-#include "runtime/key_list.h"
-#include "runtime/preload.h"
-#include "runtime/residency.h"
+#include "runtime/policy/key_list.h"
+#include "runtime/policy/preload.h"
+#include "runtime/policy/residency.h"
 #include "runtime/storage/storage.h"
 #include "runtime/trace.h"
 

@@ -20,7 +20,7 @@
 #define MOEC_RUNTIME_EXPERT_STREAM_H
 
 #include "runtime/expert_cache.h"
-#include "runtime/experts.h"
+#include "runtime/policy/experts.h"
 #include "runtime/storage/record_reader.h"
 #include "runtime/trace.h"
 

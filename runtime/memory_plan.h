@@ -21,7 +21,7 @@
 #define MOEC_RUNTIME_MEMORY_PLAN_H
 
 #include "formats/bundle/bundle.h"
-#include "runtime/evict.h"
+#include "runtime/policy/evict.h"
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
 #define MOEC_PLAN_MARGIN_BYTES ((uint64_t)2 << 20)

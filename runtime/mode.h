@@ -19,9 +19,9 @@
 #define MOEC_RUNTIME_MODE_H
 
 #include "formats/bundle/bundle.h"
-#include "runtime/evict.h"
 #include "runtime/memory_plan.h"
-#include "runtime/predict.h"
+#include "runtime/policy/evict.h"
+#include "runtime/policy/predict.h"
 
 struct moec_mode {
     const char *name;

@@ -1,6 +1,6 @@
 #include "runtime/router_answer.h"
 
-#include "runtime/scored.h"
+#include "runtime/policy/scored.h"
 #include "runtime/scratch.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
 #define MOEC_RUNTIME_TRACE_H
 
 #include "formats/bundle/bundle.h"
-#include "runtime/experts.h"
+#include "runtime/policy/experts.h"
 
 struct moec_trace;
 

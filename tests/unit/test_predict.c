@@ -1,7 +1,7 @@
 /* Predictors against direct computation. */
 #include "tests/unit/status.h"
 
-#include "runtime/predict.h"
+#include "runtime/policy/predict.h"
 
 #include <math.h>
 #include <stdlib.h>

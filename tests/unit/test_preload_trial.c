@@ -1,5 +1,5 @@
 /* Trials of guessing, with made-up times. */
-#include "runtime/preload_trial.h"
+#include "runtime/policy/preload_trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* What a router's answer tells a source of experts. */
 #include "tests/unit/fixture_model.h"
 
-#include "runtime/scored.h"
+#include "runtime/policy/scored.h"
 
 #include <math.h>
 

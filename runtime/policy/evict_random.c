@@ -1,6 +1,6 @@
 /* Any key that may be given up, all equally likely: the baseline that says what a policy is worth. */
 #include "formats/base/memory.h"
-#include "runtime/evict.h"
+#include "runtime/policy/evict.h"
 
 struct random {
     struct moec_evict base;

@@ -1,4 +1,4 @@
-#include "runtime/predict_parts.h"
+#include "runtime/policy/predict_parts.h"
 
 struct path {
     struct moec_predict base;

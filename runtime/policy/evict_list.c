@@ -1,5 +1,5 @@
 #include "formats/base/memory.h"
-#include "runtime/key_list.h"
+#include "runtime/policy/key_list.h"
 
 struct lru {
     struct moec_evict base;

@@ -14,14 +14,14 @@
  * nothing else will be missing. p, a, t and w are learned while running; p starts from the predictor's score,
  * and without a time for read and window nothing is guessed. c is a fixed share of t (what it is: preload.c).
  * Where tokens with guesses turn out no faster than tokens without, nothing is guessed
- * (runtime/preload_trial.h). With --preload-count N the first N guesses that are absent are read whatever
- * they cost, and the router's answer does not stop them; no time enters.
+ * (runtime/policy/preload_trial.h). With --preload-count N the first N guesses that are absent are read
+ * whatever they cost, and the router's answer does not stop them; no time enters.
  *
  * Thread rule: the caller's lock covers every call on one instance. */
 #ifndef MOEC_RUNTIME_PRELOAD_H
 #define MOEC_RUNTIME_PRELOAD_H
 
-#include "runtime/predict.h"
+#include "runtime/policy/predict.h"
 
 struct moec_preload;
 

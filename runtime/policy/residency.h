@@ -28,7 +28,7 @@
 #ifndef MOEC_RUNTIME_RESIDENCY_H
 #define MOEC_RUNTIME_RESIDENCY_H
 
-#include "runtime/evict.h"
+#include "runtime/policy/evict.h"
 
 struct moec_residency;
 

@@ -1,4 +1,4 @@
-#include "runtime/scored.h"
+#include "runtime/policy/scored.h"
 
 #include <math.h>
 

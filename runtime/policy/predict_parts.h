@@ -3,8 +3,8 @@
 #define MOEC_RUNTIME_PREDICT_PARTS_H
 
 #include "formats/base/memory.h"
-#include "runtime/predict.h"
-#include "runtime/scored.h"
+#include "runtime/policy/predict.h"
+#include "runtime/policy/scored.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * present at once so far. Where the list that the rule names has nothing to give up (its keys are in use),
  * the other one does. */
 #include "formats/base/memory.h"
-#include "runtime/key_list.h"
+#include "runtime/policy/key_list.h"
 
 enum place { NOWHERE = 0, ONCE, AGAIN, ONCE_GONE, AGAIN_GONE, N_PLACE };
 

@@ -1,4 +1,4 @@
-#include "runtime/predict.h"
+#include "runtime/policy/predict.h"
 
 #include <stdio.h>
 #include <string.h>

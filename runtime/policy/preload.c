@@ -1,9 +1,9 @@
-#include "runtime/preload.h"
+#include "runtime/policy/preload.h"
 
 #include "formats/base/math.h"
 #include "formats/base/memory.h"
-#include "runtime/evict.h"
-#include "runtime/preload_trial.h"
+#include "runtime/policy/evict.h"
+#include "runtime/policy/preload_trial.h"
 
 #include <string.h>
 
@@ -336,7 +336,7 @@ struct moment {
     uint32_t n_ahead;
 };
 
-/* Whether a guess pays: the rule and the letters of runtime/preload.h. */
+/* Whether a guess pays: the rule and the letters of runtime/policy/preload.h. */
 static bool is_worth_it(const struct moment *at, float p)
 {
     const float a = at->time.latency_ns, t = at->time.transfer_ns, w = at->window_ns;

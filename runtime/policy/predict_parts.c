@@ -1,4 +1,4 @@
-#include "runtime/predict_parts.h"
+#include "runtime/policy/predict_parts.h"
 
 uint64_t moec_predict_plain_bytes(const struct moec_predict_setup *setup)
 {

@@ -3,7 +3,7 @@
 #ifndef MOEC_RUNTIME_KEY_LIST_H
 #define MOEC_RUNTIME_KEY_LIST_H
 
-#include "runtime/evict.h"
+#include "runtime/policy/evict.h"
 
 struct moec_key_link {
     uint32_t older;

@@ -1,7 +1,7 @@
 /* Invariants: used_bytes is the sum of the present keys' slots and at most the capacity; demanded_bytes and
  * kept_bytes are the parts of it that are demanded, and demanded or foreseen; the policy knows exactly the
  * present keys. */
-#include "runtime/residency.h"
+#include "runtime/policy/residency.h"
 
 #include "formats/base/memory.h"
 

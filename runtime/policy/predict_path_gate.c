@@ -1,4 +1,4 @@
-#include "runtime/predict_parts.h"
+#include "runtime/policy/predict_parts.h"
 
 #include <math.h>
 

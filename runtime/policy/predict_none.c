@@ -1,4 +1,4 @@
-#include "runtime/predict_parts.h"
+#include "runtime/policy/predict_parts.h"
 
 static enum moec_status none_create(const struct moec_predict_setup *setup, struct moec_predict **out,
                                     struct moec_error *err)

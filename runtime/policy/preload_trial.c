@@ -1,4 +1,4 @@
-#include "runtime/preload_trial.h"
+#include "runtime/policy/preload_trial.h"
 
 #include <math.h>
 

@@ -3,13 +3,13 @@
  *
  * A predictor is asked when a router has answered; it ranks the experts of the next MoE layer (of layer 0 of
  * the next token after the last one; after an encoder's last and a decoder's last, of the decoder's first).
- * How much a guess is worth, and how many are acted upon, is decided in runtime/preload.h. Equal calls give
- * equal rankings, on every machine. Thread rule: one thread at a time (the caller's lock). */
+ * How much a guess is worth, and how many are acted upon, is decided in runtime/policy/preload.h. Equal calls
+ * give equal rankings, on every machine. Thread rule: one thread at a time (the caller's lock). */
 #ifndef MOEC_RUNTIME_PREDICT_H
 #define MOEC_RUNTIME_PREDICT_H
 
 #include "formats/model/path_table.h"
-#include "runtime/experts.h"
+#include "runtime/policy/experts.h"
 
 struct moec_predict_setup {
     uint32_t n_layer; /* MoE layers */

@@ -1,4 +1,4 @@
-#include "runtime/evict.h"
+#include "runtime/policy/evict.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -16,7 +16,7 @@
  * Within a layer d is one, so each keeps its present keys in a heap by (f, last use); the victim is the best
  * of what stands on top of them. */
 #include "formats/base/memory.h"
-#include "runtime/evict.h"
+#include "runtime/policy/evict.h"
 
 #define PRIOR_TOKENS 256
 #define ONE_USE      ((uint64_t)1 << 16) /* counts are fixed point, so that fractions compare exactly */

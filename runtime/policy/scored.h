@@ -2,7 +2,7 @@
 #ifndef MOEC_RUNTIME_SCORED_H
 #define MOEC_RUNTIME_SCORED_H
 
-#include "runtime/experts.h"
+#include "runtime/policy/experts.h"
 
 /* Puts the n_best experts with the highest scores of list (n_expert) at its beginning: by falling score, ties
  * to the lower index, NaN last of all. What stands behind them is left open. n_best <= n_expert. Allocates
