@@ -13,7 +13,7 @@
 #include "runtime/policy/preload.h"
 #include "runtime/policy/residency.h"
 #include "runtime/storage/storage.h"
-#include "runtime/trace.h"
+#include "runtime/trace/trace.h"
 
 #include <pthread.h>
 

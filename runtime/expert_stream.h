@@ -22,7 +22,7 @@
 #include "runtime/expert_cache.h"
 #include "runtime/policy/experts.h"
 #include "runtime/storage/record_reader.h"
-#include "runtime/trace.h"
+#include "runtime/trace/trace.h"
 
 struct moec_expert_stream;
 

@@ -15,7 +15,7 @@
 #include "runtime/model.h"
 #include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"
-#include "runtime/trace.h"
+#include "runtime/trace/trace.h"
 
 /* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence.
  * Keys and values of one layer: rows of n_kv_head * head_dim floats, position-major. Positions before

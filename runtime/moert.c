@@ -13,7 +13,7 @@
 #include "runtime/mode.h"
 #include "runtime/session.h"
 #include "runtime/text/tokenizer.h"
-#include "runtime/trace.h"
+#include "runtime/trace/trace.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* What a model's routers answered, step by step: what a cache is replayed with. It comes from a trace that a
- * running engine wrote (TRACE.md; runtime/trace.h) or from the routing of a profile.
+ * running engine wrote (TRACE.md; runtime/trace/trace.h) or from the routing of a profile.
  *
  * A step is one batch of tokens on its way through all layers: a chunk of a prompt, or one token that is
  * decoded. Where an encoder reads a source first, the source is a step through the encoder's layers (a long

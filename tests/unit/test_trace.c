@@ -9,7 +9,7 @@
 #include "formats/json/json.h"
 #include "formats/trace/trace_json.h"
 #include "runtime/storage/record_reader.h"
-#include "runtime/trace.h"
+#include "runtime/trace/trace.h"
 
 #include <pthread.h>
 

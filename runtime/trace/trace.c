@@ -2,11 +2,11 @@
  *
  *   | event | its arrays | event | ...     each a multiple of 8 bytes
  */
-#include "runtime/trace.h"
+#include "runtime/trace/trace.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
-#include "runtime/trace_text.h"
+#include "runtime/trace/trace_text.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "runtime/trace_text.h"
+#include "runtime/trace/trace_text.h"
 
 #include "formats/base/memory.h"
 #include "runtime/storage/record_reader.h"

@@ -4,7 +4,7 @@
 #ifndef MOEC_RUNTIME_TRACE_TEXT_H
 #define MOEC_RUNTIME_TRACE_TEXT_H
 
-#include "runtime/trace.h"
+#include "runtime/trace/trace.h"
 
 #define MOEC_TRACE_TEXT_BYTES 65536u
 #define MOEC_TRACE_N_LANE     4u
