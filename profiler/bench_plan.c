@@ -1,7 +1,7 @@
 #include "profiler/bench_plan.h"
 
 #include "formats/base/memory.h"
-#include "runtime/expert_cache.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/mode.h"
 
 #include <inttypes.h>

@@ -3,15 +3,15 @@
  * preloader guesses; experts are computed, those that were present first, together where several are there,
  * and released; each release may let in another that waits.
  *
- * Threads as in runtime/loader.c: the computing thread collects what it asked for, and checks it, while it
- * waits for something; guesses begin behind what is demanded, and the loader's thread goes on with them from
- * when the last demanded record was collected until the next answer. */
+ * Threads as in runtime/experts/loader.c: the computing thread collects what it asked for, and checks it,
+ * while it waits for something; guesses begin behind what is demanded, and the loader's thread goes on with
+ * them from when the last demanded record was collected until the next answer. */
 #include "profiler/simulated_run.h"
 
 #include "formats/base/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/simulated_stream.h"
-#include "runtime/arena.h"
+#include "runtime/experts/arena.h"
 #include "runtime/policy/preload.h"
 #include "runtime/policy/residency.h"
 
@@ -30,7 +30,7 @@ struct record {
     uint8_t place;
     bool is_guess;      /* came for a guess, not asked for yet */
     bool is_alone;      /* nothing else was on its way when it was asked for */
-    bool is_measurable; /* runtime/loader.c: its time tells of the device */
+    bool is_measurable; /* runtime/experts/loader.c: its time tells of the device */
 };
 
 struct run {
@@ -122,7 +122,7 @@ static void issue(struct run *run, uint32_t key, double at_ns)
     COUNT(run, key / run->model->n_expert, read_bytes, run->model->record_bytes[key]);
 }
 
-/* As runtime/loader.c learns of a read that somebody began to wait for at waited_ns. */
+/* As runtime/experts/loader.c learns of a read that somebody began to wait for at waited_ns. */
 static void learn_time(struct run *run, uint32_t key, double waited_ns)
 {
     const struct record *record = &run->records[key];
@@ -228,7 +228,7 @@ static bool make_guess(struct run *run, uint32_t key)
     return true;
 }
 
-/* Guesses that storage may have at once (choose_guesses of runtime/loader.c). */
+/* Guesses that storage may have at once (choose_guesses of runtime/experts/loader.c). */
 static uint32_t most_guesses(const struct run *run)
 {
     return run->device->begins_in_turn && run->setup->preload_count == 0 ? 2 : 1;

@@ -8,7 +8,7 @@
 
 /* Records are numbered in the order of reading, over all tokens; the ring remembers one round of them, which
  * is the most that a buffer holds: all keys, or those of a decoder, which an encoder's go before once an
- * input. As runtime/expert_stream.c. */
+ * input. As runtime/experts/expert_stream.c. */
 struct stream {
     const struct moec_simulated_setup *setup;
     const struct moec_simulated_model *model;

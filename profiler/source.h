@@ -7,7 +7,7 @@
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/variants.h"
-#include "runtime/expert_cache.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/model.h"
 
 struct moec_source {

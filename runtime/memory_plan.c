@@ -1,6 +1,6 @@
 #include "runtime/memory_plan.h"
 
-#include "runtime/expert_cache.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/position_bias.h"
 #include "runtime/session.h"
 

@@ -30,7 +30,7 @@ struct moec_mode {
     bool is_resident;  /* refused where not every expert fits */
     bool is_warm;      /* the buffer is filled by frequency before the first token */
     bool keeps;        /* experts stay until others need the room; else they go when they are released */
-    bool streams_all;  /* every expert of every layer is read in order (runtime/expert_stream.h) */
+    bool streams_all;  /* every expert of every layer is read in order (runtime/experts/expert_stream.h) */
     const char *evict; /* NULL = nothing is evicted */
     const char *predict;
 };

@@ -5,9 +5,9 @@
 #include "runtime/moert_internal.h"
 
 #include "formats/base/memory.h"
-#include "runtime/clocked_experts.h"
-#include "runtime/expert_cache.h"
-#include "runtime/expert_stream.h"
+#include "runtime/experts/clocked_experts.h"
+#include "runtime/experts/expert_cache.h"
+#include "runtime/experts/expert_stream.h"
 #include "runtime/generate.h"
 #include "runtime/memory_plan.h"
 #include "runtime/mode.h"

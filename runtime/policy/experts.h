@@ -1,8 +1,8 @@
 /* Where the engine gets a routed expert's weights from: the seam between computing and storage.
  *
  * The forward pass asks for one expert of one layer at a time, uses it and gives it back. Behind the seam
- * stand the bundle's cache within the memory budget (runtime/expert_cache.h) and the profiler's table of
- * encoded variants. Thread rule: acquire and release are called from one thread for each session; an
+ * stand the bundle's cache within the memory budget (runtime/experts/expert_cache.h) and the profiler's table
+ * of encoded variants. Thread rule: acquire and release are called from one thread for each session; an
  * implementation that several sessions share locks inside. */
 #ifndef MOEC_RUNTIME_EXPERTS_H
 #define MOEC_RUNTIME_EXPERTS_H

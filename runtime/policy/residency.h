@@ -2,12 +2,12 @@
  * time (so that the simulator decides what the runtime decides).
  *
  * Logical state of a key (MoE ordinal x n_expert + expert): absent or present. Present means that its bytes
- * count against the capacity; whether they are there already is the caller's business (runtime/expert_cache.c
- * reads them meanwhile, and lays slots out in runtime/arena.h). No decision here depends on how far a read
- * is, or on where slots lie: the same calls give the same victims, whatever the timing. Beside that a present
- * key may be demanded: the router asked for it and it was not released yet; what is demanded is never given
- * up. And it may be foreseen: a predictor named it for its layer's next answer; until then no other guess
- * gives it up.
+ * count against the capacity; whether they are there already is the caller's business
+ * (runtime/experts/expert_cache.c reads them meanwhile, and lays slots out in runtime/experts/arena.h). No
+ * decision here depends on how far a read is, or on where slots lie: the same calls give the same victims,
+ * whatever the timing. Beside that a present key may be demanded: the router asked for it and it was not
+ * released yet; what is demanded is never given up. And it may be foreseen: a predictor named it for its
+ * layer's next answer; until then no other guess gives it up.
  *
  *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
  *        \---- guess: admitted -------------------------------------^

@@ -1,5 +1,5 @@
 /* The reader of a bundle's expert records, as users choose it: one place for the cache and for streaming in
- * order (runtime/expert_cache.h, runtime/expert_stream.h). */
+ * order (runtime/experts/expert_cache.h, runtime/experts/expert_stream.h). */
 #ifndef MOEC_RUNTIME_RECORD_READER_H
 #define MOEC_RUNTIME_RECORD_READER_H
 

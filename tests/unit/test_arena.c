@@ -1,7 +1,7 @@
 /* The arena: slots never overlap or change their bytes, pinned ones stay, and no free byte is lost. */
 #include "tests/unit/temporary.h"
 
-#include "runtime/arena.h"
+#include "runtime/experts/arena.h"
 
 #define N_KEY 60u
 

@@ -1,7 +1,7 @@
 /* The time that a session computes: without waiting, by layer, and with every operation passed on. */
 #include "tests/unit/temporary.h"
 
-#include "runtime/clocked_experts.h"
+#include "runtime/experts/clocked_experts.h"
 
 #include <time.h>
 

@@ -4,7 +4,7 @@
 
 #include "tests/unit/sample_bundle.h"
 
-#include "runtime/expert_cache.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/storage/storage.h"
 
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include "tests/unit/faulty_reader.h"
 #include "tests/unit/sample_bundle.h"
 
-#include "runtime/expert_stream.h"
+#include "runtime/experts/expert_stream.h"
 
 #define N_EXPERT 12
 

@@ -5,8 +5,8 @@
 #include "formats/base/file.h"
 #include "formats/bundle/bundle.h"
 #include "formats/trace/trace_json.h"
-#include "runtime/expert_cache.h"
-#include "runtime/expert_stream.h"
+#include "runtime/experts/expert_cache.h"
+#include "runtime/experts/expert_stream.h"
 #include "runtime/moert.h"
 #include "runtime/session.h"
 

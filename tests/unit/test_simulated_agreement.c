@@ -5,7 +5,7 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "profiler/simulated_run.h"
-#include "runtime/expert_cache.h"
+#include "runtime/experts/expert_cache.h"
 #include "tests/unit/synthetic_recording.h"
 
 #define N_EXPERT 16

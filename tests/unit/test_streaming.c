@@ -7,7 +7,7 @@
 #include "tests/unit/faulty_reader.h"
 #include "tests/unit/sample_bundle.h"
 
-#include "runtime/expert_cache.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/session.h"
 

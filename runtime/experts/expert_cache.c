@@ -2,7 +2,7 @@
  *  - a key is present in the residency exactly when it is queued, reading and not doomed, ready or failed;
  *  - its demands there are those of n_demands below; keys that wait for room are absent;
  *  - it has a slot when it is reading or ready, and may have one when it is queued. */
-#include "runtime/expert_cache_internal.h"
+#include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"

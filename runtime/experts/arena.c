@@ -1,5 +1,5 @@
 /* Invariants: slots form a list in the order of their offsets and do not overlap; used_bytes is their sum. */
-#include "runtime/arena.h"
+#include "runtime/experts/arena.h"
 
 #include "formats/base/memory.h"
 

@@ -1,5 +1,6 @@
-/* The parts of an expert cache, which its files share: runtime/expert_cache.c answers sessions,
- * runtime/loader.c reads, runtime/expert_cache_life.c makes and counts (internal to runtime/).
+/* The parts of an expert cache, which its files share: runtime/experts/expert_cache.c answers sessions,
+ * runtime/experts/loader.c reads, runtime/experts/expert_cache_life.c makes and counts (internal to
+ * runtime/).
  *
  * One lock covers all of it. `is_driven` is the baton of the reader: who sets it, under the lock, may hand it
  * requests and wait for it with the lock released; everyone else leaves what is to be read in a queue and
@@ -7,8 +8,8 @@
 #ifndef MOEC_RUNTIME_EXPERT_CACHE_INTERNAL_H
 #define MOEC_RUNTIME_EXPERT_CACHE_INTERNAL_H
 
-#include "runtime/arena.h"
-#include "runtime/expert_cache.h"
+#include "runtime/experts/arena.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/policy/key_list.h"
 #include "runtime/policy/preload.h"
 #include "runtime/policy/residency.h"
@@ -115,7 +116,8 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
     return &cache->counters[key / cache->n_expert];
 }
 
-/* --- runtime/expert_cache.c: all with the lock held -------------------------------------------------------
+/* --- runtime/experts/expert_cache.c: all with the lock held
+ * -------------------------------------------------------
  */
 
 extern const struct moec_experts_ops moec_cache_ops;
@@ -129,7 +131,8 @@ void moec_cache_evicted(void *context, uint32_t key);
 /* Makes room for a guess and puts it into the queue. */
 bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key);
 
-/* --- runtime/loader.c -------------------------------------------------------------------------------------
+/* --- runtime/experts/loader.c
+ * -------------------------------------------------------------------------------------
  */
 
 /* Starts the loader's thread. Errors: MOEC_ERR_MEMORY when there can be no more threads. */

@@ -2,8 +2,8 @@
  *
  * Three questions, each with a home of its own. Which records are in the buffer is decided by bytes and
  * policy alone (runtime/policy/residency.h), so that the simulator decides the same; where they lie is the
- * arena's business (runtime/arena.h), which may have to wait for neighbours at work; when they are read is
- * the loader's (runtime/loader.c):
+ * arena's business (runtime/experts/arena.h), which may have to wait for neighbours at work; when they are
+ * read is the loader's (runtime/experts/loader.c):
  *
  *     absent --router's answer, guess--> queued --placed--> reading --checked--> ready <--> held
  *        ^                                  |                 |  | read failed     |

@@ -5,7 +5,7 @@
  * behind what it demands, so that no time passes between. The loader's thread has the reader only when nobody
  * asks for anything: it waits for guesses, makes more, and reads the warm start, one at a time. When a router
  * answers meanwhile, it is woken to begin the demanded reads, and leaves the reader to the session. */
-#include "runtime/expert_cache_internal.h"
+#include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/clock.h"
 

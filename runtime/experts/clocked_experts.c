@@ -1,4 +1,4 @@
-#include "runtime/clocked_experts.h"
+#include "runtime/experts/clocked_experts.h"
 
 #include "formats/base/clock.h"
 

@@ -19,7 +19,7 @@
 #ifndef MOEC_RUNTIME_EXPERT_STREAM_H
 #define MOEC_RUNTIME_EXPERT_STREAM_H
 
-#include "runtime/expert_cache.h"
+#include "runtime/experts/expert_cache.h"
 #include "runtime/policy/experts.h"
 #include "runtime/storage/record_reader.h"
 #include "runtime/trace/trace.h"

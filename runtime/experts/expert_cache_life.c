@@ -1,5 +1,5 @@
 /* How an expert cache is made and counted. */
-#include "runtime/expert_cache_internal.h"
+#include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/memory.h"
 
