@@ -1,10 +1,10 @@
-/* Counts of the tokens that experts were sent, where a model limits them (runtime/forward.h, struct
+/* Counts of the tokens that experts were sent, where a model limits them (runtime/forward/forward.h, struct
  * moec_capacity): the sequences of one batch, each from its first token on. Of a model without limits nothing
  * is counted and nothing costs anything. Thread rule: one thread at a time. */
 #ifndef MOEC_PROFILER_CAPACITY_H
 #define MOEC_PROFILER_CAPACITY_H
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 struct moec_capacities {
     struct moec_capacity batch;

@@ -11,7 +11,7 @@
 
 #include "formats/model/generation.h"
 #include "profiler/task.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 #include "runtime/text/tokenizer.h"
 
 #define MOEC_CONTINUATION_CONTEXT 2048 /* default, in tokens */

@@ -11,7 +11,7 @@
 #include "profiler/machine.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"
-#include "runtime/session.h"
+#include "runtime/forward/session.h"
 
 #include <inttypes.h>
 #include <stdio.h>

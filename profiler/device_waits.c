@@ -4,7 +4,7 @@
 #include "formats/base/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"
-#include "runtime/session.h"
+#include "runtime/forward/session.h"
 #include "runtime/storage/record_reader.h"
 
 #include <pthread.h>

@@ -14,7 +14,7 @@
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device.h"
 #include "profiler/progress.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 struct moec_device_waits_setup {
     const struct moec_bundle *bundle;

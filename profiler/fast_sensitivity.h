@@ -31,7 +31,7 @@
 #include "profiler/progress.h"
 #include "profiler/variants.h"
 #include "profiler/windows.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 struct moec_fast_options {
     const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */

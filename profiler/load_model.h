@@ -3,7 +3,7 @@
 #define MOEC_PROFILER_LOAD_MODEL_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "runtime/model.h"
+#include "runtime/forward/model.h"
 
 /* dense_bits and group as moec_checkpoint_load_dense. Weights of up to keep_bytes (0 = any) are loaded whole;
  * larger ones are read layer by layer as they are needed, and keep_bytes of them kept, or what the largest

@@ -3,7 +3,7 @@
  * that was not chosen in its place, with that expert's own probability (its right half puts a random one). */
 #include "profiler/weight_study.h"
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 enum action { ACTION_DROP, ACTION_REPLACE, ACTION_CUT };
 

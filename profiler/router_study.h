@@ -28,7 +28,7 @@
 
 #include "formats/profile/profile.h"
 #include "profiler/windows.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 #define MOEC_COSINE_TOKENS  2048u
 #define MOEC_GATE_BINS      20 /* of gate weight, 0..1 */

@@ -10,7 +10,7 @@
 #include "profiler/progress.h"
 #include "profiler/router_study.h"
 #include "profiler/windows.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 /* The caller's arrays and results. */
 struct moec_routing {

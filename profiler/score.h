@@ -10,7 +10,7 @@
 
 #include "profiler/progress.h"
 #include "profiler/windows.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 struct moec_scorer;
 

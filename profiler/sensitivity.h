@@ -23,7 +23,7 @@
 #include "profiler/unit.h"
 #include "profiler/variants.h"
 #include "profiler/windows.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 struct moec_sensitivity_options {
     const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */

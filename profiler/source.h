@@ -8,7 +8,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/variants.h"
 #include "runtime/experts/expert_cache.h"
-#include "runtime/model.h"
+#include "runtime/forward/model.h"
 
 struct moec_source {
     char *path;                       /* owned */

@@ -13,7 +13,7 @@
 
 #include "profiler/capacity.h"
 #include "profiler/windows.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 #define MOEC_SWEEP_TOKENS 4096 /* tokens that a forward takes at once */
 

@@ -9,7 +9,7 @@
 #ifndef MOEC_PROFILER_TOKEN_SCORE_H
 #define MOEC_PROFILER_TOKEN_SCORE_H
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 /* The original's distribution at some tokens. */
 struct moec_reference {

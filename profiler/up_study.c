@@ -3,7 +3,7 @@
 #include "formats/base/memory.h"
 #include "profiler/quantiles.h"
 #include "profiler/random.h"
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 #include <math.h>
 #include <string.h>

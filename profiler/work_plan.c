@@ -3,7 +3,7 @@
 #include "profiler/router_study.h"
 #include "profiler/sweep.h"
 #include "profiler/token_score.h"
-#include "runtime/model.h"
+#include "runtime/forward/model.h"
 
 #include <inttypes.h>
 

@@ -17,8 +17,8 @@
 #define MOEC_RUNTIME_GENERATE_H
 
 #include "formats/model/generation.h"
+#include "runtime/forward/session.h"
 #include "runtime/moert.h"
-#include "runtime/session.h"
 
 enum moec_generated {
     MOEC_GENERATED_TOKEN,   /* one more token */

@@ -1,8 +1,8 @@
 #include "runtime/memory_plan.h"
 
 #include "runtime/experts/expert_cache.h"
-#include "runtime/position_bias.h"
-#include "runtime/session.h"
+#include "runtime/forward/position_bias.h"
+#include "runtime/forward/session.h"
 
 #include <inttypes.h>
 #include <stdio.h>

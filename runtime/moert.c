@@ -8,10 +8,10 @@
 #include "runtime/experts/clocked_experts.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_stream.h"
+#include "runtime/forward/session.h"
 #include "runtime/generate.h"
 #include "runtime/memory_plan.h"
 #include "runtime/mode.h"
-#include "runtime/session.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/trace/trace.h"
 

@@ -72,7 +72,7 @@ struct moec_config {
     bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
     bool router_bias;     /* router logits have a bias (n_expert) */
     /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
-     * those after them pass the layer by. 0 = no limit. See moec_capacity in runtime/forward.h. */
+     * those after them pass the layer by. 0 = no limit. See moec_capacity in runtime/forward/forward.h. */
     uint32_t expert_capacity;
     bool shared_gate;                      /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
     bool norm_topk_prob;                   /* top-k gate weights renormalised to sum 1 */

@@ -8,8 +8,8 @@
  * F32, F16 or BF16 always.
  *
  * Where the blob is too large for memory, the table comes with a source instead, which makes any rows of any
- * tensor when they are asked for; `moec_dense_emit` and runtime/model.h hide the difference. Thread rule:
- * immutable after creation; a source serves one thread at a time. */
+ * tensor when they are asked for; `moec_dense_emit` and runtime/forward/model.h hide the difference. Thread
+ * rule: immutable after creation; a source serves one thread at a time. */
 #ifndef MOEC_FORMATS_DENSE_H
 #define MOEC_FORMATS_DENSE_H
 

@@ -5,8 +5,8 @@
 #include "formats/base/file.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/variants.h"
-#include "runtime/scratch.h"
-#include "runtime/session.h"
+#include "runtime/forward/scratch.h"
+#include "runtime/forward/session.h"
 #include "tests/unit/status.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/session.h"
 #include "runtime/memory_plan.h"
-#include "runtime/session.h"
 
 #define MIB ((uint64_t)1 << 20)
 

@@ -7,8 +7,8 @@
 #include "formats/trace/trace_json.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_stream.h"
+#include "runtime/forward/session.h"
 #include "runtime/moert.h"
-#include "runtime/session.h"
 
 #define MAX_SOURCE 64
 #define MAX_TOK    64

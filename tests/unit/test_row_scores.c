@@ -3,7 +3,7 @@
 
 #include "profiler/row_scores.h"
 #include "profiler/source.h"
-#include "runtime/session.h"
+#include "runtime/forward/session.h"
 
 #include <math.h>
 #include <stdio.h>

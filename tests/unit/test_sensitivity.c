@@ -4,7 +4,7 @@
 #include "profiler/random.h"
 #include "profiler/score.h"
 #include "profiler/sensitivity.h"
-#include "runtime/session.h"
+#include "runtime/forward/session.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "runtime/experts/expert_cache.h"
+#include "runtime/forward/session.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/session.h"
 
 #include <pthread.h>
 

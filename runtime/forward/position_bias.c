@@ -1,4 +1,4 @@
-#include "runtime/position_bias.h"
+#include "runtime/forward/position_bias.h"
 
 /* The logarithm's steps are rounded to F32 one by one, as transformers rounds them, so that a distance at the
  * edge of a bucket falls on the same side. */

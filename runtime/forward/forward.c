@@ -1,11 +1,11 @@
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
-#include "runtime/linear.h"
-#include "runtime/mlp.h"
-#include "runtime/model_stream.h"
-#include "runtime/moe.h"
-#include "runtime/router_answer.h"
-#include "runtime/scratch.h"
+#include "runtime/forward/linear.h"
+#include "runtime/forward/mlp.h"
+#include "runtime/forward/model_stream.h"
+#include "runtime/forward/moe.h"
+#include "runtime/forward/router_answer.h"
+#include "runtime/forward/scratch.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
-#include "runtime/router_answer.h"
+#include "runtime/forward/router_answer.h"
 
+#include "runtime/forward/scratch.h"
 #include "runtime/policy/scored.h"
-#include "runtime/scratch.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef MOEC_RUNTIME_SESSION_H
 #define MOEC_RUNTIME_SESSION_H
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 struct moec_session;
 

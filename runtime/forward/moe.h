@@ -8,7 +8,7 @@
 #ifndef MOEC_RUNTIME_MOE_H
 #define MOEC_RUNTIME_MOE_H
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 /* moec_forward_mlp for a layer with experts, whose `weights` are held; n_tok is within the forward pass's
  * limit. */

@@ -1,9 +1,9 @@
-#include "runtime/model.h"
+#include "runtime/forward/model.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/model_stream.h"
+#include "runtime/forward/position_bias.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/model_stream.h"
-#include "runtime/position_bias.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #ifndef MOEC_RUNTIME_SCRATCH_H
 #define MOEC_RUNTIME_SCRATCH_H
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 #define MOEC_TILE_TOKENS  64  /* tokens in a tile of a dense product or of a step that works row by row */
 #define MOEC_GROUP_TOKENS 512 /* tokens that share one decoding of a tile of weights */

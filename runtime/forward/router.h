@@ -6,7 +6,7 @@
 #ifndef MOEC_RUNTIME_ROUTER_H
 #define MOEC_RUNTIME_ROUTER_H
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 /* Where the answers for a batch go. */
 struct moec_routing {

@@ -1,4 +1,4 @@
-#include "runtime/model_stream.h"
+#include "runtime/forward/model_stream.h"
 
 #include "formats/base/memory.h"
 

@@ -38,7 +38,8 @@ struct moec_model {
     struct moec_matrix head;      /* the embedding when tied */
     float *final_norm;            /* (n_embd), of the decoder */
     float *encoder_norm;          /* (n_embd), NULL without an encoder */
-    float *position_bias[2]; /* by enum moec_stack: tables of runtime/position_bias.h; NULL without buckets */
+    float *position_bias[2];   /* by enum moec_stack: tables of runtime/forward/position_bias.h; NULL without
+                                  buckets */
     struct moec_layer *layers; /* (n_layer), owned; in a streamed model only vectors and router are bound */
     struct moec_model_stream *stream; /* owned; NULL in a resident model */
     float *inverse_frequency;         /* NULL with buckets; (head_dim / 2), F32 as transformers computes it:

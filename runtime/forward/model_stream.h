@@ -9,7 +9,7 @@
 #ifndef MOEC_RUNTIME_MODEL_STREAM_H
 #define MOEC_RUNTIME_MODEL_STREAM_H
 
-#include "runtime/model.h"
+#include "runtime/forward/model.h"
 
 /* `model` is borrowed until free; its vectors and routers are bound, its dense weights have a source. */
 MOEC_WARN_UNUSED enum moec_status moec_model_stream_create(const struct moec_model *model,

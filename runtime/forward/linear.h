@@ -3,7 +3,7 @@
 #ifndef MOEC_RUNTIME_LINEAR_H
 #define MOEC_RUNTIME_LINEAR_H
 
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
 #define MOEC_LINEAR_PARTS 3
 

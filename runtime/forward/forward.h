@@ -11,8 +11,8 @@
 #ifndef MOEC_RUNTIME_FORWARD_H
 #define MOEC_RUNTIME_FORWARD_H
 
+#include "runtime/forward/model.h"
 #include "runtime/kernels/kernels.h"
-#include "runtime/model.h"
 #include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"
 #include "runtime/trace/trace.h"

@@ -1,8 +1,8 @@
-#include "runtime/moe.h"
+#include "runtime/forward/moe.h"
 
-#include "runtime/mlp.h"
-#include "runtime/router_answer.h"
-#include "runtime/scratch.h"
+#include "runtime/forward/mlp.h"
+#include "runtime/forward/router_answer.h"
+#include "runtime/forward/scratch.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-#include "runtime/session.h"
+#include "runtime/forward/session.h"
 
 #include "formats/base/memory.h"
-#include "runtime/scratch.h"
+#include "runtime/forward/scratch.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>

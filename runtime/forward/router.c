@@ -1,6 +1,6 @@
-#include "runtime/router.h"
+#include "runtime/forward/router.h"
 
-#include "runtime/scratch.h"
+#include "runtime/forward/scratch.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/mlp.h"
+#include "runtime/forward/mlp.h"
 
 #include <math.h>
 #include <string.h>

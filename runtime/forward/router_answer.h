@@ -7,7 +7,7 @@
 #ifndef MOEC_RUNTIME_ROUTER_ANSWER_H
 #define MOEC_RUNTIME_ROUTER_ANSWER_H
 
-#include "runtime/router.h"
+#include "runtime/forward/router.h"
 
 /* One layer's routing of a batch, as moec_router_run left it. */
 struct moec_routed {

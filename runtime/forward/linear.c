@@ -1,6 +1,6 @@
-#include "runtime/linear.h"
+#include "runtime/forward/linear.h"
 
-#include "runtime/scratch.h"
+#include "runtime/forward/scratch.h"
 
 #include <string.h>
 

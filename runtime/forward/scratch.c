@@ -1,4 +1,4 @@
-#include "runtime/scratch.h"
+#include "runtime/forward/scratch.h"
 
 #include "formats/base/memory.h"
 

@@ -7,11 +7,11 @@
  * exponentiated against the maximum so far, and when that grows, total and sum are scaled by exp(old - new).
  * Each query sees its chunks in increasing order and only the positions that it may see in each, so a result
  * depends on nothing but its own past, and working memory does not grow with the context. */
-#include "runtime/forward.h"
+#include "runtime/forward/forward.h"
 
-#include "runtime/linear.h"
-#include "runtime/position_bias.h"
-#include "runtime/scratch.h"
+#include "runtime/forward/linear.h"
+#include "runtime/forward/position_bias.h"
+#include "runtime/forward/scratch.h"
 
 #include <math.h>
 #include <string.h>
