@@ -4,7 +4,7 @@
 #include "cli/json_output.h"
 #include "formats/base/file.h"
 #include "profiler/row_scores.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/token_score.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -46,10 +46,10 @@ struct moec_continuation_cost {
     uint32_t n_cut;    /* tokens that the prompt lost */
 };
 
-/* Continues the prompt (runtime/generate.h) until an end-of-text token, a text of `stops` (which is left out;
- * of a beam search's text, with what follows it) or n_tokens tokens. `*text` (owned by the continuation,
- * valid until its next call) is UTF-8 without special tokens. Errors: MOEC_ERR_USAGE (a prompt without
- * tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), those of the expert source. */
+/* Continues the prompt (runtime/generate/generate.h) until an end-of-text token, a text of `stops` (which is
+ * left out; of a beam search's text, with what follows it) or n_tokens tokens. `*text` (owned by the
+ * continuation, valid until its next call) is UTF-8 without special tokens. Errors: MOEC_ERR_USAGE (a prompt
+ * without tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), those of the expert source. */
 MOEC_WARN_UNUSED enum moec_status
 moec_continuation_generate(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
                            uint32_t n_tokens, const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],

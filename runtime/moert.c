@@ -9,7 +9,7 @@
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_stream.h"
 #include "runtime/forward/session.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 #include "runtime/memory_plan.h"
 #include "runtime/mode.h"
 #include "runtime/text/tokenizer.h"

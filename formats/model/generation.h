@@ -3,8 +3,8 @@
  * The fields are those of generation_config.json, with the defaults of transformers
  * (formats/checkpoint/generation_json.h reads and writes it); a bundle carries them as a section of its own
  * where any differs from its default (formats/bundle/FORMAT.md, "Generation"). End-of-text ids are the
- * config's. What runtime/generate.h makes of them is what transformers 4.57 makes of them. Thread rule: plain
- * data. */
+ * config's. What runtime/generate/generate.h makes of them is what transformers 4.57 makes of them. Thread
+ * rule: plain data. */
 #ifndef MOEC_FORMATS_GENERATION_H
 #define MOEC_FORMATS_GENERATION_H
 

@@ -5,7 +5,7 @@
 #include "tests/unit/fixture_bundle.h"
 
 #include "formats/checkpoint/family.h"
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 #include <math.h>
 

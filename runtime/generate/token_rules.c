@@ -1,4 +1,4 @@
-#include "runtime/token_rules.h"
+#include "runtime/generate/token_rules.h"
 
 #include <math.h>
 

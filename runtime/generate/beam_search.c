@@ -1,4 +1,4 @@
-#include "runtime/beam_search.h"
+#include "runtime/generate/beam_search.h"
 
 #include "formats/base/math.h"
 #include "formats/base/memory.h"

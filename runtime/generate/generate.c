@@ -1,9 +1,9 @@
-#include "runtime/generate.h"
+#include "runtime/generate/generate.h"
 
 #include "formats/base/math.h"
 #include "formats/base/memory.h"
-#include "runtime/beam_search.h"
-#include "runtime/token_rules.h"
+#include "runtime/generate/beam_search.h"
+#include "runtime/generate/token_rules.h"
 
 #include <inttypes.h>
 #include <math.h>
