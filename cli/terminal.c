@@ -1,7 +1,7 @@
 #include "cli/terminal.h"
 
 #include "formats/base/clock.h"
-#include "runtime/memory_plan.h"
+#include "runtime/engine/memory_plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "profiler/score.h"
 #include "profiler/variants.h"
 #include "profiler/work_plan.h"
-#include "runtime/memory_plan.h"
+#include "runtime/engine/memory_plan.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "formats/json/json.h"
 #include "profiler/plot.h"
 #include "profiler/simulated_stream.h"
-#include "runtime/mode.h"
+#include "runtime/engine/mode.h"
 
 #include <inttypes.h>
 #include <math.h>

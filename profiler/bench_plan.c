@@ -1,8 +1,8 @@
 #include "profiler/bench_plan.h"
 
 #include "formats/base/memory.h"
+#include "runtime/engine/mode.h"
 #include "runtime/experts/expert_cache.h"
-#include "runtime/mode.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "formats/base/memory.h"
 #include "formats/base/pipe.h"
 #include "profiler/energy.h"
-#include "runtime/memory_plan.h"
+#include "runtime/engine/memory_plan.h"
 #include "runtime/moert.h"
 
 #include <errno.h>

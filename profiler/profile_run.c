@@ -13,7 +13,7 @@
 #include "profiler/sensitivity.h"
 #include "profiler/weight_studies.h"
 #include "profiler/work_plan.h"
-#include "runtime/memory_plan.h"
+#include "runtime/engine/memory_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
  * build/sanitize-thread/tools/soak). */
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "runtime/moert_internal.h"
+#include "runtime/engine/moert_internal.h"
 #include "tests/unit/faulty_reader.h"
 
 #include <inttypes.h>

@@ -2,8 +2,8 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/base/memory.h"
+#include "runtime/engine/memory_plan.h"
 #include "runtime/forward/session.h"
-#include "runtime/memory_plan.h"
 
 #define MIB ((uint64_t)1 << 20)
 

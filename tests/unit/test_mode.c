@@ -3,7 +3,7 @@
 
 #include "tests/unit/sample_bundle.h"
 
-#include "runtime/mode.h"
+#include "runtime/engine/mode.h"
 
 struct fixture {
     struct sample sample;

@@ -1,4 +1,4 @@
-#include "runtime/memory_plan.h"
+#include "runtime/engine/memory_plan.h"
 
 #include "runtime/experts/expert_cache.h"
 #include "runtime/forward/position_bias.h"

@@ -1,4 +1,4 @@
-#include "runtime/mode.h"
+#include "runtime/engine/mode.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,16 +2,16 @@
  *
  * Each session has a forward (scratch) of its own, so that sessions run in different threads; model, cache
  * and tokenizer are shared. */
-#include "runtime/moert_internal.h"
+#include "runtime/engine/moert_internal.h"
 
 #include "formats/base/memory.h"
+#include "runtime/engine/memory_plan.h"
+#include "runtime/engine/mode.h"
 #include "runtime/experts/clocked_experts.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_stream.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
-#include "runtime/memory_plan.h"
-#include "runtime/mode.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/trace/trace.h"
 

@@ -19,7 +19,7 @@
 #define MOEC_RUNTIME_MODE_H
 
 #include "formats/bundle/bundle.h"
-#include "runtime/memory_plan.h"
+#include "runtime/engine/memory_plan.h"
 #include "runtime/policy/evict.h"
 #include "runtime/policy/predict.h"
 
