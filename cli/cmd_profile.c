@@ -11,10 +11,10 @@
 #include "cli/terminal.h"
 #include "cli/verdict_output.h"
 #include "formats/profile/profile_h5.h"
+#include "profiler/common/unit.h"
 #include "profiler/heatmap.h"
 #include "profiler/metrics.h"
 #include "profiler/terminal_heatmap.h"
-#include "profiler/unit.h"
 #include "profiler/weight_studies.h"
 
 #include <inttypes.h>

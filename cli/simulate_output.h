@@ -3,7 +3,7 @@
 #define MOEC_CLI_SIMULATE_OUTPUT_H
 
 #include "profiler/agreement.h"
-#include "profiler/paragraphs.h"
+#include "profiler/common/paragraphs.h"
 #include "profiler/simulate.h"
 
 /* Tables of hit rates (and times) by budget and policy, one for each predictor; of a single pair every count.

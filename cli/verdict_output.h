@@ -4,7 +4,7 @@
 
 #include "formats/json/json_write.h"
 #include "formats/profile/profile.h"
-#include "profiler/paragraphs.h"
+#include "profiler/common/paragraphs.h"
 
 /* Prints paragraphs wrapped to the terminal, each after an empty line. */
 void cli_print_paragraphs(const struct moec_paragraphs *paragraphs);

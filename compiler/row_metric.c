@@ -1,7 +1,7 @@
 #include "compiler/row_metric.h"
 
 #include "formats/base/memory.h"
-#include "profiler/random.h"
+#include "profiler/common/random.h"
 
 #include <inttypes.h>
 #include <string.h>

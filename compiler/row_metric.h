@@ -8,7 +8,7 @@
 #define MOEC_COMPILER_ROW_METRIC_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "profiler/row_scores.h"
 #include "profiler/windows.h"
 

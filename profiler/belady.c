@@ -1,7 +1,7 @@
 #include "profiler/belady.h"
 
 #include "formats/base/memory.h"
-#include "profiler/quantiles.h"
+#include "profiler/common/quantiles.h"
 
 #include <string.h>
 

@@ -23,7 +23,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "profiler/bench_worker.h"
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "profiler/rows.h"
 #include "runtime/storage/reader.h"
 

@@ -2,8 +2,8 @@
 
 #include "formats/base/memory.h"
 #include "profiler/bench_row.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/figure_parts.h"
-#include "profiler/quantiles.h"
 
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 #include "profiler/bench_json.h"
 
 #include "profiler/bench_row.h"
-#include "profiler/machine.h"
+#include "profiler/common/machine.h"
 #include "runtime/moert.h"
 
 #include <math.h>

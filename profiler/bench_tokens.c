@@ -1,7 +1,7 @@
 #include "profiler/bench_tokens.h"
 
 #include "formats/base/memory.h"
-#include "profiler/random.h"
+#include "profiler/common/random.h"
 #include "profiler/task.h"
 #include "profiler/windows.h"
 

@@ -1,10 +1,10 @@
 #include "profiler/compare.h"
 
 #include "formats/base/memory.h"
-#include "profiler/correlation.h"
+#include "profiler/common/correlation.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/metrics.h"
 #include "profiler/mixed_plan.h"
-#include "profiler/quantiles.h"
 
 #include <inttypes.h>
 #include <math.h>

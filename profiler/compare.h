@@ -9,9 +9,9 @@
 #define MOEC_PROFILER_COMPARE_H
 
 #include "formats/profile/profile.h"
+#include "profiler/common/paragraphs.h"
 #include "profiler/figures.h"
 #include "profiler/mixed.h"
-#include "profiler/paragraphs.h"
 
 #define MOEC_COMPARE_LISTED 10
 

@@ -6,7 +6,7 @@
 #define MOEC_PROFILER_COVERAGE_H
 
 #include "formats/profile/profile.h"
-#include "profiler/paragraphs.h"
+#include "profiler/common/paragraphs.h"
 
 #define MOEC_COVERAGE_WINDOWS 10
 #define MOEC_COVERAGE_TOKENS  30

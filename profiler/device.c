@@ -1,6 +1,6 @@
 #include "profiler/device.h"
 
-#include "profiler/machine.h"
+#include "profiler/common/machine.h"
 
 #include <stdio.h>
 #include <string.h>

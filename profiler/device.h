@@ -9,7 +9,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device.h"
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/storage/reader.h"
 

@@ -7,10 +7,10 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "profiler/common/machine.h"
+#include "profiler/common/quantiles.h"
+#include "profiler/common/random.h"
 #include "profiler/device_waits.h"
-#include "profiler/machine.h"
-#include "profiler/quantiles.h"
-#include "profiler/random.h"
 #include "runtime/forward/session.h"
 
 #include <inttypes.h>

@@ -13,7 +13,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device.h"
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "runtime/forward/forward.h"
 
 struct moec_device_waits_setup {

@@ -28,7 +28,7 @@
 #ifndef MOEC_PROFILER_FAST_SENSITIVITY_H
 #define MOEC_PROFILER_FAST_SENSITIVITY_H
 
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "profiler/variants.h"
 #include "profiler/windows.h"
 #include "runtime/forward/forward.h"

@@ -2,9 +2,9 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
-#include "profiler/quantiles.h"
 #include "profiler/study_table.h"
 
 #include <assert.h>

@@ -1,8 +1,8 @@
 #include "profiler/heatmap.h"
 
 #include "formats/base/memory.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/metrics.h"
-#include "profiler/quantiles.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 #include "profiler/metrics.h"
 
 #include "formats/base/memory.h"
-#include "profiler/quantiles.h"
-#include "profiler/random.h"
+#include "profiler/common/quantiles.h"
+#include "profiler/common/random.h"
 
 #include <inttypes.h>
 #include <math.h>

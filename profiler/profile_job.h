@@ -3,9 +3,9 @@
 #ifndef MOEC_PROFILER_PROFILE_JOB_H
 #define MOEC_PROFILER_PROFILE_JOB_H
 
+#include "profiler/common/unit.h"
 #include "profiler/profile_run.h"
 #include "profiler/score.h"
-#include "profiler/unit.h"
 #include "profiler/variants.h"
 #include "profiler/windows.h"
 

@@ -10,7 +10,7 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "profiler/task.h"
 #include "runtime/kernels/kernels.h"
 
@@ -44,8 +44,8 @@ struct moec_profile_options {
                                            * sensitivity or local errors, names of studies */
     uint32_t studies; /* of weights and ranks: a set of 1 << enum moec_weight_study; 0 = none */
     bool projections; /* one projection of every expert alone, too */
-    /* Finished work is kept in this file while the run lasts (profiler/unit.h); NULL = nowhere. The caller
-     * removes it when it has written the profile. */
+    /* Finished work is kept in this file while the run lasts (profiler/common/unit.h); NULL = nowhere. The
+     * caller removes it when it has written the profile. */
     const char *journal_path;
     bool resume; /* go on with the journal of a run that was interrupted */
 };

@@ -2,8 +2,8 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
-#include "profiler/quantiles.h"
-#include "profiler/random.h"
+#include "profiler/common/quantiles.h"
+#include "profiler/common/random.h"
 
 #include <errno.h>
 #include <inttypes.h>

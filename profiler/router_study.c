@@ -1,9 +1,9 @@
 #include "profiler/router_study.h"
 
 #include "formats/base/memory.h"
+#include "profiler/common/quantiles.h"
+#include "profiler/common/random.h"
 #include "profiler/paths.h"
-#include "profiler/quantiles.h"
-#include "profiler/random.h"
 #include "profiler/up_study.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_ROUTING_H
 #define MOEC_PROFILER_ROUTING_H
 
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "profiler/router_study.h"
 #include "profiler/windows.h"
 #include "runtime/forward/forward.h"

@@ -4,7 +4,7 @@
 #define MOEC_PROFILER_ROUTING_SUMMARY_H
 
 #include "formats/profile/profile.h"
-#include "profiler/paragraphs.h"
+#include "profiler/common/paragraphs.h"
 
 enum moec_predictor { MOEC_BY_PATH, MOEC_BY_FREQUENCY, MOEC_BY_GATE, MOEC_N_PREDICTOR };
 

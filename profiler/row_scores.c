@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/answer.h"
-#include "profiler/random.h"
+#include "profiler/common/random.h"
 #include "profiler/rouge.h"
 
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_SCORE_H
 #define MOEC_PROFILER_SCORE_H
 
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 #include "profiler/windows.h"
 #include "runtime/forward/forward.h"
 

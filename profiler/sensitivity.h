@@ -20,7 +20,7 @@
 #ifndef MOEC_PROFILER_SENSITIVITY_H
 #define MOEC_PROFILER_SENSITIVITY_H
 
-#include "profiler/unit.h"
+#include "profiler/common/unit.h"
 #include "profiler/variants.h"
 #include "profiler/windows.h"
 #include "runtime/forward/forward.h"

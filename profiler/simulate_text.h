@@ -2,7 +2,7 @@
 #ifndef MOEC_PROFILER_SIMULATE_TEXT_H
 #define MOEC_PROFILER_SIMULATE_TEXT_H
 
-#include "profiler/paragraphs.h"
+#include "profiler/common/paragraphs.h"
 #include "profiler/simulate.h"
 
 /* The working set of a token and LRU's cliff; how experts repeat; which policy is best and what is left to

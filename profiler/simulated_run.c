@@ -9,7 +9,7 @@
 #include "profiler/simulated_run.h"
 
 #include "formats/base/memory.h"
-#include "profiler/quantiles.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/simulated_stream.h"
 #include "runtime/experts/arena.h"
 #include "runtime/policy/preload.h"

@@ -1,8 +1,8 @@
 #include "profiler/up_study.h"
 
 #include "formats/base/memory.h"
-#include "profiler/quantiles.h"
-#include "profiler/random.h"
+#include "profiler/common/quantiles.h"
+#include "profiler/common/random.h"
 #include "runtime/forward/forward.h"
 
 #include <math.h>

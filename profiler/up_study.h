@@ -5,7 +5,8 @@
  * MOEC_UP_MAX_TOKENS tokens and about MOEC_UP_VALUES values for each expert, spread over the windows: with
  * W windows, every ceil(W / tokens)-th one (another residue for every expert) gives up to tokens / W, at
  * least 1, of those of its tokens that chose the expert, which follow one another there from a place that a
- * generator chooses. The sample depends on windows and routing alone. Quantiles as profiler/quantiles.h.
+ * generator chooses. The sample depends on windows and routing alone. Quantiles as
+ * profiler/common/quantiles.h.
  *
  * Memory: the values of one layer. Thread rule: one thread at a time; it parallelises inside. */
 #ifndef MOEC_PROFILER_UP_STUDY_H

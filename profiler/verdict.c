@@ -1,10 +1,10 @@
 #include "profiler/verdict.h"
 
 #include "formats/base/memory.h"
+#include "profiler/common/quantiles.h"
+#include "profiler/common/random.h"
 #include "profiler/metrics.h"
 #include "profiler/mixed.h"
-#include "profiler/quantiles.h"
-#include "profiler/random.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 #define MOEC_PROFILER_VERDICT_H
 
 #include "formats/profile/profile.h"
-#include "profiler/paragraphs.h"
+#include "profiler/common/paragraphs.h"
 
 #define MOEC_VERDICT_TARGETS   3 /* 1, 2 and 5 % */
 #define MOEC_VERDICT_RESAMPLES 1000

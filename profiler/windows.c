@@ -1,7 +1,7 @@
 #include "profiler/windows.h"
 
 #include "formats/base/memory.h"
-#include "profiler/random.h"
+#include "profiler/common/random.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -13,9 +13,9 @@
  * loses its tail and ends with that token all the same. The target's tokens are scored, each given the source
  * and the target before it (teacher forcing); the source and the start are context. Every row is a window.
  *
- * Windows are drawn without replacement with SplitMix64 (profiler/random.h): draw i swaps place i of the list
- * of all windows with a place in i..n-1 (Fisher and Yates). They are kept in the order of the draws: even
- * ones are the search part, odd ones the certificate part. Thread rule: immutable once made. */
+ * Windows are drawn without replacement with SplitMix64 (profiler/common/random.h): draw i swaps place i of
+ * the list of all windows with a place in i..n-1 (Fisher and Yates). They are kept in the order of the draws:
+ * even ones are the search part, odd ones the certificate part. Thread rule: immutable once made. */
 #ifndef MOEC_PROFILER_WINDOWS_H
 #define MOEC_PROFILER_WINDOWS_H
 

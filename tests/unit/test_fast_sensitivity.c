@@ -3,10 +3,10 @@
 #include "tests/unit/status.h"
 
 #include "formats/profile/profile_h5.h"
-#include "profiler/correlation.h"
+#include "profiler/common/correlation.h"
+#include "profiler/common/progress.h"
 #include "profiler/metrics.h"
 #include "profiler/profile_run.h"
-#include "profiler/progress.h"
 
 #include <math.h>
 #include <stdlib.h>

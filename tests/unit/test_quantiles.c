@@ -1,5 +1,5 @@
-#include "profiler/quantiles.h"
-#include "profiler/random.h"
+#include "profiler/common/quantiles.h"
+#include "profiler/common/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

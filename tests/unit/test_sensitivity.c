@@ -1,7 +1,7 @@
 #include "tests/unit/status.h"
 
+#include "profiler/common/random.h"
 #include "profiler/cost.h"
-#include "profiler/random.h"
 #include "profiler/score.h"
 #include "profiler/sensitivity.h"
 #include "runtime/forward/session.h"

@@ -1,4 +1,4 @@
-#include "profiler/paragraphs.h"
+#include "profiler/common/paragraphs.h"
 
 #include <stdio.h>
 #include <string.h>

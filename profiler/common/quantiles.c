@@ -1,4 +1,4 @@
-#include "profiler/quantiles.h"
+#include "profiler/common/quantiles.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "profiler/machine.h"
+#include "profiler/common/machine.h"
 
 #include <stdio.h>
 #include <string.h>

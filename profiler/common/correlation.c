@@ -1,4 +1,4 @@
-#include "profiler/correlation.h"
+#include "profiler/common/correlation.h"
 
 #include "formats/base/memory.h"
 

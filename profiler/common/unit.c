@@ -1,4 +1,4 @@
-#include "profiler/unit.h"
+#include "profiler/common/unit.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

@@ -12,7 +12,7 @@
 #define MOEC_PROFILER_UNIT_H
 
 #include "formats/profile/journal.h"
-#include "profiler/progress.h"
+#include "profiler/common/progress.h"
 
 #define MOEC_UNIT_MAX_PARTS 8u
 
