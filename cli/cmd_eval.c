@@ -7,9 +7,9 @@
 #include "cli/terminal.h"
 #include "formats/base/memory.h"
 #include "profiler/metrics.h"
-#include "profiler/rows.h"
 #include "profiler/score.h"
 #include "profiler/source.h"
+#include "profiler/tasks/rows.h"
 #include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>

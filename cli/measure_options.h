@@ -6,7 +6,7 @@
 #include "cli/options.h"
 #include "formats/codec/codec.h"
 #include "formats/profile/profile.h"
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 #include "runtime/kernels/kernels.h"
 
 /* Rows of an option table. */

@@ -3,7 +3,7 @@
 #ifndef MOEC_COMPILER_TASK_FILE_H
 #define MOEC_COMPILER_TASK_FILE_H
 
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 
 /* `name_or_path`: a built-in task ("text") or a path ending in ".lua". Errors: MOEC_ERR_NOT_FOUND,
  * MOEC_ERR_SCRIPT naming the wrong member, what it is and what is expected. */

@@ -24,7 +24,7 @@
 #include "formats/bundle/bundle.h"
 #include "profiler/bench_worker.h"
 #include "profiler/common/progress.h"
-#include "profiler/rows.h"
+#include "profiler/tasks/rows.h"
 #include "runtime/storage/reader.h"
 
 #define MOEC_BENCH_MAX_LIST 16  /* values of one option */

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/common/random.h"
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 #include "profiler/windows.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "profiler/bench_worker.h"
-#include "profiler/rows.h"
+#include "profiler/tasks/rows.h"
 
 /* Fills tokens->tokens, name and digest; the counts are the caller's. `rows` are cut into windows as
  * everywhere (profiler/windows.h); of those that are full n_sample are taken at even distances, and one more

@@ -10,7 +10,7 @@
 #define MOEC_PROFILER_CONTINUATION_H
 
 #include "formats/model/generation.h"
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 #include "runtime/forward/forward.h"
 #include "runtime/text/tokenizer.h"
 

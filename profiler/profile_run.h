@@ -11,7 +11,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"
 #include "profiler/common/progress.h"
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 #include "runtime/kernels/kernels.h"
 
 /* What changes a measurement must also be named in describe_job (profile_run.c): a journal is only resumed by

@@ -1,9 +1,9 @@
 #include "profiler/row_scores.h"
 
 #include "formats/base/memory.h"
-#include "profiler/answer.h"
 #include "profiler/common/random.h"
-#include "profiler/rouge.h"
+#include "profiler/tasks/answer.h"
+#include "profiler/tasks/rouge.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #define MOEC_PROFILER_ROW_SCORES_H
 
 #include "profiler/continuation.h"
-#include "profiler/rows.h"
+#include "profiler/tasks/rows.h"
 
 #define MOEC_ROW_METRICS 3 /* most of a kind */
 

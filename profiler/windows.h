@@ -20,8 +20,8 @@
 #define MOEC_PROFILER_WINDOWS_H
 
 #include "formats/profile/profile.h"
-#include "profiler/rows.h"
 #include "profiler/states.h"
+#include "profiler/tasks/rows.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/threads/parallel.h"
 

@@ -1,7 +1,7 @@
 /* Hostile data files and hostile templates. The first byte chooses format, split and delimiter, the first
  * line after it is the prompt's template, the rest the data; bit 6 asks for choices, of the field `c` or (bit
  * 7) of two templates. What is accepted must lie within the text that the rows own. */
-#include "profiler/rows.h"
+#include "profiler/tasks/rows.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,9 +7,9 @@
  * bytes: reference, then candidate. Answers are nine doubles each: precision, recall, F1 of ROUGE-1, 2 and L.
  * With the letter w the reference is one word of a-z and 0-9, the candidate empty, and the answer the stem's
  * 32-bit length and bytes. */
-#include "profiler/rouge.h"
+#include "profiler/tasks/rouge.h"
 #include "formats/base/memory.h"
-#include "profiler/porter_stem.h"
+#include "profiler/tasks/porter_stem.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 #include "formats/base/file.h"
 #include "formats/json/json.h"
-#include "profiler/porter_stem.h"
-#include "profiler/rouge.h"
+#include "profiler/tasks/porter_stem.h"
+#include "profiler/tasks/rouge.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "formats/base/compress.h"
 #include "formats/base/file.h"
-#include "profiler/rows.h"
+#include "profiler/tasks/rows.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

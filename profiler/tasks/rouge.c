@@ -1,8 +1,8 @@
-#include "profiler/rouge.h"
+#include "profiler/tasks/rouge.h"
 
 #include "formats/base/memory.h"
 #include "formats/base/utf8.h"
-#include "profiler/porter_stem.h"
+#include "profiler/tasks/porter_stem.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "profiler/porter_stem.h"
+#include "profiler/tasks/porter_stem.h"
 
 #include <stdbool.h>
 #include <string.h>

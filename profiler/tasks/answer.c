@@ -1,4 +1,4 @@
-#include "profiler/answer.h"
+#include "profiler/tasks/answer.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "profiler/csv.h"
+#include "profiler/tasks/csv.h"
 
 #include "formats/base/memory.h"
 

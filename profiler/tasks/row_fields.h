@@ -6,7 +6,7 @@
 #define MOEC_PROFILER_ROW_FIELDS_H
 
 #include "formats/json/json.h"
-#include "profiler/csv.h"
+#include "profiler/tasks/csv.h"
 
 #define MOEC_ROW_EXTRAS 4
 

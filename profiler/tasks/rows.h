@@ -7,7 +7,7 @@
 #define MOEC_PROFILER_ROWS_H
 
 #include "formats/base/digest.h"
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 
 #define MOEC_ROWS_MAX_BYTES  ((uint64_t)1 << 30) /* of a file, and of what it holds when decompressed */
 #define MOEC_ROWS_MAX_ROWS   ((uint64_t)1 << 26)

@@ -1,7 +1,7 @@
-#include "profiler/row_fields.h"
+#include "profiler/tasks/row_fields.h"
 
 #include "formats/base/memory.h"
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 
 #include <inttypes.h>
 #include <stdio.h>

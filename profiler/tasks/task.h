@@ -42,10 +42,10 @@ enum moec_task_split {
 enum moec_task_metric {
     MOEC_TASK_METRIC_PERPLEXITY = 0, /* of the prompt; lower is better */
     /* The model continues the prompt greedily; its answer against the reference. Higher is better. */
-    MOEC_TASK_METRIC_ROUGE_1 = 1, /* F1, mean over rows (profiler/rouge.h) */
+    MOEC_TASK_METRIC_ROUGE_1 = 1, /* F1, mean over rows (profiler/tasks/rouge.h) */
     MOEC_TASK_METRIC_ROUGE_2 = 2,
     MOEC_TASK_METRIC_ROUGE_L = 3,
-    MOEC_TASK_METRIC_EXACT_MATCH = 4, /* share of rows (profiler/answer.h) */
+    MOEC_TASK_METRIC_EXACT_MATCH = 4, /* share of rows (profiler/tasks/answer.h) */
     /* The likeliest choice after the prompt against the label: share of rows. Higher is better. */
     MOEC_TASK_METRIC_ACCURACY = 5, /* by log-likelihood */
     MOEC_TASK_METRIC_ACCURACY_BYTES =

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_ANSWER_H
 #define MOEC_PROFILER_ANSWER_H
 
-#include "profiler/task.h"
+#include "profiler/tasks/task.h"
 
 struct moec_answer {
     const char *bytes; /* within the text it was taken from */

@@ -1,11 +1,11 @@
-#include "profiler/rows.h"
+#include "profiler/tasks/rows.h"
 
 #include "formats/base/compress.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/json/json.h"
-#include "profiler/csv.h"
-#include "profiler/row_fields.h"
+#include "profiler/tasks/csv.h"
+#include "profiler/tasks/row_fields.h"
 
 #include <inttypes.h>
 #include <stdio.h>
