@@ -6,9 +6,9 @@
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "formats/base/memory.h"
-#include "profiler/metrics.h"
-#include "profiler/score.h"
-#include "profiler/source.h"
+#include "profiler/evaluate/metrics.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/source.h"
 #include "profiler/tasks/rows.h"
 #include "runtime/text/tokenizer.h"
 

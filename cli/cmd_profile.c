@@ -12,8 +12,8 @@
 #include "cli/verdict_output.h"
 #include "formats/profile/profile_h5.h"
 #include "profiler/common/unit.h"
+#include "profiler/evaluate/metrics.h"
 #include "profiler/heatmap.h"
-#include "profiler/metrics.h"
 #include "profiler/terminal_heatmap.h"
 #include "profiler/weight_studies.h"
 

@@ -3,7 +3,7 @@
 #include "cli/generation_options.h"
 #include "cli/json_output.h"
 #include "formats/base/file.h"
-#include "profiler/row_scores.h"
+#include "profiler/evaluate/row_scores.h"
 #include "runtime/generate/generate.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 
 #include "cli/measure_options.h"
 #include "cli/progress.h"
-#include "profiler/source.h"
+#include "profiler/evaluate/source.h"
 
 /* Scores the model, and the one of --reference where it is given, and prints the result. */
 MOEC_WARN_UNUSED enum moec_status cli_eval_rows(const struct cli_args *args,

@@ -3,7 +3,7 @@
 #define MOEC_CLI_JSON_OUTPUT_H
 
 #include "formats/json/json_write.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 /* Prints the tree to standard output and frees it in every case. */
 MOEC_WARN_UNUSED enum moec_status cli_print_json(struct moec_json_out *root, struct moec_error *err);

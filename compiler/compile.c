@@ -2,10 +2,10 @@
 #include "compiler/dense_fit.h"
 #include "compiler/pack.h"
 #include "formats/base/memory.h"
-#include "profiler/load_model.h"
+#include "profiler/evaluate/load_model.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/variants.h"
 #include "profiler/paths.h"
-#include "profiler/score.h"
-#include "profiler/variants.h"
 #include "profiler/work_plan.h"
 #include "runtime/engine/memory_plan.h"
 

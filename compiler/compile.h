@@ -13,7 +13,7 @@
 #include "compiler/row_metric.h"
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/checkpoint.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 struct moec_kernels;
 

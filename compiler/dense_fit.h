@@ -14,7 +14,7 @@
 #define MOEC_COMPILER_DENSE_FIT_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "profiler/score.h"
+#include "profiler/evaluate/score.h"
 
 #define MOEC_DENSE_FIT_MAX_CODECS   4u
 #define MOEC_DENSE_FIT_MEMORY_BYTES ((uint64_t)64 << 20) /* of encoded weights; more go to the folder */

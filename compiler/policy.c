@@ -1,6 +1,6 @@
 #include "compiler/policy.h"
 #include "formats/base/memory.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 #include <inttypes.h>
 #include <lauxlib.h>

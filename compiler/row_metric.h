@@ -9,8 +9,8 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/common/progress.h"
-#include "profiler/row_scores.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/row_scores.h"
+#include "profiler/evaluate/windows.h"
 
 /* What is asked for. */
 struct moec_row_metric_options {
@@ -18,7 +18,7 @@ struct moec_row_metric_options {
     const char *data_path;
     uint32_t n_sample; /* rows to draw; of the profile's rows the first so many; 0 = all of these, else 64 */
     uint64_t seed;
-    uint32_t n_context; /* of prompt and answer; 0 = the default of profiler/continuation.h */
+    uint32_t n_context; /* of prompt and answer; 0 = the default of profiler/evaluate/continuation.h */
 };
 
 struct moec_row_metric;

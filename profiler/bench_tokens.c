@@ -2,8 +2,8 @@
 
 #include "formats/base/memory.h"
 #include "profiler/common/random.h"
+#include "profiler/evaluate/windows.h"
 #include "profiler/tasks/task.h"
-#include "profiler/windows.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/correlation.h"
 #include "profiler/common/quantiles.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 #include "profiler/mixed_plan.h"
 
 #include <inttypes.h>

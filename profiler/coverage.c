@@ -1,7 +1,7 @@
 #include "profiler/coverage.h"
 
 #include "formats/base/memory.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 #include <inttypes.h>
 #include <math.h>

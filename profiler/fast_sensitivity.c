@@ -1,10 +1,10 @@
 #include "profiler/fast_sensitivity.h"
 
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
-#include "profiler/score.h"
-#include "profiler/sweep.h"
-#include "profiler/token_score.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/sweep.h"
+#include "profiler/evaluate/token_score.h"
 
 #include <inttypes.h>
 #include <math.h>

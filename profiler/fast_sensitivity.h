@@ -29,8 +29,8 @@
 #define MOEC_PROFILER_FAST_SENSITIVITY_H
 
 #include "profiler/common/progress.h"
-#include "profiler/variants.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/variants.h"
+#include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 
 struct moec_fast_options {

@@ -1,8 +1,8 @@
 /* Figures of what models, layers and experts lose. */
 #include "formats/base/memory.h"
+#include "profiler/evaluate/metrics.h"
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
-#include "profiler/metrics.h"
 #include "profiler/verdict.h"
 
 #include <inttypes.h>

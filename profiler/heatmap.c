@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "profiler/loss_study.h"
 
 #include "formats/base/memory.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "profiler/mixed.h"
 
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
+#include "profiler/evaluate/cost.h"
 #include "profiler/loss_study.h"
 #include "profiler/mixed_plan.h"
 

@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/model/record.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "profiler/path_study.h"
 
 #include "formats/base/memory.h"
+#include "profiler/evaluate/windows.h"
 #include "profiler/paths.h"
-#include "profiler/windows.h"
 
 #include <math.h>
 #include <stdio.h>

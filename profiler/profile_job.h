@@ -4,10 +4,10 @@
 #define MOEC_PROFILER_PROFILE_JOB_H
 
 #include "profiler/common/unit.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/variants.h"
+#include "profiler/evaluate/windows.h"
 #include "profiler/profile_run.h"
-#include "profiler/score.h"
-#include "profiler/variants.h"
-#include "profiler/windows.h"
 
 struct moec_profile_job {
     struct moec_checkpoint *checkpoint;

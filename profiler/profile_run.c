@@ -2,9 +2,9 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/load_model.h"
 #include "profiler/fast_sensitivity.h"
-#include "profiler/load_model.h"
 #include "profiler/mixed.h"
 #include "profiler/path_study.h"
 #include "profiler/profile_job.h"

@@ -1,7 +1,7 @@
 /* How a profile comes to its sensitivities: the choice between measuring and estimating, and the estimate as
  * a phase of the run. */
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
+#include "profiler/evaluate/cost.h"
 #include "profiler/fast_sensitivity.h"
 #include "profiler/profile_job.h"
 

@@ -2,8 +2,8 @@
 
 #include "formats/base/file.h"
 #include "profiler/coverage.h"
+#include "profiler/evaluate/metrics.h"
 #include "profiler/heatmap.h"
-#include "profiler/metrics.h"
 #include "profiler/report_html.h"
 #include "profiler/routing_summary.h"
 #include "profiler/study_table.h"

@@ -25,7 +25,7 @@
 #define MOEC_PROFILER_ROUTER_STUDY_H
 
 #include "formats/profile/profile.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 
 #define MOEC_COSINE_TOKENS  2048u

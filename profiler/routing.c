@@ -2,8 +2,8 @@
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
-#include "profiler/sweep.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/sweep.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -8,8 +8,8 @@
 #define MOEC_PROFILER_ROUTING_H
 
 #include "profiler/common/progress.h"
+#include "profiler/evaluate/windows.h"
 #include "profiler/router_study.h"
-#include "profiler/windows.h"
 #include "runtime/forward/forward.h"
 
 /* The caller's arrays and results. */

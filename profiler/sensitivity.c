@@ -1,11 +1,11 @@
 #include "profiler/sensitivity.h"
 
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
-#include "profiler/score.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/sweep.h"
+#include "profiler/evaluate/variant_batch.h"
 #include "profiler/sensitivity_units.h"
-#include "profiler/sweep.h"
-#include "profiler/variant_batch.h"
 
 #include <inttypes.h>
 #include <string.h>

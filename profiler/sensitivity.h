@@ -21,8 +21,8 @@
 #define MOEC_PROFILER_SENSITIVITY_H
 
 #include "profiler/common/unit.h"
-#include "profiler/variants.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/variants.h"
+#include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 
 struct moec_sensitivity_options {

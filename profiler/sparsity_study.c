@@ -4,8 +4,8 @@
 
 #include "formats/base/memory.h"
 #include "profiler/activations.h"
-#include "profiler/cost.h"
-#include "profiler/sweep.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/sweep.h"
 
 #define N_LEVEL MOEC_STUDY_SPARSITY_LEVELS
 

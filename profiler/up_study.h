@@ -12,7 +12,7 @@
 #ifndef MOEC_PROFILER_UP_STUDY_H
 #define MOEC_PROFILER_UP_STUDY_H
 
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"

@@ -3,7 +3,7 @@
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 #include "profiler/mixed.h"
 
 #include <inttypes.h>

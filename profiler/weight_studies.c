@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/activations.h"
-#include "profiler/cost.h"
+#include "profiler/evaluate/cost.h"
 #include "profiler/weight_study.h"
 
 #include <inttypes.h>

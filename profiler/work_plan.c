@@ -1,8 +1,8 @@
 #include "profiler/work_plan.h"
 
+#include "profiler/evaluate/sweep.h"
+#include "profiler/evaluate/token_score.h"
 #include "profiler/router_study.h"
-#include "profiler/sweep.h"
-#include "profiler/token_score.h"
 #include "runtime/forward/model.h"
 
 #include <inttypes.h>

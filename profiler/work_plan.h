@@ -5,15 +5,15 @@
  * all batches of windows; the rest is for everything else. In order: what must be there (the process itself,
  * results, buffers), dense weights (all, or those of a layer at a time), activations of a batch, then
  * variants, hidden states of the windows and the rows of an exact sensitivity sweep share what is left.
- * States that do not fit spill (profiler/states.h); sweeps work in groups of windows. Small models have
- * everything at once.
+ * States that do not fit spill (profiler/evaluate/states.h); sweeps work in groups of windows. Small models
+ * have everything at once.
  *
  * No result depends on the plan. Thread rule: a pure function. */
 #ifndef MOEC_PROFILER_WORK_PLAN_H
 #define MOEC_PROFILER_WORK_PLAN_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 
 struct moec_work_request {
     const struct moec_checkpoint *checkpoint;

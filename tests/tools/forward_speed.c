@@ -12,7 +12,7 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/checkpoint/checkpoint.h"
-#include "profiler/variants.h"
+#include "profiler/evaluate/variants.h"
 #include "runtime/forward/session.h"
 
 #include <math.h>

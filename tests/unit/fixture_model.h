@@ -4,7 +4,7 @@
 
 #include "formats/base/file.h"
 #include "formats/checkpoint/checkpoint.h"
-#include "profiler/variants.h"
+#include "profiler/evaluate/variants.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/forward/session.h"
 #include "tests/unit/status.h"

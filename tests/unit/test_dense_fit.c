@@ -3,7 +3,7 @@
 #include "tests/unit/fixture_model.h"
 
 #include "compiler/dense_fit.h"
-#include "profiler/load_model.h"
+#include "profiler/evaluate/load_model.h"
 
 #define N_WINDOW 4u
 #define SEQ_LEN  12u

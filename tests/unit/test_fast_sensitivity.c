@@ -5,7 +5,7 @@
 #include "formats/profile/profile_h5.h"
 #include "profiler/common/correlation.h"
 #include "profiler/common/progress.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 #include "profiler/profile_run.h"
 
 #include <math.h>

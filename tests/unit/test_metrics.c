@@ -1,5 +1,5 @@
 #include "profiler/common/random.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

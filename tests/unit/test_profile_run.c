@@ -1,9 +1,9 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/profile/profile_h5.h"
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
+#include "profiler/evaluate/score.h"
 #include "profiler/profile_run.h"
-#include "profiler/score.h"
 #include "profiler/sensitivity.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Likelihood, generation and scores of rows, on the embedded sample. */
 #include "tests/unit/status.h"
 
-#include "profiler/row_scores.h"
-#include "profiler/source.h"
+#include "profiler/evaluate/row_scores.h"
+#include "profiler/evaluate/source.h"
 #include "runtime/forward/session.h"
 
 #include <math.h>

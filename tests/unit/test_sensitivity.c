@@ -1,8 +1,8 @@
 #include "tests/unit/status.h"
 
 #include "profiler/common/random.h"
-#include "profiler/cost.h"
-#include "profiler/score.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/score.h"
 #include "profiler/sensitivity.h"
 #include "runtime/forward/session.h"
 

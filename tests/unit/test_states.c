@@ -2,9 +2,9 @@
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/temporary.h"
 
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/states.h"
 #include "profiler/routing.h"
-#include "profiler/score.h"
-#include "profiler/states.h"
 
 #include <dirent.h>
 

@@ -2,7 +2,7 @@
 #include "tests/unit/fixture_model.h"
 
 #include "profiler/activations.h"
-#include "profiler/score.h"
+#include "profiler/evaluate/score.h"
 #include "profiler/weight_studies.h"
 
 #include <math.h>

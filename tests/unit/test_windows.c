@@ -1,5 +1,5 @@
 #include "formats/tokenizer/tokenizer_json.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* --work-memory is divided without remainder above it, and refused where the least does not fit. */
 #include "tests/unit/fixture_model.h"
 
-#include "profiler/load_model.h"
+#include "profiler/evaluate/load_model.h"
 #include "profiler/work_plan.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/random.h"

@@ -1,4 +1,4 @@
-#include "profiler/token_score.h"
+#include "profiler/evaluate/token_score.h"
 
 #include "formats/base/memory.h"
 

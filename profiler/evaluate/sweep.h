@@ -11,8 +11,8 @@
 #ifndef MOEC_PROFILER_SWEEP_H
 #define MOEC_PROFILER_SWEEP_H
 
-#include "profiler/capacity.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/capacity.h"
+#include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 
 #define MOEC_SWEEP_TOKENS 4096 /* tokens that a forward takes at once */

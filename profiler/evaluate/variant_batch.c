@@ -1,8 +1,8 @@
-#include "profiler/variant_batch.h"
+#include "profiler/evaluate/variant_batch.h"
 
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
-#include "profiler/score.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/score.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "profiler/states.h"
+#include "profiler/evaluate/states.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"

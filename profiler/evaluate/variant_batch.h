@@ -8,10 +8,10 @@
 #ifndef MOEC_PROFILER_VARIANT_BATCH_H
 #define MOEC_PROFILER_VARIANT_BATCH_H
 
-#include "profiler/capacity.h"
-#include "profiler/token_score.h"
-#include "profiler/variants.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/capacity.h"
+#include "profiler/evaluate/token_score.h"
+#include "profiler/evaluate/variants.h"
+#include "profiler/evaluate/windows.h"
 
 /* The baseline on one group of windows: what variants are compared with and continue from. R rows,
  * window-major, and as many of the sources as they have. D layers are not an encoder's. */

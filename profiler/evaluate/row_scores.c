@@ -1,4 +1,4 @@
-#include "profiler/row_scores.h"
+#include "profiler/evaluate/row_scores.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/random.h"

@@ -1,4 +1,4 @@
-#include "profiler/load_model.h"
+#include "profiler/evaluate/load_model.h"
 
 enum moec_status moec_load_model(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,
                                  uint32_t group, uint64_t keep_bytes, struct moec_model **out,

@@ -6,7 +6,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/checkpoint.h"
-#include "profiler/variants.h"
+#include "profiler/evaluate/variants.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/forward/model.h"
 

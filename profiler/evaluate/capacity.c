@@ -1,4 +1,4 @@
-#include "profiler/capacity.h"
+#include "profiler/evaluate/capacity.h"
 
 #include "formats/base/memory.h"
 

@@ -20,7 +20,7 @@
 #define MOEC_PROFILER_WINDOWS_H
 
 #include "formats/profile/profile.h"
-#include "profiler/states.h"
+#include "profiler/evaluate/states.h"
 #include "profiler/tasks/rows.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/threads/parallel.h"

@@ -1,7 +1,7 @@
-#include "profiler/sweep.h"
+#include "profiler/evaluate/sweep.h"
 
 #include "formats/base/memory.h"
-#include "profiler/cost.h"
+#include "profiler/evaluate/cost.h"
 
 #include <inttypes.h>
 #include <string.h>

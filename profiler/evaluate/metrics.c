@@ -1,4 +1,4 @@
-#include "profiler/metrics.h"
+#include "profiler/evaluate/metrics.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"

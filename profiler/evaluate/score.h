@@ -9,7 +9,7 @@
 #define MOEC_PROFILER_SCORE_H
 
 #include "profiler/common/progress.h"
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 
 struct moec_scorer;

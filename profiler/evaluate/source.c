@@ -1,7 +1,7 @@
-#include "profiler/source.h"
+#include "profiler/evaluate/source.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "profiler/load_model.h"
+#include "profiler/evaluate/load_model.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_COST_H
 #define MOEC_PROFILER_COST_H
 
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 
 /* Self-attention of one layer of a decoder for n tokens of one sequence at positions first_position.. */
 uint64_t moec_cost_attention(const struct moec_config *config, uint32_t first_position, uint32_t n);

@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_ROW_SCORES_H
 #define MOEC_PROFILER_ROW_SCORES_H
 
-#include "profiler/continuation.h"
+#include "profiler/evaluate/continuation.h"
 #include "profiler/tasks/rows.h"
 
 #define MOEC_ROW_METRICS 3 /* most of a kind */

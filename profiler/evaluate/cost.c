@@ -1,4 +1,4 @@
-#include "profiler/cost.h"
+#include "profiler/evaluate/cost.h"
 
 /* Queries and output of n tokens; their keys and values. */
 static uint64_t queries(const struct moec_config *config, uint64_t n)

@@ -1,4 +1,4 @@
-#include "profiler/variants.h"
+#include "profiler/evaluate/variants.h"
 
 #include "formats/base/memory.h"
 

@@ -1,7 +1,7 @@
-#include "profiler/continuation.h"
+#include "profiler/evaluate/continuation.h"
 
 #include "formats/base/memory.h"
-#include "profiler/token_score.h"
+#include "profiler/evaluate/token_score.h"
 #include "runtime/generate/generate.h"
 
 #include <inttypes.h>

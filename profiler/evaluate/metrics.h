@@ -5,7 +5,7 @@
 #ifndef MOEC_PROFILER_METRICS_H
 #define MOEC_PROFILER_METRICS_H
 
-#include "profiler/windows.h"
+#include "profiler/evaluate/windows.h"
 
 #define MOEC_BOOTSTRAP_RESAMPLES 10000
 #define MOEC_BOOTSTRAP_SEED      20240601
