@@ -43,8 +43,8 @@ MOEC_WARN_UNUSED enum moec_status moec_job_studies(struct moec_profile_job *job,
 MOEC_WARN_UNUSED enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job,
                                                               struct moec_error *err);
 
-/* Measures the baseline and estimates the sensitivities (profiler/fast_sensitivity.h); the whole-model
- * measurements are there. */
+/* Measures the baseline and estimates the sensitivities (profiler/sensitivity/fast_sensitivity.h); the
+ * whole-model measurements are there. */
 MOEC_WARN_UNUSED enum moec_status moec_job_estimate_sensitivity(struct moec_profile_job *job,
                                                                 struct moec_error *err);
 

@@ -2,8 +2,8 @@
  * a phase of the run. */
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
-#include "profiler/fast_sensitivity.h"
 #include "profiler/profile_job.h"
+#include "profiler/sensitivity/fast_sensitivity.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "profiler/weight_study.h"
 
 #include "formats/base/memory.h"
-#include "profiler/sensitivity.h"
+#include "profiler/sensitivity/sensitivity.h"
 
 #include <string.h>
 

@@ -26,8 +26,9 @@
 /* How expert_nll and expert_kl came about. */
 enum moec_sensitivity_mode {
     MOEC_SENSITIVITY_EXACT = 0, /* measured: the whole model with that one expert changed */
-    MOEC_SENSITIVITY_FAST = 1,  /* estimated from local output errors (profiler/fast_sensitivity.h) */
-    MOEC_SENSITIVITY_AUTO = 2,  /* exact where time allows, else fast; never in a profile */
+    MOEC_SENSITIVITY_FAST =
+        1, /* estimated from local output errors (profiler/sensitivity/fast_sensitivity.h) */
+    MOEC_SENSITIVITY_AUTO = 2, /* exact where time allows, else fast; never in a profile */
 };
 
 /* NLL and KL of one variant on every window. */

@@ -4,7 +4,7 @@
  *   2 mod 3  the bytes of studies */
 #include "formats/base/memory.h"
 #include "formats/profile/study_bytes.h"
-#include "profiler/sensitivity_units.h"
+#include "profiler/sensitivity/sensitivity_units.h"
 #include "tests/fuzz/fuzz_file.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "profiler/evaluate/metrics.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/profile_run.h"
-#include "profiler/sensitivity.h"
+#include "profiler/sensitivity/sensitivity.h"
 
 #include <math.h>
 

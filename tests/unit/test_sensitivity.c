@@ -3,7 +3,7 @@
 #include "profiler/common/random.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/score.h"
-#include "profiler/sensitivity.h"
+#include "profiler/sensitivity/sensitivity.h"
 #include "runtime/forward/session.h"
 
 #include <math.h>

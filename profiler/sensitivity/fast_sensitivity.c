@@ -1,4 +1,4 @@
-#include "profiler/fast_sensitivity.h"
+#include "profiler/sensitivity/fast_sensitivity.h"
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"

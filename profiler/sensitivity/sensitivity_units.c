@@ -1,4 +1,4 @@
-#include "profiler/sensitivity_units.h"
+#include "profiler/sensitivity/sensitivity_units.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_SENSITIVITY_UNITS_H
 #define MOEC_PROFILER_SENSITIVITY_UNITS_H
 
-#include "profiler/sensitivity.h"
+#include "profiler/sensitivity/sensitivity.h"
 
 /* W windows, S MoE layers, E experts, B bitwidths. */
 struct moec_sensitivity_units {

@@ -1,11 +1,11 @@
-#include "profiler/sensitivity.h"
+#include "profiler/sensitivity/sensitivity.h"
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/variant_batch.h"
-#include "profiler/sensitivity_units.h"
+#include "profiler/sensitivity/sensitivity_units.h"
 
 #include <inttypes.h>
 #include <string.h>

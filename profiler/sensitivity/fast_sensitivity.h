@@ -1,5 +1,6 @@
 /* Sensitivity of every expert at every bitwidth, estimated for a few passes whatever the number of experts
- * (the exact measurement, profiler/sensitivity.h, pays about half a pass for each expert and bitwidth).
+ * (the exact measurement, profiler/sensitivity/sensitivity.h, pays about half a pass for each expert and
+ * bitwidth).
  *
  * Local errors. One sweep over the original's weights, layer by layer. Where expert e of MoE layer s receives
  * token t with gate weight g, its output at b bits differs from the original's by a vector d and the residual
