@@ -1,6 +1,6 @@
 #include "cli/routing_report.h"
 
-#include "profiler/routing_summary.h"
+#include "profiler/routing/routing_summary.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "cli/verdict_output.h"
 #include "cli/terminal.h"
-#include "profiler/coverage.h"
+#include "profiler/routing/coverage.h"
 #include "profiler/verdict.h"
 
 #include <string.h>

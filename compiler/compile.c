@@ -5,7 +5,7 @@
 #include "profiler/evaluate/load_model.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/variants.h"
-#include "profiler/paths.h"
+#include "profiler/routing/paths.h"
 #include "profiler/work_plan.h"
 #include "runtime/engine/memory_plan.h"
 

@@ -1,6 +1,6 @@
 #include "experiments/claims.h"
 
-#include "profiler/routing_summary.h"
+#include "profiler/routing/routing_summary.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
 #include "profiler/report.h"
 
 #include "formats/base/file.h"
-#include "profiler/coverage.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/heatmap.h"
 #include "profiler/report_html.h"
-#include "profiler/routing_summary.h"
+#include "profiler/routing/coverage.h"
+#include "profiler/routing/routing_summary.h"
 #include "profiler/study_table.h"
 #include "profiler/verdict.h"
 

@@ -2,7 +2,7 @@
 
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
-#include "profiler/router_study.h"
+#include "profiler/routing/router_study.h"
 #include "runtime/forward/model.h"
 
 #include <inttypes.h>

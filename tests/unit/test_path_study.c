@@ -1,6 +1,6 @@
 /* Studies of paths on traces made by hand, whose answers can be counted. */
 #include "formats/base/half.h"
-#include "profiler/path_study.h"
+#include "profiler/routing/path_study.h"
 #include "tests/unit/synthetic_profile.h"
 
 #include <setjmp.h>

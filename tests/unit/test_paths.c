@@ -1,6 +1,6 @@
 #include "formats/base/half.h"
 #include "profiler/common/random.h"
-#include "profiler/paths.h"
+#include "profiler/routing/paths.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

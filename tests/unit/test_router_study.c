@@ -1,9 +1,9 @@
 /* What a study of routers reports is what its definitions give, computed token by token with the engine's own
  * trace and plain loops. */
 #include "profiler/common/quantiles.h"
-#include "profiler/paths.h"
-#include "profiler/routing.h"
-#include "profiler/up_study.h"
+#include "profiler/routing/paths.h"
+#include "profiler/routing/routing.h"
+#include "profiler/routing/up_study.h"
 #include "tests/unit/fixture_model.h"
 
 #include <math.h>

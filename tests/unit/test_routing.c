@@ -1,5 +1,5 @@
 #include "formats/base/half.h"
-#include "profiler/routing.h"
+#include "profiler/routing/routing.h"
 #include "tests/unit/fixture_model.h"
 
 #include <math.h>

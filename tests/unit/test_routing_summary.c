@@ -1,5 +1,5 @@
 /* The main figures of routing studies: means of what is known, words for them, nothing out of nothing. */
-#include "profiler/routing_summary.h"
+#include "profiler/routing/routing_summary.h"
 #include "tests/unit/synthetic_profile.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/states.h"
-#include "profiler/routing.h"
+#include "profiler/routing/routing.h"
 
 #include <dirent.h>
 

@@ -1,9 +1,9 @@
 /* Verdict, coverage and planned mixtures on profiles whose answers are known. */
 #include "tests/unit/temporary.h"
 
-#include "profiler/coverage.h"
 #include "profiler/mixed.h"
 #include "profiler/mixed_plan.h"
+#include "profiler/routing/coverage.h"
 #include "profiler/verdict.h"
 #include "tests/unit/synthetic_profile.h"
 

@@ -13,7 +13,7 @@
  * expert's unweighted output, relative to the layer's mean, by gate weight; gate/weighted_norm: the norm of
  * what it adds, weight times output (HOBBIT III-B, Fig. 5(a)) gate/correlation   Pearson's correlation of
  * gate weight and weighted norm over all choices of a layer; gate/output_correlation: of gate weight and
- * unweighted norm neurons/up_quantiles profiler/up_study.h
+ * unweighted norm neurons/up_quantiles profiler/routing/up_study.h
  *
  * Of an encoder-decoder model each stack is on its own: its first MoE layer has no gate before it, its last
  * none after it, and what is counted for each token is counted for those that the stack reads.
@@ -52,7 +52,8 @@ MOEC_WARN_UNUSED enum moec_status moec_router_results_create(const struct moec_c
                                                              struct moec_error *err);
 void moec_router_results_release(struct moec_router_results *results);
 
-/* Adds the studies to a profile of the same model, all but the recalls (profiler/path_study.h has them). */
+/* Adds the studies to a profile of the same model, all but the recalls (profiler/routing/path_study.h has
+ * them). */
 MOEC_WARN_UNUSED enum moec_status moec_router_results_add(const struct moec_router_results *results,
                                                           struct moec_profile *profile,
                                                           struct moec_error *err);

@@ -1,4 +1,4 @@
-#include "profiler/routing.h"
+#include "profiler/routing/routing.h"
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"

@@ -1,4 +1,4 @@
-#include "profiler/up_study.h"
+#include "profiler/routing/up_study.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"

@@ -1,4 +1,4 @@
-#include "profiler/paths.h"
+#include "profiler/routing/paths.h"
 
 #include "formats/base/half.h"
 #include "formats/base/memory.h"

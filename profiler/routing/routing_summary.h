@@ -1,5 +1,5 @@
-/* The main figures of a profile's routing studies (profiler/router_study.h, profiler/path_study.h), as
- * numbers and in words. Thread rule: pure functions. */
+/* The main figures of a profile's routing studies (profiler/routing/router_study.h,
+ * profiler/routing/path_study.h), as numbers and in words. Thread rule: pure functions. */
 #ifndef MOEC_PROFILER_ROUTING_SUMMARY_H
 #define MOEC_PROFILER_ROUTING_SUMMARY_H
 

@@ -9,7 +9,7 @@
 
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/windows.h"
-#include "profiler/router_study.h"
+#include "profiler/routing/router_study.h"
 #include "runtime/forward/forward.h"
 
 /* The caller's arrays and results. */

@@ -1,4 +1,4 @@
-#include "profiler/routing_summary.h"
+#include "profiler/routing/routing_summary.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,8 +1,8 @@
-#include "profiler/path_study.h"
+#include "profiler/routing/path_study.h"
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/windows.h"
-#include "profiler/paths.h"
+#include "profiler/routing/paths.h"
 
 #include <math.h>
 #include <stdio.h>

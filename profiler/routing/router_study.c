@@ -1,10 +1,10 @@
-#include "profiler/router_study.h"
+#include "profiler/routing/router_study.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
-#include "profiler/paths.h"
-#include "profiler/up_study.h"
+#include "profiler/routing/paths.h"
+#include "profiler/routing/up_study.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "profiler/coverage.h"
+#include "profiler/routing/coverage.h"
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/metrics.h"
