@@ -3,7 +3,7 @@
 #include "formats/base/compress.h"
 #include "formats/json/json.h"
 #include "formats/profile/h5.h"
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/text/tokenizer.h"
 

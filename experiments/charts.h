@@ -3,7 +3,7 @@
 #define MOEC_EXPERIMENTS_CHARTS_H
 
 #include "experiments/measured.h"
-#include "profiler/chart.h"
+#include "profiler/plot/chart.h"
 
 /* Makes one chart of a sample; its name stays empty where nothing was measured. Released by the caller in
  * every case. */

@@ -3,7 +3,7 @@
 #include "formats/base/file.h"
 #include "formats/json/json.h"
 #include "formats/profile/profile_h5.h"
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "experiments/table.h"
 
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 #include "profiler/report_html.h"
 
 #include <ctype.h>

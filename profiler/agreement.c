@@ -3,7 +3,7 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/json/json.h"
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 #include "profiler/simulated_stream.h"
 #include "runtime/engine/mode.h"
 

@@ -7,7 +7,7 @@
 #define MOEC_PROFILER_FIGURES_H
 
 #include "formats/profile/profile.h"
-#include "profiler/chart.h"
+#include "profiler/plot/chart.h"
 
 #define MOEC_FIGURE_MAX_CHARTS 8
 

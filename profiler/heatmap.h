@@ -8,7 +8,7 @@
 #define MOEC_PROFILER_HEATMAP_H
 
 #include "formats/profile/profile.h"
-#include "profiler/chart.h"
+#include "profiler/plot/chart.h"
 
 #define MOEC_HEATMAP_MOST 1e9 /* larger losses are shown as this one */
 

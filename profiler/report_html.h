@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_REPORT_HTML_H
 #define MOEC_PROFILER_REPORT_HTML_H
 
-#include "profiler/chart.h"
+#include "profiler/plot/chart.h"
 
 #include <stdio.h>
 

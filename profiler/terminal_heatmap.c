@@ -2,7 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/heatmap.h"
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 
 #include <inttypes.h>
 #include <math.h>

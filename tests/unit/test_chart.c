@@ -1,5 +1,5 @@
 /* Charts: numbers come out of the CSV as they went in, and every kind is drawn whatever the numbers. */
-#include "profiler/chart.h"
+#include "profiler/plot/chart.h"
 #include "tests/unit/temporary.h"
 
 #include <float.h>

@@ -1,7 +1,7 @@
 /* Plots and heatmaps: files of every kind, colours where they belong, text that fits its terminal. */
 #include "formats/base/file.h"
 #include "profiler/heatmap.h"
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 #include "profiler/terminal_heatmap.h"
 #include "tests/unit/synthetic_profile.h"
 #include "tests/unit/temporary.h"

@@ -1,4 +1,4 @@
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"

@@ -1,5 +1,5 @@
 /* Lines, points and bars between two axes. */
-#include "profiler/chart_draw.h"
+#include "profiler/plot/chart_draw.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
-#include "profiler/chart.h"
+#include "profiler/plot/chart.h"
 
 #include "formats/base/memory.h"
-#include "profiler/chart_draw.h"
+#include "profiler/plot/chart_draw.h"
 
 #include <inttypes.h>
 #include <math.h>

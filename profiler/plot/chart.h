@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_CHART_H
 #define MOEC_PROFILER_CHART_H
 
-#include "profiler/plot.h"
+#include "profiler/plot/plot.h"
 
 #define MOEC_CHART_MAX_SERIES MOEC_PLOT_N_STYLE
 #define MOEC_CHART_MAX_RULES  4

@@ -1,5 +1,5 @@
 /* Heatmaps: rows and columns of coloured cells, hatched where there is nothing to show. */
-#include "profiler/chart_draw.h"
+#include "profiler/plot/chart_draw.h"
 
 #include <inttypes.h>
 #include <math.h>

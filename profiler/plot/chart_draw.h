@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_CHART_DRAW_H
 #define MOEC_PROFILER_CHART_DRAW_H
 
-#include "profiler/chart.h"
+#include "profiler/plot/chart.h"
 
 #define MOEC_CHART_MARGIN      16.0
 #define MOEC_CHART_LINE_HEIGHT 12.0
