@@ -14,8 +14,8 @@
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/heatmap.h"
+#include "profiler/profile/weight_studies.h"
 #include "profiler/terminal_heatmap.h"
-#include "profiler/weight_studies.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "cli/profile_job.h"
 #include "cli/interrupt.h"
-#include "profiler/profile_run.h"
-#include "profiler/weight_studies.h"
+#include "profiler/profile/profile_run.h"
+#include "profiler/profile/weight_studies.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "cli/study_output.h"
 
-#include "profiler/study_table.h"
+#include "profiler/profile/study_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "cli/verdict_output.h"
 #include "cli/terminal.h"
+#include "profiler/profile/verdict.h"
 #include "profiler/routing/coverage.h"
-#include "profiler/verdict.h"
 
 #include <string.h>
 

@@ -5,8 +5,8 @@
 #include "profiler/evaluate/load_model.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/variants.h"
+#include "profiler/profile/work_plan.h"
 #include "profiler/routing/paths.h"
-#include "profiler/work_plan.h"
 #include "runtime/engine/memory_plan.h"
 
 #include <inttypes.h>

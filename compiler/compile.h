@@ -53,8 +53,8 @@ struct moec_compile_options {
     uint64_t seed;     /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
-    uint64_t
-        work_bytes; /* of the process, beside the largest layer's weights; 0 = 1 GiB (profiler/work_plan.h) */
+    uint64_t work_bytes;      /* of the process, beside the largest layer's weights; 0 = 1 GiB
+                                 (profiler/profile/work_plan.h) */
     const char *spill_folder; /* where hidden states go that do not fit; NULL = they stay in memory */
     const char *options_text; /* canonical spelling of what shaped the bundle, for the provenance */
     const char *source_name;

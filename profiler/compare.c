@@ -4,7 +4,7 @@
 #include "profiler/common/correlation.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/evaluate/metrics.h"
-#include "profiler/mixed_plan.h"
+#include "profiler/profile/mixed_plan.h"
 
 #include <inttypes.h>
 #include <math.h>

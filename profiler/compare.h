@@ -2,16 +2,17 @@
  * sets (EdgeMoE, Table IV: does the data of the offline stage matter?), two quantisers, two checkpoints,
  * exact against estimated sensitivities.
  *
- * Experts are compared by their effect (profiler/verdict.h): the KL that one of them adds at b bits. How well
- * two measurements of the same thing would agree is seen in each profile's own halves, even windows against
- * odd ones. What disagreement costs is seen by spending A's assignment on B. Thread rule: pure functions. */
+ * Experts are compared by their effect (profiler/profile/verdict.h): the KL that one of them adds at b bits.
+ * How well two measurements of the same thing would agree is seen in each profile's own halves, even windows
+ * against odd ones. What disagreement costs is seen by spending A's assignment on B. Thread rule: pure
+ * functions. */
 #ifndef MOEC_PROFILER_COMPARE_H
 #define MOEC_PROFILER_COMPARE_H
 
 #include "formats/profile/profile.h"
 #include "profiler/common/paragraphs.h"
 #include "profiler/figures.h"
-#include "profiler/mixed.h"
+#include "profiler/profile/mixed.h"
 
 #define MOEC_COMPARE_LISTED 10
 

@@ -3,7 +3,7 @@
 #include "profiler/evaluate/metrics.h"
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
-#include "profiler/verdict.h"
+#include "profiler/profile/verdict.h"
 
 #include <inttypes.h>
 #include <math.h>

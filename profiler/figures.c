@@ -5,7 +5,7 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/figure_parts.h"
 #include "profiler/heatmap.h"
-#include "profiler/study_table.h"
+#include "profiler/profile/study_table.h"
 
 #include <assert.h>
 #include <errno.h>

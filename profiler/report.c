@@ -3,11 +3,11 @@
 #include "formats/base/file.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/heatmap.h"
+#include "profiler/profile/study_table.h"
+#include "profiler/profile/verdict.h"
 #include "profiler/report_html.h"
 #include "profiler/routing/coverage.h"
 #include "profiler/routing/routing_summary.h"
-#include "profiler/study_table.h"
-#include "profiler/verdict.h"
 
 #include <ctype.h>
 #include <inttypes.h>

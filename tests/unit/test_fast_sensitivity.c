@@ -6,7 +6,7 @@
 #include "profiler/common/correlation.h"
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/metrics.h"
-#include "profiler/profile_run.h"
+#include "profiler/profile/profile_run.h"
 
 #include <math.h>
 #include <stdlib.h>

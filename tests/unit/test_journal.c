@@ -2,7 +2,7 @@
 
 #include "formats/profile/journal.h"
 #include "formats/profile/study_bytes.h"
-#include "profiler/profile_job.h"
+#include "profiler/profile/profile_job.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "formats/profile/profile_h5.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/evaluate/score.h"
-#include "profiler/profile_run.h"
+#include "profiler/profile/profile_run.h"
 #include "profiler/sensitivity/sensitivity.h"
 
 #include <math.h>

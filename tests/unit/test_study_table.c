@@ -2,8 +2,8 @@
 #include "tests/unit/status.h"
 
 #include "formats/profile/profile.h"
-#include "profiler/loss_study.h"
-#include "profiler/study_table.h"
+#include "profiler/profile/loss_study.h"
+#include "profiler/profile/study_table.h"
 
 #include <math.h>
 #include <stdlib.h>

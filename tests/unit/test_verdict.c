@@ -1,10 +1,10 @@
 /* Verdict, coverage and planned mixtures on profiles whose answers are known. */
 #include "tests/unit/temporary.h"
 
-#include "profiler/mixed.h"
-#include "profiler/mixed_plan.h"
+#include "profiler/profile/mixed.h"
+#include "profiler/profile/mixed_plan.h"
+#include "profiler/profile/verdict.h"
 #include "profiler/routing/coverage.h"
-#include "profiler/verdict.h"
 #include "tests/unit/synthetic_profile.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* Studies of weights and ranks: what they report is what evaluating each changed model alone gives. */
 #include "tests/unit/fixture_model.h"
 
-#include "profiler/activations.h"
 #include "profiler/evaluate/score.h"
-#include "profiler/weight_studies.h"
+#include "profiler/profile/activations.h"
+#include "profiler/profile/weight_studies.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #include "tests/unit/fixture_model.h"
 
 #include "profiler/evaluate/load_model.h"
-#include "profiler/work_plan.h"
+#include "profiler/profile/work_plan.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* Which quantizer and group size serve each bitwidth best, for all experts, and what a weight then takes with
  * its share of scales and zeros; and what each quantizer does to all weights. */
-#include "profiler/weight_study.h"
+#include "profiler/profile/weight_study.h"
 
 #include "formats/base/memory.h"
 

@@ -1,8 +1,8 @@
-#include "profiler/quantizer_choice.h"
+#include "profiler/profile/quantizer_choice.h"
 
 #include "formats/base/math.h"
 #include "formats/base/memory.h"
-#include "profiler/loss_study.h"
+#include "profiler/profile/loss_study.h"
 
 #include <inttypes.h>
 #include <stdio.h>

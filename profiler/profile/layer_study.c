@@ -1,6 +1,6 @@
 /* What each layer's experts lose at few bits. Layers before the changed one are the original's: their hidden
  * states are computed once. */
-#include "profiler/weight_study.h"
+#include "profiler/profile/weight_study.h"
 
 #include "runtime/forward/forward.h"
 

@@ -1,4 +1,4 @@
-#include "profiler/profile_job.h"
+#include "profiler/profile/profile_job.h"
 
 #include "formats/base/memory.h"
 #include "formats/profile/study_bytes.h"

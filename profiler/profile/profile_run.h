@@ -34,8 +34,8 @@ struct moec_profile_options {
     double time_limit_seconds; /* of the exact sweep, for AUTO */
     const struct moec_kernels *kernels;
     int n_threads; /* as moec_pool_make */
-    /* What the process may take, beside the weights of the largest layer (profiler/work_plan.h). 0 = no plan:
-     * the next two bound what they say, and nothing else is bounded. */
+    /* What the process may take, beside the weights of the largest layer (profiler/profile/work_plan.h). 0 =
+     * no plan: the next two bound what they say, and nothing else is bounded. */
     uint64_t memory_bytes;
     uint64_t work_bytes;      /* activations of the sweep; 0 = 1 GiB */
     uint64_t cache_bytes;     /* encoded experts; 0 = all of them */

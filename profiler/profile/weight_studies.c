@@ -1,9 +1,9 @@
-#include "profiler/weight_studies.h"
+#include "profiler/profile/weight_studies.h"
 
 #include "formats/base/memory.h"
-#include "profiler/activations.h"
 #include "profiler/evaluate/cost.h"
-#include "profiler/weight_study.h"
+#include "profiler/profile/activations.h"
+#include "profiler/profile/weight_study.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Experts alone against all weights at few bits (EdgeMoE, Fig. 6): whether experts bear quantisation better
  * than what every token needs. */
 #include "profiler/evaluate/load_model.h"
-#include "profiler/weight_study.h"
+#include "profiler/profile/weight_study.h"
 
 enum moec_status moec_weight_run_measure_all(struct moec_weight_run *run, uint32_t bits,
                                              struct moec_loss_study *study, uint64_t at,

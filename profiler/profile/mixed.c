@@ -1,9 +1,9 @@
-#include "profiler/mixed.h"
+#include "profiler/profile/mixed.h"
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
-#include "profiler/loss_study.h"
-#include "profiler/mixed_plan.h"
+#include "profiler/profile/loss_study.h"
+#include "profiler/profile/mixed_plan.h"
 
 #include <inttypes.h>
 #include <math.h>

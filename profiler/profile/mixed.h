@@ -1,14 +1,14 @@
 /* The study `mixed`: what a mixed assignment saves against the best uniform bitwidth at 1, 2 and 5 % loss.
  *
- * For each target a plan is made from the single-expert effects (profiler/mixed_plan.h) and measured as a
- * whole model; where the measurement misses the target, or leaves more than a tenth of it, the KL that the
- * plan may spend is corrected and it is measured again, up to MOEC_MIXED_ATTEMPTS times. The smallest one
+ * For each target a plan is made from the single-expert effects (profiler/profile/mixed_plan.h) and measured
+ * as a whole model; where the measurement misses the target, or leaves more than a tenth of it, the KL that
+ * the plan may spend is corrected and it is measured again, up to MOEC_MIXED_ATTEMPTS times. The smallest one
  * that met the target is kept, else the last. Fast profiles keep within their 4 + S passes: what does not fit
- * is predicted. A phase of the profile run (profiler/profile_job.h). */
+ * is predicted. A phase of the profile run (profiler/profile/profile_job.h). */
 #ifndef MOEC_PROFILER_MIXED_H
 #define MOEC_PROFILER_MIXED_H
 
-#include "profiler/profile_job.h"
+#include "profiler/profile/profile_job.h"
 
 #define MOEC_MIXED_TARGETS  3
 #define MOEC_MIXED_ATTEMPTS 4

@@ -1,4 +1,4 @@
-#include "profiler/mixed_plan.h"
+#include "profiler/profile/mixed_plan.h"
 
 #include "formats/base/memory.h"
 #include "formats/model/record.h"

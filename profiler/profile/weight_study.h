@@ -2,9 +2,9 @@
 #ifndef MOEC_PROFILER_WEIGHT_STUDY_H
 #define MOEC_PROFILER_WEIGHT_STUDY_H
 
-#include "profiler/loss_study.h"
-#include "profiler/profile_job.h"
-#include "profiler/weight_studies.h"
+#include "profiler/profile/loss_study.h"
+#include "profiler/profile/profile_job.h"
+#include "profiler/profile/weight_studies.h"
 
 #define MOEC_STUDY_RANK_ACTIONS    3
 #define MOEC_STUDY_QUANTIZERS      30 /* quantizers x (group sizes, and all weights) */

@@ -1,11 +1,11 @@
 /* How many activations may count as zero (FloE, Fig. 3(a)): those whose magnitude is under a threshold of
  * their expert, which a wanted share of its activations on the search windows stays under (eq. 6). */
-#include "profiler/weight_study.h"
+#include "profiler/profile/weight_study.h"
 
 #include "formats/base/memory.h"
-#include "profiler/activations.h"
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/sweep.h"
+#include "profiler/profile/activations.h"
 
 #define N_LEVEL MOEC_STUDY_SPARSITY_LEVELS
 

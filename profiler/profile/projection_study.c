@@ -1,6 +1,6 @@
 /* Which projection of the experts loses most at few bits (FloE, Fig. 3(b)): for all experts at once, and for
  * each expert alone. */
-#include "profiler/weight_study.h"
+#include "profiler/profile/weight_study.h"
 
 #include "formats/base/memory.h"
 #include "profiler/sensitivity/sensitivity.h"

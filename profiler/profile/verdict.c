@@ -1,10 +1,10 @@
-#include "profiler/verdict.h"
+#include "profiler/profile/verdict.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
 #include "profiler/evaluate/metrics.h"
-#include "profiler/mixed.h"
+#include "profiler/profile/mixed.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* What each rank of the router's choice is worth (cache-conditional experts, Fig. 2): dropping the expert at
  * a rank in every MoE layer, dropping all from it on (the figure's left half), or putting the best expert
  * that was not chosen in its place, with that expert's own probability (its right half puts a random one). */
-#include "profiler/weight_study.h"
+#include "profiler/profile/weight_study.h"
 
 #include "runtime/forward/forward.h"
 

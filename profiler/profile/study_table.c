@@ -1,4 +1,4 @@
-#include "profiler/study_table.h"
+#include "profiler/profile/study_table.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -12,7 +12,7 @@
 #ifndef MOEC_PROFILER_QUANTIZER_CHOICE_H
 #define MOEC_PROFILER_QUANTIZER_CHOICE_H
 
-#include "profiler/profile_job.h"
+#include "profiler/profile/profile_job.h"
 
 /* Nothing unless the profile's quantizer is MOEC_QUANTIZER_AUTO: then measures the candidates at every
  * bitwidth of the profile below 16, the baseline's included, gives the job's variants the codecs chosen,

@@ -2,7 +2,7 @@
  * a phase of the run. */
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
-#include "profiler/profile_job.h"
+#include "profiler/profile/profile_job.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 
 #include <inttypes.h>

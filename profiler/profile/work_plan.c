@@ -1,4 +1,4 @@
-#include "profiler/work_plan.h"
+#include "profiler/profile/work_plan.h"
 
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"

@@ -1,4 +1,4 @@
-#include "profiler/loss_study.h"
+#include "profiler/profile/loss_study.h"
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/metrics.h"

@@ -13,7 +13,7 @@
 #ifndef MOEC_PROFILER_WEIGHT_STUDIES_H
 #define MOEC_PROFILER_WEIGHT_STUDIES_H
 
-#include "profiler/profile_run.h"
+#include "profiler/profile/profile_run.h"
 
 enum moec_weight_study {
     MOEC_WEIGHT_STUDY_PROJECTIONS,

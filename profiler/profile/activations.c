@@ -1,4 +1,4 @@
-#include "profiler/activations.h"
+#include "profiler/profile/activations.h"
 
 #include "formats/base/memory.h"
 
