@@ -13,9 +13,9 @@
 #include "formats/profile/profile_h5.h"
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/metrics.h"
-#include "profiler/heatmap.h"
 #include "profiler/profile/weight_studies.h"
-#include "profiler/terminal_heatmap.h"
+#include "profiler/report/heatmap.h"
+#include "profiler/report/terminal_heatmap.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "cli/json_output.h"
 #include "cli/verdict_output.h"
 #include "formats/profile/profile_h5.h"
-#include "profiler/compare.h"
+#include "profiler/report/compare.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 #include "cli/figure_output.h"
 
-#include "profiler/report.h"
+#include "profiler/report/report.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "cli/options.h"
 #include "formats/profile/profile.h"
-#include "profiler/figures.h"
+#include "profiler/report/figures.h"
 
 /* Rows of an option table. */
 #define CLI_FIGURE_OPTIONS                                                                                   \

@@ -1,6 +1,6 @@
 #include "experiments/charts.h"
 
-#include "profiler/figure_parts.h"
+#include "profiler/report/figure_parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include "experiments/charts.h"
 #include "experiments/claims.h"
 #include "experiments/table.h"
-#include "profiler/figures.h"
-#include "profiler/report_html.h"
+#include "profiler/report/figures.h"
+#include "profiler/report/report_html.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "experiments/table.h"
 
 #include "profiler/plot/plot.h"
-#include "profiler/report_html.h"
+#include "profiler/report/report_html.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "formats/base/memory.h"
 #include "profiler/bench_row.h"
 #include "profiler/common/quantiles.h"
-#include "profiler/figure_parts.h"
+#include "profiler/report/figure_parts.h"
 
 #include <ctype.h>
 #include <inttypes.h>

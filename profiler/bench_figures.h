@@ -4,7 +4,7 @@
 #define MOEC_PROFILER_BENCH_FIGURES_H
 
 #include "profiler/bench.h"
-#include "profiler/figures.h"
+#include "profiler/report/figures.h"
 
 /* Makes the charts; released by the caller. A figure without rows to show has none. */
 MOEC_WARN_UNUSED enum moec_status

@@ -1,7 +1,7 @@
 #include "profiler/bench_row.h"
 
 #include "formats/base/memory.h"
-#include "profiler/figure_parts.h"
+#include "profiler/report/figure_parts.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "profiler/simulate_figures.h"
 
 #include "formats/base/memory.h"
-#include "profiler/figure_parts.h"
+#include "profiler/report/figure_parts.h"
 #include "profiler/simulate_text.h"
 
 #include <inttypes.h>

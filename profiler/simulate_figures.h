@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_SIMULATE_FIGURES_H
 #define MOEC_PROFILER_SIMULATE_FIGURES_H
 
-#include "profiler/figures.h"
+#include "profiler/report/figures.h"
 #include "profiler/simulate.h"
 
 /* `source`: the file of the routing, for people. Released by the caller (moec_figures_release). */

@@ -4,7 +4,7 @@
 #define MOEC_TESTS_FUZZ_USE_PROFILE_H
 
 #include "formats/profile/profile_h5.h"
-#include "profiler/terminal_heatmap.h"
+#include "profiler/report/terminal_heatmap.h"
 #include "tests/unit/synthetic_profile.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Comparing profiles: equal ones agree, known differences are found, other shapes are refused. */
 #include "tests/unit/temporary.h"
 
-#include "profiler/compare.h"
+#include "profiler/report/compare.h"
 #include "tests/unit/synthetic_profile.h"
 
 #include <math.h>

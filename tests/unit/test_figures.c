@@ -1,5 +1,5 @@
 /* Figures of profiles: all of them are made, captioned and drawn, whatever the studies hold. */
-#include "profiler/figures.h"
+#include "profiler/report/figures.h"
 #include "tests/unit/study_profile.h"
 #include "tests/unit/temporary.h"
 

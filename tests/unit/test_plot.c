@@ -1,8 +1,8 @@
 /* Plots and heatmaps: files of every kind, colours where they belong, text that fits its terminal. */
 #include "formats/base/file.h"
-#include "profiler/heatmap.h"
 #include "profiler/plot/plot.h"
-#include "profiler/terminal_heatmap.h"
+#include "profiler/report/heatmap.h"
+#include "profiler/report/terminal_heatmap.h"
 #include "tests/unit/synthetic_profile.h"
 #include "tests/unit/temporary.h"
 

@@ -1,6 +1,6 @@
 /* Reports: what profiles name stands there as text, pictures are data, every study is shown. */
-#include "profiler/report.h"
-#include "profiler/report_html.h"
+#include "profiler/report/report.h"
+#include "profiler/report/report_html.h"
 #include "tests/unit/study_profile.h"
 #include "tests/unit/temporary.h"
 

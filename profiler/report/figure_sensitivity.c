@@ -1,9 +1,9 @@
 /* Figures of what models, layers and experts lose. */
 #include "formats/base/memory.h"
 #include "profiler/evaluate/metrics.h"
-#include "profiler/figure_parts.h"
-#include "profiler/heatmap.h"
 #include "profiler/profile/verdict.h"
+#include "profiler/report/figure_parts.h"
+#include "profiler/report/heatmap.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "profiler/heatmap.h"
+#include "profiler/report/heatmap.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"

@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_FIGURE_PARTS_H
 #define MOEC_PROFILER_FIGURE_PARTS_H
 
-#include "profiler/figures.h"
+#include "profiler/report/figures.h"
 
 /* Makes chart number `index` of a figure from what the profile has; leaves `chart->name` empty where there is
  * none (any more). `chart` comes with its provenance and is released by the caller in every case. */

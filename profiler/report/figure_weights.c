@@ -1,6 +1,6 @@
 /* Figures of parts of weights and of activations: projections, quantizers, ranks, sparsity. */
 #include "formats/base/memory.h"
-#include "profiler/figure_parts.h"
+#include "profiler/report/figure_parts.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,11 +1,11 @@
-#include "profiler/figures.h"
+#include "profiler/report/figures.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
-#include "profiler/figure_parts.h"
-#include "profiler/heatmap.h"
 #include "profiler/profile/study_table.h"
+#include "profiler/report/figure_parts.h"
+#include "profiler/report/heatmap.h"
 
 #include <assert.h>
 #include <errno.h>

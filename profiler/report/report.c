@@ -1,11 +1,11 @@
-#include "profiler/report.h"
+#include "profiler/report/report.h"
 
 #include "formats/base/file.h"
 #include "profiler/evaluate/metrics.h"
-#include "profiler/heatmap.h"
 #include "profiler/profile/study_table.h"
 #include "profiler/profile/verdict.h"
-#include "profiler/report_html.h"
+#include "profiler/report/heatmap.h"
+#include "profiler/report/report_html.h"
 #include "profiler/routing/coverage.h"
 #include "profiler/routing/routing_summary.h"
 

@@ -11,8 +11,8 @@
 
 #include "formats/profile/profile.h"
 #include "profiler/common/paragraphs.h"
-#include "profiler/figures.h"
 #include "profiler/profile/mixed.h"
+#include "profiler/report/figures.h"
 
 #define MOEC_COMPARE_LISTED 10
 

@@ -1,8 +1,8 @@
-#include "profiler/terminal_heatmap.h"
+#include "profiler/report/terminal_heatmap.h"
 
 #include "formats/base/memory.h"
-#include "profiler/heatmap.h"
 #include "profiler/plot/plot.h"
+#include "profiler/report/heatmap.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Figures of what routers choose, and of what can be known before they do. */
 #include "formats/base/memory.h"
-#include "profiler/figure_parts.h"
+#include "profiler/report/figure_parts.h"
 
 #include <inttypes.h>
 #include <math.h>

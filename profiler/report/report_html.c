@@ -1,4 +1,4 @@
-#include "profiler/report_html.h"
+#include "profiler/report/report_html.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "profiler/compare.h"
+#include "profiler/report/compare.h"
 
 #include "formats/base/memory.h"
 

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_REPORT_H
 #define MOEC_PROFILER_REPORT_H
 
-#include "profiler/figures.h"
+#include "profiler/report/figures.h"
 
 /* Writes the page whole or not at all. `figures` are those of the profile. Errors: MOEC_ERR_IO,
  * MOEC_ERR_MEMORY. */
