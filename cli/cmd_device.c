@@ -3,7 +3,7 @@
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "formats/base/file.h"
-#include "profiler/device.h"
+#include "profiler/device/device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,10 +3,10 @@
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle.h"
-#include "profiler/bandwidth.h"
 #include "profiler/bench_plan.h"
 #include "profiler/bench_row.h"
 #include "profiler/bench_tokens.h"
+#include "profiler/device/bandwidth.h"
 
 #include <inttypes.h>
 #include <malloc.h>

@@ -10,7 +10,7 @@
  * 95th percentile), number of reads, the reader. */
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle.h"
-#include "profiler/read_speed.h"
+#include "profiler/device/read_speed.h"
 
 #include <inttypes.h>
 #include <stdio.h>

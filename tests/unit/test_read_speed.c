@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "profiler/read_speed.h"
+#include "profiler/device/read_speed.h"
 
 #define N_RANGES    12u
 #define RANGE_BYTES 5000u

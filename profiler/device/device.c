@@ -1,4 +1,4 @@
-#include "profiler/device.h"
+#include "profiler/device/device.h"
 
 #include "profiler/common/machine.h"
 

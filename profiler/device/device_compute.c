@@ -3,14 +3,14 @@
  * The forward pass is the runtime's own; a source of experts that never waits stands behind it and notes when
  * the router's answer came, so that the time before and the time after are told apart where the runtime may
  * stall. */
-#include "profiler/device.h"
+#include "profiler/device/device.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
 #include "profiler/common/machine.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
-#include "profiler/device_waits.h"
+#include "profiler/device/device_waits.h"
 #include "runtime/forward/session.h"
 
 #include <inttypes.h>

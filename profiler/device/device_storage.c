@@ -1,8 +1,8 @@
 /* Storage as the runtime uses it: whole records of each bitwidth in random order. */
-#include "profiler/device.h"
+#include "profiler/device/device.h"
 
 #include "formats/base/memory.h"
-#include "profiler/read_speed.h"
+#include "profiler/device/read_speed.h"
 #include "runtime/storage/record_reader.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
-#include "profiler/bandwidth.h"
+#include "profiler/device/bandwidth.h"
 
 #include "formats/base/memory.h"
-#include "profiler/read_speed.h"
+#include "profiler/device/read_speed.h"
 
 #define SLOT_ALIGNMENT ((uint64_t)4096)
 #define MAX_READS      (1u << 20)

@@ -1,4 +1,4 @@
-#include "profiler/read_speed.h"
+#include "profiler/device/read_speed.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"

@@ -1,4 +1,4 @@
-#include "profiler/device_waits.h"
+#include "profiler/device/device_waits.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
