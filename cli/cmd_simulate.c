@@ -5,8 +5,8 @@
 #include "cli/simulate_options.h"
 #include "cli/simulate_output.h"
 #include "formats/profile/profile_h5.h"
-#include "profiler/simulate_figures.h"
-#include "profiler/simulate_text.h"
+#include "profiler/simulate/simulate_figures.h"
+#include "profiler/simulate/simulate_text.h"
 
 #include <string.h>
 

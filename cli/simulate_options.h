@@ -3,7 +3,7 @@
 #define MOEC_CLI_SIMULATE_OPTIONS_H
 
 #include "cli/options.h"
-#include "profiler/simulate.h"
+#include "profiler/simulate/simulate.h"
 
 /* A buffer as asked for: a share of the bytes of all experts, or bytes. */
 struct cli_simulate_budget {

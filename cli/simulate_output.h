@@ -2,9 +2,9 @@
 #ifndef MOEC_CLI_SIMULATE_OUTPUT_H
 #define MOEC_CLI_SIMULATE_OUTPUT_H
 
-#include "profiler/agreement.h"
 #include "profiler/common/paragraphs.h"
-#include "profiler/simulate.h"
+#include "profiler/simulate/agreement.h"
+#include "profiler/simulate/simulate.h"
 
 /* Tables of hit rates (and times) by budget and policy, one for each predictor; of a single pair every count.
  * `note` says what was left out, "" = nothing. */

@@ -3,7 +3,7 @@
 #define MOEC_TESTS_SYNTHETIC_RECORDING_H
 
 #include "formats/base/memory.h"
-#include "profiler/simulated_model.h"
+#include "profiler/simulate/simulated_model.h"
 
 static inline uint32_t synthetic_draw(uint64_t seed, uint32_t n)
 {

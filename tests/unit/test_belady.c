@@ -1,7 +1,7 @@
 /* Belady's rule against every possible schedule of small buffers. */
 #include "tests/unit/temporary.h"
 
-#include "profiler/belady.h"
+#include "profiler/simulate/belady.h"
 #include "tests/unit/synthetic_recording.h"
 
 #define N_LAYER  2

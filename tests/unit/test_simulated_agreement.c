@@ -4,7 +4,7 @@
 
 #include "tests/unit/sample_bundle.h"
 
-#include "profiler/simulated_run.h"
+#include "profiler/simulate/simulated_run.h"
 #include "runtime/experts/expert_cache.h"
 #include "tests/unit/synthetic_recording.h"
 

@@ -1,7 +1,7 @@
 /* Simulated runs: times worked out by hand, and what holds for every policy, buffer and clock. */
 #include "tests/unit/temporary.h"
 
-#include "profiler/simulated_run.h"
+#include "profiler/simulate/simulated_run.h"
 #include "tests/unit/synthetic_recording.h"
 
 #include <math.h>

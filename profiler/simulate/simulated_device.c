@@ -1,4 +1,4 @@
-#include "profiler/simulated_device.h"
+#include "profiler/simulate/simulated_device.h"
 
 #include "formats/base/memory.h"
 

@@ -3,7 +3,7 @@
 #define MOEC_PROFILER_SIMULATE_TEXT_H
 
 #include "profiler/common/paragraphs.h"
-#include "profiler/simulate.h"
+#include "profiler/simulate/simulate.h"
 
 /* The working set of a token and LRU's cliff; how experts repeat; which policy is best and what is left to
  * gain; what predictions add; times. */

@@ -1,4 +1,4 @@
-#include "profiler/belady.h"
+#include "profiler/simulate/belady.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"

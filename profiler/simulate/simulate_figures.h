@@ -4,7 +4,7 @@
 #define MOEC_PROFILER_SIMULATE_FIGURES_H
 
 #include "profiler/report/figures.h"
-#include "profiler/simulate.h"
+#include "profiler/simulate/simulate.h"
 
 /* `source`: the file of the routing, for people. Released by the caller (moec_figures_release). */
 MOEC_WARN_UNUSED enum moec_status moec_simulate_figures(const struct moec_simulation *simulation,

@@ -1,10 +1,10 @@
-#include "profiler/agreement.h"
+#include "profiler/simulate/agreement.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/json/json.h"
 #include "profiler/plot/plot.h"
-#include "profiler/simulated_stream.h"
+#include "profiler/simulate/simulated_stream.h"
 #include "runtime/engine/mode.h"
 
 #include <inttypes.h>

@@ -6,11 +6,11 @@
  * Threads as in runtime/experts/loader.c: the computing thread collects what it asked for, and checks it,
  * while it waits for something; guesses begin behind what is demanded, and the loader's thread goes on with
  * them from when the last demanded record was collected until the next answer. */
-#include "profiler/simulated_run.h"
+#include "profiler/simulate/simulated_run.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/quantiles.h"
-#include "profiler/simulated_stream.h"
+#include "profiler/simulate/simulated_stream.h"
 #include "runtime/experts/arena.h"
 #include "runtime/policy/preload.h"
 #include "runtime/policy/residency.h"

@@ -1,4 +1,4 @@
-#include "profiler/simulated_stream.h"
+#include "profiler/simulate/simulated_stream.h"
 
 #include "formats/base/memory.h"
 

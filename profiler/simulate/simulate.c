@@ -1,4 +1,4 @@
-#include "profiler/simulate.h"
+#include "profiler/simulate/simulate.h"
 
 #include "formats/base/memory.h"
 #include "runtime/threads/parallel.h"

@@ -1,4 +1,4 @@
-#include "profiler/simulated_model.h"
+#include "profiler/simulate/simulated_model.h"
 
 #include "formats/base/memory.h"
 #include "formats/model/record.h"

@@ -1,4 +1,4 @@
-#include "profiler/simulate_text.h"
+#include "profiler/simulate/simulate_text.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,8 +1,8 @@
-#include "profiler/simulate_figures.h"
+#include "profiler/simulate/simulate_figures.h"
 
 #include "formats/base/memory.h"
 #include "profiler/report/figure_parts.h"
-#include "profiler/simulate_text.h"
+#include "profiler/simulate/simulate_text.h"
 
 #include <inttypes.h>
 #include <math.h>

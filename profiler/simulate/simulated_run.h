@@ -8,8 +8,8 @@
 #ifndef MOEC_PROFILER_SIMULATED_RUN_H
 #define MOEC_PROFILER_SIMULATED_RUN_H
 
-#include "profiler/simulated_device.h"
-#include "profiler/simulated_model.h"
+#include "profiler/simulate/simulated_device.h"
+#include "profiler/simulate/simulated_model.h"
 #include "runtime/policy/evict.h"
 #include "runtime/policy/predict.h"
 

@@ -5,7 +5,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "formats/profile/profile.h"
-#include "profiler/recording.h"
+#include "profiler/simulate/recording.h"
 
 struct moec_simulated_model {
     uint32_t n_layer, n_expert, top_k;

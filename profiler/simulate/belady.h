@@ -18,7 +18,7 @@
 #ifndef MOEC_PROFILER_BELADY_H
 #define MOEC_PROFILER_BELADY_H
 
-#include "profiler/simulated_model.h"
+#include "profiler/simulate/simulated_model.h"
 
 #define MOEC_BELADY_NEVER UINT64_MAX
 

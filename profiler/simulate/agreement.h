@@ -7,7 +7,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "formats/trace/device.h"
-#include "profiler/simulate.h"
+#include "profiler/simulate/simulate.h"
 
 #define MOEC_AGREEMENT_NAME   96
 #define MOEC_AGREEMENT_MARGIN 0.15 /* of the measured time */

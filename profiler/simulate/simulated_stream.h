@@ -1,10 +1,10 @@
 /* A simulated run of the mode that reads every expert of every layer in order
  * (runtime/experts/expert_stream.h; STI), into a ring of the buffer's size. Thread rule: as
- * profiler/simulated_run.h. */
+ * profiler/simulate/simulated_run.h. */
 #ifndef MOEC_PROFILER_SIMULATED_STREAM_H
 #define MOEC_PROFILER_SIMULATED_STREAM_H
 
-#include "profiler/simulated_run.h"
+#include "profiler/simulate/simulated_run.h"
 
 /* Policy, predictor and the other choices of `setup` mean nothing here. Records that were there when their
  * router answered are hits, those that were being read late, the others misses; what is read and not needed

@@ -1,4 +1,4 @@
-#include "profiler/recording.h"
+#include "profiler/simulate/recording.h"
 
 #include "formats/base/memory.h"
 

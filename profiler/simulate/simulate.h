@@ -1,13 +1,13 @@
 /* What any buffer, eviction policy and predictor would do on recorded routing, before anyone runs it: a sweep
- * of simulated runs (profiler/simulated_run.h) with Belady's bound beside them.
+ * of simulated runs (profiler/simulate/simulated_run.h) with Belady's bound beside them.
  *
  * Rates are of the experts that routers asked for while decoding. Thread rule: one call at a time; it
  * parallelises inside, and results do not depend on that. */
 #ifndef MOEC_PROFILER_SIMULATE_H
 #define MOEC_PROFILER_SIMULATE_H
 
-#include "profiler/belady.h"
-#include "profiler/simulated_run.h"
+#include "profiler/simulate/belady.h"
+#include "profiler/simulate/simulated_run.h"
 
 #define MOEC_SIMULATE_MAX_POLICIES   8
 #define MOEC_SIMULATE_MAX_PREDICTORS 8

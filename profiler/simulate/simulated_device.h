@@ -8,7 +8,7 @@
 #define MOEC_PROFILER_SIMULATED_DEVICE_H
 
 #include "formats/trace/device.h"
-#include "profiler/simulated_model.h"
+#include "profiler/simulate/simulated_model.h"
 #include "runtime/storage/reader.h"
 
 /* Arrays of one token's times, owned. */
