@@ -3,7 +3,7 @@
 #define MOEC_CLI_BENCH_OPTIONS_H
 
 #include "cli/options.h"
-#include "profiler/bench.h"
+#include "profiler/bench/bench.h"
 
 struct cli_bench_options {
     struct moec_bench_options bench; /* rows is the caller's to set */

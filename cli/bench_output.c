@@ -1,7 +1,7 @@
 #include "cli/bench_output.h"
 
 #include "cli/terminal.h"
-#include "profiler/bench_row.h"
+#include "profiler/bench/bench_row.h"
 
 #include <inttypes.h>
 #include <math.h>

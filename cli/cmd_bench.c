@@ -7,8 +7,8 @@
 #include "cli/progress.h"
 #include "compiler/task_file.h"
 #include "formats/base/file.h"
-#include "profiler/bench_figures.h"
-#include "profiler/bench_json.h"
+#include "profiler/bench/bench_figures.h"
+#include "profiler/bench/bench_json.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "cli/bench_options.h"
-#include "profiler/bench_figures.h"
-#include "profiler/bench_plan.h"
-#include "profiler/bench_row.h"
+#include "profiler/bench/bench_figures.h"
+#include "profiler/bench/bench_plan.h"
+#include "profiler/bench/bench_row.h"
 
 #include <math.h>
 

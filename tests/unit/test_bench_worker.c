@@ -4,8 +4,8 @@
 #include "tests/unit/sample_bundle.h"
 
 #include "formats/base/pipe.h"
-#include "profiler/bench_tokens.h"
-#include "profiler/energy.h"
+#include "profiler/bench/bench_tokens.h"
+#include "profiler/bench/energy.h"
 
 #include <math.h>
 #include <signal.h>

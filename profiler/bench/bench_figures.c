@@ -1,7 +1,7 @@
-#include "profiler/bench_figures.h"
+#include "profiler/bench/bench_figures.h"
 
 #include "formats/base/memory.h"
-#include "profiler/bench_row.h"
+#include "profiler/bench/bench_row.h"
 #include "profiler/common/quantiles.h"
 #include "profiler/report/figure_parts.h"
 

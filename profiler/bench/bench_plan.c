@@ -1,4 +1,4 @@
-#include "profiler/bench_plan.h"
+#include "profiler/bench/bench_plan.h"
 
 #include "formats/base/memory.h"
 #include "runtime/engine/mode.h"

@@ -2,9 +2,9 @@
  * expert buffers, beside the least that each could take.
  *
  * A row is a mode with a buffer, an eviction policy and a predictor on a storage device. Each row has a
- * process of its own with one engine (profiler/bench_worker.h). All rows run in one go, sample by sample, in
- * an order that turns from sample to sample, one at a time: what else the machine does hits all of them
- * alike.
+ * process of its own with one engine (profiler/bench/bench_worker.h). All rows run in one go, sample by
+ * sample, in an order that turns from sample to sample, one at a time: what else the machine does hits all of
+ * them alike.
  *
  * A sample is a prompt and the tokens that follow it in the data; of an encoder-decoder model a source and
  * the target, and the time of its prompt includes encoding. Decoding is teacher-forced: after each answer the
@@ -22,7 +22,7 @@
 #define MOEC_PROFILER_BENCH_H
 
 #include "formats/bundle/bundle.h"
-#include "profiler/bench_worker.h"
+#include "profiler/bench/bench_worker.h"
 #include "profiler/common/progress.h"
 #include "profiler/tasks/rows.h"
 #include "runtime/storage/reader.h"

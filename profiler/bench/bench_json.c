@@ -1,6 +1,6 @@
-#include "profiler/bench_json.h"
+#include "profiler/bench/bench_json.h"
 
-#include "profiler/bench_row.h"
+#include "profiler/bench/bench_row.h"
 #include "profiler/common/machine.h"
 #include "runtime/moert.h"
 

@@ -1,4 +1,4 @@
-#include "profiler/bench_row.h"
+#include "profiler/bench/bench_row.h"
 
 #include "formats/base/memory.h"
 #include "profiler/report/figure_parts.h"

@@ -1,11 +1,11 @@
-#include "profiler/bench.h"
+#include "profiler/bench/bench.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle.h"
-#include "profiler/bench_plan.h"
-#include "profiler/bench_row.h"
-#include "profiler/bench_tokens.h"
+#include "profiler/bench/bench_plan.h"
+#include "profiler/bench/bench_row.h"
+#include "profiler/bench/bench_tokens.h"
 #include "profiler/device/bandwidth.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "profiler/energy.h"
+#include "profiler/bench/energy.h"
 
 #include <dirent.h>
 #include <fcntl.h>

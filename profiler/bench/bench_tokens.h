@@ -3,7 +3,7 @@
 #define MOEC_PROFILER_BENCH_TOKENS_H
 
 #include "formats/bundle/bundle.h"
-#include "profiler/bench_worker.h"
+#include "profiler/bench/bench_worker.h"
 #include "profiler/tasks/rows.h"
 
 /* Fills tokens->tokens, name and digest; the counts are the caller's. `rows` are cut into windows as

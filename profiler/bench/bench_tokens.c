@@ -1,4 +1,4 @@
-#include "profiler/bench_tokens.h"
+#include "profiler/bench/bench_tokens.h"
 
 #include "formats/base/memory.h"
 #include "profiler/common/random.h"

@@ -3,7 +3,7 @@
 #ifndef MOEC_PROFILER_BENCH_FIGURES_H
 #define MOEC_PROFILER_BENCH_FIGURES_H
 
-#include "profiler/bench.h"
+#include "profiler/bench/bench.h"
 #include "profiler/report/figures.h"
 
 /* Makes the charts; released by the caller. A figure without rows to show has none. */

@@ -1,9 +1,9 @@
-#include "profiler/bench_worker.h"
+#include "profiler/bench/bench_worker.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
 #include "formats/base/pipe.h"
-#include "profiler/energy.h"
+#include "profiler/bench/energy.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/moert.h"
 

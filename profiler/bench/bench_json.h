@@ -4,7 +4,7 @@
 #define MOEC_PROFILER_BENCH_JSON_H
 
 #include "formats/json/json_write.h"
-#include "profiler/bench.h"
+#include "profiler/bench/bench.h"
 
 struct moec_json_out *moec_bench_json(const struct moec_bench *bench);
 
