@@ -1,7 +1,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
-#include "cli/measure_options.h"
+#include "cli/options/measure_options.h"
 #include "cli/profile_job.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"

@@ -3,7 +3,7 @@
 #include "cli/figure_output.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
-#include "cli/measure_options.h"
+#include "cli/options/measure_options.h"
 #include "cli/profile_job.h"
 #include "cli/progress.h"
 #include "cli/routing_report.h"

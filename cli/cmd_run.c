@@ -1,8 +1,8 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
  * a slower device (runtime/storage/reader.h). */
 #include "cli/commands.h"
-#include "cli/generation_options.h"
-#include "cli/prompt.h"
+#include "cli/options/generation_options.h"
+#include "cli/options/prompt.h"
 #include "cli/run_stats.h"
 #include "cli/terminal.h"
 #include "runtime/moert.h"

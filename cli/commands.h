@@ -4,7 +4,7 @@
 #ifndef MOEC_CLI_COMMANDS_H
 #define MOEC_CLI_COMMANDS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 extern const struct cli_command cli_command_profile;
 extern const struct cli_command cli_command_compile;

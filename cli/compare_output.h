@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_COMPARE_OUTPUT_H
 #define MOEC_CLI_COMPARE_OUTPUT_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 /* Reads A (the option's value) and B (the positional argument), compares, prints words or JSON and draws
  * --plots. */

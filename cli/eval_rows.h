@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_EVAL_ROWS_H
 #define MOEC_CLI_EVAL_ROWS_H
 
-#include "cli/measure_options.h"
+#include "cli/options/measure_options.h"
 #include "cli/progress.h"
 #include "profiler/evaluate/source.h"
 

@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_FIGURE_OUTPUT_H
 #define MOEC_CLI_FIGURE_OUTPUT_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "formats/profile/profile.h"
 #include "profiler/report/figures.h"
 

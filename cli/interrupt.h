@@ -3,7 +3,7 @@
 #ifndef MOEC_CLI_INTERRUPT_H
 #define MOEC_CLI_INTERRUPT_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 
 /* From now on signals ask. Those that are ignored (nohup, background jobs of scripts) stay so. */
 void cli_interrupt_catch(void);

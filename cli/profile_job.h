@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_PROFILE_JOB_H
 #define MOEC_CLI_PROFILE_JOB_H
 
-#include "cli/measure_options.h"
+#include "cli/options/measure_options.h"
 #include "cli/progress.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"

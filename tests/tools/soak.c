@@ -10,7 +10,7 @@
  * the context, end-of-text tokens or not. Prints one line of figures; exit status 1 when the peak passed the
  * budget or logits differ. Runs under the sanitizers like any test (make SANITIZE=thread
  * build/sanitize-thread/tools/soak). */
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "cli/terminal.h"
 #include "runtime/engine/moert_internal.h"
 #include "tests/unit/faulty_reader.h"

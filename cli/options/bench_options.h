@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_BENCH_OPTIONS_H
 #define MOEC_CLI_BENCH_OPTIONS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "profiler/bench/bench.h"
 
 struct cli_bench_options {

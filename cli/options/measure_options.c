@@ -1,4 +1,4 @@
-#include "cli/measure_options.h"
+#include "cli/options/measure_options.h"
 #include "compiler/task_file.h"
 
 #include <stdio.h>

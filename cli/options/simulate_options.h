@@ -2,7 +2,7 @@
 #ifndef MOEC_CLI_SIMULATE_OPTIONS_H
 #define MOEC_CLI_SIMULATE_OPTIONS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "profiler/simulate/simulate.h"
 
 /* A buffer as asked for: a share of the bytes of all experts, or bytes. */

@@ -1,4 +1,4 @@
-#include "cli/simulate_options.h"
+#include "cli/options/simulate_options.h"
 
 #include <math.h>
 #include <stdlib.h>

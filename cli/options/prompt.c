@@ -1,4 +1,4 @@
-#include "cli/prompt.h"
+#include "cli/options/prompt.h"
 
 #include <errno.h>
 #include <stdio.h>

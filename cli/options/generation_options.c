@@ -1,4 +1,4 @@
-#include "cli/generation_options.h"
+#include "cli/options/generation_options.h"
 
 #include "formats/model/generation.h"
 

@@ -1,4 +1,4 @@
-#include "cli/bench_options.h"
+#include "cli/options/bench_options.h"
 
 #include "formats/base/memory.h"
 #include "runtime/kernels/kernels.h"

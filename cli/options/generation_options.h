@@ -3,7 +3,7 @@
 #ifndef MOEC_CLI_GENERATION_OPTIONS_H
 #define MOEC_CLI_GENERATION_OPTIONS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "runtime/moert.h"
 
 /* Rows of an option table. */

@@ -3,7 +3,7 @@
 #ifndef MOEC_CLI_MEASURE_OPTIONS_H
 #define MOEC_CLI_MEASURE_OPTIONS_H
 
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "formats/codec/codec.h"
 #include "formats/profile/profile.h"
 #include "profiler/tasks/task.h"
