@@ -1,7 +1,7 @@
 #include "cli/commands.h"
-#include "cli/interrupt.h"
-#include "cli/progress.h"
-#include "cli/terminal.h"
+#include "cli/output/interrupt.h"
+#include "cli/output/progress.h"
+#include "cli/output/terminal.h"
 #include "formats/base/file.h"
 #include "profiler/device/device.h"
 

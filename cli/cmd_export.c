@@ -1,7 +1,7 @@
 #include "cli/commands.h"
-#include "cli/json_output.h"
-#include "cli/progress.h"
-#include "cli/terminal.h"
+#include "cli/output/json_output.h"
+#include "cli/output/progress.h"
+#include "cli/output/terminal.h"
 #include "formats/checkpoint/checkpoint_write.h"
 
 #include <inttypes.h>

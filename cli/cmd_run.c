@@ -3,8 +3,8 @@
 #include "cli/commands.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/prompt.h"
-#include "cli/run_stats.h"
-#include "cli/terminal.h"
+#include "cli/output/run_stats.h"
+#include "cli/output/terminal.h"
 #include "runtime/moert.h"
 #include "runtime/storage/reader.h"
 

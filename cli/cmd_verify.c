@@ -1,5 +1,5 @@
 #include "cli/commands.h"
-#include "cli/terminal.h"
+#include "cli/output/terminal.h"
 #include "formats/bundle/bundle.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 #include "cli/eval_rows.h"
 
-#include "cli/json_output.h"
 #include "cli/options/generation_options.h"
+#include "cli/output/json_output.h"
 #include "formats/base/file.h"
 #include "profiler/evaluate/row_scores.h"
 #include "runtime/generate/generate.h"

@@ -1,7 +1,7 @@
 /* moec: finds the verb and runs it. */
 #include "cli/commands.h"
-#include "cli/terminal.h"
-#include "cli/versions.h"
+#include "cli/output/terminal.h"
+#include "cli/output/versions.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 #include "cli/profile_job.h"
-#include "cli/interrupt.h"
+#include "cli/output/interrupt.h"
 #include "profiler/profile/profile_run.h"
 #include "profiler/profile/weight_studies.h"
 

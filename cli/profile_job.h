@@ -3,7 +3,7 @@
 #define MOEC_CLI_PROFILE_JOB_H
 
 #include "cli/options/measure_options.h"
-#include "cli/progress.h"
+#include "cli/output/progress.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"
 

@@ -1,4 +1,4 @@
-#include "cli/study_output.h"
+#include "cli/output/study_output.h"
 
 #include "profiler/profile/study_table.h"
 

@@ -1,4 +1,4 @@
-#include "cli/figure_output.h"
+#include "cli/output/figure_output.h"
 
 #include "profiler/report/report.h"
 

@@ -1,4 +1,4 @@
-#include "cli/versions.h"
+#include "cli/output/versions.h"
 #include "compiler/lua_host.h"
 #include "formats/base/compress.h"
 #include "formats/json/json.h"

@@ -1,4 +1,4 @@
-#include "cli/routing_report.h"
+#include "cli/output/routing_report.h"
 
 #include "profiler/routing/routing_summary.h"
 

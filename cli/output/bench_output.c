@@ -1,6 +1,6 @@
-#include "cli/bench_output.h"
+#include "cli/output/bench_output.h"
 
-#include "cli/terminal.h"
+#include "cli/output/terminal.h"
 #include "profiler/bench/bench_row.h"
 
 #include <inttypes.h>

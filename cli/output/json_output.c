@@ -1,4 +1,4 @@
-#include "cli/json_output.h"
+#include "cli/output/json_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-#include "cli/simulate_output.h"
+#include "cli/output/simulate_output.h"
 
-#include "cli/json_output.h"
-#include "cli/terminal.h"
-#include "cli/verdict_output.h"
+#include "cli/output/json_output.h"
+#include "cli/output/terminal.h"
+#include "cli/output/verdict_output.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
-#include "cli/run_stats.h"
+#include "cli/output/run_stats.h"
 
-#include "cli/terminal.h"
+#include "cli/output/terminal.h"
 
 #include <inttypes.h>
 

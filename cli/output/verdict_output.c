@@ -1,5 +1,5 @@
-#include "cli/verdict_output.h"
-#include "cli/terminal.h"
+#include "cli/output/verdict_output.h"
+#include "cli/output/terminal.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/routing/coverage.h"
 

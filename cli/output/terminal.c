@@ -1,4 +1,4 @@
-#include "cli/terminal.h"
+#include "cli/output/terminal.h"
 
 #include "formats/base/clock.h"
 #include "runtime/engine/memory_plan.h"
