@@ -1,7 +1,7 @@
 /* moec: finds the verb and runs it. */
-#include "cli/commands.h"
 #include "cli/output/terminal.h"
 #include "cli/output/versions.h"
+#include "cli/verbs/commands.h"
 
 #include <string.h>
 

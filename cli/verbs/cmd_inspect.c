@@ -1,6 +1,6 @@
-#include "cli/commands.h"
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
+#include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/generation_json.h"
 

@@ -1,7 +1,7 @@
-#include "cli/commands.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/progress.h"
 #include "cli/output/terminal.h"
+#include "cli/verbs/commands.h"
 #include "formats/base/file.h"
 #include "profiler/device/device.h"
 

@@ -1,4 +1,4 @@
-#include "cli/eval_rows.h"
+#include "cli/verbs/eval_rows.h"
 
 #include "cli/options/generation_options.h"
 #include "cli/output/json_output.h"

@@ -1,5 +1,5 @@
-#include "cli/commands.h"
 #include "cli/output/terminal.h"
+#include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 
 #include <inttypes.h>

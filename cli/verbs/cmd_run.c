@@ -1,10 +1,10 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
  * a slower device (runtime/storage/reader.h). */
-#include "cli/commands.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/prompt.h"
 #include "cli/output/run_stats.h"
 #include "cli/output/terminal.h"
+#include "cli/verbs/commands.h"
 #include "runtime/moert.h"
 #include "runtime/storage/reader.h"
 

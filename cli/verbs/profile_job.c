@@ -1,4 +1,4 @@
-#include "cli/profile_job.h"
+#include "cli/verbs/profile_job.h"
 #include "cli/output/interrupt.h"
 #include "profiler/profile/profile_run.h"
 #include "profiler/profile/weight_studies.h"

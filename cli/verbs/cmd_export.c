@@ -1,7 +1,7 @@
-#include "cli/commands.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress.h"
 #include "cli/output/terminal.h"
+#include "cli/verbs/commands.h"
 #include "formats/checkpoint/checkpoint_write.h"
 
 #include <inttypes.h>
