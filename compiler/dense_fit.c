@@ -42,8 +42,7 @@ struct moec_dense_fit {
     struct moec_error problem; /* of the hook, which cannot answer with one */
 };
 
-/* --- encoded weights ---------------------------------------------------------------------------------------
- */
+/* ---- encoded weights ---- */
 
 static enum moec_status store_open(struct store *store, const struct moec_dense_fit *fit,
                                    struct moec_codec codec, const char *folder, struct moec_error *err)
@@ -77,8 +76,7 @@ static enum moec_status store_write(struct store *store, uint64_t offset, const 
     return MOEC_OK;
 }
 
-/* --- encoding a matrix -------------------------------------------------------------------------------------
- */
+/* ---- encoding a matrix ---- */
 
 static uint32_t input_count(const struct moec_dense_entry *entry)
 {
@@ -146,8 +144,7 @@ out:
     return status;
 }
 
-/* --- collecting inputs -------------------------------------------------------------------------------------
- */
+/* ---- collecting inputs ---- */
 
 static struct group *find_group(const struct moec_dense_fit *fit, const struct moec_dense_entry *entry)
 {
@@ -230,8 +227,7 @@ static enum moec_status finish_layer(void *context, uint32_t layer, struct moec_
     return MOEC_OK;
 }
 
-/* --- life --------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *request,
                                        struct moec_dense_fit **out, struct moec_error *err)
@@ -315,8 +311,7 @@ uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec
            n_codec * (encoded < MOEC_DENSE_FIT_MEMORY_BYTES ? encoded : MOEC_DENSE_FIT_MEMORY_BYTES);
 }
 
-/* --- as dense weights --------------------------------------------------------------------------------------
- */
+/* ---- as dense weights ---- */
 
 struct fit_source {
     struct moec_dense_source source; /* first: this is what others see */

@@ -72,8 +72,7 @@ void moec_gptq_free(struct moec_gptq *gptq)
     free(gptq);
 }
 
-/* --- products of inputs ------------------------------------------------------------------------------------
- */
+/* ---- products of inputs ---- */
 
 struct adding {
     struct moec_gptq *gptq;
@@ -118,8 +117,7 @@ void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const f
     gptq->n_token += n_tok;
 }
 
-/* --- order and factor --------------------------------------------------------------------------------------
- */
+/* ---- order and factor ---- */
 
 /* Largest H_ii first, ties to the lower index. */
 static int compare_inputs(const void *a, const void *b, void *context)
@@ -241,8 +239,7 @@ enum moec_status moec_gptq_factor(struct moec_gptq *gptq, const struct moec_pool
     return MOEC_OK;
 }
 
-/* --- codes -------------------------------------------------------------------------------------------------
- */
+/* ---- codes ---- */
 
 struct encoding {
     const struct moec_gptq *gptq;

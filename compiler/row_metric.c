@@ -16,7 +16,7 @@ struct moec_row_metric {
     uint32_t n_chosen[2];
 };
 
-/* --- rows --- */
+/* ---- rows ---- */
 
 /* Whether the profile's windows are rows of this file. */
 static bool is_profiled(const struct moec_rows *rows, const struct moec_profile *profile)
@@ -117,7 +117,7 @@ const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metri
     return &metric->rows;
 }
 
-/* --- measuring --- */
+/* ---- measuring ---- */
 
 static struct moec_continuation_options
 continuation_options(const struct moec_row_metric *metric, const struct moec_kernels *kernels, int n_threads)

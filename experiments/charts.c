@@ -37,8 +37,7 @@ static void set_category(struct moec_chart_axis *axis, uint32_t i, const char *f
     va_end(list);
 }
 
-/* --- Fig. 6 ------------------------------------------------------------------------------------------------
- */
+/* ---- Fig. 6 ---- */
 
 static enum moec_status add_bits(const struct experiment_bundle *bundles, const char *name,
                                  struct moec_chart *chart, struct moec_error *err)
@@ -79,8 +78,7 @@ enum moec_status experiment_chart_bits(const struct experiment_sample *sample, s
     return MOEC_OK;
 }
 
-/* --- Fig. 7b -----------------------------------------------------------------------------------------------
- */
+/* ---- Fig. 7b ---- */
 
 enum moec_status experiment_chart_decoding(const struct experiment_sample *sample, struct moec_chart *chart,
                                            struct moec_error *err)
@@ -116,8 +114,7 @@ enum moec_status experiment_chart_decoding(const struct experiment_sample *sampl
     return MOEC_OK;
 }
 
-/* --- Fig. 14 -----------------------------------------------------------------------------------------------
- */
+/* ---- Fig. 14 ---- */
 
 static bool is_new_policy(const struct experiment_sample *sample, uint32_t h)
 {
@@ -167,8 +164,7 @@ enum moec_status experiment_chart_evictions(const struct experiment_sample *samp
     return MOEC_OK;
 }
 
-/* --- Fig. 11 and 16 ----------------------------------------------------------------------------------------
- */
+/* ---- Fig. 11 and 16 ---- */
 
 enum moec_status experiment_chart_latency(const struct experiment_sample *sample, struct moec_chart *chart,
                                           struct moec_error *err)
@@ -207,8 +203,7 @@ enum moec_status experiment_chart_latency(const struct experiment_sample *sample
     return MOEC_OK;
 }
 
-/* --- Fig. 17 -----------------------------------------------------------------------------------------------
- */
+/* ---- Fig. 17 ---- */
 
 static enum moec_status begin_targets(const struct experiment_sample *sample, struct moec_chart *chart,
                                       const char *name, const char *title, struct moec_error *err)

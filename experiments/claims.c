@@ -13,8 +13,7 @@
 #define INT4            2 /* place among experiment_bits */
 #define INT2            0
 
-/* --- what both lists share ---------------------------------------------------------------------------------
- */
+/* ---- what both lists share ---- */
 
 static struct experiment_claim *add(struct experiment_claims *claims, const char *figure, const char *paper)
 {
@@ -68,8 +67,7 @@ double experiment_hit_rate(const struct experiment_sample *sample, const char *e
     return best;
 }
 
-/* --- goals -------------------------------------------------------------------------------------------------
- */
+/* ---- goals ---- */
 
 static void claim_speed(const struct experiment_sample *sample, struct experiment_claims *claims,
                         const char *slow, double least)
@@ -203,8 +201,7 @@ void experiment_goals(const struct experiment_sample *sample, struct experiment_
     claim_offline(sample, claims);
 }
 
-/* --- findings ----------------------------------------------------------------------------------------------
- */
+/* ---- findings ---- */
 
 static void find_paths(const struct experiment_sample *sample, struct experiment_claims *claims)
 {

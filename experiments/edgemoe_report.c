@@ -62,8 +62,7 @@ static void paragraph(const struct report *report, const char *text)
     (void)fputs("</p>\n", report->page);
 }
 
-/* --- claims ------------------------------------------------------------------------------------------------
- */
+/* ---- claims ---- */
 
 static enum moec_status put_claims(const struct report *report, const struct experiment_sample *sample,
                                    const struct experiment_claims *claims, bool is_goal,
@@ -113,8 +112,7 @@ static void put_agreement(const struct report *report, const struct experiment_c
     (void)fputs("</p>\n", report->page);
 }
 
-/* --- tables ------------------------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 
 static enum moec_status put_table2(const struct report *report, const struct experiment_sample *sample,
                                    struct moec_error *err)
@@ -249,8 +247,7 @@ static enum moec_status put_targets(const struct report *report, const struct ex
     return experiment_table_close(&table, report->folder, report->page, err);
 }
 
-/* --- charts ------------------------------------------------------------------------------------------------
- */
+/* ---- charts ---- */
 
 /* A chart's numbers as TSV: what its CSV says, whose fields are quoted where they hold commas. */
 static enum moec_status write_tsv(const struct report *report, const struct moec_chart *chart,
@@ -334,8 +331,7 @@ out:
     return status;
 }
 
-/* --- page --------------------------------------------------------------------------------------------------
- */
+/* ---- page ---- */
 
 static enum moec_status put_sample(const struct report *report, const struct experiment_sample *sample,
                                    const char *title, struct moec_error *err)

@@ -15,8 +15,7 @@
 const uint32_t experiment_targets[EXPERIMENT_N_TARGET] = {2, 5, 10, 20};
 const uint32_t experiment_bits[EXPERIMENT_N_BITS] = {2, 3, 4, 8};
 
-/* --- JSON ------------------------------------------------------------------------------------------------
- */
+/* ---- JSON ---- */
 
 /* The file's JSON; NULL where there is no such file. */
 static enum moec_status load(const struct experiment_sample *sample, const char *name,
@@ -67,8 +66,7 @@ static bool truth(const struct moec_json *object, const char *key)
     return moec_json_get_bool_or(object, "", key, false, &value, NULL) == MOEC_OK && value;
 }
 
-/* --- parts -----------------------------------------------------------------------------------------------
- */
+/* ---- parts ---- */
 
 static enum moec_status read_bundle(const struct experiment_sample *sample, const char *name,
                                     struct experiment_bundle *bundle, struct moec_error *err)
@@ -258,8 +256,7 @@ void experiment_release(struct experiment_sample *sample)
     sample->has_profile = false;
 }
 
-/* --- rows ------------------------------------------------------------------------------------------------
- */
+/* ---- rows ---- */
 
 const char *experiment_memory(const struct experiment_sample *sample, uint32_t index)
 {

@@ -17,8 +17,7 @@ static double per_token(const struct moec_simulation *simulation, double amount)
     return amount / (double)simulation->sweep.recording->n_decoded;
 }
 
-/* --- for people --------------------------------------------------------------------------------------------
- */
+/* ---- for people ---- */
 
 static void print_head(const struct moec_simulation *simulation, const char *source, const char *note)
 {
@@ -133,8 +132,7 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
             "records of\ndifferent sizes; bound: more hits than any schedule has, by space times time\n");
 }
 
-/* --- for programs ------------------------------------------------------------------------------------------
- */
+/* ---- for programs ---- */
 
 static struct moec_json_out *json_counts(const struct moec_simulated_counts *counts)
 {
@@ -253,8 +251,7 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
     return cli_print_json(root, err);
 }
 
-/* --- beside a bench ----------------------------------------------------------------------------------------
- */
+/* ---- beside a bench ---- */
 
 void cli_print_agreement(const struct moec_agreement *agreement)
 {

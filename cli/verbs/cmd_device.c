@@ -35,8 +35,7 @@ static void show_note(void *context, const char *line)
     cli_progress_note(context, line);
 }
 
-/* --- for people --------------------------------------------------------------------------------------------
- */
+/* ---- for people ---- */
 
 static double microseconds(uint64_t ns)
 {
@@ -129,8 +128,7 @@ static void print_compute(const struct moec_device *device)
                microseconds(device->preload_ns));
 }
 
-/* --- the verb ----------------------------------------------------------------------------------------------
- */
+/* ---- the verb ---- */
 
 static enum moec_status write_description(const struct moec_device *device, struct moec_output *output,
                                           struct moec_error *err)

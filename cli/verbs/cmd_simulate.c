@@ -90,8 +90,7 @@ static void release(struct job *job)
     moec_bundle_close(job->bundle);
 }
 
-/* --- inputs ------------------------------------------------------------------------------------------------
- */
+/* ---- inputs ---- */
 
 /* A trace is text that begins with a brace; a profile with its magic. */
 static enum moec_status is_trace(const char *path, bool *out, struct moec_error *err)
@@ -160,8 +159,7 @@ static enum moec_status open_device(struct job *job, struct moec_error *err)
                                       job->bundle != NULL ? &job->described_sizes : NULL, &job->device, err);
 }
 
-/* --- the sweep ---------------------------------------------------------------------------------------------
- */
+/* ---- the sweep ---- */
 
 static void say(struct job *job, const char *text)
 {

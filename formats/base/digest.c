@@ -11,8 +11,7 @@
 #error "nettle 3 or later is needed"
 #endif
 
-/* --- SHA-256 -----------------------------------------------------------------------------------------------
- */
+/* ---- SHA-256 ---- */
 
 void moec_sha256_init(struct moec_sha256 *digest)
 {
@@ -74,8 +73,7 @@ void moec_sha256_hex(const uint8_t digest[static MOEC_SHA256_BYTES],
     text[2 * MOEC_SHA256_BYTES] = '\0';
 }
 
-/* --- CRC32C ------------------------------------------------------------------------------------------------
- */
+/* ---- CRC32C ---- */
 
 #define CRC32C_POLYNOMIAL 0x82f63b78u /* 0x1edc6f41 with its bits reversed */
 

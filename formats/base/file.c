@@ -19,8 +19,7 @@
 
 #define TEMPORARY_INFIX ".moec-tmp-"
 
-/* --- reading -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 static enum moec_status open_regular(struct moec_file *file, const char *path, int flags,
                                      struct moec_error *err)
@@ -135,8 +134,7 @@ out:
     return status;
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 /* Length of the folder part of a path with its slash: 0 for a bare name. */
 static size_t folder_length(const char *path)
@@ -388,8 +386,7 @@ void moec_output_abort(struct moec_output *output)
     *output = (struct moec_output){.fd = -1};
 }
 
-/* --- without a name ----------------------------------------------------------------------------------------
- */
+/* ---- without a name ---- */
 
 static int open_nameless(const char *folder)
 {
@@ -422,8 +419,7 @@ enum moec_status moec_file_temporary(const char *folder, uint64_t n_bytes, const
                      what, strerror(problem));
 }
 
-/* --- updating in place -------------------------------------------------------------------------------------
- */
+/* ---- updating in place ---- */
 
 enum moec_status moec_file_open_writable(struct moec_file *file, const char *path, bool create,
                                          struct moec_error *err)
@@ -446,8 +442,7 @@ enum moec_status moec_file_write(struct moec_file *file, uint64_t offset, const 
     return MOEC_OK;
 }
 
-/* --- folders -----------------------------------------------------------------------------------------------
- */
+/* ---- folders ---- */
 
 enum moec_status moec_output_folder_open(struct moec_output_folder *output, const char *path,
                                          struct moec_error *err)
@@ -516,8 +511,7 @@ void moec_output_folder_abort(struct moec_output_folder *output)
     *output = (struct moec_output_folder){.fd = -1};
 }
 
-/* --- paths -------------------------------------------------------------------------------------------------
- */
+/* ---- paths ---- */
 
 enum moec_status moec_path_join(char **out, const char *folder, const char *name, struct moec_error *err)
 {

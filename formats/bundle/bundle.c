@@ -10,8 +10,7 @@
 /* "MOEC" and line ends of both styles: a transfer as text that changes line ends breaks it. */
 static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
 
-/* --- header and contents table -----------------------------------------------------------------------------
- */
+/* ---- header and contents table ---- */
 
 static bool is_known_kind(uint32_t kind)
 {
@@ -221,8 +220,7 @@ const struct moec_section *moec_contents_find(const struct moec_contents *conten
     return NULL;
 }
 
-/* --- opening -----------------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 /* Loads a small section; *bytes stays NULL when it is optional and absent. */
 static enum moec_status load_small(const struct moec_bundle *bundle, uint32_t kind, bool required,
@@ -474,8 +472,7 @@ void moec_bundle_close(struct moec_bundle *bundle)
     free(bundle);
 }
 
-/* --- contents ----------------------------------------------------------------------------------------------
- */
+/* ---- contents ---- */
 
 static enum moec_status check_dense_finite(const struct moec_bundle *bundle, const struct moec_dense *dense,
                                            struct moec_error *err)

@@ -10,8 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- stored form: compressed pieces ------------------------------------------------------------------------
- */
+/* ---- stored form: compressed pieces ---- */
 
 static enum moec_status encode_piece(const uint8_t *content, size_t n, moec_section_sink *sink, void *context,
                                      struct moec_error *err)
@@ -194,8 +193,7 @@ enum moec_status moec_section_load_alloc(const struct moec_file *file, const str
     return MOEC_OK;
 }
 
-/* --- fixed text fields -------------------------------------------------------------------------------------
- */
+/* ---- fixed text fields ---- */
 
 /* Names are printed: control characters from a file must not reach a terminal. */
 static enum moec_status check_text(const char *text, size_t capacity, const char *what,
@@ -248,8 +246,7 @@ static enum moec_status check_size(size_t n_bytes, uint64_t expected, const char
     return MOEC_OK;
 }
 
-/* --- certificate and provenance ----------------------------------------------------------------------------
- */
+/* ---- certificate and provenance ---- */
 
 #define CERTIFICATE_NUMBERS 10
 #define CERTIFICATE_TARGET  7 /* the one number that may be NaN */
@@ -353,8 +350,7 @@ enum moec_status moec_provenance_decode(const uint8_t *bytes, size_t n_bytes,
     return MOEC_OK;
 }
 
-/* --- routing summary ---------------------------------------------------------------------------------------
- */
+/* ---- routing summary ---- */
 
 void moec_routing_encode(const struct moec_routing_summary *routing, uint32_t n_layer, uint32_t n_expert,
                          uint8_t *bytes)
@@ -407,8 +403,7 @@ out:
     return status;
 }
 
-/* --- codecs, dense table and record index ------------------------------------------------------------------
- */
+/* ---- codecs, dense table and record index ---- */
 
 static void put_codec(uint8_t *at, struct moec_codec codec)
 {

@@ -34,8 +34,7 @@ static void found(struct verifier *v, const char *place, uint64_t offset, uint64
         v->report(v->context, place, offset, n_bytes);
 }
 
-/* --- bytes -------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ---- */
 
 /* What one pass over a range gives. */
 struct range {
@@ -81,8 +80,7 @@ static enum moec_status check_padding(struct verifier *v, struct moec_sha256 *di
     return MOEC_OK;
 }
 
-/* --- sections ----------------------------------------------------------------------------------------------
- */
+/* ---- sections ---- */
 
 static void section_place(const struct moec_section *section, char place[static PLACE_BYTES])
 {
@@ -133,8 +131,7 @@ static enum moec_status check_section(struct verifier *v, const struct moec_sect
     return MOEC_OK;
 }
 
-/* --- records -----------------------------------------------------------------------------------------------
- */
+/* ---- records ---- */
 
 /* One copy level whose index could be read. */
 struct level {
@@ -242,8 +239,7 @@ static enum moec_status check_records(struct verifier *v, const struct moec_sect
     return status;
 }
 
-/* --- the whole file ----------------------------------------------------------------------------------------
- */
+/* ---- the whole file ---- */
 
 static enum moec_status check_contents(struct verifier *v, struct moec_error *err)
 {

@@ -31,8 +31,7 @@ struct moec_bundle_plan {
     uint32_t n_sections;
 };
 
-/* --- plan --------------------------------------------------------------------------------------------------
- */
+/* ---- plan ---- */
 
 /* Where pieces go while a plan is made: into memory, or only counted. */
 struct piece_memory {
@@ -242,8 +241,7 @@ void moec_bundle_plan_free(struct moec_bundle_plan *plan)
     free(plan);
 }
 
-/* --- layout ------------------------------------------------------------------------------------------------
- */
+/* ---- layout ---- */
 
 uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, uint32_t bits)
 {
@@ -331,8 +329,7 @@ enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan, con
     return MOEC_OK;
 }
 
-/* --- writer ------------------------------------------------------------------------------------------------
- */
+/* ---- writer ---- */
 
 struct moec_bundle_writer {
     const struct moec_bundle_plan *plan; /* borrowed */

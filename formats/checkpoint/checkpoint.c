@@ -24,8 +24,7 @@ struct tensor {
     struct moec_tensor_location at;
 };
 
-/* --- files of a folder -------------------------------------------------------------------------------------
- */
+/* ---- files of a folder ---- */
 
 static enum moec_status exists_in(const char *folder, const char *name, bool *exists, struct moec_error *err)
 {
@@ -120,8 +119,7 @@ static enum moec_status load_tokenizer(struct moec_checkpoint *ck, struct moec_e
     return status;
 }
 
-/* --- shards ------------------------------------------------------------------------------------------------
- */
+/* ---- shards ---- */
 
 static enum moec_status open_shard(struct moec_checkpoint *ck, const char *name, struct moec_error *err)
 {
@@ -264,8 +262,7 @@ static enum moec_status open_weights(struct moec_checkpoint *ck, struct moec_err
     return open_shard(ck, "model.safetensors", err);
 }
 
-/* --- locating tensors --------------------------------------------------------------------------------------
- */
+/* ---- locating tensors ---- */
 
 static enum moec_status fail_missing(const struct moec_checkpoint *ck, const char *name,
                                      struct moec_error *err)
@@ -451,8 +448,7 @@ static enum moec_status check_embedding_copies(struct moec_checkpoint *ck, struc
     return MOEC_OK;
 }
 
-/* --- opening -----------------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 enum moec_status moec_checkpoint_open(const char *folder, struct moec_checkpoint **out,
                                       struct moec_error *err)
@@ -529,8 +525,7 @@ uint64_t moec_checkpoint_expert_bytes(const struct moec_checkpoint *checkpoint)
     return checkpoint->expert_bytes;
 }
 
-/* --- reading weights ---------------------------------------------------------------------------------------
- */
+/* ---- reading weights ---- */
 
 static size_t dtype_bytes(uint32_t dtype)
 {
@@ -658,8 +653,7 @@ static uint64_t scratch_bytes(const struct tensor *tensor, bool transposed)
     return ROWS * columns * sizeof(float) + raw_rows * columns * dtype_bytes(tensor->at.dtype);
 }
 
-/* --- dense weights -----------------------------------------------------------------------------------------
- */
+/* ---- dense weights ---- */
 
 struct dense_choice {
     const struct moec_checkpoint *ck;
@@ -753,8 +747,7 @@ enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkp
     return status;
 }
 
-/* --- experts -----------------------------------------------------------------------------------------------
- */
+/* ---- experts ---- */
 
 static enum moec_status find_expert(const struct moec_checkpoint *ck, uint32_t layer, uint32_t expert,
                                     uint32_t *ordinal, struct moec_error *err)

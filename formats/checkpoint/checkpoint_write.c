@@ -41,7 +41,7 @@ struct writing {
     uint32_t ordinal, expert;
 };
 
-/* --- what there is to write --- */
+/* ---- what there is to write ---- */
 
 static bool is_float(struct moec_codec codec)
 {
@@ -172,7 +172,7 @@ static enum moec_status list_items(struct writing *w, struct moec_error *err)
     return MOEC_OK;
 }
 
-/* --- weights --- */
+/* ---- weights ---- */
 
 /* Rows of the file that come from one block of the matrix, and floats that a block takes. */
 static uint64_t block_floats(const struct moec_matrix *matrix, bool transposed)
@@ -280,7 +280,7 @@ static enum moec_status write_item(struct writing *w, struct moec_safetensors_wr
                         item->tensor.dtype, err);
 }
 
-/* --- files --- */
+/* ---- files ---- */
 
 static void shard_name(const struct writing *w, uint32_t shard, char name[static 64])
 {

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- reading fields ----------------------------------------------------------------------------------------
- */
+/* ---- reading fields ---- */
 
 enum moec_status moec_family_read_u32(const struct moec_json *root, const char *where, const char *key,
                                       uint32_t max, uint32_t *value, struct moec_error *err)
@@ -135,8 +134,7 @@ static enum moec_status read_common(const struct moec_json *root, const char *wh
     return read_rope(root, where, config, err);
 }
 
-/* --- Qwen2-MoE ---------------------------------------------------------------------------------------------
- */
+/* ---- Qwen2-MoE ---- */
 
 /* With `use_sliding_window`, layers from `max_window_layers` on have a window and those before have none. */
 static enum moec_status read_qwen_window(const struct moec_json *root, const char *where,
@@ -229,8 +227,7 @@ static void write_qwen2_moe(const struct moec_config *config, struct moec_json_o
     moec_json_out_node(root, "mlp_only_layers", plain);
 }
 
-/* --- OLMoE -------------------------------------------------------------------------------------------------
- */
+/* ---- OLMoE ---- */
 
 static enum moec_status read_olmoe(const struct moec_json *root, const char *where,
                                    struct moec_config *config, struct moec_error *err)
@@ -263,8 +260,7 @@ static void write_olmoe(const struct moec_config *config, struct moec_json_out *
         moec_json_out_null(root, "clip_qkv");
 }
 
-/* --- Mixtral -----------------------------------------------------------------------------------------------
- */
+/* ---- Mixtral ---- */
 
 static enum moec_status read_mixtral(const struct moec_json *root, const char *where,
                                      struct moec_config *config, struct moec_error *err)
@@ -290,8 +286,7 @@ static void write_mixtral(const struct moec_config *config, struct moec_json_out
         moec_json_out_null(root, "sliding_window");
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------
- */
+/* ---- the table ---- */
 
 /* clang-format off */
 #define COMMON_NAMES                                                                                         \
@@ -494,8 +489,7 @@ enum moec_status moec_family_read_config(const struct moec_json *root, const cha
     return MOEC_OK;
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 /* Without any id: null where the class names none either, else the empty list, which null would not be. */
 static void put_eos(const struct moec_family *family, const struct moec_config *config,

@@ -141,8 +141,7 @@ enum moec_status moec_family_read_switch(const struct moec_json *root, const cha
     return read_ids(root, where, config, err);
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static const char *activation_name(const struct moec_config *config)
 {

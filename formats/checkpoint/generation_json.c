@@ -142,8 +142,7 @@ enum moec_status moec_generation_read(const struct moec_json *root, const char *
     return MOEC_OK;
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static void put_count(struct moec_json_out *root, const char *key, uint32_t value, uint32_t missing)
 {

@@ -9,8 +9,7 @@
 
 #define PREFIX_BYTES 8 /* the header's length */
 
-/* --- dtypes ------------------------------------------------------------------------------------------------
- */
+/* ---- dtypes ---- */
 
 struct dtype_row {
     const char *name;
@@ -36,8 +35,7 @@ static const struct dtype_row *find_dtype(const char *name)
     return NULL;
 }
 
-/* --- one tensor --------------------------------------------------------------------------------------------
- */
+/* ---- one tensor ---- */
 
 /* What the entries of one file are checked against. */
 struct context {
@@ -130,8 +128,7 @@ static enum moec_status read_entry(const char *name, const struct moec_json *obj
     return moec_strndup(&entry->name, name, strlen(name), err);
 }
 
-/* --- the table ---------------------------------------------------------------------------------------------
- */
+/* ---- the table ---- */
 
 static int by_offset(const void *a, const void *b)
 {

@@ -27,8 +27,7 @@ static uint32_t code_bits(uint8_t dtype)
     return bits[dtype];
 }
 
-/* --- description -------------------------------------------------------------------------------------------
- */
+/* ---- description ---- */
 
 static bool group_is_known(uint32_t group)
 {
@@ -195,8 +194,7 @@ size_t moec_codec_row_bytes(struct moec_codec codec, size_t n)
            3 * moec_codec_row_outliers(codec, n);
 }
 
-/* --- packing -----------------------------------------------------------------------------------------------
- */
+/* ---- packing ---- */
 
 static void store_u16(uint8_t *at, uint16_t value)
 {
@@ -309,8 +307,7 @@ void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const ui
         memcpy(row, zeros, groups);
 }
 
-/* --- encoding ----------------------------------------------------------------------------------------------
- */
+/* ---- encoding ---- */
 
 /* Range of one group. `top_bits` is the largest |w| as F32 bits: comparing bits keeps NaN and infinity on
  * top, where a comparison of floats would lose NaN. */
@@ -495,8 +492,7 @@ static enum moec_status encode_integers(struct moec_codec codec, const float *we
     return MOEC_OK;
 }
 
-/* --- gaussian and logarithmic ------------------------------------------------------------------------------
- */
+/* ---- gaussian and logarithmic ---- */
 
 /* F16 bits of a scale or an outlier. */
 static enum moec_status to_half(float value, const char *what, uint16_t *half, struct moec_error *err)
@@ -581,8 +577,7 @@ static void decode_dictionary(struct moec_codec codec, const uint8_t *row, size_
     }
 }
 
-/* --- any dtype ---------------------------------------------------------------------------------------------
- */
+/* ---- any dtype ---- */
 
 static enum moec_status encode_floats(struct moec_codec codec, const float *weights, size_t n, uint8_t *row,
                                       struct moec_error *err)
@@ -620,8 +615,7 @@ enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *wei
     return encode_integers(codec, weights, n, row, err);
 }
 
-/* --- decoding ----------------------------------------------------------------------------------------------
- */
+/* ---- decoding ---- */
 
 static void decode_floats(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
 {

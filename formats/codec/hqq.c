@@ -42,8 +42,7 @@ static void code_block(const float w[static BLOCK], float inverse, float zero, f
     }
 }
 
-/* --- the zero point ----------------------------------------------------------------------------------------
- */
+/* ---- the zero point ---- */
 
 struct zero_pass {
     double error; /* sum of |e| */
@@ -117,8 +116,7 @@ float moec_hqq_zero(const float *weights, size_t n, uint32_t bits, float scale, 
     return best;
 }
 
-/* --- the scale ---------------------------------------------------------------------------------------------
- */
+/* ---- the scale ---- */
 
 struct scale_pass {
     double error;   /* sum of e^2 */

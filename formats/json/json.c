@@ -134,7 +134,7 @@ const char *moec_json_type_name(const struct moec_json *node)
     return node == NULL ? "nothing" : type_text(moec_json_type(node));
 }
 
-/* --- values --- */
+/* ---- values ---- */
 
 static enum moec_status wrong_type(const struct moec_json *node, const char *what, const char *expected,
                                    struct moec_error *err)
@@ -195,7 +195,7 @@ enum moec_status moec_json_as_bool(const struct moec_json *node, const char *wha
     return MOEC_OK;
 }
 
-/* --- members --- */
+/* ---- members ---- */
 
 const struct moec_json *moec_json_find(const struct moec_json *object, const char *key)
 {
@@ -341,7 +341,7 @@ enum moec_status moec_json_get_bool_or(const struct moec_json *object, const cha
     return moec_json_as_bool(node, member_name(name, where, key), out, err);
 }
 
-/* --- arrays and iteration --- */
+/* ---- arrays and iteration ---- */
 
 size_t moec_json_length(const struct moec_json *node)
 {

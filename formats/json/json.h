@@ -85,7 +85,7 @@ MOEC_WARN_UNUSED enum moec_status moec_json_get_bool_or(const struct moec_json *
                                                         const char *key, bool fallback, bool *out,
                                                         struct moec_error *err);
 
-/* --- a value by itself; `what` names it in the message ("shape[1] of tensor 'x' in 'y'") --- */
+/* ---- a value by itself; `what` names it in the message ("shape[1] of tensor 'x' in 'y'") ---- */
 
 MOEC_WARN_UNUSED enum moec_status moec_json_as_string(const struct moec_json *node, const char *what,
                                                       const char **out, size_t *length,
@@ -99,7 +99,7 @@ MOEC_WARN_UNUSED enum moec_status moec_json_as_double(const struct moec_json *no
 MOEC_WARN_UNUSED enum moec_status moec_json_as_bool(const struct moec_json *node, const char *what, bool *out,
                                                     struct moec_error *err);
 
-/* --- arrays and iteration --- */
+/* ---- arrays and iteration ---- */
 
 /* Items of an array or members of an object; 0 for anything else. */
 size_t moec_json_length(const struct moec_json *node);

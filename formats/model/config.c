@@ -7,8 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- limits and relations ----------------------------------------------------------------------------------
- */
+/* ---- limits and relations ---- */
 
 static enum moec_status check_range(const char *subject, const char *name, uint64_t value, uint64_t min,
                                     uint64_t max, struct moec_error *err)
@@ -157,8 +156,7 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
     return MOEC_OK;
 }
 
-/* --- MoE layers --------------------------------------------------------------------------------------------
- */
+/* ---- MoE layers ---- */
 
 uint32_t moec_config_moe_count(const struct moec_config *config)
 {
@@ -203,8 +201,7 @@ uint32_t moec_config_moe_layer(const struct moec_config *config, uint32_t ordina
     return config->n_layer;
 }
 
-/* --- binary section ----------------------------------------------------------------------------------------
- */
+/* ---- binary section ---- */
 
 /* Little-endian, no padding; offsets in bytes:
  *     0 u32 version (1 or 2)         4 char family[24], NUL-padded

@@ -9,8 +9,7 @@
 #define BLOB_ALIGNMENT 64u
 #define EMIT_BYTES     ((uint64_t)4 << 20) /* made at once by a source */
 
-/* --- roles -------------------------------------------------------------------------------------------------
- */
+/* ---- roles ---- */
 
 const char *moec_role_name(enum moec_role role)
 {
@@ -150,8 +149,7 @@ void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t 
     }
 }
 
-/* --- table -------------------------------------------------------------------------------------------------
- */
+/* ---- table ---- */
 
 /* Walks what a config expects in table order: layer by layer, the tensors of no layer last. Start with {0,
  * -1}. */
@@ -370,8 +368,7 @@ bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32
     return true;
 }
 
-/* --- in order ----------------------------------------------------------------------------------------------
- */
+/* ---- in order ---- */
 
 /* Rows of an entry that are made at once. */
 static uint32_t emitted_rows(const struct moec_dense_entry *entry)

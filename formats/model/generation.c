@@ -73,8 +73,7 @@ uint32_t moec_generation_room(const struct moec_generation *g, uint32_t n_prompt
     return otherwise;
 }
 
-/* --- binary section ----------------------------------------------------------------------------------------
- */
+/* ---- binary section ---- */
 
 /* Little-endian; offsets in bytes:
  *     0 u32 version (1)

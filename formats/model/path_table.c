@@ -22,8 +22,7 @@ void moec_path_table_release(struct moec_path_table *table)
     *table = (struct moec_path_table){0};
 }
 
-/* --- prediction --------------------------------------------------------------------------------------------
- */
+/* ---- prediction ---- */
 
 static uint64_t key_order(uint32_t layer, uint32_t first, uint32_t second)
 {
@@ -105,8 +104,7 @@ void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer
         }
 }
 
-/* --- binary section ----------------------------------------------------------------------------------------
- */
+/* ---- binary section ---- */
 
 static enum moec_status check_dimensions(const struct moec_path_table *t, uint32_t reserved,
                                          struct moec_error *err)

@@ -39,8 +39,7 @@ void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *re
     mlp->filter = (struct moec_mlp_filter){0};
 }
 
-/* --- transposing -------------------------------------------------------------------------------------------
- */
+/* ---- transposing ---- */
 
 static float load_float(enum moec_dtype dtype, const uint8_t *source, size_t index)
 {
@@ -73,8 +72,7 @@ void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t row
     }
 }
 
-/* --- encoding ----------------------------------------------------------------------------------------------
- */
+/* ---- encoding ---- */
 
 enum moec_status moec_record_encode(const struct moec_record_layout *layout, const float *gate,
                                     const float *up, const float *down, uint8_t *record,

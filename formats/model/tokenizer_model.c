@@ -82,7 +82,7 @@ void moec_tokenizer_model_release(struct moec_tokenizer_model *model)
     *model = (struct moec_tokenizer_model){0};
 }
 
-/* --- layout --- */
+/* ---- layout ---- */
 
 /* Words before the text; the counts are within their limits, so the sum fits 64 bits with room. */
 static uint64_t total_words(const struct moec_tokenizer_model *m)
@@ -155,7 +155,7 @@ static void swap_words(uint32_t *words, uint64_t count)
         words[i] = le32toh(words[i]);
 }
 
-/* --- checks --- */
+/* ---- checks ---- */
 
 static enum moec_status check_tokens(const struct moec_tokenizer_model *m, const char *subject,
                                      struct moec_error *err)
@@ -445,7 +445,7 @@ static enum moec_status check_steps(const struct moec_tokenizer_model *m, const 
     return check_decoder_order(m, subject, err);
 }
 
-/* --- bytes --- */
+/* ---- bytes ---- */
 
 static enum moec_status read_header(const uint32_t *header, const char *subject,
                                     struct moec_tokenizer_model *m, struct moec_error *err)

@@ -17,8 +17,7 @@
 
 static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
 
-/* --- errors ------------------------------------------------------------------------------------------------
- */
+/* ---- errors ---- */
 
 static herr_t innermost_message(unsigned at, const H5E_error2_t *error, void *data)
 {
@@ -63,8 +62,7 @@ void moec_h5_close(struct moec_h5 *h5)
     free(h5);
 }
 
-/* --- types -------------------------------------------------------------------------------------------------
- */
+/* ---- types ---- */
 
 size_t moec_h5_type_bytes(enum moec_h5_type type)
 {
@@ -132,8 +130,7 @@ static hid_t memory_type(enum moec_h5_type type)
     return H5I_INVALID_HID;
 }
 
-/* --- opening and finishing ---------------------------------------------------------------------------------
- */
+/* ---- opening and finishing ---- */
 
 /* The in-memory driver opens nothing, but HDF5 first looks for a file of the archive's name, so it is one
  * that cannot be; it tells open archives apart by their names. */
@@ -282,8 +279,7 @@ bool moec_h5_has_signature(const uint8_t *bytes, size_t n_bytes)
     return false;
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 enum moec_status moec_h5_write_group(struct moec_h5 *h5, const char *path, struct moec_error *err)
 {
@@ -409,8 +405,7 @@ out:
     return status;
 }
 
-/* --- reading -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 enum moec_status moec_h5_check_links(struct moec_h5 *h5, const char *path, struct moec_error *err)
 {

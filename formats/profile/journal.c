@@ -16,8 +16,7 @@ static const uint8_t magic[16] = MOEC_JOURNAL_MAGIC;
 
 #define PIECE_BYTES ((size_t)1 << 16) /* of a payload while its checksum is computed */
 
-/* --- texts -------------------------------------------------------------------------------------------------
- */
+/* ---- texts ---- */
 
 /* Texts of a journal come into messages: no control characters. */
 static bool is_plain(const char *text, size_t n, bool with_newlines)
@@ -82,8 +81,7 @@ static enum moec_status check_job(const struct moec_journal *journal, const char
                      journal->file.path, text[0] != '\0' ? text : "description differs");
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static enum moec_status sync_data(struct moec_journal *journal, struct moec_error *err)
 {
@@ -231,8 +229,7 @@ void moec_journal_close(struct moec_journal *journal)
     *journal = (struct moec_journal){.file.fd = -1};
 }
 
-/* --- reading -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 /* A journal whose job died while it wrote the header: nothing of it counts. */
 static enum moec_status torn_header(struct moec_journal *journal)

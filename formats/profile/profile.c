@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- memory ------------------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
 static void measure_release(struct moec_measure *measure)
 {
@@ -123,8 +122,7 @@ enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec
     return status;
 }
 
-/* --- checking ----------------------------------------------------------------------------------------------
- */
+/* ---- checking ---- */
 
 static bool is_bitwidth(uint32_t bits)
 {
@@ -371,8 +369,7 @@ enum moec_status moec_profile_check(const struct moec_profile *profile, const ch
     return moec_studies_check(&profile->studies, subject, err);
 }
 
-/* --- reading values ----------------------------------------------------------------------------------------
- */
+/* ---- reading values ---- */
 
 void moec_profile_layer_label(const struct moec_profile *profile, size_t capacity, char *text)
 {
@@ -407,8 +404,7 @@ double moec_profile_loss(const struct moec_profile *profile, const double *nll)
     return expm1(difference / (double)n_token);
 }
 
-/* --- studies -----------------------------------------------------------------------------------------------
- */
+/* ---- studies ---- */
 
 bool moec_profile_find_axis(const struct moec_profile *profile, const char *name, uint32_t cuts[static 3],
                             struct moec_profile_axis *axis)

@@ -196,8 +196,7 @@ static struct moec_h5_dataset scale_of(size_t axis, enum moec_h5_type type, cons
                                     .description = axes[axis].description};
 }
 
-/* --- scratch -----------------------------------------------------------------------------------------------
- */
+/* ---- scratch ---- */
 
 static void scratch_release(struct scratch *s)
 {
@@ -352,8 +351,7 @@ static enum moec_status scratch_unpack(const struct scratch *s, struct moec_prof
     return MOEC_OK;
 }
 
-/* --- attributes of the root --------------------------------------------------------------------------------
- */
+/* ---- attributes of the root ---- */
 
 static const char *const sensitivity_names[] = {
     [MOEC_SENSITIVITY_EXACT] = "exact", [MOEC_SENSITIVITY_FAST] = "fast"};
@@ -568,8 +566,7 @@ static enum moec_status read_texts(struct moec_h5 *h5, struct moec_profile *p, c
     return read_digest(h5, "data_sha256", p->data_digest, subject, err);
 }
 
-/* --- the archive -------------------------------------------------------------------------------------------
- */
+/* ---- the archive ---- */
 
 static enum moec_status write_scales(struct moec_h5 *h5, struct moec_profile *p, struct scratch *s,
                                      struct moec_error *err)
@@ -705,8 +702,7 @@ static enum moec_status check_user_block(const uint8_t *bytes, size_t n_bytes, c
     return MOEC_OK;
 }
 
-/* --- public ------------------------------------------------------------------------------------------------
- */
+/* ---- public ---- */
 
 enum moec_status moec_profile_encode(const struct moec_profile *profile, uint8_t **bytes, size_t *n_bytes,
                                      struct moec_error *err)

@@ -10,8 +10,7 @@
 #define PATH_BYTES 128 /* "/studies/group/name.axis" */
 #define AXES_BYTES (MOEC_STUDY_MAX_AXES * sizeof((struct moec_study_axis){0}.name))
 
-/* --- names -------------------------------------------------------------------------------------------------
- */
+/* ---- names ---- */
 
 static void study_path(const char *name, char path[static PATH_BYTES])
 {
@@ -35,8 +34,7 @@ static const char *stored_units(const char *units)
     return units[0] == '\0' ? "1" : units;
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 /* Whether /axes has an axis of this name and these values. */
 static bool axis_is_known(const struct moec_profile *profile, const struct moec_study_axis *axis)
@@ -125,8 +123,7 @@ enum moec_status moec_profile_h5_write_studies(struct moec_h5 *h5, const struct 
     return MOEC_OK;
 }
 
-/* --- reading -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 struct reader {
     struct moec_h5 *h5;

@@ -6,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- checking ----------------------------------------------------------------------------------------------
- */
+/* ---- checking ---- */
 
 /* What a check says when it fails: for a caller's study and for a file's. */
 struct complaint {
@@ -130,8 +129,7 @@ enum moec_status moec_studies_check(const struct moec_studies *studies, const ch
     return MOEC_OK;
 }
 
-/* --- one study ---------------------------------------------------------------------------------------------
- */
+/* ---- one study ---- */
 
 uint64_t moec_study_count(const struct moec_study *study)
 {
@@ -193,8 +191,7 @@ out:
     return status;
 }
 
-/* --- many --------------------------------------------------------------------------------------------------
- */
+/* ---- many ---- */
 
 /* Where a name stands, or belongs. */
 static uint32_t place_of(const struct moec_studies *studies, const char *name, bool *is_there)

@@ -49,7 +49,7 @@ struct reader {
     size_t n_merge, merges_capacity, lefts_capacity;
 };
 
-/* --- the message --- */
+/* ---- the message ---- */
 
 static float as_float(uint64_t bits)
 {
@@ -194,7 +194,7 @@ static enum moec_status read_message(struct reader *r, const uint8_t *bytes, siz
     return MOEC_OK;
 }
 
-/* --- BPE: the merges that make each piece --- */
+/* ---- BPE: the merges that make each piece ---- */
 
 static int compare_scores(const void *a, const void *b, void *context)
 {
@@ -291,7 +291,7 @@ static enum moec_status sort_merges(struct reader *r, uint32_t *merge_start)
     return MOEC_OK;
 }
 
-/* --- assembly --- */
+/* ---- assembly ---- */
 
 /* The pipeline around the model: one normalizer, and the decoder of byte fallback. */
 struct pipeline {

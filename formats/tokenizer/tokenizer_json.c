@@ -57,7 +57,7 @@ struct reader {
     uint32_t flags, unk_id;
 };
 
-/* --- small helpers --- */
+/* ---- small helpers ---- */
 
 /* "normalizer.normalizers[2]": where a part stands, for messages. */
 struct place {
@@ -187,7 +187,7 @@ static enum moec_status add_step(struct reader *r, struct step_list *list,
     return MOEC_OK;
 }
 
-/* --- steps --- */
+/* ---- steps ---- */
 
 typedef enum moec_status step_reader(struct reader *r, const struct moec_json *node, const char *type,
                                      const char *path);
@@ -371,7 +371,7 @@ static enum moec_status read_decoder(struct reader *r, const struct moec_json *n
     return add_step(r, &r->decoder, &step);
 }
 
-/* --- vocabulary --- */
+/* ---- vocabulary ---- */
 
 static enum moec_status grow_tokens(struct reader *r, size_t needed)
 {
@@ -436,7 +436,7 @@ static uint32_t vocab_id(const struct reader *r, const char *bytes, size_t n_byt
     return (uint32_t)id;
 }
 
-/* --- merges --- */
+/* ---- merges ---- */
 
 static enum moec_status merge_member(const struct reader *r, const char *text, size_t n_bytes, size_t index,
                                      uint32_t *id)
@@ -551,7 +551,7 @@ static enum moec_status read_merges(struct reader *r, const struct moec_json *mo
     return MOEC_OK;
 }
 
-/* --- model --- */
+/* ---- model ---- */
 
 static enum moec_status read_unigram(struct reader *r, const struct moec_json *model)
 {
@@ -610,7 +610,7 @@ static enum moec_status read_model(struct reader *r)
     return MOEC_OK;
 }
 
-/* --- added tokens --- */
+/* ---- added tokens ---- */
 
 static bool added_already(const struct reader *r, const char *bytes, size_t n_bytes)
 {
@@ -691,7 +691,7 @@ static enum moec_status read_added_tokens(struct reader *r)
     return MOEC_OK;
 }
 
-/* --- post-processor --- */
+/* ---- post-processor ---- */
 
 /* Ids of a SpecialToken piece, appended to ids[*count]. */
 static enum moec_status special_piece(struct reader *r, const struct moec_json *node,
@@ -771,7 +771,7 @@ static enum moec_status read_processor(struct reader *r, const struct moec_json 
     return unsupported(r, path, type, "ByteLevel, TemplateProcessing or Sequence");
 }
 
-/* --- assembly --- */
+/* ---- assembly ---- */
 
 static void shift_strings(struct step_list *list, uint32_t by)
 {

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- texts --- */
+/* ---- texts ---- */
 
 static void put_token(struct moec_json_out *node, const char *key, const struct moec_tokenizer_model *model,
                       uint32_t id)
@@ -39,7 +39,7 @@ static bool is_hole(const struct moec_tokenizer_model *model, uint32_t id)
     return model->token_start[id] == model->token_start[id + 1];
 }
 
-/* --- vocabulary --- */
+/* ---- vocabulary ---- */
 
 /* Whether the reader would give the added tokens their ids, were there n_vocab entries in the vocabulary: its
  * rule in read_added_token. */
@@ -94,7 +94,7 @@ static enum moec_status write_vocab(const struct moec_tokenizer_model *model, st
     return MOEC_OK;
 }
 
-/* --- merges --- */
+/* ---- merges ---- */
 
 struct ranked_merge {
     uint32_t rank, left, right;
@@ -145,7 +145,7 @@ static enum moec_status write_merges(const struct moec_tokenizer_model *model, c
     return MOEC_OK;
 }
 
-/* --- model and added tokens --- */
+/* ---- model and added tokens ---- */
 
 /* A text that no token has, for an unk_token that is named but missing. */
 static void put_missing_unk(struct moec_json_out *node, const struct moec_tokenizer_model *model)
@@ -242,7 +242,7 @@ static void write_added(const struct moec_tokenizer_model *model, struct moec_js
     moec_json_out_node(root, "added_tokens", list);
 }
 
-/* --- steps --- */
+/* ---- steps ---- */
 
 static void put_pattern(struct moec_json_out *node, const struct moec_tokenizer_model *model,
                         const struct moec_tokenizer_step *step)
@@ -394,7 +394,7 @@ static void write_steps(const struct moec_tokenizer_model *model, struct moec_js
     moec_json_out_node(root, key, node);
 }
 
-/* --- post-processor --- */
+/* ---- post-processor ---- */
 
 /* Name of a special token in a template: its text, or its number when it has none that could be a key. */
 static const char *special_name(const struct moec_tokenizer_model *model, uint32_t id, char *buffer)
@@ -470,7 +470,7 @@ static void write_post_processor(const struct moec_tokenizer_model *model, struc
     moec_json_out_node(root, "post_processor", node);
 }
 
-/* --- the whole --- */
+/* ---- the whole ---- */
 
 /* The text is handed out only when it is the model: a section of a bundle may hold what no file gives. */
 static enum moec_status check_written(const struct moec_tokenizer_model *model, const char *subject,

@@ -27,8 +27,7 @@ void moec_device_release(struct moec_device *device)
     device->storage.n_reads = device->n_layer = 0;
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static const char *io_name(bool is_direct)
 {
@@ -127,8 +126,7 @@ enum moec_status moec_device_write(const struct moec_device *device, char **text
     return status;
 }
 
-/* --- reading -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 /* The object that is being read, and its name in messages. */
 struct reading {

@@ -37,8 +37,7 @@ struct loader {
     struct moec_error *err;
 };
 
-/* --- pools -------------------------------------------------------------------------------------------------
- */
+/* ---- pools ---- */
 
 /* Room for n more items; *first is the index of the first. */
 static enum moec_status pool_add(struct pool *pool, uint64_t n, size_t item_bytes, uint64_t *first,
@@ -82,8 +81,7 @@ static struct moec_replay_answer *answer_at(struct loader *loader, size_t index)
     return (struct moec_replay_answer *)loader->answers.items + index;
 }
 
-/* --- values ------------------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 MOEC_PRINTF(2, 3) static enum moec_status refuse(struct loader *loader, const char *format, ...)
 {
@@ -146,8 +144,7 @@ static enum moec_status get_time(struct loader *loader, const struct moec_json *
     return MOEC_OK;
 }
 
-/* --- head --------------------------------------------------------------------------------------------------
- */
+/* ---- head ---- */
 
 static enum moec_status get_name(struct loader *loader, const struct moec_json *args, const char *key,
                                  char out[static 32])
@@ -254,8 +251,7 @@ out:
     return status;
 }
 
-/* --- answers -----------------------------------------------------------------------------------------------
- */
+/* ---- answers ---- */
 
 /* The active experts increase and are exactly those chosen, without the choices that an encoder-decoder model
  * found full. */
@@ -504,8 +500,7 @@ static enum moec_status read_event(struct loader *loader, const struct moec_json
     return strcmp(name, "moec_end") == 0 ? read_end(loader, args) : MOEC_OK;
 }
 
-/* --- lines -------------------------------------------------------------------------------------------------
- */
+/* ---- lines ---- */
 
 static enum moec_status read_line(struct loader *loader, const char *line, size_t n, bool *is_last)
 {

@@ -34,8 +34,7 @@ struct moec_units {
     size_t hint; /* where the next unit is likely to be found */
 };
 
-/* --- payloads --------------------------------------------------------------------------------------------
- */
+/* ---- payloads ---- */
 
 /* Head of a record and the sizes of its parts, checked against its length. */
 static enum moec_status read_head(const struct moec_journal *journal, size_t record,
@@ -124,8 +123,7 @@ bool moec_unit_next(const struct moec_units *units, const char *key, size_t *cur
     return false;
 }
 
-/* --- units -----------------------------------------------------------------------------------------------
- */
+/* ---- units ---- */
 
 enum moec_status moec_unit_find(struct moec_units *units, const char *key, const struct moec_unit_part *parts,
                                 uint32_t n_part, uint64_t *multiply_adds, bool *found, struct moec_error *err)
@@ -172,8 +170,7 @@ enum moec_status moec_unit_keep(struct moec_units *units, const char *key, const
     return status == MOEC_OK ? MOEC_OK : moec_error_prefix(err, "unit '%s' cannot be kept", key);
 }
 
-/* --- around the run --------------------------------------------------------------------------------------
- */
+/* ---- around the run ---- */
 
 static void blank_controls(char *text)
 {

@@ -25,8 +25,7 @@ struct moec_unit_part {
     uint64_t n_bytes;
 };
 
-/* --- in the phases ---------------------------------------------------------------------------------------
- */
+/* ---- in the phases ---- */
 
 /* Looks for the unit `key`. When it is there, fills the parts, adds its cost to `*multiply_adds` and sets
  * `*found`. Errors: MOEC_ERR_FORMAT when its parts have other sizes than these, MOEC_ERR_IO. */
@@ -54,8 +53,7 @@ MOEC_WARN_UNUSED enum moec_status moec_unit_read_part(const struct moec_units *u
                                                       uint32_t part, void *data, uint64_t n_bytes,
                                                       struct moec_error *err);
 
-/* --- around the run --------------------------------------------------------------------------------------
- */
+/* ---- around the run ---- */
 
 /* The description of a job: lines "name: value" with everything that the result depends on. */
 struct moec_job_text {

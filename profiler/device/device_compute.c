@@ -71,8 +71,7 @@ static uint64_t median(struct compute_job *job, float *values, size_t n)
     return (uint64_t)value;
 }
 
-/* --- records in memory -------------------------------------------------------------------------------------
- */
+/* ---- records in memory ---- */
 
 static enum moec_status resident_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
                                          struct moec_mlp *mlp, struct moec_error *err)
@@ -161,8 +160,7 @@ static enum moec_status load_resident(struct compute_job *job, struct moec_error
     return MOEC_OK;
 }
 
-/* --- decoding ----------------------------------------------------------------------------------------------
- */
+/* ---- decoding ---- */
 
 static enum moec_status allocate(struct compute_job *job, struct moec_error *err)
 {
@@ -386,8 +384,7 @@ out:
     return status;
 }
 
-/* --- experts alone -----------------------------------------------------------------------------------------
- */
+/* ---- experts alone ---- */
 
 static enum moec_status measure_shared(struct compute_job *job, struct moec_error *err)
 {

@@ -54,8 +54,7 @@ struct waiting {
     struct companion companion;
 };
 
-/* --- reading -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 /* Asks, waits, checks, as the expert cache does for what its reader has just begun. */
 static enum moec_status read_expert(const struct moec_bundle *bundle, struct moec_reader *reader,
@@ -159,8 +158,7 @@ static void stop_companion(struct companion *companion)
     free(companion->slot);
 }
 
-/* --- the source --------------------------------------------------------------------------------------------
- */
+/* ---- the source ---- */
 
 static bool must_wait(const struct waiting *waiting)
 {
@@ -248,8 +246,7 @@ static void close_waiting(struct waiting *waiting)
     free(waiting->slots);
 }
 
-/* --- tokens ------------------------------------------------------------------------------------------------
- */
+/* ---- tokens ---- */
 
 struct times {
     float ns[N_KIND][MOST_TOKENS]; /* of a token, without its waits */

@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- description -------------------------------------------------------------------------------------------
- */
+/* ---- description ---- */
 
 void moec_chart_release(struct moec_chart *chart)
 {
@@ -86,8 +85,7 @@ void moec_chart_add_upright(struct moec_chart *chart, double at, const char *lab
         chart->rules[n].is_upright = true;
 }
 
-/* --- numbers -----------------------------------------------------------------------------------------------
- */
+/* ---- numbers ---- */
 
 const char *moec_chart_number(char text[static MOEC_CHART_NUMBER], double value)
 {
@@ -115,8 +113,7 @@ const char *moec_chart_exact(char text[static MOEC_CHART_NUMBER], double value)
     return text;
 }
 
-/* --- table -------------------------------------------------------------------------------------------------
- */
+/* ---- table ---- */
 
 /* A field, quoted where it must be (RFC 4180). */
 static void put_field(FILE *stream, const char *text)
@@ -197,8 +194,7 @@ enum moec_status moec_chart_csv(const struct moec_chart *chart, char **text, siz
     return MOEC_OK;
 }
 
-/* --- sheet -------------------------------------------------------------------------------------------------
- */
+/* ---- sheet ---- */
 
 #define TITLE_HEIGHT  16.0
 #define PARAGRAPH_GAP 4.0

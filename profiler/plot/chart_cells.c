@@ -18,8 +18,7 @@ static struct moec_plot_font text_font(void)
     return moec_chart_font(MOEC_CHART_TEXT, moec_chart_black);
 }
 
-/* --- values ------------------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 /* Ends of the colours: given ones, or those of the values. */
 static void find_range(const struct moec_chart_cells *cells, double *low, double *high)
@@ -49,8 +48,7 @@ static uint64_t count_missing(const struct moec_chart_cells *cells)
     return n;
 }
 
-/* --- layout ------------------------------------------------------------------------------------------------
- */
+/* ---- layout ---- */
 
 /* Cells fill the room, stay readable in models with many experts and do not become slabs in small ones. */
 static double cell_side(uint32_t n, double room)
@@ -131,8 +129,7 @@ struct moec_chart_layout moec_chart_lay_out_cells(const struct moec_chart *chart
     return at;
 }
 
-/* --- drawing -----------------------------------------------------------------------------------------------
- */
+/* ---- drawing ---- */
 
 static void draw_cells(struct moec_plot *plot, const struct moec_chart_cells *cells,
                        const struct moec_chart_layout *at, double low, double high)

@@ -17,8 +17,7 @@
 
 static const struct moec_colour grid = {225, 225, 225};
 
-/* --- scales ------------------------------------------------------------------------------------------------
- */
+/* ---- scales ---- */
 
 struct scale {
     double low, high; /* of values */
@@ -137,8 +136,7 @@ static struct scale scale_y(const struct moec_chart *chart)
     return scale;
 }
 
-/* --- ticks -------------------------------------------------------------------------------------------------
- */
+/* ---- ticks ---- */
 
 struct ticks {
     uint32_t n;
@@ -229,8 +227,7 @@ static void choose_ticks(const struct scale *scale, double length, double room, 
         linear_ticks(scale, most, is_whole, ticks);
 }
 
-/* --- names of categories -----------------------------------------------------------------------------------
- */
+/* ---- names of categories ---- */
 
 /* Breaks a name at spaces into lines no wider than `room`, as far as words allow; returns their number and
  * the widest. */
@@ -303,8 +300,7 @@ static void draw_names(struct moec_plot *plot, const struct moec_chart_axis *axi
     }
 }
 
-/* --- layout ------------------------------------------------------------------------------------------------
- */
+/* ---- layout ---- */
 
 static bool has_legend(const struct moec_chart *chart)
 {
@@ -372,8 +368,7 @@ struct moec_chart_layout moec_chart_lay_out_plane(const struct moec_chart *chart
     return at;
 }
 
-/* --- drawing -----------------------------------------------------------------------------------------------
- */
+/* ---- drawing ---- */
 
 /* What the drawing of one chart shares. */
 struct plane {

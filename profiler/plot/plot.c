@@ -44,8 +44,7 @@ __attribute__((visibility("default"))) const char *__lsan_default_suppressions(v
 }
 #endif
 
-/* --- files -------------------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 enum moec_status moec_plot_format_of(const char *path, enum moec_plot_format *format, struct moec_error *err)
 {
@@ -82,8 +81,7 @@ enum moec_status moec_plot_write_csv(const char *path, const char *text, size_t 
     return write_whole(path, text, n_bytes, err);
 }
 
-/* --- colours -----------------------------------------------------------------------------------------------
- */
+/* ---- colours ---- */
 
 /* viridis (Smith and van der Walt, 2015, CC0) at tenths; straight lines between them. */
 static const struct moec_colour viridis[] = {{68, 1, 84},    {72, 36, 117},  {65, 68, 135},  {53, 95, 141},
@@ -124,8 +122,7 @@ struct moec_colour moec_colour_series(uint32_t series)
     return colours[series % MOEC_PLOT_N_STYLE];
 }
 
-/* --- ticks -------------------------------------------------------------------------------------------------
- */
+/* ---- ticks ---- */
 
 struct moec_ticks moec_ticks_choose(double low, double high, uint32_t most)
 {
@@ -156,8 +153,7 @@ uint32_t moec_ticks_every(uint32_t n, double cell, double label)
     return every;
 }
 
-/* --- the sheet ---------------------------------------------------------------------------------------------
- */
+/* ---- the sheet ---- */
 
 static cairo_status_t sink_write(void *closure, const unsigned char *bytes, unsigned n_bytes)
 {
@@ -329,8 +325,7 @@ enum moec_status moec_plot_take_bytes(struct moec_plot *plot, uint8_t **bytes, s
     return status;
 }
 
-/* --- shapes ------------------------------------------------------------------------------------------------
- */
+/* ---- shapes ---- */
 
 void moec_plot_rectangle(struct moec_plot *plot, double x, double y, double width, double height,
                          struct moec_colour colour)
@@ -386,8 +381,7 @@ void moec_plot_marker(struct moec_plot *plot, double x, double y, double size, s
     cairo_fill(plot->cairo);
 }
 
-/* --- series ------------------------------------------------------------------------------------------------
- */
+/* ---- series ---- */
 
 static void use_dashes(struct moec_plot *plot, uint32_t series)
 {
@@ -499,8 +493,7 @@ void moec_plot_bar(struct moec_plot *plot, double x, double y, double width, dou
         moec_plot_frame(plot, x, y, width, height, 0.6, (struct moec_colour){40, 40, 40});
 }
 
-/* --- text --------------------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
 /* The machine's taste in hinting and antialiasing is left out, so that machines draw alike. */
 static void use_font(cairo_t *cairo, struct moec_plot_font font)
@@ -612,8 +605,7 @@ uint32_t moec_plot_paragraph(struct moec_plot *plot, double x, double y, double 
     return n_line;
 }
 
-/* --- colour bar --------------------------------------------------------------------------------------------
- */
+/* ---- colour bar ---- */
 
 void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double width, double height, double low,
                           double high, struct moec_plot_font font)

@@ -26,8 +26,7 @@ MOEC_WARN_UNUSED enum moec_status moec_plot_format_of(const char *path, enum moe
 MOEC_WARN_UNUSED enum moec_status moec_plot_write_csv(const char *path, const char *text, size_t n_bytes,
                                                       struct moec_error *err);
 
-/* --- colours
- * ------------------------------------------------------------------------------------------------ */
+/* ---- colours ---- */
 
 struct moec_colour {
     uint8_t red, green, blue;
@@ -46,8 +45,7 @@ struct moec_colour moec_colour_ink(struct moec_colour background);
 #define MOEC_PLOT_N_STYLE 9
 struct moec_colour moec_colour_series(uint32_t series);
 
-/* --- ticks
- * -------------------------------------------------------------------------------------------------- */
+/* ---- ticks ---- */
 
 /* Round numbers first, first + step, ...; `decimals` shows them without loss. */
 struct moec_ticks {
@@ -63,8 +61,7 @@ struct moec_ticks moec_ticks_choose(double low, double high, uint32_t most);
  */
 uint32_t moec_ticks_every(uint32_t n, double cell, double label);
 
-/* --- drawing
- * ------------------------------------------------------------------------------------------------ */
+/* ---- drawing ---- */
 
 enum moec_plot_anchor { MOEC_PLOT_LEFT, MOEC_PLOT_CENTRE, MOEC_PLOT_RIGHT };
 

@@ -74,7 +74,7 @@ static void release(struct mixed *m)
     free(m->assignments);
 }
 
-/* --- one target --- */
+/* ---- one target ---- */
 
 static enum moec_status measure(struct mixed *m, uint32_t target, uint32_t number, struct attempt *attempt,
                                 struct moec_error *err)
@@ -174,7 +174,7 @@ static void choose_uniform(struct mixed *m, uint32_t target)
         }
 }
 
-/* --- the study --- */
+/* ---- the study ---- */
 
 static enum moec_status add(const struct mixed *m, const char *name, const char *units,
                             const char *description, double *values, struct moec_error *err)

@@ -23,7 +23,7 @@ static double scored_tokens(const struct moec_profile *profile)
     return n;
 }
 
-/* --- the model of losses --- */
+/* ---- the model of losses ---- */
 
 static enum moec_status list_options(const struct moec_profile *profile, struct moec_mixed_model *model,
                                      struct moec_error *err)
@@ -137,7 +137,7 @@ uint32_t moec_mixed_option(const struct moec_mixed_model *model, uint32_t bits)
     return option;
 }
 
-/* --- planning --- */
+/* ---- planning ---- */
 
 /* Points of a lower convex hull of falling y over rising x; the first point always belongs to it. */
 static uint32_t lower_hull(const double *x, const double *y, uint32_t n, uint32_t *hull)
@@ -242,7 +242,7 @@ double moec_mixed_predict(const struct moec_mixed_model *model, const uint8_t *a
     return kl;
 }
 
-/* --- KL and loss --- */
+/* ---- KL and loss ---- */
 
 struct point {
     double x, y;

@@ -26,8 +26,7 @@ enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
                           err);
 }
 
-/* --- studies -----------------------------------------------------------------------------------------------
- */
+/* ---- studies ---- */
 
 static enum moec_status restore_studies(struct moec_profile_job *job, size_t record, struct moec_error *err)
 {

@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- the choice ------------------------------------------------------------------------------------------
- */
+/* ---- the choice ---- */
 
 /* What one layer's experts have to do with one window: where each is chosen first, and how often. */
 struct visits {
@@ -136,8 +135,7 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
     return MOEC_OK;
 }
 
-/* --- the estimate ----------------------------------------------------------------------------------------
- */
+/* ---- the estimate ---- */
 
 static const struct moec_measure *uniform_at(const struct moec_profile *profile, uint32_t bits)
 {

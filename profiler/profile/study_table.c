@@ -31,7 +31,7 @@ struct table {
     struct format formats[MOST_ACROSS]; /* of the columns of a band */
 };
 
-/* --- studies by name --- */
+/* ---- studies by name ---- */
 
 static size_t group_length(const char *name)
 {
@@ -84,7 +84,7 @@ const char *moec_study_axis_text(const struct moec_study_axis *axis, uint64_t i,
     return text;
 }
 
-/* --- cells --- */
+/* ---- cells ---- */
 
 /* Of `n` values that stand `stride` apart. */
 static struct format format_of(const struct moec_study *study, uint64_t first, uint64_t n, uint64_t stride)
@@ -144,7 +144,7 @@ static int widest_label(const struct moec_study_axis *axis, int at_least)
     return at_least;
 }
 
-/* --- tables --- */
+/* ---- tables ---- */
 
 static void put_heading(const struct table *table)
 {

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- effects of single experts --- */
+/* ---- effects of single experts ---- */
 
 /* The experts that the data reached, and one number for each. */
 struct effects {
@@ -67,7 +67,7 @@ static void fill_effects(const struct moec_profile *profile, uint32_t b, struct 
     moec_sort_doubles(effects->sorted, effects->n);
 }
 
-/* --- spread --- */
+/* ---- spread ---- */
 
 /* More bits than the baseline's make an expert better: its gain is what counts there. */
 static double sense(const struct moec_profile *profile, uint32_t b)
@@ -121,7 +121,7 @@ static void spread_of_layers(const struct moec_profile *profile, const struct ef
     bits->layer_share = all > 0 ? between / all : NAN;
 }
 
-/* --- noise --- */
+/* ---- noise ---- */
 
 /* Resampled means of NLL against the baseline for every reached expert: means (n, resamples). All experts see
  * the same resamples. */
@@ -177,7 +177,7 @@ out:
     return status;
 }
 
-/* --- additivity --- */
+/* ---- additivity ---- */
 
 static void measure_additivity(const struct moec_profile *profile, const struct effects *effects, uint32_t b,
                                struct moec_verdict_bits *bits)
@@ -203,7 +203,7 @@ static void measure_additivity(const struct moec_profile *profile, const struct 
         }
 }
 
-/* --- mixed assignments --- */
+/* ---- mixed assignments ---- */
 
 /* Value `at` of a study over targets; NaN without it. */
 static double study_value(const struct moec_profile *profile, const char *name, uint32_t at)
@@ -272,8 +272,7 @@ out:
     return status;
 }
 
-/* --- in words ---------------------------------------------------------------------------------------------
- */
+/* ---- in words ---- */
 
 #define WORTH 0.01 /* a saving under this is none */
 

@@ -66,7 +66,7 @@ enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, 
     return MOEC_OK;
 }
 
-/* --- cost --- */
+/* ---- cost ---- */
 
 struct price {
     const struct moec_config *config;
@@ -156,7 +156,7 @@ uint64_t moec_weight_studies_bytes(const struct moec_profile *profile,
     return bytes;
 }
 
-/* --- a run --- */
+/* ---- a run ---- */
 
 static enum moec_status report(void *context, const char *phase, double done, double total)
 {

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- may they be compared? --- */
+/* ---- may they be compared? ---- */
 
 static enum moec_status check_shapes(const struct moec_profile *a, const struct moec_profile *b,
                                      struct moec_error *err)
@@ -82,7 +82,7 @@ static void name_profiles(struct moec_compare *c)
     }
 }
 
-/* --- effects --- */
+/* ---- effects ---- */
 
 /* KL that expert (s, e) adds to the baseline's at bits[b], nats a token of the windows of a part. */
 static double effect(const struct moec_profile *p, enum moec_part part, uint32_t s, uint32_t e, uint32_t b)
@@ -168,7 +168,7 @@ static enum moec_status correlate_bits(struct moec_compare *c, struct moec_compa
     return correlate_layers(c, a, b, bits->layers, err);
 }
 
-/* --- experts that differ --- */
+/* ---- experts that differ ---- */
 
 static double gap(const struct moec_compare_expert *expert)
 {
@@ -218,7 +218,7 @@ out:
     return status;
 }
 
-/* --- routing --- */
+/* ---- routing ---- */
 
 static enum moec_status compare_activations(struct moec_compare *c, double *a, double *b,
                                             struct moec_error *err)
@@ -281,7 +281,7 @@ static void compare_paths(struct moec_compare *c)
     c->path_overlap = common > 0 ? overlap / common : NAN;
 }
 
-/* --- what it costs --- */
+/* ---- what it costs ---- */
 
 /* The assignment that a profile measured for a target, or would plan. (n_expert) bits; owned by the plan. */
 static enum moec_status chosen(const struct moec_profile *p, const struct moec_mixed_model *model,
@@ -388,7 +388,7 @@ out:
     return status;
 }
 
-/* --- the whole --- */
+/* ---- the whole ---- */
 
 enum moec_status moec_compare_make(const struct moec_profile *a, const struct moec_profile *b,
                                    struct moec_compare *compare, struct moec_error *err)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- in words --- */
+/* ---- in words ---- */
 
 /* What the two differ in, as a subject for sentences. */
 static const char *difference(const struct moec_compare *c)
@@ -131,7 +131,7 @@ void moec_compare_describe(const struct moec_compare *compare, struct moec_parag
     describe_experts(compare, paragraphs);
 }
 
-/* --- figures --- */
+/* ---- figures ---- */
 
 /* Effects of A against those of B, one series a bitwidth; only positive ones have a place on the scale. */
 static enum moec_status draw_effects(const struct moec_compare *c, struct moec_chart *chart,

@@ -19,8 +19,7 @@ moec_figure_make moec_figure_dense_loss, moec_figure_projection_loss, moec_figur
     moec_figure_quantizer, moec_figure_quantizer_all, moec_figure_rank, moec_figure_sparsity,
     moec_figure_up_quantiles;
 
-/* --- studies ----------------------------------------------------------------------------------------------
- */
+/* ---- studies ---- */
 
 /* The study of this name with exactly these axes, NULL when it is missing or shaped otherwise. */
 const struct moec_study *moec_figure_find(const struct moec_profile *profile, const char *name,
@@ -40,8 +39,7 @@ void moec_figure_set_loss(struct moec_chart_series *series, uint64_t i, double x
 /* Place of the label or the value on an axis, its length when it is not there. */
 uint64_t moec_figure_label(const struct moec_study_axis *axis, const char *label);
 
-/* --- charts -----------------------------------------------------------------------------------------------
- */
+/* ---- charts ---- */
 
 MOEC_PRINTF(2, 3) void moec_figure_name(struct moec_chart *chart, const char *format, ...);
 MOEC_PRINTF(2, 3) void moec_figure_title(struct moec_chart *chart, const char *format, ...);

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- load --------------------------------------------------------------------------------------------------
- */
+/* ---- load ---- */
 
 static int compare_falling(const void *a, const void *b)
 {
@@ -97,8 +96,7 @@ enum moec_status moec_figure_load(const struct moec_profile *profile, uint32_t i
     return say_load(profile, chart, err);
 }
 
-/* --- one line over layers ----------------------------------------------------------------------------------
- */
+/* ---- one line over layers ---- */
 
 /* Least, most and mean of a series; false when it has no number. */
 static bool summarise(const struct moec_chart_series *series, uint64_t *least, uint64_t *most, double *mean)
@@ -222,8 +220,7 @@ enum moec_status moec_figure_gate_correlation(const struct moec_profile *profile
     return MOEC_OK;
 }
 
-/* --- margin ------------------------------------------------------------------------------------------------
- */
+/* ---- margin ---- */
 
 /* Place of the quantile nearest to `part`. */
 static uint64_t nearest_value(const struct moec_study_axis *axis, double part)
@@ -285,8 +282,7 @@ enum moec_status moec_figure_margin(const struct moec_profile *profile, uint32_t
     return MOEC_OK;
 }
 
-/* --- paths -------------------------------------------------------------------------------------------------
- */
+/* ---- paths ---- */
 
 /* A study over one axis as a series. */
 static enum moec_status add_curve(struct moec_chart *chart, const char *name, const struct moec_study *study,
@@ -445,8 +441,7 @@ enum moec_status moec_figure_conditional(const struct moec_profile *profile, uin
     return MOEC_OK;
 }
 
-/* --- prediction --------------------------------------------------------------------------------------------
- */
+/* ---- prediction ---- */
 
 static const char *cut_name(uint64_t cut)
 {
@@ -564,8 +559,7 @@ enum moec_status moec_figure_recall(const struct moec_profile *profile, uint32_t
     return status;
 }
 
-/* --- gate weight -------------------------------------------------------------------------------------------
- */
+/* ---- gate weight ---- */
 
 enum moec_status moec_figure_gate_norm(const struct moec_profile *profile, uint32_t index,
                                        struct moec_chart *chart, struct moec_error *err)

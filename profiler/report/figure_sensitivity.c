@@ -24,8 +24,7 @@ enum moec_status moec_figure_sensitivity(const struct moec_profile *profile, uin
     return moec_heatmap_chart(profile, profile->bits[index], chart, err);
 }
 
-/* --- whole models ------------------------------------------------------------------------------------------
- */
+/* ---- whole models ---- */
 
 static enum moec_status loss_of(const struct moec_profile *profile, const double *reference,
                                 const double *nll, uint32_t n_resample, struct moec_loss *loss,
@@ -95,8 +94,7 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
     return MOEC_OK;
 }
 
-/* --- sorted sensitivities ----------------------------------------------------------------------------------
- */
+/* ---- sorted sensitivities ---- */
 
 /* What an expert adds to the baseline's loss. */
 struct extra {
@@ -217,8 +215,7 @@ enum moec_status moec_figure_sorted(const struct moec_profile *profile, uint32_t
     return status;
 }
 
-/* --- tokens ------------------------------------------------------------------------------------------------
- */
+/* ---- tokens ---- */
 
 enum moec_status moec_figure_tokens(const struct moec_profile *profile, uint32_t index,
                                     struct moec_chart *chart, struct moec_error *err)
@@ -264,8 +261,7 @@ enum moec_status moec_figure_tokens(const struct moec_profile *profile, uint32_t
     return MOEC_OK;
 }
 
-/* --- studies -----------------------------------------------------------------------------------------------
- */
+/* ---- studies ---- */
 
 enum moec_status moec_figure_layer_loss(const struct moec_profile *profile, uint32_t index,
                                         struct moec_chart *chart, struct moec_error *err)
@@ -349,8 +345,7 @@ enum moec_status moec_figure_local_error(const struct moec_profile *profile, uin
     return MOEC_OK;
 }
 
-/* --- mixed assignments -------------------------------------------------------------------------------------
- */
+/* ---- mixed assignments ---- */
 
 static void say_saving(struct moec_chart *chart, const struct moec_verdict_target *target)
 {

@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- groups of bars ----------------------------------------------------------------------------------------
- */
+/* ---- groups of bars ---- */
 
 /* A study (series, category) of losses as bars: one series for each place of the first axis. */
 static enum moec_status draw_grouped(const struct moec_figure_losses *losses, const char *label,
@@ -104,8 +103,7 @@ enum moec_status moec_figure_projection_loss(const struct moec_profile *profile,
     return MOEC_OK;
 }
 
-/* --- quantizers --------------------------------------------------------------------------------------------
- */
+/* ---- quantizers ---- */
 
 static const char *const quantizer_axes[] = {"quantizer", "group", "bits"};
 
@@ -267,8 +265,7 @@ enum moec_status moec_figure_quantizer_all(const struct moec_profile *profile, u
     return MOEC_OK;
 }
 
-/* --- every projection of every expert ----------------------------------------------------------------------
- */
+/* ---- every projection of every expert ---- */
 
 /* One heatmap for each projection, at the lowest bitwidth. */
 enum moec_status moec_figure_projection_experts(const struct moec_profile *profile, uint32_t index,
@@ -315,8 +312,7 @@ enum moec_status moec_figure_projection_experts(const struct moec_profile *profi
     return MOEC_OK;
 }
 
-/* --- ranks -------------------------------------------------------------------------------------------------
- */
+/* ---- ranks ---- */
 
 enum moec_status moec_figure_rank(const struct moec_profile *profile, uint32_t index,
                                   struct moec_chart *chart, struct moec_error *err)
@@ -356,8 +352,7 @@ enum moec_status moec_figure_rank(const struct moec_profile *profile, uint32_t i
     return MOEC_OK;
 }
 
-/* --- sparsity ----------------------------------------------------------------------------------------------
- */
+/* ---- sparsity ---- */
 
 enum moec_status moec_figure_sparsity(const struct moec_profile *profile, uint32_t index,
                                       struct moec_chart *chart, struct moec_error *err)

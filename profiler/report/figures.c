@@ -15,8 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* --- table -------------------------------------------------------------------------------------------------
- */
+/* ---- table ---- */
 
 static const struct maker {
     const char *title;
@@ -67,8 +66,7 @@ static const struct maker {
 };
 #define N_MAKER (sizeof makers / sizeof *makers)
 
-/* --- making ------------------------------------------------------------------------------------------------
- */
+/* ---- making ---- */
 
 void moec_figures_release(struct moec_figures *figures)
 {
@@ -132,8 +130,7 @@ enum moec_status moec_figures_make(const struct moec_profile *profile, struct mo
     return MOEC_OK;
 }
 
-/* --- writing -----------------------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 static enum moec_status make_folder(const char *folder, struct moec_error *err)
 {
@@ -173,8 +170,7 @@ enum moec_status moec_figures_write(const struct moec_figures *figures, const ch
     return MOEC_OK;
 }
 
-/* --- studies -----------------------------------------------------------------------------------------------
- */
+/* ---- studies ---- */
 
 const struct moec_study *moec_figure_find(const struct moec_profile *profile, const char *name,
                                           uint32_t n_axis, const char *const *axes)
@@ -225,8 +221,7 @@ uint64_t moec_figure_label(const struct moec_study_axis *axis, const char *label
     return axis->labels != NULL ? i : axis->n;
 }
 
-/* --- charts ------------------------------------------------------------------------------------------------
- */
+/* ---- charts ---- */
 
 void moec_figure_name(struct moec_chart *chart, const char *format, ...)
 {

@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- values ------------------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 void moec_heatmap_release(struct moec_heatmap *heatmap)
 {
@@ -117,8 +116,7 @@ int moec_heatmap_decimals(const struct moec_heatmap *heatmap)
     return digits < 0 ? 0 : digits > 6 ? 6 : digits;
 }
 
-/* --- words -------------------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 
 void moec_heatmap_bits_name(uint32_t bits, char name[static 16])
 {
@@ -165,8 +163,7 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
         moec_scheme_name((enum moec_scheme)choice.scheme), group, arithmetic, version);
 }
 
-/* --- table -------------------------------------------------------------------------------------------------
- */
+/* ---- table ---- */
 
 static enum moec_status write_csv(const struct moec_profile *profile, const struct moec_heatmap *map,
                                   const char *path, struct moec_error *err)
@@ -193,8 +190,7 @@ static enum moec_status write_csv(const struct moec_profile *profile, const stru
     return status;
 }
 
-/* --- picture -----------------------------------------------------------------------------------------------
- */
+/* ---- picture ---- */
 
 /* Most and least sensitive in words. */
 static void describe_extremes(const struct moec_profile *profile, const struct moec_heatmap *map, char *text,

@@ -31,8 +31,7 @@ static void put(const struct page *page, const char *html)
     (void)fputs(html, page->stream);
 }
 
-/* --- head --------------------------------------------------------------------------------------------------
- */
+/* ---- head ---- */
 
 static void put_head(const struct page *page)
 {
@@ -66,8 +65,7 @@ static void close_section(const struct page *page)
     put(page, "</section>\n");
 }
 
-/* --- what was measured -------------------------------------------------------------------------------------
- */
+/* ---- what was measured ---- */
 
 MOEC_PRINTF(3, 4)
 static void put_fact(const struct page *page, const char *name, const char *format, ...)
@@ -169,8 +167,7 @@ static enum moec_status put_measured(const struct page *page, struct moec_error 
     return MOEC_OK;
 }
 
-/* --- words -------------------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 
 /* Each paragraph opens with what it is about, up to a colon: that stands out, and is left out where the
  * heading of the section says it. */
@@ -224,8 +221,7 @@ static enum moec_status put_coverage(const struct page *page, struct moec_error 
     return MOEC_OK;
 }
 
-/* --- figures -----------------------------------------------------------------------------------------------
- */
+/* ---- figures ---- */
 
 static void put_missing(const struct page *page, enum moec_figure_section section)
 {
@@ -276,8 +272,7 @@ static enum moec_status put_figures(const struct page *page, enum moec_figure_se
     return MOEC_OK;
 }
 
-/* --- studies -----------------------------------------------------------------------------------------------
- */
+/* ---- studies ---- */
 
 /* Drawn as a figure, or an end of an interval that one shows. */
 static bool is_drawn(const struct page *page, const struct moec_study *study)
@@ -369,8 +364,7 @@ static void put_cost(const struct page *page)
     close_section(page);
 }
 
-/* --- page --------------------------------------------------------------------------------------------------
- */
+/* ---- page ---- */
 
 static enum moec_status put_page(const struct page *page, struct moec_error *err)
 {

@@ -16,8 +16,7 @@
 #define MOST_ROWS       512  /* of a table */
 #define MOST_CELL_COUNT 8192 /* of a heatmap's table */
 
-/* --- text --------------------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
 void moec_html_text(FILE *stream, const char *text)
 {
@@ -54,8 +53,7 @@ void moec_html_format(FILE *stream, const char *format, ...)
     moec_html_text(stream, text);
 }
 
-/* --- page --------------------------------------------------------------------------------------------------
- */
+/* ---- page ---- */
 
 /* Wide content scrolls in its own box, never the page. Pictures keep their white ground in the dark. */
 static const char style[] =
@@ -115,8 +113,7 @@ void moec_html_end(FILE *stream)
     (void)fputs("</main>\n</body>\n</html>\n", stream);
 }
 
-/* --- cells ------------------------------------------------------------------------------------------------
- */
+/* ---- cells ---- */
 
 void moec_html_cell(FILE *stream, const char *text)
 {
@@ -132,8 +129,7 @@ void moec_html_row_heading(FILE *stream, const char *text)
     (void)fputs("</th>", stream);
 }
 
-/* --- pictures ----------------------------------------------------------------------------------------------
- */
+/* ---- pictures ---- */
 
 void moec_html_data(FILE *stream, enum moec_plot_format format, const uint8_t *bytes, size_t n_bytes)
 {
@@ -187,8 +183,7 @@ static enum moec_status put_picture(FILE *stream, const struct moec_chart *chart
     return MOEC_OK;
 }
 
-/* --- tables ------------------------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 
 static const char *short_number(char text[static MOEC_CHART_NUMBER], double value)
 {

@@ -31,8 +31,7 @@ struct page {
     int decimals;      /* of losses elsewhere */
 };
 
-/* --- colour ------------------------------------------------------------------------------------------------
- */
+/* ---- colour ---- */
 
 /* Nearest colour of the 6 x 6 x 6 cube of 256-colour terminals. */
 static unsigned cube_index(struct moec_colour colour)
@@ -67,8 +66,7 @@ static void end_colour(const struct page *page)
         (void)fputs("\033[0m", page->stream);
 }
 
-/* --- text --------------------------------------------------------------------------------------------------
- */
+/* ---- text ---- */
 
 /* Columns of UTF-8 text, one for each character: names of files in wide scripts may break earlier than they
  * must. */
@@ -121,8 +119,7 @@ static void put_spaces(const struct page *page, uint32_t n)
     (void)fprintf(page->stream, "%*s", (int)n, "");
 }
 
-/* --- layout ------------------------------------------------------------------------------------------------
- */
+/* ---- layout ---- */
 
 static int number_width(const struct moec_heatmap *map, int decimals)
 {
@@ -162,8 +159,7 @@ static int bucket_of(const struct moec_heatmap *map, double loss)
     return bucket < N_BUCKET ? bucket : N_BUCKET - 1;
 }
 
-/* --- parts -------------------------------------------------------------------------------------------------
- */
+/* ---- parts ---- */
 
 static void put_header(const struct page *page)
 {

@@ -15,7 +15,7 @@ static int compare_counts(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* --- windows that reach an expert --- */
+/* ---- windows that reach an expert ---- */
 
 /* From the trace of choices on the original weights. */
 static void count_traced(const struct moec_profile *profile, uint32_t *windows)
@@ -50,7 +50,7 @@ static void count_changed(const struct moec_profile *profile, uint32_t *windows)
             }
 }
 
-/* --- experts --- */
+/* ---- experts ---- */
 
 static bool is_rarer(const struct moec_coverage_expert *a, const struct moec_coverage_expert *b)
 {
@@ -107,7 +107,7 @@ static void judge_experts(const struct moec_profile *profile, const uint32_t *wi
         }
 }
 
-/* --- losses --- */
+/* ---- losses ---- */
 
 static enum moec_status judge_targets(const struct moec_profile *profile, struct moec_coverage *coverage,
                                       struct moec_error *err)
@@ -216,7 +216,7 @@ out:
     return status;
 }
 
-/* --- in words --- */
+/* ---- in words ---- */
 
 static void describe_experts(const struct moec_coverage *coverage, struct moec_paragraphs *paragraphs)
 {

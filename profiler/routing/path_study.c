@@ -68,8 +68,7 @@ static enum moec_status find_stacks(const struct moec_profile *profile, struct s
     return MOEC_OK;
 }
 
-/* --- load --------------------------------------------------------------------------------------------------
- */
+/* ---- load ---- */
 
 static double load_entropy(const uint64_t *activations, uint32_t n_expert)
 {
@@ -101,8 +100,7 @@ static enum moec_status add_entropy(struct moec_profile *profile, struct moec_er
     return MOEC_OK;
 }
 
-/* --- popularity of paths -----------------------------------------------------------------------------------
- */
+/* ---- popularity of paths ---- */
 
 /* 1, 2, 5, 10, ... below n, and n. */
 static uint32_t popular_counts(uint64_t n, double counts[static MAX_POPULAR])
@@ -247,8 +245,7 @@ static enum moec_status add_paths(struct moec_profile *profile, const struct sta
     return status;
 }
 
-/* --- predictions -------------------------------------------------------------------------------------------
- */
+/* ---- predictions ---- */
 
 /* n_used: tokens of each layer's stack that were predicted for, (S). */
 static enum moec_status add_conditional(struct moec_profile *profile, const struct moec_study *kind,

@@ -52,8 +52,7 @@ struct moec_router_study {
     uint64_t multiply_adds;
 };
 
-/* --- life --------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 static enum moec_status allocate(struct moec_router_study *study, uint32_t max_tokens, struct moec_error *err)
 {
@@ -156,9 +155,7 @@ void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_tr
     trace->rank_norms = study->norms;
 }
 
-/* --- the layer at work: tokens are those of its stack
- * --------------------------------------------------------
- */
+/* ---- the layer at work: tokens are those of its stack ---- */
 
 static enum moec_stack stack_of(const struct moec_router_study *study, uint32_t ordinal)
 {
@@ -184,8 +181,7 @@ static bool is_last_of_stack(const struct moec_router_study *study, uint32_t ord
     return ordinal + 1 == range.first + range.count;
 }
 
-/* --- gate inputs of neighbouring layers --------------------------------------------------------------------
- */
+/* ---- gate inputs of neighbouring layers ---- */
 
 /* The token that stretch i gives. */
 static uint64_t sample_token(const struct moec_router_study *study, uint64_t i)
@@ -225,8 +221,7 @@ static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, ui
     }
 }
 
-/* --- the next layer's gate ---------------------------------------------------------------------------------
- */
+/* ---- the next layer's gate ---- */
 
 static void list_best(const float *scores, uint32_t n_expert, uint32_t n, uint16_t *list)
 {
@@ -289,8 +284,7 @@ static void count_hits(struct moec_router_study *study, uint32_t ordinal, uint64
     study->n_top1 += predicted[0] == chosen[0];
 }
 
-/* --- gate weights and outputs ------------------------------------------------------------------------------
- */
+/* ---- gate weights and outputs ---- */
 
 static void add_choice(struct gate_sums *sums, double weight, double norm)
 {
@@ -342,8 +336,7 @@ static void finish_gate(struct moec_router_study *study)
     }
 }
 
-/* --- batches -----------------------------------------------------------------------------------------------
- */
+/* ---- batches ---- */
 
 static void start_layer(struct moec_router_study *study, uint32_t ordinal)
 {
@@ -403,8 +396,7 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
     return MOEC_OK;
 }
 
-/* --- results -----------------------------------------------------------------------------------------------
- */
+/* ---- results ---- */
 
 enum moec_status moec_router_results_create(const struct moec_config *config,
                                             struct moec_router_results *results, struct moec_error *err)

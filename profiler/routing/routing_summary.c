@@ -131,8 +131,7 @@ bool moec_routing_summary_make(const struct moec_profile *profile, struct moec_r
     return find(profile, "routing/margin", 2) != NULL && find(profile, "predict/recall", 3) != NULL;
 }
 
-/* --- words -------------------------------------------------------------------------------------------------
- */
+/* ---- words ---- */
 
 static enum moec_predictor best_predictor(const struct moec_routing_summary *summary)
 {

@@ -70,8 +70,7 @@ struct fast {
     uint64_t planned;
 };
 
-/* --- progress and cost
- * -------------------------------------------------------------------------------------- */
+/* ---- progress and cost ---- */
 
 static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
 {
@@ -106,8 +105,7 @@ static void plan(struct fast *job)
     job->result->fraction = job->fraction;
 }
 
-/* --- memory
- * ------------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* Every other window is the search part; a part of a part is every fourth, and so on. */
 static enum moec_status select_windows(const struct moec_windows *all, uint32_t every,
@@ -229,8 +227,7 @@ static void release(struct fast *job)
         free(owned[i]);
 }
 
-/* --- local errors of one batch of one layer
- * ----------------------------------------------------------------- */
+/* ---- local errors of one batch of one layer ---- */
 
 /* The batch that was traced, and the picked choices of one expert of it when its outputs are compared. */
 struct batch {
@@ -470,8 +467,7 @@ static enum moec_status traced(void *context, uint32_t ordinal, const struct moe
     return MOEC_OK;
 }
 
-/* --- the sweep
- * ----------------------------------------------------------------------------------------------- */
+/* ---- the sweep ---- */
 
 static enum moec_status run_layers(struct fast *job, struct moec_error *err)
 {
@@ -537,8 +533,7 @@ static enum moec_status score(struct fast *job, struct moec_error *err)
     return MOEC_OK;
 }
 
-/* --- from local errors to losses
- * ----------------------------------------------------------------------------- */
+/* ---- from local errors to losses ---- */
 
 static double clip(double x, double low, double high)
 {

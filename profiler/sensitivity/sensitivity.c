@@ -63,8 +63,7 @@ struct sensitivity {
     uint64_t planned_done;
 };
 
-/* --- progress and cost
- * -------------------------------------------------------------------------------------- */
+/* ---- progress and cost ---- */
 
 static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
 {
@@ -120,8 +119,7 @@ static void plan_kept(struct sensitivity *job)
     }
 }
 
-/* --- memory
- * ------------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* Layers that are not an encoder's: those that keep keys and values. */
 static uint32_t kept_layers(const struct sensitivity *job)
@@ -315,8 +313,7 @@ static void release(struct sensitivity *job)
         free(owned[i]);
 }
 
-/* --- the baseline on a group
- * -------------------------------------------------------------------------------- */
+/* ---- the baseline on a group ---- */
 
 static double *cell(const struct sensitivity *job, double *array, uint32_t s, uint32_t e, uint32_t b,
                     uint32_t w)
@@ -487,8 +484,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
     return MOEC_OK;
 }
 
-/* --- variants
- * ----------------------------------------------------------------------------------------------- */
+/* ---- variants ---- */
 
 /* changed[i] = output of the expert's variant for choice i of the expert. */
 static enum moec_status run_expert(struct sensitivity *job, const struct moec_mlp *mlp,

@@ -7,8 +7,7 @@
 
 #define ABSENT 0xffffffffu
 
-/* --- the future --------------------------------------------------------------------------------------------
- */
+/* ---- the future ---- */
 
 void moec_belady_release(struct moec_belady_future *future)
 {
@@ -82,8 +81,7 @@ out:
     return status;
 }
 
-/* --- the rule: a heap of what is in the buffer, farthest next use first ------------------------------------
- */
+/* ---- the rule: a heap of what is in the buffer, farthest next use first ---- */
 
 struct buffer {
     const struct moec_simulated_model *model;
@@ -175,8 +173,7 @@ static void serve(struct buffer *buffer, const struct moec_belady_future *future
         take(buffer, buffer->heap[0]);
 }
 
-/* --- the bound ---------------------------------------------------------------------------------------------
- */
+/* ---- the bound ---- */
 
 /* How many of the cheapest hits the whole buffer pays for, the last one in part. First uses of what is there
  * at the start are merged in as they come. */

@@ -20,8 +20,7 @@ double moec_simulated_hit_rate(const struct moec_simulated_counts *counts, bool 
     return (double)(counts->hits + (with_late ? counts->late : 0)) / (double)counts->asked;
 }
 
-/* --- runs --------------------------------------------------------------------------------------------------
- */
+/* ---- runs ---- */
 
 struct work {
     struct moec_simulation *simulation;
@@ -120,8 +119,7 @@ out:
     return status;
 }
 
-/* --- what it means -----------------------------------------------------------------------------------------
- */
+/* ---- what it means ---- */
 
 /* Around the working set, as far as buffers of these sizes make sense. */
 static void plan_lru(const struct moec_simulated_model *model, struct moec_simulate_lru *lru)

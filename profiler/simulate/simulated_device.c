@@ -30,8 +30,7 @@ static enum moec_status allocate(uint32_t n_layer, uint32_t n_expert, struct moe
     return MOEC_OK;
 }
 
-/* --- storage -----------------------------------------------------------------------------------------------
- */
+/* ---- storage ---- */
 
 static double distance(uint64_t a, uint64_t b)
 {
@@ -98,8 +97,7 @@ static enum moec_status set_storage(const struct moec_device_storage *storage,
     return MOEC_OK;
 }
 
-/* --- compute -----------------------------------------------------------------------------------------------
- */
+/* ---- compute ---- */
 
 /* The time of an expert, by the described bitwidth whose record is nearest in size. */
 static double expert_ns(const struct moec_device *device, uint64_t n_bytes)

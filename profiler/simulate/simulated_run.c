@@ -72,8 +72,7 @@ struct run {
     uint32_t n_waits; /* for records of the answer */
 };
 
-/* --- counting ----------------------------------------------------------------------------------------------
- */
+/* ---- counting ---- */
 
 #define COUNT(run, ordinal, member, amount)                                                                  \
     do {                                                                                                     \
@@ -88,8 +87,7 @@ static uint64_t whole_ns(double ns)
     return ns < 1e18 ? (uint64_t)ns : (uint64_t)1000000000000000000;
 }
 
-/* --- storage -----------------------------------------------------------------------------------------------
- */
+/* ---- storage ---- */
 
 /* Time for moving what is in the way of a record. The runtime moves nothing that is in use or on its way, and
  * sometimes more of the rest for it. */
@@ -186,8 +184,7 @@ static void evicted(void *context, uint32_t key)
     unplace(run, key);
 }
 
-/* --- guesses -----------------------------------------------------------------------------------------------
- */
+/* ---- guesses ---- */
 
 static bool view_is_present(void *context, uint32_t key)
 {
@@ -326,8 +323,7 @@ static void guess(struct run *run, const struct moec_router_answer *answer)
     }
 }
 
-/* --- a layer -----------------------------------------------------------------------------------------------
- */
+/* ---- a layer ---- */
 
 /* Of a present key: whether it is there. */
 static bool judge(struct run *run, uint32_t key)
@@ -473,8 +469,7 @@ static void run_layer(struct run *run, const struct moec_router_answer *answer)
     compute(run, answer);
 }
 
-/* --- a run -------------------------------------------------------------------------------------------------
- */
+/* ---- a run ---- */
 
 static enum moec_status create_preload(struct run *run, struct moec_error *err)
 {
@@ -600,8 +595,7 @@ out:
     return status;
 }
 
-/* --- what goes with it -------------------------------------------------------------------------------------
- */
+/* ---- what goes with it ---- */
 
 bool moec_simulated_can_predict(const struct moec_recording *recording,
                                 const struct moec_simulated_model *model,

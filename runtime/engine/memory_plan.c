@@ -11,8 +11,7 @@
 
 #define MIB(bytes) ((double)(bytes) / 1048576.0)
 
-/* --- items -------------------------------------------------------------------------------------------------
- */
+/* ---- items ---- */
 
 /* Norms, biases and gates as padded F32, the struct of each layer and the table of tensors: an upper bound of
  * what moec_model_create makes beside the blob. */
@@ -87,8 +86,7 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
     return MOEC_OK;
 }
 
-/* --- the plan ----------------------------------------------------------------------------------------------
- */
+/* ---- the plan ---- */
 
 static enum moec_status refuse(const struct moec_memory_request *request, const struct moec_memory_plan *plan,
                                struct moec_error *err)
@@ -193,8 +191,7 @@ bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, s
     return true;
 }
 
-/* --- the process -------------------------------------------------------------------------------------------
- */
+/* ---- the process ---- */
 
 static enum moec_status read_status(const char *key, uint64_t *bytes, struct moec_error *err)
 {

@@ -91,8 +91,7 @@ void moec_arena_unpin(struct moec_arena *arena, uint32_t key)
     arena->slots[key].pins--;
 }
 
-/* --- the list of slots -------------------------------------------------------------------------------------
- */
+/* ---- the list of slots ---- */
 
 static uint64_t end_of(const struct moec_arena *arena, uint32_t key)
 {
@@ -144,8 +143,7 @@ void moec_arena_remove(struct moec_arena *arena, uint32_t key)
     arena->used_bytes -= arena->slot_bytes[key];
 }
 
-/* --- making place ------------------------------------------------------------------------------------------
- */
+/* ---- making place ---- */
 
 /* Smallest hole of at least n bytes: the slot before it in *previous (NONE = start of the arena). */
 static bool find_hole(const struct moec_arena *arena, uint64_t n, uint32_t *previous)

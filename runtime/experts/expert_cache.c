@@ -10,8 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* --- the queues --------------------------------------------------------------------------------------------
- */
+/* ---- the queues ---- */
 
 void moec_cache_enlist(struct moec_expert_cache *cache, uint32_t key, enum moec_cache_list list)
 {
@@ -27,8 +26,7 @@ void moec_cache_delist(struct moec_expert_cache *cache, uint32_t key)
     entry->list = MOEC_CACHE_NO_LIST;
 }
 
-/* --- coming and going --------------------------------------------------------------------------------------
- */
+/* ---- coming and going ---- */
 
 /* A key is no longer present: its slot is free, now or at the end of its read. */
 static void let_go(struct moec_expert_cache *cache, uint32_t key)
@@ -132,8 +130,7 @@ static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_dem
     }
 }
 
-/* --- asking ------------------------------------------------------------------------------------------------
- */
+/* ---- asking ---- */
 
 static void count_present(struct moec_expert_cache *cache, uint32_t key)
 {
@@ -247,8 +244,7 @@ static void cache_guess(struct moec_experts *self, const struct moec_router_answ
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-/* --- taking and giving back --------------------------------------------------------------------------------
- */
+/* ---- taking and giving back ---- */
 
 static enum moec_status find_key(const struct moec_expert_cache *cache, uint32_t layer, uint32_t expert,
                                  uint32_t *key, struct moec_error *err)

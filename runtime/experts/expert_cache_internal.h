@@ -116,9 +116,7 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
     return &cache->counters[key / cache->n_expert];
 }
 
-/* --- runtime/experts/expert_cache.c: all with the lock held
- * -------------------------------------------------------
- */
+/* ---- runtime/experts/expert_cache.c: all with the lock held ---- */
 
 extern const struct moec_experts_ops moec_cache_ops;
 
@@ -131,9 +129,7 @@ void moec_cache_evicted(void *context, uint32_t key);
 /* Makes room for a guess and puts it into the queue. */
 bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key);
 
-/* --- runtime/experts/loader.c
- * -------------------------------------------------------------------------------------
- */
+/* ---- runtime/experts/loader.c ---- */
 
 /* Starts the loader's thread. Errors: MOEC_ERR_MEMORY when there can be no more threads. */
 MOEC_WARN_UNUSED enum moec_status moec_loader_start(struct moec_expert_cache *cache, struct moec_error *err);

@@ -6,8 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* --- sizes -------------------------------------------------------------------------------------------------
- */
+/* ---- sizes ---- */
 
 struct moec_record_sizes moec_record_sizes_of(const struct moec_bundle *bundle, uint32_t copy)
 {
@@ -82,8 +81,7 @@ static uint32_t records_held(uint64_t buffer_bytes, uint64_t largest, bool equal
     return held < 1 ? 1 : held > UINT32_MAX ? UINT32_MAX : (uint32_t)held;
 }
 
-/* --- creation ----------------------------------------------------------------------------------------------
- */
+/* ---- creation ---- */
 
 static enum moec_status create_tables(struct moec_expert_cache *cache, struct moec_error *err)
 {
@@ -316,8 +314,7 @@ void moec_expert_cache_wait_warm(struct moec_expert_cache *cache)
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-/* --- what can be seen of it --------------------------------------------------------------------------------
- */
+/* ---- what can be seen of it ---- */
 
 struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache)
 {

@@ -108,8 +108,7 @@ static bool has_ended(const struct moec_expert_stream *stream, uint32_t key)
     return place_of(stream, key) < stream->head && (state == READY || state == FAILED);
 }
 
-/* --- the ring ----------------------------------------------------------------------------------------------
- */
+/* ---- the ring ---- */
 
 /* Where n bytes can be put behind the newest record. */
 static bool find_room(const struct moec_expert_stream *stream, uint64_t n, uint64_t *offset)
@@ -144,8 +143,7 @@ static bool advance_tail(struct moec_expert_stream *stream)
     return stream->tail != before;
 }
 
-/* --- reading -----------------------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 /* The next request in order, its record placed; NULL when there is no room or enough is on its way. */
 static struct moec_read *next_read(struct moec_expert_stream *stream)
@@ -250,8 +248,7 @@ static void *run_loader(void *context)
     return NULL;
 }
 
-/* --- the source --------------------------------------------------------------------------------------------
- */
+/* ---- the source ---- */
 
 static enum moec_status find_key(const struct moec_expert_stream *stream, uint32_t layer, uint32_t expert,
                                  uint32_t *key, struct moec_error *err)
@@ -401,8 +398,7 @@ static bool stream_ready(struct moec_experts *self, uint32_t layer, uint32_t exp
 static const struct moec_experts_ops stream_ops = {
     .acquire = stream_acquire, .release = stream_release, .expect = stream_expect, .ready = stream_ready};
 
-/* --- life --------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 uint64_t moec_expert_stream_table_bytes(const struct moec_bundle *bundle, const struct moec_record_io *io)
 {

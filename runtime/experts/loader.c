@@ -57,8 +57,7 @@ void moec_loader_notify(struct moec_expert_cache *cache)
         (void)pthread_cond_signal(&cache->work);
 }
 
-/* --- choosing reads ----------------------------------------------------------------------------------------
- */
+/* ---- choosing reads ---- */
 
 /* Reads that are to be handed over together. */
 struct batch {
@@ -197,8 +196,7 @@ static void choose_idle(struct moec_expert_cache *cache, struct batch *batch)
         (void)take(cache, MOEC_CACHE_WARMING, batch);
 }
 
-/* --- what comes back ---------------------------------------------------------------------------------------
- */
+/* ---- what comes back ---- */
 
 /* A time tells of the device where somebody waited while it passed: one who came late found the bytes there.
  */
@@ -280,8 +278,7 @@ static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read
     }
 }
 
-/* --- driving the reader ------------------------------------------------------------------------------------
- */
+/* ---- driving the reader ---- */
 
 /* Hands over a batch and, if told to, waits for one read of any; the lock is released meanwhile. */
 static void drive(struct moec_expert_cache *cache, const struct batch *batch, bool waits)
@@ -349,8 +346,7 @@ void moec_loader_wait(struct moec_expert_cache *cache)
     cache->n_sleeping--;
 }
 
-/* --- the loader's thread -----------------------------------------------------------------------------------
- */
+/* ---- the loader's thread ---- */
 
 static void step(struct moec_expert_cache *cache)
 {

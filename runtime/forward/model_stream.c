@@ -100,8 +100,7 @@ uint64_t moec_model_stream_floor(const struct moec_config *config, const struct 
     return floor > block ? floor : block;
 }
 
-/* --- life --------------------------------------------------------------------------------------------------
- */
+/* ---- life ---- */
 
 static void size_units(struct moec_model_stream *stream)
 {
@@ -170,8 +169,7 @@ uint64_t moec_model_stream_bytes(const struct moec_model_stream *stream)
     return all < room ? all : room;
 }
 
-/* --- units -------------------------------------------------------------------------------------------------
- */
+/* ---- units ---- */
 
 static void make_room(struct moec_model_stream *stream, uint64_t n_bytes)
 {

@@ -179,8 +179,7 @@ void moec_session_free(struct moec_session *session)
     free(session);
 }
 
-/* --- expert capacity ---------------------------------------------------------------------------------------
- */
+/* ---- expert capacity ---- */
 
 /* hidden += mlp(norm(hidden)) with the counts of this sequence; `experts` (n_tok), where it is not NULL,
  * receives what the router of a MoE layer chose. */
@@ -239,8 +238,7 @@ void moec_session_count_capacity(struct moec_session *session, bool counts)
     count_again(session);
 }
 
-/* --- the source --------------------------------------------------------------------------------------------
- */
+/* ---- the source ---- */
 
 /* One encoder layer over the whole source, chunk by chunk: all rows need keys before any can attend. */
 static enum moec_status encode_layer(struct moec_session *session, uint32_t layer, struct moec_error *err)
@@ -336,8 +334,7 @@ uint32_t moec_session_source_length(const struct moec_session *session)
     return session->first->n_source;
 }
 
-/* --- steps -------------------------------------------------------------------------------------------------
- */
+/* ---- steps ---- */
 
 /* The next n_tok positions of a sequence, as rows of a batch. */
 static struct moec_span own_span(const struct moec_session *session, uint32_t layer, uint32_t first_row,

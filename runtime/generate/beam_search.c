@@ -103,8 +103,7 @@ void moec_beams_start(struct moec_beams *beams, uint32_t n_tokens)
     }
 }
 
-/* --- one step ----------------------------------------------------------------------------------------------
- */
+/* ---- one step ---- */
 
 /* Puts a candidate into its place among n; the last one falls out when all places are taken. */
 static uint32_t insert_candidate(struct moec_beams *beams, uint32_t n, struct candidate candidate)
@@ -234,8 +233,7 @@ bool moec_beams_advance(struct moec_beams *beams, const float *log_probs)
     return beams->may_improve && !is_full && !all_end;
 }
 
-/* --- what is there -----------------------------------------------------------------------------------------
- */
+/* ---- what is there ---- */
 
 uint32_t moec_beams_length(const struct moec_beams *beams)
 {

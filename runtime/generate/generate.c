@@ -225,8 +225,7 @@ static enum moec_status check_finite(double value, struct moec_error *err)
                      "no token has a finite score: the logits are not finite, or everything is suppressed");
 }
 
-/* --- without beams -----------------------------------------------------------------------------------------
- */
+/* ---- without beams ---- */
 
 static enum moec_status next_token(struct moec_generator *g, uint32_t *token, enum moec_generated *what,
                                    struct moec_error *err)
@@ -251,8 +250,7 @@ static enum moec_status next_token(struct moec_generator *g, uint32_t *token, en
     return MOEC_OK;
 }
 
-/* --- beams -------------------------------------------------------------------------------------------------
- */
+/* ---- beams ---- */
 
 /* Logits of a row to log probabilities: (x - max) - log(sum of exp(x - max)), in F32 as torch has it. */
 static enum moec_status to_log_probs(struct moec_generator *g, float *row, struct moec_error *err)

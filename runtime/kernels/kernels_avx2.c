@@ -12,7 +12,7 @@ typedef struct {
     __m256 high;
 } lanes;
 
-/* --- primitives ------------------------------------------------------------------------------------ */
+/* ---- primitives ---- */
 
 INLINE lanes lanes_zero(void)
 {
@@ -126,7 +126,7 @@ INLINE lanes lanes_cut(lanes v, lanes x, float limit)
                    _mm256_andnot_ps(_mm256_cmp_ps(x.high, bound, _CMP_LT_OQ), v.high)};
 }
 
-/* --- decoding -------------------------------------------------------------------------------------- */
+/* ---- decoding ---- */
 
 /* INT4, INT8: weight = code * first + second with first = scale, second = -zero * scale. A code less its zero
  * has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the definition
@@ -300,7 +300,7 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
     }
 }
 
-/* --- tile of dot ----------------------------------------------------------------------------------- */
+/* ---- tile of dot ---- */
 
 /* A load that happens once: the empty statement hides where the value came from, or GCC would load it anew
  * for each of two uses, and a tile has no load to spare. */

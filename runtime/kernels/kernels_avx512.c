@@ -9,7 +9,7 @@
 
 typedef __m512 lanes;
 
-/* --- primitives ------------------------------------------------------------------------------------ */
+/* ---- primitives ---- */
 
 INLINE lanes lanes_zero(void)
 {
@@ -107,7 +107,7 @@ INLINE lanes lanes_cut(lanes v, lanes x, float limit)
                               _mm512_setzero_ps());
 }
 
-/* --- decoding -------------------------------------------------------------------------------------- */
+/* ---- decoding ---- */
 
 /* INT8: weight = code * table + offset with table = scale, offset = -zero * scale; a code less its zero has 9
  * bits and an F16 scale 11, so products are exact and one fused operation gives what the definition gives in
@@ -265,7 +265,7 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
     }
 }
 
-/* --- tile of dot ----------------------------------------------------------------------------------- */
+/* ---- tile of dot ---- */
 
 INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct slice *slice,
                      const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,

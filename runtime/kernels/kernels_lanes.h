@@ -38,7 +38,7 @@
 
 #define SPAN MOEC_CODEC_OUTLIER_SPAN /* weights decoded at once where a row is not kept in registers */
 
-/* --- dot of decoded rows --------------------------------------------------------------------------- */
+/* ---- dot of decoded rows ---- */
 
 /* n_tok tokens against a slice, in tiles of at most DOT_TOKENS tokens.
  * dot_tile(nt, x, x_stride, slice, first, last, acc, y, y_stride): lanes start at 0 when `first`, else where
@@ -162,7 +162,7 @@ static void dot(const float *x, size_t x_stride, uint32_t n_tok, const float *w,
     }
 }
 
-/* --- weighted sum of decoded rows ------------------------------------------------------------------ */
+/* ---- weighted sum of decoded rows ---- */
 
 /* nt tokens by nv vectors of columns, of which the first `columns` are stored. */
 INLINE void sum_tile(const int nt, const int nv, const float *h, size_t h_stride, const float *w,
@@ -266,7 +266,7 @@ static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const flo
     }
 }
 
-/* --- encoded rows ---------------------------------------------------------------------------------- */
+/* ---- encoded rows ---- */
 
 /* dtype without DICTIONARY. */
 #define PLAIN(dtype) ((dtype) & (DICTIONARY - 1))
@@ -713,7 +713,7 @@ static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, 
                               const float *h,
                               float *y){WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)}
 
-/* --- element by element ---------------------------------------------------------------------------- */
+/* ---- element by element ---- */
 
 INLINE lanes lanes_exp(lanes x)
 {

@@ -92,8 +92,7 @@ static void frequency_reached(struct moec_evict *self, uint32_t ordinal)
     ((struct frequency *)self)->current = ordinal;
 }
 
-/* --- heaps -------------------------------------------------------------------------------------------------
- */
+/* ---- heaps ---- */
 
 static bool is_before(const struct frequency *state, uint32_t a, uint32_t b)
 {
@@ -197,8 +196,7 @@ static void frequency_removed(struct moec_evict *self, uint32_t key)
     settle(state, heap, *size, at);
 }
 
-/* --- victims -----------------------------------------------------------------------------------------------
- */
+/* ---- victims ---- */
 
 typedef uint32_t distance_fn(const struct frequency *state, uint32_t ordinal);
 

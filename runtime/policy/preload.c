@@ -127,8 +127,7 @@ void moec_preload_free(struct moec_preload *preload)
     free(preload);
 }
 
-/* --- what is learned ---------------------------------------------------------------------------------------
- */
+/* ---- what is learned ---- */
 
 static struct rate *rank_of(struct moec_preload *preload, const struct guess *guess)
 {
@@ -210,8 +209,7 @@ static float *window_of(const struct moec_preload *preload)
     return &preload->windows[row * N_WINDOW + preload->window];
 }
 
-/* --- answers -----------------------------------------------------------------------------------------------
- */
+/* ---- answers ---- */
 
 static bool is_active(const struct moec_router_answer *answer, uint32_t expert)
 {
@@ -320,8 +318,7 @@ void moec_preload_rank(struct moec_preload *preload, const struct moec_router_an
     }
 }
 
-/* --- guesses -----------------------------------------------------------------------------------------------
- */
+/* ---- guesses ---- */
 
 static float later(float a, float b)
 {

@@ -106,8 +106,7 @@ uint64_t moec_residency_used_bytes(const struct moec_residency *residency)
     return residency->used_bytes;
 }
 
-/* --- changes of one key ------------------------------------------------------------------------------------
- */
+/* ---- changes of one key ---- */
 
 static void set_demands(struct moec_residency *residency, uint32_t key, uint32_t demands)
 {
@@ -152,8 +151,7 @@ void moec_residency_drop(struct moec_residency *residency, uint32_t key)
     residency->policy->ops->removed(residency->policy, key);
 }
 
-/* --- making room -------------------------------------------------------------------------------------------
- */
+/* ---- making room ---- */
 
 static bool is_undemanded(void *context, uint32_t key)
 {
@@ -237,8 +235,7 @@ uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys)
     return n;
 }
 
-/* --- demands -----------------------------------------------------------------------------------------------
- */
+/* ---- demands ---- */
 
 void moec_residency_hold(struct moec_residency *residency, uint32_t key)
 {

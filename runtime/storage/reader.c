@@ -14,8 +14,7 @@
 #define DEFAULT_DEPTH 32
 #define MAX_DEPTH     1024
 
-/* --- requests ----------------------------------------------------------------------------------------------
- */
+/* ---- requests ---- */
 
 void moec_read_list_push(struct moec_read_list *list, struct moec_read *read)
 {
@@ -93,8 +92,7 @@ bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece,
     return true;
 }
 
-/* --- opening -----------------------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 /* The file that `file` has open, opened again with these flags. */
 static enum moec_status open_again(const struct moec_file *file, int flags, int *out, struct moec_error *err)
@@ -182,8 +180,7 @@ static enum moec_status create_one(const struct moec_file *file, bool is_direct,
     return MOEC_OK;
 }
 
-/* --- which way is faster -----------------------------------------------------------------------------------
- */
+/* ---- which way is faster ---- */
 
 #define TRIAL_READS     4 /* at once, where the buffer holds as many */
 #define TRIAL_ROUNDS    8 /* at most, each way */
@@ -333,8 +330,7 @@ static bool choose_direct(const struct moec_file *file, const struct moec_reader
             answer.bytes_per_second[WAY_CACHED] <= CACHED_ADVANTAGE * answer.bytes_per_second[WAY_DIRECT]);
 }
 
-/* --- creation ----------------------------------------------------------------------------------------------
- */
+/* ---- creation ---- */
 
 static uint32_t depth_of(uint32_t depth)
 {

@@ -255,8 +255,7 @@ enum moec_status moec_reader_emulate(struct moec_reader *base, const struct moec
     return MOEC_OK;
 }
 
-/* --- the user's words --------------------------------------------------------------------------------------
- */
+/* ---- the user's words ---- */
 
 struct unit {
     const char *name;

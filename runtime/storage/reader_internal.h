@@ -44,8 +44,7 @@ struct moec_read_piece moec_read_next_piece(const struct moec_read *read, uint32
  * size where a read ends early. */
 bool moec_read_take_answer(struct moec_read *read, struct moec_read_piece piece, int64_t answer, int fd);
 
-/* --- requests in order -------------------------------------------------------------------------------------
- */
+/* ---- requests in order ---- */
 
 struct moec_read_list {
     struct moec_read *first, *last;

@@ -21,7 +21,7 @@ enum moec_status moec_buffer_append(struct moec_tokenizer_buffer *buffer, const 
     return MOEC_OK;
 }
 
-/* --- ByteLevel's alphabet --- */
+/* ---- ByteLevel's alphabet ---- */
 
 static bool prints(uint32_t byte)
 {
@@ -50,7 +50,7 @@ int moec_byte_level_byte(uint32_t code_point)
     return code_point == 0x143 ? 0xAD : -1;
 }
 
-/* --- vocabulary --- */
+/* ---- vocabulary ---- */
 
 /* FNV-1a. The vocabulary is fixed and texts to look up are short, so a keyed hash would buy nothing: a
  * hostile vocabulary can only slow down its own tokenizer. */
@@ -122,7 +122,7 @@ static void index_bytes(struct moec_tokenizer *t)
     }
 }
 
-/* --- added tokens --- */
+/* ---- added tokens ---- */
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -332,7 +332,7 @@ static enum moec_status normalize_and_cut(struct moec_encoding *e, const char *t
                      moec_tokenizer_pretokenize);
 }
 
-/* --- create --- */
+/* ---- create ---- */
 
 #define GPT2_PATTERN "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
@@ -429,7 +429,7 @@ void moec_tokenizer_free(struct moec_tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* --- encode --- */
+/* ---- encode ---- */
 
 enum moec_status moec_encoding_add_id(struct moec_encoding *encoding, uint32_t id)
 {
@@ -522,7 +522,7 @@ out:
     return status;
 }
 
-/* --- look-ups --- */
+/* ---- look-ups ---- */
 
 uint32_t moec_tokenizer_size(const struct moec_tokenizer *tokenizer)
 {

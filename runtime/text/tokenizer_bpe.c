@@ -11,7 +11,7 @@
 
 #define NONE UINT32_MAX
 
-/* --- symbols of a word --- */
+/* ---- symbols of a word ---- */
 
 static enum moec_status add_symbol(struct moec_encoding *e, uint32_t id)
 {
@@ -95,7 +95,7 @@ static enum moec_status word_symbols(struct moec_encoding *e, const char *word, 
     return MOEC_OK;
 }
 
-/* --- the queue: a binary heap, lowest rank first, then leftmost --- */
+/* ---- the queue: a binary heap, lowest rank first, then leftmost ---- */
 
 static bool before(const struct moec_bpe_candidate *a, const struct moec_bpe_candidate *b)
 {
@@ -139,7 +139,7 @@ static struct moec_bpe_candidate pop(struct moec_encoding *e)
     return top;
 }
 
-/* --- merging --- */
+/* ---- merging ---- */
 
 static const struct moec_tokenizer_merge *find_merge(const struct moec_tokenizer_model *m, uint32_t left,
                                                      uint32_t right)

@@ -35,7 +35,7 @@ void moec_tokenizer_plan_decoder(struct moec_tokenizer *tokenizer)
     }
 }
 
-/* --- steps on single tokens --- */
+/* ---- steps on single tokens ---- */
 
 static enum moec_status strip_token(const struct moec_tokenizer_model *m,
                                     const struct moec_tokenizer_step *step, const char *text, size_t n_bytes,
@@ -105,7 +105,7 @@ static enum moec_status token_steps(struct moec_detokenizer *d, const char **tex
     return MOEC_OK;
 }
 
-/* --- joining --- */
+/* ---- joining ---- */
 
 /* Adds finished text to the piece, less what comes off the start. */
 static enum moec_status add_text(struct moec_detokenizer *d, const char *text, size_t n_bytes,
@@ -222,7 +222,7 @@ static enum moec_status add_token(struct moec_detokenizer *d, const char *text, 
     }
 }
 
-/* --- the detokenizer --- */
+/* ---- the detokenizer ---- */
 
 void moec_detokenizer_init(struct moec_detokenizer *detokenizer, const struct moec_tokenizer *tokenizer,
                            bool skip_special)

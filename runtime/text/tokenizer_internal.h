@@ -6,12 +6,12 @@
 
 #include <stddef.h>
 
-/* --- growing text --- */
+/* ---- growing text ---- */
 
 MOEC_WARN_UNUSED enum moec_status moec_buffer_append(struct moec_tokenizer_buffer *buffer, const char *bytes,
                                                      size_t n_bytes, struct moec_error *err);
 
-/* --- patterns: tokenizer_pattern.c, the home of PCRE2 --- */
+/* ---- patterns: tokenizer_pattern.c, the home of PCRE2 ---- */
 
 /* A compiled pattern: a regular expression in the part of Oniguruma's Ruby dialect that means the same here,
  * or literal text. Immutable, any thread. */
@@ -59,7 +59,7 @@ MOEC_WARN_UNUSED enum moec_status moec_pattern_replace(const struct moec_pattern
                                                        struct moec_tokenizer_buffer *out, size_t limit_bytes,
                                                        bool *keeps_start, struct moec_error *err);
 
-/* --- the tokenizer --- */
+/* ---- the tokenizer ---- */
 
 struct moec_added_entry {
     const char *text; /* borrowed from the model, or owned by the matcher for normalised tokens */
@@ -113,7 +113,7 @@ static inline bool moec_bit(const uint64_t *bits, uint32_t at)
 /* Id of a text among tokens that BPE knows, or MOEC_TOKENIZER_NO_ID. */
 uint32_t moec_tokenizer_model_id(const struct moec_tokenizer *tokenizer, const char *text, size_t n_bytes);
 
-/* --- steps of an encode --- */
+/* ---- steps of an encode ---- */
 
 struct moec_bpe_symbol {
     uint32_t id;         /* MOEC_TOKENIZER_NO_ID: merged away */

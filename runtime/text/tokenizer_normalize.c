@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* --- normalization forms --- */
+/* ---- normalization forms ---- */
 
 /* utf8proc_decompose sorts combining marks by exchanging neighbours, which is quadratic on a long run of
  * them. Here it decomposes single characters and composes; the sorting between is a stable merge sort. */
@@ -180,7 +180,7 @@ out:
     return status;
 }
 
-/* --- the other steps --- */
+/* ---- the other steps ---- */
 
 static enum moec_status lowercase(const char *text, size_t n_bytes, struct moec_tokenizer_buffer *out,
                                   struct moec_error *err)

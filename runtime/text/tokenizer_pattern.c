@@ -47,7 +47,7 @@ struct moec_pattern {
     size_t literal_bytes;
 };
 
-/* --- translation --- */
+/* ---- translation ---- */
 
 struct translation {
     const char *text;
@@ -491,7 +491,7 @@ static enum moec_status translate(struct translation *t)
     return MOEC_OK;
 }
 
-/* --- compiling --- */
+/* ---- compiling ---- */
 
 static enum moec_status compile(struct moec_pattern *p, const char *source, size_t source_bytes,
                                 const char *text, size_t n_bytes, struct moec_error *err)
@@ -552,7 +552,7 @@ void moec_pattern_free(struct moec_pattern *pattern)
     free(pattern);
 }
 
-/* --- matching --- */
+/* ---- matching ---- */
 
 enum moec_status moec_pattern_walk_init(struct moec_pattern_walk *walk, const struct moec_pattern *pattern,
                                         const char *text, size_t n_bytes, void **match_data,

@@ -114,7 +114,7 @@ enum moec_status moec_tokenizer_precompiled(const struct moec_tokenizer_model *m
     return n_bytes > 0 ? append_cluster(&map, text + start, n_bytes - start, out, err) : MOEC_OK;
 }
 
-/* --- SentencePiece itself --- */
+/* ---- SentencePiece itself ---- */
 
 #define SPACE_MARK "\xE2\x96\x81"
 

@@ -26,7 +26,7 @@ static enum moec_status hand_on(struct moec_encoding *e, uint32_t index, struct 
     return moec_tokenizer_word(e, part.text, part.n_bytes);
 }
 
-/* --- split behaviours --- */
+/* ---- split behaviours ---- */
 
 /* Turns the stream of matches and gaps into parts, as NormalizedString::split does. One part is kept back,
  * because what comes next may join it. */
@@ -132,7 +132,7 @@ static enum moec_status split_by_set(struct moec_encoding *e, uint32_t index, st
     return flush(&s);
 }
 
-/* --- single steps --- */
+/* ---- single steps ---- */
 
 enum char_class {
     CLASS_SPACE,

@@ -14,7 +14,7 @@
 #define UNK_PENALTY 10.0
 #define NONE        UINT32_MAX
 
-/* --- the vocabulary in order --- */
+/* ---- the vocabulary in order ---- */
 
 static int compare_tokens(const void *a, const void *b, void *context)
 {
@@ -101,7 +101,7 @@ static uint32_t next_prefix(struct prefix_walk *walk)
     return MOEC_TOKENIZER_NO_ID;
 }
 
-/* --- the best cut --- */
+/* ---- the best cut ---- */
 
 static void offer(struct moec_unigram_node *node, double score, uint32_t start, uint32_t id)
 {
@@ -153,7 +153,7 @@ static enum moec_status find_cut(struct moec_encoding *e, const char *word, uint
     return MOEC_OK;
 }
 
-/* --- ids --- */
+/* ---- ids ---- */
 
 /* A token, or a run of unknown characters: its id, its bytes, or unk. */
 static enum moec_status add_piece(struct moec_encoding *e, const char *text, uint32_t n_bytes)

@@ -90,8 +90,7 @@ static void put_floats(struct moec_trace_text *text, const char *key, const floa
     put(text, "]");
 }
 
-/* --- head --------------------------------------------------------------------------------------------------
- */
+/* ---- head ---- */
 
 static void put_sizes(struct moec_trace_text *text, const struct moec_trace_setup *setup, bool slots)
 {
@@ -187,8 +186,7 @@ out:
     return status;
 }
 
-/* --- events ------------------------------------------------------------------------------------------------
- */
+/* ---- events ---- */
 
 /* The first row that is free, and its name when it is used for the first time. */
 static uint32_t take_row(struct moec_trace_text *text, const struct moec_trace_span *span)

@@ -14,8 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* --- making checksums right
- * --------------------------------------------------------------------------------- */
+/* ---- making checksums right ---- */
 
 static void reseal_pieces(uint8_t *section, uint64_t n)
 {
@@ -70,8 +69,7 @@ static void reseal(uint8_t *bytes, size_t size)
     moec_put_u32(bytes + MOEC_HEADER_CRC, moec_crc32c(0, bytes, MOEC_HEADER_CRC));
 }
 
-/* --- using -------------------------------------------------------------------------------------------------
- */
+/* ---- using ---- */
 
 static void use_paths(const struct moec_path_table *paths)
 {

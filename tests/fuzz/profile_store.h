@@ -86,9 +86,7 @@ static enum moec_status refuse(const char *path, const char *name, struct moec_e
     return moec_fail(err, MOEC_ERR_FORMAT, "'%s' '%s' is missing or another", path, name);
 }
 
-/* --- formats/profile/h5.h
- * ------------------------------------------------------------------------------------------
- */
+/* ---- formats/profile/h5.h ---- */
 
 size_t moec_h5_type_bytes(enum moec_h5_type type)
 {

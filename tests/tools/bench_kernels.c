@@ -45,7 +45,7 @@ static float *random_floats(size_t n)
     return values;
 }
 
-/* --- what the machine can do ----------------------------------------------------------------------- */
+/* ---- what the machine can do ---- */
 
 static volatile float sink;
 
@@ -94,7 +94,7 @@ static double peak_work(const struct moec_kernels *set, uint64_t repeats)
     return (double)repeats * 8;
 }
 
-/* --- measuring ------------------------------------------------------------------------------------- */
+/* ---- measuring ---- */
 
 struct shape {
     uint32_t n_tok, n_rows, k;

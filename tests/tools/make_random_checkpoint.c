@@ -134,8 +134,7 @@ static void shard_name(const struct maker *maker, uint32_t shard, char name[stat
     (void)snprintf(name, 64, "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", shard + 1, maker->n_shard);
 }
 
-/* --- weights -----------------------------------------------------------------------------------------------
- */
+/* ---- weights ---- */
 
 /* SplitMix64 (Steele, Lea and Flood, 2014). */
 static uint64_t next(uint64_t *state)
@@ -232,8 +231,7 @@ static void write_shards(const struct maker *maker)
     free(table);
 }
 
-/* --- the rest of the folder --------------------------------------------------------------------------------
- */
+/* ---- the rest of the folder ---- */
 
 static void write_index(const struct maker *maker)
 {
@@ -280,8 +278,7 @@ static void copy_tokenizer(const struct maker *maker)
     finish(to, "tokenizer.json");
 }
 
-/* --- options -----------------------------------------------------------------------------------------------
- */
+/* ---- options ---- */
 
 static uint64_t number(const char *option, const char *text, uint64_t most)
 {

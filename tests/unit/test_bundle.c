@@ -95,8 +95,7 @@ static void reseal_section(uint8_t *bytes, uint32_t kind, uint32_t level)
     reseal(bytes);
 }
 
-/* --- writing and reading -----------------------------------------------------------------------------------
- */
+/* ---- writing and reading ---- */
 
 static void check_parts(const struct sample *s, const struct moec_bundle *bundle)
 {
@@ -271,8 +270,7 @@ static void test_bundle__sections(void **state)
     moec_bundle_close(bundle);
 }
 
-/* --- the writer refuses ------------------------------------------------------------------------------------
- */
+/* ---- the writer refuses ---- */
 
 static void test_bundle__writer_refuses(void **state)
 {
@@ -353,8 +351,7 @@ static void test_bundle__disk_full(void **state)
     moec_bundle_plan_free(plan);
 }
 
-/* --- damage ------------------------------------------------------------------------------------------------
- */
+/* ---- damage ---- */
 
 struct damage {
     int count;
@@ -469,8 +466,7 @@ static void test_bundle__truncated_at_every_length(void **state)
     free(bytes);
 }
 
-/* --- hostile files: checksums are right, contents are not --------------------------------------------------
- */
+/* ---- hostile files: checksums are right, contents are not ---- */
 
 /* Writes the bytes, expects opening or reading to fail with a message, and verify to fail too. */
 static void expect_refused(struct fixture *f, const uint8_t *bytes, size_t n, const char *message)

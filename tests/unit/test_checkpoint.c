@@ -19,8 +19,7 @@ static struct moec_checkpoint *open_good(const char *folder)
     return ck;
 }
 
-/* --- good checkpoints --------------------------------------------------------------------------------------
- */
+/* ---- good checkpoints ---- */
 
 static void test_checkpoint__configs(void **state)
 {
@@ -335,8 +334,7 @@ static void test_checkpoint__dense_tensors_stand_in_their_places(void **state)
     moec_checkpoint_close(ck);
 }
 
-/* --- digest ------------------------------------------------------------------------------------------------
- */
+/* ---- digest ---- */
 
 struct seen {
     uint64_t done, total;
@@ -402,8 +400,7 @@ static void test_checkpoint__digest_covers_every_file(void **state)
     temporary_remove(folder);
 }
 
-/* --- bad folders -------------------------------------------------------------------------------------------
- */
+/* ---- bad folders ---- */
 
 static void refuse(const char *folder, enum moec_status status, const char *part)
 {

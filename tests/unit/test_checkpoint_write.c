@@ -239,8 +239,7 @@ static void test_checkpoint_write__refuses_unknown_families(void **state)
     temporary_remove(folder);
 }
 
-/* --- safetensors -------------------------------------------------------------------------------------------
- */
+/* ---- safetensors ---- */
 
 static void test_checkpoint_write__safetensors(void **state)
 {
@@ -280,8 +279,7 @@ static void test_checkpoint_write__safetensors(void **state)
     temporary_remove(folder);
 }
 
-/* --- tokenizer.json ----------------------------------------------------------------------------------------
- */
+/* ---- tokenizer.json ---- */
 
 /* Reads, writes, reads and compares the binary sections; returns the written text. */
 static char *round_trip(const char *json, size_t n, const char *subject)

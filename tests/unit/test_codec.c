@@ -14,8 +14,7 @@ static const size_t lengths[] = {1,  2,  7,  8,   15,  16,  17,  31,  32,  33, 6
                                  64, 65, 96, 127, 128, 129, 200, 255, 256, 300};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* --- an independent, slow computation ----------------------------------------------------------------------
- */
+/* ---- an independent, slow computation ---- */
 
 /* All finite non-negative F16 values in order, by their definition. */
 static double f16_values[0x7c00];
@@ -150,8 +149,7 @@ static enum moec_status encode(struct moec_codec codec, const float *w, size_t n
     return status;
 }
 
-/* --- halves ------------------------------------------------------------------------------------------------
- */
+/* ---- halves ---- */
 
 static void test_codec__every_f16_converts(void **state)
 {
@@ -211,8 +209,7 @@ static void test_codec__bf16_rounds_to_even(void **state)
     assert_true((moec_f32_to_bf16(moec_f32_from_bits(0x7f800001)) & 0x7fff) > 0x7f80);
 }
 
-/* --- descriptions ------------------------------------------------------------------------------------------
- */
+/* ---- descriptions ---- */
 
 static void test_codec__description(void **state)
 {
@@ -272,8 +269,7 @@ static void test_codec__check_refuses(void **state)
     }
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------
- */
+/* ---- rows ---- */
 
 static void fill(float *w, size_t n, int kind, uint64_t *seed)
 {
@@ -501,8 +497,7 @@ static void test_codec__overflow_is_refused(void **state)
         }
 }
 
-/* --- dictionaries -----------------------------------------------------------------------------------------
- */
+/* ---- dictionaries ---- */
 
 static const enum moec_scheme dictionaries[] = {MOEC_SCHEME_GAUSSIAN, MOEC_SCHEME_LOGARITHMIC};
 

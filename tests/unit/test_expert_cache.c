@@ -86,8 +86,7 @@ static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32
     source->ops->release(source, layers[ordinal], expert);
 }
 
-/* --- one session -------------------------------------------------------------------------------------------
- */
+/* ---- one session ---- */
 
 static void test_expert_cache__every_budget_gives_the_same_bytes(void **state)
 {
@@ -195,8 +194,7 @@ static void test_expert_cache__sizes(void **state)
     assert_int_equal(sizes.token_bytes, SAMPLE_MOE * 2 * record);
 }
 
-/* --- failures ----------------------------------------------------------------------------------------------
- */
+/* ---- failures ---- */
 
 static void test_expert_cache__refuses(void **state)
 {
@@ -273,8 +271,7 @@ static void test_expert_cache__truncated_file_is_an_error(void **state)
     moec_expert_cache_free(cache);
 }
 
-/* --- several sessions --------------------------------------------------------------------------------------
- */
+/* ---- several sessions ---- */
 
 struct session {
     const struct fixture *fixture;
@@ -335,8 +332,7 @@ static void test_expert_cache__several_sessions(void **state)
     }
 }
 
-/* --- checks --------------------------------------------------------------------------------------------
- */
+/* ---- checks ---- */
 
 static void test_storage__checks_records(void **state)
 {

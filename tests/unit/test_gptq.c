@@ -12,8 +12,7 @@ static const uint32_t widths[] = {2, 3, 4, 8};
 static const uint32_t groups[] = {0, 32};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* --- the fixture -------------------------------------------------------------------------------------------
- */
+/* ---- the fixture ---- */
 
 struct matrix {
     uint32_t n_token, n_input, n_output;
@@ -44,8 +43,7 @@ static void matrix_release(struct matrix *m)
     free(m->weights);
 }
 
-/* --- ours --------------------------------------------------------------------------------------------------
- */
+/* ---- ours ---- */
 
 /* Inputs are given in batches of `batch` tokens. */
 static struct moec_gptq *gptq_of(const struct matrix *m, int n_threads, uint32_t batch)
@@ -132,8 +130,7 @@ static double output_error(const struct matrix *m, const double *weights)
     return sum;
 }
 
-/* --- tests -------------------------------------------------------------------------------------------------
- */
+/* ---- tests ---- */
 
 static void test_gptq__codes_are_those_of_the_reference(void **state)
 {

@@ -14,8 +14,7 @@ static const uint32_t widths[] = {2, 3, 4, 8};
 static const uint32_t groups[] = {0, 32, 64, 128};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* --- the fixture -------------------------------------------------------------------------------------------
- */
+/* ---- the fixture ---- */
 
 struct matrix {
     uint32_t rows;
@@ -36,8 +35,7 @@ static bool next_matrix(struct fixture *fixture, struct matrix *matrix)
     return true;
 }
 
-/* --- naive computations ------------------------------------------------------------------------------------
- */
+/* ---- naive computations ---- */
 
 /* Start of the reference: scale and zero point of the extremes. */
 static void extremes(const float *w, size_t n, uint32_t bits, float *scale, float *zero)
@@ -62,8 +60,7 @@ static double error_of_zero(const float *w, size_t n, uint32_t bits, double scal
     return sum;
 }
 
-/* --- tests -------------------------------------------------------------------------------------------------
- */
+/* ---- tests ---- */
 
 /* Every group ends with a mean |e| within 0.1 % of the reference's (or below), and 95 % of the zero points
  * are its own to 0.001. The others: where as many weights lie above their code as below, |e| is flat, and the

@@ -184,8 +184,7 @@ static void test_journal__what_is_no_journal(void **state)
     temporary_remove(folder);
 }
 
-/* --- units -----------------------------------------------------------------------------------------------
- */
+/* ---- units ---- */
 
 static char noted[2048];
 

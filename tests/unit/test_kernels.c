@@ -112,7 +112,7 @@ static void expect_same(const float *want, const float *got, size_t n, const cha
     }
 }
 
-/* --- products -------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 
 static void check_dot(uint32_t n_tok, uint32_t n_rows, uint32_t k, size_t extra, enum kind kind)
 {
@@ -198,7 +198,7 @@ static void test_kernels__sum_chunk_has_same_bits(void **state)
     check_sum_chunk(64, MOEC_SUM_CHUNK, 256, KIND_DENORMAL);
 }
 
-/* --- encoded rows ---------------------------------------------------------------------------------- */
+/* ---- encoded rows ---- */
 
 enum scales { SCALES_ORDINARY, SCALES_STRANGE };
 
@@ -357,7 +357,7 @@ static void test_kernels__no_rows_sum_to_zero(void **state)
     free((void *)(uintptr_t)matrix.data);
 }
 
-/* --- element by element ---------------------------------------------------------------------------- */
+/* ---- element by element ---- */
 
 /* What every element-wise kernel of a set makes of the same inputs: five outputs of n, two scalars. */
 static void run_elements(const struct moec_kernels *set, const float *x, const float *z, size_t n, float *out)
@@ -433,7 +433,7 @@ static void test_kernels__max_passes_over_nan(void **state)
     }
 }
 
-/* --- exp and its relatives ------------------------------------------------------------------------- */
+/* ---- exp and its relatives ---- */
 
 /* |got - want| in units of the last place of an F32 (bits = 24) or F64 (53) near want. */
 static double ulps(long double got, long double want, int bits)
@@ -544,7 +544,7 @@ static void test_kernels__math_bits_are_pinned(void **state)
     assert_int_equal(moec_f32_bits(moec_exp_f32(-3.7f)), 0x3cca88feu);
 }
 
-/* --- selection ------------------------------------------------------------------------------------- */
+/* ---- selection ---- */
 
 static void test_kernels__find_knows_its_names(void **state)
 {

@@ -197,7 +197,7 @@ static void test_pair_stream__edgemoe_reads_the_encoder_once(void **state)
     close_pair(&pair);
 }
 
-/* --- the public interface --- */
+/* ---- the public interface ---- */
 
 static void check_engine(const struct pair *pair, const struct moert_options *options)
 {

@@ -134,7 +134,7 @@ static void test_parallel__results_are_visible_afterwards(void **state)
     free(squares);
 }
 
-/* --- a product shared by threads ------------------------------------------------------------------- */
+/* ---- a product shared by threads ---- */
 
 enum { N_TOK = 37, N_ROWS = 203, K = 250, STRIDE = 256 };
 

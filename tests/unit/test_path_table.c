@@ -43,8 +43,7 @@ static void make_table(struct moec_path_table *t)
                                                    .probability = (uint16_t)(60000 - 100 * (i % N_EXPERT))};
 }
 
-/* --- prediction --------------------------------------------------------------------------------------------
- */
+/* ---- prediction ---- */
 
 static const struct moec_path_value *naive_values(const struct moec_path_table *t, uint32_t layer,
                                                   uint32_t first, uint32_t second)
@@ -124,8 +123,7 @@ static void test_path_table__weights_of_zero_count_alike(void **state)
     moec_path_table_release(&t);
 }
 
-/* --- bytes -------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ---- */
 
 static void test_path_table__round_trip(void **state)
 {

@@ -29,8 +29,7 @@ static struct moec_profile make(uint32_t n_layer, uint32_t n_expert, uint32_t ev
     return profile;
 }
 
-/* --- plot --------------------------------------------------------------------------------------------------
- */
+/* ---- plot ---- */
 
 static void test_plot__format_by_ending(void **state)
 {
@@ -132,8 +131,7 @@ static void test_plot__sheet_too_large_is_refused(void **state)
     assert_int_equal(moec_plot_open("a.csv", MOEC_PLOT_CSV, 10, 10, "t", &plot, NULL), MOEC_ERR_USAGE);
 }
 
-/* --- heatmap -----------------------------------------------------------------------------------------------
- */
+/* ---- heatmap ---- */
 
 static uint32_t big_endian(const uint8_t *at)
 {
@@ -351,8 +349,7 @@ static void test_plot__failure_leaves_nothing(void **state)
     temporary_remove(folder);
 }
 
-/* --- terminal ----------------------------------------------------------------------------------------------
- */
+/* ---- terminal ---- */
 
 static char *render(const struct moec_profile *profile, uint32_t columns, enum moec_terminal_colour colour,
                     bool utf8)

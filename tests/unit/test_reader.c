@@ -377,8 +377,7 @@ static void test_reader__short_reads_go_on(void **state)
     place_release(&place);
 }
 
-/* --- in a process of its own -------------------------------------------------------------------------------
- */
+/* ---- in a process of its own ---- */
 
 /* Runs body in a child; false when it says that it cannot be done here. */
 static bool in_child(int (*body)(const struct place *), const struct place *place)
@@ -519,8 +518,7 @@ static void test_reader__workers_leave_signals_to_the_host(void **state)
     place_release(&place);
 }
 
-/* --- choosing ----------------------------------------------------------------------------------------------
- */
+/* ---- choosing ---- */
 
 static void test_reader__auto_measures_once_and_says_so(void **state)
 {
@@ -604,8 +602,7 @@ static void test_reader__names_and_sizes(void **state)
     assert_true(moec_reader_bytes(0) == moec_reader_bytes(32) && moec_reader_bytes(32) < 2000000);
 }
 
-/* --- emulation ---------------------------------------------------------------------------------------------
- */
+/* ---- emulation ---- */
 
 static struct moec_reader *open_emulated(const struct place *place, struct moec_emulation emulation)
 {

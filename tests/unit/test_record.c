@@ -26,8 +26,7 @@ static struct moec_config sample(void)
     return c;
 }
 
-/* --- expert records ----------------------------------------------------------------------------------------
- */
+/* ---- expert records ---- */
 
 static const struct moec_codec codecs[] = {
     {.dtype = MOEC_DTYPE_F32},
@@ -169,8 +168,7 @@ static void test_record__transposing_any_dtype(void **state)
     }
 }
 
-/* --- dense table -------------------------------------------------------------------------------------------
- */
+/* ---- dense table ---- */
 
 static struct moec_codec int4_where_allowed(void *context, enum moec_role role, uint32_t layer)
 {

@@ -75,8 +75,7 @@ static bool model_insert(struct model *m, uint32_t key, bool is_guess)
     return true;
 }
 
-/* --- random operations -------------------------------------------------------------------------------------
- */
+/* ---- random operations ---- */
 
 struct run {
     struct moec_residency *residency;
@@ -234,8 +233,7 @@ static void test_residency__random_operations(void **state)
     assert_true(run_random(&moec_evict_lru, 1) != run_random(&moec_evict_fifo, 1));
 }
 
-/* --- rules one by one --------------------------------------------------------------------------------------
- */
+/* ---- rules one by one ---- */
 
 static void equal_slots(struct run *run)
 {

@@ -167,7 +167,7 @@ static void test_session__counts_its_bytes(void **state)
     close_session(&opened);
 }
 
-/* --- a source and its target --- */
+/* ---- a source and its target ---- */
 
 static void start_pair(struct opened *opened, uint32_t n_context, bool counts)
 {

@@ -39,8 +39,7 @@ static struct moec_expert_cache *make_cache(const struct fixture *f,
     return cache;
 }
 
-/* --- running -----------------------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 struct run {
     const struct fixture *fixture;
@@ -145,8 +144,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* --- any way of streaming ----------------------------------------------------------------------------------
- */
+/* ---- any way of streaming ---- */
 
 static uint64_t random_buffer(const struct fixture *f, uint64_t *random)
 {
@@ -204,8 +202,7 @@ static void test_streaming__same_bits_however_it_streams(void **state)
     assert_true(useful > 0 && wasted > 0 && late > 0);
 }
 
-/* --- what is decided is no matter of time ------------------------------------------------------------------
- */
+/* ---- what is decided is no matter of time ---- */
 
 /* The same steps with reads that are slow in another way. */
 static struct moec_cache_counters count_run(const struct fixture *f, struct moec_expert_cache_options options,
@@ -260,8 +257,7 @@ static void test_streaming__warm_start_is_waited_for(void **state)
     moec_expert_cache_free(cache);
 }
 
-/* --- failing reads -----------------------------------------------------------------------------------------
- */
+/* ---- failing reads ---- */
 
 static uint32_t n_injected(struct faults *faults)
 {

@@ -65,7 +65,7 @@ static void unload(struct loaded *l)
     moec_tokenizer_model_release(&l->model);
 }
 
-/* --- the reference library's answers --- */
+/* ---- the reference library's answers ---- */
 
 /* Takes the next tab-separated column, which may be empty. */
 static char *next_column(char **line)
@@ -168,7 +168,7 @@ static void test_tokenizer__equals_the_reference_library(void **state)
     }
 }
 
-/* --- binary form --- */
+/* ---- binary form ---- */
 
 static void test_tokenizer__binary_form_is_stable(void **state)
 {
@@ -311,7 +311,7 @@ static void test_tokenizer__unigram_takes_the_largest_sum(void **state)
     moec_tokenizer_model_release(&model);
 }
 
-/* --- refusals --- */
+/* ---- refusals ---- */
 
 #define HEAD                                                                                                 \
     "{\"added_tokens\": [], \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, "
@@ -555,7 +555,7 @@ static void test_tokenizer__stops_exploding_replacements(void **state)
     moec_tokenizer_model_release(&model);
 }
 
-/* --- speed --- */
+/* ---- speed ---- */
 
 /* Instrumented code is several times slower, and says nothing of speed. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -608,7 +608,7 @@ static void test_tokenizer__a_long_word_takes_no_second(void **state)
     test_free(text);
 }
 
-/* --- decoding as a stream --- */
+/* ---- decoding as a stream ---- */
 
 static void test_tokenizer__streams_whole_characters(void **state)
 {
@@ -722,7 +722,7 @@ static void test_tokenizer__broken_byte_runs(void **state)
     unload(&l);
 }
 
-/* --- look-ups and threads --- */
+/* ---- look-ups and threads ---- */
 
 static void test_tokenizer__looks_up_tokens(void **state)
 {

@@ -205,8 +205,7 @@ static void test_trace__reads_back_exactly(void **state)
     fixture_free(f);
 }
 
-/* --- the viewer --------------------------------------------------------------------------------------------
- */
+/* ---- the viewer ---- */
 
 static double number(const struct moec_json *event, const char *key)
 {
@@ -280,8 +279,7 @@ static void test_trace__is_what_viewers_read(void **state)
     fixture_free(f);
 }
 
-/* --- room --------------------------------------------------------------------------------------------------
- */
+/* ---- room ---- */
 
 static void test_trace__counts_what_found_no_room(void **state)
 {
@@ -382,8 +380,7 @@ static void test_trace__reports_what_cannot_be_written(void **state)
     fixture_free(f);
 }
 
-/* --- hostile files -----------------------------------------------------------------------------------------
- */
+/* ---- hostile files ---- */
 
 /* The trace with the first `from` replaced by `to`. */
 static void refused(const struct fixture *f, const char *from, const char *to)
@@ -455,8 +452,7 @@ static void test_trace__damaged_files_are_refused(void **state)
     fixture_free(f);
 }
 
-/* --- profiles ----------------------------------------------------------------------------------------------
- */
+/* ---- profiles ---- */
 
 static void check_profile(const struct moec_profile *profile, uint32_t prompt_tokens)
 {

@@ -74,9 +74,7 @@ static void assert_says(const struct moec_paragraphs *text, const char *part)
     fail_msg("no paragraph says '%s'", part);
 }
 
-/* --- verdict
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- verdict ---- */
 
 static void test_verdict__spread_noise_and_additivity(void **state)
 {
@@ -183,9 +181,7 @@ static void test_verdict__savings(void **state)
     moec_profile_release(&p);
 }
 
-/* --- plans
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- plans ---- */
 
 static void test_verdict__plans_spend_where_it_counts(void **state)
 {
@@ -232,9 +228,7 @@ static void test_verdict__plans_spend_where_it_counts(void **state)
     moec_profile_release(&p);
 }
 
-/* --- coverage
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- coverage ---- */
 
 static void test_verdict__coverage(void **state)
 {
