@@ -38,7 +38,7 @@ check_layer profiler formats runtime profiler
 check_layer compiler formats runtime profiler compiler
 check_layer cli formats runtime profiler compiler cli
 check_layer experiments formats runtime profiler experiments
-check_home 'hdf5' 'formats/(profile/)?h5(_attributes|_internal)?\.[ch]'
+check_home 'hdf5' 'formats/(profile/)?h5\.[ch]'
 check_home 'jansson' 'formats/(json/)?json(_write)?\.[ch]'
 check_home 'zstd' 'formats/(base/)?compress\.[ch]'
 check_home 'nettle' 'formats/(base/)?digest\.[ch]'

@@ -5,6 +5,7 @@
 #include "cli/output/simulate_output.h"
 #include "cli/verbs/commands.h"
 #include "formats/profile/profile_h5.h"
+#include "formats/trace/trace_json.h"
 #include "profiler/simulate/simulate_figures.h"
 #include "profiler/simulate/simulate_text.h"
 

@@ -2,6 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/checkpoint/generation_json.h"
 #include "formats/json/json.h"
 #include "formats/tokenizer/folder_tokenizer.h"
 

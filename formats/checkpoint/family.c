@@ -1,4 +1,7 @@
-#include "formats/checkpoint/family_fields.h"
+#include "formats/checkpoint/family.h"
+
+#include "formats/checkpoint/family_switch.h"
+#include "formats/checkpoint/generation_json.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -8,21 +11,6 @@
 #include <string.h>
 
 /* ---- reading fields ---- */
-
-enum moec_status moec_family_read_u32(const struct moec_json *root, const char *where, const char *key,
-                                      uint32_t max, uint32_t *value, struct moec_error *err)
-{
-    uint64_t wide = 0;
-    MOEC_TRY(moec_json_get_u64_or(root, where, key, 0, max, *value, &wide, err));
-    *value = (uint32_t)wide;
-    return MOEC_OK;
-}
-
-const struct moec_json *moec_family_present(const struct moec_json *object, const char *key)
-{
-    const struct moec_json *node = moec_json_find(object, key);
-    return node != NULL && moec_json_type(node) != MOEC_JSON_NULL ? node : NULL;
-}
 
 /* RoPE: `rope_theta` and `rope_scaling` of transformers 4, `rope_parameters` of 5. */
 static enum moec_status read_rope(const struct moec_json *root, const char *where, struct moec_config *config,
@@ -34,7 +22,7 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
     double rotary = 1.0;
     MOEC_TRY(moec_json_get_double_or(root, where, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
     for (size_t i = 0; i < 2; i++) {
-        const struct moec_json *rope = moec_family_present(root, keys[i]);
+        const struct moec_json *rope = moec_json_present(root, keys[i]);
         const char *type = NULL;
         char inner[256];
         if (rope == NULL)
@@ -61,17 +49,17 @@ static enum moec_status read_heads(const struct moec_json *root, const char *whe
                                    struct moec_config *config, struct moec_error *err)
 {
     MOEC_TRY(
-        moec_family_read_u32(root, where, "num_attention_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
+        moec_json_update_u32(root, where, "num_attention_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
     /* An explicit null means as many as heads, where absence means the class's default. */
     const struct moec_json *kv = moec_json_find(root, "num_key_value_heads");
     if (kv != NULL && moec_json_type(kv) == MOEC_JSON_NULL)
         config->n_kv_head = 0;
-    MOEC_TRY(moec_family_read_u32(root, where, "num_key_value_heads", MOEC_MAX_DIMENSION, &config->n_kv_head,
+    MOEC_TRY(moec_json_update_u32(root, where, "num_key_value_heads", MOEC_MAX_DIMENSION, &config->n_kv_head,
                                   err));
     if (config->n_kv_head == 0)
         config->n_kv_head = config->n_head;
     config->head_dim = 0;
-    MOEC_TRY(moec_family_read_u32(root, where, "head_dim", MOEC_MAX_DIMENSION, &config->head_dim, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "head_dim", MOEC_MAX_DIMENSION, &config->head_dim, err));
     if (config->head_dim != 0)
         return MOEC_OK;
     if (config->n_head == 0 || config->n_embd % config->n_head != 0)
@@ -97,7 +85,7 @@ static enum moec_status check_plain_head_dim(const char *where, const struct moe
 static enum moec_status refuse_quantised(const struct moec_json *root, const char *where,
                                          struct moec_error *err)
 {
-    if (moec_family_present(root, "quantization_config") != NULL)
+    if (moec_json_present(root, "quantization_config") != NULL)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "%s has a 'quantization_config': the weights are quantised already, start from the BF16, F16 or "
@@ -121,12 +109,12 @@ static enum moec_status read_common(const struct moec_json *root, const char *wh
                                     struct moec_config *config, struct moec_error *err)
 {
     MOEC_TRY(refuse_activation(root, where, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "hidden_size", MOEC_MAX_DIMENSION, &config->n_embd, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "num_hidden_layers", MOEC_MAX_LAYERS, &config->n_layer, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "max_position_embeddings", MOEC_MAX_POSITIONS,
+    MOEC_TRY(moec_json_update_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "hidden_size", MOEC_MAX_DIMENSION, &config->n_embd, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_hidden_layers", MOEC_MAX_LAYERS, &config->n_layer, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "max_position_embeddings", MOEC_MAX_POSITIONS,
                                   &config->n_position, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "num_experts_per_tok", MOEC_MAX_TOP_K, &config->top_k, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_experts_per_tok", MOEC_MAX_TOP_K, &config->top_k, err));
     MOEC_TRY(
         moec_json_get_double_or(root, where, "rms_norm_eps", 0, 1, config->rms_eps, &config->rms_eps, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", false, &config->tied_head, err));
@@ -148,8 +136,8 @@ static enum moec_status read_qwen_window(const struct moec_json *root, const cha
     const struct moec_json *given = moec_json_find(root, "sliding_window");
     if (given != NULL && moec_json_type(given) == MOEC_JSON_NULL)
         return MOEC_OK;
-    MOEC_TRY(moec_family_read_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &window, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "max_window_layers", MOEC_MAX_DIMENSION, &first, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &window, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "max_window_layers", MOEC_MAX_DIMENSION, &first, err));
     if (first != 0)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
@@ -169,7 +157,7 @@ static enum moec_status read_qwen_layers(const struct moec_json *root, const cha
     MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_sparse_step", 1, MOEC_MAX_DIMENSION, 1, &step, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         config->layer_is_moe[layer] = (layer + 1) % step == 0;
-    const struct moec_json *plain = moec_family_present(root, "mlp_only_layers");
+    const struct moec_json *plain = moec_json_present(root, "mlp_only_layers");
     if (plain == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_json_get(root, where, "mlp_only_layers", MOEC_JSON_ARRAY, &plain, err));
@@ -187,10 +175,10 @@ static enum moec_status read_qwen_layers(const struct moec_json *root, const cha
 static enum moec_status read_qwen2_moe(const struct moec_json *root, const char *where,
                                        struct moec_config *config, struct moec_error *err)
 {
-    MOEC_TRY(moec_family_read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION,
+    MOEC_TRY(moec_json_update_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_expert, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
+    MOEC_TRY(moec_json_update_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_shared, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "qkv_bias", true, &config->qkv_bias, err));
@@ -199,7 +187,7 @@ static enum moec_status read_qwen2_moe(const struct moec_json *root, const char 
     MOEC_TRY(read_qwen_window(root, where, config, err));
     MOEC_TRY(read_qwen_layers(root, where, config, err));
     if (moec_config_moe_count(config) < config->n_layer)
-        return moec_family_read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_dense,
+        return moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_dense,
                                     err);
     config->n_ff_dense = 0;
     return MOEC_OK;
@@ -238,8 +226,8 @@ static enum moec_status read_olmoe(const struct moec_json *root, const char *whe
     if (bias)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'attention_bias' true, only false is supported",
                          where);
-    MOEC_TRY(moec_family_read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
+    MOEC_TRY(moec_json_update_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
                                   err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "clip_qkv", FLT_MIN, FLT_MAX, 0, &clip, err));
@@ -267,8 +255,8 @@ static enum moec_status read_mixtral(const struct moec_json *root, const char *w
 {
     uint64_t window = 0;
     MOEC_TRY(
-        moec_family_read_u32(root, where, "num_local_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
+        moec_json_update_u32(root, where, "num_local_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
                                   err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "sliding_window", 1, MOEC_MAX_POSITIONS, 0, &window, err));
     config->window = (uint32_t)window;
@@ -445,7 +433,7 @@ static enum moec_status fail_unknown(const char *model_type, const char *where, 
 enum moec_status moec_family_read_eos(const struct moec_json *root, const char *where,
                                       struct moec_config *config, struct moec_error *err)
 {
-    const struct moec_json *eos = moec_family_present(root, "eos_token_id");
+    const struct moec_json *eos = moec_json_present(root, "eos_token_id");
     if (eos == NULL)
         return MOEC_OK;
     bool is_list = moec_json_type(eos) == MOEC_JSON_ARRAY;

@@ -7,8 +7,9 @@
 #ifndef MOEC_FORMATS_FAMILY_H
 #define MOEC_FORMATS_FAMILY_H
 
-#include "formats/checkpoint/generation_json.h"
+#include "formats/json/json.h"
 #include "formats/json/json_write.h"
+#include "formats/model/generation.h"
 #include "formats/model/record.h"
 
 #define MOEC_TENSOR_NAME_BYTES 128

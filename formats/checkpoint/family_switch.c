@@ -4,7 +4,7 @@
  * The class knows MLPs of two matrices alone: 'dense_act_fn' names a function, and its documentation's
  * 'gated-gelu' is refused by its code. Gated ones are read as T5 has them (wi_0 is the gate, wi_1 the up
  * projection), asked for by that prefix or by T5's 'is_gated_act'. */
-#include "formats/checkpoint/family_fields.h"
+#include "formats/checkpoint/family_switch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,10 +55,10 @@ static enum moec_status read_stack(const struct moec_json *root, const char *whe
     char key[64];
     uint32_t n_sparse = 3;
     (void)snprintf(key, sizeof key, "num_sparse_%s_layers", stack);
-    MOEC_TRY(moec_family_read_u32(root, where, key, MOEC_MAX_DIMENSION, &n_sparse, err));
+    MOEC_TRY(moec_json_update_u32(root, where, key, MOEC_MAX_DIMENSION, &n_sparse, err));
     uint32_t step = n_sparse > 0 ? n / n_sparse : n;
     (void)snprintf(key, sizeof key, "%s_sparse_step", stack);
-    MOEC_TRY(moec_family_read_u32(root, where, key, MOEC_MAX_DIMENSION, &step, err));
+    MOEC_TRY(moec_json_update_u32(root, where, key, MOEC_MAX_DIMENSION, &step, err));
     for (uint32_t i = 0; i < n; i++)
         config->layer_is_moe[first + i] = step > 0 && (step == 1 || i % step == 1);
     return MOEC_OK;
@@ -68,11 +68,11 @@ static enum moec_status read_layers(const struct moec_json *root, const char *wh
                                     struct moec_config *config, struct moec_error *err)
 {
     uint32_t n_encoder = 12, n_decoder = 12;
-    MOEC_TRY(moec_family_read_u32(root, where, "num_layers", MOEC_MAX_LAYERS, &n_encoder, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_layers", MOEC_MAX_LAYERS, &n_encoder, err));
     const struct moec_json *given = moec_json_find(root, "num_decoder_layers");
     if (given != NULL && moec_json_type(given) == MOEC_JSON_NULL)
         n_decoder = n_encoder;
-    MOEC_TRY(moec_family_read_u32(root, where, "num_decoder_layers", MOEC_MAX_LAYERS, &n_decoder, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_decoder_layers", MOEC_MAX_LAYERS, &n_decoder, err));
     if (n_encoder == 0 || n_decoder == 0 || n_encoder + n_decoder > MOEC_MAX_LAYERS)
         return moec_fail(
             err, MOEC_ERR_LIMIT,
@@ -88,8 +88,8 @@ static enum moec_status read_router(const struct moec_json *root, const char *wh
                                     struct moec_config *config, struct moec_error *err)
 {
     const char *dtype = NULL;
-    MOEC_TRY(moec_family_read_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "expert_capacity", UINT32_MAX, &config->expert_capacity, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_experts", MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "expert_capacity", UINT32_MAX, &config->expert_capacity, err));
     if (config->expert_capacity == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s says 'expert_capacity' 0: no token would reach an expert", where);
@@ -105,9 +105,9 @@ static enum moec_status read_router(const struct moec_json *root, const char *wh
 static enum moec_status read_ids(const struct moec_json *root, const char *where, struct moec_config *config,
                                  struct moec_error *err)
 {
-    MOEC_TRY(moec_family_read_u32(root, where, "pad_token_id", MOEC_MAX_VOCABULARY, &config->pad_id, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "pad_token_id", MOEC_MAX_VOCABULARY, &config->pad_id, err));
     config->decoder_start_id = config->pad_id;
-    return moec_family_read_u32(root, where, "decoder_start_token_id", MOEC_MAX_VOCABULARY,
+    return moec_json_update_u32(root, where, "decoder_start_token_id", MOEC_MAX_VOCABULARY,
                                 &config->decoder_start_id, err);
 }
 
@@ -119,14 +119,14 @@ enum moec_status moec_family_read_switch(const struct moec_json *root, const cha
     if (!has_decoder)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s says 'is_encoder_decoder' false, an encoder alone is not supported", where);
-    MOEC_TRY(moec_family_read_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "d_model", MOEC_MAX_DIMENSION, &config->n_embd, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "d_kv", MOEC_MAX_DIMENSION, &config->head_dim, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "num_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "d_ff", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "relative_attention_num_buckets", MOEC_MAX_BUCKETS,
+    MOEC_TRY(moec_json_update_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "d_model", MOEC_MAX_DIMENSION, &config->n_embd, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "d_kv", MOEC_MAX_DIMENSION, &config->head_dim, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "d_ff", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "relative_attention_num_buckets", MOEC_MAX_BUCKETS,
                                   &config->n_bucket, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "relative_attention_max_distance", MOEC_MAX_DISTANCE,
+    MOEC_TRY(moec_json_update_u32(root, where, "relative_attention_max_distance", MOEC_MAX_DISTANCE,
                                   &config->max_distance, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "layer_norm_epsilon", 0, 1, config->rms_eps,
                                      &config->rms_eps, err));

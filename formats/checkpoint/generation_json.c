@@ -1,7 +1,5 @@
 #include "formats/checkpoint/generation_json.h"
 
-#include "formats/checkpoint/family_fields.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +33,7 @@ static enum moec_status refuse_unknown(const struct moec_json *root, const char 
 {
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         const char *key = unknown[i].key;
-        const struct moec_json *node = moec_family_present(root, key);
+        const struct moec_json *node = moec_json_present(root, key);
         double number = unknown[i].off;
         bool is_on = false;
         if (node == NULL)
@@ -66,7 +64,7 @@ static enum moec_status refuse_unknown(const struct moec_json *root, const char 
 static enum moec_status read_number(const struct moec_json *root, const char *where, const char *key,
                                     double *value, struct moec_error *err)
 {
-    return moec_family_present(root, key) == NULL
+    return moec_json_present(root, key) == NULL
                ? MOEC_OK
                : moec_json_get_double(root, where, key, -1e9, 1e9, value, err);
 }
@@ -76,7 +74,7 @@ static enum moec_status read_list(const struct moec_json *root, const char *wher
                                   uint32_t n_vocab, struct moec_token_list *list, struct moec_error *err)
 {
     char what[256];
-    const struct moec_json *node = moec_family_present(root, key);
+    const struct moec_json *node = moec_json_present(root, key);
     if (node == NULL)
         return MOEC_OK;
     const bool is_list = moec_json_type(node) == MOEC_JSON_ARRAY;
@@ -98,7 +96,7 @@ static enum moec_status read_list(const struct moec_json *root, const char *wher
 static enum moec_status read_early_stopping(const struct moec_json *root, const char *where,
                                             struct moec_generation *g, struct moec_error *err)
 {
-    const struct moec_json *node = moec_family_present(root, "early_stopping");
+    const struct moec_json *node = moec_json_present(root, "early_stopping");
     const char *word = NULL;
     bool early = false;
     if (node == NULL)
@@ -121,19 +119,19 @@ enum moec_status moec_generation_read(const struct moec_json *root, const char *
 {
     struct moec_generation g = *generation;
     MOEC_TRY(refuse_unknown(root, where, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "num_beams", UINT32_MAX, &g.n_beam, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_beams", UINT32_MAX, &g.n_beam, err));
     MOEC_TRY(read_number(root, where, "length_penalty", &g.length_penalty, err));
     MOEC_TRY(read_number(root, where, "repetition_penalty", &g.repetition_penalty, err));
     MOEC_TRY(read_early_stopping(root, where, &g, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "no_repeat_ngram_size", UINT32_MAX, &g.no_repeat_ngram, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "min_length", UINT32_MAX, &g.min_length, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "min_new_tokens", UINT32_MAX, &g.min_new_tokens, err));
-    MOEC_TRY(moec_family_read_u32(root, where, "max_length", UINT32_MAX, &g.max_length, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "no_repeat_ngram_size", UINT32_MAX, &g.no_repeat_ngram, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "min_length", UINT32_MAX, &g.min_length, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "min_new_tokens", UINT32_MAX, &g.min_new_tokens, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "max_length", UINT32_MAX, &g.max_length, err));
     if (g.max_length == CLASS_MAX_LENGTH)
         g.max_length = 0;
-    MOEC_TRY(moec_family_read_u32(root, where, "max_new_tokens", UINT32_MAX, &g.max_new_tokens, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "max_new_tokens", UINT32_MAX, &g.max_new_tokens, err));
     MOEC_TRY(
-        moec_family_read_u32(root, where, "forced_bos_token_id", MOEC_MAX_VOCABULARY, &g.forced_bos, err));
+        moec_json_update_u32(root, where, "forced_bos_token_id", MOEC_MAX_VOCABULARY, &g.forced_bos, err));
     MOEC_TRY(read_list(root, where, "forced_eos_token_id", n_vocab, &g.forced_eos, err));
     MOEC_TRY(read_list(root, where, "suppress_tokens", n_vocab, &g.suppress, err));
     MOEC_TRY(read_list(root, where, "begin_suppress_tokens", n_vocab, &g.begin_suppress, err));

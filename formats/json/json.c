@@ -202,6 +202,12 @@ const struct moec_json *moec_json_find(const struct moec_json *object, const cha
     return wrap(json_object_get(raw(object), key));
 }
 
+const struct moec_json *moec_json_present(const struct moec_json *object, const char *key)
+{
+    const struct moec_json *node = moec_json_find(object, key);
+    return node != NULL && moec_json_type(node) != MOEC_JSON_NULL ? node : NULL;
+}
+
 #define NAME_BYTES 320
 
 /* Names a member for a message; a longer name is cut, which only shortens the message. */
@@ -294,6 +300,15 @@ enum moec_status moec_json_get_u64_or(const struct moec_json *object, const char
         return MOEC_OK;
     }
     return moec_json_as_u64(node, member_name(name, where, key), min, max, out, err);
+}
+
+enum moec_status moec_json_update_u32(const struct moec_json *object, const char *where, const char *key,
+                                      uint32_t max, uint32_t *value, struct moec_error *err)
+{
+    uint64_t wide = 0;
+    MOEC_TRY(moec_json_get_u64_or(object, where, key, 0, max, *value, &wide, err));
+    *value = (uint32_t)wide;
+    return MOEC_OK;
 }
 
 enum moec_status moec_json_get_double(const struct moec_json *object, const char *where, const char *key,

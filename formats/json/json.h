@@ -54,6 +54,8 @@ const char *moec_json_type_name(const struct moec_json *node);
 
 /* The member's value or NULL when absent (or when `object` is no object); null is returned as a node. */
 const struct moec_json *moec_json_find(const struct moec_json *object, const char *key);
+/* The same, but NULL for null too. */
+const struct moec_json *moec_json_present(const struct moec_json *object, const char *key);
 MOEC_WARN_UNUSED enum moec_status moec_json_get(const struct moec_json *object, const char *where,
                                                 const char *key, enum moec_json_type type,
                                                 const struct moec_json **out, struct moec_error *err);
@@ -70,6 +72,10 @@ MOEC_WARN_UNUSED enum moec_status moec_json_get_u64(const struct moec_json *obje
 MOEC_WARN_UNUSED enum moec_status moec_json_get_u64_or(const struct moec_json *object, const char *where,
                                                        const char *key, uint64_t min, uint64_t max,
                                                        uint64_t fallback, uint64_t *out,
+                                                       struct moec_error *err);
+/* An optional u32 up to `max`; `*value` keeps what it holds when the key is absent or null. */
+MOEC_WARN_UNUSED enum moec_status moec_json_update_u32(const struct moec_json *object, const char *where,
+                                                       const char *key, uint32_t max, uint32_t *value,
                                                        struct moec_error *err);
 /* Integers are accepted where a double is asked for. */
 MOEC_WARN_UNUSED enum moec_status moec_json_get_double(const struct moec_json *object, const char *where,

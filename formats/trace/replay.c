@@ -1,6 +1,7 @@
+#include "formats/trace/replay.h"
+
 #include "formats/base/half.h"
 #include "formats/base/memory.h"
-#include "formats/trace/trace_json.h"
 
 #include <string.h>
 

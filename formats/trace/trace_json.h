@@ -1,94 +1,14 @@
-/* What a model's routers answered, step by step: what a cache is replayed with. It comes from a trace that a
- * running engine wrote (TRACE.md; runtime/trace/trace.h) or from the routing of a profile.
- *
- * A step is one batch of tokens on its way through all layers: a chunk of a prompt, or one token that is
- * decoded. Where an encoder reads a source first, the source is a step through the encoder's layers (a long
- * one, which goes through each layer in chunks, a step for each layer and chunk) and the others pass the
- * decoder's; answers of layers that a step does not pass are empty. Letters: S MoE layers, E
- * experts, k top-k, T tokens of a step. Expert indices are in range, active lists increase strictly and hold
- * exactly the experts chosen, answers of a step come in the order of the layers; whoever holds a replay may
- * trust that. With an encoder an expert may be full: choices of weight 0 then count for nothing, and a passed
- * layer may have none active. Thread rule: immutable after creation. */
+/* A trace that a running engine wrote (TRACE.md; runtime/trace/trace.h), read back as a replay. Thread rule:
+ * one thread a call. */
 #ifndef MOEC_FORMATS_TRACE_JSON_H
 #define MOEC_FORMATS_TRACE_JSON_H
 
-#include "formats/model/path_table.h"
-#include "formats/profile/profile.h"
-
-/* The MoE layers that a step passes: ordinals first .. end - 1. */
-struct moec_replay_span {
-    uint32_t first, end;
-};
-
-/* One router's answer. Times are nanoseconds since the trace began, 0 in a replay without times. */
-struct moec_replay_answer {
-    uint32_t n_active;    /* 1 .. E; 0 as said above */
-    uint32_t n_next_gate; /* 0: none known (the last MoE layer, and everywhere without gates) */
-    uint64_t active;      /* index in moec_replay.active: (n_active) increasing */
-    uint64_t choices;     /* index in moec_replay.experts and .weights: (T, k) in order of weight */
-    uint64_t next_gate;   /* index in moec_replay.next_gate: as struct moec_router_answer has it */
-    uint64_t answered_ns; /* the router had answered */
-    uint64_t done_ns;     /* the layer's experts were computed */
-    uint64_t stall_ns;    /* of the time between, waiting for storage */
-};
-
-struct moec_replay {
-    /* model */
-    uint32_t n_layer, n_expert, top_k; /* S, E, k */
-    uint32_t n_encoder;                /* of S, the first ones: read a source, once for each input */
-    uint32_t *moe_layers;              /* (S), owned: model layer of each MoE layer */
-    const struct moec_path_table
-        *paths; /* its frequencies warm the buffer up; n_layer 0 when there is none */
-
-    /* what ran; in a replay of a profile all of it is empty: NULL, 0, "" */
-    uint64_t *record_bytes; /* (S, E), owned: as read */
-    uint64_t *slot_bytes;   /* (S, E), owned: as counted in the buffer */
-    uint64_t buffer_bytes;
-    uint32_t preload_count;
-    char evict[32], predict[32], version[32];
-
-    /* routing */
-    bool has_next_gate;
-    bool has_times;
-    uint64_t n_step;
-    uint32_t *n_tok;                    /* (n_step), owned: T of each step */
-    struct moec_replay_span *spans;     /* (n_step), owned; NULL: each step passes all layers */
-    struct moec_replay_answer *answers; /* (n_step, S), owned */
-    uint32_t *active;                   /* owned pools that answers point into */
-    uint32_t *experts;
-    float *weights;
-    struct moec_scored_expert *next_gate;
-
-    struct moec_path_table own_paths; /* of a trace */
-};
-
-static inline struct moec_replay_span moec_replay_passed(const struct moec_replay *replay, uint64_t step)
-{
-    return replay->spans != NULL ? replay->spans[step] : (struct moec_replay_span){0, replay->n_layer};
-}
-
-/* Whether it reads a source, or a part of one; through no layer where the encoder has no MoE layers. */
-static inline bool moec_replay_is_source(const struct moec_replay *replay, uint64_t step)
-{
-    const struct moec_replay_span span = moec_replay_passed(replay, step);
-    return replay->spans != NULL && (span.first < replay->n_encoder || span.end == 0);
-}
+#include "formats/trace/replay.h"
 
 /* Reads a trace, line by line. Spans are taken in as times and left out otherwise; other events are ignored.
  * Errors: MOEC_ERR_FORMAT naming the line, MOEC_ERR_UNSUPPORTED for a trace of several sessions at once or
  * one that lost answers, MOEC_ERR_LIMIT, those of moec_file_open. */
 MOEC_WARN_UNUSED enum moec_status moec_replay_load(const char *path, struct moec_replay *out,
                                                    struct moec_error *err);
-
-/* The routing of a profile's windows, each a prompt of up to prompt_tokens in one step and then token by
- * token (0: token by token from the first one on); with an encoder the source in one step, then the target
- * token by token. The profile is borrowed until release. Errors: MOEC_ERR_USAGE when it has no routing trace,
- * and for prompt_tokens with an encoder. */
-MOEC_WARN_UNUSED enum moec_status moec_replay_from_profile(const struct moec_profile *profile,
-                                                           uint32_t prompt_tokens, struct moec_replay *out,
-                                                           struct moec_error *err);
-
-/* Frees the members and zeroes the struct. */
-void moec_replay_release(struct moec_replay *replay);
 
 #endif

@@ -1,7 +1,7 @@
 #include "profiler/bench/bench_row.h"
 
 #include "formats/base/memory.h"
-#include "profiler/report/figure_parts.h"
+#include "profiler/common/quantiles.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -65,13 +65,13 @@ static void summarise_times(const struct moec_bench *bench, struct moec_bench_ro
     double sum = 0;
     for (uint32_t s = 0; s < n_sample; s++)
         values[s] = (double)row->samples[s].prefill_ns * 1e-6;
-    row->figures.ttft_ms = moec_figure_quantile(values, n_sample, 0.5, scratch);
+    row->figures.ttft_ms = moec_quantile_of_finite(values, n_sample, 0.5, scratch);
     for (uint64_t i = 0; i < n_token; i++) {
         values[i] = (double)row->token_ns[i] * 1e-6;
         sum += values[i];
     }
-    row->figures.tpot_ms_median = moec_figure_quantile(values, n_token, 0.5, scratch);
-    row->figures.tpot_ms_p95 = moec_figure_quantile(values, n_token, 0.95, scratch);
+    row->figures.tpot_ms_median = moec_quantile_of_finite(values, n_token, 0.5, scratch);
+    row->figures.tpot_ms_p95 = moec_quantile_of_finite(values, n_token, 0.95, scratch);
     row->figures.tpot_ms_mean = sum / (double)n_token;
 }
 

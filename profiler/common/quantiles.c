@@ -68,3 +68,15 @@ double moec_quantile_of_sorted(const double *sorted, size_t n, double p)
     const size_t at = rank < 1 ? 0 : (size_t)rank - 1;
     return sorted[at < n ? at : n - 1];
 }
+
+double moec_quantile_of_finite(const double *values, size_t n, double p, double *scratch)
+{
+    size_t n_finite = 0;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(values[i]))
+            scratch[n_finite++] = values[i];
+    if (n_finite == 0)
+        return (double)NAN;
+    moec_sort_doubles(scratch, n_finite);
+    return scratch[(size_t)((double)(n_finite - 1) * p + 0.5)];
+}

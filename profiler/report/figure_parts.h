@@ -61,8 +61,4 @@ void moec_figure_axis_text(const struct moec_study_axis *axis, uint64_t i,
 /* Bars whose values differ so much that some would vanish become points on a logarithmic scale. */
 void moec_figure_spread_out(struct moec_chart *chart);
 
-/* Quantile (0..1) of the finite ones of n values, by sorting them in `scratch` (n); NaN when there are none.
- */
-double moec_figure_quantile(const double *values, uint64_t n, double part, double *scratch);
-
 #endif

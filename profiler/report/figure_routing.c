@@ -1,5 +1,6 @@
 /* Figures of what routers choose, and of what can be known before they do. */
 #include "formats/base/memory.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/report/figure_parts.h"
 
 #include <inttypes.h>
@@ -316,9 +317,9 @@ static enum moec_status add_range(struct moec_chart *chart, const char *name, co
             values[s] = factor * sums[s];
         }
         series->x[i] = moec_study_axis_value(&study->axes[1], i) + (is_cumulative ? 1 : 0);
-        series->y[i] = moec_figure_quantile(values, n_layer, 0.5, values + n_layer);
-        series->low[i] = moec_figure_quantile(values, n_layer, 0, values + n_layer);
-        series->high[i] = moec_figure_quantile(values, n_layer, 1, values + n_layer);
+        series->y[i] = moec_quantile_of_finite(values, n_layer, 0.5, values + n_layer);
+        series->low[i] = moec_quantile_of_finite(values, n_layer, 0, values + n_layer);
+        series->high[i] = moec_quantile_of_finite(values, n_layer, 1, values + n_layer);
     }
 out:
     free(values);
@@ -481,8 +482,8 @@ static enum moec_status draw_recall_by_cut(const struct moec_study *study, struc
             }
             series->x[c] = (double)c;
             series->y[c] = n > 0 ? sum / (double)n : (double)NAN;
-            series->low[c] = moec_figure_quantile(scratch, n_layer, 0, scratch + n_layer);
-            series->high[c] = moec_figure_quantile(scratch, n_layer, 1, scratch + n_layer);
+            series->low[c] = moec_quantile_of_finite(scratch, n_layer, 0, scratch + n_layer);
+            series->high[c] = moec_quantile_of_finite(scratch, n_layer, 1, scratch + n_layer);
         }
     }
     return MOEC_OK;

@@ -1,5 +1,6 @@
 /* Figures of what models, layers and experts lose. */
 #include "formats/base/memory.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/report/figure_parts.h"
@@ -143,7 +144,7 @@ static enum moec_status say_spread(struct moec_chart *chart, const struct extra 
         n_worse += extras[i].low > 0;
         n_better += extras[i].high < 0;
     }
-    double noise = moec_figure_quantile(widths, n, 0.5, widths + n);
+    double noise = moec_quantile_of_finite(widths, n, 0.5, widths + n);
     double spread = extras[(n - 1) / 20].loss - extras[(n - 1) - (n - 1) / 20].loss;
     free(widths);
     moec_figure_say(
@@ -241,7 +242,7 @@ enum moec_status moec_figure_tokens(const struct moec_profile *profile, uint32_t
         n_none += profile->activations[i] == 0;
         n_few += profile->activations[i] > 0 && profile->activations[i] < 100;
     }
-    double median = moec_figure_quantile(series->y, n, 0.5, scratch);
+    double median = moec_quantile_of_finite(series->y, n, 0.5, scratch);
     for (uint64_t i = 0; i < n; i++) {
         series->x[i] = (double)i + 1;
         series->y[i] = scratch[n - 1 - i];

@@ -1,5 +1,6 @@
 /* Figures of parts of weights and of activations: projections, quantizers, ranks, sparsity. */
 #include "formats/base/memory.h"
+#include "profiler/common/quantiles.h"
 #include "profiler/report/figure_parts.h"
 
 #include <assert.h>
@@ -430,9 +431,9 @@ enum moec_status moec_figure_up_quantiles(const struct moec_profile *profile, ui
             for (uint64_t e = 0; e < n_expert; e++)
                 values[e] = study->values[(s * n_expert + e) * quantiles->n + at];
             series->x[s] = moec_study_axis_value(layers, s);
-            series->y[s] = moec_figure_quantile(values, n_expert, 0.5, values + n_expert);
-            series->low[s] = moec_figure_quantile(values, n_expert, 0, values + n_expert);
-            series->high[s] = moec_figure_quantile(values, n_expert, 1, values + n_expert);
+            series->y[s] = moec_quantile_of_finite(values, n_expert, 0.5, values + n_expert);
+            series->low[s] = moec_quantile_of_finite(values, n_expert, 0, values + n_expert);
+            series->high[s] = moec_quantile_of_finite(values, n_expert, 1, values + n_expert);
         }
     }
     moec_figure_say(

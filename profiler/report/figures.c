@@ -2,7 +2,6 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
-#include "profiler/common/quantiles.h"
 #include "profiler/profile/study_table.h"
 #include "profiler/report/figure_parts.h"
 #include "profiler/report/heatmap.h"
@@ -319,16 +318,4 @@ void moec_figure_spread_out(struct moec_chart *chart)
     chart->y.is_log = true;
     if (chart->kind == MOEC_CHART_BARS)
         chart->kind = MOEC_CHART_POINTS;
-}
-
-double moec_figure_quantile(const double *values, uint64_t n, double part, double *scratch)
-{
-    uint64_t n_finite = 0;
-    for (uint64_t i = 0; i < n; i++)
-        if (isfinite(values[i]))
-            scratch[n_finite++] = values[i];
-    if (n_finite == 0)
-        return (double)NAN;
-    moec_sort_doubles(scratch, n_finite);
-    return scratch[(uint64_t)((double)(n_finite - 1) * part + 0.5)];
 }

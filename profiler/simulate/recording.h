@@ -1,10 +1,10 @@
-/* Routing that was recorded, as the simulator replays it: a replay (formats/trace/trace_json.h) and what its
+/* Routing that was recorded, as the simulator replays it: a replay (formats/trace/replay.h) and what its
  * steps are in their sequences. A step is what the engine computes at once: one token while decoding, or a
  * chunk of a prompt. Thread rule: immutable after creation. */
 #ifndef MOEC_PROFILER_RECORDING_H
 #define MOEC_PROFILER_RECORDING_H
 
-#include "formats/trace/trace_json.h"
+#include "formats/trace/replay.h"
 #include "runtime/policy/experts.h"
 
 struct moec_recorded_step {

@@ -1,4 +1,4 @@
-/* Traces from anywhere: what is taken for a replay holds what formats/trace/trace_json.h promises. */
+/* Traces from anywhere: what is taken for a replay holds what formats/trace/replay.h promises. */
 #include "formats/trace/trace_json.h"
 #include "tests/fuzz/fuzz_file.h"
 

@@ -5,6 +5,7 @@
 #include "tests/unit/fixture_bundle.h"
 
 #include "formats/checkpoint/family.h"
+#include "formats/checkpoint/generation_json.h"
 #include "runtime/generate/generate.h"
 
 #include <math.h>

@@ -509,7 +509,7 @@ static void test_profile_h5__hdf5_tools_read_it(void **state)
 
     /* The schema on paper names every group and dataset that is there. */
     size_t n_schema = 0;
-    char *schema = (char *)temporary_read("formats", "PROFILE.md", &n_schema);
+    char *schema = (char *)temporary_read("formats/profile", "PROFILE.md", &n_schema);
     uint32_t n_object = 0;
     for (char *line = output; *line != '\0'; line += strcspn(line, "\n") + 1, n_object++) {
         char name[64];

@@ -29,6 +29,18 @@ static void test_quantiles__are_the_inverse_distribution(void **state)
     assert_true(isnan(found[0]) && isnan(found[6]));
 }
 
+static void test_quantiles__of_finite_values_are_the_nearest(void **state)
+{
+    (void)state;
+    const double values[] = {4, NAN, 1, INFINITY, 3, 2};
+    double scratch[6];
+    assert_true(moec_quantile_of_finite(values, 6, 0, scratch) == 1);
+    assert_true(moec_quantile_of_finite(values, 6, 0.5, scratch) == 3);
+    assert_true(moec_quantile_of_finite(values, 6, 1, scratch) == 4);
+    assert_true(scratch[0] == 1 && scratch[1] == 2 && scratch[2] == 3 && scratch[3] == 4);
+    assert_true(isnan(moec_quantile_of_finite(values + 1, 1, 0.5, scratch)));
+}
+
 static int compare(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
@@ -64,6 +76,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantiles__are_the_inverse_distribution),
+        cmocka_unit_test(test_quantiles__of_finite_values_are_the_nearest),
         cmocka_unit_test(test_quantiles__sort_as_qsort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
