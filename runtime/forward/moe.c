@@ -227,7 +227,7 @@ static void release_group(const struct moe *moe, const uint32_t *active, uint32_
         source->ops->release(source, moe->layer, active[j]);
 }
 
-/* With every expert held: block by block. */
+/* With every expert held, or none needed: block by block. */
 static void run_blocks(struct moe *moe, const uint32_t *active, uint32_t n_held)
 {
     uint32_t block = moec_forward_scratch(moe->forward)->moe_block;
@@ -249,6 +249,10 @@ static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)
 {
     const uint32_t *active = moec_forward_scratch(moe->forward)->order;
+    if (n_active == 0) { /* every token found its expert full; the shared expert is due all the same */
+        run_blocks(moe, active, 0);
+        return MOEC_OK;
+    }
     set_block(moe, 0, moe->n_tok);
     for (uint32_t next = 0; next < n_active;) {
         uint32_t n_held = 0;

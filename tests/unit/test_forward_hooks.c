@@ -177,6 +177,53 @@ static void test_forward_hooks__a_dropped_rank_is_a_weight_of_zero(void **state)
     }
 }
 
+/* Where no expert is left to compute, the shared one is all that the layer adds. */
+static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("qwen2_moe");
+    struct moec_config *config = &fixture.model->config;
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    config->top_k = 1;
+    config->expert_capacity = 1;
+    assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
+                                moec_variants_experts(fixture.variants), N_TOK, &err),
+              err);
+    const uint32_t layer = moec_config_moe_layer(config, 0);
+    const size_t n_hidden = N_TOK * moec_forward_stride(config);
+    const struct edit edit = {.top_k = 1};
+    const struct moec_choice none = {drop_all, &edit};
+    forward.choice = &none;
+    struct layer_run dropped = run_layer(&forward, layer);
+    forward.choice = NULL;
+    uint32_t *counts = calloc(config->n_expert, sizeof *counts);
+    for (uint32_t e = 0; e < config->n_expert; e++)
+        counts[e] = config->expert_capacity;
+    const struct moec_capacity_span span = {N_TOK, counts};
+    const struct moec_capacity capacity = {&span, 1};
+    forward.capacity = &capacity;
+    for (uint32_t block = 2; block <= N_TOK; block += N_TOK - 2) {
+        moec_forward_scratch(&forward)->moe_block = block;
+        memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
+        struct layer_run full = run_layer(&forward, layer);
+        assert_same_bits(full.hidden, dropped.hidden, n_hidden, "what leaves the layer");
+        assert_same_bits(full.trace.shared_output, dropped.trace.shared_output, n_hidden,
+                         "the shared expert's output");
+        float *hidden = floats(n_hidden); /* the same without a trace */
+        fill_hidden(config, hidden);
+        memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
+        assert_ok(moec_forward_mlp(&forward, layer, N_TOK, hidden, NULL, &err), err);
+        assert_same_bits(hidden, dropped.hidden, n_hidden, "what leaves the layer untraced");
+        free(hidden);
+        run_free(&full);
+    }
+    run_free(&dropped);
+    free(counts);
+    moec_forward_release(&forward);
+    fixture_close(&fixture);
+}
+
 /* silu(gate . x), up . x or their product, of which those under the threshold are 0. */
 static void filtered_by_hand(const struct moec_mlp *mlp, const struct moec_mlp_filter *filter, const float *x,
                              size_t stride, float *out, uint32_t *n_zeroed)
@@ -360,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_hooks__a_dropped_rank_is_a_weight_of_zero),
+        cmocka_unit_test(test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert),
         cmocka_unit_test(test_forward_hooks__small_activations_count_as_zero),
         cmocka_unit_test(test_forward_hooks__inputs_of_dense_products_are_seen),
     };
