@@ -49,7 +49,7 @@ TOOL_LIBS    := -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)))
 
 # What libmoert needs of formats/: no JSON, no HDF5.
-MOERT_FORMATS := $(foreach name,error memory file digest compress codec dictionary hqq math config dense record tokenizer_model \
+MOERT_FORMATS := $(foreach name,error memory file digest compress codec dictionary hqq elementary config dense record tokenizer_model \
                  path_table generation bundle bundle_sections bundle_verify,$(wildcard formats/$(name).c formats/*/$(name).c))
 MOERT_SRC   := $(MOERT_FORMATS) $(call c_files,runtime)
 TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,$(call c_files,formats profiler compiler cli))

@@ -3,7 +3,7 @@
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "cli/verbs/commands.h"
 #include "compiler/task_file.h"
 #include "formats/base/file.h"

@@ -1,10 +1,10 @@
 #include "cli/options/measure_options.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/verbs/commands.h"
-#include "cli/verbs/profile_job.h"
+#include "cli/verbs/run_profile.h"
 #include "compiler/compile.h"
 #include "formats/profile/profile_h5.h"
 

@@ -1,9 +1,9 @@
 #include "cli/output/interrupt.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
-#include "profiler/device/device.h"
+#include "profiler/device/device_measure.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

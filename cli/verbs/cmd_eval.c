@@ -1,7 +1,7 @@
 #include "cli/options/generation_options.h"
 #include "cli/options/measure_options.h"
 #include "cli/output/json_output.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/eval_rows.h"

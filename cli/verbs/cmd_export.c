@@ -1,5 +1,5 @@
 #include "cli/output/json_output.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
 #include "cli/verbs/commands.h"
 #include "formats/checkpoint/checkpoint_write.h"

@@ -1,7 +1,7 @@
 #include "cli/options/simulate_options.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "cli/output/simulate_output.h"
 #include "cli/verbs/commands.h"
 #include "formats/profile/profile_h5.h"

@@ -3,7 +3,7 @@
 #define MOEC_CLI_EVAL_ROWS_H
 
 #include "cli/options/measure_options.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "profiler/evaluate/source.h"
 
 /* Scores the model, and the one of --reference where it is given, and prints the result. */

@@ -1,7 +1,7 @@
 #include "formats/codec/hqq.h"
 
+#include "formats/base/elementary.h"
 #include "formats/base/half.h"
-#include "formats/base/math.h"
 
 #include <math.h>
 #include <string.h>

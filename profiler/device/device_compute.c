@@ -3,7 +3,7 @@
  * The forward pass is the runtime's own; a source of experts that never waits stands behind it and notes when
  * the router's answer came, so that the time before and the time after are told apart where the runtime may
  * stall. */
-#include "profiler/device/device.h"
+#include "profiler/device/device_measure.h"
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"

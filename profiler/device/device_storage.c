@@ -1,5 +1,5 @@
 /* Storage as the runtime uses it: whole records of each bitwidth in random order. */
-#include "profiler/device/device.h"
+#include "profiler/device/device_measure.h"
 
 #include "formats/base/memory.h"
 #include "profiler/device/read_speed.h"

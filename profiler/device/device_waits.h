@@ -12,7 +12,7 @@
 #define MOEC_PROFILER_DEVICE_WAITS_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/trace/device.h"
+#include "formats/trace/device_description.h"
 #include "profiler/common/progress.h"
 #include "runtime/forward/forward.h"
 

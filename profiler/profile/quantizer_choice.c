@@ -1,6 +1,6 @@
 #include "profiler/profile/quantizer_choice.h"
 
-#include "formats/base/math.h"
+#include "formats/base/elementary.h"
 #include "formats/base/memory.h"
 #include "profiler/profile/loss_study.h"
 

@@ -6,7 +6,7 @@
 #define MOEC_PROFILER_AGREEMENT_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/trace/device.h"
+#include "formats/trace/device_description.h"
 #include "profiler/simulate/simulate.h"
 
 #define MOEC_AGREEMENT_NAME   96

@@ -7,7 +7,7 @@
 #ifndef MOEC_PROFILER_SIMULATED_DEVICE_H
 #define MOEC_PROFILER_SIMULATED_DEVICE_H
 
-#include "formats/trace/device.h"
+#include "formats/trace/device_description.h"
 #include "profiler/simulate/simulated_model.h"
 #include "runtime/storage/reader.h"
 

@@ -1,6 +1,6 @@
 #include "runtime/generate/beam_search.h"
 
-#include "formats/base/math.h"
+#include "formats/base/elementary.h"
 #include "formats/base/memory.h"
 
 #include <inttypes.h>

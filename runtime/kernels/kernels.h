@@ -23,7 +23,7 @@
 #ifndef MOEC_RUNTIME_KERNELS_H
 #define MOEC_RUNTIME_KERNELS_H
 
-#include "formats/base/math.h"
+#include "formats/base/elementary.h"
 #include "formats/model/dense.h"
 
 #define MOEC_LANES     16 /* partial sums of a dot product */
@@ -91,7 +91,7 @@ static inline size_t moec_lanes_padded(size_t n)
     return (n + MOEC_LANES - 1) / MOEC_LANES * MOEC_LANES;
 }
 
-/* Canonical F32 functions, as in the kernels (runtime/kernels/math.c). */
+/* Canonical F32 functions, as in the kernels (runtime/kernels/kernels_exp.c). */
 float moec_exp_f32(float x);
 float moec_silu_f32(float x); /* what silu_mul multiplies with up */
 

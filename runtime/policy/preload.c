@@ -1,6 +1,6 @@
 #include "runtime/policy/preload.h"
 
-#include "formats/base/math.h"
+#include "formats/base/elementary.h"
 #include "formats/base/memory.h"
 #include "runtime/policy/evict.h"
 #include "runtime/policy/preload_trial.h"

@@ -1,5 +1,5 @@
 /* DEVICE.json: what is read can be written and read again, and says the same. */
-#include "formats/trace/device.h"
+#include "formats/trace/device_description.h"
 
 #include <stdlib.h>
 #include <string.h>

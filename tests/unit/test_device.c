@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/trace/device.h"
+#include "formats/trace/device_description.h"
 
 static struct moec_device sample(bool is_emulated)
 {

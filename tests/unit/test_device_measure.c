@@ -2,7 +2,7 @@
  * holds one expert of each layer. */
 #include "tests/unit/temporary.h"
 
-#include "profiler/device/device.h"
+#include "profiler/device/device_measure.h"
 #include "tests/unit/sample_bundle.h"
 
 struct notes {

@@ -1,4 +1,4 @@
-#include "profiler/device/device.h"
+#include "profiler/device/device_measure.h"
 
 #include "profiler/common/machine.h"
 

@@ -1,4 +1,4 @@
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 
 #include "formats/base/clock.h"
 

@@ -1,7 +1,7 @@
 /* Progress of long work on stderr (D14): one line that rewrites itself with rate and time left on a terminal,
  * a line every few seconds otherwise, nothing when quiet. Thread rule: main thread. */
-#ifndef MOEC_CLI_PROGRESS_H
-#define MOEC_CLI_PROGRESS_H
+#ifndef MOEC_CLI_PROGRESS_LINE_H
+#define MOEC_CLI_PROGRESS_LINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "formats/trace/device.h"
+#include "formats/trace/device_description.h"
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"

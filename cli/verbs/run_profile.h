@@ -1,9 +1,9 @@
 /* The profiling job as verbs share it: `profile` writes its result, `compile --data` goes on with it. */
-#ifndef MOEC_CLI_PROFILE_JOB_H
-#define MOEC_CLI_PROFILE_JOB_H
+#ifndef MOEC_CLI_RUN_PROFILE_H
+#define MOEC_CLI_RUN_PROFILE_H
 
 #include "cli/options/measure_options.h"
-#include "cli/output/progress.h"
+#include "cli/output/progress_line.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"
 

@@ -1,4 +1,4 @@
-#include "cli/verbs/profile_job.h"
+#include "cli/verbs/run_profile.h"
 #include "cli/output/interrupt.h"
 #include "profiler/profile/profile_run.h"
 #include "profiler/profile/weight_studies.h"

@@ -1,4 +1,4 @@
-#include "formats/base/math.h"
+#include "formats/base/elementary.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* F32 exp and SiLU as every kernel computes them; formats/base/math.h holds the functions of F64. */
-#include "runtime/kernels/kernels.h"
+/* F32 exp and SiLU as every kernel computes them; formats/base/elementary.h holds the functions of F64. */
 #include "runtime/kernels/kernels_exp.h"
+#include "runtime/kernels/kernels.h"
 
 #include "formats/base/half.h"
 

@@ -14,8 +14,8 @@
  * done in two.
  *
  * All times are medians of wall time. Thread rule: plain data. */
-#ifndef MOEC_FORMATS_DEVICE_H
-#define MOEC_FORMATS_DEVICE_H
+#ifndef MOEC_FORMATS_DEVICE_DESCRIPTION_H
+#define MOEC_FORMATS_DEVICE_DESCRIPTION_H
 
 #include "formats/base/error.h"
 

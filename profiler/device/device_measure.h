@@ -1,14 +1,14 @@
-/* Measuring what a machine does with a bundle (formats/trace/device.h): storage at the sizes and depths that
- * the runtime asks with, and each part of a token with every record in memory.
+/* Measuring what a machine does with a bundle (formats/trace/device_description.h): storage at the sizes and
+ * depths that the runtime asks with, and each part of a token with every record in memory.
  *
  * Takes the time that options name and no more memory than experts_bytes beside the dense weights. Where the
  * experts do not fit into that, each layer keeps as many as do and computes those instead of the others:
  * times depend on shapes and bitwidths, not on values. Thread rule: one thread. */
-#ifndef MOEC_PROFILER_DEVICE_H
-#define MOEC_PROFILER_DEVICE_H
+#ifndef MOEC_PROFILER_DEVICE_MEASURE_H
+#define MOEC_PROFILER_DEVICE_MEASURE_H
 
 #include "formats/bundle/bundle.h"
-#include "formats/trace/device.h"
+#include "formats/trace/device_description.h"
 #include "profiler/common/progress.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/storage/reader.h"
