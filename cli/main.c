@@ -20,22 +20,50 @@ static const struct cli_command *find_command(const char *name)
     return NULL;
 }
 
+static const char synopsis[] = "compile Mixture-of-Experts models for devices that cannot hold them";
+
+/* What is no verb of the table. */
+static const struct {
+    const char *name, *summary;
+} extras[] = {
+    {"help", "print the help of a verb: moec help compile"},
+    {"manual", "print the man page of a verb: moec manual compile | man -l -"},
+    {"completion", "print shell completion: moec completion bash|zsh|fish"},
+};
+#define N_EXTRAS (sizeof extras / sizeof *extras)
+
 static void print_overview(FILE *out)
 {
-    fprintf(out,
-            "moec %s: compile Mixture-of-Experts language models for devices that cannot hold them\n\n"
-            "Usage: moec VERB [arguments] [options]\n\nVerbs:\n",
-            MOEC_VERSION);
+    fprintf(out, "moec %s: %s\n\nUsage: moec VERB [arguments] [options]\n\nVerbs:\n", MOEC_VERSION, synopsis);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "  %-11s %s\n  %-11s %s\n  %-11s %s\n", "help", "help of a verb: moec help compile",
-            "manual", "man page of a verb: moec manual compile | man -l -", "completion",
-            "shell completion: moec completion bash|zsh|fish");
+    for (size_t i = 0; i < N_EXTRAS; i++)
+        fprintf(out, "  %-11s %s\n", extras[i].name, extras[i].summary);
     fprintf(out, "\nThe usual way:\n"
                  "  moec profile MODEL --data text.txt -o profile.h5 --heatmap heatmap.png\n"
                  "  moec compile MODEL --profile profile.h5 --max-loss 2%% -o model.moec\n"
                  "  moec run model.moec -p \"Once upon a time\" --memory 64MiB\n"
-                 "\n'moec VERB --help' tells more. 'moec --version' names libraries and instruction set.\n");
+                 "\n'moec VERB --help' has the usual options, 'moec VERB --help-all' every option.\n"
+                 "'moec --version' prints the versions of libraries and the instruction set.\n");
+}
+
+/* The man page of moec itself, in mdoc. */
+static void print_manual_overview(FILE *out)
+{
+    fprintf(out,
+            ".Dd $Mdocdate$\n.Dt moec 1\n.Os moec %s\n.Sh NAME\n.Nm moec\n.Nd %s\n"
+            ".Sh SYNOPSIS\n.Nm moec\n.Ar verb\n.Op Ar arguments\n.Op Ar options\n"
+            ".Sh DESCRIPTION\nEach verb has a man page of its own.\n.Bl -tag -width completion\n",
+            MOEC_VERSION, synopsis);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, ".It Xr moec-%s 1\n%s\n", commands[i]->name, commands[i]->summary);
+    for (size_t i = 0; i < N_EXTRAS; i++)
+        fprintf(out, ".It %s\n%s\n", extras[i].name, extras[i].summary);
+    fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"
+                 ".Sh EXAMPLES\n.Bd -literal -offset indent\n"
+                 "moec profile MODEL \\-\\-data text.txt \\-o profile.h5 \\-\\-heatmap heatmap.png\n"
+                 "moec compile MODEL \\-\\-profile profile.h5 \\-\\-max\\-loss 2%% \\-o model.moec\n"
+                 "moec run model.moec \\-p \"Once upon a time\" \\-\\-memory 64MiB\n.Ed\n");
 }
 
 /* ---- completion, written from the tables ---- */
@@ -62,7 +90,7 @@ static void complete_bash(void)
         printf("            %s) words=\"", commands[i]->name);
         for (const struct cli_option *option = commands[i]->options; option->name != NULL; option++)
             printf("--%s ", option->name);
-        printf("--help\" ;;\n");
+        printf("--help --help-all\" ;;\n");
     }
     printf("            completion) words=\"bash zsh fish\" ;;\n            help|manual) words=\"");
     for (size_t i = 0; i < N_COMMANDS; i++)
@@ -120,10 +148,11 @@ static int completion(const char *shell)
 }
 
 /* help and manual of one verb; without a verb the overview. */
-static int describe(int argc, char **argv, void (*print)(FILE *, const char *, const struct cli_command *))
+static int describe(int argc, char **argv, void (*overview)(FILE *),
+                    void (*print)(FILE *, const char *, const struct cli_command *))
 {
     if (argc < 3) {
-        print_overview(stdout);
+        overview(stdout);
         return CLI_OK;
     }
     const struct cli_command *command = find_command(argv[2]);
@@ -147,9 +176,11 @@ static int dispatch(int argc, char **argv)
         return CLI_OK;
     }
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0)
-        return describe(argc, argv, cli_print_help);
+        return describe(argc, argv, print_overview, cli_print_help);
+    if (strcmp(verb, "--help-all") == 0)
+        return describe(argc, argv, print_overview, cli_print_help_all);
     if (strcmp(verb, "manual") == 0)
-        return describe(argc, argv, cli_print_manual);
+        return describe(argc, argv, print_manual_overview, cli_print_manual);
     if (strcmp(verb, "completion") == 0)
         return completion(argc > 2 ? argv[2] : NULL);
     const struct cli_command *command = find_command(verb);

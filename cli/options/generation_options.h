@@ -7,43 +7,56 @@
 #include "runtime/moert.h"
 
 /* Rows of an option table. */
-#define CLI_GENERATION_OPTIONS                                                                               \
-    {"beams",                                                                                                \
-     0,                                                                                                      \
-     "N",                                                                                                    \
-     NULL,                                                                                                   \
-     "Beam search with N beams: looks for the likeliest text, of which nothing is known before its end. "    \
-     "This and the next five: default as in the model's generation_config.json, which also forces and "      \
-     "suppresses tokens; the tokens are those of transformers.",                                             \
-     false},                                                                                                 \
+/* `use` of --beams is 0 or CLI_RARE. */
+/* `use` of --beams is 0 or CLI_RARE. */
+/* `use` of --beams is 0 or CLI_RARE. */
+/* `use` of --beams is 0 or CLI_RARE. */
+#define CLI_GENERATION_OPTIONS(use)                                                                          \
+    {                                                                                                        \
+        "beams",                                                                                             \
+        0,                                                                                                   \
+        "N",                                                                                                 \
+        NULL,                                                                                                \
+        "Beam search with N beams, which prints the likeliest text when it is complete.",                    \
+        use},                                                                                                \
         {"length-penalty",                                                                                   \
          0,                                                                                                  \
          "P",                                                                                                \
          NULL,                                                                                               \
-         "Compare beams by log probability / tokens ^ P: above 0 favours long texts, below 0 short ones.",   \
-         false},                                                                                             \
+         "Beams are compared by log probability / tokens ^ P: above 0 favours long texts, below 0 short "    \
+         "ones.",                                                                                            \
+         CLI_RARE},                                                                                          \
         {"early-stopping",                                                                                   \
          0,                                                                                                  \
          "WHEN",                                                                                             \
          "true|false|never",                                                                                 \
-         "End a beam search when as many texts are finished as there are beams (true), when no better one "  \
-         "is likely (false), or when none is possible (never).",                                             \
-         false},                                                                                             \
+         "When a beam search ends:\n"                                                                        \
+         "true\twhen as many texts are complete as there are beams\n"                                        \
+         "false\twhen a better text is unlikely\n"                                                           \
+         "never\twhen a better text is impossible",                                                          \
+         CLI_RARE},                                                                                          \
         {"no-repeat-ngram",                                                                                  \
          0,                                                                                                  \
          "N",                                                                                                \
          NULL,                                                                                               \
-         "No N tokens in a row stand twice, the prompt included; 0: off.",                                   \
-         false},                                                                                             \
+         "Never repeat a sequence of N tokens, the prompt included; 0 turns this off.",                      \
+         CLI_RARE},                                                                                          \
         {"repetition-penalty",                                                                               \
          0,                                                                                                  \
          "P",                                                                                                \
          NULL,                                                                                               \
-         "Above 1: tokens that stand in the text become less likely.",                                       \
-         false},                                                                                             \
+         "Above 1, tokens already in the text become less likely.",                                          \
+         CLI_RARE},                                                                                          \
     {                                                                                                        \
-        "min-tokens", 0, "N", NULL, "The text does not end before N tokens.", false                          \
+        "min-tokens", 0, "N", NULL, "Generate at least N tokens.", CLI_RARE                                  \
     }
+
+/* For the details of a verb that has these options. */
+#define CLI_GENERATION_DETAILS                                                                               \
+    "The defaults of --beams, --length-penalty, --early-stopping, --no-repeat-ngram, --repetition-penalty "  \
+    "and --min-tokens come from the model's generation_config.json, which may also force and suppress "      \
+    "tokens. "                                                                                               \
+    "Greedy and beam search give the same tokens as transformers."
 
 /* The options that were given, into what the model says. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status

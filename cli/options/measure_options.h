@@ -11,92 +11,86 @@
 
 /* Rows of an option table. */
 #define CLI_DATA_OPTIONS                                                                                     \
-    {                                                                                                        \
-        "data", 0, "FILE", NULL, "Text to measure on: plain text, .jsonl, .json, .csv, each also .zst.",     \
-        false},                                                                                              \
-        {"task",                                                                                             \
-         0,                                                                                                  \
-         "TASK",                                                                                             \
-         NULL,                                                                                               \
-         "How to read and measure it: a built-in task (default: text) or a .lua file.",                      \
-         false},                                                                                             \
+    {"data", 0, "FILE", NULL, "Plain text, .jsonl, .json or .csv; also as .zst.", 0},                        \
+        {"task", 0, "TASK", NULL, "A built-in task (default: text) or a .lua file.", 0},                     \
         {"seq-len",                                                                                          \
          0,                                                                                                  \
          "TOKENS",                                                                                           \
          NULL,                                                                                               \
-         "Tokens of a window (default 256); of encoder-decoder models, of a source and of a target each.",   \
-         false},                                                                                             \
+         "Tokens in a window (default 256); for encoder-decoder models the limit for the source, and for "   \
+         "the target.",                                                                                      \
+         CLI_RARE},                                                                                          \
     {                                                                                                        \
-        "seed", 0, "S", NULL, "Seed of the draw of windows (default 0).", false                              \
+        "seed", 0, "S", NULL, "Seed for drawing windows (default 0).", CLI_RARE                              \
     }
 
 #define CLI_SAMPLES_OPTION                                                                                   \
     {                                                                                                        \
-        "samples", 0, "N", NULL,                                                                             \
-            "Windows to draw (default 64): half for the search, half for the certificate, at least 16 "      \
-            "each.",                                                                                         \
-            false                                                                                            \
+        "samples", 0, "N", NULL, "Windows to draw (default 64; at least 32).", 0                             \
     }
 
-#define CLI_QUANTISER_OPTIONS                                                                                \
-    {"group",                                                                                                \
-     0,                                                                                                      \
-     "SIZE",                                                                                                 \
-     "channel|32|64|128",                                                                                    \
-     "Weights that share a scale: channel (a whole row, default), 32, 64, 128.",                             \
-     false},                                                                                                 \
+/* `use` is 0 or CLI_RARE. */
+#define CLI_QUANTISER_OPTIONS(use)                                                                           \
+    {"group", 0, "SIZE", "channel|32|64|128", "Weights per scale: channel (default), 32, 64, 128.", use},    \
         {"quantizer",                                                                                        \
          0,                                                                                                  \
          "NAME",                                                                                             \
          "linear|hqq|outlier|log|auto",                                                                      \
-         "Who makes codes: linear (default), evenly spaced between the extremes of a group; hqq by "         \
-         "half-quadratic splitting; outlier, spaced as a Gaussian asks, with large weights kept apart; "     \
-         "log, "                                                                                             \
-         "spaced by octaves; auto, linear or hqq, whichever loses least at each bitwidth, measured.",        \
-         false},                                                                                             \
+         "How weights become codes:\n"                                                                       \
+         "linear\tevenly spaced between extremes (default)\n"                                                \
+         "hqq\tevenly spaced, by half-quadratic splitting\n"                                                 \
+         "outlier\tas for a Gaussian, large weights kept apart\n"                                            \
+         "log\tspaced by octaves\n"                                                                          \
+         "auto\tlinear or hqq, whichever measures better",                                                   \
+         use},                                                                                               \
         {"scheme",                                                                                           \
          0,                                                                                                  \
          "SCHEME",                                                                                           \
          "symmetric|asymmetric",                                                                             \
-         "Symmetric (default with linear) or asymmetric codes (with hqq); auto compares both unless named; " \
-         "outlier and log have schemes of their own.",                                                       \
-         false},                                                                                             \
+         "Where codes lie (default symmetric with linear, asymmetric with hqq, both compared with auto; "    \
+         "outlier and log have their own):\n"                                                                \
+         "symmetric\taround zero\n"                                                                          \
+         "asymmetric\tbetween the smallest and largest weight",                                              \
+         CLI_RARE},                                                                                          \
     {                                                                                                        \
-        "baseline", 0, "BITS", "4|16", "Bitwidth of the other experts while one is measured (default 4).",   \
-            false                                                                                            \
+        "baseline", 0, "BITS", "4|16",                                                                       \
+            "Bitwidth of the other experts while one is measured: 4 (default) or 16.", CLI_RARE              \
     }
 
-#define CLI_SENSITIVITY_OPTIONS                                                                              \
+#define CLI_SENSITIVITY_OPTIONS(use)                                                                         \
     {"sensitivity",                                                                                          \
      0,                                                                                                      \
      "MODE",                                                                                                 \
      "auto|exact|fast",                                                                                      \
-     "exact: measure the model for every expert and bitwidth; fast: estimate that from local errors for a "  \
-     "few passes; auto (default): exact where it is expected to end within --time-limit.",                   \
-     false},                                                                                                 \
+     "How each expert's sensitivity is found:\n"                                                             \
+     "auto\texact if it should finish within --time-limit, else fast (default)\n"                            \
+     "exact\tthe model is measured for every expert and bitwidth\n"                                          \
+     "fast\testimated from local errors in a few passes",                                                    \
+     CLI_RARE},                                                                                              \
     {                                                                                                        \
-        "time-limit", 0, "DURATION", NULL,                                                                   \
-            "What exact sensitivity may take under --sensitivity auto: 90s, 30min (default), 2h.", false     \
+        "time-limit", 0, "DURATION", NULL, "Longer measurements are estimated (default 30min).", use         \
     }
 
 #define CLI_MACHINE_OPTIONS                                                                                  \
-    {"threads", 't', "N", NULL, "Threads (default: all cores). Results do not depend on it.", false},        \
+    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},                                         \
         {"cpu",                                                                                              \
          0,                                                                                                  \
          "SET",                                                                                              \
          "auto|scalar|avx2|avx512",                                                                          \
-         "Instruction set (default auto). Results do not depend on it.",                                     \
-         false},                                                                                             \
+         "Instruction set: auto (default), scalar, avx2 or avx512. Results depend neither on it nor on "     \
+         "--threads.",                                                                                       \
+         CLI_RARE},                                                                                          \
         {"work-memory",                                                                                      \
          0,                                                                                                  \
          "SIZE",                                                                                             \
          NULL,                                                                                               \
-         "Memory of profile and compile beside the weights of the largest layer (default 1GiB): models "     \
-         "that do not fit are read layer by layer, hidden states that do not are written to a temporary "    \
-         "file in TMPDIR or beside the output. Results do not depend on it.",                                \
-         false},                                                                                             \
+         "Working memory beside the weights of the largest layer (default 1GiB). Models that do not fit "    \
+         "are read layer by layer; "                                                                         \
+         "hidden states that do not fit go to a temporary file in TMPDIR or beside the output. Results do "  \
+         "not depend on it.",                                                                                \
+         CLI_RARE},                                                                                          \
     {                                                                                                        \
-        "quiet", 'q', NULL, NULL, "No progress.", false                                                      \
+        "quiet", 'q', NULL, NULL, "Show no progress.", 0                                                     \
     }
 
 struct cli_measure_options {

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct cli_option help_option = {"help", 'h', NULL, NULL, "Print this help.", false};
+static const struct cli_option help_option = {"help", 'h', NULL, NULL, "Print the usual options.", 0};
+static const struct cli_option help_all_option = {"help-all", 0, NULL, NULL, "Print every option.", 0};
 
 /* "moec compile", or "moec-run" for the program that is one command. */
 static const char *command_label(const char *program, const struct cli_command *command, char text[static 64])
@@ -60,7 +61,7 @@ static bool is_choice(const char *choices, const char *value)
 static bool store(struct cli_args *args, int index, const char *value, int *status)
 {
     const struct cli_option *option = &args->command->options[index];
-    uint32_t limit = option->repeats ? CLI_MAX_REPEATS : 1;
+    uint32_t limit = (option->flags & CLI_REPEATS) != 0 ? CLI_MAX_REPEATS : 1;
     if (args->n_values[index] == limit)
         return usage_error(args, status, "option '--%s' is given more than %" PRIu32 " times", option->name,
                            limit);
@@ -89,6 +90,11 @@ static bool parse_option(struct cli_args *args, int argc, char **argv, int *at, 
     if (index < 0) {
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             cli_print_help(stdout, args->program, args->command);
+            *status = CLI_OK;
+            return false;
+        }
+        if (strcmp(word, "--help-all") == 0) {
+            cli_print_help_all(stdout, args->program, args->command);
             *status = CLI_OK;
             return false;
         }
@@ -387,79 +393,219 @@ int cli_fail(const struct cli_args *args, const struct moec_error *err)
 
 /* ---- help and manual ---- */
 
-/* Wraps text at word boundaries to 80 columns with a hanging indent; `column` is where the cursor stands. */
-static void print_wrapped(FILE *out, const char *text, int indent, int column)
+/* Help texts have one notation: a line "value<tab>meaning" is a row of a table, everything else is running
+ * text, a paragraph a line. */
+
+static const char *line_end(const char *text)
 {
-    while (*text != '\0') {
-        size_t length = strcspn(text, " \n");
-        if (column > indent && column + 1 + (int)length > 80) {
+    return text + strcspn(text, "\n");
+}
+
+/* Where the meaning of a table row begins; NULL when the line is running text. */
+static const char *row_meaning(const char *line)
+{
+    const char *tab = memchr(line, '\t', (size_t)(line_end(line) - line));
+    return tab == NULL ? NULL : tab + 1;
+}
+
+/* Wraps one line at word boundaries to 80 columns with a hanging indent; `column` is where the cursor
+ * stands. */
+static void print_line(FILE *out, const char *text, const char *end, int indent, int column)
+{
+    while (text < end) {
+        const int length = (int)strcspn(text, " \n");
+        if (column > indent && column + 1 + length > 80) {
             fprintf(out, "\n%*s", indent, "");
             column = indent;
         } else if (column > indent) {
             fputc(' ', out);
             column++;
         }
-        fprintf(out, "%.*s", (int)length, text);
-        column += (int)length;
+        fprintf(out, "%.*s", length, text);
+        column += length;
         text += length;
         while (*text == ' ')
             text++;
-        if (*text == '\n') {
-            text++;
-            fprintf(out, "\n%*s", indent, "");
-            column = indent;
-        }
     }
     fputc('\n', out);
 }
 
+/* Paragraphs and tables from column `indent`; `column` is where the cursor stands. Values of one text stand
+ * in one column. */
+static void print_text(FILE *out, const char *text, int indent, int column)
+{
+    int width = 0;
+    for (const char *at = text; *at != '\0'; at = line_end(at) + (*line_end(at) == '\n')) {
+        const char *meaning = row_meaning(at);
+        if (meaning != NULL && meaning - at - 1 > width)
+            width = (int)(meaning - at - 1);
+    }
+    for (const char *at = text; *at != '\0';) {
+        const char *end = line_end(at);
+        const char *meaning = row_meaning(at);
+        if (at != text) {
+            fprintf(out, "%*s", indent, "");
+            column = indent;
+        }
+        if (meaning != NULL) {
+            column += fprintf(out, "%-*.*s  ", width, (int)(meaning - at - 1), at);
+            print_line(out, meaning, end, indent + width + 2, column);
+        } else {
+            print_line(out, at, end, indent, column);
+        }
+        at = end + (*end == '\n');
+    }
+}
+
+#define HELP_COLUMN 28
+
 static void print_help_option(FILE *out, const struct cli_option *option)
 {
     char left[80];
-    (void)snprintf(left, sizeof left, "  %c%c%s --%s%s%s", option->letter ? '-' : ' ',
-                   option->letter ? option->letter : ' ', option->letter ? "," : " ", option->name,
-                   option->argument != NULL ? " " : "", option->argument != NULL ? option->argument : "");
-    int width = fprintf(out, "%-27s ", left);
-    if (width > 28) {
-        fprintf(out, "\n%28s", "");
-        width = 28;
+    const int width =
+        snprintf(left, sizeof left, "  %c%c%c --%s%s%s", option->letter ? '-' : ' ',
+                 option->letter ? option->letter : ' ', option->letter ? ',' : ' ', option->name,
+                 option->argument != NULL ? " " : "", option->argument != NULL ? option->argument : "");
+    if (width < HELP_COLUMN)
+        fprintf(out, "%-*s", HELP_COLUMN, left);
+    else
+        fprintf(out, "%s\n%*s", left, HELP_COLUMN, "");
+    print_text(out, option->help, HELP_COLUMN, HELP_COLUMN);
+}
+
+/* One line of examples; a command that is too long is continued before an option. */
+static void print_example(FILE *out, const char *line, const char *end)
+{
+    int indent = 2;
+    while (end - line > 80 - indent) {
+        const char *cut = NULL;
+        for (const char *at = line + 1; at < end && at - line <= 80 - indent - 2; at++)
+            if (at[0] == ' ' && at[1] == '-')
+                cut = at;
+        if (cut == NULL)
+            break;
+        fprintf(out, "%*s%.*s \\\n", indent, "", (int)(cut - line), line);
+        line = cut + 1;
+        indent = 6;
     }
-    print_wrapped(out, option->help, 28, width);
+    fprintf(out, "%*s%.*s\n", indent, "", (int)(end - line), line);
+}
+
+static void print_examples(FILE *out, const char *examples)
+{
+    for (const char *at = examples; at != NULL && *at != '\0';) {
+        const char *end = line_end(at);
+        print_example(out, at, end);
+        at = end + (*end == '\n');
+    }
+}
+
+/* Options of one kind; returns how many there are. */
+static uint32_t each_option(FILE *out, const struct cli_command *command, bool is_rare,
+                            void (*print)(FILE *, const struct cli_option *))
+{
+    uint32_t count = 0;
+    for (const struct cli_option *option = command->options; option->name != NULL; option++)
+        if (((option->flags & CLI_RARE) != 0) == is_rare) {
+            count++;
+            if (print != NULL)
+                print(out, option);
+        }
+    return count;
 }
 
 void cli_print_help(FILE *out, const char *program, const struct cli_command *command)
 {
     char label[64];
+    const uint32_t n_rare = each_option(NULL, command, true, NULL);
     fprintf(out, "Usage: %s %s [options]\n\n", command_label(program, command, label), command->usage);
-    print_wrapped(out, command->about, 0, 0);
+    print_text(out, command->about, 0, 0);
     fprintf(out, "\nOptions:\n");
-    for (const struct cli_option *option = command->options; option->name != NULL; option++)
-        print_help_option(out, option);
+    (void)each_option(out, command, false, print_help_option);
     print_help_option(out, &help_option);
     fprintf(out, "\nExamples:\n");
-    for (const char *at = command->examples; *at != '\0';) {
-        size_t length = strcspn(at, "\n");
-        fprintf(out, "  %.*s\n", (int)length, at);
-        at += length + (at[length] == '\n');
-    }
+    print_examples(out, command->examples);
+    if (n_rare > 0)
+        fprintf(out, "\n'%s --help-all' lists %" PRIu32 " more option%s.\n", label, n_rare,
+                n_rare == 1 ? "" : "s");
+    else if (command->details != NULL)
+        fprintf(out, "\n'%s --help-all' tells more.\n", label);
 }
 
-/* mdoc text: a leading dot or quote and backslashes would be requests, bare hyphens are typeset as such. */
-static void print_roff(FILE *out, const char *text)
+void cli_print_help_all(FILE *out, const char *program, const struct cli_command *command)
 {
-    bool at_start = true;
-    for (; *text != '\0'; text++) {
-        if (at_start && (*text == '.' || *text == '\''))
-            fputs("\\&", out);
+    char label[64];
+    fprintf(out, "Usage: %s %s [options]\n\n", command_label(program, command, label), command->usage);
+    print_text(out, command->about, 0, 0);
+    if (command->details != NULL) {
+        fputc('\n', out);
+        print_text(out, command->details, 0, 0);
+    }
+    fprintf(out, "\nOptions:\n");
+    (void)each_option(out, command, false, print_help_option);
+    print_help_option(out, &help_option);
+    print_help_option(out, &help_all_option);
+    if (each_option(NULL, command, true, NULL) > 0) {
+        fprintf(out, "\nMore options:\n");
+        (void)each_option(out, command, true, print_help_option);
+    }
+    fprintf(out, "\nExamples:\n");
+    print_examples(out, command->examples);
+    print_examples(out, command->more_examples);
+}
+
+/* mdoc text up to `end`: a leading dot or quote and backslashes would be requests, bare hyphens are typeset
+ * as such. */
+static void print_roff_line(FILE *out, const char *text, const char *end)
+{
+    if (text < end && (*text == '.' || *text == '\''))
+        fputs("\\&", out);
+    for (; text < end; text++) {
         if (*text == '\\')
             fputs("\\e", out);
         else if (*text == '-')
             fputs("\\-", out);
         else
             fputc(*text, out);
-        at_start = *text == '\n';
     }
     fputc('\n', out);
+}
+
+/* Lines as they are: of examples. */
+static void print_roff_lines(FILE *out, const char *text)
+{
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        const char *end = line_end(at);
+        print_roff_line(out, at, end);
+        at = end + (*end == '\n');
+    }
+}
+
+/* Paragraphs, and tables as lists. */
+static void print_roff(FILE *out, const char *text)
+{
+    bool in_table = false;
+    for (const char *at = text; *at != '\0';) {
+        const char *end = line_end(at);
+        const char *meaning = row_meaning(at);
+        if (meaning != NULL && !in_table)
+            fprintf(out, ".Bl -tag -width Ds -compact\n");
+        else if (meaning == NULL && in_table)
+            fprintf(out, ".El\n");
+        else if (meaning == NULL && at != text)
+            fprintf(out, ".Pp\n");
+        in_table = meaning != NULL;
+        if (in_table) {
+            fprintf(out, ".It ");
+            print_roff_line(out, at, meaning - 1);
+            print_roff_line(out, meaning, end);
+        } else {
+            print_roff_line(out, at, end);
+        }
+        at = end + (*end == '\n');
+    }
+    if (in_table)
+        fprintf(out, ".El\n");
 }
 
 static void print_manual_option(FILE *out, const struct cli_option *option)
@@ -489,12 +635,18 @@ void cli_print_manual(FILE *out, const char *program, const struct cli_command *
     fprintf(out, ".Sh SYNOPSIS\n.Nm %s\n.Ar %s\n.Op Ar options\n.Sh DESCRIPTION\n",
             command_label(program, command, label), command->usage);
     print_roff(out, command->about);
+    if (command->details != NULL) {
+        fprintf(out, ".Pp\n");
+        print_roff(out, command->details);
+    }
     fprintf(out, ".Sh OPTIONS\n.Bl -tag -width Ds\n");
-    for (const struct cli_option *option = command->options; option->name != NULL; option++)
-        print_manual_option(out, option);
+    (void)each_option(out, command, false, print_manual_option);
+    (void)each_option(out, command, true, print_manual_option);
     print_manual_option(out, &help_option);
+    print_manual_option(out, &help_all_option);
     fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"
                  ".Sh EXAMPLES\n.Bd -literal -offset indent\n");
-    print_roff(out, command->examples);
+    print_roff_lines(out, command->examples);
+    print_roff_lines(out, command->more_examples);
     fprintf(out, ".Ed\n");
 }

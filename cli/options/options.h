@@ -1,5 +1,5 @@
-/* The command line as tables: one struct cli_command for each verb, with its options. The tables parse, print
- * --help, write man pages and shell completions, so that these never disagree. */
+/* The command line as tables: one struct cli_command for each verb, with its options. Parsing, --help, man
+ * pages and shell completion all work from these tables, so they never disagree. */
 #ifndef MOEC_CLI_OPTIONS_H
 #define MOEC_CLI_OPTIONS_H
 
@@ -15,27 +15,35 @@
 /* Exit statuses. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
+/* Flags of an option; 0 = shown by --help, given once. */
+enum {
+    CLI_REPEATS = 1, /* may be given up to CLI_MAX_REPEATS times */
+    CLI_RARE = 2,    /* left to --help-all, the man page and completion */
+};
+
 struct cli_option {
     const char *name; /* without dashes; NULL ends a table */
     char letter;      /* 0 = none */
     const char
         *argument; /* placeholder ("FILE"), NULL for a flag; "[a|b]": one of the choices, or none ("") */
     const char *choices; /* "a|b|c" for completion and checking, NULL = free */
-    const char *help;    /* one or more sentences, defaults included */
-    bool repeats;        /* may be given up to CLI_MAX_REPEATS times */
+    const char *help; /* one or more sentences, defaults included; a line "value\tmeaning" is a table row */
+    unsigned flags;
 };
 
 struct cli_args;
 
 struct cli_command {
     const char *name;
-    const char *summary;  /* one line */
-    const char *usage;    /* positional part: "MODEL.moec" */
-    const char *about;    /* paragraphs for --help and the man page */
-    const char *examples; /* lines, each a command or a comment with '#' */
+    const char *summary;       /* one line */
+    const char *usage;         /* positional part: "MODEL.moec" */
+    const char *about;         /* what it does, in a few lines */
+    const char *details;       /* paragraphs for --help-all and the man page, NULL = none */
+    const char *examples;      /* lines, each a command or a comment with '#' */
+    const char *more_examples; /* for --help-all and the man page, NULL = none */
     uint32_t n_positional_min;
     uint32_t n_positional_max;
-    const struct cli_option *options;        /* ends with a NULL name; --help is implied */
+    const struct cli_option *options;        /* ends with a NULL name; --help and --help-all are implied */
     int (*run)(const struct cli_args *args); /* exit status */
 };
 
@@ -50,8 +58,9 @@ struct cli_args {
     uint32_t n_values[CLI_MAX_OPTIONS];
 };
 
-/* Parses argv[first..]. On --help prints it to stdout and returns false with *status = CLI_OK; on wrong usage
- * prints the mistake to stderr and returns false with CLI_USAGE. "-" is a positional; "--" ends options;
+/* Parses argv[first..]. On --help or --help-all prints it to stdout and returns false with *status = CLI_OK;
+ * on wrong usage prints the mistake to stderr and returns false with CLI_USAGE. "-" is a positional; "--"
+ * ends options;
  * "--name=value" works. */
 bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
                char **argv, int first, int *status);
@@ -94,8 +103,10 @@ void cli_print_again(FILE *out, const struct cli_args *args, const char *flag);
  * CLI_FAILED. */
 int cli_fail(const struct cli_args *args, const struct moec_error *err);
 
-/* Help of one command, and its man page in mdoc. */
+/* Help of one command: the usual options, in at most 48 lines of 80 columns (tests/cli/help.sh counts them);
+ * every option; its man page in mdoc. */
 void cli_print_help(FILE *out, const char *program, const struct cli_command *command);
+void cli_print_help_all(FILE *out, const char *program, const struct cli_command *command);
 void cli_print_manual(FILE *out, const char *program, const struct cli_command *command);
 
 #endif

@@ -8,21 +8,11 @@
 
 /* Rows of an option table. */
 #define CLI_FIGURE_OPTIONS                                                                                   \
-    {"plots",                                                                                                \
-     0,                                                                                                      \
-     "FOLDER",                                                                                               \
-     NULL,                                                                                                   \
-     "Draw every figure that the profile has numbers for into FOLDER, made where it is missing.",            \
-     false},                                                                                                 \
-        {"report",                                                                                           \
-         0,                                                                                                  \
-         "FILE.html",                                                                                        \
-         NULL,                                                                                               \
-         "Write one self-contained page: verdict, coverage, every figure and the numbers behind them.",      \
-         false},                                                                                             \
+    {"report", 0, "FILE.html", NULL, "Write a page with the verdict and every figure.", 0},                  \
+        {"plots", 0, "FOLDER", NULL, "Draw every figure that the profile has data for.", 0},                 \
     {                                                                                                        \
         "plot-format", 0, "LIST", NULL,                                                                      \
-            "Formats of --plots: png, svg, pdf, csv, with commas between them (default png,svg,csv).", false \
+            "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE  \
     }
 
 /* Whether any of them was given. */

@@ -1,4 +1,5 @@
 #include "cli/options/bench_options.h"
+#include "cli/options/policy_options.h"
 #include "cli/output/bench_output.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
@@ -16,63 +17,54 @@
 #include <sys/stat.h>
 
 static const struct cli_option options[] = {
-    {"modes", 0, "LIST", NULL,
-     "Run modes with commas between them: io-free and io-qfree (everything resident, original precision and "
-     "INT8), io-exp and io-qexp (experts read when routers ask, original and INT4, nothing kept), sti (every "
-     "expert streamed in order), io-exp+lru and io-qexp+lru (with the buffer that edgemoe has), edgemoe, "
-     "cache (with --evict and --predict); all (default): those that the bundle has the precision copies for.",
-     false},
     {"memory", 0, "LIST", NULL,
-     "What experts may take, each a row of every mode that has a buffer: 25% is that share of the bytes of "
-     "all "
-     "experts of the compiled assignment, the same number of bytes in every mode; 64MiB is the budget of the "
-     "whole process, as moec run --memory.",
-     false},
-    {"emulate-storage", 0, "SPEED", NULL,
-     "Slow storage down to a bandwidth and a latency, such as 550MB/s,80us; may be repeated: a set of rows "
-     "each (default: the device itself).",
-     true},
-    {"io", 0, "WAY", "auto|direct|cached",
-     "How experts are read: past the page cache (direct), through it (cached), or whichever is faster "
-     "(auto, default).",
-     false},
-    {"evict", 0, "LIST", NULL,
-     "Eviction policies of mode cache, a row each: fifo, lru, lfu, edgemoe, edgemoe-literal, arc, random "
-     "(default lru).",
-     false},
-    {"predict", 0, "NAME", "none|frequency|path|gate|path+gate",
-     "How mode cache guesses the next layer's experts (default none).", false},
-    {"preload-count", 0, "N", NULL, "Preload the first N guesses whatever time there is.", false},
-    {"against-none", 0, NULL, NULL, "Beside each row that preloads, the same without predictions.", false},
-    {"ablation", 0, NULL, NULL,
-     "Rows that show what each part of edgemoe brings: its bitwidths alone, then with preloads, then with "
-     "the "
-     "buffer.",
-     false},
-    {"data", 0, "FILE", NULL,
-     "Text that samples are cut from: plain text, .jsonl, .json, .csv, each also .zst (default: a short text "
-     "that moec brings).",
-     false},
-    {"task", 0, "TASK", NULL, "How to read it: a built-in task (default: text) or a .lua file.", false},
-    {"samples", 0, "N", NULL, "Samples (default 8).", false},
+     "Memory sizes to compare, separated by commas: 25% of the bytes of all experts, or 64MiB for the whole "
+     "process.",
+     0},
+    {"modes", 0, "LIST", NULL,
+     "Run modes, separated by commas (default all that the bundle has the copies for):\n"
+     "cache\tas moec run, with --evict and --predict\n"
+     "edgemoe\tcache as EdgeMoE evicts and predicts\n"
+     "io-free\tall in memory, original precision\n"
+     "io-qfree\tall in memory, INT8\n"
+     "io-exp\tread when used, original precision\n"
+     "io-qexp\tread when used, INT4\n"
+     "io-exp+lru\tio-exp with edgemoe's buffer\n"
+     "io-qexp+lru\tio-qexp with edgemoe's buffer\n"
+     "sti\tall read in order for every token",
+     0},
+    {"emulate-storage", 0, "RATE,LATENCY", NULL,
+     "Slow storage down, such as to 550MB/s,80us; may be repeated to compare devices.", CLI_REPEATS},
+    {"data", 0, "FILE", NULL, "Text for the samples (default: a short text inside moec).", 0},
+    {"samples", 0, "N", NULL, "Samples (default 8).", 0},
     {"prompt-tokens", 0, "N", NULL,
-     "Tokens of a sample's prompt (default 64), the source of encoder-decoder models.", false},
-    {"tokens", 'n', "N", NULL, "Tokens decoded after it (default 32).", false},
-    {"output", 'o', "FILE.json", NULL, "Write the result as JSON into FILE.json too.", false},
+     "Tokens of a sample's prompt (default 64); for encoder-decoder models, of its source.", 0},
+    {"tokens", 'n', "N", NULL, "Tokens decoded after the prompt (default 32).", 0},
+    {"output", 'o', "FILE.json", NULL, "Also write the result to FILE.json.", 0},
+    {"plots", 0, "FOLDER", NULL, "Draw the figures of the paper's evaluation.", 0},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
+    {"evict", 0, "LIST", NULL,
+     "Eviction policies of mode cache to compare, separated by commas (default lru):\n" CLI_EVICT_VALUES,
+     CLI_RARE},
+    {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
+     "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES, CLI_RARE},
+    {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
+     CLI_RARE},
+    {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.", CLI_RARE},
+    {"ablation", 0, NULL, NULL,
+     "Add rows for the parts of edgemoe: bitwidths only, with preloads, with the buffer.", CLI_RARE},
+    {"io", 0, "WAY", CLI_IO_CHOICES, "How storage is read:\n" CLI_IO_VALUES, CLI_RARE},
+    {"task", 0, "TASK", NULL, "How to read --data: a built-in task (default: text) or a .lua file.",
+     CLI_RARE},
     {"traces", 0, "FOLDER", NULL,
-     "Write a trace of each row into FOLDER, made where it is missing, for Perfetto and moec simulate; "
-     "recording costs every token a little.",
-     false},
-    {"plots", 0, "FOLDER", NULL,
-     "Draw the figures of the paper's evaluation into FOLDER, made where it is missing: tokens by mode, "
-     "latency of samples, memory, parts of a token, hits by policy.",
-     false},
+     "Write a trace of each row, for Perfetto and moec simulate. Recording slows every token a little.",
+     CLI_RARE},
     {"plot-format", 0, "LIST", NULL,
-     "Formats of --plots: png, svg, pdf, csv, with commas between them (default png,svg,csv).", false},
-    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
-    {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto).", false},
-    {"quiet", 'q', NULL, NULL, "No progress.", false},
+     "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
+    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
+    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set: auto (default), scalar, avx2 or avx512.",
+     CLI_RARE},
+    {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };
 
@@ -193,26 +185,25 @@ static int run_bench(const struct cli_args *args)
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "time a bundle in the run modes of the paper",
+    .summary = "time a bundle in the run modes of the EdgeMoE paper",
     .usage = "MODEL.moec",
-    .about = "Times prompts (TTFT) and tokens (TPOT) in the run modes of EdgeMoE's evaluation, at several "
-             "memory "
-             "sizes and storage speeds, beside the least that each row could take: the larger of what the "
-             "same "
-             "precisions compute with everything resident and what the bytes read take at the device's "
-             "bandwidth. Every row has a process of its own; all run in one go, sample by sample, in an "
-             "order "
-             "that turns, so that whatever else the machine does hits all alike. Decoding feeds the data's "
-             "own "
-             "tokens, not the chosen ones: every row computes the same tokens, and rows of the same "
-             "precisions "
-             "must give the same logits, which is checked. A row that fails is reported, the others go on, "
-             "and "
-             "the command ends with status 1.",
+    .about = "Times prompts (TTFT) and tokens (TPOT) in each run mode, at several memory sizes and storage "
+             "speeds. Each row shows its floor: computing with all experts in memory, or reading its bytes "
+             "at the device's bandwidth, whichever is longer.",
+    .details = "Every row runs in a process of its own. Rows take turns, sample by sample and in rotating "
+               "order, so that other work on the machine affects all of them alike. Each row decodes the "
+               "tokens of the data, not tokens that it chose, so all rows compute the same tokens; rows of "
+               "the same precision must give the same logits, and this is checked. If a row fails, it is "
+               "reported, the others continue, and the exit status is 1.\n"
+               "A share given to --memory is taken of the compiled assignment and is the same number of "
+               "bytes in every mode.\n"
+               "The plots show tokens by mode, latency of samples, memory, parts of a token, and hits by "
+               "policy. Folders are created if they do not exist.",
     .examples = "moec bench model.moec --memory 25%,50%,64MiB\n"
-                "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us --emulate-storage 50MB/s\n"
-                "moec bench model.moec --modes io-exp,edgemoe --memory 25% --data test.txt --against-none "
-                "--json",
+                "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us",
+    .more_examples =
+        "moec bench model.moec --memory 25% --emulate-storage 550MB/s,80us --emulate-storage 50MB/s\n"
+        "moec bench model.moec --modes io-exp,edgemoe --memory 25% --data test.txt --against-none --json",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

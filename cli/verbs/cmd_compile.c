@@ -14,43 +14,60 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"profile", 0, "PROFILE.h5", NULL, "Measurements of this model, from moec profile.", false},
+    {"profile", 0, "PROFILE.h5", NULL, "Measurements of this model, from moec profile.", 0},
+    {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost, such as 2% or 0.02.", 0},
+    {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB.", 0},
+    {"output", 'o', "MODEL.moec", NULL, "The bundle to write.", 0},
+    {"policy", 0, "POLICY", NULL,
+     "How to search (default edgemoe):\n"
+     "edgemoe\tfewer bits for the least important experts\n"
+     "marginal\tthe least loss for each byte saved\n"
+     "uniform\t--bits for every expert\n"
+     "FILE.lua\tyour own search (lua/README.md)",
+     0},
+    {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: 2, 3, 4, 8 or 16.", 0},
+    {"dense-bits", 0, "BITS", "4|8|16|32|auto",
+     "Bitwidth of all weights outside experts:\n"
+     "16\tthe default; F32 weights become BF16\n"
+     "32\tkeeps F32 weights\n"
+     "8, 4\tquantised by --dense-quantizer\n"
+     "auto\twhat gives the smallest bundle",
+     0},
+    {"copies", 0, "LIST", NULL, "Bitwidths of extra copies of every expert: 2,4.", 0},
+    {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTION,
-    CLI_QUANTISER_OPTIONS,
-    CLI_SENSITIVITY_OPTIONS,
     {"metric", 0, "NAME",
      "perplexity|rouge-1|rouge-2|rouge-l|exact-match|accuracy|accuracy-bytes|accuracy-tokens",
-     "What --max-loss is of: perplexity of the profile's windows (default), or a metric of --task, measured "
-     "by "
-     "what the model writes or prefers on rows of --data: even draws for the search, odd ones for the "
-     "certificate. Where --data is what the profile was made on, these are the profile's rows.",
-     false},
-    {"ctx", 0, "TOKENS", NULL, "With --metric: context of a row (default 2048, or what the model allows).",
-     false},
-    {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost: 2% or 0.02 of --metric.", false},
-    {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB; instead of --max-loss or beside it.", false},
-    {"policy", 0, "POLICY", NULL, "Search: edgemoe (default), marginal, uniform, or a .lua file.", false},
-    {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: this bitwidth; needs neither profile nor data.",
-     false},
-    {"dense-bits", 0, "BITS", "4|8|16|32|auto",
-     "Bitwidth of attention, embedding, head, shared experts and dense MLPs: 16 (default; F32 weights become "
-     "BF16), 32 (keeps F32 weights), 8, 4, or auto, which tries all and takes the one that leaves the "
-     "smallest bundle within --max-loss.",
-     false},
+     "The metric that --max-loss limits:\n"
+     "perplexity\tof the profile's windows (default)\n"
+     "rouge-1, rouge-2, rouge-l\toverlap with reference summaries\n"
+     "exact-match\tanswers that equal the reference\n"
+     "accuracy\tright choices, by likelihood\n"
+     "accuracy-bytes\tby likelihood for each byte\n"
+     "accuracy-tokens\tby likelihood for each token\n"
+     "All but perplexity are measured on rows of --data, which --task must score by that kind of metric. "
+     "Half of the rows drawn guide the search, the other half certify. If the profile was made on the same "
+     "data, its rows are used.",
+     CLI_RARE},
+    {"ctx", 0, "TOKENS", NULL,
+     "With --metric: context of a row (default 2048, or the model's limit if that is less).", CLI_RARE},
+    CLI_QUANTISER_OPTIONS(CLI_RARE),
+    CLI_SENSITIVITY_OPTIONS(CLI_RARE),
     {"dense-quantizer", 0, "NAME", "linear|gptq",
-     "Who encodes dense weights at 8 and 4 bits: gptq makes codes make up for each other's errors on the "
-     "search part's text (default where there is a profile or data), linear rounds each weight.",
-     false},
-    {"copies", 0, "LIST", NULL, "Further precision copies of every expert: 2,4.", false},
+     "How dense weights are encoded at 8 and 4 bits:\n"
+     "gptq\tcodes compensate each other's errors on the search half (default if there is a profile or data)\n"
+     "linear\teach weight is rounded",
+     CLI_RARE},
     {"confidence", 0, "C", NULL,
-     "Of the interval that must meet the target (default 0.95), or 'point' for the loss itself.", false},
-    {"accept-miss", 0, NULL, NULL, "Write a bundle whose certificate misses the target, and mark it.", false},
-    {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", false},
+     "Confidence of the interval whose upper end must meet --max-loss (default 0.95); 'point' tests the "
+     "measured loss itself.",
+     CLI_RARE},
+    {"accept-miss", 0, NULL, NULL,
+     "Write the bundle even if its certificate misses the target, and mark it as such.", CLI_RARE},
     {"trust-profile", 0, NULL, NULL,
-     "Take a profile that another program changed (its checksum no longer matches).", false},
-    {"output", 'o', "MODEL.moec", NULL, "The bundle.", false},
-    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
+     "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
+    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -443,24 +460,25 @@ const struct cli_command cli_command_compile = {
     .name = "compile",
     .summary = "search expert bitwidths under a loss target and pack a bundle",
     .usage = "MODEL",
-    .about = "MODEL is a Hugging Face folder. The policy looks for the smallest bundle whose loss, measured "
-             "on the search half of "
-             "the profiled windows, stays within --max-loss with the confidence asked. The loss is then "
-             "measured once on the other "
-             "half: that is the certificate. If it misses the target nothing is written and the exit status "
-             "is 1.\n"
-             "With --metric rouge-2 (or another of the task's kind) the loss is of that metric, measured by "
-             "generating texts for rows of --data, which may be other data than the profile's.\n"
-             "Without --profile, --data is profiled first. Policies are Lua; lua/README.md tells how to "
-             "write one.",
+    .about =
+        "Finds the smallest bundle of MODEL, a Hugging Face folder, whose loss stays within --max-loss. Half "
+        "of the profiled windows guide the search; the loss on the other half, measured once at the end, is "
+        "the bundle's certificate. If it misses the target, nothing is written and the exit status is 1.",
+    .details = "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of "
+               "that metric. It is measured by generating text for rows of --data, which need not be the "
+               "profile's data.\n"
+               "--max-size limits the bundle with --max-loss or instead of it. Without --profile, --data is "
+               "profiled first; --policy uniform needs neither.\n"
+               "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries "
+               "every bitwidth and takes the one that gives the smallest bundle within --max-loss.",
     .examples = "moec compile MODEL --profile profile.h5 --max-loss 2% -o model.moec\n"
-                "moec compile MODEL --profile profile.h5 --max-loss 2% --max-size 20MB --policy marginal -o "
-                "model.moec\n"
-                "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run\n"
-                "moec compile MODEL --profile profile.h5 --max-loss 2% --dense-bits auto -o model.moec\n"
-                "moec compile SWITCH --profile samsum.h5 --metric rouge-2 --task samsum --data train.csv "
-                "--max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
+    .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run\n"
+                     "moec compile MODEL --profile profile.h5 --max-loss 2% --max-size 20MB --policy "
+                     "marginal -o model.moec\n"
+                     "moec compile MODEL --profile profile.h5 --max-loss 2% --dense-bits auto -o model.moec\n"
+                     "moec compile SWITCH --profile samsum.h5 --metric rouge-2 --task samsum --data "
+                     "train.csv --max-loss 2% -o model.moec",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

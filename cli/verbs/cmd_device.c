@@ -10,17 +10,19 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"output", 'o', "FILE", NULL, "Write the description as JSON (for moec simulate).", false},
-    {"file", 0, "FILE", NULL, "The bundle to measure with; the same as naming it without an option.", false},
-    {"emulate-storage", 0, "SPEED", NULL,
-     "Describe this storage instead of measuring one: bandwidth and latency such as 550MB/s,80us.", false},
+    {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.", 0},
+    {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE},
+    {"emulate-storage", 0, "RATE,LATENCY", NULL,
+     "Describe this storage instead of measuring: bandwidth and latency, such as 550MB/s,80us.", 0},
     {"read-time", 0, "SECONDS", NULL,
-     "Time of each measurement of storage (default 0.1): more for devices that slow down or vary.", false},
-    {"compute-time", 0, "SECONDS", NULL, "Time for decoding, and for decoding with waits (default 3).",
-     false},
-    {"threads", 't', "N", NULL, "Threads that compute (default: all cores).", false},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto).", false},
-    {"quiet", 'q', NULL, NULL, "No progress.", false},
+     "Time for each measurement of storage (default 0.1). Use more for a device that slows down or varies.",
+     0},
+    {"compute-time", 0, "SECONDS", NULL, "Time for decoding, and again for decoding with waits (default 3).",
+     0},
+    {"threads", 't', "N", NULL, "Threads that compute (default: all cores).", 0},
+    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set: auto (default), scalar, avx2 or avx512.",
+     0},
+    {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };
 
@@ -209,25 +211,24 @@ static int run_device(const struct cli_args *args)
 
 const struct cli_command cli_command_device = {
     .name = "device",
-    .summary = "measure what this machine does with a bundle: its storage, and each part of a token",
+    .summary = "measure this machine's storage and computing with a bundle",
     .usage = "[MODEL.moec]",
-    .about =
-        "Reads records of the bundle in random order, at their real sizes, 1 to 32 at once, with O_DIRECT "
-        "and "
-        "through the page cache (dropped before): bandwidth, median and 95th percentile of latency. Then "
-        "decodes "
-        "with every expert in memory and times attention, routers, experts at each bitwidth, shared experts, "
-        "head, "
-        "the check of a record, and what waiting for records and reading beside computing cost. moec "
-        "simulate predicts the time of a token from the description; "
-        "formats/trace/DEVICE.md has every member.\n"
-        "Storage is the one that the bundle lies on: copy it to the device in question first. Other programs "
-        "at work make every figure worse.",
+    .about = "Measures how fast this machine reads the bundle's records and computes each part of a token. "
+             "moec simulate predicts the time per token from the result. The storage measured is the one "
+             "that holds the bundle, so copy it to the right device first. Other programs running at the "
+             "same time make every figure worse.",
+    .details =
+        "Storage: records are read in random order and at their real sizes, 1 to 32 at once, with O_DIRECT "
+        "and through the page cache (emptied before): bandwidth, median and 95th percentile of latency.\n"
+        "Computing: with every expert in memory, the times of attention, routers, experts at each bitwidth, "
+        "shared experts, the head and the check of a record; then what waiting for records, and reading "
+        "while computing, costs.\n"
+        "formats/trace/DEVICE.md describes every member of the file.",
     .examples = "moec device model.moec -o device.json\n"
-                "moec device /mnt/card/model.moec -o card.json --read-time 1\n"
-                "# the paper's disks, with this machine's processor\n"
-                "moec device model.moec -o ssd.json --emulate-storage 550MB/s,80us\n"
-                "moec device model.moec -o hdd.json --emulate-storage 50MB/s",
+                "moec device /mnt/card/model.moec -o card.json --read-time 1",
+    .more_examples = "# the paper's disks, with this machine's processor\n"
+                     "moec device model.moec -o ssd.json --emulate-storage 550MB/s,80us\n"
+                     "moec device model.moec -o hdd.json --emulate-storage 50MB/s",
     .n_positional_min = 0,
     .n_positional_max = 1,
     .options = options,

@@ -17,20 +17,16 @@
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
-    {"samples", 0, "N", NULL, "Windows, or rows, to draw (default: all).", false},
+    {"samples", 0, "N", NULL, "Windows or rows to draw (default: all).", 0},
     {"reference", 0, "MODEL", NULL,
-     "Also give loss and interval against this model (folder or bundle), and for perplexity the KL "
+     "Also measure the loss against this folder or bundle, with its interval and, for perplexity, the KL "
      "divergence.",
-     false},
+     0},
+    {"answers", 0, "FILE", NULL, "Also write the model's answer to each row: JSON, one object per line.", 0},
     {"ctx", 0, "TOKENS", NULL,
-     "Context of a row's prompt and answer, in tasks that score rows (default 2048, or what the model "
-     "allows).",
-     false},
-    CLI_GENERATION_OPTIONS,
-    {"answers", 0, "FILE", NULL,
-     "Also write what the model answered to each row, in tasks that score rows: JSON, one object a line.",
-     false},
-    {"json", 0, NULL, NULL, "The result as JSON on standard output.", false},
+     "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).", CLI_RARE},
+    CLI_GENERATION_OPTIONS(CLI_RARE),
+    {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -189,26 +185,28 @@ const struct cli_command cli_command_eval = {
     .name = "eval",
     .summary = "measure a checkpoint or a bundle on data",
     .usage = "MODEL|MODEL.moec",
-    .about =
-        "Measures a Hugging Face folder or a bundle by the metric of --task. Perplexity (the default): every "
-        "row is "
-        "tokenised by itself and cut into windows of --seq-len tokens without overlap; tokens 2 to n of a "
-        "window are scored given those before. Summaries and answers: the model continues each row's prompt, "
-        "token by token or with --beams, and its text is compared with the row's reference by ROUGE-1, 2 and "
-        "L or by exact match. "
-        "Choices: the log-likelihood of each choice behind the prompt, taken as it is, for each byte and for "
-        "each token; the share of rows whose likeliest choice is the right one. Built-in tasks: text, "
-        "wikitext, "
-        "samsum, dialogsum, xsum, dialogues, gsm8k, mmlu, hellaswag, piqa; datasets/tasks/README.md tells "
-        "how to write "
-        "one. With --reference the loss against another model is given too, paired by window or row, with "
-        "its "
-        "bootstrap interval.",
+    .about = "Measures a Hugging Face folder or a bundle on the rows of --data by the metric of --task:\n"
+             "perplexity	text (default), wikitext\n"
+             "ROUGE-1, 2, L	samsum, dialogsum, xsum, dialogues\n"
+             "exact match	gsm8k\n"
+             "accuracy	mmlu, hellaswag, piqa\n"
+             "With --reference it also measures the loss against another model.",
+    .details = "Perplexity: every row is tokenised by itself and cut into windows of --seq-len tokens "
+               "without overlap; tokens 2 to n of a window are scored given those before them.\n"
+               "ROUGE and exact match: the model continues each row's prompt, greedily or with --beams, and "
+               "its text is compared with the row's reference.\n"
+               "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored "
+               "by its log-likelihood after the prompt, in total, for each byte and for each token.\n"
+               "Loss: paired by window or row, with a bootstrap interval.\n"
+               "datasets/tasks/README.md describes the tasks and how to write one."
+               "\n" CLI_GENERATION_DETAILS,
     .examples = "moec eval MODEL --data test.txt\n"
-                "moec eval model.moec --data test.txt --reference MODEL --json\n"
-                "moec eval model.moec --task samsum --data val.csv --samples 100 --answers answers.jsonl\n"
-                "moec eval model.moec --task piqa --data valid.jsonl --reference MODEL\n"
-                "moec eval model.moec --data news.jsonl.zst --task my_task.lua --samples 200",
+                "moec eval model.moec --data test.txt --reference MODEL\n"
+                "moec eval model.moec --task samsum --data val.csv --samples 100",
+    .more_examples =
+        "moec eval model.moec --task samsum --data val.csv --samples 100 --answers answers.jsonl\n"
+        "moec eval model.moec --task piqa --data valid.jsonl --reference MODEL --json\n"
+        "moec eval model.moec --data news.jsonl.zst --task my_task.lua --samples 200",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

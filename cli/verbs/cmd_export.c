@@ -7,12 +7,13 @@
 #include <inttypes.h>
 
 static const struct cli_option options[] = {
-    {"output", 'o', "FOLDER", NULL, "The folder to write; it must not exist.", false},
+    {"output", 'o', "FOLDER", NULL, "The folder to write; it must not exist.", 0},
     {"copy", 0, "BITS", "2|3|4|8|16",
-     "Decode the copy of all experts at this bitwidth instead of the compiled assignment.", false},
-    {"shard-size", 0, "SIZE", NULL, "Largest safetensors file (default 2GB).", false},
-    {"json", 0, NULL, NULL, "What was written as JSON on standard output.", false},
-    {"quiet", 'q', NULL, NULL, "No progress.", false},
+     "Decode the copy of all experts at this bitwidth (2, 3, 4, 8 or 16) instead of the compiled assignment.",
+     0},
+    {"shard-size", 0, "SIZE", NULL, "Largest safetensors file (default 2GB).", 0},
+    {"json", 0, NULL, NULL, "Print what was written as JSON.", 0},
+    {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };
 
@@ -79,15 +80,15 @@ static int run_export(const struct cli_args *args)
 
 const struct cli_command cli_command_export = {
     .name = "export",
-    .summary = "write a bundle as a Hugging Face folder, to check it with other software",
+    .summary = "write a bundle as a Hugging Face folder, to check it elsewhere",
     .usage = "MODEL.moec",
-    .about =
-        "Decodes the weights of the compiled assignment and writes them as a Hugging Face folder: "
-        "config.json, generation_config.json, tokenizer.json and safetensors. transformers loads it, and "
-        "the perplexity that it measures there is the one that the certificate states. Values are exact: "
-        "quantised weights are written as the F32 numbers that they stand for, others in their own type. "
-        "moec eval gives the same bits for the folder as for the bundle.\n"
-        "The folder appears when it is complete. Memory: the dense weights and one expert.",
+    .about = "Decodes the weights of the compiled assignment and writes them as a Hugging Face folder: "
+             "config.json, generation_config.json, tokenizer.json and safetensors. transformers loads it and "
+             "measures there the perplexity that the certificate states.",
+    .details =
+        "Values are exact: quantised weights are written as the F32 numbers that they stand for, other "
+        "weights in their own type. moec eval gives the same bits for the folder as for the bundle.\n"
+        "The folder appears only when it is complete. Memory use: the dense weights and one expert.",
     .examples = "moec export model.moec -o model-decoded\n"
                 "moec export model.moec --copy 2 -o model-at-2-bits\n"
                 "moec eval model-decoded --data test.txt",

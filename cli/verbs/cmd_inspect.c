@@ -10,9 +10,9 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"json", 0, NULL, NULL, "Everything as JSON on standard output.", false},
-    {"color", 0, "WHEN", "auto|always|never", "Colour of the bitwidth map: auto (default), always, never.",
-     false},
+    {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
+    {"color", 0, "WHEN", "auto|always|never", "Colour of the bitwidth map: auto (default), always or never.",
+     0},
     {0},
 };
 
@@ -330,12 +330,12 @@ static int run_inspect(const struct cli_args *args)
 
 const struct cli_command cli_command_inspect = {
     .name = "inspect",
-    .summary = "show what a bundle holds: sizes, bitwidths, certificate, provenance",
+    .summary = "show a bundle's sizes, bitwidths, certificate and provenance",
     .usage = "MODEL.moec",
-    .about = "Prints the model, the precision copies, the bitwidth of every expert as a map, the certificate "
-             "of the "
-             "measured loss, where the bundle came from, and its sections.",
-    .examples = "moec inspect model.moec\nmoec inspect --json model.moec | jq .certificate.loss",
+    .about = "Prints the model, its precision copies, the bitwidth of every expert as a map, the certificate "
+             "of the measured loss, what the bundle was made from, and its sections.",
+    .examples = "moec inspect model.moec\n"
+                "moec inspect --json model.moec | jq .certificate.loss",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

@@ -26,43 +26,42 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTION,
-    {"bits", 0, "LIST", NULL, "Bitwidths to measure for each expert (default 2,3,4,8).", false},
-    CLI_QUANTISER_OPTIONS,
-    CLI_SENSITIVITY_OPTIONS,
-    {"output", 'o', "PROFILE.h5", NULL, "The profile (HDF5; formats/profile/PROFILE.md describes it).",
-     false},
-    {"resume", 0, NULL, NULL,
-     "Go on where a run with the same options was interrupted, from its journal PROFILE.h5.journal; the "
-     "profile "
-     "becomes the same file. Threads and working memory may differ. Without a journal the run starts anew.",
-     false},
-    {"heatmap", 0, "FILE", NULL,
-     "Draw the heatmap of expert sensitivity: .png, .svg, .pdf or .csv; may be repeated.", true},
+    {"bits", 0, "LIST", NULL, "Bitwidths to measure (default 2,3,4,8).", 0},
+    CLI_QUANTISER_OPTIONS(0),
+    CLI_SENSITIVITY_OPTIONS(0),
+    {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", 0},
+    {"resume", 0, NULL, NULL, "Continue an interrupted run.", 0},
+    {"heatmap", 0, "FILE", NULL, "Sensitivity as .png, .svg, .pdf or .csv; repeatable.", CLI_REPEATS},
     CLI_FIGURE_OPTIONS,
-    {"show", 0, "PROFILE.h5", NULL,
-     "Show a profile on the terminal (and draw --heatmap from it) instead of measuring.", false},
+    {"show", 0, "PROFILE.h5", NULL, "Show this profile instead of measuring.", 0},
     {"compare", 0, "A.h5", NULL,
-     "Compare this profile with the one named by the argument (--compare A.h5 B.h5), of a model of the same "
-     "shape: rank correlations, what one's choice loses on the other, which experts differ; --plots draws "
-     "it.",
-     false},
+     "Compare two profiles of models of the same shape (--compare A.h5 B.h5): rank correlations, what the "
+     "bitwidths "
+     "chosen on one lose on the other, and which experts differ. --plots draws the comparison.",
+     CLI_RARE},
     {"study", 0, "LIST", NULL,
-     "Studies of weights and ranks, which cost passes: projections (3 x bitwidths), layers (half a pass x "
-     "MoE layers x bitwidths), dense (experts only against all weights; bitwidths), quantizers (15 x "
-     "bitwidths), ranks (3 x top-k), "
-     "sparsity (16), all, none (default). With --show: print these studies of the profile instead, by name "
-     "(rank/loss), group (rank) or all; list names them.",
-     false},
+     "Further studies, separated by commas, each at a price in passes (b: number of bitwidths):\n"
+     "projections\tgate, up or down of all experts: 3 b\n"
+     "layers\tall experts of a layer: half a pass x MoE layers x b\n"
+     "dense\texperts only against all weights: b\n"
+     "quantizers\tquantisers and group sizes: 15 b\n"
+     "ranks\texperts dropped or replaced by rank: 3 x top-k\n"
+     "sparsity\tsmallest activations set to zero: 16\n"
+     "all, none\t(default: none)\n"
+     "With --show: print these studies of the profile, by name (rank/loss), by group (rank) or all; list "
+     "prints the names.",
+     CLI_RARE},
     {"projections", 0, NULL, NULL,
-     "Measure each projection of every expert alone too (at most three times what the experts cost).", false},
+     "Also measure each projection of every expert alone, at up to three times the cost of the experts.",
+     CLI_RARE},
     {"show-bits", 0, "BITS", "2|3|4|8",
-     "Bitwidth that --show and --heatmap show (default: the lowest profiled).", false},
-    {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always, never.",
-     false},
+     "Bitwidth for --show and --heatmap: 2, 3, 4 or 8 (default: the lowest profiled).", CLI_RARE},
+    {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always or never.",
+     CLI_RARE},
     {"trust-profile", 0, NULL, NULL,
-     "Show a profile that another program changed (its checksum no longer matches).", false},
+     "Show a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
     {"json", 0, NULL, NULL,
-     "The result as JSON on standard output, with the verdict in numbers and words; also of --show.", false},
+     "Print the result as JSON, with the verdict in numbers and words; also with --show.", CLI_RARE},
     CLI_MACHINE_OPTIONS,
     {0},
 };
@@ -455,36 +454,37 @@ static int run_profile(const struct cli_args *args)
 
 const struct cli_command cli_command_profile = {
     .name = "profile",
-    .summary = "measure what every expert loses at every bitwidth, and which experts follow which",
+    .summary = "measure what each expert loses at each bitwidth, and the routing",
     .usage = "MODEL",
-    .about =
-        "MODEL is a Hugging Face folder. For every MoE layer, expert and bitwidth the loss of the whole "
-        "model is measured when "
-        "that expert alone has that bitwidth and the others the baseline; what cannot change is not "
-        "computed again. With --sensitivity fast these losses are estimated from the errors of single "
-        "experts' "
-        "outputs, for at most 4 passes and one for each layer (models of one to three layers: for little "
-        "more than "
-        "the passes that measuring the whole model at each bitwidth takes). The profile "
-        "also holds the loss of whole-model bitwidths, the routing of every token, the path table, and "
-        "studies of routing: load, margins, popularity of paths, how well experts are predicted by path, "
-        "frequency and the next layer's gate, gate weights against outputs, sizes of up projections.\n"
-        "Half of the windows serve the search of moec compile, the other half its certificate.\n"
-        "Encoder-decoder models are measured on rows of a task with a prompt and a reference (samsum, "
-        "dialogsum, xsum, or your own): the prompt is the source, and the reference's tokens are scored. "
-        "Layers "
-        "of both stacks are numbered through, the encoder's first.",
+    .about = "Measures what MODEL, a Hugging Face folder, loses when one expert at a time is quantised to "
+             "each bitwidth, and records how tokens are routed. Half of the windows guide the search of moec "
+             "compile; the other half certify its result.",
+    .details = "The sensitivity of an expert is the loss of the whole model when that expert alone has the "
+               "bitwidth and all others have the baseline. What the change cannot affect is not computed "
+               "again. With --sensitivity fast the losses are estimated from the errors of single experts' "
+               "outputs, in at most 4 passes plus one for each layer; for models of one to three layers this "
+               "costs little more than measuring the whole model at each bitwidth.\n"
+               "The profile also holds the loss of the whole model at each bitwidth, the routing of every "
+               "token, the path table, and studies of routing: load, margins, popularity of paths, how well "
+               "path, frequency and the next layer's gate predict experts, gate weights against outputs, and "
+               "sizes of up projections. formats/profile/PROFILE.md describes the file.\n"
+               "--resume reads the journal PROFILE.h5.journal of a run with the same options; threads and "
+               "working memory may differ. Without a journal the run starts from the beginning.\n"
+               "Encoder-decoder models are measured on a task whose rows have a prompt and a reference "
+               "(samsum, dialogsum, xsum, or your own): the prompt is the source, and the tokens of the "
+               "reference are scored. Layers are numbered across both stacks, the encoder's first.",
     .examples = "moec profile MODEL --data calibration.txt -o profile.h5 --heatmap heatmap.png\n"
-                "moec profile MODEL --data calibration.txt --sensitivity fast -o profile.h5\n"
-                "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
-                "moec profile MODEL --data calibration.txt --study ranks,sparsity -o profile.h5\n"
                 "moec profile MODEL --data calibration.txt -o profile.h5 --resume\n"
-                "moec profile SWITCH --task samsum --data train.csv --samples 300 -o profile.h5\n"
-                "moec profile --show profile.h5\n"
-                "moec profile --show profile.h5 --study rank/loss\n"
-                "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3\n"
-                "moec profile --show profile.h5 --plots plots --plot-format pdf,csv\n"
-                "moec profile --compare news.h5 chat.h5 --plots comparison",
+                "moec profile --show profile.h5",
+    .more_examples =
+        "moec profile MODEL --data calibration.txt --sensitivity fast -o profile.h5\n"
+        "moec profile MODEL --data chat.jsonl.zst --bits 2,4 --group 64 --samples 128 -o profile.h5\n"
+        "moec profile MODEL --data calibration.txt --study ranks,sparsity -o profile.h5\n"
+        "moec profile SWITCH --task samsum --data train.csv --samples 300 -o profile.h5\n"
+        "moec profile --show profile.h5 --study rank/loss\n"
+        "moec profile --show profile.h5 --heatmap heatmap.svg --show-bits 3\n"
+        "moec profile --show profile.h5 --plots plots --plot-format pdf,csv\n"
+        "moec profile --compare news.h5 chat.h5 --plots comparison",
     .n_positional_min = 0,
     .n_positional_max = 1,
     .options = options,

@@ -1,6 +1,7 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
  * a slower device (runtime/storage/reader.h). */
 #include "cli/options/generation_options.h"
+#include "cli/options/policy_options.h"
 #include "cli/options/prompt.h"
 #include "cli/output/run_stats.h"
 #include "cli/output/terminal.h"
@@ -13,60 +14,56 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"prompt", 'p', "TEXT", NULL,
-     "Text to continue. Without -p and -f the tokens follow from the model's own start.", false},
-    {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", false},
+    {"prompt", 'p', "TEXT", NULL, "Text to continue. Without -p and -f the model starts on its own.", 0},
+    {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", 0},
     {"tokens", 'n', "N", NULL,
-     "Generate at most N tokens (default: what the model's generation_config.json says, else 128).", false},
-    {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", false},
-    {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", false},
-    {"top-p", 0, "P", NULL, "Draw from the smallest set with probability P (default 1).", false},
-    {"seed", 0, "S", NULL, "Seed of the draws (default 0).", false},
-    CLI_GENERATION_OPTIONS,
-    {"ctx", 0, "TOKENS", NULL, "Size of the KV cache (default 2048, or what the model allows).", false},
-    {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", true},
-    {"ignore-eos", 0, NULL, NULL, "Go on after end-of-text tokens.", false},
+     "Generate at most N tokens (default: as in the model's generation_config.json, else 128).", 0},
     {"memory", 0, "SIZE", NULL,
-     "Budget of the whole process, such as 64MiB; experts are read on demand into what it leaves. "
-     "Without it every expert that is used stays in memory. The output is the same at every budget.",
-     false},
+     "Limit for the whole process, such as 64MiB. Without it every expert that is used stays in memory.", 0},
+    {"ctx", 0, "TOKENS", NULL, "Size of the KV cache (default 2048, or the model's limit if that is less).",
+     0},
+    {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", 0},
+    {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", 0},
+    {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).", 0},
+    {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", 0},
+    CLI_GENERATION_OPTIONS(0),
+    {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", CLI_REPEATS},
+    {"ignore-eos", 0, NULL, NULL, "Continue after end-of-text tokens.", CLI_RARE},
     {"mode", 0, "MODE", "cache|edgemoe|io-free|io-qfree|io-exp|io-qexp|sti|io-exp+lru|io-qexp+lru",
-     "How experts come into memory. cache (default): kept until others need the room. edgemoe: that with "
-     "--evict edgemoe and --predict path. Baselines, most of which need a bundle made with --copies: io-free "
-     "and io-qfree hold every expert at 16 and at 8 bits; io-exp and io-qexp read 16 and 4 bits on demand "
-     "and "
-     "keep nothing, io-exp+lru and io-qexp+lru keep what the buffer holds; sti reads every expert in order "
-     "for every token.",
-     false},
-    {"evict", 0, "POLICY", "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random",
-     "Which experts make room when the buffer is full (default lru). The output does not depend on it.",
-     false},
-    {"predict", 0, "PREDICTOR", "none|frequency|path|gate|path+gate",
-     "Which experts the next layer will need, so that they are read while this one computes: by how often "
-     "they were used in calibration, by the path table, by the next layer's router, or by both (default "
-     "none). The output does not depend on it.",
-     false},
+     "How experts come into memory:\n"
+     "cache\tread when used, kept until others need the room (default)\n"
+     "edgemoe\tcache with --evict edgemoe --predict path\n"
+     "io-free\tall in memory at 16 bits\n"
+     "io-qfree\tall in memory at 8 bits\n"
+     "io-exp\tread when used at 16 bits, not kept\n"
+     "io-qexp\tread when used at 4 bits, not kept\n"
+     "io-exp+lru\tio-exp, kept while the buffer has room\n"
+     "io-qexp+lru\tio-qexp, kept while the buffer has room\n"
+     "sti\tall read in order for every token\n"
+     "The io modes are baselines and need copies at their bits: moec compile --copies.",
+     CLI_RARE},
+    {"evict", 0, "POLICY", CLI_EVICT_CHOICES,
+     "Which expert is evicted when the buffer is full (default lru):\n" CLI_EVICT_VALUES, CLI_RARE},
+    {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,
+     "Which experts of the next layer are read while this one computes (default none), predicted "
+     "by:\n" CLI_PREDICT_VALUES,
+     CLI_RARE},
     {"preload-count", 0, "N", NULL,
-     "Guess N experts for each layer, whatever they cost; otherwise as many as there is time for and it "
-     "pays.",
-     false},
-    {"io", 0, "WAY", "auto|direct|cached",
-     "Read storage past the page cache (direct), through it (cached), or whichever is faster here (auto, "
-     "default).",
-     false},
+     "Read N predicted experts for each layer. By default, as many as there is time for, while it pays.",
+     CLI_RARE},
+    {"io", 0, "WAY", CLI_IO_CHOICES, "How storage is read:\n" CLI_IO_VALUES, CLI_RARE},
     {"emulate-storage", 0, "RATE,LATENCY", NULL,
-     "Read as slowly as a device of this bandwidth and latency, such as 550MB/s,80us.", false},
-    {"trace", 0, "FILE", NULL,
-     "Write what the engine does to FILE, which https://ui.perfetto.dev opens and moec simulate replays.",
-     false},
-    {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", false},
-    {"threads", 't', "N", NULL, "Threads (default: all cores).", false},
-    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set (default auto); the output is the same.",
-     false},
+     "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us.", CLI_RARE},
+    {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
+     CLI_RARE},
+    {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
+    {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
+    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set: auto (default), scalar, avx2 or avx512.",
+     CLI_RARE},
     {"stats", 0, "[text|json]", "text|json",
-     "Print speed, memory and how experts were found to standard error at the end: as text (default), or as "
-     "one JSON object on a line of its own, with counters for each layer, and nothing else beside it.",
-     false},
+     "Print speed, memory use and expert hits to standard error at the end: text (default), or json, one "
+     "object on one line with counters for each layer.",
+     0},
     {0},
 };
 
@@ -337,17 +334,19 @@ const struct cli_command cli_command_run = {
     .name = "run",
     .summary = "generate text with a bundle inside a memory budget",
     .usage = "MODEL.moec [-]",
-    .about =
-        "Reads the prompt (-p, -f, or standard input with -), then writes the continuation to standard "
-        "output as it comes; an encoder-decoder model reads the prompt with its encoder and writes a text of "
-        "its own. Experts are read from the file when the router asks for them, or before, into "
-        "a buffer of the size that --memory leaves. The text is the same at every budget, thread count "
-        "and instruction set, and with every policy and predictor. Below the least budget that works the "
-        "command ends and itemises it.",
+    .about = "Reads a prompt (-p, -f, or standard input with -) and prints its continuation as it is "
+             "generated. Experts that do not fit into --memory are read from the bundle when the router asks "
+             "for them. The text is the same at every budget, thread count and instruction set.",
+    .details = "An encoder-decoder model reads the prompt with its encoder and writes a text of its own.\n"
+               "Experts are read into the buffer that --memory leaves, when the router asks for them or "
+               "earlier if they were predicted. No eviction policy or predictor changes the text. If "
+               "--memory is too small, the command stops and itemises the smallest budget that works."
+               "\n" CLI_GENERATION_DETAILS,
     .examples = "moec run model.moec -p \"Once upon a time\"\n"
-                "moec run model.moec -f prompt.txt -n 200 --memory 64MiB --mode edgemoe --stats\n"
-                "moec run model.moec -p \"Once\" --memory 64MiB --predict gate --trace trace.json\n"
-                "echo \"To make bread, first\" | moec run model.moec - --temp 0.8 --top-p 0.95 --seed 1",
+                "moec run model.moec -f prompt.txt -n 200 --memory 64MiB --stats\n"
+                "echo \"To make bread, first\" | moec run model.moec - --temp 0.8 --top-p 0.95",
+    .more_examples = "moec run model.moec -f prompt.txt --memory 64MiB --mode edgemoe --stats\n"
+                     "moec run model.moec -p \"Once\" --memory 64MiB --predict gate --trace trace.json",
     .n_positional_min = 1,
     .n_positional_max = 2,
     .options = options,

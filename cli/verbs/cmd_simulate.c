@@ -1,3 +1,4 @@
+#include "cli/options/policy_options.h"
 #include "cli/options/simulate_options.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
@@ -12,52 +13,37 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"model", 'm', "MODEL.moec", NULL,
-     "Bundle whose record sizes and path table count. Without it they are those of the trace; of a profile "
-     "every "
-     "expert has --bits bits.",
-     false},
-    {"bits", 0, "BITS", "2|3|4|8|16",
-     "Bitwidth of every expert (default 4); with --model its copy at these bits instead of the compiled "
-     "assignment.",
-     false},
+    {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.", 0},
+    {"device", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", 0},
+    {"emulate-storage", 0, "RATE,LATENCY", NULL, "With --device: another storage, such as 550MB/s,80us.", 0},
     {"memory", 0, "LIST", NULL,
-     "Sizes of the expert buffer, with commas between them: shares of all experts (25%) or sizes (64MiB); "
-     "default 5% to 100% in steps of 5.",
-     false},
-    {"evict", 0, "LIST", NULL,
-     "Eviction policies: all (default), or fifo, lru, lfu, edgemoe, edgemoe-literal, arc, random with commas "
-     "between them.",
-     false},
-    {"predict", 0, "LIST", NULL,
-     "Predictors: all that the routing can feed (default), or none, frequency, path, gate, path+gate with "
-     "commas between them. gate needs a trace of a run that recorded it.",
-     false},
+     "Buffer sizes, separated by commas: 64MiB, or 25% of all experts (default 5% to 100%).", 0},
+    {"evict", 0, "LIST", NULL, "Eviction policies, with commas (default all):\n" CLI_EVICT_VALUES, 0},
+    {"predict", 0, "LIST", NULL, "Predictors, with commas (default all possible):\n" CLI_PREDICT_VALUES, 0},
+    {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", 0},
+    {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
+    {"bits", 0, "BITS", "2|3|4|8|16",
+     "Bitwidth of every expert: 2, 3, 4 (default), 8 or 16. With --model: use its copy at this bitwidth "
+     "instead of the compiled assignment.",
+     CLI_RARE},
     {"preload-count", 0, "N", NULL,
-     "Preload the first N guesses of each layer, whatever time there is. Default: as many as time allows; "
-     "without --device the model's top-k.",
-     false},
+     "Read N predicted experts for each layer, however long it takes. By default as many as there is time "
+     "for; without --device the model's top-k.",
+     CLI_RARE},
     {"prefill", 0, "TOKENS", NULL,
-     "Of a profile: the first TOKENS tokens of each window are one chunk of a prompt, the others are decoded "
-     "one by one (default 0: all are decoded). Rates are of decoded tokens. Not with an encoder.",
-     false},
-    {"device", 0, "DEVICE.json", NULL,
-     "Description from moec device: predicts the time of a token, and bounds preloads by time.", false},
-    {"emulate-storage", 0, "RATE,LATENCY", NULL, "With --device: another storage, such as 550MB/s,80us.",
-     false},
+     "For a profile: treat the first TOKENS tokens of each window as one prompt chunk and decode the rest "
+     "(default 0). Rates count decoded tokens only. Not for encoder-decoder models.",
+     CLI_RARE},
     {"against", 0, "BENCH.json", NULL,
-     "With --model and --device: simulate each row of moec bench --json instead, and set both beside each "
-     "other. "
-     "The routing should be of the bench's data.",
-     false},
-    {"threads", 'j', "N", NULL, "Threads (default: all CPUs).", false},
-    {"trust-profile", 0, NULL, NULL, "Read a profile without its checksum, as edited elsewhere.", false},
-    {"plots", 0, "FOLDER", NULL, "Draw hit rates and times by budget into FOLDER, made where it is missing.",
-     false},
+     "With --model and --device: simulate each row of a result of moec bench and show both. The routing "
+     "should come from the same data as the bench.",
+     CLI_RARE},
+    {"trust-profile", 0, NULL, NULL,
+     "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
     {"plot-format", 0, "LIST", NULL,
-     "Formats of --plots: png, svg, pdf, csv, with commas between them (default png,svg,csv).", false},
-    {"json", 0, NULL, NULL, "Everything as JSON on standard output.", false},
-    {"quiet", 'q', NULL, NULL, "No progress.", false},
+     "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
+    {"threads", 'j', "N", NULL, "Threads (default: all cores).", 0},
+    {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };
 
@@ -299,26 +285,28 @@ out:
 
 const struct cli_command cli_command_simulate = {
     .name = "simulate",
-    .summary = "predict hits and times of every policy, predictor and budget from recorded routing",
+    .summary = "predict hits and times of cache policies from recorded routing",
     .usage = "PROFILE.h5|TRACE",
-    .about =
-        "Replays routing that was recorded against every eviction policy, predictor and size of the expert "
-        "buffer, with the code that decides in the runtime, and sets Belady's bound beside them. It says "
-        "where "
-        "lru falls off its cliff (one token's working set), what predictions add, and with a description of "
-        "the device how long a token takes.\n\n"
-        "A profile's windows are decoded token by token, one after the other, into one buffer that starts "
-        "with "
-        "the likeliest experts; an encoder reads each source at once before. A trace of moec run --trace is "
-        "replayed as it happened. Without predictions, "
-        "and with --preload-count, what is counted is exactly what the runtime counts on the same routing.",
-    .examples = "moec simulate profile.h5\n"
-                "moec simulate profile.h5 --model model.moec --plots plots\n"
-                "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB --evict lru,edgemoe "
-                "--predict none,path\n"
+    .about = "Replays recorded routing with every eviction policy, predictor and size of the expert buffer, "
+             "next to Belady's bound. It shows below which size lru finds nothing, what predictions add and, "
+             "with --device, how long a token takes.",
+    .details = "The decisions are made by the runtime's own code. Without predictions, or with "
+               "--preload-count, the counts are exactly those of a run on the same routing. lru finds "
+               "nothing in a buffer smaller than one token's working set.\n"
+               "The windows of a profile are decoded token by token, one after the other, with one buffer "
+               "that starts with the most used experts; an encoder reads each source at once before its "
+               "target. A trace of moec run --trace is replayed as it happened. The predictor gate needs a "
+               "trace of a run that recorded it.\n"
+               "Without --model, record sizes and path table are those of the trace; for a profile every "
+               "expert has --bits bits. --device also limits preloads by the time there is. Without --memory "
+               "the sizes are 5% to 100% in steps of 5.",
+    .examples = "moec simulate profile.h5 --model model.moec --plots plots\n"
                 "moec device model.moec -o device.json\n"
-                "moec simulate profile.h5 --model model.moec --device device.json --emulate-storage "
-                "550MB/s,80us",
+                "moec simulate profile.h5 --model model.moec --device device.json",
+    .more_examples =
+        "moec simulate profile.h5 --model model.moec --memory 25%,50%,64MiB --evict lru,edgemoe --predict "
+        "none,path\n"
+        "moec simulate profile.h5 --model model.moec --device device.json --emulate-storage 550MB/s,80us",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

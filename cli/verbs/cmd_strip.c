@@ -6,9 +6,9 @@
 #include <inttypes.h>
 
 static const struct cli_option options[] = {
-    {"copies", 0, "LIST", NULL, "Bitwidths of the copy levels to drop: 2,4.", false},
-    {"output", 'o', "OUT.moec", NULL, "The smaller bundle; it may be MODEL.moec itself.", false},
-    {"json", 0, NULL, NULL, "What was dropped as JSON on standard output.", false},
+    {"copies", 0, "LIST", NULL, "Bitwidths of the copies to drop, such as 2,4.", 0},
+    {"output", 'o', "OUT.moec", NULL, "The smaller bundle; may be MODEL.moec itself.", 0},
+    {"json", 0, NULL, NULL, "Print what was dropped as JSON.", 0},
     {0},
 };
 
@@ -50,11 +50,9 @@ const struct cli_command cli_command_strip = {
     .name = "strip",
     .summary = "drop precision copies from a bundle",
     .usage = "MODEL.moec",
-    .about =
-        "Writes the bundle without the copy levels of the given bitwidths (moec compile --copies made them). "
-        "The compiled assignment stays, and with it what the model computes and the certificate; every "
-        "section that is kept is copied as it is and checked on the way. Provenance says what was "
-        "dropped.",
+    .about = "Writes the bundle without its copies at the given bitwidths, which moec compile --copies had "
+             "added. The compiled assignment, its output and its certificate stay the same. Every section "
+             "that stays is checked and copied unchanged, and the provenance records what was dropped.",
     .examples = "moec strip model.moec --copies 2 -o smaller.moec\n"
                 "moec strip model.moec --copies 2,8 -o model.moec",
     .n_positional_min = 1,

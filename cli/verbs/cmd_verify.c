@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 static const struct cli_option options[] = {
-    {"quiet", 'q', NULL, NULL, "Say nothing; the exit status tells.", false},
+    {"quiet", 'q', NULL, NULL, "Print nothing; only set the exit status.", 0},
     {0},
 };
 
@@ -42,12 +42,11 @@ const struct cli_command cli_command_verify = {
     .name = "verify",
     .summary = "check every byte of a bundle and name what is damaged",
     .usage = "MODEL.moec",
-    .about = "Reads the whole file and checks header, contents, every section (SHA-256), every expert record "
-             "(CRC32C) and "
-             "the padding between them. Damaged parts are named with layer and expert. Exit status 1 when "
-             "anything is "
-             "damaged.",
-    .examples = "moec verify model.moec\nmoec verify --quiet model.moec && cp model.moec /mnt/board/",
+    .about = "Reads the whole file and checks the header, the table of contents, every section (SHA-256), "
+             "every expert record (CRC32C) and the padding between them. Damaged experts are named by layer "
+             "and number. The exit status is 1 if anything is damaged.",
+    .examples = "moec verify model.moec\n"
+                "moec verify --quiet model.moec && cp model.moec /mnt/board/",
     .n_positional_min = 1,
     .n_positional_max = 1,
     .options = options,

@@ -5,7 +5,7 @@
 
 verbs="profile compile run eval bench simulate device inspect verify export strip"
 
-try 0 "moec --help" "$moec" --help
+try 0 "moec help" "$moec" help
 says stdout '^Verbs:' "the overview lists verbs"
 try 2 "moec without a verb is wrong usage" "$moec"
 try 2 "an unknown verb is wrong usage" "$moec" fly
@@ -15,16 +15,73 @@ for library in HDF5 Lua zstd PCRE2 Cairo kernels; do
     says stdout "$library" "--version names $library"
 done
 
+# fits TITLE: stdout of the last try is at most 48 lines of 80 columns.
+fits() {
+    size=$(awk '{ if (length($0) > wide) wide = length($0) } END { print NR, wide + 0 }' "$work/stdout")
+    if [ "${size% *}" -le 48 ] && [ "${size#* }" -le 80 ]; then
+        pass "$1 fits 48 lines of 80 columns"
+    else
+        fail "$1 has ${size% *} lines of ${size#* } columns, expected at most 48 of 80"
+    fi
+}
+
+fits_columns() {
+    wide=$(awk 'length($0) > 80' "$work/stdout")
+    if [ -z "$wide" ]; then
+        pass "$1 fits 80 columns"
+    else
+        fail "$1 has lines of more than 80 columns: $wide"
+    fi
+}
+
+# has_all TITLE FILE: each option listed in FILE, one "--name" a line, has a line of its own in the last help.
+has_all() {
+    missing=
+    while read -r option; do
+        grep -qE -e "^  (-., |    )$option( |\$)" "$work/stdout" || missing="$missing $option"
+    done <"$2"
+    if [ -z "$missing" ]; then
+        pass "$1 has every option"
+    else
+        fail "$1 lacks$missing"
+    fi
+}
+
+try 0 "moec --help" "$moec" --help
+fits "the overview"
+"$moec" completion fish >"$work/table"
+
 for verb in $verbs; do
+    # The table of the verb, as completion offers it.
+    sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from $verb' -l \([^ ]*\).*/--\1/p" "$work/table" >"$work/options"
     try 0 "moec $verb --help" "$moec" "$verb" --help
     says stdout '^Examples:' "help of $verb has examples"
-    grep -o -e '--[a-z][a-z-]*' "$work/stdout" | sort -u >"$work/options"
+    fits "help of $verb"
+    grep -oE -e '^  (-., |    )--[a-z-]+' "$work/stdout" | grep -oE -e '--.*' | sort >"$work/usual"
+    n_rare=$(sort "$work/options" | comm -23 - "$work/usual" | wc -l)
+    if [ "$n_rare" -gt 0 ]; then
+        says stdout "^'moec $verb --help-all' lists $n_rare more option" "help of $verb ends by naming --help-all and counts the rest"
+    fi
+    try 0 "moec $verb --help-all" "$moec" "$verb" --help-all
+    fits_columns "whole help of $verb"
+    printf '%s\n' --help --help-all >>"$work/options"
+    has_all "whole help of $verb" "$work/options"
+    choices=$(sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from $verb'.* -f -a '\(.*\)'\$/\1/p" "$work/table" | tr ' ' '\n' | sort -u)
+    missing=
+    for choice in $choices; do
+        grep -qwF -e "$choice" "$work/stdout" || missing="$missing $choice"
+    done
+    if [ -z "$missing" ]; then
+        pass "whole help of $verb has every choice"
+    else
+        fail "whole help of $verb lacks the choices$missing"
+    fi
     try 2 "moec $verb refuses an unknown option" "$moec" "$verb" --no-such-option
     says stderr "unknown option '--no-such-option'" "and names it"
     "$moec" manual "$verb" >"$work/page.1"
     missing=
     while read -r option; do
-        grep -q -e "$(printf '%s' "${option#--}" | sed 's/-/.-/g')\>" "$work/page.1" || missing="$missing $option"
+        grep -qE -e "^\.It (Fl . , )?Fl $(printf '%s' "${option#-}" | sed 's/-/\\\\-/g')( |\$)" "$work/page.1" || missing="$missing $option"
     done <"$work/options"
     if [ -z "$missing" ]; then
         pass "man page of $verb has every option"
@@ -37,6 +94,29 @@ for verb in $verbs; do
         skip "man page of $verb is valid mdoc" "mandoc is not installed"
     fi
 done
+
+"$moec" manual >"$work/page.1"
+missing=
+for verb in $verbs; do
+    grep -q "^\.It Xr moec-$verb 1\$" "$work/page.1" || missing="$missing $verb"
+done
+if [ -z "$missing" ]; then
+    pass "man page of moec names every verb"
+else
+    fail "man page of moec lacks$missing"
+fi
+if command -v mandoc >/dev/null; then
+    try 0 "man page of moec is valid mdoc" mandoc -T lint -W error "$work/page.1"
+else
+    skip "man page of moec is valid mdoc" "mandoc is not installed"
+fi
+
+sed -n "s/^complete -c moec -n '__fish_seen_subcommand_from run' -l \([^ ]*\).*/--\1/p" "$work/table" >"$work/options"
+try 0 "moec-run --help" "$moec-run" --help
+fits "help of moec-run"
+says stdout "^'moec-run --help-all' lists" "help of moec-run names --help-all"
+try 0 "moec-run --help-all" "$moec-run" --help-all
+has_all "whole help of moec-run" "$work/options"
 
 try 0 "bash completion" "$moec" completion bash
 cp "$work/stdout" "$work/completion.bash"
