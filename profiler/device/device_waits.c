@@ -70,7 +70,7 @@ static enum moec_status read_expert(const struct moec_bundle *bundle, struct moe
         done = reader->ops->wait(reader);
     *waited_ns += read.done_ns > begun_ns ? read.done_ns - begun_ns : 0;
     if (read.error != 0)
-        return moec_record_read_failed(bundle, 0, ordinal, expert, read.error, err);
+        return moec_record_failed(bundle, 0, ordinal, expert, read.error, NULL, err);
     return moec_bundle_check_record(bundle, 0, ordinal, expert, slot, false, err);
 }
 

@@ -274,17 +274,9 @@ static void wait_for(struct moec_expert_cache *cache, uint32_t key)
 static enum moec_status describe_failure(const struct moec_expert_cache *cache, uint32_t key,
                                          struct moec_error *err)
 {
-    const uint32_t ordinal = key / cache->n_expert, expert = key % cache->n_expert;
-    const int problem = cache->entries[key].problem;
-    if (problem != 0)
-        return moec_record_read_failed(cache->bundle, cache->options.copy, ordinal, expert, problem, err);
-    if (cache->failure_key == key)
-        return moec_fail(err, cache->failure.status, "%s; read %d times, 'moec verify' checks the whole file",
-                         cache->failure.message, MOEC_CACHE_TRIES);
-    return moec_fail(err, MOEC_ERR_CHECKSUM,
-                     "record of layer %u expert %u in '%s' is damaged; 'moec verify' checks the whole file",
-                     moec_config_moe_layer(&cache->bundle->config, ordinal), expert,
-                     cache->bundle->file.path);
+    return moec_record_failed(cache->bundle, cache->options.copy, key / cache->n_expert,
+                              key % cache->n_expert, cache->entries[key].problem,
+                              cache->failure_key == key ? &cache->failure : NULL, err);
 }
 
 /* What waited for room or for a place may go on. */

@@ -20,7 +20,6 @@
 
 #define MOEC_CACHE_DEPTH  32                   /* reads in flight at most */
 #define MOEC_LOADER_BYTES ((uint64_t)64 << 10) /* of its thread's stack that are touched, at most */
-#define MOEC_CACHE_TRIES  3                    /* of a demanded read that fails */
 
 /* Where the bytes of a key are. What residency.h calls present is QUEUED, READING, READY or FAILED. */
 enum moec_cache_state {

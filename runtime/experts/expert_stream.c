@@ -20,6 +20,7 @@ struct entry {
     uint64_t offset;     /* in the ring */
     uint64_t slot_bytes; /* set once */
     uint8_t state;
+    uint8_t tries;   /* that failed, of the read at work */
     bool is_wanted;  /* of the layer decided last: from the router's answer to its release */
     bool is_asked;   /* its router had answered when it was asked for */
     bool has_floats; /* its floats were found finite */
@@ -39,6 +40,8 @@ struct moec_expert_stream {
     struct moec_cache_counters *counters;  /* (n_layer), owned */
     uint8_t *ring;                         /* owned */
     uint64_t ring_bytes;
+    struct moec_error failure; /* words of the last record whose bytes were wrong */
+    uint32_t failure_key;
     struct moec_trace *trace;     /* borrowed, or NULL */
     struct moec_reader *reader;   /* owned */
     struct moec_read *reads;      /* (reader->depth), owned */
@@ -164,6 +167,7 @@ static struct moec_read *next_read(struct moec_expert_stream *stream)
         stream->counters[key / stream->n_expert].preload_bytes += record->n_bytes;
     entry->offset = offset;
     entry->state = READING;
+    entry->tries = 0;
     stream->write_at = offset + entry->slot_bytes;
     stream->head++;
     stream->n_reading++;
@@ -177,34 +181,57 @@ static bool is_passed(const struct moec_expert_stream *stream, uint32_t key)
     return place < stream->decided && !is_wanted(stream, place);
 }
 
-/* Takes a read that has ended; the lock is released while its bytes are checked. */
+static void count_read(struct moec_expert_stream *stream, const struct moec_read *read)
+{
+    const uint32_t key = (uint32_t)read->tag;
+    struct moec_cache_counters *counters = &stream->counters[key / stream->n_expert];
+    counters->read_ns += read->done_ns > read->begun_ns ? read->done_ns - read->begun_ns : 0;
+    counters->read_bytes += read->error == 0 ? read->n_bytes : 0;
+    moec_trace_span(stream->trace, stream->entries[key].is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
+                    "read", moec_config_moe_layer(&stream->bundle->config, key / stream->n_expert),
+                    key % stream->n_expert, read->n_bytes, read->begun_ns, read->done_ns);
+}
+
+/* Whether the bytes of a record are its own; the lock is released meanwhile. */
+static bool check(struct moec_expert_stream *stream, uint32_t key, struct moec_error *words)
+{
+    struct entry *entry = &stream->entries[key];
+    const uint8_t *bytes = stream->ring + entry->offset;
+    const bool has_floats = entry->has_floats;
+    (void)pthread_mutex_unlock(&stream->lock);
+    const bool is_good =
+        moec_bundle_check_record(stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert,
+                                 bytes, !has_floats, words) == MOEC_OK;
+    (void)pthread_mutex_lock(&stream->lock);
+    entry->has_floats = entry->has_floats || is_good;
+    return is_good;
+}
+
+/* Takes a read that has ended; the lock is released while its bytes are checked, and while a read that failed
+ * is begun once more. */
 static void finish_read(struct moec_expert_stream *stream, struct moec_read *read)
 {
     const uint32_t key = (uint32_t)read->tag;
-    const int problem = read->error;
     struct entry *entry = &stream->entries[key];
-    struct moec_cache_counters *counters = &stream->counters[key / stream->n_expert];
-    counters->read_ns += read->done_ns > read->begun_ns ? read->done_ns - read->begun_ns : 0;
-    counters->read_bytes += problem == 0 ? read->n_bytes : 0;
-    moec_trace_span(stream->trace, entry->is_asked ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD, "read",
-                    moec_config_moe_layer(&stream->bundle->config, key / stream->n_expert),
-                    key % stream->n_expert, read->n_bytes, read->begun_ns, read->done_ns);
+    struct moec_error words = {0};
+    count_read(stream, read);
+    const bool is_good = read->error == 0 && (is_passed(stream, key) || check(stream, key, &words));
+    if (!is_good && !is_passed(stream, key) && !stream->is_closing && ++entry->tries < MOEC_RECORD_TRIES) {
+        (void)pthread_mutex_unlock(&stream->lock);
+        stream->reader->ops->submit(stream->reader, read);
+        (void)pthread_mutex_lock(&stream->lock);
+        return;
+    }
+    entry->state = is_good ? READY : FAILED;
+    entry->problem = read->error;
+    if (!is_good) {
+        stream->failure = words;
+        stream->failure_key = key;
+    }
     read->buffer = NULL; /* nobody's */
     read->next = stream->free_reads;
     stream->free_reads = read;
     stream->n_reading--;
-    bool is_good = problem == 0;
-    if (is_good && !is_passed(stream, key)) {
-        const uint8_t *bytes = stream->ring + entry->offset;
-        const bool has_floats = entry->has_floats;
-        (void)pthread_mutex_unlock(&stream->lock);
-        is_good = moec_bundle_check_record(stream->bundle, stream->copy, key / stream->n_expert,
-                                           key % stream->n_expert, bytes, !has_floats, NULL) == MOEC_OK;
-        (void)pthread_mutex_lock(&stream->lock);
-        entry->has_floats = entry->has_floats || is_good;
-    }
-    entry->state = is_good ? READY : FAILED;
-    entry->problem = problem;
     (void)advance_tail(stream);
     (void)pthread_cond_broadcast(&stream->changed);
 }
@@ -323,14 +350,12 @@ static bool give_back(struct moec_expert_stream *stream, uint32_t key)
     return advance_tail(stream);
 }
 
-static enum moec_status take_failure(struct moec_expert_stream *stream, uint32_t key, struct moec_error *err)
+static enum moec_status describe_failure(const struct moec_expert_stream *stream, uint32_t key,
+                                         struct moec_error *err)
 {
-    const struct entry *entry = &stream->entries[key];
-    const uint32_t ordinal = key / stream->n_expert, expert = key % stream->n_expert;
-    if (entry->problem != 0)
-        return moec_record_read_failed(stream->bundle, stream->copy, ordinal, expert, entry->problem, err);
-    return moec_bundle_check_record(stream->bundle, stream->copy, ordinal, expert,
-                                    stream->ring + entry->offset, true, err);
+    return moec_record_failed(stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert,
+                              stream->entries[key].problem,
+                              stream->failure_key == key ? &stream->failure : NULL, err);
 }
 
 static enum moec_status stream_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
@@ -358,7 +383,7 @@ static enum moec_status stream_acquire(struct moec_experts *self, uint32_t layer
         moec_trace_span(stream->trace, MOEC_TRACE_STALL, "wait", layer, expert, 0, start, end);
     }
     if (entry->state == FAILED) {
-        status = take_failure(stream, key, err);
+        status = describe_failure(stream, key, err);
         has_room = give_back(stream, key);
         goto out;
     }

@@ -10,7 +10,8 @@
  *
  * Reading runs ahead as far as the buffer has room. When a router answers, its layer is decided: what it does
  * not need goes as soon as it was read, what it needs goes when it is released. Reads go on in order whether
- * a record is needed or not.
+ * a record is needed or not. Every read is checked; one that fails is tried again into the same place, as
+ * often as the cache tries (MOEC_RECORD_TRIES), unless its router has answered and does not need it.
  *
  * The source serves one session. Records are held together only as far as they are there already
  * (moec_experts_ops.ready): an acquire that waits while others are held may wait for room that they take.

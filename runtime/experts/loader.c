@@ -238,7 +238,7 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
 static void fail(struct moec_expert_cache *cache, uint32_t key, int problem, const struct moec_error *words)
 {
     struct moec_cache_entry *entry = &cache->entries[key];
-    if (is_demanded(entry) && ++entry->tries < MOEC_CACHE_TRIES) {
+    if (is_demanded(entry) && ++entry->tries < MOEC_RECORD_TRIES) {
         entry->state = MOEC_CACHE_QUEUED;
         moec_cache_enlist(cache, key, MOEC_CACHE_DEMANDED);
         return;

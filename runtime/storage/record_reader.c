@@ -87,13 +87,23 @@ uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy,
     return (moec_bundle_record(bundle, copy, ordinal, expert)->n_bytes + unit - 1) / unit * unit;
 }
 
-enum moec_status moec_record_read_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
-                                         uint32_t expert, int problem, struct moec_error *err)
+enum moec_status moec_record_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                    uint32_t expert, int problem, const struct moec_error *words,
+                                    struct moec_error *err)
 {
-    return moec_fail(err, MOEC_ERR_IO,
-                     "record of layer %" PRIu32 " expert %" PRIu32 " (copy %" PRIu32 ") at offset %" PRIu64
-                     " of '%s' cannot be read: %s",
-                     moec_config_moe_layer(&bundle->config, ordinal), expert, copy,
-                     moec_bundle_record(bundle, copy, ordinal, expert)->offset, bundle->file.path,
-                     problem == ENODATA ? "the file ends before it does" : strerror(problem));
+    const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
+    if (problem != 0)
+        return moec_fail(err, MOEC_ERR_IO,
+                         "record of layer %" PRIu32 " expert %" PRIu32 " (copy %" PRIu32
+                         ") at offset %" PRIu64 " of '%s' cannot be read: %s",
+                         layer, expert, copy, moec_bundle_record(bundle, copy, ordinal, expert)->offset,
+                         bundle->file.path,
+                         problem == ENODATA ? "the file ends before it does" : strerror(problem));
+    if (words != NULL)
+        return moec_fail(err, words->status, "%s; read %d times, 'moec verify' checks the whole file",
+                         words->message, MOEC_RECORD_TRIES);
+    return moec_fail(err, MOEC_ERR_CHECKSUM,
+                     "record of layer %" PRIu32 " expert %" PRIu32
+                     " in '%s' is damaged; 'moec verify' checks the whole file",
+                     layer, expert, bundle->file.path);
 }

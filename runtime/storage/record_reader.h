@@ -32,8 +32,14 @@ MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bu
 uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
                                 uint32_t expert);
 
-/* Words for a record that could not be read: layer, expert, copy, place and why. `problem` is an errno. */
-enum moec_status moec_record_read_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
-                                         uint32_t expert, int problem, struct moec_error *err);
+/* Times that a record somebody needs is read before its failure is reported. */
+#define MOEC_RECORD_TRIES 3
+
+/* Words for a record that still failed at the last try: layer, expert, copy, place and why. `problem` is an
+ * errno, or 0 for bytes that are not the record; then `words` are those of the check (NULL when they are not
+ * known any more). Never MOEC_OK: later bytes that pass the check would be another read's. */
+enum moec_status moec_record_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
+                                    uint32_t expert, int problem, const struct moec_error *words,
+                                    struct moec_error *err);
 
 #endif

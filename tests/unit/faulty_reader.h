@@ -17,7 +17,13 @@ struct faults {
     uint32_t swaps;    /* a read is held back until another one is done */
     uint32_t delay_ns; /* at most */
     uint64_t state;    /* of the draws, not 0 */
+    /* Beside what is drawn: of the reads with tags bad_first .. bad_end - 1 (under 256) the first n_bad come
+     * with a bit flipped, the next one whole, and so on. */
+    uint32_t bad_first, bad_end, n_bad;
+    uint8_t n_reads[256];
     atomic_uint n_errors, n_flips, n_delays;
+    uint8_t *flipped; /* the byte that was flipped last, and the bit */
+    uint8_t bit;
 };
 
 struct faulty_reader {
@@ -39,6 +45,13 @@ static uint32_t faulty_draw(struct faults *faults)
 static bool faulty_happens(struct faults *faults, uint32_t in_65536)
 {
     return (faulty_draw(faults) & 0xffff) < in_65536;
+}
+
+static bool faulty_is_bad(struct faults *faults, uint64_t tag)
+{
+    if (tag < faults->bad_first || tag >= faults->bad_end)
+        return false;
+    return faults->n_reads[tag]++ % (faults->n_bad + 1) < faults->n_bad;
 }
 
 static void faulty_submit(struct moec_reader *self, struct moec_read *read)
@@ -91,8 +104,10 @@ static struct moec_read *faulty_wait(struct moec_reader *self)
         read->error = faulty_draw(faults) % 4 == 0 ? ENODATA : EIO; /* or short: the file ends */
         atomic_fetch_add(&faults->n_errors, 1);
     }
-    if (read->error == 0 && faulty_happens(faults, faults->flips)) {
-        read->buffer[faulty_draw(faults) % read->n_bytes] ^= (uint8_t)(1u << (faulty_draw(faults) & 7));
+    if (read->error == 0 && (faulty_happens(faults, faults->flips) || faulty_is_bad(faults, read->tag))) {
+        faults->flipped = &read->buffer[faulty_draw(faults) % read->n_bytes];
+        faults->bit = (uint8_t)(1u << (faulty_draw(faults) & 7));
+        *faults->flipped ^= faults->bit;
         atomic_fetch_add(&faults->n_flips, 1);
     }
     return read;

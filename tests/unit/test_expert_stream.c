@@ -194,12 +194,51 @@ static void test_expert_stream__timing_changes_nothing(void **state)
     }
 }
 
-/* Failed and damaged reads are reported with layer and expert, and the stream goes on from the first layer.
- */
+/* A record that comes whole at the third try is used, and nobody hears of the two before. */
+static void test_expert_stream__bad_reads_are_tried_again(void **state)
+{
+    const struct fixture *f = *state;
+    struct faults faults = {.bad_end = SAMPLE_MOE * N_EXPERT, .n_bad = MOEC_RECORD_TRIES - 1, .state = 29};
+    const struct moec_record_io io = {.wrap = faulty_wrap, .context = &faults};
+    struct moec_expert_stream *stream = make_stream(f, 5 * f->largest_bytes, &io);
+    uint64_t random = 37;
+    const uint64_t n_demand = run_tokens(f, stream, 20, 4, &random);
+    const struct moec_cache_counters counters = count_all(stream);
+    assert_int_equal(counters.hits + counters.late + counters.misses, n_demand);
+    assert_true(atomic_load(&faults.n_flips) >= 2 * n_demand);
+    moec_expert_stream_free(stream);
+}
+
+/* What failed its checks has failed: bytes that look right later are given to nobody. */
+static void test_expert_stream__failed_records_stay_failed(void **state)
+{
+    const struct fixture *f = *state;
+    struct faults faults = {.bad_first = 3, .bad_end = 4, .n_bad = 255, .state = 31};
+    const struct moec_record_io io = {.wrap = faulty_wrap, .context = &faults};
+    struct moec_expert_stream *stream = make_stream(f, f->all_bytes, &io);
+    struct moec_experts *source = moec_expert_stream_experts(stream);
+    const uint32_t expert = 3;
+    const struct moec_router_answer answer = {
+        .layer = layers[0], .n_tok = 1, .active = &expert, .n_active = 1};
+    struct moec_mlp mlp = {0};
+    struct moec_error err = {0};
+    source->ops->expect(source, &answer);
+    while (!source->ops->ready(source, layers[0], expert))
+        (void)usleep(1000);
+    assert_int_equal(atomic_load(&faults.n_flips), MOEC_RECORD_TRIES);
+    *faults.flipped ^= faults.bit;
+    assert_status(source->ops->acquire(source, layers[0], expert, &mlp, &err), MOEC_ERR_CHECKSUM, err);
+    assert_message(err, "layer 0 expert 3");
+    assert_message(err, "read 3 times");
+    moec_expert_stream_free(stream);
+}
+
+/* Records that fail at every try are reported with layer and expert, and the stream goes on from the first
+ * layer. */
 static void test_expert_stream__faults_are_reported(void **state)
 {
     const struct fixture *f = *state;
-    struct faults faults = {.errors = 1500, .flips = 1500, .delays = 500, .delay_ns = 20000, .state = 11};
+    struct faults faults = {.errors = 13000, .flips = 16000, .delays = 500, .delay_ns = 20000, .state = 11};
     const struct moec_record_io io = {.wrap = faulty_wrap, .context = &faults};
     struct moec_expert_stream *stream = make_stream(f, 5 * f->largest_bytes, &io);
     uint64_t random = 23;
@@ -262,6 +301,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__timing_changes_nothing, set_up_aligned,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_stream__bad_reads_are_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_stream__failed_records_stay_failed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__faults_are_reported, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__ends_while_reading, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__refuses, set_up, tear_down),

@@ -134,12 +134,19 @@ static void test_record_reader__failures_name_the_record(void **state)
 {
     const struct fixture *f = *state;
     struct moec_error err = {0};
-    assert_int_equal(moec_record_read_failed(f->bundle, 1, 1, 5, EIO, &err), MOEC_ERR_IO);
+    assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, EIO, NULL, &err), MOEC_ERR_IO);
     assert_message(err, "layer 2 expert 5 (copy 1)");
     assert_message(err, strerror(EIO));
     err = (struct moec_error){0};
-    assert_int_equal(moec_record_read_failed(f->bundle, 0, 0, 5, ENODATA, &err), MOEC_ERR_IO);
+    assert_int_equal(moec_record_failed(f->bundle, 0, 0, 5, ENODATA, NULL, &err), MOEC_ERR_IO);
     assert_message(err, "the file ends before it does");
+    const struct moec_error words = {.status = MOEC_ERR_FORMAT, .message = "a scale that is not finite"};
+    err = (struct moec_error){0};
+    assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, 0, &words, &err), MOEC_ERR_FORMAT);
+    assert_message(err, "a scale that is not finite; read 3 times");
+    err = (struct moec_error){0};
+    assert_int_equal(moec_record_failed(f->bundle, 1, 1, 5, 0, NULL, &err), MOEC_ERR_CHECKSUM);
+    assert_message(err, "layer 2 expert 5");
 }
 
 int main(void)
