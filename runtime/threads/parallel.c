@@ -74,6 +74,7 @@ static struct {
     atomic_int n_asleep;          /* team threads, on `posted` */
 
     /* Of the call that has the team. */
+    bool is_fork_watched;
     int n_started;     /* team threads that exist */
     uint64_t wake_ns;  /* what waking the team took the waker, on average */
     uint64_t alone_ns; /* of brief work since the team fell asleep */
@@ -160,11 +161,29 @@ static void *serve(void *argument)
     return NULL;
 }
 
+/* In a child process, which has none of its parent's threads: whatever they held or were at work on there is
+ * nobody's here. The child starts a team of its own when it needs one. */
+static void disband(void)
+{
+    team.busy = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    team.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    team.posted = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    team.left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    atomic_store(&team.job, NULL);
+    atomic_store(&team.n_inside, 0);
+    atomic_store(&team.is_caller_asleep, false);
+    atomic_store(&team.n_asleep, 0);
+    team.n_started = 0;
+}
+
 /* Starts what is missing; with fewer threads than asked the work is done all the same. Signals are the
  * caller's: team threads block them. */
 static void start_threads(int wanted)
 {
     sigset_t all, old;
+    if (!team.is_fork_watched && pthread_atfork(NULL, NULL, disband) != 0)
+        return;
+    team.is_fork_watched = true;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (team.n_started < wanted) {

@@ -4,7 +4,8 @@
  * where other programs want the same cores, decoding was measured 20 to 40 times slower for it (one thread
  * not running holds up all). Here a region waits only for threads that took work. Items must be independent:
  * results never depend on which thread runs an item, or in which order. Thread rule: any thread may call;
- * while one call has the team, others run alone. */
+ * while one call has the team, others run alone. A process that forks may go on calling in parent and child;
+ * a child that was forked inside an item may not return from it. */
 #ifndef MOEC_RUNTIME_PARALLEL_H
 #define MOEC_RUNTIME_PARALLEL_H
 

@@ -3,6 +3,7 @@
 #include "runtime/threads/parallel.h"
 #include "tests/unit/kernel_sets.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -10,6 +11,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -134,6 +136,89 @@ static void test_parallel__results_are_visible_afterwards(void **state)
     free(squares);
 }
 
+/* ---- forks ---- */
+
+#if defined(__SANITIZE_THREAD__)
+#define HAS_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAS_TSAN 1
+#endif
+#endif
+
+static void note_thread(void *context, size_t item, int thread)
+{
+    (void)item;
+    atomic_fetch_or((atomic_uint *)context, 1u << thread);
+    (void)usleep(1000);
+}
+
+/* In a child: 0 when several threads took part in a region, and it came to its end. */
+static int run_in_child(void)
+{
+    const struct moec_pool pool = moec_pool_make(4);
+    atomic_uint threads = 0;
+    (void)alarm(20);
+    moec_parallel_for(&pool, 200, note_thread, &threads);
+    return atomic_load(&threads) > 1 ? 0 : 1;
+}
+
+static void fork_and_run(void)
+{
+    int status = 0;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(run_in_child());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status)); /* no alarm: it did not hang */
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+struct busy {
+    atomic_bool is_over;
+};
+
+static void spend_time(void *context, size_t item, int thread)
+{
+    (void)context;
+    (void)item;
+    (void)thread;
+    (void)usleep(300);
+}
+
+static void *keep_busy(void *context)
+{
+    const struct moec_pool pool = moec_pool_make(4);
+    while (!atomic_load(&((struct busy *)context)->is_over))
+        moec_parallel_for(&pool, 40, spend_time, NULL);
+    return NULL;
+}
+
+/* The parent's threads stay in the parent, where they sleep or are at work: the child has a team of its own.
+ */
+static void test_parallel__children_have_a_team_of_their_own(void **state)
+{
+    (void)state;
+#ifdef HAS_TSAN
+    skip(); /* it ends children that start threads */
+#endif
+    const struct moec_pool pool = moec_pool_make(4);
+    atomic_uint threads = 0;
+    moec_parallel_for(&pool, 200, note_thread, &threads);
+    fork_and_run();
+    struct busy busy = {.is_over = false};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, keep_busy, &busy), 0);
+    for (int i = 0; i < 10; i++)
+        fork_and_run();
+    atomic_store(&busy.is_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    atomic_store(&threads, 0);
+    moec_parallel_for(&pool, 200, note_thread, &threads);
+    assert_true(atomic_load(&threads) > 1); /* and the parent still has its own */
+}
+
 /* ---- a product shared by threads ---- */
 
 enum { N_TOK = 37, N_ROWS = 203, K = 250, STRIDE = 256 };
@@ -212,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_parallel__many_regions_lose_nothing),
         cmocka_unit_test(test_parallel__pool_sizes_are_sane),
         cmocka_unit_test(test_parallel__results_are_visible_afterwards),
+        cmocka_unit_test(test_parallel__children_have_a_team_of_their_own),
         cmocka_unit_test(test_parallel__products_have_same_bits_in_any_cut_at_any_thread_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
