@@ -240,9 +240,12 @@ static void judge(struct moec_preload *preload, const struct moec_router_answer 
         mean_add(window_of(preload), (float)(now_ns - preload->asked_ns) / (float)preload->n_tok);
 }
 
-/* Chance that any of the answer's tokens will choose it. */
+/* Chance that any of the answer's tokens will choose it, 0 to 1 whatever the score: one that is no number
+ * says nothing, and what is learned decides alone. */
 static float score_probability(float expected_tokens, uint32_t n_tok)
 {
+    if (!(expected_tokens > 0))
+        return 0;
     if (n_tok > 1)
         return 1.0f - (float)moec_exp_f64(-(double)expected_tokens);
     return expected_tokens < 1 ? expected_tokens : 1;

@@ -4,6 +4,7 @@
 #include "runtime/policy/evict.h"
 #include "runtime/policy/preload.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,6 +186,26 @@ static void test_preload__guesses_where_it_pays(void **state)
     run(world, 300);
     assert_true(world->n_given > 500);
     world_free(world);
+}
+
+/* Weights that are damaged make scores that are no numbers, or out of all bounds. */
+static void test_preload__bad_scores_are_no_scores(void **state)
+{
+    (void)state;
+    static const float scores[] = {NAN, -1e30f, -INFINITY, INFINITY};
+    for (size_t i = 0; i < 8; i++) {
+        struct world *world = world_make(0);
+        world->window_ns = 400000;
+        world->latency_ns = 80000;
+        world->transfer_ns = 90000;
+        world->right_percent = 90;
+        world->n_tok = 1 + (uint32_t)i / 4;
+        oracle_score = scores[i % 4];
+        run(world, 600);
+        run(world, 300);
+        assert_true(world->n_given > 300); /* rightly, as was learned */
+        world_free(world);
+    }
 }
 
 static void test_preload__leaves_it_with_a_weak_predictor(void **state)
@@ -386,6 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_preload__guesses_where_it_pays),
+        cmocka_unit_test(test_preload__bad_scores_are_no_scores),
         cmocka_unit_test(test_preload__leaves_it_with_a_weak_predictor),
         cmocka_unit_test(test_preload__leaves_it_on_slow_storage),
         cmocka_unit_test(test_preload__guesses_behind_what_is_demanded),
