@@ -206,16 +206,18 @@ struct trial {
 /* Cached reads cost a copy and the memory of the page cache: they are to be this much faster to be taken. */
 #define CACHED_ADVANTAGE 1.1
 
-/* What was measured in this process: one answer for each device and engine. */
+/* What was measured in this process: one answer for each device, engine and size of reads. A device that is
+ * slow to begin may be faster through the page cache for small reads, and directly for large ones. */
 struct measured {
     dev_t device;
     enum moec_io_engine engine;
+    uint32_t size_class; /* sizes up to twice the smallest share one */
     double bytes_per_second[N_WAYS];
 };
 
 static struct {
     pthread_mutex_t lock;
-    struct measured answers[16];
+    struct measured answers[64];
     uint32_t n_answers;
 } measurements = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -259,12 +261,27 @@ static void run_rounds(struct trial *trial)
             run_round(trial, (round + turn) % N_WAYS, range);
 }
 
+/* Bytes of a read in a trial. */
+static uint64_t trial_bytes(const struct moec_reader_options *options)
+{
+    const uint64_t wanted = options->sample_bytes < TRIAL_MAX_BYTES ? options->sample_bytes : TRIAL_MAX_BYTES;
+    return (wanted + MOEC_READER_ALIGNMENT - 1) / MOEC_READER_ALIGNMENT * MOEC_READER_ALIGNMENT;
+}
+
+/* Blocks of it, as a power of two. */
+static uint32_t size_class_of(uint64_t n_bytes)
+{
+    uint32_t class = 0;
+    while (n_bytes >> class > MOEC_READER_ALIGNMENT)
+        class ++;
+    return class;
+}
+
 static enum moec_status measure(const struct moec_file *file, const struct moec_reader_options *options,
                                 double bytes_per_second[static N_WAYS], struct moec_error *err)
 {
     uint64_t mask = ~((uint64_t)MOEC_READER_ALIGNMENT - 1);
-    uint64_t wanted = options->sample_bytes < TRIAL_MAX_BYTES ? options->sample_bytes : TRIAL_MAX_BYTES;
-    struct trial trial = {.file = file, .n_bytes = (wanted + MOEC_READER_ALIGNMENT - 1) & mask};
+    struct trial trial = {.file = file, .n_bytes = trial_bytes(options)};
     struct moec_reader_target target = {.depth = TRIAL_READS};
     void *memory = NULL;
     trial.first = (options->sample_offset + MOEC_READER_ALIGNMENT - 1) & mask;
@@ -296,19 +313,21 @@ out:
     return status;
 }
 
-/* The answer for this file's device, measured by the first who asks; `why` says it. False: cached. */
+/* The answer for this file's device and records of this size, measured by the first who asks; `why` says it.
+ * False: cached. */
 static bool choose_direct(const struct moec_file *file, const struct moec_reader_options *options,
                           char why[static 64])
 {
     struct stat info;
-    struct measured answer = {.engine = options->engine};
+    struct measured answer = {.engine = options->engine, .size_class = size_class_of(trial_bytes(options))};
     struct moec_error problem = {0};
     if (fstat(file->fd, &info) == 0)
         answer.device = info.st_dev;
     (void)pthread_mutex_lock(&measurements.lock);
     uint32_t i = 0;
     while (i < measurements.n_answers && (measurements.answers[i].device != answer.device ||
-                                          measurements.answers[i].engine != answer.engine))
+                                          measurements.answers[i].engine != answer.engine ||
+                                          measurements.answers[i].size_class != answer.size_class))
         i++;
     enum moec_status status = MOEC_OK;
     if (i < measurements.n_answers)

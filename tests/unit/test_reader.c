@@ -527,6 +527,7 @@ static void test_reader__auto_measures_once_and_says_so(void **state)
     place_make(&place);
     struct moec_error err = {0};
     struct moec_reader *reader = NULL, *again = NULL;
+    char description[sizeof reader->description];
     struct moec_reader_options options = {
         .sample_bytes = 20000, .sample_offset = 100, .sample_end = FILE_BYTES};
     assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
@@ -535,10 +536,22 @@ static void test_reader__auto_measures_once_and_says_so(void **state)
                 strncmp(reader->description, "cached", 6) == 0);
     assert_status(moec_reader_create(&place.file, &options, &again, &err), MOEC_OK, err);
     assert_string_equal(reader->description, again->description); /* figures and all: not measured again */
+    memcpy(description, reader->description, sizeof description);
     uint64_t random = 3;
     read_batch(&place, again, &random, 20);
     reader->ops->destroy(reader);
     again->ops->destroy(again);
+
+    /* Records of about that size have the same answer, much larger ones another: here none, as the file has
+     * too few of them. */
+    options.sample_bytes = 30000;
+    assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
+    assert_non_null(strstr(reader->description, description));
+    reader->ops->destroy(reader);
+    options.sample_bytes = FILE_BYTES;
+    assert_status(moec_reader_create(&place.file, &options, &reader, &err), MOEC_OK, err);
+    assert_non_null(strstr(reader->description, "(auto: not measured)"));
+    reader->ops->destroy(reader);
 
     /* A buffer for two records: measured two at once, into that buffer and no other. */
     options = (struct moec_reader_options){.engine = MOEC_IO_ENGINE_THREADS,
