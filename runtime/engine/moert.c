@@ -248,15 +248,25 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     return create_experts(engine, err);
 }
 
+static void release_engine(struct moert_engine *engine)
+{
+    moec_model_free(engine->model);
+    moec_tokenizer_free(engine->tokenizer);
+    moec_bundle_close(engine->bundle);
+    free(engine->compute_ns);
+    free(engine);
+}
+
 enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
                                     struct moert_engine **out, struct moert_error *err)
 {
-    return moert_engine_open_wrapped(path, options, NULL, NULL, out, err);
+    const struct moec_record_io io = {0};
+    return moert_engine_open_io(path, options, &io, out, err);
 }
 
-enum moert_status moert_engine_open_wrapped(const char *path, const struct moert_options *options,
-                                            moert_wrap_fn *wrap, void *context, struct moert_engine **out,
-                                            struct moert_error *err)
+enum moert_status moert_engine_open_io(const char *path, const struct moert_options *options,
+                                       const struct moec_record_io *io, struct moert_engine **out,
+                                       struct moert_error *err)
 {
     struct moec_error ours = {0};
     void *memory = NULL;
@@ -264,11 +274,12 @@ enum moert_status moert_engine_open_wrapped(const char *path, const struct moert
     if (status != MOEC_OK)
         return to_public(status, &ours, err);
     struct moert_engine *engine = memory;
-    engine->io = (struct moec_record_io){.wrap = wrap, .context = context};
+    engine->io = *io;
     struct moert_options defaults = moert_options_default();
     status = load_engine(engine, path, options != NULL ? options : &defaults, &ours);
-    if (status != MOEC_OK) {
-        moert_engine_close(engine);
+    if (status != MOEC_OK) { /* sources of experts are made last */
+        moec_trace_discard(engine->trace);
+        release_engine(engine);
         return to_public(status, &ours, err);
     }
     *out = engine;
@@ -283,11 +294,7 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
     moec_expert_cache_free(engine->cache);
     moec_expert_stream_free(engine->stream);
     const enum moec_status status = moec_trace_close(engine->trace, &ours);
-    moec_model_free(engine->model);
-    moec_tokenizer_free(engine->tokenizer);
-    moec_bundle_close(engine->bundle);
-    free(engine->compute_ns);
-    free(engine);
+    release_engine(engine);
     return to_public(status, &ours, err);
 }
 

@@ -1,17 +1,14 @@
-/* What tests need of an engine beside its public interface; not exported. */
+/* What the files of the engine share beside its public interface; not exported. */
 #ifndef MOEC_RUNTIME_MOERT_INTERNAL_H
 #define MOEC_RUNTIME_MOERT_INTERNAL_H
 
 #include "runtime/moert.h"
-#include "runtime/storage/reader.h"
+#include "runtime/storage/record_reader.h"
 
-/* Puts a reader of its own on top of `base`, which it owns from then on: faults, delays. */
-typedef struct moec_reader *moert_wrap_fn(void *context, struct moec_reader *base);
-
-/* moert_engine_open with experts read through such a reader; `wrap` NULL = none. `context` is borrowed until
- * the engine is closed. */
-enum moert_status moert_engine_open_wrapped(const char *path, const struct moert_options *options,
-                                            moert_wrap_fn *wrap, void *context, struct moert_engine **out,
-                                            struct moert_error *err);
+/* moert_engine_open, with what `io` says beside the options: those choose the way of reading and the emulated
+ * device. */
+enum moert_status moert_engine_open_io(const char *path, const struct moert_options *options,
+                                       const struct moec_record_io *io, struct moert_engine **out,
+                                       struct moert_error *err);
 
 #endif

@@ -76,7 +76,7 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
     MOEC_TRY(moec_reader_create(&bundle->file, &options, &reader, err));
     if (io->emulation.bytes_per_second > 0)
         MOEC_TRY(moec_reader_emulate(reader, &io->emulation, &reader, err));
-    *out = io->wrap != NULL ? io->wrap(io->context, reader) : reader;
+    *out = io->test_hook.wrap != NULL ? io->test_hook.wrap(io->test_hook.context, reader) : reader;
     return MOEC_OK;
 }
 

@@ -5,6 +5,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "runtime/storage/reader.h"
+#include "runtime/storage/reader_test_hook.h"
 
 #define MOEC_RECORD_READER_DEPTH 32u
 
@@ -15,9 +16,7 @@ struct moec_record_io {
     uint32_t depth;                  /* requests in flight; 0 = MOEC_RECORD_READER_DEPTH */
     struct moec_emulation emulation; /* bytes_per_second 0 = the device as it is; else MOEC_IO_AUTO
                                       * means the page cache, as nothing under it may be slower */
-    /* Puts a reader of the caller's own on top, which owns `base` (tests: faults, delays); NULL = none. */
-    struct moec_reader *(*wrap)(void *context, struct moec_reader *base);
-    void *context;
+    struct moec_reader_test_hook test_hook;
 };
 
 /* A reader of the records of one copy level into `buffer` (at a multiple of 4096, borrowed while the reader

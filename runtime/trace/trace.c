@@ -83,6 +83,15 @@ out:
     return status;
 }
 
+static void release(struct moec_trace *trace)
+{
+    (void)pthread_mutex_destroy(&trace->writing);
+    (void)pthread_mutex_destroy(&trace->lock);
+    free(trace->halves[0].bytes);
+    free(trace->halves[1].bytes);
+    free(trace);
+}
+
 enum moec_status moec_trace_close(struct moec_trace *trace, struct moec_error *err)
 {
     if (trace == NULL)
@@ -90,12 +99,16 @@ enum moec_status moec_trace_close(struct moec_trace *trace, struct moec_error *e
     moec_trace_flush(trace);
     const enum moec_status status =
         moec_trace_text_close(&trace->text, trace->n_lost_spans, trace->n_lost_answers, err);
-    (void)pthread_mutex_destroy(&trace->writing);
-    (void)pthread_mutex_destroy(&trace->lock);
-    free(trace->halves[0].bytes);
-    free(trace->halves[1].bytes);
-    free(trace);
+    release(trace);
     return status;
+}
+
+void moec_trace_discard(struct moec_trace *trace)
+{
+    if (trace == NULL)
+        return;
+    moec_trace_text_discard(&trace->text);
+    release(trace);
 }
 
 uint64_t moec_trace_now(const struct moec_trace *trace)

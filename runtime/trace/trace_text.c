@@ -275,3 +275,9 @@ enum moec_status moec_trace_text_close(struct moec_trace_text *text, uint64_t n_
         return moec_fail(err, text->status, "%s", text->err.message);
     return MOEC_OK;
 }
+
+void moec_trace_text_discard(struct moec_trace_text *text)
+{
+    moec_output_abort(&text->output);
+    free(text->bytes);
+}

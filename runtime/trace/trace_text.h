@@ -38,5 +38,7 @@ void moec_trace_text_flush(struct moec_trace_text *text);
 /* Ends the file, or removes it when anything failed, and frees. */
 MOEC_WARN_UNUSED enum moec_status moec_trace_text_close(struct moec_trace_text *text, uint64_t n_lost_spans,
                                                         uint64_t n_lost_answers, struct moec_error *err);
+/* Frees without a file. */
+void moec_trace_text_discard(struct moec_trace_text *text);
 
 #endif

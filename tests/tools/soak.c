@@ -12,7 +12,7 @@
  * build/sanitize-thread/tools/soak). */
 #include "cli/options/options.h"
 #include "cli/output/terminal.h"
-#include "runtime/engine/moert_internal.h"
+#include "runtime/engine/engine_test_hook.h"
 #include "tests/unit/faulty_reader.h"
 
 #include <inttypes.h>
@@ -147,8 +147,8 @@ static void *run_worker(void *context)
 static bool open_engines(struct soak *soak, const char *path)
 {
     struct moert_error err = {0};
-    enum moert_status status = moert_engine_open_wrapped(
-        path, &soak->options, soak->n_fault > 0 ? faulty_wrap : NULL, &soak->faults, &soak->engine, &err);
+    const struct moec_reader_test_hook hook = {soak->n_fault > 0 ? faulty_wrap : NULL, &soak->faults};
+    enum moert_status status = moert_engine_open_hooked(path, &soak->options, &hook, &soak->engine, &err);
     if (status == MOERT_OK && soak->is_checked) {
         const struct moert_options resident = {.n_sessions = soak->options.n_sessions,
                                                .n_context = soak->options.n_context,

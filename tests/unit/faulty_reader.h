@@ -126,7 +126,7 @@ static void faulty_destroy(struct moec_reader *self)
     free(self);
 }
 
-/* For struct moec_record_io.wrap; the context is a struct faults. */
+/* For struct moec_reader_test_hook; the context is a struct faults. */
 static struct moec_reader *faulty_wrap(void *context, struct moec_reader *base)
 {
     static const struct moec_reader_ops ops = {.submit = faulty_submit,

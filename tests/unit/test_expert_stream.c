@@ -183,7 +183,7 @@ static void test_expert_stream__timing_changes_nothing(void **state)
     for (size_t i = 0; i < 2; i++) {
         struct faults faults = {.delays = 20000, .delay_ns = 300000, .state = 5 + i};
         const struct moec_record_io io = {
-            .emulation = devices[i], .depth = 4, .wrap = faulty_wrap, .context = &faults};
+            .emulation = devices[i], .depth = 4, .test_hook = {faulty_wrap, &faults}};
         struct moec_expert_stream *stream = make_stream(f, 3 * f->largest_bytes, &io);
         uint64_t random = 17;
         const uint64_t n_demand = run_tokens(f, stream, 4, 3, &random);
@@ -199,7 +199,7 @@ static void test_expert_stream__bad_reads_are_tried_again(void **state)
 {
     const struct fixture *f = *state;
     struct faults faults = {.bad_end = SAMPLE_MOE * N_EXPERT, .n_bad = MOEC_RECORD_TRIES - 1, .state = 29};
-    const struct moec_record_io io = {.wrap = faulty_wrap, .context = &faults};
+    const struct moec_record_io io = {.test_hook = {faulty_wrap, &faults}};
     struct moec_expert_stream *stream = make_stream(f, 5 * f->largest_bytes, &io);
     uint64_t random = 37;
     const uint64_t n_demand = run_tokens(f, stream, 20, 4, &random);
@@ -214,7 +214,7 @@ static void test_expert_stream__failed_records_stay_failed(void **state)
 {
     const struct fixture *f = *state;
     struct faults faults = {.bad_first = 3, .bad_end = 4, .n_bad = 255, .state = 31};
-    const struct moec_record_io io = {.wrap = faulty_wrap, .context = &faults};
+    const struct moec_record_io io = {.test_hook = {faulty_wrap, &faults}};
     struct moec_expert_stream *stream = make_stream(f, f->all_bytes, &io);
     struct moec_experts *source = moec_expert_stream_experts(stream);
     const uint32_t expert = 3;
@@ -239,7 +239,7 @@ static void test_expert_stream__faults_are_reported(void **state)
 {
     const struct fixture *f = *state;
     struct faults faults = {.errors = 13000, .flips = 16000, .delays = 500, .delay_ns = 20000, .state = 11};
-    const struct moec_record_io io = {.wrap = faulty_wrap, .context = &faults};
+    const struct moec_record_io io = {.test_hook = {faulty_wrap, &faults}};
     struct moec_expert_stream *stream = make_stream(f, 5 * f->largest_bytes, &io);
     uint64_t random = 23;
     uint32_t n_io = 0, n_damaged = 0, n_whole = 0;

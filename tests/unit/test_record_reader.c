@@ -124,7 +124,7 @@ static void test_record_reader__another_reader_may_stand_on_top(void **state)
     const struct fixture *f = *state;
     struct moec_error err = {0};
     struct moec_reader *reader = NULL, *noted = NULL;
-    const struct moec_record_io io = {.wrap = note_and_return, .context = &noted};
+    const struct moec_record_io io = {.test_hook = {note_and_return, &noted}};
     assert_status(moec_record_reader_create(f->bundle, 0, &io, NULL, 0, &reader, &err), MOEC_OK, err);
     assert_ptr_equal(reader, noted);
     reader->ops->destroy(reader);

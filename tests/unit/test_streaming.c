@@ -170,8 +170,7 @@ static struct moec_expert_cache_options random_options(const struct fixture *f, 
         .keeps_nothing = random_u32(random) % 8 == 0,
         .io = {.depth = random_u32(random) % 4,
                .engine = random_u32(random) % 2 == 0 ? MOEC_IO_ENGINE_AUTO : MOEC_IO_ENGINE_THREADS,
-               .wrap = faulty_wrap,
-               .context = faults},
+               .test_hook = {faulty_wrap, faults}},
     };
 }
 
@@ -209,7 +208,7 @@ static struct moec_cache_counters count_run(const struct fixture *f, struct moec
                                             uint64_t timing)
 {
     struct faults faults = {.delays = 30000, .swaps = 30000, .delay_ns = 200000, .state = timing};
-    options.io.context = &faults;
+    options.io.test_hook.context = &faults;
     struct moec_expert_cache *cache = make_cache(f, &options);
     moec_expert_cache_wait_warm(cache);
     struct run run = {.fixture = f, .source = moec_expert_cache_experts(cache), .n_threads = 1, .random = 77};
@@ -245,7 +244,7 @@ static void test_streaming__warm_start_is_waited_for(void **state)
     const struct fixture *f = *state;
     struct faults faults = {.delays = 65536, .delay_ns = 300000, .state = 9};
     struct moec_expert_cache_options options = {
-        .buffer_bytes = f->sizes.all_bytes, .is_warm = true, .io = {.wrap = faulty_wrap, .context = &faults}};
+        .buffer_bytes = f->sizes.all_bytes, .is_warm = true, .io = {.test_hook = {faulty_wrap, &faults}}};
     struct moec_expert_cache *cache = make_cache(f, &options);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     moec_expert_cache_wait_warm(cache);

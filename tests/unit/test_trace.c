@@ -8,6 +8,7 @@
 #include "formats/base/half.h"
 #include "formats/json/json.h"
 #include "formats/trace/trace_json.h"
+#include "runtime/moert.h"
 #include "runtime/storage/record_reader.h"
 #include "runtime/trace/trace.h"
 
@@ -333,6 +334,40 @@ static void *record_reads(void *context)
     return NULL;
 }
 
+static void test_trace__leaves_no_file_when_discarded(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_make();
+    struct moec_trace *trace = trace_make(f, 1u << 20);
+    moec_trace_span(trace, MOEC_TRACE_DEMAND, "read", 0, 0, 4096, 1, 2);
+    moec_trace_discard(trace);
+    assert_int_equal(temporary_count(f->folder), 1); /* the bundle */
+    moec_trace_discard(NULL);
+    fixture_free(f);
+}
+
+/* The bundle's records stand closer than direct reads can address, which is found when all else is ready. */
+static void test_trace__an_engine_that_does_not_open_leaves_none(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_make();
+    struct moert_options options = moert_options_default();
+    struct moert_engine *engine = NULL;
+    struct moert_error err = {0};
+    options.trace = f->trace_path;
+    options.io = "direct";
+    assert_int_equal(moert_engine_open(f->path, &options, &engine, &err), MOERT_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "direct reads need"));
+    assert_int_equal(temporary_count(f->folder), 1);
+    temporary_write(f->folder, "trace.json", "before", 6);
+    assert_int_equal(moert_engine_open(f->path, &options, &engine, &err), MOERT_ERR_UNSUPPORTED);
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(f->folder, "trace.json", &n);
+    assert_string_equal((const char *)bytes, "before"); /* what stood there still does */
+    free(bytes);
+    fixture_free(f);
+}
+
 static void test_trace__any_thread_records(void **state)
 {
     (void)state;
@@ -524,6 +559,8 @@ int main(void)
         cmocka_unit_test(test_trace__reads_back_exactly),
         cmocka_unit_test(test_trace__is_what_viewers_read),
         cmocka_unit_test(test_trace__counts_what_found_no_room),
+        cmocka_unit_test(test_trace__leaves_no_file_when_discarded),
+        cmocka_unit_test(test_trace__an_engine_that_does_not_open_leaves_none),
         cmocka_unit_test(test_trace__any_thread_records),
         cmocka_unit_test(test_trace__nobody_looks),
         cmocka_unit_test(test_trace__reports_what_cannot_be_written),
