@@ -1,0 +1,121 @@
+/* What the files of `moec compile` share; nobody else includes it.
+ *
+ *   compile_part.c         a part of the data: opened, and measured for an assignment
+ *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
+ *   compile_search.c       the policy's questions, and what its answer must hold
+ *   compile_certificate.c  the measurement that is promised
+ *   compile.c              drives these, and writes the bundle
+ *
+ * Thread rule: one thread, parallel inside. */
+#ifndef MOEC_COMPILER_COMPILE_INTERNAL_H
+#define MOEC_COMPILER_COMPILE_INTERNAL_H
+
+#include "compiler/compile.h"
+#include "compiler/dense_fit.h"
+#include "formats/bundle/bundle_writer.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/evaluate/variants.h"
+#include "profiler/profile/work_plan.h"
+
+/* A part of the data with what evaluates on it: windows of the profile, or rows. Zero before it is opened. */
+struct moec_compile_part {
+    struct moec_windows windows;
+    struct moec_scorer *scorer;
+    double *reference_nll;        /* (W), owned */
+    struct moec_measure measured; /* (W) each, owned: of the last run */
+    double *reference_scores;     /* (rows of the part), owned; instead of all these where rows are scored */
+    double *scores;               /* the same of the last run */
+    enum moec_part which;
+};
+
+struct moec_compile_run {
+    const struct moec_checkpoint *checkpoint;
+    const struct moec_profile *profile;
+    const struct moec_compile_options *options;
+    const struct moec_compile_hooks *hooks;
+    struct moec_progress stopper; /* of measurements */
+    struct moec_compile_report *report;
+    uint32_t group; /* the profile's, else the options' */
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
+    uint32_t dense_bits[MOEC_MAX_DENSE_TRIALS]; /* (n_dense_bits) to be tried, increasing */
+    uint32_t n_dense_bits;
+    bool has_f32;                 /* among the checkpoint's dense weights */
+    struct moec_row_metric *rows; /* NULL: perplexity is measured */
+    struct moec_dense_fit *fit;   /* NULL: integers by the linear quantizer */
+    struct moec_model *original;  /* dense weights as in the checkpoint; NULL without a profile */
+    struct moec_model *compiled;  /* dense weights as in the bundle; the original when these are the same */
+    struct moec_variants *variants;
+    struct moec_work_plan memory;
+    struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
+    struct moec_bundle_plan *plan;
+    struct moec_compile_part search;
+    struct moec_loss search_loss; /* of the assignment that was evaluated last */
+};
+
+/* ---- said on the way: compile.c ---- */
+
+/* A line for the log; longer ones are cut. */
+void moec_compile_say(const struct moec_compile_run *run, const char *format, ...) MOEC_PRINTF(2, 3);
+bool moec_compile_is_cancelled(const struct moec_compile_run *run);
+
+/* ---- parts of the data: compile_part.c ---- */
+
+/* Windows of a part that `model` can be evaluated on; its experts are the original's until they are assigned.
+ * Errors: those of the scorer. The part is released by the caller in every case. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_part which,
+                                                         const struct moec_model *model,
+                                                         struct moec_compile_part *part,
+                                                         struct moec_error *err);
+/* Windows or rows of a part with what the original scores on them, to be measured with the dense weights that
+ * are bound. Errors: MOEC_ERR_MISMATCH when the original is not what the profile measured. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
+                                                         struct moec_compile_part *part,
+                                                         struct moec_error *err);
+/* Frees what it holds; it is zero again. */
+void moec_compile_part_release(struct moec_compile_part *part);
+
+/* The loss of `assignment` (S, E) on a part, at the options' confidence. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_run *run,
+                                                            struct moec_compile_part *part,
+                                                            const uint8_t *assignment, struct moec_loss *loss,
+                                                            struct moec_error *err);
+/* Whether the upper end of a loss is within the target; true without one. */
+bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
+
+/* ---- dense weights: compile_dense.c ---- */
+
+/* Fills dense_bits and has_f32. Errors: MOEC_ERR_USAGE for bits that the checkpoint does not have. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_list(struct moec_compile_run *run,
+                                                          struct moec_error *err);
+/* Whether dense weights at these bits are the checkpoint's own. */
+bool moec_compile_dense_is_original(const struct moec_compile_run *run, uint32_t dense_bits);
+
+/* Encodes by GPTQ what the options want so, on the search part. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_fit(struct moec_compile_run *run,
+                                                         struct moec_error *err);
+/* The bundle's dense weights become those of these bits: `compiled`, `paths` and `plan`. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_bind(struct moec_compile_run *run, uint32_t bits,
+                                                          struct moec_error *err);
+void moec_compile_dense_unbind(struct moec_compile_run *run);
+/* Searches with each of dense_bits and binds the one that leaves the smallest bundle within the target
+ * (EdgeMoE III-B, "Non-expert weights quantization decision"). Errors: MOEC_ERR_TARGET when none does. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_choose(struct moec_compile_run *run,
+                                                            struct moec_error *err);
+
+/* ---- the search: compile_search.c ---- */
+
+/* Bytes of the bundle of `assignment` (S, E) with the dense weights that are bound. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_size(void *context, const uint8_t *assignment,
+                                                    uint64_t *n_bytes, struct moec_error *err);
+/* The policy's assignment for the dense weights that are bound, measured once more on the search part,
+ * whatever the policy believes: report->assignment, n_bytes and search_loss. Errors: MOEC_ERR_TARGET,
+ * MOEC_ERR_SCRIPT, MOEC_ERR_CANCELLED. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_error *err);
+
+/* ---- the certificate: compile_certificate.c ---- */
+
+/* Measures report->assignment on the certificate part and fills report->certificate. Errors: MOEC_ERR_TARGET
+ * when it misses and that is not accepted. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_error *err);
+
+#endif

@@ -1,0 +1,113 @@
+#include "compiler/compile_internal.h"
+#include "formats/base/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+void moec_compile_part_release(struct moec_compile_part *part)
+{
+    moec_scorer_free(part->scorer);
+    moec_windows_release(&part->windows);
+    free(part->reference_nll);
+    free(part->measured.nll);
+    free(part->measured.kl);
+    free(part->reference_scores);
+    free(part->scores);
+    memset(part, 0, sizeof *part);
+}
+
+/* The reference is evaluated again, not only taken from the profile: KL needs its hidden states, and equal
+ * bits show that this build computes what the profile measured. */
+static enum moec_status check_reference(const struct moec_compile_run *run,
+                                        const struct moec_compile_part *part, enum moec_part which,
+                                        struct moec_error *err)
+{
+    uint32_t at = 0;
+    for (uint32_t w = 0; w < run->profile->n_window; w++) {
+        if (!moec_part_has(which, w))
+            continue;
+        if (part->reference_nll[at] != run->profile->reference.nll[w])
+            return moec_fail(err, MOEC_ERR_MISMATCH,
+                             "the original model gives NLL %.17g on window %" PRIu32
+                             ", the profile says %.17g: it was made "
+                             "with another arithmetic; profile again",
+                             part->reference_nll[at], w, run->profile->reference.nll[w]);
+        at++;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_compile_part_make(struct moec_compile_run *run, enum moec_part which,
+                                        const struct moec_model *model, struct moec_compile_part *part,
+                                        struct moec_error *err)
+{
+    struct moec_scorer_options options = {
+        .kernels = run->options->kernels,
+        .n_threads = run->options->n_threads,
+        .reference_limit_bytes = run->memory.reference_bytes,
+    };
+    struct moec_experts *experts = moec_variants_experts(run->variants);
+    MOEC_TRY(moec_windows_from_profile(run->profile, which, &part->windows, err));
+    part->windows.work = &run->memory.work;
+    uint64_t n = part->windows.n_window;
+    MOEC_TRY(moec_alloc((void **)&part->reference_nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&part->measured.nll, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_alloc((void **)&part->measured.kl, n, sizeof(double), "window losses", err));
+    MOEC_TRY(moec_scorer_create(model, experts, &part->windows, &options, &part->scorer, err));
+    return moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err);
+}
+
+static enum moec_status score_rows(struct moec_compile_run *run, const struct moec_compile_part *part,
+                                   const struct moec_model *model, double *scores, struct moec_error *err)
+{
+    return moec_row_metric_measure(run->rows, part->which, model, moec_variants_experts(run->variants),
+                                   run->options->kernels, run->options->n_threads, &run->stopper, scores,
+                                   err);
+}
+
+/* A part of rows, with what the original scores on them. */
+static enum moec_status open_rows(struct moec_compile_run *run, enum moec_part which,
+                                  struct moec_compile_part *part, struct moec_error *err)
+{
+    const uint64_t n = moec_row_metric_count(run->rows, which);
+    part->which = which;
+    MOEC_TRY(moec_alloc((void **)&part->reference_scores, n, sizeof(double), "scores of rows", err));
+    MOEC_TRY(moec_alloc((void **)&part->scores, n, sizeof(double), "scores of rows", err));
+    MOEC_TRY(moec_variants_assign_all(run->variants, moec_variants_source_bits(run->variants), err));
+    return score_rows(run, part, run->original, part->reference_scores, err);
+}
+
+enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
+                                        struct moec_compile_part *part, struct moec_error *err)
+{
+    struct moec_experts *experts = moec_variants_experts(run->variants);
+    if (run->rows != NULL)
+        return open_rows(run, which, part, err);
+    MOEC_TRY(moec_compile_part_make(run, which, run->compiled, part, err));
+    MOEC_TRY(moec_scorer_set_reference(part->scorer, run->original, experts, part->reference_nll,
+                                       &run->stopper, err));
+    return check_reference(run, part, which, err);
+}
+
+enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,
+                                           const uint8_t *assignment, struct moec_loss *loss,
+                                           struct moec_error *err)
+{
+    struct moec_loss_options options = moec_loss_options_default();
+    options.confidence = run->options->confidence;
+    MOEC_TRY(moec_variants_assign(run->variants, assignment, err));
+    if (run->rows != NULL) {
+        MOEC_TRY(score_rows(run, part, run->compiled, part->scores, err));
+        return moec_loss_measure_scores(part->reference_scores, part->scores,
+                                        moec_row_metric_count(run->rows, part->which), &options, loss, err);
+    }
+    MOEC_TRY(moec_scorer_run(part->scorer, &part->measured, &run->stopper, err));
+    return moec_loss_measure(part->reference_nll, part->measured.nll, part->measured.kl, part->windows.scored,
+                             part->windows.n_window, MOEC_PART_ALL, &options, loss, err);
+}
+
+bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss)
+{
+    return isnan(run->options->max_loss) || loss->high <= run->options->max_loss;
+}

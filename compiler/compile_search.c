@@ -1,0 +1,93 @@
+#include "compiler/compile_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static enum moec_status answer_evaluate(void *context, const uint8_t *assignment, struct moec_evaluation *out,
+                                        struct moec_error *err)
+{
+    struct moec_compile_run *run = context;
+    MOEC_TRY(moec_compile_part_measure(run, &run->search, assignment, &run->search_loss, err));
+    *out = (struct moec_evaluation){
+        .loss = run->search_loss.loss,
+        .loss_low = run->search_loss.low,
+        .loss_high = run->search_loss.high,
+        .kl = run->search_loss.mean_kl,
+        .accepted = moec_compile_meets(run, &run->search_loss),
+    };
+    return MOEC_OK;
+}
+
+enum moec_status moec_compile_size(void *context, const uint8_t *assignment, uint64_t *n_bytes,
+                                   struct moec_error *err)
+{
+    struct moec_compile_run *run = context;
+    return moec_bundle_plan_bytes(run->plan, assignment, run->options->copy_bits, run->options->n_copy_bits,
+                                  n_bytes, err);
+}
+
+static void pass_log(void *context, const char *line)
+{
+    const struct moec_compile_run *run = context;
+    moec_compile_say(run, "%s", line);
+}
+
+static enum moec_status run_policy(struct moec_compile_run *run, struct moec_error *err)
+{
+    const struct moec_compile_options *options = run->options;
+    struct moec_policy_request request = {
+        .policy = options->policy,
+        .config = moec_checkpoint_config(run->checkpoint),
+        .profile = run->profile,
+        .max_loss = options->max_loss,
+        .max_bytes = options->max_bytes,
+        .bits = options->bits,
+        .seed = options->seed,
+        .limits = moec_guest_limits_default,
+        .ops = {.evaluate = answer_evaluate, .size = moec_compile_size, .log = pass_log},
+        .context = run,
+    };
+    enum moec_status status =
+        moec_policy_run(&request, run->report->assignment, &run->report->n_evaluations, err);
+    /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
+    if (status == MOEC_ERR_SCRIPT && moec_compile_is_cancelled(run)) {
+        if (err != NULL)
+            *err = (struct moec_error){0};
+        status = moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
+    }
+    MOEC_TRY(status);
+    MOEC_TRY(moec_compile_size(run, run->report->assignment, &run->report->n_bytes, err));
+    if (options->max_bytes > 0 && run->report->n_bytes > options->max_bytes)
+        return moec_fail(err, MOEC_ERR_TARGET,
+                         "policy '%s' gave a bundle of %" PRIu64 " bytes, more than --max-size of %" PRIu64,
+                         options->policy, run->report->n_bytes, options->max_bytes);
+    return MOEC_OK;
+}
+
+/* The search part decides whether an assignment is accepted, whatever the policy believes. */
+static enum moec_status confirm(struct moec_compile_run *run, struct moec_error *err)
+{
+    MOEC_TRY(moec_compile_part_measure(run, &run->search, run->report->assignment, &run->search_loss, err));
+    const struct moec_loss *loss = &run->search_loss;
+    if (!isnan(run->options->max_loss) && loss->high - loss->loss > run->options->max_loss)
+        moec_compile_say(run,
+                         "the interval (%.2f%% wide above the loss) is wider than the target; about %" PRIu64
+                         " windows in the search part would do (--samples)",
+                         100 * (loss->high - loss->loss),
+                         moec_loss_windows_needed(loss, run->options->max_loss));
+    if (!moec_compile_meets(run, loss))
+        return moec_fail(
+            err, MOEC_ERR_TARGET,
+            "policy '%s' gave an assignment with a loss of %.3f%% (at most %.3f%%) on the search part, the "
+            "target is %.3f%%",
+            run->options->policy, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss);
+    return MOEC_OK;
+}
+
+enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_error *err)
+{
+    if (run->profile != NULL)
+        MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
+    MOEC_TRY(run_policy(run, err));
+    return run->profile != NULL ? confirm(run, err) : MOEC_OK;
+}
