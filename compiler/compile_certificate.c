@@ -1,5 +1,6 @@
 #include "compiler/compile_internal.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,6 +61,8 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
     return moec_fail(err, MOEC_ERR_TARGET,
                      "the loss on the certificate part is %.3f%% (from %.3f%% to %.3f%%), the target is "
                      "%.3f%%; nothing was "
-                     "written. Profile more samples, raise --confidence or --max-loss, or give --accept-miss",
-                     100 * loss.loss, 100 * loss.low, 100 * loss.high, 100 * run->options->max_loss);
+                     "written. Profile more samples, so that the two parts differ less, raise --confidence, "
+                     "give --accept-miss, or --max-loss %.3f%%, which these %" PRIu32 " %s meet",
+                     100 * loss.loss, 100 * loss.low, 100 * loss.high, 100 * run->options->max_loss,
+                     ceil(1e5 * loss.loss) / 1e3, loss.n_window, run->rows != NULL ? "rows" : "windows");
 }

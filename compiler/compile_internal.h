@@ -50,6 +50,7 @@ struct moec_compile_run {
     struct moec_bundle_plan *plan;
     struct moec_compile_part search;
     struct moec_loss search_loss; /* of the assignment that was evaluated last */
+    struct moec_loss safest;      /* least upper end that this search measured; n_window 0: none yet */
 };
 
 /* ---- said on the way: compile.c ---- */
@@ -81,6 +82,12 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_
                                                             struct moec_error *err);
 /* Whether the upper end of a loss is within the target; true without one. */
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
+
+#define MOEC_COMPILE_ADVICE_BYTES 256
+/* What would do for a loss that misses the target: how many windows (or rows), or that no number of them
+ * would, and the target that those that there are would meet. */
+const char *moec_compile_advice(const struct moec_compile_run *run, const struct moec_loss *loss,
+                                char text[static MOEC_COMPILE_ADVICE_BYTES]);
 
 /* ---- dense weights: compile_dense.c ---- */
 

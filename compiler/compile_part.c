@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 void moec_compile_part_release(struct moec_compile_part *part)
@@ -110,4 +111,24 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss)
 {
     return isnan(run->options->max_loss) || loss->high <= run->options->max_loss;
+}
+
+const char *moec_compile_advice(const struct moec_compile_run *run, const struct moec_loss *loss,
+                                char text[static MOEC_COMPILE_ADVICE_BYTES])
+{
+    const char *unit = run->rows != NULL ? "rows" : "windows";
+    const uint64_t needed = moec_loss_windows_needed(loss, run->options->max_loss);
+    /* Rounded up: a target that is printed must be one that is met. */
+    const double promise = ceil(1e5 * loss->high) / 1e3;
+    if (needed == 0)
+        (void)snprintf(text, MOEC_COMPILE_ADVICE_BYTES,
+                       "the loss itself is not under the target, so no number of %s will do; with these "
+                       "%" PRIu32 ", --max-loss %.3f%% would be met",
+                       unit, loss->n_window, promise);
+    else
+        (void)snprintf(text, MOEC_COMPILE_ADVICE_BYTES,
+                       "about %" PRIu64 " %s in this part would do (--samples %" PRIu64 "); with these "
+                       "%" PRIu32 ", --max-loss %.3f%% would be met",
+                       needed, unit, 2 * needed, loss->n_window, promise);
+    return text;
 }

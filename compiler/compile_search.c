@@ -1,13 +1,14 @@
 #include "compiler/compile_internal.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 static enum moec_status answer_evaluate(void *context, const uint8_t *assignment, struct moec_evaluation *out,
                                         struct moec_error *err)
 {
     struct moec_compile_run *run = context;
     MOEC_TRY(moec_compile_part_measure(run, &run->search, assignment, &run->search_loss, err));
+    if (run->safest.n_window == 0 || run->search_loss.high < run->safest.high)
+        run->safest = run->search_loss;
     *out = (struct moec_evaluation){
         .loss = run->search_loss.loss,
         .loss_low = run->search_loss.low,
@@ -32,6 +33,20 @@ static void pass_log(void *context, const char *line)
     moec_compile_say(run, "%s", line);
 }
 
+/* The policy found nothing within the loss target: its reason goes on with the safest that it measured. */
+static enum moec_status explain_miss(const struct moec_compile_run *run, struct moec_error *err)
+{
+    const struct moec_loss *loss = &run->safest;
+    struct moec_error reason = *err;
+    char advice[MOEC_COMPILE_ADVICE_BYTES];
+    *err = (struct moec_error){0};
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "%s; the safest assignment measured has a loss of %.3f%% (at most %.3f%%) on the search "
+                     "part, the target is %.3f%%: %s",
+                     reason.message, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss,
+                     moec_compile_advice(run, loss, advice));
+}
+
 static enum moec_status run_policy(struct moec_compile_run *run, struct moec_error *err)
 {
     const struct moec_compile_options *options = run->options;
@@ -47,6 +62,7 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .ops = {.evaluate = answer_evaluate, .size = moec_compile_size, .log = pass_log},
         .context = run,
     };
+    run->safest = (struct moec_loss){0};
     enum moec_status status =
         moec_policy_run(&request, run->report->assignment, &run->report->n_evaluations, err);
     /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
@@ -55,6 +71,9 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
             *err = (struct moec_error){0};
         status = moec_fail(err, MOEC_ERR_CANCELLED, "search: stopped; nothing was written");
     }
+    if (status == MOEC_ERR_TARGET && err != NULL && run->safest.n_window > 0 &&
+        !moec_compile_meets(run, &run->safest))
+        return explain_miss(run, err);
     MOEC_TRY(status);
     MOEC_TRY(moec_compile_size(run, run->report->assignment, &run->report->n_bytes, err));
     if (options->max_bytes > 0 && run->report->n_bytes > options->max_bytes)
@@ -69,18 +88,14 @@ static enum moec_status confirm(struct moec_compile_run *run, struct moec_error 
 {
     MOEC_TRY(moec_compile_part_measure(run, &run->search, run->report->assignment, &run->search_loss, err));
     const struct moec_loss *loss = &run->search_loss;
-    if (!isnan(run->options->max_loss) && loss->high - loss->loss > run->options->max_loss)
-        moec_compile_say(run,
-                         "the interval (%.2f%% wide above the loss) is wider than the target; about %" PRIu64
-                         " windows in the search part would do (--samples)",
-                         100 * (loss->high - loss->loss),
-                         moec_loss_windows_needed(loss, run->options->max_loss));
+    char advice[MOEC_COMPILE_ADVICE_BYTES];
     if (!moec_compile_meets(run, loss))
         return moec_fail(
             err, MOEC_ERR_TARGET,
             "policy '%s' gave an assignment with a loss of %.3f%% (at most %.3f%%) on the search part, the "
-            "target is %.3f%%",
-            run->options->policy, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss);
+            "target is %.3f%%: %s",
+            run->options->policy, 100 * loss->loss, 100 * loss->high, 100 * run->options->max_loss,
+            moec_compile_advice(run, loss, advice));
     return MOEC_OK;
 }
 
