@@ -19,7 +19,8 @@ BUILD := build$(if $(SANITIZE),/sanitize-$(SANITIZE))$(if $(findstring clang,$(C
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
             libutf8proc-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
 PACKAGES_TEST  := clang libclang-rt-14-dev libsimde-dev mandoc chromium
-PACKAGES_CHECK := clang-format clang-tidy shellcheck
+PACKAGES_CHECK := clang-format shellcheck
+PACKAGES_CHECK_ALL := clang-tidy
 
 # Without the development packages (before the first `make deps`) pkg-config answers nothing; the compiler then
 # names the missing header and `make deps` installs it.
@@ -48,23 +49,20 @@ TOOL_LIBS    := -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
 # Every C file of a folder, wherever in it.
 c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)))
 
-# What libmoert needs of formats/: no JSON, no HDF5.
-MOERT_FORMATS := $(foreach name,error memory file digest compress codec dictionary hqq elementary config dense record tokenizer_model \
-                 path_table generation bundle bundle_sections bundle_verify,$(wildcard formats/$(name).c formats/*/$(name).c))
-MOERT_SRC   := $(MOERT_FORMATS) $(call c_files,runtime)
-TOOL_SRC    := $(filter-out $(MOERT_SRC) cli/run_main.c cli/main.c,$(call c_files,formats profiler compiler cli))
-# moec-run is the run command alone, linked without HDF5, Lua, Cairo and jansson.
-RUN_SRC     := cli/run_main.c $(foreach name,cmd_run generation_options prompt run_stats options terminal,\
-               $(wildcard cli/$(name).c cli/*/$(name).c))
+# libmoert: the runtime and the formats that it may include (tests/rooms.tab): no JSON, no HDF5.
+MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model bundle) runtime)
+CLI_SRC   := $(call c_files,cli/options cli/output cli/verbs)
+TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 MOERT_OBJ := $(call obj,$(MOERT_SRC))
 TOOL_OBJ  := $(call obj,$(TOOL_SRC))
+CLI_OBJ   := $(call obj,$(CLI_SRC))
 UNIT_SRC  := $(sort $(wildcard tests/unit/test_*.c))
 UNIT_BIN  := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
 
 Q := $(if $(V),,@)
-.PHONY: all help deps deps-test demo experiment-edgemoe bandwidth large live kill-test test test-programs fuzz fuzz-programs check format install uninstall clean
+.PHONY: all help deps deps-test demo experiment-edgemoe bandwidth large live kill-test test test-programs fuzz fuzz-programs check check-sources check-all format install uninstall clean
 all: $(BUILD)/moec $(BUILD)/moec-run $(BUILD)/libmoert.a $(BUILD)/libmoert.so
 
 # One file per instruction set, each with its own flags; everything else is plain x86-64 (or any other machine).
@@ -98,17 +96,21 @@ $(BUILD)/obj/lua_library.c: compiler/embed_lua.sh $(LUA_FILES)
 $(BUILD)/obj/lua_library.o: $(BUILD)/obj/lua_library.c
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
-# The rest of moec as one archive, so that the program and every test link the same objects.
+# Formats, profiler and compiler as one archive, so that the program and every test link the same objects.
 $(BUILD)/libmoec.a: $(TOOL_OBJ) $(BUILD)/obj/lua_library.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+$(BUILD)/libcli.a: $(CLI_OBJ)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
 
-$(BUILD)/moec-run: $(call obj,$(RUN_SRC)) $(BUILD)/libmoert.a
+# The run command alone: what it takes of libcli needs neither HDF5 nor Lua, Cairo and jansson.
+$(BUILD)/moec-run: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmoert.a
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
@@ -141,7 +143,7 @@ deps-test: deps
 test: deps-test
 	@$(MAKE) --no-print-directory -j$(JOBS) test-programs
 	@MOEC_BUILD=$(BUILD) $(if $(SANITIZE),TEST_TIMEOUT_SECONDS=$${TEST_TIMEOUT_SECONDS:-3600}) \
-	    tests/run.sh tests/check_layers.sh $(UNIT_BIN) $(CLI_TESTS) $(if $(SANITIZE),,tests/fuzz/run.sh)
+	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
 test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/edgemoe_report \
     $(if $(SANITIZE),,fuzz-programs)
@@ -190,19 +192,32 @@ experiment-edgemoe: deps
 
 # ---- quality ----
 
-SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests,$(folder)/*.[ch] $(folder)/*/*.[ch]))
+SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
+           $(folder)/*.[ch] $(folder)/*/*.[ch]))
+SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh experiments/*.sh) .ci/run
+EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
 
-TIDY_ARCH := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
-
+# Two minutes: what every change is held to beside the tests.
 check: deps-test
 	@tests/install_packages.sh $(PACKAGES_CHECK)
-	clang-format --dry-run -Werror $(SOURCES)
-	tests/check_layers.sh
-	shellcheck -x $(wildcard tests/*.sh tests/*/*.sh compiler/*.sh datasets/*.sh experiments/*.sh) .ci/run
+	@$(MAKE) --no-print-directory check-sources
+check-sources:
+	@echo 'format' && clang-format --dry-run -Werror $(SOURCES)
+	@echo 'rooms' && tests/check_rooms.sh
+	@echo 'scripts' && shellcheck -x $(SCRIPTS)
+	@echo 'clang' && printf '%s\n' $(filter-out docs/%,$(filter %.c,$(SOURCES))) | xargs -P$(JOBS) -n8 \
+	    clang -fsyntax-only -Werror $(filter-out -D%,$(ALL_CFLAGS)) -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"' $(EVERY_ISA)
+
+# Hours: clang-tidy over everything, a clang build, and the tests in it and under each sanitizer.
+check-all: check
+	@tests/install_packages.sh $(PACKAGES_CHECK_ALL)
 	@mkdir -p build/tidy
-	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(TIDY_ARCH) > build/tidy/compile_flags.txt
+	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(EVERY_ISA) > build/tidy/compile_flags.txt
 	printf '%s\n' $(call c_files,formats runtime profiler compiler cli experiments) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/tidy
+	@$(MAKE) --no-print-directory CC=clang DEV=1 test
+	@for sanitizer in undefined address thread; do \
+	    $(MAKE) --no-print-directory SANITIZE=$$sanitizer DEV=1 test || exit 1; done
 
 format:
 	clang-format -i $(SOURCES)
@@ -242,7 +257,8 @@ help:
 	@echo 'make demo            install what is missing, build, run the main job on the sample (build/demo/)'
 	@echo 'make test            install what is missing, build, run every test'
 	@echo 'make SANITIZE=address|undefined|thread test   the same under a sanitizer'
-	@echo 'make check           format, clang-tidy, shellcheck, layer rule'
+	@echo 'make check           format, rooms, shellcheck, what clang says: two minutes'
+	@echo 'make check-all       that, clang-tidy, and every test built by clang and under each sanitizer: hours'
 	@echo 'make format          rewrite sources with clang-format'
 	@echo 'make live            compare with transformers, tokenizers, rouge-score; PYTHON=python3 that has them'
 	@echo 'make large           a random checkpoint of 13.8 GB from end to end: times, peaks, bytes read'

@@ -1,18 +1,19 @@
 #!/bin/sh
-# Runs test programs and scripts that speak TAP, shows what fails, and ends in one line:
+# Runs test programs and scripts that speak TAP, JOBS of them side by side, a line for each; shows what fails, and ends
+# in one line:
 #   N passed, N failed, N skipped
+# Programs that say "runs alone" in their first ten lines, because they measure time, run by themselves at the end.
 # Usage: tests/run.sh PROGRAM...   (from the repository root). Exit status 1 when anything failed.
 set -u
-passed=0
-failed=0
-skipped=0
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
-trap 'exit 130' INT TERM # which runs the trap above too
 : "${TEST_TIMEOUT_SECONDS:=900}"
+: "${JOBS:=$(nproc 2>/dev/null || echo 2)}"
+export TEST_TIMEOUT_SECONDS
 
-for program in "$@"; do
+# One program: what it says goes to FOLDER/NAME.log, its counts to FOLDER/NAME.counts, and one line to the terminal.
+run_one() {
+    folder=$1 program=$2
     name=$(basename "$program")
+    log=$folder/$name.log
     start=$(date +%s)
     CMOCKA_MESSAGE_OUTPUT=TAP timeout "$TEST_TIMEOUT_SECONDS" "$program" >"$log" 2>&1
     status=$?
@@ -28,16 +29,47 @@ for program in "$@"; do
         bad=1
         echo "not ok - $name reported no test" >>"$log"
     fi
-    passed=$((passed + ok - skip))
-    skipped=$((skipped + skip))
-    failed=$((failed + bad))
-    printf '%-34s %4d passed %3d failed %3d skipped  %4d s\n' "$name" $((ok - skip)) "$bad" "$skip" $(($(date +%s) - start))
-    if [ "$bad" -gt 0 ]; then
-        sed 's/^/    /' "$log"
-    elif [ "$skip" -gt 0 ]; then
-        grep '^ok.*# [Ss][Kk][Ii][Pp]' "$log" | sed 's/^/    /'
+    echo "$((ok - skip)) $bad $skip" >"$folder/$name.counts"
+    # In one piece, so that lines of programs that end together do not mix.
+    {
+        printf '%-34s %4d passed %3d failed %3d skipped  %4d s\n' "$name" $((ok - skip)) "$bad" "$skip" \
+            $(($(date +%s) - start))
+        if [ "$bad" -gt 0 ]; then
+            sed 's/^/    /' "$log"
+        elif [ "$skip" -gt 0 ]; then
+            grep '^ok.*# [Ss][Kk][Ii][Pp]' "$log" | sed 's/^/    /'
+        fi
+    } >"$folder/$name.shown"
+    cat "$folder/$name.shown"
+}
+
+if [ "${1:-}" = --one ]; then
+    run_one "$2" "$3"
+    exit 0
+fi
+
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM # which runs the trap above too
+: >"$work/together"
+: >"$work/alone"
+for program in "$@"; do
+    # Of a compiled test the words stand in its source.
+    text=$program
+    [ ! -e "tests/unit/$(basename "$program").c" ] || text=tests/unit/$(basename "$program").c
+    if head -n 10 "$text" | grep -aq 'runs alone'; then
+        echo "$program" >>"$work/alone"
+    else
+        echo "$program" >>"$work/together"
     fi
 done
+xargs -r -P "$JOBS" -n 1 "$0" --one "$work" <"$work/together"
+xargs -r -n 1 "$0" --one "$work" <"$work/alone"
 
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ]
+# A runner that was killed has left no counts: its program counts as failed.
+for program in "$@"; do
+    name=$(basename "$program")
+    [ -e "$work/$name.counts" ] || { echo "not ok - $name did not end"; echo "0 1 0" >"$work/$name.counts"; }
+done
+cat "$work"/*.counts | awk '{ passed += $1; failed += $2; skipped += $3 }
+    END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped; exit failed > 0 }'

@@ -1,5 +1,6 @@
 #!/bin/sh
 # moec device: what it measures is written as JSON that the reader takes, and shown to people.
+# It compares times: runs alone.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 

@@ -1,36 +1,49 @@
 #!/bin/sh
-# A short run of every fuzz target over its seed corpus, what earlier runs found, and FUZZ_RUNS mutations. With
-# FUZZ_KEEP=1 what it finds is kept (keep.sh). Speaks TAP.
+# A short run of every fuzz target over its seed corpus, what earlier runs found, and FUZZ_RUNS mutations, JOBS targets
+# side by side. With FUZZ_KEEP=1 what it finds is kept (keep.sh). Speaks TAP. It keeps every core busy: runs alone.
 set -u
 : "${FUZZ_RUNS:=20000}"
 : "${FUZZ_SECONDS:=20}"
 : "${FUZZ_KEEP:=0}"
-bad=0
-n=0
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM # which runs the trap above too
-for source in tests/fuzz/fuzz_*.c; do
-    name=$(basename "$source" .c)
+: "${JOBS:=$(nproc 2>/dev/null || echo 2)}"
+export FUZZ_RUNS FUZZ_SECONDS FUZZ_KEEP
+
+# run_one FOLDER SOURCE: one target, its answer in one piece.
+run_one() {
+    work=$1
+    name=$(basename "$2" .c)
     target=build/fuzz/$name
     corpus=tests/fuzz/corpus/${name#fuzz_}
     found=tests/fuzz/found/${name#fuzz_}.tar.zst
-    n=$((n + 1))
+    log=$work/$name.log
     mkdir -p "$work/$name"
     [ ! -e "$found" ] || zstd -dcq "$found" | tar -xf - -C "$work/$name"
     # New inputs go to the first folder; the committed seeds are only read. At most FUZZ_SECONDS, whatever the speed.
     if ! "$target" -runs="$FUZZ_RUNS" -max_total_time="$FUZZ_SECONDS" -seed=1 -rss_limit_mb=2048 -timeout=20 \
-        -artifact_prefix="$work/$name-" "$work/$name" "$corpus" >"$work/log" 2>&1; then
-        bad=1
-        echo "not ok - $name"
-        tail -n 40 "$work/log" | sed 's/^/# /'
+        -artifact_prefix="$work/$name-" "$work/$name" "$corpus" >"$log" 2>&1; then
+        { echo "not ok - $name" && tail -n 40 "$log" | sed 's/^/# /'; } >"$work/$name.tap"
     else
-        echo "ok - $name: $(grep -o 'Done [0-9]* runs in [0-9]* second' "$work/log" | tail -n 1)"
+        echo "ok - $name: $(grep -o 'Done [0-9]* runs in [0-9]* second' "$log" | tail -n 1)" >"$work/$name.tap"
         if [ "$FUZZ_KEEP" != 0 ]; then
-            tests/fuzz/keep.sh "${name#fuzz_}" "$work/$name" >"$work/log" 2>&1 || bad=1
-            sed 's/^/# keeping: /' "$work/log"
-        fi
+            tests/fuzz/keep.sh "${name#fuzz_}" "$work/$name" >"$log" 2>&1 || echo "not ok - keeping what $name found"
+            sed 's/^/# keeping: /' "$log"
+        fi >>"$work/$name.tap"
     fi
+    cat "$work/$name.tap"
+}
+
+if [ "${1:-}" = --one ]; then
+    run_one "$2" "$3"
+    exit 0
+fi
+
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM # which runs the trap above too
+printf '%s\n' tests/fuzz/fuzz_*.c | xargs -P "$JOBS" -n 1 "$0" --one "$work"
+for source in tests/fuzz/fuzz_*.c; do
+    name=$(basename "$source" .c)
+    [ -s "$work/$name.tap" ] || echo "not ok - $name did not end" | tee "$work/$name.tap"
 done
-echo "1..$n"
-exit $bad
+echo "1..$(cat "$work"/*.tap | grep -cE '^(not )?ok')"
+! grep -q '^not ok' "$work"/*.tap

@@ -1,5 +1,5 @@
 /* What is measured is a whole description, also where records stand too close for direct reads and memory
- * holds one expert of each layer. */
+ * holds one expert of each layer. It compares times: runs alone. */
 #include "tests/unit/temporary.h"
 
 #include "profiler/device/device_measure.h"

@@ -1,3 +1,4 @@
+/* It compares times: runs alone. */
 #include "tests/unit/temporary.h"
 
 #include "runtime/storage/reader.h"
