@@ -1,4 +1,5 @@
 /* moec: finds the verb and runs it. */
+#include "cli/options/paths.h"
 #include "cli/output/terminal.h"
 #include "cli/output/versions.h"
 #include "cli/verbs/commands.h"
@@ -164,7 +165,7 @@ static int describe(int argc, char **argv, void (*overview)(FILE *),
     return CLI_OK;
 }
 
-static int dispatch(int argc, char **argv)
+static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
 {
     if (argc < 2) {
         print_overview(stderr);
@@ -190,18 +191,17 @@ static int dispatch(int argc, char **argv)
     }
     struct cli_args args;
     int status = CLI_OK;
+    struct moec_error err = {0};
     if (!cli_parse(&args, "moec", command, argc, argv, 2, &status))
         return status;
+    if (cli_check_outputs(&args, outputs, &err) != MOEC_OK)
+        return cli_fail(&args, &err);
     return command->run(&args);
 }
 
 int main(int argc, char **argv)
 {
-    int status = dispatch(argc, argv);
-    /* A full disk or a closed pipe behind stdout must not look like success. */
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "moec: cannot write to standard output\n");
-        return status != CLI_OK ? status : CLI_FAILED;
-    }
-    return status;
+    struct cli_outputs outputs = {0};
+    cli_open_standard_files();
+    return cli_finish("moec", &outputs, dispatch(argc, argv, &outputs));
 }

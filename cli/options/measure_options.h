@@ -11,8 +11,8 @@
 
 /* Rows of an option table. */
 #define CLI_DATA_OPTIONS                                                                                     \
-    {"data", 0, "FILE", NULL, "Plain text, .jsonl, .json or .csv; also as .zst.", 0},                        \
-        {"task", 0, "TASK", NULL, "A built-in task (default: text) or a .lua file.", 0},                     \
+    {"data", 0, "FILE", NULL, "Plain text, .jsonl, .json or .csv; also as .zst.", CLI_INPUT},                \
+        {"task", 0, "TASK", NULL, "A built-in task (default: text) or a .lua file.", CLI_INPUT},             \
         {"seq-len",                                                                                          \
          0,                                                                                                  \
          "TOKENS",                                                                                           \

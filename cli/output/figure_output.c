@@ -1,17 +1,20 @@
 #include "cli/output/figure_output.h"
 
+#include "cli/options/paths.h"
 #include "profiler/report/report.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define N_FORMAT 4
 
+static const char *const endings[N_FORMAT] = {
+    [MOEC_PLOT_PNG] = "png", [MOEC_PLOT_SVG] = "svg", [MOEC_PLOT_PDF] = "pdf", [MOEC_PLOT_CSV] = "csv"};
+
 static enum moec_status read_formats(const struct cli_args *args, enum moec_plot_format formats[N_FORMAT],
                                      uint32_t *n, struct moec_error *err)
 {
-    static const char *const names[N_FORMAT] = {
-        [MOEC_PLOT_PNG] = "png", [MOEC_PLOT_SVG] = "svg", [MOEC_PLOT_PDF] = "pdf", [MOEC_PLOT_CSV] = "csv"};
     const char *list = cli_text(args, "plot-format");
     bool is_wanted[N_FORMAT] = {false};
     *n = 0;
@@ -21,7 +24,7 @@ static enum moec_status read_formats(const struct cli_args *args, enum moec_plot
         list = "png,svg,csv";
     for (const char *item = list;; item++) {
         size_t length = strcspn(item, ","), f = 0;
-        while (f < N_FORMAT && (strlen(names[f]) != length || strncmp(item, names[f], length) != 0))
+        while (f < N_FORMAT && (strlen(endings[f]) != length || strncmp(item, endings[f], length) != 0))
             f++;
         if (f == N_FORMAT)
             return moec_fail(err, MOEC_ERR_USAGE,
@@ -50,12 +53,31 @@ enum moec_status cli_check_figures(const struct cli_args *args, struct moec_erro
     return read_formats(args, formats, &n, err);
 }
 
+/* A figure may have the name of an input that stands in the same folder. */
+static enum moec_status check_plots(const struct cli_args *args, const struct moec_figures *figures,
+                                    const enum moec_plot_format *formats, uint32_t n, struct moec_error *err)
+{
+    for (uint32_t i = 0; i < figures->n; i++)
+        for (uint32_t c = 0; c < figures->items[i].n_chart; c++)
+            for (uint32_t f = 0; f < n; f++) {
+                char *path = NULL;
+                if (asprintf(&path, "%s/%s.%s", cli_text(args, "plots"), figures->items[i].charts[c].name,
+                             endings[formats[f]]) < 0)
+                    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a figure");
+                const enum moec_status status = cli_check_output(args, "plots", path, err);
+                free(path);
+                MOEC_TRY(status);
+            }
+    return MOEC_OK;
+}
+
 enum moec_status cli_write_plots(const struct cli_args *args, const struct moec_figures *figures,
                                  bool is_silent, struct moec_error *err)
 {
     enum moec_plot_format formats[N_FORMAT];
     uint32_t n = 0, n_written = 0;
     MOEC_TRY(read_formats(args, formats, &n, err));
+    MOEC_TRY(check_plots(args, figures, formats, n, err));
     MOEC_TRY(moec_figures_write(figures, cli_text(args, "plots"), formats, n, &n_written, err));
     if (!is_silent)
         printf("wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));

@@ -8,7 +8,7 @@
 
 /* Rows of an option table. */
 #define CLI_FIGURE_OPTIONS                                                                                   \
-    {"report", 0, "FILE.html", NULL, "Write a page with the verdict and every figure.", 0},                  \
+    {"report", 0, "FILE.html", NULL, "Write a page with the verdict and every figure.", CLI_OUTPUT},         \
         {"plots", 0, "FOLDER", NULL, "Draw every figure that the profile has data for.", 0},                 \
     {                                                                                                        \
         "plot-format", 0, "LIST", NULL,                                                                      \

@@ -6,6 +6,7 @@
 #include "cli/verbs/commands.h"
 #include "cli/verbs/run_profile.h"
 #include "compiler/compile.h"
+#include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
 
 #include <inttypes.h>
@@ -14,17 +15,17 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"profile", 0, "PROFILE.h5", NULL, "Measurements of this model, from moec profile.", 0},
+    {"profile", 0, "PROFILE.h5", NULL, "Measurements of this model, from moec profile.", CLI_INPUT},
     {"max-loss", 0, "LOSS", NULL, "Accuracy that may be lost, such as 2% or 0.02.", 0},
     {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB.", 0},
-    {"output", 'o', "MODEL.moec", NULL, "The bundle to write.", 0},
+    {"output", 'o', "MODEL.moec", NULL, "The bundle to write.", CLI_OUTPUT},
     {"policy", 0, "POLICY", NULL,
      "How to search (default edgemoe):\n"
      "edgemoe\tfewer bits for the least important experts\n"
      "marginal\tthe least loss for each byte saved\n"
      "uniform\t--bits for every expert\n"
      "FILE.lua\tyour own search (lua/README.md)",
-     0},
+     CLI_INPUT},
     {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: 2, 3, 4, 8 or 16.", 0},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
      "Bitwidth of all weights outside experts:\n"
@@ -84,6 +85,7 @@ struct compile_job {
     char options_text[512];
     struct cli_progress progress;
     struct moec_compile_report report;
+    struct moec_claim claim; /* of the output */
     double seconds;
 };
 
@@ -418,6 +420,8 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
     cli_progress_init(&job->progress, "experts", job->measure.is_quiet);
+    if (!cli_has(job->args, "dry-run"))
+        MOEC_TRY(moec_claim_take(&job->claim, cli_text(job->args, "output"), err));
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
     MOEC_TRY(get_profile(job, err));
     /* The digest is read at once and cannot be stopped: until it is there a signal ends the program as usual.
@@ -450,6 +454,7 @@ static int run_compile(const struct cli_args *args)
         status = print_json(&job, &err);
     else if (status == MOEC_OK)
         print_report(&job);
+    moec_claim_release(&job.claim);
     moec_compile_report_release(&job.report);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);

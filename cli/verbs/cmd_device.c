@@ -10,8 +10,8 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.", 0},
-    {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE},
+    {"output", 'o', "FILE", NULL, "Write the description as JSON, for moec simulate.", CLI_OUTPUT},
+    {"file", 0, "FILE", NULL, "The bundle to measure with; the same as the argument.", CLI_RARE | CLI_INPUT},
     {"emulate-storage", 0, "RATE,LATENCY", NULL,
      "Describe this storage instead of measuring: bandwidth and latency, such as 550MB/s,80us.", 0},
     {"read-time", 0, "SECONDS", NULL,

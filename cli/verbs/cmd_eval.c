@@ -21,8 +21,9 @@ static const struct cli_option options[] = {
     {"reference", 0, "MODEL", NULL,
      "Also measure the loss against this folder or bundle, with its interval and, for perplexity, the KL "
      "divergence.",
-     0},
-    {"answers", 0, "FILE", NULL, "Also write the model's answer to each row: JSON, one object per line.", 0},
+     CLI_INPUT},
+    {"answers", 0, "FILE", NULL, "Also write the model's answer to each row: JSON, one object per line.",
+     CLI_OUTPUT},
     {"ctx", 0, "TOKENS", NULL,
      "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).", CLI_RARE},
     CLI_GENERATION_OPTIONS(CLI_RARE),

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 static const struct cli_option options[] = {
-    {"output", 'o', "FOLDER", NULL, "The folder to write; it must not exist.", 0},
+    {"output", 'o', "FOLDER", NULL, "The folder to write; it must not exist.", CLI_OUTPUT},
     {"copy", 0, "BITS", "2|3|4|8|16",
      "Decode the copy of all experts at this bitwidth (2, 3, 4, 8 or 16) instead of the compiled assignment.",
      0},

@@ -1,4 +1,5 @@
 #include "cli/options/measure_options.h"
+#include "cli/options/paths.h"
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
@@ -10,6 +11,7 @@
 #include "cli/output/verdict_output.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/run_profile.h"
+#include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/metrics.h"
@@ -29,16 +31,17 @@ static const struct cli_option options[] = {
     {"bits", 0, "LIST", NULL, "Bitwidths to measure (default 2,3,4,8).", 0},
     CLI_QUANTISER_OPTIONS(0),
     CLI_SENSITIVITY_OPTIONS(0),
-    {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", 0},
+    {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT},
     {"resume", 0, NULL, NULL, "Continue an interrupted run.", 0},
-    {"heatmap", 0, "FILE", NULL, "Sensitivity as .png, .svg, .pdf or .csv; repeatable.", CLI_REPEATS},
+    {"heatmap", 0, "FILE", NULL, "Sensitivity as .png, .svg, .pdf or .csv; repeatable.",
+     CLI_REPEATS | CLI_OUTPUT},
     CLI_FIGURE_OPTIONS,
-    {"show", 0, "PROFILE.h5", NULL, "Show this profile instead of measuring.", 0},
+    {"show", 0, "PROFILE.h5", NULL, "Show this profile instead of measuring.", CLI_INPUT},
     {"compare", 0, "A.h5", NULL,
      "Compare two profiles of models of the same shape (--compare A.h5 B.h5): rank correlations, what the "
      "bitwidths "
      "chosen on one lose on the other, and which experts differ. --plots draws the comparison.",
-     CLI_RARE},
+     CLI_RARE | CLI_INPUT},
     {"study", 0, "LIST", NULL,
      "Further studies, separated by commas, each at a price in passes (b: number of bitwidths):\n"
      "projections\tgate, up or down of all experts: 3 b\n"
@@ -76,8 +79,9 @@ struct profile_job {
     struct moec_checkpoint *checkpoint;
     struct moec_profile profile;
     struct cli_progress progress;
-    char *journal;      /* path, owned; NULL without -o */
-    uint32_t show_bits; /* 0 = the lowest */
+    struct moec_claim claim; /* of the output and its journal */
+    char *journal;           /* path, owned; NULL without -o */
+    uint32_t show_bits;      /* 0 = the lowest */
     double seconds;
 };
 
@@ -376,6 +380,8 @@ static enum moec_status find_journal(struct profile_job *job, struct moec_error 
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of the journal");
     }
     job->measure.journal = job->journal;
+    MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));
+    MOEC_TRY(moec_claim_take(&job->claim, output, err));
     if (job->measure.resume || !moec_path_exists(job->journal))
         return MOEC_OK;
     MOEC_TRY(moec_units_look(job->journal, &found, err));
@@ -448,6 +454,7 @@ static int run_profile(const struct cli_args *args)
     moec_checkpoint_close(job.checkpoint);
     const int result = status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);
     print_resume(&job, status);
+    moec_claim_release(&job.claim);
     free(job.journal);
     return result;
 }

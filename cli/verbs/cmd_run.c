@@ -15,7 +15,7 @@
 
 static const struct cli_option options[] = {
     {"prompt", 'p', "TEXT", NULL, "Text to continue. Without -p and -f the model starts on its own.", 0},
-    {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", 0},
+    {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", CLI_INPUT},
     {"tokens", 'n', "N", NULL,
      "Generate at most N tokens (default: as in the model's generation_config.json, else 128).", 0},
     {"memory", 0, "SIZE", NULL,
@@ -55,7 +55,7 @@ static const struct cli_option options[] = {
     {"emulate-storage", 0, "RATE,LATENCY", NULL,
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us.", CLI_RARE},
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
-     CLI_RARE},
+     CLI_RARE | CLI_OUTPUT},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
     {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set: auto (default), scalar, avx2 or avx512.",

@@ -13,8 +13,8 @@
 #include <string.h>
 
 static const struct cli_option options[] = {
-    {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.", 0},
-    {"device", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", 0},
+    {"model", 'm', "MODEL.moec", NULL, "Bundle that gives record sizes and path table.", CLI_INPUT},
+    {"device", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
     {"emulate-storage", 0, "RATE,LATENCY", NULL, "With --device: another storage, such as 550MB/s,80us.", 0},
     {"memory", 0, "LIST", NULL,
      "Buffer sizes, separated by commas: 64MiB, or 25% of all experts (default 5% to 100%).", 0},
@@ -37,7 +37,7 @@ static const struct cli_option options[] = {
     {"against", 0, "BENCH.json", NULL,
      "With --model and --device: simulate each row of a result of moec bench and show both. The routing "
      "should come from the same data as the bench.",
-     CLI_RARE},
+     CLI_RARE | CLI_INPUT},
     {"trust-profile", 0, NULL, NULL,
      "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
     {"plot-format", 0, "LIST", NULL,

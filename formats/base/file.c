@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -150,15 +149,15 @@ static enum moec_status folder_of(const char *path, char **out, struct moec_erro
     return length == 0 ? moec_strndup(out, ".", 1, err) : moec_strndup(out, path, length, err);
 }
 
-/* Process id in a temporary's name ("12-0" after the infix), 0 when it is not one of ours. */
-static long temporary_pid(const char *name, const char *prefix)
+/* Whether a name is that of a temporary: "12-0" (process id, counter) after the prefix. */
+static bool is_temporary(const char *name, const char *prefix)
 {
     size_t length = strlen(prefix);
     if (strncmp(name, prefix, length) != 0)
-        return 0;
+        return false;
     char *end = NULL;
     long pid = strtol(name + length, &end, 10);
-    return pid > 0 && *end == '-' && end[1] >= '0' && end[1] <= '9' ? pid : 0;
+    return pid > 0 && *end == '-' && end[1] >= '0' && end[1] <= '9';
 }
 
 /* Removes a file, or a folder (open as `fd`) with the files in it. */
@@ -183,17 +182,16 @@ static void remove_entry(int parent, const char *name, int fd)
     (void)unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Removes temporaries of this output that a killed process left. A temporary counts as abandoned when its
- * process does not exist here and nobody holds its lock: the lock covers writers in another container, whose
- * process ids mean nothing in this one. Failures are ignored: a leftover does no harm but its space. */
+/* Removes temporaries of this output that a killed process left: those whose lock nobody holds. Process ids
+ * say nothing, for they are given again, and in another container they are others'. Failures are ignored: a
+ * leftover does no harm but its space. */
 static void remove_abandoned(const char *folder, const char *prefix)
 {
     DIR *entries = opendir(folder);
     if (entries == NULL)
         return;
     for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
-        long pid = temporary_pid(entry->d_name, prefix);
-        if (pid == 0 || pid == (long)getpid() || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+        if (!is_temporary(entry->d_name, prefix))
             continue;
         int fd = openat(dirfd(entries), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
         if (fd < 0)
@@ -203,6 +201,16 @@ static void remove_abandoned(const char *folder, const char *prefix)
         (void)close(fd);
     }
     (void)closedir(entries);
+}
+
+/* Locks a temporary that was just made. False when another process took it for abandoned before the lock was
+ * there: it is then lost. Where locks do not exist nothing is ever taken for abandoned. */
+static bool lock_temporary(int fd)
+{
+    struct stat info;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno != EWOULDBLOCK;
+    return fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
 static enum moec_status check_target(const char *path, struct moec_error *err)
@@ -231,48 +239,93 @@ static enum moec_status follow_link(const char *path, char **target, struct moec
     return *target != NULL ? MOEC_OK : moec_strndup(target, path, strlen(path), err);
 }
 
-/* A new name beside `path` for what becomes it; *folder is the one that holds both. Both owned by the caller.
- */
-static enum moec_status name_temporary(const char *path, char **folder, char **name, struct moec_error *err)
+/* Folder of a path, and what names of its temporaries begin with, both owned by the caller. */
+static enum moec_status temporary_prefix(const char *path, char **folder, char **prefix,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(folder_of(path, folder, err));
+    if (asprintf(prefix, ".%s" TEMPORARY_INFIX, path + folder_length(path)) >= 0)
+        return MOEC_OK;
+    *prefix = NULL;
+    return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+}
+
+#define NAME_TRIES 1000
+
+static int make_file(const char *name)
+{
+    return open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+static int make_folder(const char *name)
+{
+    return mkdir(name, 0777) != 0 ? -1 : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/* Makes what becomes `path`, locked, under a new name beside it, which is the caller's. `what` it is, for the
+ * message. */
+static enum moec_status make_temporary(const char *path, int (*make)(const char *name), const char *what,
+                                       char **name, int *fd, struct moec_error *err)
 {
     static atomic_uint counter;
-    char *prefix = NULL;
-    size_t folder_part = folder_length(path);
-    MOEC_TRY(folder_of(path, folder, err));
-    if (asprintf(&prefix, ".%s" TEMPORARY_INFIX, path + folder_part) < 0)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
-    remove_abandoned(*folder, prefix);
-    if (asprintf(name, "%.*s%s%ld-%u", (int)folder_part, path, prefix, (long)getpid(),
-                 atomic_fetch_add(&counter, 1)) < 0)
-        *name = NULL;
+    char *folder = NULL, *prefix = NULL;
+    enum moec_status status = MOEC_OK;
+    *name = NULL;
+    *fd = -1;
+    MOEC_TRY_OUT(temporary_prefix(path, &folder, &prefix, err));
+    remove_abandoned(folder, prefix);
+    for (int i = 0; *fd < 0 && i < NAME_TRIES; i++) {
+        free(*name);
+        if (asprintf(name, "%.*s%s%ld-%u", (int)folder_length(path), path, prefix, (long)getpid(),
+                     atomic_fetch_add(&counter, 1)) < 0) {
+            *name = NULL;
+            status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+            goto out;
+        }
+        *fd = make(*name);
+        if (*fd < 0 && errno != EEXIST)
+            break;
+        if (*fd >= 0 && !lock_temporary(*fd)) {
+            (void)close(*fd);
+            *fd = -1;
+            errno = EEXIST;
+        }
+    }
+    if (*fd < 0)
+        status = moec_fail(err, MOEC_ERR_IO, "cannot create %s'%s' in '%s': %s", what,
+                           *name + folder_length(*name), folder, strerror(errno));
+out:
+    free(folder);
     free(prefix);
-    return *name != NULL ? MOEC_OK
-                         : moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of a temporary file");
+    return status;
+}
+
+enum moec_status moec_output_remove_abandoned(const char *path, struct moec_error *err)
+{
+    char *target = NULL, *folder = NULL, *prefix = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(follow_link(path, &target, err));
+    MOEC_TRY_OUT(temporary_prefix(target, &folder, &prefix, err));
+    remove_abandoned(folder, prefix);
+out:
+    free(target);
+    free(folder);
+    free(prefix);
+    return status;
 }
 
 enum moec_status moec_output_open(struct moec_output *output, const char *path, struct moec_error *err)
 {
-    char *folder = NULL, *name = NULL, *copy = NULL;
+    char *name = NULL, *copy = NULL;
+    int fd = -1;
     *output = (struct moec_output){.fd = -1};
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(check_target(path, err));
     MOEC_TRY_OUT(follow_link(path, &copy, err));
-    MOEC_TRY_OUT(name_temporary(copy, &folder, &name, err));
-    /* The counter makes the name new in this process, so a file that has it was left by a dead one. */
-    (void)unlink(name);
-    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0) {
-        status = moec_fail(err, MOEC_ERR_IO, "cannot create '%s' in '%s': %s", name + folder_length(copy),
-                           folder, strerror(errno));
-        goto out;
-    }
-    (void)flock(fd, LOCK_EX | LOCK_NB);
-    output->fd = fd;
-    output->path = copy;
-    output->temporary = name;
+    MOEC_TRY_OUT(make_temporary(copy, make_file, "", &name, &fd, err));
+    *output = (struct moec_output){.fd = fd, .path = copy, .temporary = name};
     copy = name = NULL;
 out:
-    free(folder);
     free(name);
     free(copy);
     return status;
@@ -347,6 +400,17 @@ static enum moec_status sync_folder(const char *path, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* After the rename: the output is there, whatever comes of this. */
+static enum moec_status sync_renamed(const char *path, struct moec_error *err)
+{
+    struct moec_error problem = {0};
+    if (sync_folder(path, &problem) == MOEC_OK)
+        return MOEC_OK;
+    return moec_fail(err, problem.status,
+                     "'%s' is complete and in place, but a power cut could take it away: %s", path,
+                     problem.message);
+}
+
 enum moec_status moec_output_commit(struct moec_output *output, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
@@ -367,7 +431,7 @@ enum moec_status moec_output_commit(struct moec_output *output, struct moec_erro
     }
     free(output->temporary);
     output->temporary = NULL;
-    status = sync_folder(output->path, err);
+    status = sync_renamed(output->path, err);
 out:
     moec_output_abort(output);
     return status;
@@ -448,7 +512,8 @@ enum moec_status moec_output_folder_open(struct moec_output_folder *output, cons
                                          struct moec_error *err)
 {
     struct stat info;
-    char *folder = NULL, *name = NULL, *copy = NULL;
+    char *name = NULL, *copy = NULL;
+    int fd = -1;
     size_t length = strlen(path);
     *output = (struct moec_output_folder){.fd = -1};
     enum moec_status status = MOEC_OK;
@@ -460,18 +525,10 @@ enum moec_status moec_output_folder_open(struct moec_output_folder *output, cons
                            length == 0 ? "expected a name" : "it exists; remove it or name another");
         goto out;
     }
-    MOEC_TRY_OUT(name_temporary(copy, &folder, &name, err));
-    int fd = mkdir(name, 0777) != 0 ? -1 : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) {
-        status = moec_fail(err, MOEC_ERR_IO, "cannot create the folder '%s' in '%s': %s",
-                           name + folder_length(name), folder, strerror(errno));
-        goto out;
-    }
-    (void)flock(fd, LOCK_EX | LOCK_NB);
+    MOEC_TRY_OUT(make_temporary(copy, make_folder, "the folder ", &name, &fd, err));
     *output = (struct moec_output_folder){.fd = fd, .path = copy, .temporary = name};
     copy = name = NULL;
 out:
-    free(folder);
     free(name);
     free(copy);
     return status;
@@ -492,7 +549,7 @@ enum moec_status moec_output_folder_commit(struct moec_output_folder *output, st
     }
     free(output->temporary);
     output->temporary = NULL;
-    status = sync_folder(output->path, err);
+    status = sync_renamed(output->path, err);
 out:
     moec_output_folder_abort(output);
     return status;

@@ -54,7 +54,8 @@ struct moec_output {
     uint64_t n_bytes; /* written so far by moec_output_append */
 };
 
-/* Creates the temporary file. Errors: MOEC_ERR_IO with the directory's problem. */
+/* Creates the temporary file, locked, and removes those of this output that killed processes left. Errors:
+ * MOEC_ERR_IO with the directory's problem. */
 MOEC_WARN_UNUSED enum moec_status moec_output_open(struct moec_output *output, const char *path,
                                                    struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_output_append(struct moec_output *output, const void *bytes, size_t n,
@@ -66,10 +67,14 @@ MOEC_WARN_UNUSED enum moec_status moec_output_align(struct moec_output *output, 
 MOEC_WARN_UNUSED enum moec_status moec_output_patch(struct moec_output *output, uint64_t offset,
                                                     const void *bytes, size_t n, struct moec_error *err);
 /* fsync, rename, fsync of the directory. After success the output is closed; after failure the temporary is
- * gone. */
+ * gone. When only the last of these fails the file is in place all the same, and the message says so. */
 MOEC_WARN_UNUSED enum moec_status moec_output_commit(struct moec_output *output, struct moec_error *err);
 /* Removes the temporary; the final name keeps what it held. NULL-safe, idempotent, a no-op after commit. */
 void moec_output_abort(struct moec_output *output);
+
+/* Removes what killed processes left of this output; as opening it does. Errors: MOEC_ERR_MEMORY, MOEC_ERR_IO
+ * for a link that leads nowhere. */
+MOEC_WARN_UNUSED enum moec_status moec_output_remove_abandoned(const char *path, struct moec_error *err);
 
 /* A file without a name in `folder`, of n_bytes whose room on the disk is reserved: it is gone when `*fd`,
  * the caller's, and every mapping of it are closed. `what` it is for, in messages. Errors: MOEC_ERR_IO. */

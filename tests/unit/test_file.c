@@ -2,8 +2,24 @@
 
 #include "formats/base/file.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+
+/* Takes the C library's place: folders cannot be synced while a test wants it so. */
+static bool folders_fail;
+
+int fsync(int fd)
+{
+    struct stat info;
+    if (folders_fail && fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
 
 static void test_file__open_refuses_what_is_no_file(void **state)
 {
@@ -247,6 +263,65 @@ static void test_file__leftovers_of_dead_writers_are_removed(void **state)
     temporary_remove(folder);
 }
 
+/* Process ids are given again, and runs in containers may all have the same: only locks tell. */
+static void test_file__leftovers_with_the_id_of_a_living_process_are_removed(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder(), name[64];
+    char *path = temporary_path(folder, "out");
+    const long ids[] = {(long)getpid(), (long)getppid()};
+    struct moec_output output;
+    struct moec_error err = {0};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        (void)snprintf(name, sizeof name, ".out.moec-tmp-%ld-77", ids[i]);
+        temporary_write(folder, name, "left", 4);
+    }
+    assert_int_equal(temporary_count(folder), 2);
+    assert_status(moec_output_open(&output, path, &err), MOEC_OK, err);
+    assert_int_equal(temporary_count(folder), 1);
+    struct moec_output second; /* a living writer's stays, of this process too */
+    assert_status(moec_output_open(&second, path, &err), MOEC_OK, err);
+    assert_int_equal(temporary_count(folder), 2);
+    moec_output_abort(&second);
+    temporary_write(folder, name, "left", 4);
+    assert_status(moec_output_remove_abandoned(path, &err), MOEC_OK, err);
+    assert_int_equal(temporary_count(folder), 1);
+    moec_output_abort(&output);
+    assert_int_equal(temporary_count(folder), 0);
+    free(path);
+    temporary_remove(folder);
+}
+
+static void test_file__a_folder_that_cannot_be_synced(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    char *path = temporary_path(folder, "out");
+    struct moec_output output;
+    struct moec_output_folder made;
+    struct moec_error err = {0};
+    assert_status(moec_output_open(&output, path, &err), MOEC_OK, err);
+    assert_status(moec_output_append(&output, "whole", 5, &err), MOEC_OK, err);
+    folders_fail = true;
+    assert_status(moec_output_commit(&output, &err), MOEC_ERR_IO, err);
+    folders_fail = false;
+    assert_message(err, "out' is complete and in place");
+    assert_message(err, "Input/output error");
+    assert_true(moec_path_exists(path));
+    assert_int_equal(temporary_count(folder), 1);
+    assert_int_equal(unlink(path), 0);
+
+    err = (struct moec_error){0};
+    assert_status(moec_output_folder_open(&made, path, &err), MOEC_OK, err);
+    folders_fail = true;
+    assert_status(moec_output_folder_commit(&made, &err), MOEC_ERR_IO, err);
+    folders_fail = false;
+    assert_false(strstr(err.message, "in place") != NULL); /* it failed before the rename */
+    assert_false(moec_path_exists(path));
+    free(path);
+    temporary_remove(folder);
+}
+
 static void test_file__paths(void **state)
 {
     (void)state;
@@ -279,6 +354,8 @@ int main(void)
         cmocka_unit_test(test_file__output_refuses_impossible_targets),
         cmocka_unit_test(test_file__full_disk_is_reported),
         cmocka_unit_test(test_file__leftovers_of_dead_writers_are_removed),
+        cmocka_unit_test(test_file__leftovers_with_the_id_of_a_living_process_are_removed),
+        cmocka_unit_test(test_file__a_folder_that_cannot_be_synced),
         cmocka_unit_test(test_file__paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,159 @@
+#include "cli/options/paths.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the same file ---- */
+
+/* Where a path that does not exist yet would stand. */
+static bool folder_of(const char *path, struct stat *info, const char **name)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    *name = slash != NULL ? slash + 1 : path;
+    const int length = slash == NULL ? snprintf(folder, sizeof folder, ".")
+                                     : snprintf(folder, sizeof folder, "%.*s", (int)(*name - path), path);
+    return length > 0 && (size_t)length < sizeof folder && stat(folder, info) == 0;
+}
+
+static bool is_same_entry(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    const char *first_name, *second_name;
+    const bool has_first = stat(a, &first) == 0, has_second = stat(b, &second) == 0;
+    if (has_first || has_second) /* a terminal or a pipe may be both read and written */
+        return has_first && has_second && is_same_entry(&first, &second) &&
+               (S_ISREG(first.st_mode) || S_ISDIR(first.st_mode));
+    return folder_of(a, &first, &first_name) && folder_of(b, &second, &second_name) &&
+           is_same_entry(&first, &second) && strcmp(first_name, second_name) == 0;
+}
+
+static bool is_checkpoint_name(const char *name)
+{
+    static const char *const endings[] = {".safetensors", ".gguf", ".json", ".model"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t n = strlen(endings[i]);
+        if (length > n && strcmp(name + length - n, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether an existing file is one of a checkpoint's in `folder`, maybe through a link there. */
+static bool is_in_checkpoint(const char *path, const char *folder)
+{
+    struct stat file, entry_file;
+    DIR *entries = stat(path, &file) == 0 && S_ISREG(file.st_mode) ? opendir(folder) : NULL;
+    bool found = false;
+    if (entries == NULL)
+        return false;
+    for (struct dirent *entry = readdir(entries); entry != NULL && !found; entry = readdir(entries))
+        found = is_checkpoint_name(entry->d_name) &&
+                fstatat(dirfd(entries), entry->d_name, &entry_file, 0) == 0 &&
+                is_same_entry(&file, &entry_file);
+    (void)closedir(entries);
+    return found;
+}
+
+/* ---- inputs and outputs ---- */
+
+/* `subject`: "--profile", or "the input". What does not exist (the name of a built-in policy) is no file. */
+static enum moec_status check_against(const char *option, const char *path, const char *input,
+                                      const char *subject, struct moec_error *err)
+{
+    struct stat info;
+    if (stat(input, &info) != 0)
+        return MOEC_OK;
+    const bool is_part = is_in_checkpoint(path, input);
+    if (!is_part && !is_same_file(path, input))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE, "--%s would overwrite '%s', which is %s %s '%s': name another file",
+                     option, path, is_part ? "part of" : "the same file as", subject, input);
+}
+
+static enum moec_status check_inputs(const struct cli_args *args, const struct cli_option *output,
+                                     const char *path, struct moec_error *err)
+{
+    const struct cli_option *options = args->command->options;
+    for (uint32_t p = 0; p < args->n_positional && (output->flags & CLI_IN_PLACE) == 0; p++)
+        MOEC_TRY(check_against(output->name, path, args->positional[p], "the input", err));
+    for (size_t o = 0; options[o].name != NULL; o++)
+        for (uint32_t v = 0; v < args->n_values[o] && (options[o].flags & CLI_INPUT) != 0; v++) {
+            char subject[64];
+            (void)snprintf(subject, sizeof subject, "--%s", options[o].name);
+            MOEC_TRY(check_against(output->name, path, args->values[o][v], subject, err));
+        }
+    return MOEC_OK;
+}
+
+enum moec_status cli_check_output(const struct cli_args *args, const char *option, const char *path,
+                                  struct moec_error *err)
+{
+    const struct cli_option *at = args->command->options;
+    while (strcmp(at->name, option) != 0)
+        at++;
+    return check_inputs(args, at, path, err);
+}
+
+enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outputs *outputs,
+                                   struct moec_error *err)
+{
+    const struct cli_option *options = args->command->options;
+    *outputs = (struct cli_outputs){0};
+    for (size_t o = 0; options[o].name != NULL; o++)
+        for (uint32_t v = 0; v < args->n_values[o] && (options[o].flags & CLI_OUTPUT) != 0; v++) {
+            const char *path = args->values[o][v];
+            MOEC_TRY(check_inputs(args, &options[o], path, err));
+            for (uint32_t i = 0; i < outputs->n; i++)
+                if (is_same_file(path, outputs->paths[i]))
+                    return moec_fail(err, MOEC_ERR_USAGE,
+                                     "--%s names '%s', which is to be written already ('%s'): name another "
+                                     "file",
+                                     options[o].name, path, outputs->paths[i]);
+            if (outputs->n == CLI_MAX_OUTPUTS)
+                return moec_fail(err, MOEC_ERR_USAGE, "more than %d files to write", CLI_MAX_OUTPUTS);
+            outputs->existed[outputs->n] = stat(path, &outputs->before[outputs->n]) == 0;
+            outputs->paths[outputs->n++] = path;
+        }
+    return MOEC_OK;
+}
+
+/* Outputs are renamed into place, so what was written is another file than what stood there. */
+static void tell_written(const struct cli_outputs *outputs)
+{
+    struct stat now;
+    for (uint32_t i = 0; i < outputs->n; i++)
+        if (stat(outputs->paths[i], &now) == 0 && (S_ISREG(now.st_mode) || S_ISDIR(now.st_mode)) &&
+            !(outputs->existed[i] && is_same_entry(&now, &outputs->before[i])))
+            fprintf(stderr, "'%s' was written, and is complete and in place\n", outputs->paths[i]);
+}
+
+void cli_open_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+            break; /* nothing can be opened here: neither can outputs */
+}
+
+int cli_finish(const char *program, const struct cli_outputs *outputs, int status)
+{
+    errno = 0;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "%s: cannot write to standard output%s%s\n", program, errno != 0 ? ": " : "",
+                errno != 0 ? strerror(errno) : "");
+        status = status != CLI_OK ? status : CLI_FAILED;
+    }
+    if (status != CLI_OK)
+        tell_written(outputs);
+    return status;
+}

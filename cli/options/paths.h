@@ -1,0 +1,42 @@
+/* The files that a command line names: no output may be an input, by whatever name (hard links and symbolic
+ * links lead to the same file), and no two outputs the same; and which outputs are in place when a verb fails
+ * at its end. The option tables say which values are inputs and outputs (CLI_INPUT, CLI_OUTPUT); arguments
+ * without an option are inputs. Of a folder that is an input the files of a checkpoint count: *.safetensors,
+ * *.gguf, *.json, *.model. Thread rule: main thread. */
+#ifndef MOEC_CLI_PATHS_H
+#define MOEC_CLI_PATHS_H
+
+#include "cli/options/options.h"
+
+#include <sys/stat.h>
+
+#define CLI_MAX_OUTPUTS 16
+
+/* What stood under the names of the outputs before the work. */
+struct cli_outputs {
+    uint32_t n;
+    const char *paths[CLI_MAX_OUTPUTS]; /* borrowed from argv */
+    struct stat before[CLI_MAX_OUTPUTS];
+    bool existed[CLI_MAX_OUTPUTS];
+};
+
+/* Checks every output before any work, and fills `outputs`. Errors: MOEC_ERR_USAGE naming option, file and
+ * what it is besides. */
+MOEC_WARN_UNUSED enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outputs *outputs,
+                                                    struct moec_error *err);
+
+/* The same for one more file that an output option leads to: a journal, a figure in a folder. */
+MOEC_WARN_UNUSED enum moec_status cli_check_output(const struct cli_args *args, const char *option,
+                                                   const char *path, struct moec_error *err);
+
+/* The start of a program: where stdin, stdout or stderr are closed, the next files to be opened would take
+ * their place, and messages would be written into them. Reading nothing and failing to write stand there
+ * instead. */
+void cli_open_standard_files(void);
+
+/* The end of a program: a full disk or a closed pipe behind stdout must not look like success, and an output
+ * that is in place must not look like failure. Flushes stdout, and after a failure says on stderr what was
+ * written all the same. `status` of the verb; returns the program's. */
+int cli_finish(const char *program, const struct cli_outputs *outputs, int status);
+
+#endif
