@@ -72,10 +72,9 @@ KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-s
 $(BUILD)/obj/runtime/%_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep.
-$(BUILD)/obj/tests/unit/kernels_avx512_simde.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -Wno-psabi \
+$(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -Wno-psabi \
     $(if $(SANITIZE),-fno-sanitize=all) # SIMDe's thousands of inlined functions take an instrumenting compiler forever
-KERNEL_SETS := $(BUILD)/obj/tests/unit/kernels_avx512_simde.o
-$(BUILD)/tests/test_kernels $(BUILD)/tests/test_parallel $(BUILD)/tests/test_forward: $(KERNEL_SETS)
+TEST_PARTS += $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/*_simde.c))
 endif
 
 $(BUILD)/obj/%.o: %.c
@@ -110,7 +109,11 @@ $(BUILD)/moec: $(BUILD)/obj/cli/main.o $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BU
 $(BUILD)/moec-run: $(BUILD)/obj/cli/run_main.o $(BUILD)/libcli.a $(BUILD)/libmoert.a
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(RUNTIME_LIBS)
 
-$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BUILD)/libmoert.a
+# What tests share, linked into those that use it.
+$(BUILD)/libtests.a: $(TEST_PARTS)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
