@@ -5,9 +5,10 @@
 #     make && make build/tools/logits    # in both trees
 #     tests/large/same_outputs.sh BEFORE AFTER [MODEL DATA]
 #
-# BEFORE and AFTER are build folders with moec and tools/logits; MODEL is a Hugging Face folder and DATA a text for it. Each output is a line: its
-# digest, its name, and "same", "DIFFERS" or the reason why a difference is expected (below). Ends with 1 when anything
-# differs that is not expected to. Two minutes on two cores; ten with a MODEL of 60 MB.
+# BEFORE and AFTER are build folders with moec and tools/logits; MODEL is a Hugging Face folder and DATA a text for it.
+# Each output is a line: its digest, its name, and "same", "DIFFERS" or the reason why a difference is expected (below).
+# Ends with 1 when anything differs that is not expected to. Two minutes on two cores; ten with a MODEL of 60 MB. What
+# BEFORE writes stays in BEFORE/same-outputs for the next time.
 set -eu
 [ $# -eq 2 ] || [ $# -eq 4 ] || { sed -n 's/^# \{0,1\}//p' "$0" | sed -n '5p' >&2; exit 2; }
 before=$(realpath "$1") after=$(realpath "$2")
@@ -56,10 +57,10 @@ decoder() {
 
 encoder_decoder() {
     moec=$1
-    rows=$root/datasets/switch-sample/calibration.jsonl
-    "$moec" profile "$root/datasets/switch-sample/model" --task dialogues --data "$rows" --samples 32 --bits 2,4 -q \
+    rows=datasets/switch-sample/calibration.jsonl
+    "$moec" profile "datasets/switch-sample/model" --task dialogues --data "$rows" --samples 32 --bits 2,4 -q \
         -o switch.h5
-    "$moec" compile "$root/datasets/switch-sample/model" --profile switch.h5 --max-loss 5% --accept-miss -q -o switch.moec
+    "$moec" compile "datasets/switch-sample/model" --profile switch.h5 --max-loss 5% --accept-miss -q -o switch.moec
     "$moec" run switch.moec -p "Anna: Are you there? Ben: Yes, I am at home." --beams 2 >switch.run.txt
     "$moec" eval switch.moec --task dialogues --data "$rows" --samples 8 --json -q --answers switch.answers.jsonl |
         without_times >switch.eval.json
@@ -68,7 +69,7 @@ encoder_decoder() {
 
 families() {
     moec=$1
-    for family in "$root"/tests/fixtures/families/*/; do
+    for family in fixtures/families/*/; do
         name=family.$(basename "$family")
         "$moec" compile "$family" --policy uniform --bits 4 --group 32 --copies 16 -q -o "$name.moec"
         "$moec" export "$name.moec" --copy 16 -q -o "$name.exported"
@@ -83,27 +84,37 @@ all() {
     mkdir "$2"
     (
         cd "$2"
-        decoder "$1" sample "$root/datasets/sample/model" "$root/datasets/sample/calibration.txt" \
+        # Relative names, so that outputs do not say where the tree stands.
+        ln -s "$root/datasets" datasets
+        ln -s "$root/tests/fixtures" fixtures
+        [ -z "$model" ] || ln -s "$model" model
+        decoder "$1" sample "datasets/sample/model" "datasets/sample/calibration.txt" \
             --samples 32 --seq-len 64 --study all
-        decoder "$1" fast "$root/datasets/sample/model" "$root/datasets/sample/calibration.txt" \
+        decoder "$1" fast "datasets/sample/model" "datasets/sample/calibration.txt" \
             --samples 32 --seq-len 64 --sensitivity fast --quantizer auto --group 64
         encoder_decoder "$1"
         families "$1"
-        [ -z "$model" ] || decoder "$1" model "$model" "$data" --samples 32 --seq-len 128 --sensitivity fast
+        [ -z "$model" ] || decoder "$1" model model "$data" --samples 32 --seq-len 128 --sensitivity fast
     )
 }
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-all "$before/moec" "$work/before" 2>"$work/before.log" &
+kept=$before/same-outputs${model:+-$(basename "$model")}
+if [ -n "$(find "$kept" -prune -newer "$before/moec" 2>/dev/null)" ]; then
+    : &
+else
+    rm -rf "$kept" "$kept.new"
+    { all "$before/moec" "$kept.new" && mv "$kept.new" "$kept"; } 2>"$work/before.log" &
+fi
 status=0
 all "$after/moec" "$work/after" 2>"$work/after.log" || status=$?
 wait $! || status=$?
 if [ "$status" -ne 0 ]; then
-    tail -n 3 "$work/before.log" "$work/after.log" >&2
+    tail -n 3 "$work"/*.log >&2
     exit "$status"
 fi
 
-cd "$work/before"
+cd "$kept"
 find . -type f | sed 's|^\./||' | sort >"$work/names"
 (cd "$work/after" && find . -type f | sed 's|^\./||' | sort) >"$work/names-after"
 if ! cmp -s "$work/names" "$work/names-after"; then
