@@ -57,7 +57,7 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
     moec_sha256_hex(digest, ours);
     return moec_fail(
         err, MOEC_ERR_MISMATCH,
-        "the profile was made from another model: it names SHA-256 %.16s..., '%s' has %.16s...; profile this "
+        "the profile is of another model: it was made from SHA-256 %.16s..., '%s' has %.16s...; profile this "
         "model, or give --data",
         theirs, moec_checkpoint_folder(checkpoint), ours);
 }
@@ -182,14 +182,13 @@ static enum moec_status check_options(const struct moec_compile_options *options
 {
     if (!isnan(options->max_loss) && profile == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "a loss target needs something to measure on: give --profile or --data");
+                         "a loss target needs data to measure on: give --profile or --data");
     if (options->rows != NULL && profile == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "a metric of what the model writes needs a profile: give --profile or --data");
+        return moec_fail(err, MOEC_ERR_USAGE, "this metric needs a profile: give --profile or --data");
     if (options->dense_gptq && profile == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "GPTQ needs inputs to weigh errors by: give --profile or --data, or "
-                         "--dense-quantizer linear");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "GPTQ needs data to weigh errors: give --profile or --data, or --dense-quantizer linear");
     if (options->dense_bits == MOEC_DENSE_BITS_AUTO && isnan(options->max_loss))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--dense-bits auto takes the smallest bundle within a loss target: give --max-loss");

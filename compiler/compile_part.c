@@ -31,8 +31,7 @@ static enum moec_status check_reference(const struct moec_compile_run *run,
         if (part->reference_nll[at] != run->profile->reference.nll[w])
             return moec_fail(err, MOEC_ERR_MISMATCH,
                              "the original model gives NLL %.17g on window %" PRIu32
-                             ", the profile says %.17g: it was made "
-                             "with another arithmetic; profile again",
+                             ", the profile says %.17g: it was made with other arithmetic; profile again",
                              part->reference_nll[at], w, run->profile->reference.nll[w]);
         at++;
     }

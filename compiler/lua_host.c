@@ -379,7 +379,7 @@ static enum moec_status answer_question(const struct moec_guest *guest, int sock
                                         struct moec_error *err)
 {
     if (guest->answer == NULL)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' asked a question where none can be answered",
+        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' asked for a measurement where none can be made",
                          guest->name);
     uint8_t *answer = NULL;
     size_t n = 0;

@@ -323,7 +323,7 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
         *n_answer = sizeof size;
         return MOEC_OK;
     }
-    return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' asked something unknown", request->policy);
+    return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent a request of unknown kind", request->policy);
 }
 
 static void policy_log(void *context, const char *line)

@@ -41,8 +41,8 @@ static enum moec_status read_list(const struct cli_args *args, const char *name,
             *comma = '\0';
         if (*at == '\0' || *n == MOEC_BENCH_MAX_LIST)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "option '--%s' is '%s', expected 1 to %d names with commas between them", name,
-                             text, MOEC_BENCH_MAX_LIST);
+                             "option '--%s' is '%s', expected 1 to %d names, separated by commas", name, text,
+                             MOEC_BENCH_MAX_LIST);
         items[(*n)++] = at;
         if (comma == NULL)
             return MOEC_OK;

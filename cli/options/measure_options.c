@@ -31,7 +31,8 @@ static enum moec_status read_quantiser(const struct cli_args *args, struct cli_m
     if (is_outlier || out->quantizer == MOEC_QUANTIZER_LOG) {
         if (has_option(args, "scheme"))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--scheme is for linear and hqq codes: leave it out, --quantizer %s has its own",
+                             "--scheme applies to linear and hqq codes only: leave it out, as --quantizer %s "
+                             "has its own scheme",
                              cli_text(args, "quantizer"));
         out->scheme = is_outlier ? MOEC_SCHEME_GAUSSIAN : MOEC_SCHEME_LOGARITHMIC;
     }
@@ -66,9 +67,10 @@ static enum moec_status read_sensitivity(const struct cli_args *args, struct cli
     }
     if (has_option(args, "time-limit")) {
         if (out->sensitivity != MOEC_SENSITIVITY_AUTO)
-            return moec_fail(err, MOEC_ERR_USAGE,
-                             "--time-limit decides between exact and fast: leave it out, or --sensitivity %s",
-                             cli_text(args, "sensitivity"));
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "--time-limit chooses between exact and fast: leave out either it or --sensitivity %s",
+                cli_text(args, "sensitivity"));
         MOEC_TRY(cli_duration(args, "time-limit", &out->time_limit_seconds, err));
     }
     return MOEC_OK;

@@ -342,8 +342,8 @@ enum moec_status cli_u32_list(const struct cli_args *args, const char *name, con
             }
             return moec_fail(
                 err, MOEC_ERR_USAGE,
-                "option '--%s' is '%s', expected different numbers out of %s, separated by commas", name,
-                text, choices);
+                "option '--%s' is '%s', expected different numbers, separated by commas, each one of %s",
+                name, text, choices);
         }
         list[count++] = (uint32_t)value;
         if (*at == '\0')

@@ -79,7 +79,7 @@ static void print_pairs(const struct moec_bench *bench)
         const double hidden = moec_bench_hidden_share(bench, row);
         if (without == row || row->error.status != MOEC_OK || without->error.status != MOEC_OK)
             continue;
-        printf("%s%s takes %.3f of its time without preloads", is_first ? "\n" : "", row->name,
+        printf("%s%s takes %.3f times as long as without preloads", is_first ? "\n" : "", row->name,
                1 / moec_bench_speedup(row, without));
         if (!isnan(hidden))
             printf("; they hide %.0f %% of what they could", 100 * hidden);
@@ -99,7 +99,7 @@ static void print_energy(const struct moec_bench *bench)
         printf("\nenergy per token: not available (no RAPL counters that this process may read)\n");
         return;
     }
-    printf("\nenergy per token, everything on the machine included:\n");
+    printf("\nenergy per token, of everything on the machine:\n");
     for (uint32_t r = 0; r < bench->n_row; r++)
         if (!isnan(bench->rows[r].figures.joules_per_token))
             printf("  %-*s %9.4f J\n", name_width(bench), bench->rows[r].name,
@@ -116,7 +116,8 @@ void cli_print_bench(const struct moec_bench *bench)
     printf("kernels %s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
            first->opened.cpu, first->opened.n_threads);
     if (bench->left_out[0] != '\0')
-        printf("left out, as the bundle has no such copies (compile with --copies 4,8,16): %s\n",
+        printf("left out, because the bundle has no copies at their bitwidths (compile with --copies "
+               "4,8,16): %s\n",
                bench->left_out);
     printf("\n");
     print_rows(bench);

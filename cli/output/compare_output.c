@@ -131,8 +131,9 @@ enum moec_status cli_compare_profiles(const struct cli_args *args, struct moec_e
     if (args->n_positional != 1)
         return moec_fail(err, MOEC_ERR_USAGE, "--compare takes two profiles: --compare A.h5 B.h5");
     if (cli_has(args, "data") || cli_has(args, "output") || cli_has(args, "show") || cli_has(args, "heatmap"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--compare takes two profiles alone: leave out --data, -o, --show and --heatmap");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--compare takes two profiles and nothing else: leave out --data, -o, --show and --heatmap");
     MOEC_TRY_OUT(moec_profile_read(cli_text(args, "compare"), trust, &a, digest, err));
     MOEC_TRY_OUT(moec_profile_read(args->positional[0], trust, &b, digest, err));
     MOEC_TRY_OUT(moec_compare_make(&a, &b, &compare, err));

@@ -28,7 +28,7 @@ static enum moec_status read_formats(const struct cli_args *args, enum moec_plot
             f++;
         if (f == N_FORMAT)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--plot-format has '%.*s', expected png, svg, pdf, csv with commas between them",
+                             "--plot-format has '%.*s', expected png, svg, pdf or csv, separated by commas",
                              (int)(length < 100 ? length : 100), item);
         is_wanted[f] = true;
         item += length;

@@ -127,9 +127,9 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
             print_matrix(simulation, p, true);
     }
     if (!sweep->model->is_equal)
-        printf(
-            "\nfarthest: what is needed farthest in the future goes first, a good schedule but no bound for "
-            "records of\ndifferent sizes; bound: more hits than any schedule has, by space times time\n");
+        printf("\nfarthest: evicts what is needed farthest in the future; a good schedule, but not a bound "
+               "for records of\ndifferent sizes. bound: no schedule has more hits than this, counted by "
+               "space times time\n");
 }
 
 /* ---- for programs ---- */

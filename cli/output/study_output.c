@@ -26,10 +26,11 @@ static enum moec_status for_each(const struct moec_studies *studies, const char 
             found = true;
         }
         if (!found && studies->n == 0)
-            return moec_fail(err, MOEC_ERR_USAGE, "no study '%s': this profile holds none", word);
+            return moec_fail(err, MOEC_ERR_USAGE, "no study '%s': this profile has no studies", word);
         if (!found)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "no study '%s' in this profile; --study list names those that it has", word);
+                             "no study '%s' in this profile; --study list prints the names of those it has",
+                             word);
         at += n;
         if (*at == '\0')
             return MOEC_OK;

@@ -93,7 +93,7 @@ static void show_note(void *context, const char *line)
 static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
 {
     if (cli_has(job->args, "task") && !cli_has(job->args, "data"))
-        return moec_fail(err, MOEC_ERR_USAGE, "--task says how to read --data FILE, which is missing");
+        return moec_fail(err, MOEC_ERR_USAGE, "--task says how to read --data FILE: give that too");
     if (!cli_has(job->args, "data"))
         return MOEC_OK;
     MOEC_TRY(

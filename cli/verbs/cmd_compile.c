@@ -169,7 +169,7 @@ static enum moec_status read_dense(const struct cli_args *args, struct moec_comp
     if (quantizer != NULL && compile->dense_bits >= 16)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "--dense-quantizer is for dense weights at 8 or 4 bits: give --dense-bits 8, 4 or auto");
+            "--dense-quantizer applies to dense weights at 8 or 4 bits: give --dense-bits 8, 4 or auto");
     compile->dense_gptq =
         compile->dense_bits < 16 && (quantizer != NULL ? strcmp(quantizer, "gptq") == 0 : has_data);
     return MOEC_OK;
@@ -182,7 +182,8 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
     const char *name = cli_text(args, "metric");
     if (name == NULL || strcmp(name, moec_task_metric_name(MOEC_TASK_METRIC_PERPLEXITY)) == 0) {
         if (cli_has(args, "ctx"))
-            return moec_fail(err, MOEC_ERR_USAGE, "--ctx is for a --metric of what the model writes");
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--ctx applies only with a --metric that is measured on rows");
         return MOEC_OK;
     }
     enum moec_task_metric metric = MOEC_TASK_METRIC_PERPLEXITY;
@@ -190,11 +191,11 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
         metric++;
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--metric %s is measured on rows: give --data and --task, also beside --profile",
+                         "--metric %s is measured on rows: give --data and --task, even with --profile",
                          name);
     if (moec_task_metric_kind(metric) != moec_task_metric_kind(job->measure.task.metric))
-        return moec_fail(err, MOEC_ERR_USAGE, "task '%s' is of another kind than %s: it is measured by %s",
-                         job->measure.task.name, name, moec_task_metric_name(job->measure.task.metric));
+        return moec_fail(err, MOEC_ERR_USAGE, "--metric %s does not fit task '%s', which is measured by %s",
+                         name, job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     job->rows = (struct moec_row_metric_options){
         .task = job->measure.task, .data_path = job->measure.data, .seed = job->measure.seed};
     job->rows.task.metric = metric;
@@ -232,16 +233,17 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     MOEC_TRY(read_metric(job, err));
     if (cli_has(args, "profile") && job->measure.data != NULL && compile->rows == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "give either --profile or --data: a profile holds its own windows; both only with a "
-                         "--metric that is measured on rows");
+                         "give either --profile or --data: a profile holds its own windows; give both only "
+                         "with a --metric that is measured on rows");
     if (cli_has(args, "profile") && (cli_has(args, "group") || cli_has(args, "quantizer") ||
                                      cli_has(args, "scheme") || cli_has(args, "baseline")))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--group, --quantizer, --scheme and --baseline are the profile's: leave them out");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--group, --quantizer, --scheme and --baseline come from the profile: leave them out");
     if (job->measure.quantizer == MOEC_QUANTIZER_AUTO && job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--quantizer auto needs something to measure on: give --data, or --profile with one "
-                         "that was made so");
+                         "--quantizer auto needs data to measure on: give --data, or a --profile that was "
+                         "made with --quantizer auto");
     compile->quantizer = job->measure.quantizer;
     compile->scheme = job->measure.scheme;
     compile->group = job->measure.group;
@@ -346,8 +348,7 @@ static void print_report(const struct compile_job *job)
            certificate->reference, certificate->compiled, 100 * certificate->loss,
            100 * certificate->loss_low, 100 * certificate->loss_high);
     if (!isnan(certificate->target))
-        printf(", asked for at most %.3f%%%s", 100 * certificate->target,
-               certificate->missed ? ": MISSED" : "");
+        printf(", target at most %.3f%%%s", 100 * certificate->target, certificate->missed ? ": MISSED" : "");
     if (certificate->n_token == 0) {
         printf("\n             %" PRIu32 " rows of '%s' that the search never saw\n", certificate->n_window,
                certificate->data_name);

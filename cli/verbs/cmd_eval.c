@@ -57,7 +57,7 @@ static enum moec_status show_progress(void *context, const char *phase, double d
 static enum moec_status make_windows(struct eval_job *job, struct moec_error *err)
 {
     if (job->source.tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so text cannot be measured on it",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          job->source.path);
     MOEC_TRY(moec_windows_need_task(&job->source.model->config, &job->measure.task, "an evaluation", err));
     MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
@@ -136,14 +136,14 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     for (size_t i = 0; !is_rows && i < sizeof row_options / sizeof *row_options; i++)
         if (cli_has(job->args, row_options[i]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "--%s is for tasks that score rows, and '%s' measures perplexity",
+                             "--%s applies to tasks that score rows, but task '%s' measures perplexity",
                              row_options[i], job->measure.task.name);
     const enum moec_task_kind kind = moec_task_metric_kind(job->measure.task.metric);
     const char *option = NULL;
     if ((kind == MOEC_TASK_KIND_WINDOWS || kind == MOEC_TASK_KIND_CHOICE) &&
         cli_has_generation(job->args, &option))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--%s is for tasks whose answers are generated, and '%s' measures %s", option,
+                         "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     cli_progress_init(&job->progress, is_rows ? "rows" : "passes", job->measure.is_quiet);
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,

@@ -120,8 +120,7 @@ static void print_unreached(const struct moec_profile *profile)
         return;
     }
     printf("experts: the data never reached %" PRIu32 " of %" PRIu32
-           "; searches take each for as sensitive as the most "
-           "sensitive of its layer:\n",
+           "; searches treat each as the most sensitive expert of its layer:\n",
            n, profile->n_moe_layer * profile->n_expert);
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++)
@@ -347,7 +346,8 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
 {
     uint8_t digest[MOEC_SHA256_BYTES];
     if (job->args->n_positional > 0 || cli_has(job->args, "data") || cli_has(job->args, "output"))
-        return moec_fail(err, MOEC_ERR_USAGE, "--show takes a profile alone: leave out MODEL, --data and -o");
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--show takes a profile and nothing to measure: leave out MODEL, --data and -o");
     MOEC_TRY(moec_profile_read(cli_text(job->args, "show"), cli_has(job->args, "trust-profile"),
                                &job->profile, digest, err));
     MOEC_TRY(draw_heatmaps(job, err));
@@ -385,12 +385,12 @@ static enum moec_status find_journal(struct profile_job *job, struct moec_error 
     if (job->measure.resume || !moec_path_exists(job->journal))
         return MOEC_OK;
     MOEC_TRY(moec_units_look(job->journal, &found, err));
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "an interrupted run left '%s' with %" PRIu64
-                     " units of work (%s, %.1f of %.1f passes): go on with it by --resume, or delete it to "
-                     "start anew",
-                     job->journal, found.n_unit, found.n_unit > 0 ? found.phase : "nothing",
-                     found.done_passes, found.total_passes);
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "an interrupted run left '%s' with %" PRIu64
+        " units of work (%s, %.1f of %.1f passes): continue it with --resume, or delete it to start over",
+        job->journal, found.n_unit, found.n_unit > 0 ? found.phase : "nothing", found.done_passes,
+        found.total_passes);
 }
 
 /* What to type after a run that ended early with something in its journal. */
@@ -401,7 +401,8 @@ static void print_resume(const struct profile_job *job, enum moec_status status)
         return;
     if (job->journal == NULL || moec_units_look(job->journal, &kept, NULL) != MOEC_OK || kept.n_unit == 0)
         return;
-    fprintf(stderr, "%" PRIu64 " units of work are kept in '%s'; go on with:\n  ", kept.n_unit, job->journal);
+    fprintf(stderr, "%" PRIu64 " units of work are kept in '%s'; continue with:\n  ", kept.n_unit,
+            job->journal);
     cli_print_again(stderr, job->args, "resume");
     fputc('\n', stderr);
 }

@@ -256,7 +256,7 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
                           &theirs, err));
     if (run->n_tokens == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the prompt is empty: this model continues text, so give some with -p or -f");
+                         "the prompt is empty, and this model needs text to continue: give -p or -f");
     if (run->n_tokens > info.n_context)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "the prompt has %zu tokens, the context %" PRIu32 ": raise --ctx or shorten it",
@@ -286,7 +286,7 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
         MOEC_TRY(emit(run, piece, n, false, err));
     }
     if (run->is_full && !run->options.is_json)
-        fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to go on\n",
+        fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to continue\n",
                 moert_engine_info(run->engine).n_context);
     if (run->is_stopped)
         return MOEC_OK;

@@ -106,7 +106,7 @@ static enum moec_status open_routing(struct job *job, struct moec_error *err)
     }
     if (cli_has(job->args, "prefill") || cli_has(job->args, "trust-profile"))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--%s is for profiles, '%s' is a trace: it is replayed as it happened",
+                         "--%s applies to profiles, but '%s' is a trace and is replayed as it happened",
                          cli_has(job->args, "prefill") ? "prefill" : "trust-profile", path);
     MOEC_TRY(moec_replay_load(path, &job->replay, err));
     return moec_recording_make(&job->replay, NULL, 0, &job->recording, err);
@@ -117,7 +117,7 @@ static enum moec_status open_model(struct job *job, struct moec_error *err)
     const uint32_t bits = job->options.bits;
     uint32_t copy = 0;
     if (!cli_has(job->args, "model") && job->is_trace && bits > 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "--bits with a trace needs --model, whose copy it chooses");
+        return moec_fail(err, MOEC_ERR_USAGE, "--bits chooses a copy of --model: with a trace, give both");
     if (!cli_has(job->args, "model") && job->is_trace)
         return moec_simulated_model_of_trace(&job->replay, &job->model, err);
     if (!cli_has(job->args, "model"))
@@ -135,7 +135,7 @@ static enum moec_status open_device(struct job *job, struct moec_error *err)
     const bool has_device = cli_has(job->args, "device"), is_emulated = cli_has(job->args, "emulate-storage");
     if (is_emulated && !has_device && !job->replay.has_times)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--emulate-storage needs --device, which says how long computing takes, or a trace");
+                         "--emulate-storage needs --device or a trace, to know how long computing takes");
     if (is_emulated)
         MOEC_TRY(moec_emulation_parse(cli_text(job->args, "emulate-storage"), &emulation, err));
     if (has_device)
@@ -161,11 +161,10 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
     for (uint32_t i = 0; i < job->options.n_predictor; i++) {
         sweep->predictors[sweep->n_predictor++] = job->options.predictors[i];
         if (!moec_simulated_can_predict(&job->recording, &job->model, job->options.predictors[i]))
-            return moec_fail(
-                err, MOEC_ERR_USAGE,
-                "'%s' has not recorded what the predictor '%s' needs; gate needs a trace of moec "
-                "run --trace with that predictor, path a path table",
-                job->args->positional[0], job->options.predictors[i]->name);
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "'%s' did not record what the predictor '%s' needs: gate needs a trace of moec "
+                             "run --trace with that predictor, path needs a path table",
+                             job->args->positional[0], job->options.predictors[i]->name);
     }
     for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
         if (moec_simulated_can_predict(&job->recording, &job->model, moec_predictors[i])) {
@@ -249,8 +248,9 @@ static enum moec_status compare(const struct job *job, struct moec_error *err)
     struct moec_agreement agreement;
     enum moec_status status = MOEC_OK;
     if (job->bundle == NULL || !cli_has(job->args, "device"))
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "--against needs --model and --device: the bundle and the machine of the bench");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--against needs --model and --device, to simulate the bundle and the machine of the bench");
     MOEC_TRY(moec_agreement_make(cli_text(job->args, "against"), &job->recording, job->bundle,
                                  &job->described, &agreement, err));
     if (cli_has(job->args, "json"))

@@ -34,7 +34,8 @@ static int run_verify(const struct cli_args *args)
         return cli_fail(args, &err);
     }
     if (!report.is_quiet)
-        printf("'%s' is whole: every byte checked in %.2f s\n", args->positional[0], cli_seconds() - start);
+        printf("'%s' is intact: every byte was checked in %.2f s\n", args->positional[0],
+               cli_seconds() - start);
     return CLI_OK;
 }
 

@@ -80,7 +80,7 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     const struct moec_row_scores_options rows = {
         .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};
     if (source->tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so text cannot be measured on it",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "'%s' has no tokenizer, so it cannot be measured on text",
                          source->path);
     MOEC_TRY(cli_read_generation(job->args, &asked, err));
     moec_generation_take_public(&generation, &asked);
@@ -150,8 +150,7 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
             printf("%s %.4f\n", moec_task_metric_name(other), moec_row_scores_mean(&job->scores, other));
     }
     if (job->scores.n_cut > 0)
-        printf("%" PRIu32
-               " prompts did not fit into the context and lost their start; --ctx makes it larger\n",
+        printf("%" PRIu32 " prompts did not fit into the context and were cut at the start; raise --ctx\n",
                job->scores.n_cut);
     if (loss != NULL)
         printf("reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%)\n", loss->reference,
@@ -164,11 +163,10 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
     struct moec_loss loss;
     const bool has_reference = cli_has(job->args, "reference");
     if (cli_has(job->args, "seq-len"))
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--seq-len cuts running text into windows, and task '%s' measures rows; --ctx is the "
-            "context of a row",
-            measure->task.name);
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--seq-len cuts running text into windows, but task '%s' measures rows; use --ctx "
+                         "for the context of a row",
+                         measure->task.name);
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &job->n_context, err));
     MOEC_TRY(moec_rows_read(&measure->task, measure->data, &job->rows, err));
     if (cli_has(job->args, "answers")) {

@@ -40,7 +40,7 @@ enum moec_status moec_base64_decode(const char *text, size_t n, const char *what
         good = good && (n_char == 4 || (bits & (n_char == 3 ? 0xFFu : 0xFFFFu)) == 0);
         if (!good) {
             free(out);
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s is no base64 at its characters %zu to %zu", what, i,
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s is not base64 at characters %zu to %zu", what, i,
                              i + 3);
         }
         for (size_t k = 0; k + 1 < n_char; k++)

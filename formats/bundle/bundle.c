@@ -565,10 +565,10 @@ enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_
     }
     if (bundle->n_copy == 1)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' has no copy at %" PRIu32 " bits: it holds the compiled assignment alone",
+                         "'%s' has no copy at %" PRIu32 " bits: it holds only the compiled assignment",
                          bundle->file.path, bits);
     return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' has no copy at %" PRIu32 " bits, only at %s beside the compiled assignment",
+                     "'%s' has no copy at %" PRIu32 " bits, only at %s, and the compiled assignment",
                      bundle->file.path, bits, known);
 }
 

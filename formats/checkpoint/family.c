@@ -545,8 +545,8 @@ static enum moec_status check_config_written(const struct moec_config *config, c
         MOEC_TRY_OUT(moec_config_encode(&again, &second, &n_second, err));
     if (status != MOEC_OK || n_first != n_second || memcmp(first, second, n_first) != 0)
         status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                           "the model of '%s' cannot be said in a config.json of family '%s'%s%s", subject,
-                           config->family, why.status != MOEC_OK ? ": " : "", why.message);
+                           "the model of '%s' cannot be expressed in a config.json of family '%s'%s%s",
+                           subject, config->family, why.status != MOEC_OK ? ": " : "", why.message);
 out:
     free(first);
     free(second);

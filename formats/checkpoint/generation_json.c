@@ -55,7 +55,7 @@ static enum moec_status refuse_unknown(const struct moec_json *root, const char 
         }
         if (is_on)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s asks for '%s', which moec does not know; take it out to generate without it",
+                             "%s asks for '%s', which moec does not know; remove it to generate without it",
                              where, key);
     }
     return MOEC_OK;

@@ -251,7 +251,7 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
     const uint32_t n = score_count(m);
     if ((m->flags & (MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_SENTENCEPIECE)) == MOEC_TOKENIZER_SENTENCEPIECE)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "tokenizer '%s' has flags of Unigram (0x%" PRIx32 ") and is none", subject,
+                         "tokenizer '%s' has flags of Unigram (0x%" PRIx32 ") but is not Unigram", subject,
                          m->flags);
     if (n > 0 && (m->n_merges > 0 || (m->flags & ~(MOEC_TOKENIZER_UNIGRAM | MOEC_TOKENIZER_BYTE_FALLBACK |
                                                    MOEC_TOKENIZER_SENTENCEPIECE)) != 0))

@@ -76,8 +76,8 @@ static enum moec_status check_job(const struct moec_journal *journal, const char
             describe_difference(text, sizeof text, line, journal->job, job);
     }
     return moec_fail(err, MOEC_ERR_MISMATCH,
-                     "'%s' is the journal of another job: its %s; give the same options to go on with it, or "
-                     "delete it to start anew",
+                     "'%s' is the journal of another job: its %s; give the same options to continue it, or "
+                     "delete it to start over",
                      journal->file.path, text[0] != '\0' ? text : "description differs");
 }
 
@@ -241,7 +241,7 @@ static enum moec_status torn_header(struct moec_journal *journal)
 static enum moec_status damaged_header(const struct moec_journal *journal, struct moec_error *err)
 {
     return moec_fail(err, MOEC_ERR_CHECKSUM,
-                     "the header of '%s' does not match its checksum; delete it to start anew",
+                     "the header of '%s' does not match its checksum; delete it to start over",
                      journal->file.path);
 }
 
@@ -259,12 +259,12 @@ static enum moec_status read_header(struct moec_journal *journal, const char *jo
     const uint32_t version = moec_get_u32(header + 16), n_job = moec_get_u32(header + 20);
     if (version != MOEC_JOURNAL_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' is a journal of version %" PRIu32 ", expected %u; delete it to start anew",
+                         "'%s' is a journal of version %" PRIu32 ", expected %u; delete it to start over",
                          file->path, version, MOEC_JOURNAL_VERSION);
     if (n_job > MOEC_JOURNAL_MAX_JOB)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "'%s' describes its job in %" PRIu32
-                         " bytes, expected at most %u; delete it to start anew",
+                         " bytes, expected at most %u; delete it to start over",
                          file->path, n_job, MOEC_JOURNAL_MAX_JOB);
     if (file->n_bytes - sizeof header < n_job)
         return job == NULL || n_job == strlen(job) ? torn_header(journal) : damaged_header(journal, err);

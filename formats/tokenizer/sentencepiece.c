@@ -66,7 +66,7 @@ static enum moec_status check_piece(const struct reader *r, const struct moec_un
     if (piece->n_bytes == 0 || moec_utf8_valid_bytes(piece->bytes, piece->n_bytes) != piece->n_bytes ||
         !isfinite(piece->score))
         return moec_fail(r->err, MOEC_ERR_FORMAT,
-                         "piece %" PRIu32 " of '%s' is empty, no UTF-8, or without a finite score",
+                         "piece %" PRIu32 " of '%s' is empty, not UTF-8, or without a finite score",
                          r->vocab.n, r->subject);
     if (type == USER_DEFINED || type == UNUSED)
         return moec_fail(r->err, MOEC_ERR_UNSUPPORTED,

@@ -117,9 +117,9 @@ enum moec_status moec_replay_from_profile(const struct moec_profile *profile, ui
                                 .top_k = profile->top_k,
                                 .paths = &profile->paths};
     if (profile->window_source != NULL && prompt_tokens > 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "the profile is of an encoder-decoder model, whose sources are the prompts: leave "
-                         "--prefill out");
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "the profile is of an encoder-decoder model, whose sources are the prompts: leave out --prefill");
     if (profile->n_trace_token == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the profile has no routing trace to replay");
     for (uint32_t window = 0; window < profile->n_window; window++)

@@ -473,7 +473,8 @@ static enum moec_status read_end(struct loader *loader, const struct moec_json *
     MOEC_TRY(get_u64(loader, args, "lost_answers", 0, UINT64_MAX >> 1, &n_lost));
     if (n_lost > 0)
         return moec_fail(loader->err, MOEC_ERR_UNSUPPORTED,
-                         "trace '%s' lost %" PRIu64 " answers for want of room and cannot be replayed",
+                         "trace '%s' lost %" PRIu64
+                         " answers because its buffer was full, and cannot be replayed",
                          loader->path, n_lost);
     loader->has_end = true;
     return MOEC_OK;
@@ -564,7 +565,7 @@ static enum moec_status read_file(struct loader *loader, const struct moec_file 
         text.n -= used;
         if (is_last && (at < file->n_bytes || text.n > 0))
             status =
-                moec_fail(loader->err, MOEC_ERR_FORMAT, "trace '%s' goes on after its end", loader->path);
+                moec_fail(loader->err, MOEC_ERR_FORMAT, "trace '%s' continues after its end", loader->path);
         MOEC_TRY_OUT(status);
     }
     if (!is_last || !loader->has_end || !loader->has_setup)

@@ -55,8 +55,7 @@ static enum moec_status check_tokens(const struct moec_bundle *bundle,
 {
     const uint64_t length = (uint64_t)options->prompt_tokens + options->n_tokens;
     if (options->n_sample == 0 || options->prompt_tokens == 0 || options->n_tokens == 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "samples, and tokens of prompts and of samples, must be 1 or more");
+        return moec_fail(err, MOEC_ERR_USAGE, "samples, prompt tokens and tokens must each be 1 or more");
     if (length <= bundle->config.n_position)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_LIMIT,

@@ -277,14 +277,14 @@ static enum moec_status check(const struct plan *plan, const struct moec_mode *c
                          "give --memory: what experts may take, such as 25%%,50%%,64MiB");
     if (!takes_any && (options->n_evict > 0 || options->predict != NULL))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--evict and --predict are about the mode cache, which is not among --modes");
+                         "--evict and --predict apply to mode cache, which is not among --modes");
     if (options->ablation && plan->bundle->paths.n_layer == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--ablation preloads by the path table, and '%s' has none: compile with --profile",
                          plan->bundle->file.path);
     if (!predicts && (options->preload_count > 0 || options->against_none))
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "--preload-count and --against-none are about modes that guess: edgemoe, or cache "
+                         "--preload-count and --against-none apply to modes that predict: edgemoe, or cache "
                          "with --predict");
     return MOEC_OK;
 }

@@ -182,7 +182,7 @@ static enum moec_status from_own_text(const struct moec_tokenizer *tokenizer,
         if (repeats >= MAX_REPEATS)
             return moec_fail(err, MOEC_ERR_LIMIT,
                              "%" PRIu32 " samples of %" PRIu32
-                             " tokens are more than moec's own text gives; give --data FILE",
+                             " tokens are more than moec's own text has; give --data FILE",
                              tokens->n_sample, tokens->prompt_tokens + tokens->n_tokens);
     }
 }

@@ -101,7 +101,7 @@ enum moec_status moec_unit_read_part(const struct moec_units *units, size_t reco
     if (n != n_bytes)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "part %" PRIu32 " of unit '%s' of '%s' has %" PRIu64 " bytes, expected %" PRIu64
-                         "; delete the journal to start anew",
+                         "; delete the journal to start over",
                          part, moec_journal_key(&units->journal, record), units->journal.file.path, n,
                          n_bytes);
     return moec_journal_read(&units->journal, record, offset, data, n_bytes, err);
@@ -258,7 +258,7 @@ static enum moec_status open_journal(struct moec_units *units, const char *path,
         return moec_journal_create(&units->journal, path, job->text, err);
     const enum moec_status status = moec_journal_open(&units->journal, path, job->text, &missing);
     if (status == MOEC_ERR_NOT_FOUND) {
-        moec_progress_note(units->outer, "there is no journal '%s' to resume: starting anew", path);
+        moec_progress_note(units->outer, "there is no journal '%s' to resume: starting over", path);
         return moec_journal_create(&units->journal, path, job->text, err);
     }
     if (status != MOEC_OK)

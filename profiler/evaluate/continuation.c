@@ -273,8 +273,7 @@ static enum moec_status tokenise_candidate(struct moec_continuation *c, const ch
     if (same == 0)
         return moec_fail(
             err, MOEC_ERR_USAGE,
-            "no token stands before a choice, so its first has no likelihood; give the task a longer "
-            "prompt");
+            "a choice follows no token, so its first token has no likelihood; give the task a longer prompt");
     scored->first = same;
     return MOEC_OK;
 }

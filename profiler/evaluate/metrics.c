@@ -147,7 +147,7 @@ enum moec_status moec_loss_measure_scores(const double *reference, const double 
         return moec_fail(err, MOEC_ERR_USAGE, "no rows to compare on");
     if (!(theirs > 0))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "the reference scores 0 on every row, so there is nothing to lose and no loss");
+                         "the reference scores 0 on every row, so no loss can be computed");
     loss->reference = theirs / n_row;
     loss->compiled = ours / n_row;
     loss->loss = loss->low = loss->high = (theirs - ours) / theirs;

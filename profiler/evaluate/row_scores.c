@@ -29,7 +29,7 @@ static enum moec_status score_text(const struct scoring *job, const struct moec_
     }
     struct moec_answer right, given;
     if (!moec_answer_take(job->task, reference, row->reference_bytes, &right))
-        return moec_fail(err, MOEC_ERR_FORMAT, "the reference holds no answer as the task takes it%s%s%s",
+        return moec_fail(err, MOEC_ERR_FORMAT, "the reference has no answer of the task's form%s%s%s",
                          job->task->after[0] != '\0' ? ", behind '" : "", job->task->after,
                          job->task->after[0] != '\0' ? "'" : "");
     values[0] =

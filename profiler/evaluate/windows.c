@@ -284,12 +284,10 @@ enum moec_status moec_windows_need_task(const struct moec_config *config, const 
         return moec_task_need_windows(task, verb, err);
     if (task->reference[0] != '\0' || moec_task_metric_kind(task->metric) == MOEC_TASK_KIND_CHOICE)
         return MOEC_OK;
-    return moec_fail(
-        err, MOEC_ERR_USAGE,
-        "task '%s' says what a model reads and not what it is to write, and %s of an "
-        "encoder-decoder model needs both: give --task one with a prompt and a reference, such as "
-        "samsum",
-        task->name, verb);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "task '%s' has only a prompt, but %s of an encoder-decoder model needs a prompt and a "
+                     "reference: give such a --task, for example samsum",
+                     task->name, verb);
 }
 
 enum moec_status moec_windows_make(const struct moec_rows *rows, const struct moec_tokenizer *tokenizer,

@@ -42,7 +42,7 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
     }
     if (!has_other)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the only bitwidth is that of the baseline, %" PRIu32 "; give another to measure",
+                         "the only bitwidth, %" PRIu32 ", is the baseline's; give another to measure",
                          baseline);
     if (moec_config_moe_count(job->config) == 0)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the model in '%s' has no layer with experts",
@@ -300,7 +300,7 @@ static enum moec_status check_reference(struct moec_profile_job *job, struct moe
     else if (memcmp(before, profile->reference.nll, n_bytes) != 0)
         status = moec_fail(err, MOEC_ERR_MISMATCH,
                            "the original model does not give the losses that the journal '%s' says: another "
-                           "build or a faulty machine computed them; delete it to start anew",
+                           "build or a faulty machine computed them; delete it to start over",
                            job->options->journal_path);
 out:
     free(before);
@@ -316,7 +316,7 @@ static enum moec_status check_trace(const struct moec_profile_job *job, struct m
         if (profile->trace_experts[i] >= profile->n_expert &&
             (job->windows.source == NULL || profile->trace_experts[i] != MOEC_PROFILE_NO_EXPERT))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "the journal '%s' routes to expert %u of %" PRIu32 "; delete it to start anew",
+                             "the journal '%s' routes to expert %u of %" PRIu32 "; delete it to start over",
                              job->options->journal_path, (unsigned)profile->trace_experts[i],
                              profile->n_expert);
     return MOEC_OK;

@@ -348,7 +348,7 @@ static enum moec_status store_baseline(struct sensitivity *job, struct moec_erro
         if (job->kept.baseline[w] && (result->baseline.nll[w] != nll || result->baseline.kl[w] != kl))
             return moec_fail(err, MOEC_ERR_MISMATCH,
                              "the baseline does not give the losses that the journal says on window %" PRIu32
-                             ": another build or a faulty machine computed them; delete it to start anew",
+                             ": another build or a faulty machine computed them; delete it to start over",
                              w);
         result->baseline.nll[w] = nll;
         result->baseline.kl[w] = kl;

@@ -30,10 +30,10 @@ static const char *key_of(const struct moec_sensitivity_units *kept, const char 
 
 static enum moec_status refuse(const char *what, struct moec_error *err)
 {
-    return moec_fail(err, MOEC_ERR_FORMAT,
-                     "the journal's units of the sensitivity sweep do not fit together (%s); delete it to "
-                     "start anew",
-                     what);
+    return moec_fail(
+        err, MOEC_ERR_FORMAT,
+        "the journal's units of the sensitivity sweep do not fit together (%s); delete it to start over",
+        what);
 }
 
 static double *cell(const struct moec_sensitivity_units *kept, double *array, uint32_t s, uint32_t variant)

@@ -75,7 +75,7 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
     while (mode->name != NULL && strcmp(mode->name, row->mode) != 0)
         mode++;
     if (mode->name == NULL)
-        return moec_fail(err, MOEC_ERR_FORMAT, "no mode is called '%.40s'", row->mode);
+        return moec_fail(err, MOEC_ERR_FORMAT, "unknown mode '%.40s'", row->mode);
     if (mode->streams_all)
         return moec_simulated_stream(&setup, result, err);
     setup.keeps_nothing = !mode->keeps;
@@ -97,7 +97,7 @@ static enum moec_status simulate_row(struct scene *scene, const struct bench_row
     if (row->storage[0] != '\0')
         MOEC_TRY(moec_emulation_parse(row->storage, &emulation, err));
     if (row->copy >= scene->bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_USAGE, "row '%.60s' runs copy %" PRIu64 ", which '%s' has not",
+        return moec_fail(err, MOEC_ERR_USAGE, "row '%.60s' runs copy %" PRIu64 ", which '%s' does not have",
                          row->name, row->copy, scene->bundle->file.path);
     MOEC_TRY_OUT(moec_simulated_model_of_bundle(scene->bundle, (uint32_t)row->copy, scene->recording,
                                                 &scene->model, err));

@@ -487,7 +487,7 @@ static enum moec_status create_preload(struct run *run, struct moec_error *err)
     if (run->setup->predictor == &moec_predict_none || run->setup->capacity_bytes >= run->model->all_bytes)
         return MOEC_OK;
     if (!moec_simulated_can_predict(run->recording, run->model, run->setup->predictor))
-        return moec_fail(err, MOEC_ERR_USAGE, "the recording cannot feed the predictor '%s'",
+        return moec_fail(err, MOEC_ERR_USAGE, "the recording lacks what the predictor '%s' needs",
                          run->setup->predictor->name);
     return moec_preload_create(&setup, &run->preload, err);
 }

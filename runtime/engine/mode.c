@@ -32,7 +32,7 @@ static enum moec_status find_mode(const char *name, const struct moec_mode **out
         if (n > 0 && (size_t)n < sizeof names - at)
             at += (size_t)n;
     }
-    return moec_fail(err, MOEC_ERR_USAGE, "no mode is called '%.40s', expected one of %s", name, names);
+    return moec_fail(err, MOEC_ERR_USAGE, "unknown mode '%.40s', expected one of %s", name, names);
 }
 
 static enum moec_status choose_copy(const struct moec_bundle *bundle, const struct moec_mode *mode,
@@ -40,12 +40,12 @@ static enum moec_status choose_copy(const struct moec_bundle *bundle, const stru
 {
     if (copy > 0 && !mode->takes_any)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "mode '%s' chooses the precision copy itself: leave out copy %" PRIu32
+                         "mode '%s' chooses its own precision copy: leave out copy %" PRIu32
                          ", or use mode 'cache', which runs any",
                          mode->name, copy);
     if (copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "precision copy %" PRIu32 " of '%s' is asked for, it has %" PRIu32
+                         "precision copy %" PRIu32 " of '%s' does not exist, it has %" PRIu32
                          " (compile with --copies)",
                          copy, bundle->file.path, bundle->n_copy);
     *out = copy;

@@ -309,7 +309,7 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
         return moec_fail(err, MOEC_ERR_USAGE, "a model of family '%s' has no encoder to read a source with",
                          config->family);
     if (session->first != session)
-        return moec_fail(err, MOEC_ERR_USAGE, "a source is read by the first of sequences beside each other");
+        return moec_fail(err, MOEC_ERR_USAGE, "only the first of several parallel sequences reads a source");
     if (n_tokens == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a source needs at least one token");
     if (n_tokens > session->n_context)
@@ -415,7 +415,7 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
                                    const uint32_t *logits_at, uint32_t n_logits, struct moec_error *err)
 {
     if (moec_config_is_encoder_decoder(&session->forward->model->config) && session->first->n_source == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "a target is read before its source");
+        return moec_fail(err, MOEC_ERR_USAGE, "the target was given before its source");
     if (n_tokens > session->n_context - session->length)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu32 " more tokens do not fit into the context of %" PRIu32
@@ -424,7 +424,7 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
     for (uint32_t i = 0; i < n_logits; i++) {
         if (logits_at[i] >= n_tokens || (i > 0 && logits_at[i] <= logits_at[i - 1]))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "logits are wanted at offset %" PRIu32
+                             "logits are requested at offset %" PRIu32
                              ", expected increasing offsets under %" PRIu32,
                              logits_at[i], n_tokens);
     }

@@ -74,7 +74,7 @@ enum moec_status moec_kernels_find(const char *name, const struct moec_kernels *
                          "unknown instruction set '%s', expected 'auto', 'scalar', 'avx2' or 'avx512'", name);
     if (set == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "this processor cannot run instruction set '%s'; 'auto' takes the best it has",
+                         "this processor cannot run instruction set '%s'; 'auto' takes the best it can run",
                          name);
     *out = set;
     return MOEC_OK;

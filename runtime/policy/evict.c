@@ -28,6 +28,5 @@ enum moec_status moec_evict_find(const char *name, const struct moec_evict_ops *
         if (n > 0 && (size_t)n < sizeof names - at)
             at += (size_t)n;
     }
-    return moec_fail(err, MOEC_ERR_USAGE, "no eviction policy is called '%.40s', expected one of %s", name,
-                     names);
+    return moec_fail(err, MOEC_ERR_USAGE, "unknown eviction policy '%.40s', expected one of %s", name, names);
 }

@@ -23,5 +23,5 @@ enum moec_status moec_predict_find(const char *name, const struct moec_predict_o
         if (n > 0 && (size_t)n < sizeof names - at)
             at += (size_t)n;
     }
-    return moec_fail(err, MOEC_ERR_USAGE, "no predictor is called '%.40s', expected one of %s", name, names);
+    return moec_fail(err, MOEC_ERR_USAGE, "unknown predictor '%.40s', expected one of %s", name, names);
 }

@@ -395,5 +395,6 @@ enum moec_status moec_io_find(const char *name, enum moec_io *out, struct moec_e
             *out = (enum moec_io)i;
             return MOEC_OK;
         }
-    return moec_fail(err, MOEC_ERR_USAGE, "'%s' is no way of reading, expected auto, direct or cached", name);
+    return moec_fail(err, MOEC_ERR_USAGE, "unknown way of reading '%s', expected auto, direct or cached",
+                     name);
 }

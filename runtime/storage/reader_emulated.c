@@ -308,9 +308,9 @@ enum moec_status moec_emulation_parse(const char *text, struct moec_emulation *o
         latency_ns = parse_quantity(&at, times);
     }
     if (speed < 0 || latency_ns < 0 || *at != '\0')
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "'%s' describes no storage, expected bandwidth and latency such as 550MB/s,80us",
-                         text);
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "cannot read '%s' as storage, expected a bandwidth and a latency such as 550MB/s,80us", text);
     if (!(speed >= MIN_BYTES_PER_SECOND && speed <= MAX_BYTES_PER_SECOND) || latency_ns > MAX_LATENCY_NS)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "storage '%s' is out of range, expected 1KB/s to 1000GB/s and at most 1s", text);

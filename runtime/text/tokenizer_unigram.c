@@ -144,7 +144,7 @@ static enum moec_status find_cut(struct moec_encoding *e, const char *word, uint
         if (!has_char && (end->start == NONE || unk > end->score)) {
             if (t->model->unk_id == MOEC_TOKENIZER_NO_ID)
                 return moec_fail(e->err, MOEC_ERR_NOT_FOUND,
-                                 "the tokenizer's vocabulary has not the character '%.*s', and no unk_id",
+                                 "the tokenizer's vocabulary has neither the character '%.*s' nor an unk_id",
                                  (int)n_char, word + at);
             offer(end, unk, at, t->model->unk_id);
         }

@@ -96,13 +96,13 @@ refuse() {
     try 2 "$name is refused" "$moec" bench "$@" $short
     says stderr "$pattern" "and named"
 }
-refuse "an unknown mode" "no mode is called 'fly'" "$bundle" --modes fly --memory 25%
+refuse "an unknown mode" "unknown mode 'fly'" "$bundle" --modes fly --memory 25%
 refuse "a mode without its copy" "\-\-copies 16" "$work/single.moec" --modes io-free
 refuse "no memory" "give --memory" "$bundle" --modes cache
 refuse "a share over 100 %" "'101%'" "$bundle" --memory 101%
 refuse "no share" "'0%'" "$bundle" --memory 25%,0%
 refuse "half a size" "'12x'" "$bundle" --memory 12x
-refuse "an empty item" "commas between them" "$bundle" --memory 25%,,50%
+refuse "an empty item" "separated by commas" "$bundle" --memory 25%,,50%
 refuse "an unknown policy" "nosuch" "$bundle" --modes cache --evict lru,nosuch --memory 25%
 refuse "an emulation of nothing" "fast" "$bundle" --memory 25% --emulate-storage fast
 refuse "a predictor without its mode" "mode cache" "$bundle" --modes io-exp --predict gate

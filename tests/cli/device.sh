@@ -37,7 +37,7 @@ says stderr "name one bundle" "it says what is missing"
 try 2 "without an output" "$moec" device "$work/m.moec"
 says stderr "with -o DEVICE.json" "it says what is missing"
 try 2 "storage that is none" "$moec" device "$work/m.moec" -o "$work/x.json" --emulate-storage fast
-says stderr "'fast' describes no storage" "it is quoted"
+says stderr "cannot read 'fast' as storage" "it is quoted"
 try 1 "a bundle that is none" "$moec" device $model/config.json -o "$work/x.json"
 head -c 200000 "$work/m.moec" >"$work/cut.moec"
 try 1 "a bundle that is cut off" "$moec" device "$work/cut.moec" -o "$work/x.json"

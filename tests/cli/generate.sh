@@ -99,7 +99,7 @@ says stderr "temperature goes with one beam" "says what goes together"
 try 2 "another word for early stopping" "$moec" run "$work/plain.moec" -p x --early-stopping soon
 try 2 "a penalty that is no number" "$moec" run "$work/plain.moec" -p x --length-penalty long
 try 2 "beams of perplexity" "$moec" eval $sample --data "$work/lines.txt" --beams 2
-says stderr "beams is for tasks whose answers are generated" "says what beams are for"
+says stderr "beams applies to tasks with generated answers" "says what beams are for"
 try 1 "a budget too small for so many beams" "$moec" run "$work/plain.moec" -p x --memory "$budget" --ctx 1000 --beams 32
 says stderr "KV cache for 1000 positions" "itemises it"
 sed -i 's/"num_beams": 3/"num_beam_groups": 3/' "$work/model/generation_config.json"

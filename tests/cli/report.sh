@@ -11,7 +11,7 @@ head -c 60000 datasets/sample/calibration.txt >"$data"
 # ---- writing ----
 
 try 2 "a format that is none" "$moec" profile $model --data "$data" --plots "$work/plots" --plot-format png,gif
-says stderr "'gif', expected png, svg, pdf, csv" "is named before anything is measured"
+says stderr "'gif', expected png, svg, pdf or csv" "is named before anything is measured"
 try 2 "formats without a folder" "$moec" profile $model --data "$data" --plot-format png -o "$work/p.h5"
 says stderr 'needs --plots' "the message says what is missing"
 

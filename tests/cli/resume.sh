@@ -67,7 +67,7 @@ cp "$journal" "$work/journal"
 
 try 2 "a run that finds a journal" profile $model --data $data -o "$out"
 says stderr "left '.*' with [0-9]+ units of work \(.* passes\)" "is told how much is in it"
-says stderr 'go on with it by --resume, or delete it' "and what to do"
+says stderr 'continue it with --resume, or delete it' "and what to do"
 try 0 "the command that the message gave" sh -c "$command"
 says stderr "resuming from '.*': [0-9]+ units of work are done" "says where it goes on"
 same "the profile is that of an uninterrupted run"
@@ -83,7 +83,7 @@ try 0 "--resume with other threads and working memory" profile $model --data $da
     --work-memory 64MiB
 same "gives the same bytes"
 try 0 "--resume without a journal" profile $model --data $data -o "$out" --resume
-says stderr "no journal '.*' to resume: starting anew" "says that it starts anew"
+says stderr "no journal '.*' to resume: starting over" "says that it starts over"
 try 2 "--resume without -o" profile $model --data $data --resume --heatmap "$work/map.csv"
 says stderr 'give -o PROFILE.h5' "is refused"
 

@@ -54,7 +54,7 @@ says stderr '90s, 30min or 2h' "is explained"
 try 2 "a duration of nothing" "$moec" profile $model $data --time-limit 0s -o "$work/bad.h5"
 # shellcheck disable=SC2086
 try 2 "a time limit for what was asked for" "$moec" profile $model $data --sensitivity exact --time-limit 2h -o "$work/bad.h5"
-says stderr 'time-limit decides between' "is explained"
+says stderr 'time-limit chooses between' "is explained"
 # shellcheck disable=SC2086
 try 2 "an unknown mode" "$moec" profile $model $data --sensitivity quick -o "$work/bad.h5"
 try 1 "nothing is left" test -e "$work/bad.h5"

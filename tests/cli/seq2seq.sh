@@ -173,7 +173,7 @@ try 2 "a metric needs rows" "$moec" compile "$model" --profile "$work/one.h5" --
 says stderr "give --data and --task" "which it says"
 try 2 "a metric of another kind than the task's is refused" "$moec" compile "$model" --profile "$work/one.h5" \
     --metric rouge-2 $pick -o "$work/x.moec"
-says stderr "task 'pick' is of another kind" "which it says"
+says stderr "does not fit task 'pick'" "which it says"
 try 2 "data beside a profile is for a metric" "$moec" compile "$model" --profile "$work/one.h5" $pick -o "$work/x.moec"
 try 0 "accuracy is certified on other rows" "$moec" compile "$model" --profile "$work/one.h5" --metric accuracy $pick \
     --policy uniform --bits 2 --max-loss 90% --accept-miss -q --json -o "$work/pick.moec"

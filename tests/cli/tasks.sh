@@ -147,7 +147,7 @@ refuse 1 "a stop that is no text" 'return {name = "x", metric = "rouge-1", refer
 try 2 "windows of rows" "$moec" eval $sample --task "$work/copy.lua" --data "$work/lines.txt" --seq-len 64 --quiet
 says stderr "ctx" "the message names --ctx"
 try 2 "answers of windows" "$moec" eval $sample --data "$work/lines.txt" --answers "$work/none.jsonl" --quiet
-says stderr "answers is for tasks that score rows" "the message says why"
+says stderr "answers applies to tasks that score rows" "the message says why"
 try 1 "a context without room" "$moec" eval $sample --task samsum --data "$work/val.csv" --ctx 32 --answers "$work/none.jsonl" --quiet
 try 1 "leaves no answers" test -e "$work/none.jsonl"
 try 1 "a profile of summaries" "$moec" profile $sample --task samsum --data "$work/val.csv" -o "$work/none.h5" --quiet

@@ -113,7 +113,7 @@ static void test_bundle_strip__drops_all_in_place(void **state)
     assert_string_equal(bundle->provenance.options, "--bits 4; stripped --copies 2; stripped --copies 8");
     moec_bundle_close(bundle);
     assert_status(moec_bundle_strip(f->path, bits, 1, f->path, &last, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "the compiled assignment alone");
+    assert_message(err, "only the compiled assignment");
 }
 
 static void test_bundle_strip__refuses(void **state)

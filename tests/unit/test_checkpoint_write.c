@@ -231,7 +231,7 @@ static void test_checkpoint_write__refuses_unknown_families(void **state)
     assert_status(moec_family_write_config(&bundle->config, &bundle->generation, "float32", "m", &config,
                                            &generation, &err),
                   MOEC_ERR_UNSUPPORTED, err);
-    assert_message(err, "cannot be said");
+    assert_message(err, "cannot be expressed");
     moec_bundle_close(bundle);
     sample_release(&s);
     free(path);

@@ -219,7 +219,7 @@ static void test_unit__found_again_with_its_cost(void **state)
     assert_string_equal(job.text, "data-name: a?b3\n");
     noted[0] = '\0';
     assert_status(moec_units_open(path, true, &job, &progress, &units, &err), MOEC_OK, err);
-    assert_non_null(strstr(noted, "starting anew"));
+    assert_non_null(strstr(noted, "starting over"));
     const struct moec_unit_part parts[] = {{nll, sizeof nll}, {numbers, sizeof numbers}};
     assert_status(moec_unit_find(units, "uniform/2", parts, 2, &cost, &found, &err), MOEC_OK, err);
     assert_false(found);

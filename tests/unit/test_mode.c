@@ -98,7 +98,7 @@ static void test_mode__cache_takes_any(void **state)
         assert_ptr_equal(choice.predict, moec_predictors[i]);
     }
     refuse(*state, (struct moec_mode_request){.copy = 3}, "precision copy 3");
-    refuse(*state, (struct moec_mode_request){.evict = "belady"}, "no eviction policy is called 'belady'");
+    refuse(*state, (struct moec_mode_request){.evict = "belady"}, "unknown eviction policy 'belady'");
     refuse(*state, (struct moec_mode_request){.predict = "oracle"}, "oracle");
     refuse(*state, (struct moec_mode_request){.preload_count = 2}, "nothing is predicted");
 }
@@ -122,7 +122,7 @@ static void test_mode__contradictions_are_refused(void **state)
     refuse(*state, (struct moec_mode_request){.mode = "io-qfree", .evict = "lru"}, "evicts nothing");
     refuse(*state, (struct moec_mode_request){.mode = "io-qfree", .copy = 2}, "leave out copy 2");
     refuse(*state, (struct moec_mode_request){.mode = "turbo"},
-           "no mode is called 'turbo', expected one of cache");
+           "unknown mode 'turbo', expected one of cache");
 }
 
 /* Whatever the table says, it says it with words that are there. */

@@ -210,7 +210,7 @@ static void test_sentencepiece__refusals(void **state)
                        "a",
                        "\x07"),
              MOEC_ERR_FORMAT, "has type 7"),
-        CASE(UNK PIECE("\x05", "\x01\xff", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty, no UTF-8"),
+        CASE(UNK PIECE("\x05", "\x01\xff", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty, not UTF-8"),
         CASE(UNK PIECE("\x04", "\x00", "\x01"), MOEC_ERR_FORMAT, "piece 1 of 'm' is empty"),
         CASE(UNK "\x12\x02\x18\x03", MOEC_ERR_UNSUPPORTED, "model of type 3"),
         CASE(UNK "\x1A\x02\x28\x00", MOEC_ERR_UNSUPPORTED, "escape_whitespaces"),

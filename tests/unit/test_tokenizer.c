@@ -347,7 +347,7 @@ static void test_tokenizer__refuses_with_file_and_place(void **state)
         {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAA\"}}",
          MOEC_ERR_FORMAT, "a multiple of 4"},
         {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AA*A\"}}",
-         MOEC_ERR_FORMAT, "no base64 at its characters 0 to 3"},
+         MOEC_ERR_FORMAT, "not base64 at characters 0 to 3"},
         {HEAD MERGES ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}}",
          MOEC_ERR_FORMAT, "the character map of 3 bytes"},
         {HEAD MERGES

@@ -332,7 +332,7 @@ static void test_windows__pairs_are_drawn_from_tasks_with_targets(void **state)
     moec_windows_release(&windows);
     struct moec_task task = moec_task_text();
     assert_int_equal(moec_windows_need_task(&config, &task, "a profile", &err), MOEC_ERR_USAGE);
-    assert_non_null(strstr(err.message, "task 'text' says what a model reads and not what it is to write"));
+    assert_non_null(strstr(err.message, "task 'text' has only a prompt"));
     (void)snprintf(task.reference, sizeof task.reference, "{b}");
     assert_int_equal(moec_windows_need_task(&config, &task, "a profile", &err), MOEC_OK);
     struct moec_windows_options options = {0};
