@@ -24,7 +24,7 @@ int main(int argc, char **argv)
     TRY(moert_session_create(engine, &session, &err));
     TRY(moert_text_create(engine, &text, &err));
     TRY(moert_tokenize(engine, argv[2], strlen(argv[2]), true, &tokens, &n_tokens, &err));
-    /* As the model's generation_config.json says, with a length of our own. */
+    /* The settings of the model's generation_config.json, but at most 32 tokens. */
     struct moert_generation generation = moert_generation_default(engine);
     generation.n_tokens = 32;
     TRY(moert_generator_create(session, &generation, &generator, &err));

@@ -12,8 +12,8 @@
  *     ... see docs/embed.c for a complete program ...
  *     moert_engine_close(engine);
  *
- * Conventions. Functions that can fail return an enum moert_status and fill a caller-owned message (may be
- * NULL). Results go through out-pointers and are valid only on success. The library never prints, exits or
+ * Conventions. Functions that can fail return an enum moert_status and fill a caller-owned message, which may
+ * be NULL. Results go through out-pointers and are valid only on success. The library never prints, exits or
  * reads the environment. Strings are UTF-8. A token's logits depend only on the tokens before it: never on
  * chunking, threads, cache or budget.
  *
@@ -36,14 +36,14 @@ extern "C" {
 enum moert_status {
     MOERT_OK = 0,
     MOERT_ERR_USAGE = 1,   /* an argument is out of range */
-    MOERT_ERR_MEMORY = 10, /* the system has no memory */
-    MOERT_ERR_BUDGET = 11, /* memory_bytes is under the floor; the message itemises it */
+    MOERT_ERR_MEMORY = 10, /* the system is out of memory */
+    MOERT_ERR_BUDGET = 11, /* memory_bytes is below the smallest budget that works; the message itemises it */
     MOERT_ERR_LIMIT = 12,  /* context full, id outside the vocabulary, ... */
     MOERT_ERR_IO = 20,
     MOERT_ERR_NOT_FOUND = 21,
     MOERT_ERR_FORMAT = 30,      /* not a bundle, or malformed */
     MOERT_ERR_CHECKSUM = 31,    /* damaged; the message names the section or the expert */
-    MOERT_ERR_UNSUPPORTED = 32, /* a newer version, a feature or instruction set that is not here */
+    MOERT_ERR_UNSUPPORTED = 32, /* a newer version, or a feature or instruction set that is not available */
     MOERT_ERR_MISMATCH = 33
 };
 
@@ -54,42 +54,45 @@ struct moert_error {
 };
 
 struct moert_options {
-    uint64_t memory_bytes; /* budget of the whole process (peak resident size), 0 = no limit: experts stay
-                              resident */
+    uint64_t memory_bytes; /* limit on the peak resident size of the whole process; 0 = no limit, experts
+                              stay resident */
     uint32_t n_context;    /* tokens of each session's KV cache, 0 = min(2048, what the model allows) */
     uint32_t n_sessions;   /* sessions that may exist at once, default 1 */
-    uint32_t n_beams;      /* most beams that a generator of a session may have, each with a KV cache;
-                              0 = what the bundle's generation asks for, mostly 1 */
+    uint32_t n_beams;      /* the most beams that a session's generator may use, each with a KV cache;
+                              0 = as the bundle's generation settings say, usually 1 */
     int n_threads;         /* 0 = all cores that this process may use */
-    const char *cpu;       /* "auto", "scalar", "avx2", "avx512": the same bits at different speed */
-    uint32_t copy;         /* precision copy to run, 0 = the compiled assignment, or what the mode runs */
+    const char *cpu;       /* "auto", "scalar", "avx2", "avx512": same bits, different speed */
+    uint32_t copy;         /* precision copy to run; 0 = the compiled assignment, or the mode's copy */
 
-    /* How experts come into memory: speed and memory alone, never the result of the precision that is run.
-     * Strings are borrowed for the call; NULL leaves the choice to the mode. What contradicts a mode is
-     * refused (MOERT_ERR_USAGE).
+    /* How experts come into memory. This affects speed and memory use, never the results at a given
+     * precision. Strings are borrowed for the call; NULL leaves the choice to the mode. A choice that
+     * contradicts the mode is refused (MOERT_ERR_USAGE).
      *
      * "cache" (NULL): experts stay until others need the room, with any policy, predictor and copy.
-     * "edgemoe": that with EdgeMoE's policy, and guesses by the bundle's path table. Baselines, most of which
-     * need precision copies in the bundle: "io-free" and "io-qfree" hold every expert at 16 and at 8 bits;
-     * "io-exp" and "io-qexp" read 16 and 4 bits on demand and keep nothing; "io-exp+lru" and "io-qexp+lru"
-     * keep them in the buffer; "sti" reads every expert in order for every token, and serves one session. */
+     * "edgemoe": the same with EdgeMoE's policy and predictions by the bundle's path table.
+     * Baselines, most of which need precision copies in the bundle:
+     * "io-free", "io-qfree": all experts in memory, at 16 and at 8 bits.
+     * "io-exp", "io-qexp": read when used, at 16 and at 4 bits, and not kept.
+     * "io-exp+lru", "io-qexp+lru": the same, but kept in the buffer.
+     * "sti": every expert is read in order for every token; serves one session. */
     const char *mode;
-    /* Which experts make room: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal", "arc", "random". */
+    /* Which expert is evicted when the buffer is full: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal",
+     * "arc", "random". */
     const char *evict;
-    /* Which experts the next layer will need, so that they are read while this one computes: "none",
+    /* How the next layer's experts are predicted, so that they are read while this layer computes: "none",
      * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate". */
     const char *predict;
-    uint32_t preload_count; /* experts guessed for each layer; 0 = while there is time and it pays */
-    /* How storage is read: "auto" (NULL) measures which is faster, "direct" past the page cache, "cached"
-     * through it. */
+    uint32_t preload_count; /* experts preloaded for each layer; 0 = as many as time allows, while it pays */
+    /* How storage is read: "direct" bypasses the page cache, "cached" uses it, "auto" (NULL) measures which
+     * is faster. */
     const char *io;
-    uint64_t emulate_bytes_per_second; /* a slower device: its bandwidth, 0 = the one that there is, */
-    uint64_t emulate_latency_ns;       /* and how long it takes to begin a read */
-    /* Writes what the engine does to this file, for Perfetto and for `moec simulate`
-     * (formats/trace/TRACE.md); it appears when the engine is closed. */
+    uint64_t emulate_bytes_per_second; /* emulates a slower device: its bandwidth (0 = no emulation) */
+    uint64_t emulate_latency_ns;       /* and its latency */
+    /* File for a trace of the engine, for Perfetto and `moec simulate` (formats/trace/TRACE.md); it appears
+     * when the engine is closed. */
     const char *trace;
-    /* Of the expert buffer, for comparisons at equal buffers (no less than the largest record is taken, no
-     * more than all); 0 = what the budget leaves. */
+    /* Size of the expert buffer, for comparisons at equal sizes, raised to the largest record and lowered to
+     * the size of all experts where needed; 0 = what the budget leaves. */
     uint64_t expert_buffer_bytes;
 };
 
@@ -99,51 +102,51 @@ struct moert_info {
     uint32_t n_context;
     uint32_t n_layer;
     uint32_t n_moe_layer;
-    uint32_t n_encoder_layer;     /* of these the first ones are an encoder's; 0 in a model of one stack */
-    uint32_t n_moe_encoder_layer; /* of n_moe_layer */
-    uint32_t decoder_start_id;    /* every target's first token, where there is an encoder */
+    uint32_t n_encoder_layer;     /* the first n layers are an encoder's; 0 = decoder only */
+    uint32_t n_moe_encoder_layer; /* of these, MoE layers */
+    uint32_t decoder_start_id;    /* first token of every target; models with an encoder */
     uint32_t pad_id;
     uint32_t n_expert;
     uint32_t top_k;
     uint32_t n_threads;
     const char *cpu;        /* instruction set in use */
     const char *mode;       /* run mode in use */
-    const char *evict;      /* eviction policy in use, "none" where nothing is evicted */
+    const char *evict;      /* eviction policy in use, "none" if nothing is evicted */
     const char *predict;    /* predictor in use */
     uint32_t preload_count; /* as asked for */
     const char *io;         /* how storage is read, in words; valid while the engine is open */
     uint32_t copy;          /* precision copy in use, 0 = the compiled assignment */
-    uint32_t bits;          /* of its experts; 0 = mixed */
-    uint64_t base_bytes;    /* program and libraries, as measured when opening */
+    uint32_t bits;          /* bitwidth of its experts; 0 = mixed */
+    uint64_t base_bytes;    /* program and libraries, measured on opening */
     uint64_t dense_bytes;   /* dense weights and tables */
     uint64_t kv_bytes;      /* KV caches */
     uint64_t scratch_bytes; /* activations */
-    uint64_t table_bytes;   /* of the expert buffer: entries, policy */
+    uint64_t table_bytes;   /* bookkeeping of the expert buffer */
     uint64_t expert_buffer_bytes;
     uint64_t total_bytes;        /* planned peak of the process, margin included */
     uint64_t expert_total_bytes; /* all experts of the copy in use */
-    uint64_t
-        working_set_bytes;   /* experts of one generated token: MoE layers (a decoder's, where there are two
-                                stacks) x top-k x mean record of the layer; an LRU
-                                buffer below it hits nothing in decoding */
-    uint32_t prefill_tokens; /* largest chunk of a prefill */
-    uint32_t n_beams;        /* most of a generator */
+    uint64_t working_set_bytes;  /* experts of one generated token: MoE layers (of the decoder, if there are
+                                    two  stacks) x top-k x mean record of the layer. A smaller LRU buffer hits
+                                    nothing  in decoding */
+    uint32_t prefill_tokens;     /* largest chunk of a prompt */
+    uint32_t n_beams;            /* the most that a generator may use */
 };
 
-/* Of experts that routers asked for, each of which counts once as a hit, late or a miss. Counted since the
- * engine was opened; what happened in between is the difference of two calls. */
+/* Counters since the engine was opened; subtract two readings for what happened in between. Each expert that
+ * a router asked for counts once: as a hit, late or a miss. */
 struct moert_stats {
     uint64_t hits;            /* in memory when the router answered */
-    uint64_t late;            /* on the way then: guessed, or read for the start or another session */
-    uint64_t misses;          /* not asked for before */
-    uint64_t useful_preloads; /* experts that were guessed and then needed */
-    uint64_t wasted_preloads; /* and not */
+    uint64_t late;            /* still being read then: a preload, or for the start or another session */
+    uint64_t misses;          /* not requested before */
+    uint64_t useful_preloads; /* preloaded experts that were then needed */
+    uint64_t wasted_preloads; /* preloaded experts that were not */
     uint64_t evictions;
-    uint64_t read_bytes;    /* of all reads */
-    uint64_t preload_bytes; /* of these, for guesses */
-    uint64_t read_ns;       /* from asking the device to its answer, summed over reads */
-    uint64_t stall_ns;      /* sessions waited for experts */
-    uint64_t compute_ns;    /* steps without such waiting; of a layer: from its router's answer to the next */
+    uint64_t read_bytes;    /* in all */
+    uint64_t preload_bytes; /* of these, by preloads */
+    uint64_t read_ns;       /* from request to completion, summed over reads */
+    uint64_t stall_ns;      /* time that sessions waited for experts */
+    uint64_t compute_ns;    /* time of steps without such waits; of a layer: from its router's answer to the
+                              next layer's */
 };
 
 struct moert_engine;
@@ -156,34 +159,35 @@ MOERT_API struct moert_options moert_options_default(void);
 /* Opens a bundle: checks header, contents and dense weights, plans the budget, prepares the tokenizer. */
 MOERT_API enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
                                               struct moert_engine **out, struct moert_error *err);
-/* Sessions and text streams must be gone. NULL is fine. */
+/* Free sessions and text streams first. NULL is allowed. */
 MOERT_API void moert_engine_close(struct moert_engine *engine);
-/* The same, and says whether the trace was written whole (MOERT_ERR_IO otherwise). */
+/* Closes the engine and reports whether the trace was written completely (MOERT_ERR_IO if not). */
 MOERT_API enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_error *err);
-/* Waits until the buffer holds the experts that it starts with; otherwise they come in the background. */
+/* Waits until the buffer holds the experts that it starts with. Without this call they are read in the
+ * background. */
 MOERT_API void moert_engine_warm(struct moert_engine *engine);
 MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine);
-/* Writes what a user should be told about the budget (an expert buffer under one token's working set) and
- * returns true when there is something. */
+/* Writes a warning about the budget, such as an expert buffer below one token's working set, and returns
+ * true; returns false if there is nothing to warn of. */
 MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t capacity);
-/* Of all MoE layers, and of one: ordinal 0 .. n_moe_layer - 1. */
+/* Counters of all MoE layers, and of one: ordinal 0 .. n_moe_layer - 1. */
 MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);
 MOERT_API struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal);
-/* The model layer that is MoE layer `ordinal`. */
+/* The index in the model of MoE layer `ordinal`. */
 MOERT_API uint32_t moert_engine_moe_layer(const struct moert_engine *engine, uint32_t ordinal);
 
-/* True for the ids that end a text (there may be several). */
+/* Whether this id ends a text; several ids may. */
 MOERT_API bool moert_token_is_end(const struct moert_engine *engine, uint32_t token);
 
-/* Text to token ids; `add_special` lets the tokenizer's post-processor add BOS and the like. `*tokens` is the
- * caller's (moert_free). Errors: MOERT_ERR_UNSUPPORTED when the bundle has no tokenizer. */
+/* Text to token ids; `add_special` lets the tokenizer's post-processor add BOS and the like. The caller frees
+ * `*tokens` with moert_free. Errors: MOERT_ERR_UNSUPPORTED if the bundle has no tokenizer. */
 MOERT_API enum moert_status moert_tokenize(const struct moert_engine *engine, const char *text,
                                            size_t n_bytes, bool add_special, uint32_t **tokens,
                                            size_t *n_tokens, struct moert_error *err);
 MOERT_API void moert_free(void *memory);
 
-/* Token ids to text as they come; UTF-8 characters are held back until whole. `*piece` (n_bytes long, maybe
- * 0) is borrowed until the next call. flush gives what was held back and starts anew. */
+/* Token ids to text, one at a time; incomplete UTF-8 characters are held back. `*piece` (n_bytes, possibly 0)
+ * is valid until the next call. flush returns what was held back and resets the stream. */
 MOERT_API enum moert_status moert_text_create(const struct moert_engine *engine, struct moert_text **out,
                                               struct moert_error *err);
 MOERT_API enum moert_status moert_text_push(struct moert_text *text, uint32_t token, const char **piece,
@@ -197,23 +201,23 @@ MOERT_API enum moert_status moert_session_create(struct moert_engine *engine, st
                                                  struct moert_error *err);
 MOERT_API void moert_session_free(struct moert_session *session);
 
-/* Encoder-decoder models: reads a source whole and starts an empty target for it, whose first token is
- * decoder_start_id; must come before the first step. A copy made by moert_session_fork has the source too.
- * Errors: MOERT_ERR_USAGE for a model without an encoder, MOERT_ERR_LIMIT when the source is longer than the
+/* Encoder-decoder models: reads a whole source and starts an empty target for it, whose first token is
+ * decoder_start_id. Call it before the first step. moert_session_fork copies the source too.
+ * Errors: MOERT_ERR_USAGE for a model without an encoder, MOERT_ERR_LIMIT if the source is longer than the
  * context (source and target each have n_context positions). */
 MOERT_API enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens,
                                                  size_t n_tokens, struct moert_error *err);
 
-/* Appends n tokens. When `logits` is not NULL it receives the logits after the last of them: n_vocab floats.
- * On failure the session is where it was. */
+/* Appends n tokens. If `logits` is not NULL, it receives the logits after the last one: n_vocab floats. A
+ * failure leaves the session unchanged. */
 MOERT_API enum moert_status moert_session_step(struct moert_session *session, const uint32_t *tokens,
                                                size_t n_tokens, float *logits, struct moert_error *err);
-/* The same with logits at chosen offsets (increasing) into `tokens`: logits (n_at, n_vocab). */
+/* The same with logits after the tokens at chosen, increasing offsets: logits (n_at, n_vocab). */
 MOERT_API enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
                                                   size_t n_tokens, const uint32_t *at, size_t n_at,
                                                   float *logits, struct moert_error *err);
 MOERT_API uint32_t moert_session_length(const struct moert_session *session);
-/* Forgets everything from position n on (no-op past the end). */
+/* Removes every position from n on; does nothing if the session is shorter. */
 MOERT_API void moert_session_truncate(struct moert_session *session, uint32_t n);
 /* An independent copy; counts as one more session. */
 MOERT_API enum moert_status moert_session_fork(const struct moert_session *session,
@@ -226,32 +230,32 @@ struct moert_sampler {
     float temperature;
     uint32_t top_k;
     float top_p;
-    uint64_t state; /* of the generator: set it to the seed */
+    uint64_t state; /* of the random numbers: set it to the seed */
 };
 MOERT_API struct moert_sampler moert_sampler_greedy(void);
 /* `logits` (n_vocab) is used as scratch when temperature > 0. */
 MOERT_API uint32_t moert_sampler_next(struct moert_sampler *sampler, float *logits, uint32_t n_vocab);
 
 enum moert_early_stopping {
-    MOERT_STOP_HEURISTIC = 0, /* when no running beam seems to become better than the worst finished one */
-    MOERT_STOP_EARLY = 1,     /* likewise, and when as many are finished as there are beams */
-    MOERT_STOP_NEVER = 2,     /* when none can: longer texts may be better */
+    MOERT_STOP_HEURISTIC = 0, /* when no running beam is likely to beat the worst finished one */
+    MOERT_STOP_EARLY = 1,     /* likewise, or when as many have finished as there are beams */
+    MOERT_STOP_NEVER = 2,     /* when no running beam can beat it, even if it grows longer */
 };
 
 #define MOERT_TOKENS_OF_MODEL UINT32_MAX
 
-/* How a text is generated. moert_generation_default gives what the bundle says (the model's
- * generation_config.json), with no more beams than the engine was opened for; the bundle also forces and
- * suppresses tokens. For the same settings the tokens are those of transformers. */
+/* How a text is generated. moert_generation_default returns the bundle's settings (the model's
+ * generation_config.json), with no more beams than the engine was opened for. The bundle may also force and
+ * suppress tokens. The same settings give the same tokens as transformers. */
 struct moert_generation {
-    uint32_t n_tokens;         /* generated at most; MOERT_TOKENS_OF_MODEL = as the bundle says, else 128 */
-    uint32_t min_tokens;       /* generated before the text may end; 0 = as the bundle says */
-    uint32_t n_beams;          /* 1 = token by token; a beam search finds a likelier text */
+    uint32_t n_tokens;         /* at most this many; MOERT_TOKENS_OF_MODEL = as the bundle says, else 128 */
+    uint32_t min_tokens;       /* at least this many; 0 = as the bundle says */
+    uint32_t n_beams;          /* 1 = token by token; more beams find a likelier text */
     double length_penalty;     /* beams are compared by log probability / (tokens ^ this) */
-    double repetition_penalty; /* makes tokens of the text less likely; 1 = none */
+    double repetition_penalty; /* makes tokens already in the text less likely; 1 = off */
     enum moert_early_stopping early_stopping;
-    uint32_t no_repeat_ngram;     /* no n tokens stand twice, 0 = off */
-    bool ignore_end;              /* go on after tokens that end a text */
+    uint32_t no_repeat_ngram;     /* no sequence of n tokens occurs twice; 0 = off */
+    bool ignore_end;              /* continue after tokens that end a text */
     struct moert_sampler sampler; /* greedy with beams */
 };
 MOERT_API struct moert_generation moert_generation_default(const struct moert_engine *engine);
@@ -259,24 +263,26 @@ MOERT_API struct moert_generation moert_generation_default(const struct moert_en
 enum moert_generated {
     MOERT_GENERATED_TOKEN = 0,   /* one more token */
     MOERT_GENERATED_END = 1,     /* the token that ends the text; not part of it */
-    MOERT_GENERATED_LENGTH = 2,  /* no token: there are as many as were asked for */
+    MOERT_GENERATED_LENGTH = 2,  /* no token: n_tokens have been generated */
     MOERT_GENERATED_CONTEXT = 3, /* no token: the context is full */
 };
 
-/* Generates texts on a session, one after the other, and has it to itself until freed. Allocates when it is
- * made, and then no more. Errors: MOERT_ERR_LIMIT for more beams than options.n_beams. */
+/* Generates texts on a session, one after the other. Nothing else may use the session until the generator is
+ * freed. It allocates only when it is created. Errors: MOERT_ERR_LIMIT for more beams than options.n_beams.
+ */
 struct moert_generator;
 MOERT_API enum moert_status moert_generator_create(struct moert_session *session,
                                                    const struct moert_generation *generation,
                                                    struct moert_generator **out, struct moert_error *err);
 MOERT_API void moert_generator_free(struct moert_generator *generator);
-/* Reads a prompt, for an encoder where the model has one: forgets what the session held. */
+/* Reads a prompt, with the encoder if the model has one, after clearing the session. */
 MOERT_API enum moert_status moert_generator_start(struct moert_generator *generator, const uint32_t *tokens,
                                                   size_t n_tokens, struct moert_error *err);
 /* The next token. With beams all the work is done in the first call. */
 MOERT_API enum moert_status moert_generator_next(struct moert_generator *generator, uint32_t *token,
                                                  enum moert_generated *what, struct moert_error *err);
-/* Runs of the model on generated tokens since the start: one for a token, whatever the beams. */
+/* How often the model has run on generated tokens since the start: once for each token, whatever the beams.
+ */
 MOERT_API uint64_t moert_generator_steps(const struct moert_generator *generator);
 
 #ifdef __cplusplus
