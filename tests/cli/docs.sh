@@ -1,7 +1,15 @@
 #!/bin/sh
-# The documents: links that lead somewhere, and a statement of every room of the source.
+# The documents: the length of README.md, links that lead somewhere, and a statement of every room of the source.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
+
+# README.md is a page for someone in a hurry; everything else is in docs/.
+size=$(awk '{ if (length($0) > wide) wide = length($0) } END { print NR, wide + 0 }' README.md)
+if [ "${size% *}" -le 130 ] && [ "${size#* }" -le 110 ]; then
+    pass "README.md has at most 130 lines of 110 columns"
+else
+    fail "README.md has ${size% *} lines of ${size#* } columns, expected at most 130 of 110"
+fi
 
 # Relative links of a Markdown file, without their anchors.
 links() {
