@@ -11,7 +11,7 @@ struct cli_bench_options {
 };
 
 /* One item of --memory: "25%", "12.5%" of the experts, or "64MiB" for the process. False for anything else,
- * nothing and over 100 % included. */
+ * such as nothing or more than 100 %. */
 bool cli_bench_memory(const char *text, struct moec_bench_memory *out);
 
 /* Errors: MOEC_ERR_USAGE, MOEC_ERR_MEMORY. Release in either case. */

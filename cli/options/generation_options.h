@@ -1,5 +1,5 @@
-/* Options of the verbs that generate text: search and rules, each with what the model's
- * generation_config.json says as its default. Thread rule: main thread. */
+/* Options of the verbs that generate text: search and token rules. Defaults come from the model's
+ * generation_config.json. Thread rule: main thread. */
 #ifndef MOEC_CLI_GENERATION_OPTIONS_H
 #define MOEC_CLI_GENERATION_OPTIONS_H
 
@@ -7,9 +7,6 @@
 #include "runtime/moert.h"
 
 /* Rows of an option table. */
-/* `use` of --beams is 0 or CLI_RARE. */
-/* `use` of --beams is 0 or CLI_RARE. */
-/* `use` of --beams is 0 or CLI_RARE. */
 /* `use` of --beams is 0 or CLI_RARE. */
 #define CLI_GENERATION_OPTIONS(use)                                                                          \
     {                                                                                                        \
@@ -58,15 +55,15 @@
     "tokens. "                                                                                               \
     "Greedy and beam search give the same tokens as transformers."
 
-/* The options that were given, into what the model says. Errors: MOEC_ERR_USAGE. */
+/* Overrides the model's settings with the options that were given. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status
 cli_read_generation(const struct cli_args *args, struct moert_generation *generation, struct moec_error *err);
 
-/* --beams alone, 0 when it was not given: an engine reserves memory for them. */
+/* The value of --beams, 0 if it was not given: an engine reserves memory for the beams. */
 MOEC_WARN_UNUSED enum moec_status cli_read_beams(const struct cli_args *args, uint32_t *n_beams,
                                                  struct moec_error *err);
 
-/* Whether any of the options was given, and its name. */
+/* Whether any of the options was given; `*name` is the first one. */
 bool cli_has_generation(const struct cli_args *args, const char **name);
 
 #endif

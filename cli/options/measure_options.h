@@ -1,4 +1,4 @@
-/* Options that every measuring verb has in common: data, task, windows, quantisation, threads. One spelling
+/* Options that all measuring verbs share: data, task, windows, quantisation, threads. One spelling
  * and one meaning in profile, compile and eval. */
 #ifndef MOEC_CLI_MEASURE_OPTIONS_H
 #define MOEC_CLI_MEASURE_OPTIONS_H
@@ -109,15 +109,15 @@ struct cli_measure_options {
     int n_threads; /* 0 = all cores */
     const struct moec_kernels *kernels;
     uint64_t work_bytes;
-    char spill_folder[4096]; /* where hidden states go that do not fit */
+    char spill_folder[4096]; /* for hidden states that do not fit into memory */
     bool is_quiet;
-    uint32_t studies; /* moec_weight_studies_parse; of profile alone */
+    uint32_t studies; /* from moec_weight_studies_parse; profile only */
     bool projections;
-    const char *journal; /* of a profile run, NULL = none; profile alone sets it */
+    const char *journal; /* of a profile run, NULL = none; profile only */
     bool resume;
 };
 
-/* `default_samples` stands where --samples is absent. */
+/* `default_samples` is used if --samples is not given. */
 MOEC_WARN_UNUSED enum moec_status cli_read_measure_options(const struct cli_args *args,
                                                            uint32_t default_samples,
                                                            struct cli_measure_options *out,

@@ -1,4 +1,4 @@
-/* Texts that a user gives, read whole. Thread rule: main thread. */
+/* Reading the text that a user gives. Thread rule: main thread. */
 #ifndef MOEC_CLI_PROMPT_H
 #define MOEC_CLI_PROMPT_H
 
@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* The text itself, what a file holds ("-" is standard input), or nothing when both are NULL. `*prompt` is the
- * caller's (free). Errors: MOEC_ERR_IO; MOEC_ERR_LIMIT over 64 MiB. */
+/* Returns the text itself, the content of a file ("-" is standard input), or an empty text if both are NULL.
+ * The caller frees `*prompt`. Errors: MOEC_ERR_IO; MOEC_ERR_LIMIT over 64 MiB. */
 MOEC_WARN_UNUSED enum moec_status cli_read_prompt(const char *text, const char *file, char **prompt,
                                                   size_t *n_bytes, struct moec_error *err);
 

@@ -27,7 +27,8 @@ MOEC_WARN_UNUSED enum moec_status cli_read_simulate_options(const struct cli_arg
                                                             struct cli_simulate_options *out,
                                                             struct moec_error *err);
 
-/* Fills the budgets of a sweep, increasing, each once, those that hold no record raised to the largest. */
+/* Fills the budgets of a sweep in increasing order, without repeats; those too small for a record are raised
+ * to the largest record. */
 void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep);
 
 #endif

@@ -5,12 +5,13 @@
 
 #include "cli/options/options.h"
 
-/* From now on signals ask. Those that are ignored (nohup, background jobs of scripts) stay so. */
+/* From now on a signal is a request to stop. Ignored signals (nohup, background jobs of scripts) stay
+ * ignored. */
 void cli_interrupt_catch(void);
-/* The signal that asked, 0 when none did. Any thread. */
+/* The signal that was received, 0 = none. Any thread. */
 int cli_interrupt_signal(void);
 
-/* MOEC_ERR_CANCELLED when a signal asked; what progress callbacks answer. */
+/* MOEC_ERR_CANCELLED after a signal; what progress callbacks return. */
 enum moec_status cli_interrupt_status(void);
 
 /* As cli_fail, but 128 + signal after MOEC_ERR_CANCELLED, as shells report a death by it. */

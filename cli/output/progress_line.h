@@ -14,15 +14,15 @@ struct cli_progress {
     double phase_done; /* done when the phase began */
     int64_t phase_ns;
     int64_t shown_ns;
-    bool is_end_shown; /* the phase's last state stands there */
-    bool is_line_open; /* a rewritable line stands on the terminal */
+    bool is_end_shown; /* the phase's last state has been shown */
+    bool is_line_open; /* the terminal shows a line that can be rewritten */
 };
 
 /* `unit` is borrowed. */
 void cli_progress_init(struct cli_progress *progress, const char *unit, bool is_quiet);
 /* Shows at most ten times a second. A new `phase` starts its own clock. */
 void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total);
-/* A line of its own above the progress line; `note` says nothing when quiet, `tell` what must be said. */
+/* Prints a line above the progress line; `note` prints nothing when quiet, `tell` always prints. */
 void cli_progress_note(struct cli_progress *progress, const char *line);
 void cli_progress_tell(struct cli_progress *progress, const char *line);
 /* Clears the progress line. */

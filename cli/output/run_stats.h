@@ -1,6 +1,6 @@
-/* What `moec run --stats` prints: speed, memory and how experts were found, as text for people or as one JSON
- * object for programs. Written by hand against libmoert alone, since moec-run links no JSON library. Thread
- * rule: main thread. */
+/* What `moec run --stats` prints: speed, memory use and expert hits, as text for people or as one JSON object
+ * for programs. Written by hand against libmoert alone, since moec-run links no JSON library. Thread rule:
+ * main thread. */
 #ifndef MOEC_CLI_RUN_STATS_H
 #define MOEC_CLI_RUN_STATS_H
 
@@ -21,7 +21,7 @@ struct run_figures {
 
 void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures);
 
-/* On one line. Per-layer counters stand in "layers"; those of all layers together in "experts". */
+/* On one line. "layers" has the counters of each layer, "experts" those of all layers together. */
 void run_stats_print_json(FILE *out, const struct moert_engine *engine, const struct run_figures *figures);
 
 #endif

@@ -6,8 +6,8 @@
 #include "profiler/simulate/agreement.h"
 #include "profiler/simulate/simulate.h"
 
-/* Tables of hit rates (and times) by budget and policy, one for each predictor; of a single pair every count.
- * `note` says what was left out, "" = nothing. */
+/* Tables of hit rates (and times) by budget and policy, one for each predictor; every count for a single
+ * pair. `note` says what was left out, "" = nothing. */
 void cli_print_simulation(const struct moec_simulation *simulation, const char *source,
                           const struct moec_paragraphs *text, const char *note);
 
@@ -16,7 +16,7 @@ MOEC_WARN_UNUSED enum moec_status cli_print_simulation_json(const struct moec_si
                                                             const struct moec_paragraphs *text,
                                                             const char *note, struct moec_error *err);
 
-/* Rows of a bench beside what the simulator foretells, as a table or as JSON. */
+/* Rows of a bench beside the simulator's predictions, as a table or as JSON. */
 void cli_print_agreement(const struct moec_agreement *agreement);
 MOEC_WARN_UNUSED enum moec_status cli_print_agreement_json(const struct moec_agreement *agreement,
                                                            struct moec_error *err);

@@ -1,4 +1,4 @@
-/* The profiling job as verbs share it: `profile` writes its result, `compile --data` goes on with it. */
+/* The profiling job that verbs share: `profile` writes its result, `compile --data` uses it. */
 #ifndef MOEC_CLI_RUN_PROFILE_H
 #define MOEC_CLI_RUN_PROFILE_H
 

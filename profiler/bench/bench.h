@@ -1,10 +1,10 @@
 /* The bench: how fast a bundle decodes in the run modes of EdgeMoE's evaluation (section IV-A), at several
- * expert buffers, beside the least that each could take.
+ * expert buffers, beside the floor of each.
  *
  * A row is a mode with a buffer, an eviction policy and a predictor on a storage device. Each row has a
  * process of its own with one engine (profiler/bench/bench_worker.h). All rows run in one go, sample by
- * sample, in an order that turns from sample to sample, one at a time: what else the machine does hits all of
- * them alike.
+ * sample, in an order that turns from sample to sample, one at a time, so that other work on the machine
+ * affects all of them alike.
  *
  * A sample is a prompt and the tokens that follow it in the data; of an encoder-decoder model a source and
  * the target, and the time of its prompt includes encoding. Decoding is teacher-forced: after each answer the
@@ -115,9 +115,9 @@ struct moec_bench {
     char left_out[512]; /* modes that the bundle has no copy for, in words; "" = none */
 };
 
-/* Runs everything. A row that fails says so in its error and counts in n_failed; the others go on. Amounts of
- * progress are samples. Errors: MOEC_ERR_USAGE (options), MOEC_ERR_LIMIT (too little data, too little memory
- * for all rows at once), MOEC_ERR_CANCELLED, those of the bundle. On failure `bench` is empty. */
+/* Runs everything. A row that fails says so in its error and counts in n_failed; the others continue. Amounts
+ * of progress are samples. Errors: MOEC_ERR_USAGE (options), MOEC_ERR_LIMIT (too little data, too little
+ * memory for all rows at once), MOEC_ERR_CANCELLED, those of the bundle. On failure `bench` is empty. */
 MOEC_WARN_UNUSED enum moec_status moec_bench_run(const struct moec_bench_options *options,
                                                  const struct moec_progress *progress,
                                                  struct moec_bench *bench, struct moec_error *err);

@@ -1,4 +1,4 @@
-/* How long work tells its caller where it stands, and is told to stop.
+/* How long work reports its progress to the caller, and is asked to stop.
  *
  * Amounts are passes: the multiply-adds of one full evaluation of the chosen windows, head included. */
 #ifndef MOEC_PROFILER_PROGRESS_H

@@ -1,8 +1,8 @@
 /* Sorted values and their quantiles: of many magnitudes at once (moec_quantiles), and of ordinary doubles.
  *
  * Where nothing else is said, the q-quantile of n values is the smallest of them with at least q n values at
- * or below it, the inverse of the empirical distribution function (FloE, eq. 6); q = 0 is the least value.
- * Thread rule: pure functions.
+ * or below it, the inverse of the empirical distribution function (FloE, eq. 6); q = 0 gives the smallest
+ * value. Thread rule: pure functions.
  */
 #ifndef MOEC_PROFILER_QUANTILES_H
 #define MOEC_PROFILER_QUANTILES_H

@@ -1,11 +1,11 @@
-/* Units of work: the pieces that a long measurement is kept in while it runs, so that a run that was stopped
- * goes on where it stood and ends in the same bytes.
+/* Units of work: the pieces in which a long measurement is saved while it runs, so that an interrupted run
+ * continues where it stopped and ends in the same bytes.
  *
- * A unit is what a phase has finished when it says so: arrays ("parts") under a key, with the multiply-adds
+ * A unit is finished work that a phase saves: arrays ("parts") under a key, with the multiply-adds
  * that they cost. It is found again by its key in the journal of the run before; what it cost then counts as
  * if it had been done now, so the cost of a run is the same whether it was interrupted or not. A unit's
- * arrays depend on the job alone, never on threads, working memory or what ran before: whoever goes on may
- * choose those anew. Work that is cheap or that only prepares is done again and counted once.
+ * arrays depend on the job alone, never on threads, working memory or what ran before: a run that continues
+ * may choose those differently. Work that is cheap or that only prepares is done again and counted once.
  *
  * Every function takes NULL for `units`: nothing is found, nothing is kept. Thread rule: one thread. */
 #ifndef MOEC_PROFILER_UNIT_H
@@ -80,7 +80,7 @@ void moec_units_close(struct moec_units *units);
 const struct moec_progress *moec_units_progress(struct moec_units *units,
                                                 const struct moec_progress *progress);
 
-/* Where a run stood that left a journal. */
+/* How far the run that left a journal had come. */
 struct moec_units_summary {
     uint64_t n_unit;
     char phase[32]; /* of the last unit; "" without units */

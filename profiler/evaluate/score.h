@@ -63,7 +63,7 @@ struct moec_scorer_watch {
     void *context; /* of layer_done */
 };
 
-/* What a run does otherwise than the scorer's own model; all zero: nothing. */
+/* How a run differs from the scorer's own model; all zero: not at all. */
 struct moec_scorer_variation {
     const struct moec_model *model;        /* of the same config, other codecs; NULL = the scorer's */
     const struct moec_choice *choice;      /* NULL = the router's */

@@ -2,10 +2,10 @@
  *
  * Evaluating layer by layer keeps one row of floats for each token of every window: 8 KiB a token at a hidden
  * size of 2048, so that a million calibration tokens need 8 GB. What does not fit into the memory that
- * evaluations share stands in an unlinked temporary file instead, mapped, so that a row is a row wherever it
- * stands. Sweeps go through rows in order, batch by batch, and leave each batch behind: its pages are then
- * the kernel's page cache, written out when it likes, and not this process's memory. Nobody else can reach
- * the file and its blocks are reserved when it is made, so it neither shrinks nor fills the disk later.
+ * evaluations share is kept in an unlinked temporary file, which is mapped, so that rows are used in the same
+ * way. Sweeps go through rows in order, batch by batch, and leave each batch behind: its pages are then the
+ * kernel's page cache, written out when it likes, and not this process's memory. Nobody else can reach the
+ * file and its blocks are reserved when it is made, so it neither shrinks nor fills the disk later.
  *
  * The bits are the same in memory and in a file. Thread rule: states and what they share belong to one
  * thread; rows may be read and written by any. */

@@ -47,7 +47,7 @@ struct moec_compare_cross {
 
 struct moec_compare {
     const struct moec_profile *a, *b; /* borrowed */
-    char name_a[320], name_b[320];    /* what tells them apart: data, quantiser, ... */
+    char name_a[320], name_b[320];    /* how they differ: data, quantiser, ... */
     bool same_model, same_data, same_quantizer, same_mode;
     uint32_t n_expert, n_reached; /* of all MoE layers; by both */
     uint32_t n_bits;

@@ -1,4 +1,4 @@
-/* The report of a profile: one HTML page that needs nothing beside itself, text first.
+/* The report of a profile: one self-contained HTML page, text first.
  *
  * What was measured, the verdict, what the data does not cover, then every figure with the numbers behind it,
  * what it cost and where it comes from, and what was not measured with the option that measures it. Pictures

@@ -3,7 +3,7 @@
  *
  * A unit is the baseline on some windows, or some variants of one MoE layer on some windows. Variants are
  * numbered in the order of the sweep, v = b * E + e, and finished in that order. Nothing depends on how
- * windows were grouped: a run with other working memory goes on with windows that stand alike. */
+ * windows were grouped: a run with other working memory continues with the same windows. */
 #ifndef MOEC_PROFILER_SENSITIVITY_UNITS_H
 #define MOEC_PROFILER_SENSITIVITY_UNITS_H
 

@@ -49,7 +49,7 @@ static inline const uint64_t *moec_belady_nexts(const struct moec_belady_future 
 struct moec_belady {
     uint64_t asked, hits;
     uint64_t read_bytes;
-    double most_hits; /* slots of different sizes: at most so many; else `hits` */
+    double most_hits; /* slots of different sizes: an upper bound; else equal to `hits` */
 };
 
 /* A buffer of capacity_bytes that holds `start` (n_start keys that fit) at first. */

@@ -1,11 +1,12 @@
-/* The bookkeeping of a beam search: which texts go on, and which are finished.
+/* The bookkeeping of a beam search: which texts continue, and which are finished.
  *
  * Step for step what transformers 4.57 does (GenerationMixin._beam_search), in F32 as there. Of all
  * continuations of the running beams the best n_beam x max(2, 1 + n_eos) are looked at. Those that end (with
  * an end-of-text token, or because the text has its greatest length) may join the finished ones when they are
  * among the best n_beam, at score / (generated tokens ^ length_penalty), the end-of-text token counted; of
- * the others the best n_beam go on. A beam that has ended stays behind with 1e9 taken from its score. Equal
- * scores go to the lower beam, then the lower token (torch leaves their order open). Thread rule: one thread.
+ * the others the best n_beam continue. A beam that has ended is kept with 1e9 subtracted from its score.
+ * Equal scores go to the lower beam, then the lower token (torch leaves their order open). Thread rule: one
+ * thread.
  */
 #ifndef MOEC_RUNTIME_BEAM_SEARCH_H
 #define MOEC_RUNTIME_BEAM_SEARCH_H
@@ -25,11 +26,11 @@ MOEC_WARN_UNUSED enum moec_status moec_beams_create(const struct moec_generation
                                                     struct moec_error *err);
 void moec_beams_free(struct moec_beams *beams);
 
-/* Begins anew: texts of 1 .. n_tokens generated tokens. */
+/* Resets the search, for texts of 1 .. n_tokens generated tokens. */
 void moec_beams_start(struct moec_beams *beams, uint32_t n_tokens);
 
 /* Takes the log probabilities (n_beam, n_vocab), as the rules left them, of what follows each running text.
- * At first all of them are the same. Returns whether the search goes on. */
+ * At first all of them are the same. Returns whether the search continues. */
 bool moec_beams_advance(struct moec_beams *beams, const float *log_probs);
 
 /* The running texts after an advance, best first: generated tokens (n, the same for all), the last of them,

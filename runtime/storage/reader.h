@@ -1,9 +1,9 @@
 /* Reading ranges of one file, many at once: the one place that decides how bytes come from the device (D8).
  *
  * A reader is a table of functions over one of several ways: O_DIRECT or the page cache, through io_uring or
- * through worker threads with pread; another reader may stand on top of it (runtime/reader_emulated.h). It
- * knows files and bytes, nothing of experts. Short reads, EINTR and EAGAIN are its own business; what is left
- * comes back as an errno in the request.
+ * through worker threads with pread; another reader may wrap it (moec_reader_emulate). It
+ * knows files and bytes, nothing of experts. It handles short reads, EINTR and EAGAIN itself; other errors
+ * come back as an errno in the request.
  *
  * Thread rule: submit, cancel and wait from one thread at a time, which the caller sees to (the expert cache
  * hands the reader from thread to thread under a lock, so that who needs a record can wait for the device
@@ -13,7 +13,7 @@
 
 #include "formats/base/file.h"
 
-/* One request. The caller's, untouched by the caller between submit and its return from wait. */
+/* One request, owned by the caller, who must not touch it between submit and its return from wait. */
 struct moec_read {
     uint64_t offset;  /* in the file, multiple of the reader's alignment */
     uint64_t n_bytes; /* wanted; the reader may read on to the next multiple of its alignment */
@@ -25,7 +25,7 @@ struct moec_read {
     uint64_t begun_ns;      /* CLOCK_MONOTONIC: when the device was asked */
     uint64_t done_ns;       /* when the bytes were there */
     struct moec_read *next; /* links a list that the reader keeps */
-    uint64_t done_bytes;    /* of a read that goes on after a short one */
+    uint64_t done_bytes;    /* of a read that continues after a short one */
 };
 
 struct moec_reader;
@@ -34,7 +34,7 @@ struct moec_reader_ops {
     /* Begins the request, or keeps it in order until one of those in flight is done. Never blocks, never
      * fails: errors come with the request. */
     void (*submit)(struct moec_reader *self, struct moec_read *read);
-    /* Takes back a request that has not begun: true, and it will not come from wait. False: it will. */
+    /* Cancels a request that has not begun. True: it will not come from wait; false: it will. */
     bool (*cancel)(struct moec_reader *self, struct moec_read *read);
     /* A request that is done, in any order. Blocks until there is one or someone wakes it (NULL); NULL at
      * once when woken since the last call. */
@@ -59,7 +59,7 @@ enum moec_io {
     MOEC_IO_CACHED,   /* the page cache */
 };
 
-/* Which machinery asks the device; tests and measurements choose, users get AUTO. */
+/* Which system interface reads; tests and measurements choose, users get AUTO. */
 enum moec_io_engine {
     MOEC_IO_ENGINE_AUTO = 0, /* io_uring where the kernel allows it, else threads */
     MOEC_IO_ENGINE_URING,
@@ -77,7 +77,7 @@ struct moec_reader_options {
     uint64_t buffer_bytes;
 };
 
-/* Opens the file anew by its path; `file` says which one it must be (same device and inode). The direct
+/* Opens the file again by its path; it must be the same file as `file` (device and inode). The direct
  * reader's alignment is 4096: for a file whose records stand at smaller multiples ask for MOEC_IO_CACHED.
  * Errors: MOEC_ERR_IO, MOEC_ERR_UNSUPPORTED, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_reader_create(const struct moec_file *file,

@@ -1,5 +1,5 @@
-/* The reader of a bundle's expert records, as users choose it: one place for the cache and for streaming in
- * order (runtime/experts/expert_cache.h, runtime/experts/expert_stream.h). */
+/* The reader of a bundle's expert records, chosen by the user's options: shared by the cache and by streaming
+ * in order (runtime/experts/expert_cache.h, runtime/experts/expert_stream.h). */
 #ifndef MOEC_RUNTIME_RECORD_READER_H
 #define MOEC_RUNTIME_RECORD_READER_H
 
@@ -9,7 +9,7 @@
 
 #define MOEC_RECORD_READER_DEPTH 32u
 
-/* How records are read; zero is what users get who choose nothing. */
+/* How records are read; zero-initialised = the defaults. */
 struct moec_record_io {
     enum moec_io io;
     enum moec_io_engine engine;

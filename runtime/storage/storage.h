@@ -1,9 +1,8 @@
-/* What makes bytes from the device a record: the checks that stand between a reader and everything that
- * computes.
+/* The checks that turn bytes from the device into a record, between a reader and everything that computes.
  *
  * Every read is checked by CRC32C, also of a record that was read before: it costs some tenths of a
  * nanosecond a byte where storage takes several, and either may fail at any time. That scales and floats are
- * finite is a property of the same bytes and is looked at on the first read only. Thread rule: any number of
+ * finite is a property of the same bytes and is checked on the first read only. Thread rule: any number of
  * threads may check at once. */
 #ifndef MOEC_RUNTIME_STORAGE_H
 #define MOEC_RUNTIME_STORAGE_H

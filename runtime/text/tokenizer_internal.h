@@ -51,7 +51,7 @@ MOEC_WARN_UNUSED enum moec_status moec_pattern_walk_next(struct moec_pattern_wal
                                                          struct moec_pattern_part *part, bool *more,
                                                          struct moec_error *err);
 
-/* Appends `text` to `out` with every match replaced by `content`. `*keeps_start` (may be NULL) tells whether
+/* Appends `text` to `out` with every match replaced by `content`. `*keeps_start` (may be NULL) says whether
  * the first character of the result still stands for the first character of the text. */
 MOEC_WARN_UNUSED enum moec_status moec_pattern_replace(const struct moec_pattern *pattern, const char *text,
                                                        size_t n_bytes, const char *content,
