@@ -184,7 +184,7 @@ static enum moec_status draw_latency(const struct moec_bench *bench, uint32_t st
     chart->x.is_log = most > 10 * least;
     moec_figure_say(chart,
                     "Every curve is the distribution over the same %" PRIu32 " samples of %" PRIu32
-                    " + %" PRIu32 " tokens: the steeper, the less a prompt matters.",
+                    " + %" PRIu32 " tokens: the steeper, the less the prompt matters.",
                     n_sample, bench->tokens.prompt_tokens, bench->tokens.n_tokens);
     return MOEC_OK;
 }
@@ -222,8 +222,8 @@ static enum moec_status draw_hits(const struct moec_bench *bench, uint32_t stora
         }
     }
     moec_figure_say(chart, options->predict == NULL
-                               ? "Nothing is preloaded, so hits are the policy's alone."
-                               : "Experts are preloaded too, and count as hits when they came in time.");
+                               ? "Nothing is preloaded, so all hits are due to the policy."
+                               : "Experts are preloaded too, and count as hits if they arrived in time.");
     return MOEC_OK;
 }
 

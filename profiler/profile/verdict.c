@@ -307,7 +307,7 @@ static void describe_conclusion(const struct moec_verdict *verdict, struct moec_
     else if (n == 0)
         moec_paragraph_add(paragraphs,
                            "no uniform bitwidth and mixed assignment of this model both stay within "
-                           "1, 2 or 5%% loss, so that there is nothing to compare");
+                           "1, 2 or 5%% loss, so there is nothing to compare");
     else if (most < WORTH)
         moec_paragraph_add(paragraphs,
                            "giving experts different bitwidths saves nothing on this model and data: "
@@ -318,10 +318,10 @@ static void describe_conclusion(const struct moec_verdict *verdict, struct moec_
         add_range(paragraphs, fmax(least, 0), most);
         moec_paragraph_add(paragraphs, " of the expert bytes that the best uniform bitwidth takes");
         if (blind >= most - WORTH)
-            moec_paragraph_add(paragraphs,
-                               ", but so would bitwidths dealt out regardless of sensitivity: it is "
-                               "steps between bitwidths that are filled, not sensitive experts that "
-                               "are spared");
+            moec_paragraph_add(
+                paragraphs,
+                ", but bitwidths assigned regardless of sensitivity would save as much: the saving comes "
+                "from sizes between uniform bitwidths, not from sparing sensitive experts");
     }
     moec_paragraph_add(paragraphs, ".");
     if (verdict->is_estimated)
@@ -348,7 +348,7 @@ static void describe_target(const struct moec_verdict_target *target, struct moe
     else
         moec_paragraph_add(paragraphs, ", predicted to lose %.2f%%", 100 * target->loss);
     if (!target->is_met)
-        moec_paragraph_add(paragraphs, ": over it, no plan that was tried stayed within");
+        moec_paragraph_add(paragraphs, ", which is over the target: no plan that was tried stayed within it");
     if (!isnan(target->blind_saving) && target->is_met)
         moec_paragraph_add(paragraphs, "; bits mixed regardless of sensitivity would take %.1f%% %s",
                            100 * fabs(target->blind_saving), target->blind_saving >= 0 ? "less" : "more");
@@ -368,15 +368,16 @@ static void describe_spread(const struct moec_verdict *verdict, struct moec_para
                                bits->median, bits->high);
         else
             moec_paragraph_add(paragraphs,
-                               "the 90%% quantile of experts counts %.3g times the 10%% quantile "
+                               "the 90%% quantile of experts' effects is %.3g times the 10%% quantile "
                                "(%.2g and %.2g nats a token)",
                                bits->ratio, bits->high, bits->low);
-        moec_paragraph_add(paragraphs, "; most: layer %" PRIu32 " expert %" PRIu32 " with %.2g",
+        moec_paragraph_add(paragraphs,
+                           "; the largest is that of layer %" PRIu32 " expert %" PRIu32 " with %.2g",
                            bits->largest_layer, bits->largest_expert, bits->largest);
         if (!isnan(bits->layer_share))
             moec_paragraph_add(paragraphs,
                                "; layers explain %.0f%% of the variance, layer %" PRIu32
-                               " counts most on average and layer %" PRIu32 " least",
+                               " is the most sensitive on average and layer %" PRIu32 " the least",
                                100 * bits->layer_share, bits->most_layer, bits->least_layer);
         moec_paragraph_add(paragraphs, ".");
     }
@@ -395,12 +396,13 @@ static void describe_noise(const struct moec_verdict *verdict, struct moec_parag
         const struct moec_verdict_bits *bits = &verdict->bits[b];
         moec_paragraph_add(paragraphs,
                            "%s at %" PRIu32 " bits %" PRIu32 " of %" PRIu32
-                           " experts lose beyond noise, %" PRIu32 " gain, %" PRIu32
-                           " cannot be told (half of the intervals are wider than +-%.2g%%)",
+                           " experts lose more than noise, %" PRIu32 " gain, %" PRIu32
+                           " are undecided (half of the intervals are wider than +-%.2g%%)",
                            b > 0 ? ";" : "", bits->bits, bits->n_worse, verdict->n_reached, bits->n_better,
                            bits->n_unclear, 100 * bits->noise);
     }
-    moec_paragraph_add(paragraphs, ". One-sided 95%% ends of the paired bootstrap over windows.");
+    moec_paragraph_add(paragraphs,
+                       ". Intervals are one-sided 95%% ends of the paired bootstrap over windows.");
 }
 
 static void describe_additivity(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)
@@ -442,7 +444,7 @@ void moec_verdict_describe(const struct moec_profile *profile, const struct moec
         moec_paragraph_add(paragraphs, " Measuring these took %.0f whole passes.", verdict->mixed_passes);
     if (verdict->n_bits == 0) {
         moec_paragraph_begin(paragraphs,
-                             "The data reached no expert: nothing can be said about their sensitivity.");
+                             "The data reached no expert, so nothing is known about their sensitivity.");
         return;
     }
     describe_spread(verdict, paragraphs);

@@ -48,7 +48,8 @@ static void describe_conclusion(const struct moec_compare *c, struct moec_paragr
                        bits->bits, bits->pooled, c->n_reached, c->n_expert);
     const double best = ceiling(bits);
     moec_paragraph_add(
-        text, "Measured twice on the same, they would agree to about %.3f (from the halves of each)", best);
+        text, "Two measurements of the same would have a correlation of about %.3f (from the halves of each)",
+        best);
     if (bits->pooled >= best - 0.02)
         moec_paragraph_add(text, ": for the order of experts %s does not matter.", difference(c));
     else if (bits->pooled >= 0.9)
@@ -64,13 +65,13 @@ static void describe_ranks(const struct moec_compare *c, struct moec_paragraphs 
         const struct moec_compare_bits *bits = &c->bits[i];
         moec_paragraph_add(text,
                            "%s at %" PRIu32 " bits %.3f pooled (halves of A %.3f, of B %.3f), within layers "
-                           "%.3f in the middle and %.3f at least (layer %" PRIu32
-                           ", where halves of A agree to %.3f, of B to %.3f)",
+                           "a median of %.3f and a lowest of %.3f (layer %" PRIu32
+                           ", where the halves of A have %.3f and those of B %.3f)",
                            i > 0 ? ";" : "", bits->bits, bits->pooled, bits->halves_a, bits->halves_b,
                            bits->layer_median, bits->layers[bits->lowest], c->a->moe_layers[bits->lowest],
                            bits->layer_halves_a[bits->lowest], bits->layer_halves_b[bits->lowest]);
     }
-    moec_paragraph_add(text, ". Where halves of one profile do not agree, that order is noise: more windows "
+    moec_paragraph_add(text, ". Where the halves of one profile disagree, the order is noise; more windows "
                              "(--samples) settle it.");
 }
 
@@ -84,7 +85,7 @@ static void describe_routing(const struct moec_compare *c, struct moec_paragraph
         moec_paragraph_add(text, " A's path table has the keys of %.0f%% of B's tokens",
                            100 * c->path_coverage);
     if (!isnan(c->path_overlap))
-        moec_paragraph_add(text, " and predicts the same experts there to %.0f%%", 100 * c->path_overlap);
+        moec_paragraph_add(text, " and predicts %.0f%% of the same experts there", 100 * c->path_overlap);
     if (!isnan(c->path_coverage))
         moec_paragraph_add(text, ".");
 }
@@ -101,7 +102,7 @@ static void describe_cross(const struct moec_compare_cross *crosses, const char 
             moec_paragraph_add(text, ", where %s's own choice of the same size would lose %.2f%%", to,
                                100 * c->planned_loss);
         if (!isnan(c->blind_loss))
-            moec_paragraph_add(text, " and bits dealt out regardless of sensitivity %.2f%%",
+            moec_paragraph_add(text, " and bits assigned regardless of sensitivity %.2f%%",
                                100 * c->blind_loss);
     }
     moec_paragraph_add(text, ".");
@@ -143,7 +144,7 @@ static enum moec_status draw_effects(const struct moec_compare *c, struct moec_c
     (void)snprintf(
         chart->caption, sizeof chart->caption,
         "One point an expert and bitwidth: the KL that it adds in A (%s) and in B (%s). The closer to the "
-        "diagonal, the less it matters which of them is asked; Spearman's rank correlation at %" PRIu32
+        "diagonal, the less it matters which of them is used; Spearman's rank correlation at %" PRIu32
         " bits is %.3f.",
         c->name_a, c->name_b, c->bits[0].bits, c->bits[0].pooled);
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE Table IV");

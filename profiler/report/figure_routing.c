@@ -157,9 +157,9 @@ enum moec_status moec_figure_entropy(const struct moec_profile *profile, uint32_
         "experts.",
         chart->series[0].x[least], moec_chart_number(a, chart->series[0].y[least]),
         moec_chart_number(b, mean));
-    moec_figure_say(
-        chart, mean > 0.95 ? "Routing was trained to be even, and is: which experts are popular hardly helps."
-                           : "Layers with low entropy are where a small cache hits often.");
+    moec_figure_say(chart, mean > 0.95
+                               ? "Routing was trained to be even, and is: popularity of experts hardly helps."
+                               : "Layers with low entropy are where a small cache hits often.");
     return MOEC_OK;
 }
 
@@ -214,10 +214,9 @@ enum moec_status moec_figure_gate_correlation(const struct moec_profile *profile
     moec_figure_say(chart, "The mean is %s, the lowest %s at layer %g; HOBBIT reports 0.99 for Mixtral-8x7B.",
                     moec_chart_number(a, mean), moec_chart_number(b, chart->series[0].y[least]),
                     chart->series[0].x[least]);
-    moec_figure_say(chart,
-                    mean > 0.9
-                        ? "The gate weight tells how much an expert matters to a token."
-                        : "The gate weight alone tells only roughly how much an expert matters to a token.");
+    moec_figure_say(
+        chart, mean > 0.9 ? "The gate weight says how much an expert matters to a token."
+                          : "The gate weight alone says only roughly how much an expert matters to a token.");
     return MOEC_OK;
 }
 
@@ -396,8 +395,8 @@ enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t 
                         "The most popular fifth of the paths that occur carries %s %% of the tokens; EdgeMoE "
                         "reports 99 %%.",
                         moec_chart_number(a, 100 * fifth));
-    moec_figure_say(
-        chart, "The steeper these curves, the more the experts of earlier layers tell about later ones.");
+    moec_figure_say(chart,
+                    "The steeper these curves, the more the experts of earlier layers say about later ones.");
     return MOEC_OK;
 }
 
@@ -436,9 +435,9 @@ enum moec_status moec_figure_conditional(const struct moec_profile *profile, uin
         k, moec_chart_number(a, given->y[k - 1]), moec_chart_number(b, nothing->y[k - 1]));
     moec_figure_say(
         chart, given->y[k - 1] > 1.3 * nothing->y[k - 1]
-                   ? "Earlier layers tell a good deal about the next: preloading by path table is worth it."
-                   : "Earlier layers tell little about the next: a path table will predict little "
-                     "better than popularity.");
+                   ? "Earlier layers say a good deal about the next: preloading by path table is worthwhile."
+                   : "Earlier layers say little about the next: a path table will predict little better than "
+                     "popularity.");
     return MOEC_OK;
 }
 

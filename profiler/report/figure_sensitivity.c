@@ -160,7 +160,7 @@ static enum moec_status say_spread(struct moec_chart *chart, const struct extra 
                     n, n_worse, n_better);
     moec_figure_say(chart, spread > 4 * noise
                                ? "The order says which experts to keep precise."
-                               : "Most of the order is noise: more samples before experts are told apart.");
+                               : "Most of the order is noise: it takes more samples to distinguish experts.");
     return MOEC_OK;
 }
 
@@ -254,11 +254,12 @@ enum moec_status moec_figure_tokens(const struct moec_profile *profile, uint32_t
     if (n_none > 0)
         moec_figure_say(chart, "%" PRIu64 " saw none: nothing is known about them.", n_none);
     if (n_few > 0)
-        moec_figure_say(
-            chart, "%" PRIu64 " saw fewer than 100: what they lose was measured on too little to be trusted.",
-            n_few);
+        moec_figure_say(chart,
+                        "%" PRIu64
+                        " saw fewer than 100: what they lose was measured on too little data to be trusted.",
+                        n_few);
     if (n_none + n_few == 0)
-        moec_figure_say(chart, "Every expert saw at least 100: all of them were measured on something.");
+        moec_figure_say(chart, "Every expert saw at least 100.");
     return MOEC_OK;
 }
 

@@ -72,7 +72,7 @@ enum moec_status moec_figure_dense_loss(const struct moec_profile *profile, uint
         all > 1.5 * experts
             ? "Experts tolerate low bitwidths better than the dense weights, which are few: keep those "
               "precise."
-            : "Dense weights suffer hardly more than experts do: they can be quantised with them.");
+            : "Dense weights suffer hardly more than experts: they can be quantised too.");
     return MOEC_OK;
 }
 
@@ -143,9 +143,8 @@ static enum moec_status draw_worth(const struct moec_study *size, const struct m
                             "The smallest choice that loses at most %d %% is %s with %s bits a weight.",
                             limit == 0 ? 1 : 5, chart->series[best_series[limit]].name,
                             moec_chart_number(a, best[limit]));
-    moec_figure_say(
-        chart, "What lies lower and further left is better: choices above and right of another are never "
-               "worth their bits.");
+    moec_figure_say(chart, "Lower and further left is better: a choice above and to the right of another is "
+                           "never worth its bits.");
     moec_figure_spread_out(chart);
     return MOEC_OK;
 }
@@ -260,7 +259,7 @@ enum moec_status moec_figure_quantizer_all(const struct moec_profile *profile, u
     if (!isfinite(series[1]->y[best]) || !isfinite(series[0]->y[best]))
         return MOEC_OK;
     moec_figure_say(chart,
-                    "With all weights at these bits least is lost by %s: %s %%, %s %% with experts alone.",
+                    "With all weights at these bits %s loses least: %s %%, and %s %% with experts alone.",
                     chart->x.categories[best], moec_chart_number(a, series[1]->y[best]),
                     moec_chart_number(b, series[0]->y[best]));
     return MOEC_OK;
@@ -384,7 +383,7 @@ enum moec_status moec_figure_sparsity(const struct moec_profile *profile, uint32
         if (isfinite(kept))
             moec_figure_say(chart, "%s: %g %% can be zero for a loss of at most 2 %%.", series->name, kept);
         else
-            moec_figure_say(chart, "%s: even the least sparsity costs more than 2 %%.", series->name);
+            moec_figure_say(chart, "%s: even the lowest sparsity costs more than 2 %%.", series->name);
     }
     moec_figure_spread_out(chart);
     moec_figure_say(chart, "Neurons that are zero need not be read from storage.");
@@ -440,8 +439,8 @@ enum moec_status moec_figure_up_quantiles(const struct moec_profile *profile, ui
         chart,
         "Lines: median over the experts of a layer; bands: their range. Each line is the threshold under "
         "which "
-        "that part of the neurons would be left out. Wide bands ask for thresholds of their own for every "
-        "expert; lines far apart mean that few neurons carry most of the output.");
+        "that part of the neurons would be left out. Wide bands call for a threshold for each expert; lines "
+        "far apart mean that few neurons carry most of the output.");
 out:
     free(values);
     return status;

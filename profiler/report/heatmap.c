@@ -206,7 +206,7 @@ static void describe_extremes(const struct moec_profile *profile, const struct m
         is_any = true;
     }
     if (!is_any) {
-        (void)snprintf(text, capacity, "The data reached no expert: nothing is known about any of them.");
+        (void)snprintf(text, capacity, "The data reached no expert, so nothing is known about any of them.");
         return;
     }
     (void)snprintf(
@@ -214,7 +214,7 @@ static void describe_extremes(const struct moec_profile *profile, const struct m
         "Each cell is the %sloss of the whole model when that expert alone has the low bitwidth; the "
         "baseline loses %.3f %%. Worst is expert %" PRIu64 " of layer %" PRIu32 " with %.3f %%; %" PRIu64
         " of %" PRIu64 " experts that the data reached lose more than the baseline, the others can have the "
-        "low bitwidth for nothing as far as this data shows.",
+        "low bitwidth at no loss, as far as this data shows.",
         profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated " : "", 100 * map->baseline,
         most % map->n_expert, profile->moe_layers[most / map->n_expert], 100 * map->loss[most], n_worse,
         n - map->n_unreached);

@@ -229,7 +229,7 @@ static void describe_experts(const struct moec_coverage *coverage, struct moec_p
     if (coverage->n_unreached + coverage->n_rare == 0) {
         moec_paragraph_add(paragraphs,
                            " Every expert was seen in at least %d windows and by %d tokens: the "
-                           "intervals of all of them mean something.",
+                           "intervals of all of them are meaningful.",
                            MOEC_COVERAGE_WINDOWS, MOEC_COVERAGE_TOKENS);
         return;
     }
@@ -237,7 +237,7 @@ static void describe_experts(const struct moec_coverage *coverage, struct moec_p
         moec_paragraph_add(paragraphs,
                            " %" PRIu32 " of %" PRIu32
                            " experts were never reached: their loss is unknown, and "
-                           "searches take each for as sensitive as the most sensitive of its layer.",
+                           "searches treat each as the most sensitive expert of its layer.",
                            coverage->n_unreached, coverage->n_expert);
     if (coverage->n_rare > 0)
         moec_paragraph_add(paragraphs,
@@ -265,17 +265,17 @@ static void describe_targets(const struct moec_coverage *coverage, struct moec_p
         if (coverage->target_bits[t] == 0)
             continue;
         if (!begun)
-            moec_paragraph_begin(paragraphs, "Windows that a promise needs:");
+            moec_paragraph_begin(paragraphs, "Windows needed for a promise:");
         moec_paragraph_add(paragraphs, "%s under %.0f%% ", begun ? ";" : "", 100 * coverage->targets[t]);
         begun = true;
         if (coverage->target_windows[t] == 0)
-            moec_paragraph_add(paragraphs, "no number of windows would do for %" PRIu32 " bits",
+            moec_paragraph_add(paragraphs, "no number of windows would suffice for %" PRIu32 " bits",
                                coverage->target_bits[t]);
         else if (coverage->target_windows[t] <= coverage->n_window)
-            moec_paragraph_add(paragraphs, "the %" PRIu32 " at hand show it for %" PRIu32 " bits",
+            moec_paragraph_add(paragraphs, "the %" PRIu32 " at hand suffice for %" PRIu32 " bits",
                                coverage->n_window, coverage->target_bits[t]);
         else
-            moec_paragraph_add(paragraphs, "%" PRIu64 " would show it for %" PRIu32 " bits",
+            moec_paragraph_add(paragraphs, "%" PRIu64 " would suffice for %" PRIu32 " bits",
                                coverage->target_windows[t], coverage->target_bits[t]);
     }
     if (begun)
@@ -292,12 +292,12 @@ void moec_coverage_describe(const struct moec_profile *profile, const struct moe
         return;
     if (coverage->windows_for_differences <= coverage->n_window)
         moec_paragraph_add(paragraphs,
-                           " Nine of ten experts differ from the baseline at %" PRIu32
-                           " bits beyond noise on these windows.",
+                           " On these windows nine of ten experts differ from the baseline at %" PRIu32
+                           " bits by more than noise.",
                            coverage->difference_bits);
     else
         moec_paragraph_add(paragraphs,
                            " For nine of ten experts to differ from the baseline at %" PRIu32
-                           " bits beyond noise, about %" PRIu64 " windows would do.",
+                           " bits by more than noise, about %" PRIu64 " windows would suffice.",
                            coverage->difference_bits, coverage->windows_for_differences);
 }

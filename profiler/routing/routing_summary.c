@@ -152,8 +152,8 @@ static void describe_prediction(const struct moec_profile *profile,
         return;
     moec_paragraph_begin(
         paragraphs,
-        "Prediction: of three predictors the %s knows best which experts a layer will use. It "
-        "names %.1f%% of them with k = %" PRIu32 " guesses a token, %.1f%% with k + 1 and %.1f%% with 2k",
+        "Prediction: of three predictors the %s is the best at naming the experts that a layer will use: "
+        "%.1f%% of them with k = %" PRIu32 " guesses per token, %.1f%% with k + 1 and %.1f%% with 2k",
         moec_predictor_name(best), 100 * recall[0], profile->top_k, 100 * recall[1], 100 * recall[2]);
     for (enum moec_predictor p = MOEC_BY_PATH; p < MOEC_N_PREDICTOR; p++)
         if (p != best && !isnan(summary->recall[p][0]))
@@ -163,8 +163,8 @@ static void describe_prediction(const struct moec_profile *profile,
     moec_paragraph_add(paragraphs, " (means over MoE layers after the first, on windows that no table saw).");
     if (!isnan(summary->cosine))
         moec_paragraph_add(paragraphs,
-                           " Gate inputs of neighbouring MoE layers have a cosine similarity of %.3f in the "
-                           "mean and of %.3f at least, from layer %" PRIu32 " to the next.",
+                           " Gate inputs of neighbouring MoE layers have a mean cosine similarity of %.3f; "
+                           "the lowest is %.3f, from layer %" PRIu32 " to the next.",
                            summary->cosine, summary->cosine_lowest, summary->cosine_lowest_layer);
 }
 
@@ -173,15 +173,15 @@ static void describe_load(const struct moec_profile *profile, const struct moec_
 {
     if (!isnan(summary->entropy))
         moec_paragraph_begin(paragraphs, "Load: %s; its entropy is %.3f of an even one's.",
-                             summary->entropy > 0.98  ? "nearly even, so that caching the most frequent "
-                                                        "experts gains little"
+                             summary->entropy > 0.98
+                                 ? "nearly even, so caching the most frequent experts gains little"
                              : summary->entropy > 0.9 ? "somewhat uneven"
-                                                      : "uneven, so that some experts are worth keeping",
+                                                      : "uneven, so some experts are worth keeping",
                              summary->entropy);
     if (summary->n_path > 0 && !isnan(summary->top_fifth))
         moec_paragraph_begin(paragraphs,
                              "Paths: %" PRIu64 " tokens take %" PRIu64
-                             " distinct ones through all %sMoE layers. The most popular 20%% of those carry "
+                             " distinct paths through all %sMoE layers. The most popular 20%% of these carry "
                              "%.1f%% of the tokens, the ten most popular %.1f%%.",
                              summary->n_token, summary->n_path,
                              moec_config_is_encoder_decoder(&profile->config) ? "of the decoder's " : "",
@@ -189,15 +189,14 @@ static void describe_load(const struct moec_profile *profile, const struct moec_
     if (!isnan(summary->margin_median))
         moec_paragraph_begin(
             paragraphs,
-            "Choices: the last expert chosen is ahead of the first one left out by %.4f of "
-            "router probability in the median, and by less than %.4f for one token in twenty.",
+            "Choices: the last expert chosen leads the first one left out by a router probability of %.4f in "
+            "the median, and by less than %.4f for one token in twenty.",
             summary->margin_median, summary->margin_small);
     if (!isnan(summary->margin_median) && !isnan(summary->weight_correlation))
-        moec_paragraph_add(
-            paragraphs,
-            " The size of what an expert adds correlates with its gate weight by %.2f, the size "
-            "of its output before weighting by %.2f.",
-            summary->weight_correlation, summary->output_correlation);
+        moec_paragraph_add(paragraphs,
+                           " The norm of what an expert adds has a correlation of %.2f with its gate weight; "
+                           "the norm of its output before weighting, %.2f.",
+                           summary->weight_correlation, summary->output_correlation);
 }
 
 void moec_routing_summary_describe(const struct moec_profile *profile,

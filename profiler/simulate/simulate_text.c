@@ -58,7 +58,7 @@ static void describe_cliff(const struct moec_simulation *simulation, struct moec
         out,
         "One token's working set is %s: %" PRIu32 " MoE layers x %" PRIu32
         " experts x %s, %.1f %% of all experts. In a smaller buffer least-recently-used (lru) "
-        "gives up every record before its layer comes round again.",
+        "evicts every record before its layer comes round again.",
         size_text(set, model->token_bytes), model->n_layer, model->top_k,
         size_text(mean, model->token_bytes / ((uint64_t)model->n_layer * model->top_k)),
         share(simulation, model->token_bytes));
@@ -86,7 +86,7 @@ static void describe_reuse(const struct moec_simulation *simulation, struct moec
         return;
     moec_paragraph_begin(out,
                          "%.1f %% of the experts that a decoded token needs were needed by the token before; "
-                         "half of all experts that are needed again are so within %" PRIu64 " tokens.",
+                         "half of all experts that are needed again are needed within %" PRIu64 " tokens.",
                          100 * simulation->reuse.next_token_share, simulation->reuse.median_tokens);
 }
 
@@ -107,7 +107,7 @@ static void describe_policies(const struct moec_simulation *simulation, struct m
     if (none == sweep->n_predictor || simulation->belady[0].asked == 0)
         return;
     const uint32_t best = moec_simulation_best_policy(simulation, none, &rate);
-    moec_paragraph_begin(out, "Without predictions '%s' hits %.1f %% on the mean of these budgets",
+    moec_paragraph_begin(out, "Without predictions '%s' hits %.1f %% on average over these budgets",
                          sweep->policies[best]->name, 100 * rate);
     if (sweep->n_policy > 1)
         moec_paragraph_add(out, ", more than the other policies");
@@ -132,7 +132,7 @@ static void describe_predictors(const struct moec_simulation *simulation, struct
             preloads += moec_simulation_at(simulation, p, best, b)->decode.preloads;
         }
         if (is_first)
-            moec_paragraph_begin(out, "With predictions, hits and late ones together:");
+            moec_paragraph_begin(out, "With predictions, counting late ones as hits:");
         moec_paragraph_add(out, "%s '%s' %.1f %% (with '%s'; of its preloads %.1f %% were used)",
                            is_first ? "" : ";", sweep->predictors[p]->name, 100 * rate,
                            sweep->policies[best]->name,
@@ -140,8 +140,8 @@ static void describe_predictors(const struct moec_simulation *simulation, struct
         is_first = false;
     }
     if (!is_first)
-        moec_paragraph_add(out, ". A preload turns a miss into a hit but is a read all the same: Belady's "
-                                "bound holds for reads, not for hits, then.");
+        moec_paragraph_add(out, ". A preload turns a miss into a hit but is still a read, so with "
+                                "predictions Belady's bound holds for reads, not for hits.");
 }
 
 static void describe_times(const struct moec_simulation *simulation, struct moec_paragraphs *out)

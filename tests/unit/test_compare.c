@@ -151,7 +151,7 @@ static void test_compare__halves_tell_a_layer_of_noise(void **state)
     assert_status(moec_compare_make(&b, &b, &c, &err), MOEC_OK, err);
     c.bits[0].lowest = 1;
     moec_compare_describe(&c, &text);
-    assert_says(&text, "where halves of A agree to -1.000, of B to -1.000");
+    assert_says(&text, "where the halves of A have -1.000 and those of B -1.000");
     moec_compare_release(&c);
     moec_profile_release(&a);
     moec_profile_release(&b);

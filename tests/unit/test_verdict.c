@@ -108,10 +108,10 @@ static void test_verdict__spread_noise_and_additivity(void **state)
     assert_int_equal(v.bits[2].n_better, 8);
     assert_true(near(v.bits[2].high, 0.0004)); /* the gain */
     moec_verdict_describe(&p, &v, &text);
-    assert_says(&text, "counts 80 times");
+    assert_says(&text, "is 80 times");
     assert_says(&text, "1.50 times");
     assert_says(&text, "errors compound");
-    assert_says(&text, "8 of 8 experts lose beyond noise");
+    assert_says(&text, "8 of 8 experts lose more than noise");
     assert_says(&text, "holds no mixed assignment");
     moec_profile_release(&p);
 }
@@ -171,7 +171,7 @@ static void test_verdict__savings(void **state)
     assert_true(!v.targets[2].is_measured && v.targets[2].is_met && near(v.targets[2].blind_saving, 0.1));
     moec_verdict_describe(&p, &v, &text);
     assert_says(&text, "is predicted to save 25%");
-    assert_says(&text, "over it, no plan that was tried stayed within");
+    assert_says(&text, "over the target: no plan that was tried stayed within it");
     assert_says(&text, "no uniform bitwidth measured stays within it");
     add_values(&p, "bytes", 90, 80, 100);
     text.n = 0;
