@@ -55,7 +55,7 @@ static void list_digested(const struct moec_checkpoint *ck, const char *names[st
     names[1] = "generation_config.json";
     names[2] = tokenizer[0];
     names[3] = tokenizer[0] != NULL ? tokenizer[1] : NULL;
-    names[4] = ck->has_index ? "model.safetensors.index.json" : NULL;
+    names[4] = ck->source->index;
 }
 
 static enum moec_status digest_all(const struct moec_checkpoint *ck,
@@ -76,13 +76,13 @@ static enum moec_status digest_all(const struct moec_checkpoint *ck,
         MOEC_TRY(status);
         run->total += files[i].n_bytes;
     }
-    for (uint32_t i = 0; i < ck->n_shards; i++)
-        run->total += ck->shards[i].file.n_bytes;
+    for (uint32_t i = 0; i < ck->source->n_file; i++)
+        run->total += ck->source->file(ck->source, i)->n_bytes;
     for (size_t i = 0; i < N_DIGESTED; i++)
         if (files[i].path != NULL)
             MOEC_TRY(digest_file(run, &files[i], err));
-    for (uint32_t i = 0; i < ck->n_shards; i++)
-        MOEC_TRY(digest_file(run, &ck->shards[i].file, err));
+    for (uint32_t i = 0; i < ck->source->n_file; i++)
+        MOEC_TRY(digest_file(run, ck->source->file(ck->source, i), err));
     return MOEC_OK;
 }
 

@@ -4,16 +4,9 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/checkpoint/family.h"
-#include "formats/checkpoint/safetensors.h"
+#include "formats/checkpoint/tensor_view.h"
 
 #include <pthread.h>
-
-/* Where a tensor's bytes stand. */
-struct moec_tensor_location {
-    uint32_t shard;
-    uint32_t dtype; /* enum moec_dtype: F32, F16 or BF16 */
-    uint64_t offset;
-};
 
 struct moec_checkpoint {
     char *folder;
@@ -22,17 +15,35 @@ struct moec_checkpoint {
     struct moec_generation generation;
     struct moec_tokenizer_model tokenizer;
     const char *const *tokenizer_files; /* names that it comes from, ended by NULL */
-    bool has_index;
-    struct moec_safetensors *shards; /* sorted by path; entries are released once tensors are located */
-    uint32_t n_shards;
-    struct moec_tensor_location
-        *dense; /* [(n_layer + 1) x MOEC_ROLE_COUNT]; the last row is MOEC_LAYER_NONE */
-    struct moec_tensor_location *experts; /* [MoE layers x n_expert x MOEC_PROJECTION_COUNT] */
+    struct moec_tensor_source *source;  /* owned; forgets its names once tensors are located */
+    /* Rows as the engine wants them: [(n_layer + 1) x MOEC_ROLE_COUNT]; the last row is MOEC_LAYER_NONE. */
+    struct moec_tensor_view *dense;
+    /* Linear layers (outputs, inputs): [MoE layers x n_expert x MOEC_PROJECTION_COUNT]. */
+    struct moec_tensor_view *experts;
     uint64_t weight_bytes;
     uint64_t expert_bytes;
     pthread_mutex_t lock; /* of the digest */
     bool has_digest;
     uint8_t digest[MOEC_SHA256_BYTES];
 };
+
+/* A matrix by its place in the model, enough to name its tensor in a message. */
+struct moec_checkpoint_tensor {
+    const char *pattern;
+    uint32_t layer;
+    uint32_t expert;
+    struct moec_tensor_view *view; /* its place in the tables above */
+};
+
+struct moec_checkpoint_tensor moec_checkpoint_dense_tensor(const struct moec_checkpoint *ck,
+                                                           enum moec_role role, uint32_t layer);
+/* `ordinal`: of the layer among those with experts. */
+struct moec_checkpoint_tensor moec_checkpoint_expert_tensor(const struct moec_checkpoint *ck, uint32_t layer,
+                                                            uint32_t ordinal, uint32_t expert,
+                                                            enum moec_projection projection);
+
+/* Finds every tensor that the family expects and checks its shape and coding; fills the tables, the sizes and
+ * config.expert_dtype. Copies of the embedding must be copies. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_locate(struct moec_checkpoint *ck, struct moec_error *err);
 
 #endif

@@ -605,6 +605,17 @@ const char *moec_family_expert_pattern(const struct moec_family *family, const s
                                                                   : family->expert_names[projection];
 }
 
+struct moec_tensor_layout moec_family_layout(const struct moec_family *family, enum moec_role role)
+{
+    return family->layouts[role];
+}
+
+struct moec_tensor_layout moec_family_expert_layout(const struct moec_family *family,
+                                                    enum moec_projection projection)
+{
+    return family->expert_layouts[projection];
+}
+
 const char *moec_family_tensor_name(const char *pattern, const struct moec_config *config, uint32_t layer,
                                     uint32_t expert, char name[static MOEC_TENSOR_NAME_BYTES])
 {

@@ -7,6 +7,7 @@
 #ifndef MOEC_FORMATS_FAMILY_H
 #define MOEC_FORMATS_FAMILY_H
 
+#include "formats/checkpoint/tensor_view.h"
 #include "formats/json/json.h"
 #include "formats/json/json_write.h"
 #include "formats/model/generation.h"
@@ -32,6 +33,10 @@ struct moec_family {
     const char *expert_names[MOEC_PROJECTION_COUNT];
     const char *encoder_names[MOEC_ROLE_COUNT];
     const char *encoder_expert_names[MOEC_PROJECTION_COUNT];
+    /* How those tensors hold their matrices, in both stacks; zero: each is the linear layer (outputs, inputs)
+     * itself. Export writes such tensors alone. */
+    struct moec_tensor_layout layouts[MOEC_ROLE_COUNT];
+    struct moec_tensor_layout expert_layouts[MOEC_PROJECTION_COUNT];
     /* Names under which the embedding stands in files once more, ended by NULL: transformers needs them where
      * the head is not tied, though they are the same weights. NULL where the family has none. */
     const char *const *embedding_copies;
@@ -70,6 +75,11 @@ const char *moec_family_pattern(const struct moec_family *family, const struct m
                                 enum moec_role role, uint32_t layer);
 const char *moec_family_expert_pattern(const struct moec_family *family, const struct moec_config *config,
                                        enum moec_projection projection, uint32_t layer);
+
+/* How such a tensor holds the matrix. */
+struct moec_tensor_layout moec_family_layout(const struct moec_family *family, enum moec_role role);
+struct moec_tensor_layout moec_family_expert_layout(const struct moec_family *family,
+                                                    enum moec_projection projection);
 
 /* Name of a tensor in files: `pattern` filled in. `layer` is the model's. */
 const char *moec_family_tensor_name(const char *pattern, const struct moec_config *config, uint32_t layer,

@@ -59,9 +59,9 @@ static enum moec_status read_shape(const struct moec_json *object, const char *w
     const struct moec_json *shape = NULL;
     MOEC_TRY(moec_json_get(object, where, "shape", MOEC_JSON_ARRAY, &shape, err));
     size_t n_dims = moec_json_length(shape);
-    if (n_dims > MOEC_SAFETENSORS_MAX_DIMS)
+    if (n_dims > MOEC_TENSOR_MAX_DIMS)
         return moec_fail(err, MOEC_ERR_LIMIT, "%s has %zu dimensions, more than the limit of %d", where,
-                         n_dims, MOEC_SAFETENSORS_MAX_DIMS);
+                         n_dims, MOEC_TENSOR_MAX_DIMS);
     entry->n_dims = (uint32_t)n_dims;
     for (size_t i = 0; i < n_dims; i++) {
         char what[WHERE_BYTES + 32];
@@ -104,7 +104,7 @@ static enum moec_status read_entry(const char *name, const struct moec_json *obj
                                    const struct context *context, struct moec_safetensors_entry *entry,
                                    struct moec_error *err)
 {
-    char where[WHERE_BYTES], text[192];
+    char where[WHERE_BYTES], text[MOEC_TENSOR_SHAPE_BYTES];
     const char *dtype_name = NULL;
     (void)tensor_name(where, name, context->path);
     MOEC_TRY(moec_json_get_string(object, where, "dtype", &dtype_name, NULL, err));
@@ -123,7 +123,7 @@ static enum moec_status read_entry(const char *name, const struct moec_json *obj
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has %" PRIu64 " bytes at offset %" PRIu64 ", but %s of %s need %s%" PRIu64,
                          where, entry->n_bytes, entry->offset,
-                         moec_safetensors_shape_text(entry->shape, entry->n_dims, text), dtype->name,
+                         moec_tensor_shape_text(entry->shape, entry->n_dims, text), dtype->name,
                          overflow ? "more than " : "", overflow ? UINT64_MAX : expected);
     return moec_strndup(&entry->name, name, strlen(name), err);
 }
@@ -281,17 +281,6 @@ const struct moec_safetensors_entry *moec_safetensors_find(const struct moec_saf
     if (safetensors->n_entries == 0)
         return NULL;
     return bsearch(&wanted, safetensors->entries, safetensors->n_entries, sizeof wanted, by_name);
-}
-
-const char *moec_safetensors_shape_text(const uint64_t *shape, uint32_t n_dims, char text[static 192])
-{
-    size_t used = 0;
-    for (uint32_t i = 0; i < n_dims && used < 160; i++) {
-        int wrote = snprintf(text + used, 192 - used, "%s%" PRIu64, i == 0 ? "[" : ", ", shape[i]);
-        used += wrote > 0 ? (size_t)wrote : 0;
-    }
-    (void)snprintf(text + used, 192 - used, n_dims == 0 ? "[]" : "]");
-    return text;
 }
 
 void moec_safetensors_close(struct moec_safetensors *safetensors)

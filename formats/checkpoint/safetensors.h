@@ -13,17 +13,16 @@
 #define MOEC_FORMATS_SAFETENSORS_H
 
 #include "formats/base/file.h"
-#include "formats/codec/codec.h"
+#include "formats/checkpoint/tensor_source.h"
 
 #define MOEC_SAFETENSORS_MAX_HEADER_BYTES ((uint64_t)100 << 20)
-#define MOEC_SAFETENSORS_MAX_DIMS         8
 
 struct moec_safetensors_entry {
     char *name;             /* owned */
     const char *dtype_name; /* as in the file; a static string */
     enum moec_dtype dtype;  /* F32, F16 or BF16; MOEC_DTYPE_COUNT for all others */
     uint32_t n_dims;
-    uint64_t shape[MOEC_SAFETENSORS_MAX_DIMS];
+    uint64_t shape[MOEC_TENSOR_MAX_DIMS];
     uint64_t offset; /* in the file, not in the data */
     uint64_t n_bytes;
 };
@@ -50,9 +49,6 @@ MOEC_WARN_UNUSED enum moec_status moec_safetensors_parse(struct moec_safetensors
 /* NULL when there is no tensor of this name. Borrowed until close. */
 const struct moec_safetensors_entry *moec_safetensors_find(const struct moec_safetensors *safetensors,
                                                            const char *name);
-
-/* Writes a shape as "[2, 3]" for messages. */
-const char *moec_safetensors_shape_text(const uint64_t *shape, uint32_t n_dims, char text[static 192]);
 
 /* Releases the table and keeps the file open: for a reader that has noted where its tensors stand. */
 void moec_safetensors_forget(struct moec_safetensors *safetensors);

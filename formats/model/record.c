@@ -55,21 +55,27 @@ static float load_float(enum moec_dtype dtype, const uint8_t *source, size_t ind
 
 /* Tile by tile, so that a line is complete when it is written; walking whole columns would touch one line for
  * each float, all in the same few cache sets when rows are a power of two long. */
-void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
-                           size_t first, size_t count, float *out)
+void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t columns, size_t line, size_t first,
+                        size_t step, size_t count, float *out)
 {
-    for (size_t row = 0; row < rows; row += TILE) {
-        size_t height = rows - row < TILE ? rows - row : TILE;
-        for (size_t column = 0; column < count; column += TILE) {
-            size_t width = count - column < TILE ? count - column : TILE;
+    for (size_t column = 0; column < columns; column += TILE) {
+        size_t height = columns - column < TILE ? columns - column : TILE;
+        for (size_t row = 0; row < count; row += TILE) {
+            size_t width = count - row < TILE ? count - row : TILE;
             float tile[TILE][TILE];
             for (size_t i = 0; i < height; i++)
                 for (size_t j = 0; j < width; j++)
-                    tile[j][i] = load_float(dtype, source, (row + i) * columns + first + column + j);
+                    tile[j][i] = load_float(dtype, source, (column + i) * line + first + (row + j) * step);
             for (size_t j = 0; j < width; j++)
-                memcpy(out + (column + j) * rows + row, tile[j], height * sizeof(float));
+                memcpy(out + (row + j) * columns + column, tile[j], height * sizeof(float));
         }
     }
+}
+
+void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
+                           size_t first, size_t count, float *out)
+{
+    moec_gather_to_f32(dtype, source, rows, columns, first, 1, count, out);
 }
 
 /* ---- encoding ---- */

@@ -77,6 +77,11 @@ MOEC_WARN_UNUSED enum moec_status moec_record_encode(const struct moec_record_la
 void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
                            size_t first, size_t count, float *out);
 
+/* Gathers `count` rows of `columns` floats: the float (i, c) of out is source[first + i * step + c * line].
+ */
+void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t columns, size_t line, size_t first,
+                        size_t step, size_t count, float *out);
+
 /* Neurons of a down projection that are transposed at a time (the last block may be smaller). */
 #define MOEC_TRANSPOSE_NEURONS 64
 

@@ -167,12 +167,12 @@ static void test_safetensors__shape_text(void **state)
 {
     (void)state;
     char text[192];
-    uint64_t shape[MOEC_SAFETENSORS_MAX_DIMS];
-    for (size_t i = 0; i < MOEC_SAFETENSORS_MAX_DIMS; i++)
+    uint64_t shape[MOEC_TENSOR_MAX_DIMS];
+    for (size_t i = 0; i < MOEC_TENSOR_MAX_DIMS; i++)
         shape[i] = UINT64_MAX;
-    assert_string_equal(moec_safetensors_shape_text(shape, 0, text), "[]");
-    assert_string_equal(moec_safetensors_shape_text(shape, 1, text), "[18446744073709551615]");
-    (void)moec_safetensors_shape_text(shape, MOEC_SAFETENSORS_MAX_DIMS, text);
+    assert_string_equal(moec_tensor_shape_text(shape, 0, text), "[]");
+    assert_string_equal(moec_tensor_shape_text(shape, 1, text), "[18446744073709551615]");
+    (void)moec_tensor_shape_text(shape, MOEC_TENSOR_MAX_DIMS, text);
     assert_int_equal(strlen(text), 8 * 20 + 7 * 2 + 2);
 }
 

@@ -1,0 +1,197 @@
+/* Where each matrix of the model stands in the tensors of a checkpoint. */
+#include "formats/checkpoint/checkpoint_internal.h"
+
+#include "formats/base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tensors by their place in the model ---- */
+
+struct moec_checkpoint_tensor moec_checkpoint_dense_tensor(const struct moec_checkpoint *ck,
+                                                           enum moec_role role, uint32_t layer)
+{
+    const size_t row = layer == MOEC_LAYER_NONE ? ck->config.n_layer : layer;
+    return (struct moec_checkpoint_tensor){.pattern =
+                                               moec_family_pattern(ck->family, &ck->config, role, layer),
+                                           .layer = layer,
+                                           .view = &ck->dense[row * MOEC_ROLE_COUNT + role]};
+}
+
+struct moec_checkpoint_tensor moec_checkpoint_expert_tensor(const struct moec_checkpoint *ck, uint32_t layer,
+                                                            uint32_t ordinal, uint32_t expert,
+                                                            enum moec_projection projection)
+{
+    size_t index = ((size_t)ordinal * ck->config.n_expert + expert) * MOEC_PROJECTION_COUNT + projection;
+    return (struct moec_checkpoint_tensor){
+        .pattern = moec_family_expert_pattern(ck->family, &ck->config, projection, layer),
+        .layer = layer,
+        .expert = expert,
+        .view = &ck->experts[index]};
+}
+
+/* ---- locating ---- */
+
+static enum moec_status fail_missing(const struct moec_checkpoint *ck, const char *name,
+                                     struct moec_error *err)
+{
+    if (ck->source->n_file == 1)
+        return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no tensor '%s', which '%s' models need",
+                         ck->source->file(ck->source, 0)->path, name, ck->family->model_type);
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "none of the %u shards in '%s' has tensor '%s', which '%s' models need",
+                     ck->source->n_file, ck->folder, name, ck->family->model_type);
+}
+
+/* Finds a linear layer (rows = outputs) and fills its view. */
+static enum moec_status locate(struct moec_checkpoint *ck, const struct moec_checkpoint_tensor *tensor,
+                               struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
+                               struct moec_error *err)
+{
+    char name[MOEC_TENSOR_NAME_BYTES], where[MOEC_TENSOR_NAME_BYTES + 4096];
+    struct moec_tensor found;
+    (void)moec_family_tensor_name(tensor->pattern, &ck->config, tensor->layer, tensor->expert, name);
+    if (!ck->source->find(ck->source, name, &found))
+        return fail_missing(ck, name, err);
+    (void)snprintf(where, sizeof where, "tensor '%s' in '%s'", name,
+                   ck->source->file(ck->source, found.file)->path);
+    MOEC_TRY(moec_tensor_view_make(&found, layout, rows, columns, tensor->expert, ck->config.n_expert, where,
+                                   tensor->view, err));
+    ck->weight_bytes += moec_tensor_view_bytes(tensor->view);
+    return MOEC_OK;
+}
+
+static enum moec_status locate_dense(struct moec_checkpoint *ck, enum moec_role role, uint32_t layer,
+                                     struct moec_error *err)
+{
+    const struct moec_checkpoint_tensor tensor = moec_checkpoint_dense_tensor(ck, role, layer);
+    const struct moec_tensor_layout layout = moec_family_layout(ck->family, role);
+    const bool is_transposed = moec_role_is_transposed(role);
+    uint32_t rows = 0, columns = 0;
+    moec_role_shape(&ck->config, role, &rows, &columns);
+    if (!is_transposed)
+        return locate(ck, &tensor, layout, rows, columns, err);
+    MOEC_TRY(locate(ck, &tensor, layout, columns, rows, err));
+    *tensor.view = moec_tensor_view_transpose(tensor.view);
+    return MOEC_OK;
+}
+
+static enum moec_status locate_all_dense(struct moec_checkpoint *ck, struct moec_error *err)
+{
+    void *table = NULL;
+    MOEC_TRY(moec_alloc(&table, ((uint64_t)ck->config.n_layer + 1) * MOEC_ROLE_COUNT, sizeof *ck->dense,
+                        "table of dense tensors", err));
+    ck->dense = table;
+    for (uint32_t i = 0; i <= ck->config.n_layer; i++) {
+        uint32_t layer = i < ck->config.n_layer ? i : MOEC_LAYER_NONE;
+        for (int role = 0; role < MOEC_ROLE_COUNT; role++)
+            if (moec_role_expected(&ck->config, (enum moec_role)role, layer))
+                MOEC_TRY(locate_dense(ck, (enum moec_role)role, layer, err));
+    }
+    return MOEC_OK;
+}
+
+/* Of the first expert the others must have the dtype. */
+static enum moec_status locate_expert(struct moec_checkpoint *ck, uint32_t layer, uint32_t ordinal,
+                                      uint32_t expert, enum moec_projection projection, bool is_first,
+                                      struct moec_error *err)
+{
+    static const char *const names[] = {"F32", "F16", "BF16"};
+    const struct moec_checkpoint_tensor tensor =
+        moec_checkpoint_expert_tensor(ck, layer, ordinal, expert, projection);
+    struct moec_config *config = &ck->config;
+    const bool is_down = projection == MOEC_PROJECTION_DOWN;
+    char name[MOEC_TENSOR_NAME_BYTES];
+    MOEC_TRY(locate(ck, &tensor, moec_family_expert_layout(ck->family, projection),
+                    is_down ? config->n_embd : config->n_ff_expert,
+                    is_down ? config->n_ff_expert : config->n_embd, err));
+    const enum moec_dtype dtype = moec_tensor_view_dtype(tensor.view);
+    if (is_first)
+        config->expert_dtype = (uint8_t)dtype;
+    if (dtype != config->expert_dtype)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "tensor '%s' in '%s' at offset %" PRIu64
+                         " has dtype %s but earlier experts have %s, expected one dtype for all experts",
+                         moec_family_tensor_name(tensor.pattern, config, layer, expert, name),
+                         ck->source->file(ck->source, tensor.view->file)->path, tensor.view->offset,
+                         names[dtype], names[config->expert_dtype]);
+    return MOEC_OK;
+}
+
+static enum moec_status locate_all_experts(struct moec_checkpoint *ck, struct moec_error *err)
+{
+    void *table = NULL;
+    const uint32_t n_layer = moec_config_moe_count(&ck->config), n_expert = ck->config.n_expert;
+    const uint64_t dense_bytes = ck->weight_bytes;
+    bool is_first = true;
+    MOEC_TRY(moec_alloc(&table, (uint64_t)n_layer * n_expert * MOEC_PROJECTION_COUNT, sizeof *ck->experts,
+                        "table of experts", err));
+    ck->experts = table;
+    for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
+        const uint32_t layer = moec_config_moe_layer(&ck->config, ordinal);
+        for (uint32_t expert = 0; expert < n_expert; expert++)
+            for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+                if (p == MOEC_PROJECTION_GATE && ck->config.plain_mlp)
+                    continue;
+                MOEC_TRY(locate_expert(ck, layer, ordinal, expert, (enum moec_projection)p, is_first, err));
+                is_first = false;
+            }
+    }
+    ck->expert_bytes = ck->weight_bytes - dense_bytes;
+    return MOEC_OK;
+}
+
+/* ---- copies of the embedding ---- */
+
+/* Copies of the embedding must be copies: the engine has one. */
+static enum moec_status check_embedding_copy(struct moec_checkpoint *ck, const char *name,
+                                             struct moec_error *err)
+{
+    enum { PIECE = 1 << 16 };
+    const struct moec_checkpoint_tensor embedding =
+        moec_checkpoint_dense_tensor(ck, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
+    struct moec_tensor_view copy = {0};
+    const struct moec_checkpoint_tensor tensor = {.pattern = name, .layer = MOEC_LAYER_NONE, .view = &copy};
+    const struct moec_tensor_source *source = ck->source;
+    void *memory = NULL;
+    MOEC_TRY(locate(ck, &tensor, (struct moec_tensor_layout){0}, embedding.view->rows,
+                    embedding.view->columns, err));
+    enum moec_status status = MOEC_OK;
+    const uint64_t n_bytes = moec_tensor_view_bytes(embedding.view);
+    MOEC_TRY(moec_alloc(&memory, 2, PIECE, "a read buffer", err));
+    uint8_t *ours = memory, *theirs = ours + PIECE;
+    bool is_same = copy.coding == embedding.view->coding;
+    for (uint64_t done = 0; is_same && done < n_bytes;) {
+        const size_t n = n_bytes - done < PIECE ? (size_t)(n_bytes - done) : PIECE;
+        MOEC_TRY_OUT(source->read(source, embedding.view->file, embedding.view->offset + done, ours, n, err));
+        MOEC_TRY_OUT(source->read(source, copy.file, copy.offset + done, theirs, n, err));
+        is_same = memcmp(ours, theirs, n) == 0;
+        done += n;
+    }
+    if (!is_same)
+        status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                           "'%s' has other weights in tensor '%s' than in '%s', expected one embedding",
+                           ck->folder, name, embedding.pattern);
+out:
+    free(memory);
+    return status;
+}
+
+static enum moec_status check_embedding_copies(struct moec_checkpoint *ck, struct moec_error *err)
+{
+    const char *const *name = ck->family->embedding_copies;
+    struct moec_tensor found;
+    for (; name != NULL && *name != NULL; name++)
+        if (ck->source->find(ck->source, *name, &found))
+            MOEC_TRY(check_embedding_copy(ck, *name, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_checkpoint_locate(struct moec_checkpoint *ck, struct moec_error *err)
+{
+    MOEC_TRY(locate_all_dense(ck, err));
+    MOEC_TRY(locate_all_experts(ck, err));
+    return check_embedding_copies(ck, err);
+}

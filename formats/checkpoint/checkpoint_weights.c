@@ -1,0 +1,248 @@
+/* Reading the weights of a checkpoint: dense ones as the engine wants them, experts as matrices and records.
+ */
+#include "formats/checkpoint/checkpoint_internal.h"
+
+#include "formats/base/memory.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define ROWS MOEC_TENSOR_ROWS /* that are converted at a time */
+
+/* ---- encoding rows ---- */
+
+static void name_tensor(const struct moec_checkpoint *ck, const struct moec_checkpoint_tensor *tensor,
+                        char name[static MOEC_TENSOR_NAME_BYTES])
+{
+    (void)moec_family_tensor_name(tensor->pattern, &ck->config, tensor->layer, tensor->expert, name);
+}
+
+static enum moec_status encode_block(const struct moec_tensor_reader *reader, struct moec_codec codec,
+                                     const float *weights, size_t first, size_t count, uint8_t *rows,
+                                     size_t stride_bytes, struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    const size_t columns = view->columns;
+    for (size_t i = 0; i < count; i++) {
+        enum moec_status status =
+            moec_codec_encode_row(codec, weights + i * columns, columns, rows + i * stride_bytes, err);
+        if (status != MOEC_OK) {
+            (void)moec_error_prefix(err, "tensor '%s' in '%s', offset %" PRIu64 ", row %zu", reader->name,
+                                    reader->source->file(reader->source, view->file)->path, view->offset,
+                                    first + i);
+            return status;
+        }
+    }
+    return MOEC_OK;
+}
+
+/* Encodes rows from .. end - 1 of a view of a tensor one after the other, stride_bytes apart. Scratch: see
+ * scratch_bytes. */
+static enum moec_status encode_rows(const struct moec_checkpoint *ck,
+                                    const struct moec_checkpoint_tensor *tensor,
+                                    const struct moec_tensor_view *view, struct moec_codec codec, size_t from,
+                                    size_t end, uint8_t *rows, size_t stride_bytes, void *scratch,
+                                    struct moec_error *err)
+{
+    char name[MOEC_TENSOR_NAME_BYTES];
+    float *weights = scratch;
+    struct moec_tensor_reader reader = {
+        .source = ck->source, .view = *view, .name = name, .scratch = weights + (size_t)ROWS * view->columns};
+    name_tensor(ck, tensor, name);
+    if (moec_tensor_view_has_rows(view) && codec.dtype == view->coding->dtype)
+        return moec_tensor_read_stored(&reader, from, end - from, rows, stride_bytes, err);
+    for (size_t first = from; first < end; first += ROWS) {
+        const size_t count = end - first < ROWS ? end - first : ROWS;
+        MOEC_TRY(moec_tensor_read_rows(&reader, first, count, weights, err));
+        MOEC_TRY(encode_block(&reader, codec, weights, first, count, rows + (first - from) * stride_bytes,
+                              stride_bytes, err));
+    }
+    return MOEC_OK;
+}
+
+/* F32 of one block of rows, then what reading takes. */
+static uint64_t scratch_bytes(const struct moec_tensor_view *view)
+{
+    return (uint64_t)ROWS * view->columns * sizeof(float) + moec_tensor_scratch_bytes(view);
+}
+
+/* ---- dense weights ---- */
+
+struct dense_choice {
+    const struct moec_checkpoint *ck;
+    const struct moec_codec *quantised; /* NULL: every tensor in its source dtype */
+};
+
+static struct moec_codec choose_dense_codec(void *context, enum moec_role role, uint32_t layer)
+{
+    const struct dense_choice *choice = context;
+    const enum moec_dtype dtype =
+        moec_tensor_view_dtype(moec_checkpoint_dense_tensor(choice->ck, role, layer).view);
+    const bool is_halved = choice->quantised != NULL && moec_codec_bits(*choice->quantised) == 16;
+    if (choice->quantised != NULL && moec_role_is_quantisable(role) &&
+        (!is_halved || dtype == MOEC_DTYPE_F32))
+        return *choice->quantised;
+    return (struct moec_codec){.dtype = (uint8_t)dtype};
+}
+
+struct dense_stream {
+    struct moec_dense_source source; /* first: this is what others see */
+    const struct moec_checkpoint *ck;
+    void *scratch; /* owned; for the largest tensor */
+};
+
+static enum moec_status load_rows(struct moec_dense_source *self, const struct moec_dense_entry *entry,
+                                  uint32_t first_row, uint32_t n_rows, uint8_t *rows, struct moec_error *err)
+{
+    const struct dense_stream *stream = (const struct dense_stream *)self;
+    const struct moec_checkpoint_tensor tensor =
+        moec_checkpoint_dense_tensor(stream->ck, (enum moec_role)entry->role, entry->layer);
+    return encode_rows(stream->ck, &tensor, tensor.view, entry->codec, first_row, (size_t)first_row + n_rows,
+                       rows, moec_codec_row_bytes(entry->codec, entry->columns), stream->scratch, err);
+}
+
+static void free_stream(struct moec_dense_source *self)
+{
+    struct dense_stream *stream = (struct dense_stream *)self;
+    free(stream->scratch);
+    free(stream);
+}
+
+enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,
+                                              uint32_t group, struct moec_dense *dense,
+                                              struct moec_error *err)
+{
+    struct moec_codec codec;
+    if (dense_bits != 16 && dense_bits != 8 && dense_bits != 4 && dense_bits != 3 && dense_bits != 2)
+        return moec_fail(err, MOEC_ERR_USAGE, "dense weights at %u bits, expected 2, 3, 4, 8 or 16",
+                         dense_bits);
+    MOEC_TRY(moec_codec_for_bits(dense_bits, MOEC_SCHEME_SYMMETRIC, group, MOEC_DTYPE_BF16, &codec, err));
+    return moec_checkpoint_stream_dense_as(checkpoint, dense_bits == 16 ? NULL : &codec, dense, err);
+}
+
+enum moec_status moec_checkpoint_stream_dense_as(const struct moec_checkpoint *checkpoint,
+                                                 const struct moec_codec *codec, struct moec_dense *dense,
+                                                 struct moec_error *err)
+{
+    struct dense_choice choice = {.ck = checkpoint, .quantised = codec};
+    struct moec_dense made = {0};
+    struct dense_stream *stream = NULL;
+    uint64_t needed = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_dense_create_table(&checkpoint->config, choose_dense_codec, &choice, &made, err));
+    for (uint32_t i = 0; i < made.n_entries; i++) {
+        const struct moec_dense_entry *entry = &made.entries[i];
+        const uint64_t bytes = scratch_bytes(
+            moec_checkpoint_dense_tensor(checkpoint, (enum moec_role)entry->role, entry->layer).view);
+        needed = bytes > needed ? bytes : needed;
+    }
+    MOEC_TRY_OUT(moec_alloc((void **)&stream, 1, sizeof *stream, "the source of dense weights", err));
+    made.source = &stream->source;
+    *stream = (struct dense_stream){.source = {.load = load_rows, .free = free_stream}, .ck = checkpoint};
+    MOEC_TRY_OUT(moec_alloc_aligned(&stream->scratch, needed, 1, "buffer for dense weights", err));
+    *dense = made;
+    made = (struct moec_dense){0};
+out:
+    moec_dense_release(&made);
+    return status;
+}
+
+enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,
+                                            uint32_t group, struct moec_dense *dense, struct moec_error *err)
+{
+    struct moec_dense made = {0};
+    MOEC_TRY(moec_checkpoint_stream_dense(checkpoint, dense_bits, group, &made, err));
+    enum moec_status status = moec_dense_load(&made, err);
+    if (status != MOEC_OK)
+        moec_dense_release(&made);
+    else
+        *dense = made;
+    return status;
+}
+
+/* ---- experts ---- */
+
+static enum moec_status find_expert(const struct moec_checkpoint *ck, uint32_t layer, uint32_t expert,
+                                    uint32_t *ordinal, struct moec_error *err)
+{
+    int32_t found = moec_config_moe_ordinal(&ck->config, layer);
+    if (found < 0 || expert >= ck->config.n_expert)
+        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no expert %u in layer %u", ck->folder, expert, layer);
+    *ordinal = (uint32_t)found;
+    return MOEC_OK;
+}
+
+enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint, uint32_t layer,
+                                             uint32_t expert, float *gate, float *up, float *down,
+                                             struct moec_error *err)
+{
+    float *const out[MOEC_PROJECTION_COUNT] = {gate, up, down};
+    char name[MOEC_TENSOR_NAME_BYTES];
+    uint32_t ordinal = 0;
+    MOEC_TRY(find_expert(checkpoint, layer, expert, &ordinal, err));
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        if (p == MOEC_PROJECTION_GATE && checkpoint->config.plain_mlp)
+            continue;
+        const struct moec_checkpoint_tensor tensor =
+            moec_checkpoint_expert_tensor(checkpoint, layer, ordinal, expert, (enum moec_projection)p);
+        const struct moec_tensor_reader reader = {
+            .source = checkpoint->source, .view = *tensor.view, .name = name};
+        name_tensor(checkpoint, &tensor, name);
+        MOEC_TRY(moec_tensor_read_matrix(&reader, out[p], err));
+    }
+    return MOEC_OK;
+}
+
+/* A projection with neurons as rows, as records have it. */
+static struct moec_tensor_view record_view(const struct moec_checkpoint_tensor *tensor,
+                                           enum moec_projection projection)
+{
+    return projection == MOEC_PROJECTION_DOWN ? moec_tensor_view_transpose(tensor->view) : *tensor->view;
+}
+
+size_t moec_checkpoint_expert_scratch_bytes(const struct moec_checkpoint *checkpoint)
+{
+    const uint32_t layer = moec_config_moe_layer(&checkpoint->config, 0);
+    uint64_t most = 0;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        if (p == MOEC_PROJECTION_GATE && checkpoint->config.plain_mlp)
+            continue;
+        const struct moec_checkpoint_tensor tensor =
+            moec_checkpoint_expert_tensor(checkpoint, layer, 0, 0, (enum moec_projection)p);
+        const struct moec_tensor_view view = record_view(&tensor, (enum moec_projection)p);
+        const uint64_t bytes = scratch_bytes(&view);
+        most = bytes > most ? bytes : most;
+    }
+    return (size_t)most;
+}
+
+enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *checkpoint, uint32_t layer,
+                                               uint32_t expert, const struct moec_record_layout *layout,
+                                               void *scratch, uint8_t *record, struct moec_error *err)
+{
+    uint32_t ordinal = 0;
+    MOEC_TRY(find_expert(checkpoint, layer, expert, &ordinal, err));
+    if (layout->n_ff != checkpoint->config.n_ff_expert || layout->n_embd != checkpoint->config.n_embd ||
+        layout->n_matrix != moec_config_mlp_matrices(&checkpoint->config))
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "record of %u matrices of %u neurons x %u, but experts of '%s' have %u of %u x %u",
+                         layout->n_matrix, layout->n_ff, layout->n_embd, checkpoint->folder,
+                         moec_config_mlp_matrices(&checkpoint->config), checkpoint->config.n_ff_expert,
+                         checkpoint->config.n_embd);
+    const size_t row_bytes = layout->row_bytes, pair_bytes = (layout->n_matrix - 1u) * row_bytes;
+    uint8_t *pairs = record + layout->up_bytes;
+    uint8_t *const rows[MOEC_PROJECTION_COUNT] = {pairs, record, pairs + pair_bytes - row_bytes};
+    static const enum moec_projection order[] = {MOEC_PROJECTION_UP, MOEC_PROJECTION_GATE,
+                                                 MOEC_PROJECTION_DOWN};
+    for (size_t i = 0; i < MOEC_PROJECTION_COUNT; i++) {
+        const enum moec_projection p = order[i];
+        if (p == MOEC_PROJECTION_GATE && layout->n_matrix == 2)
+            continue;
+        const struct moec_checkpoint_tensor tensor =
+            moec_checkpoint_expert_tensor(checkpoint, layer, ordinal, expert, p);
+        const struct moec_tensor_view view = record_view(&tensor, p);
+        MOEC_TRY(encode_rows(checkpoint, &tensor, &view, layout->codec, 0, view.rows, rows[p],
+                             p == MOEC_PROJECTION_UP ? row_bytes : pair_bytes, scratch, err));
+    }
+    return MOEC_OK;
+}

@@ -1,0 +1,60 @@
+/* Where weights come from: the named tensors of a container, whatever its format (D18).
+ *
+ * A container is a small table of functions: it finds a tensor by name and says its shape, its place and how
+ * its weights are coded, and it reads bytes of it. Safetensors are the first
+ * (formats/checkpoint/safetensors_source.h). What a matrix of the model is in such a tensor (all of it, one
+ * expert's slice, every other row) is a view: formats/checkpoint/tensor_view.h. Thread rule: immutable after
+ * opening; reading from several threads is fine. */
+#ifndef MOEC_FORMATS_TENSOR_SOURCE_H
+#define MOEC_FORMATS_TENSOR_SOURCE_H
+
+#include "formats/base/file.h"
+#include "formats/codec/codec.h"
+
+#define MOEC_TENSOR_MAX_DIMS    8
+#define MOEC_TENSOR_SHAPE_BYTES 192 /* of a shape as text */
+
+/* How weights stand in bytes: blocks of `block_weights` weights in `block_bytes` bytes, along the last
+ * dimension. */
+struct moec_tensor_coding {
+    uint32_t block_weights; /* 1 for floats */
+    uint32_t block_bytes;
+    enum moec_dtype dtype; /* F32, F16 or BF16: the bytes are these floats; MOEC_DTYPE_COUNT: anything else */
+    /* Decodes n weights, whole blocks. */
+    void (*decode)(const uint8_t *blocks, size_t n, float *weights);
+};
+
+/* The coding of little-endian floats; NULL for a dtype that is none. */
+const struct moec_tensor_coding *moec_tensor_coding_of(enum moec_dtype dtype);
+
+struct moec_tensor {
+    const char *dtype_name;                  /* as the container calls it; a static string */
+    const struct moec_tensor_coding *coding; /* a static object; NULL: weights that moec cannot read */
+    uint32_t n_dims;
+    uint32_t file; /* of the source's files */
+    uint64_t shape[MOEC_TENSOR_MAX_DIMS];
+    uint64_t offset; /* of its bytes in the file */
+    uint64_t n_bytes;
+};
+
+/* Writes a shape as "[2, 3]" for messages. */
+const char *moec_tensor_shape_text(const uint64_t *shape, uint32_t n_dims,
+                                   char text[static MOEC_TENSOR_SHAPE_BYTES]);
+
+/* First member of every implementation. */
+struct moec_tensor_source {
+    uint32_t n_file;
+    const char *index; /* name of the file in the folder that lists the others; NULL without one */
+    /* False when there is no tensor of this name. Its bytes lie within the file. */
+    bool (*find)(const struct moec_tensor_source *self, const char *name, struct moec_tensor *tensor);
+    /* Reads n bytes at an offset of file `file`. Errors name the file: MOEC_ERR_IO. */
+    enum moec_status (*read)(const struct moec_tensor_source *self, uint32_t file, uint64_t offset,
+                             void *bytes, size_t n, struct moec_error *err);
+    /* Borrowed until free. In the order in which a digest covers them. */
+    const struct moec_file *(*file)(const struct moec_tensor_source *self, uint32_t file);
+    /* Releases the table of names: nothing will be looked for any more. */
+    void (*forget)(struct moec_tensor_source *self);
+    void (*free)(struct moec_tensor_source *self);
+};
+
+#endif

@@ -1,0 +1,308 @@
+#include "formats/checkpoint/tensor_view.h"
+
+#include "formats/base/memory.h"
+#include "formats/model/record.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making views ---- */
+
+/* Extents of a tensor of this layout. A vector stands for a matrix of one row, and of one column. */
+static uint32_t wanted_shape(struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
+                             uint32_t n_expert, bool is_vector, uint64_t shape[static 3])
+{
+    const uint64_t outputs = (uint64_t)rows * (layout.n_part > 0 ? layout.n_part : 1);
+    uint32_t n = 0;
+    if (layout.is_stacked)
+        shape[n++] = n_expert;
+    if (is_vector) {
+        shape[n++] = columns;
+        return n;
+    }
+    shape[n++] = layout.is_transposed ? columns : outputs;
+    shape[n++] = layout.is_transposed ? outputs : columns;
+    return n;
+}
+
+/* The whole tensor must lie within its bytes in whole blocks. */
+static enum moec_status check_bytes(const struct moec_tensor *tensor, uint64_t line, const char *where,
+                                    struct moec_error *err)
+{
+    const struct moec_tensor_coding *coding = tensor->coding;
+    uint64_t blocks = line / coding->block_weights, needed = 0;
+    bool overflow = false;
+    if (line % coding->block_weights != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has lines of %" PRIu64 " weights, expected a multiple of the %" PRIu32
+                         " of a block of %s",
+                         where, line, coding->block_weights, tensor->dtype_name);
+    for (uint32_t i = 0; i + 1 < tensor->n_dims; i++)
+        overflow |= __builtin_mul_overflow(blocks, tensor->shape[i], &blocks);
+    overflow |= __builtin_mul_overflow(blocks, (uint64_t)coding->block_bytes, &needed);
+    if (overflow || needed > tensor->n_bytes)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %" PRIu64 " bytes, fewer than its shape needs", where,
+                         tensor->n_bytes);
+    return MOEC_OK;
+}
+
+enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct moec_tensor_layout layout,
+                                       uint32_t rows, uint32_t columns, uint32_t expert, uint32_t n_expert,
+                                       const char *where, struct moec_tensor_view *view,
+                                       struct moec_error *err)
+{
+    char found_text[MOEC_TENSOR_SHAPE_BYTES], wanted_text[MOEC_TENSOR_SHAPE_BYTES];
+    uint64_t shape[3];
+    const uint32_t n_part = layout.n_part > 0 ? layout.n_part : 1;
+    const bool may_be_vector = rows == 1 && n_part == 1;
+    if (tensor->coding == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s at offset %" PRIu64 " has dtype %s, expected BF16, F16 or F32", where,
+                         tensor->offset, tensor->dtype_name);
+    const bool is_vector = may_be_vector && tensor->n_dims == (layout.is_stacked ? 2 : 1);
+    uint32_t n_dims = wanted_shape(layout, rows, columns, n_expert, is_vector, shape);
+    if (tensor->n_dims != n_dims || memcmp(tensor->shape, shape, n_dims * sizeof *shape) != 0) {
+        n_dims = wanted_shape(layout, rows, columns, n_expert, may_be_vector, shape);
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s at offset %" PRIu64 " has shape %s, expected %s", where,
+                         tensor->offset, moec_tensor_shape_text(tensor->shape, tensor->n_dims, found_text),
+                         moec_tensor_shape_text(shape, n_dims, wanted_text));
+    }
+    const uint64_t line = tensor->shape[tensor->n_dims - 1], outputs = (uint64_t)rows * n_part;
+    MOEC_TRY(check_bytes(tensor, line, where, err));
+    const uint64_t output_step = layout.is_transposed ? 1 : columns;
+    const uint64_t row_step = output_step * (layout.is_interleaved ? n_part : 1);
+    const uint64_t part = (uint64_t)layout.part * (layout.is_interleaved ? 1 : rows);
+    *view = (struct moec_tensor_view){.coding = tensor->coding,
+                                      .offset = tensor->offset,
+                                      .line = line,
+                                      .first = part * output_step,
+                                      .row_step = row_step,
+                                      .column_step = layout.is_transposed ? outputs : 1,
+                                      .file = tensor->file,
+                                      .rows = rows,
+                                      .columns = columns};
+    if (layout.is_stacked)
+        view->first += expert * outputs * columns;
+    return MOEC_OK;
+}
+
+struct moec_tensor_view moec_tensor_view_transpose(const struct moec_tensor_view *view)
+{
+    struct moec_tensor_view made = *view;
+    made.rows = view->columns;
+    made.columns = view->rows;
+    made.row_step = view->column_step;
+    made.column_step = view->row_step;
+    return made;
+}
+
+static bool is_float(const struct moec_tensor_view *view)
+{
+    return view->coding->dtype != MOEC_DTYPE_COUNT;
+}
+
+enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view)
+{
+    return is_float(view) ? view->coding->dtype : MOEC_DTYPE_F32;
+}
+
+static uint64_t stored_bytes(const struct moec_tensor_coding *coding, uint64_t n_weights)
+{
+    return n_weights / coding->block_weights * coding->block_bytes;
+}
+
+uint64_t moec_tensor_view_bytes(const struct moec_tensor_view *view)
+{
+    return stored_bytes(view->coding, (uint64_t)view->rows * view->columns);
+}
+
+bool moec_tensor_view_has_rows(const struct moec_tensor_view *view)
+{
+    const uint32_t block = view->coding->block_weights;
+    return (view->column_step == 1 || view->columns == 1) && view->first % block == 0 &&
+           view->columns % block == 0 && (view->row_step % block == 0 || view->rows == 1);
+}
+
+/* ---- reading ---- */
+
+/* Rows stand one behind the other. */
+static bool is_packed(const struct moec_tensor_view *view)
+{
+    return moec_tensor_view_has_rows(view) && (view->row_step == view->columns || view->rows == 1);
+}
+
+/* Weights from .. end - 1 of the tensor, whole blocks, that hold all of the matrix. */
+struct span {
+    uint64_t from, end;
+};
+
+static struct span span_of(const struct moec_tensor_view *view)
+{
+    const uint32_t block = view->coding->block_weights;
+    const uint64_t last =
+        view->first + (view->rows - 1) * view->row_step + (view->columns - 1) * view->column_step;
+    return (struct span){view->first - view->first % block, last - last % block + block};
+}
+
+/* Decoded floats of a span, then its bytes; of floats the bytes alone. */
+uint64_t moec_tensor_scratch_bytes(const struct moec_tensor_view *view)
+{
+    if (moec_tensor_view_has_rows(view))
+        return MOEC_TENSOR_ROWS * stored_bytes(view->coding, view->columns);
+    const struct span span = span_of(view);
+    const uint64_t n = span.end - span.from;
+    return (is_float(view) ? 0 : n * sizeof(float)) + stored_bytes(view->coding, n);
+}
+
+static enum moec_status fail_number(const struct moec_tensor_reader *reader, uint64_t weight, float value,
+                                    struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    const uint64_t offset = view->offset + stored_bytes(view->coding, weight);
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "tensor '%s' in '%s' has %s at [%" PRIu64 ", %" PRIu64 "] (offset %" PRIu64
+                     "), expected finite numbers",
+                     reader->name, reader->source->file(reader->source, view->file)->path,
+                     isnan(value) ? "NaN" : "infinity", weight / view->line, weight % view->line, offset);
+}
+
+/* Reads n stored weights, whole blocks, and refuses floats that are NaN or infinite. */
+static enum moec_status read_weights(const struct moec_tensor_reader *reader, uint64_t from, uint64_t n,
+                                     uint8_t *stored, struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    const struct moec_codec codec = {.dtype = (uint8_t)view->coding->dtype};
+    const size_t item = view->coding->block_bytes;
+    enum moec_status status =
+        reader->source->read(reader->source, view->file, view->offset + stored_bytes(view->coding, from),
+                             stored, (size_t)stored_bytes(view->coding, n), err);
+    if (status != MOEC_OK) {
+        (void)moec_error_prefix(err, "tensor '%s'", reader->name);
+        return status;
+    }
+    if (!is_float(view) || moec_codec_row_is_finite(codec, stored, (size_t)n))
+        return MOEC_OK;
+    size_t bad = 0;
+    while (moec_codec_row_is_finite(codec, stored + bad * item, 1))
+        bad++;
+    float value = 0;
+    moec_codec_decode_row(codec, stored + bad * item, 1, &value);
+    return fail_number(reader, from + bad, value, err);
+}
+
+/* Decodes weights that were read; what is no float may still decode to what is no number. */
+static enum moec_status decode_weights(const struct moec_tensor_reader *reader, uint64_t from,
+                                       const uint8_t *stored, size_t n, float *weights,
+                                       struct moec_error *err)
+{
+    reader->view.coding->decode(stored, n, weights);
+    for (size_t i = 0; !is_float(&reader->view) && i < n; i++)
+        if (!isfinite(weights[i]))
+            return fail_number(reader, from + i, weights[i], err);
+    return MOEC_OK;
+}
+
+/* Stored rows of a view that has rows, one behind the other. */
+static enum moec_status read_run(const struct moec_tensor_reader *reader, size_t first, size_t count,
+                                 uint8_t *stored, struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    const size_t row_bytes = (size_t)stored_bytes(view->coding, view->columns);
+    if (is_packed(view))
+        return read_weights(reader, view->first + first * view->row_step, (uint64_t)count * view->columns,
+                            stored, err);
+    for (size_t i = 0; i < count; i++)
+        MOEC_TRY(read_weights(reader, view->first + (first + i) * view->row_step, view->columns,
+                              stored + i * row_bytes, err));
+    return MOEC_OK;
+}
+
+/* Rows that are gathered from the span of the whole matrix, which the first call reads. */
+static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t first, size_t count,
+                                    float *weights, struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    const struct span span = span_of(view);
+    const size_t n = (size_t)(span.end - span.from), skipped = (size_t)(view->first - span.from);
+    const enum moec_dtype dtype = moec_tensor_view_dtype(view);
+    const size_t item = is_float(view) ? view->coding->block_bytes : sizeof(float);
+    uint8_t *stored = (uint8_t *)reader->scratch + (is_float(view) ? 0 : n * sizeof(float));
+    if (!reader->has_span) {
+        MOEC_TRY(read_weights(reader, span.from, n, stored, err));
+        if (!is_float(view))
+            MOEC_TRY(decode_weights(reader, span.from, stored, n, reader->scratch, err));
+        reader->has_span = true;
+    }
+    moec_gather_to_f32(dtype, (const uint8_t *)reader->scratch + skipped * item, view->columns,
+                       (size_t)view->column_step, first * (size_t)view->row_step, (size_t)view->row_step,
+                       count, weights);
+    return MOEC_OK;
+}
+
+enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t first, size_t count,
+                                       float *weights, struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    if (!moec_tensor_view_has_rows(view))
+        return gather_rows(reader, first, count, weights, err);
+    MOEC_TRY(read_run(reader, first, count, reader->scratch, err));
+    return decode_weights(reader, view->first + first * view->row_step, reader->scratch,
+                          count * view->columns, weights, err);
+}
+
+enum moec_status moec_tensor_read_stored(struct moec_tensor_reader *reader, size_t first, size_t count,
+                                         uint8_t *rows, size_t stride_bytes, struct moec_error *err)
+{
+    const struct moec_tensor_view *view = &reader->view;
+    const size_t row_bytes = (size_t)stored_bytes(view->coding, view->columns);
+    uint8_t *stored = reader->scratch;
+    if (stride_bytes == row_bytes)
+        return read_run(reader, first, count, rows, err);
+    for (size_t done = 0; done < count; done += MOEC_TENSOR_ROWS) {
+        const size_t n = count - done < MOEC_TENSOR_ROWS ? count - done : MOEC_TENSOR_ROWS;
+        MOEC_TRY(read_run(reader, first + done, n, stored, err));
+        for (size_t i = 0; i < n; i++)
+            memcpy(rows + (done + i) * stride_bytes, stored + i * row_bytes, row_bytes);
+    }
+    return MOEC_OK;
+}
+
+/* Floats that are packed are read into the end of `weights` and converted from the front: a piece is copied
+ * away before its place is overwritten. */
+static enum moec_status read_packed_floats(const struct moec_tensor_reader *reader, float *weights,
+                                           struct moec_error *err)
+{
+    enum { PIECE = 2048 };
+    uint8_t piece[4 * PIECE];
+    const struct moec_tensor_view *view = &reader->view;
+    const size_t item = view->coding->block_bytes, n = (size_t)view->rows * view->columns;
+    uint8_t *stored = (uint8_t *)weights + n * (sizeof *weights - item);
+    MOEC_TRY(read_run(reader, 0, view->rows, stored, err));
+    for (size_t i = 0; i < n; i += PIECE) {
+        const size_t count = n - i < PIECE ? n - i : PIECE;
+        memcpy(piece, stored + i * item, count * item);
+        view->coding->decode(piece, count, weights + i);
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_tensor_read_matrix(const struct moec_tensor_reader *reader, float *weights,
+                                         struct moec_error *err)
+{
+    struct moec_tensor_reader own = *reader;
+    const size_t rows = own.view.rows;
+    enum moec_status status = MOEC_OK;
+    if (is_packed(&own.view) && is_float(&own.view))
+        return read_packed_floats(reader, weights, err);
+    own.has_span = false;
+    MOEC_TRY(moec_alloc(&own.scratch, moec_tensor_scratch_bytes(&own.view), 1, "a tensor", err));
+    for (size_t first = 0; first < rows; first += MOEC_TENSOR_ROWS) {
+        const size_t count = rows - first < MOEC_TENSOR_ROWS ? rows - first : MOEC_TENSOR_ROWS;
+        MOEC_TRY_OUT(moec_tensor_read_rows(&own, first, count, weights + first * own.view.columns, err));
+    }
+out:
+    free(own.scratch);
+    return status;
+}
