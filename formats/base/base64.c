@@ -2,23 +2,14 @@
 
 #include "formats/base/memory.h"
 
-static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/* Six bits of a character, or -1. */
-static int value_of(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
+#include <nettle/base64.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum moec_status moec_base64_decode(const char *text, size_t n, const char *what, uint8_t **bytes,
                                     size_t *n_bytes, struct moec_error *err)
 {
+    struct base64_decode_ctx decoder;
     uint8_t *out = NULL;
     size_t n_out = 0, n_pad = 0;
     if (n % 4 != 0)
@@ -27,46 +18,35 @@ enum moec_status moec_base64_decode(const char *text, size_t n, const char *what
     while (n_pad < 2 && n_pad < n && text[n - 1 - n_pad] == '=')
         n_pad++;
     MOEC_TRY(moec_alloc((void **)&out, n / 4 * 3, 1, what, err));
+    base64_decode_init(&decoder);
     for (size_t i = 0; i < n; i += 4) {
-        const size_t n_char = i + 4 == n ? 4 - n_pad : 4;
-        uint32_t bits = 0;
-        bool good = true;
-        for (size_t k = 0; k < 4; k++) {
-            int value = k < n_char ? value_of(text[i + k]) : 0;
-            good = good && value >= 0;
-            bits = bits << 6 | (uint32_t)(value & 63);
-        }
-        /* Bits that no byte takes are zero. */
-        good = good && (n_char == 4 || (bits & (n_char == 3 ? 0xFFu : 0xFFFFu)) == 0);
-        if (!good) {
+        uint8_t piece[BASE64_DECODE_LENGTH(4)];
+        size_t n_piece = 0;
+        /* Nettle passes over white space, and takes three characters of padding: then bytes are missing. */
+        if (!base64_decode_update(&decoder, &n_piece, piece, 4, text + i) ||
+            n_piece != (i + 4 == n ? 3 - n_pad : 3)) {
             free(out);
             return moec_fail(err, MOEC_ERR_FORMAT, "%s is not base64 at characters %zu to %zu", what, i,
                              i + 3);
         }
-        for (size_t k = 0; k + 1 < n_char; k++)
-            out[n_out++] = (uint8_t)(bits >> (16 - 8 * k) & 0xFF);
+        memcpy(out + n_out, piece, n_piece);
+        n_out += n_piece;
     }
     *bytes = out;
     *n_bytes = n_out;
     return MOEC_OK;
 }
 
+void moec_base64_write(const uint8_t *bytes, size_t n_bytes, char *text)
+{
+    base64_encode_raw(text, n_bytes, bytes);
+}
+
 enum moec_status moec_base64_encode(const uint8_t *bytes, size_t n_bytes, char **text, struct moec_error *err)
 {
     char *out = NULL;
-    MOEC_TRY(moec_alloc((void **)&out, n_bytes / 3 * 4 + 5, 1, "base64", err));
-    size_t at = 0;
-    for (size_t i = 0; i < n_bytes; i += 3) {
-        const size_t n = n_bytes - i < 3 ? n_bytes - i : 3;
-        uint32_t bits = 0;
-        for (size_t k = 0; k < 3; k++)
-            bits = bits << 8 | (k < n ? bytes[i + k] : 0u);
-        for (size_t k = 0; k < 4; k++, at++) {
-            out[at] = '=';
-            if (k <= n)
-                out[at] = alphabet[bits >> (18 - 6 * k) & 63];
-        }
-    }
+    MOEC_TRY(moec_alloc((void **)&out, MOEC_BASE64_LENGTH((uint64_t)n_bytes) + 1, 1, "base64", err));
+    moec_base64_write(bytes, n_bytes, out);
     *text = out;
     return MOEC_OK;
 }

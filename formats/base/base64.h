@@ -1,4 +1,4 @@
-/* Base64 (RFC 4648, section 4): binary data within JSON. Thread rule: pure functions. */
+/* Base64 (RFC 4648, section 4), strictly: binary data within JSON and HTML. Thread rule: pure functions. */
 #ifndef MOEC_FORMATS_BASE64_H
 #define MOEC_FORMATS_BASE64_H
 
@@ -12,7 +12,13 @@ MOEC_WARN_UNUSED enum moec_status moec_base64_decode(const char *text, size_t n,
                                                      uint8_t **bytes, size_t *n_bytes,
                                                      struct moec_error *err);
 
-/* `*text` is the caller's and NUL-terminated, with padding and without line ends. */
+/* Characters that n bytes take, with padding. */
+#define MOEC_BASE64_LENGTH(n) (((n) + 2) / 3 * 4)
+
+/* Writes that many characters, without a NUL and without line ends. */
+void moec_base64_write(const uint8_t *bytes, size_t n_bytes, char *text);
+
+/* The same; `*text` is the caller's and NUL-terminated. */
 MOEC_WARN_UNUSED enum moec_status moec_base64_encode(const uint8_t *bytes, size_t n_bytes, char **text,
                                                      struct moec_error *err);
 

@@ -1,5 +1,7 @@
 #include "profiler/report/report_html.h"
 
+#include "formats/base/base64.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -133,14 +135,13 @@ void moec_html_row_heading(FILE *stream, const char *text)
 
 void moec_html_data(FILE *stream, enum moec_plot_format format, const uint8_t *bytes, size_t n_bytes)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { PIECE = 3 * 1024 };
+    char text[MOEC_BASE64_LENGTH(PIECE)];
     (void)fprintf(stream, "data:image/%s;base64,", format == MOEC_PLOT_PNG ? "png" : "svg+xml");
-    for (size_t i = 0; i < n_bytes; i += 3) {
-        size_t n = n_bytes - i < 3 ? n_bytes - i : 3;
-        uint32_t group = (uint32_t)bytes[i] << 16 | (n > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                         (n > 2 ? (uint32_t)bytes[i + 2] : 0);
-        for (size_t d = 0; d < 4; d++)
-            (void)fputc(d <= n ? digits[group >> (18 - 6 * d) & 63] : '=', stream);
+    for (size_t i = 0; i < n_bytes; i += PIECE) {
+        const size_t n = n_bytes - i < PIECE ? n_bytes - i : PIECE;
+        moec_base64_write(bytes + i, n, text);
+        (void)fwrite(text, 1, MOEC_BASE64_LENGTH(n), stream);
     }
 }
 

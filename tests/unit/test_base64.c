@@ -23,6 +23,7 @@ static void test_base64__vectors(void **state)
         {"fooba", "Zm9vYmE="},
         {"foobar", "Zm9vYmFy"},
         {"\xff\xef\xbf", "/++/"},
+        {"\xfb\x10\x83\x10Q\x87 \x92\x8b", "+xCDEFGHIJKL"},
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         struct moec_error err = {0};
@@ -43,8 +44,10 @@ static void test_base64__vectors(void **state)
 static void test_base64__refusals(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"Z",    "Zg",   "Zg=",  "Z===",     "====", "Zm9v\n", "Zm 9",
-                                        "Zg=v", "Zh==", "Zm9=", "Zg==Zg==", "-_-_", "Zm9vYg="};
+    static const char *const wrong[] = {"Z",        "Zg",       "Zg=",    "Z===",  "====",     "Zm9v\n",
+                                        "Zm 9",     "Zg=v",     "Zh==",   "Zm9=",  "Zg==Zg==", "-_-_",
+                                        "Zm9vYg=",  "A===",     "=Zm9",   "Z\ng=", " Zm9",     "Zm 9vYg=",
+                                        "Zm9vA===", "\t\t\t\t", "Z\xe9g="};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct moec_error err = {0};
         uint8_t *bytes = NULL;
