@@ -587,6 +587,15 @@ bool moec_path_is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+enum moec_status moec_path_find(const char *path, bool *found, struct moec_error *err)
+{
+    struct stat info;
+    *found = lstat(path, &info) == 0;
+    if (!*found && errno != ENOENT)
+        return moec_fail(err, MOEC_ERR_IO, "cannot look for '%s': %s", path, strerror(errno));
+    return MOEC_OK;
+}
+
 bool moec_path_exists(const char *path)
 {
     struct stat info;

@@ -104,5 +104,8 @@ MOEC_WARN_UNUSED enum moec_status moec_path_join(char **out, const char *folder,
                                                  struct moec_error *err);
 bool moec_path_is_folder(const char *path);
 bool moec_path_exists(const char *path);
+/* Whether the folder has an entry of this name, whatever it is: a link to nothing, or to itself, is one, and
+ * opening it says what is wrong. For files that may be absent. Errors: MOEC_ERR_IO when it cannot be told. */
+MOEC_WARN_UNUSED enum moec_status moec_path_find(const char *path, bool *found, struct moec_error *err);
 
 #endif

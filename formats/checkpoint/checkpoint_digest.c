@@ -69,8 +69,9 @@ static enum moec_status digest_all(const struct moec_checkpoint *ck,
         if (names[i] == NULL)
             continue;
         MOEC_TRY(moec_path_join(&path, ck->folder, names[i], err));
-        enum moec_status status = MOEC_OK;
-        if (moec_path_exists(path))
+        bool found = false;
+        enum moec_status status = moec_path_find(path, &found, err);
+        if (status == MOEC_OK && found)
             status = moec_file_open(&files[i], path, err);
         free(path);
         MOEC_TRY(status);

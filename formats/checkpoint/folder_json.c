@@ -9,9 +9,9 @@ enum moec_status moec_folder_has(const char *folder, const char *name, bool *has
 {
     char *path = NULL;
     MOEC_TRY(moec_path_join(&path, folder, name, err));
-    *has = moec_path_exists(path);
+    enum moec_status status = moec_path_find(path, has, err);
     free(path);
-    return MOEC_OK;
+    return status;
 }
 
 enum moec_status moec_folder_load_json(const char *folder, const char *name, uint64_t limit_bytes,

@@ -4,7 +4,7 @@
 
 #include "formats/json/json.h"
 
-/* Whether the folder has a file of this name. */
+/* Whether the folder has a file of this name. One that cannot be opened is there: opening it says why. */
 MOEC_WARN_UNUSED enum moec_status moec_folder_has(const char *folder, const char *name, bool *has,
                                                   struct moec_error *err);
 

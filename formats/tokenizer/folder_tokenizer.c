@@ -20,8 +20,10 @@ static const char *const spiece_files[] = {"spiece.model", "tokenizer_config.jso
 static enum moec_status load(const char *folder, const char *name, uint64_t limit_bytes, char **path,
                              char **bytes, size_t *n_bytes, struct moec_error *err)
 {
+    bool found = false;
     MOEC_TRY(moec_path_join(path, folder, name, err));
-    return moec_path_exists(*path) ? moec_file_load(*path, limit_bytes, bytes, n_bytes, err) : MOEC_OK;
+    MOEC_TRY(moec_path_find(*path, &found, err));
+    return found ? moec_file_load(*path, limit_bytes, bytes, n_bytes, err) : MOEC_OK;
 }
 
 static enum moec_status read_affixes(const char *folder, struct moec_sentencepiece_affixes *affixes,

@@ -1,5 +1,6 @@
 #include "tests/unit/temporary.h"
 
+#include "formats/base/file.h"
 #include "formats/base/half.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/checkpoint/safetensors.h"
@@ -457,6 +458,40 @@ static void test_checkpoint__folders_that_are_none(void **state)
     temporary_remove(folder);
 }
 
+/* A file that may be absent and is there, but cannot be opened, does not count as absent. */
+static void test_checkpoint__files_that_do_not_open(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"generation_config.json", "tokenizer.json",
+                                        "tokenizer.model",        "spiece.model",
+                                        "model.safetensors",      "tokenizer_config.json"};
+    char *folder = temporary_folder();
+    size_t n_model = 0;
+    uint8_t *model = temporary_read("tests/fuzz/corpus/sentencepiece", "unigram", &n_model);
+    temporary_copy(FAMILIES "olmoe-b", folder);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = temporary_path(folder, names[i]);
+        size_t n = 0;
+        uint8_t *bytes = moec_path_exists(path) ? temporary_read(folder, names[i], &n) : NULL;
+        if (strcmp(names[i], "tokenizer_config.json") == 0) /* read where there is a .model */
+            temporary_write(folder, "spiece.model", model, n_model);
+        (void)unlink(path);
+        assert_int_equal(symlink(names[i], path), 0);
+        refuse(folder, MOEC_ERR_IO, names[i]);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(symlink("absent", path), 0);
+        refuse(folder, MOEC_ERR_NOT_FOUND, names[i]);
+        assert_int_equal(unlink(path), 0);
+        if (bytes != NULL)
+            temporary_write(folder, names[i], bytes, n);
+        free(bytes);
+        free(path);
+    }
+    moec_checkpoint_close(open_good(folder));
+    free(model);
+    temporary_remove(folder);
+}
+
 static void test_checkpoint__shards(void **state)
 {
     (void)state;
@@ -815,6 +850,7 @@ int main(void)
         cmocka_unit_test(test_checkpoint__dense_tensors_stand_in_their_places),
         cmocka_unit_test(test_checkpoint__digest_covers_every_file),
         cmocka_unit_test(test_checkpoint__folders_that_are_none),
+        cmocka_unit_test(test_checkpoint__files_that_do_not_open),
         cmocka_unit_test(test_checkpoint__shards),
         cmocka_unit_test(test_checkpoint__tensors),
         cmocka_unit_test(test_checkpoint__switch_tensors),

@@ -342,6 +342,35 @@ static void test_file__paths(void **state)
     assert_false(moec_path_exists("/no/such/path"));
 }
 
+static void test_file__find_tells_absent_from_broken(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    char *loop = temporary_path(folder, "loop"), *nowhere = temporary_path(folder, "nowhere");
+    char *file = temporary_path(folder, "file"), *below = temporary_path(folder, "file/below");
+    struct moec_error err = {0};
+    bool found = false;
+    assert_int_equal(symlink("loop", loop), 0);
+    assert_int_equal(symlink("absent", nowhere), 0);
+    temporary_write(folder, "file", "x", 1);
+    const char *const there[] = {loop, nowhere, file, folder};
+    for (size_t i = 0; i < 4; i++) {
+        found = false;
+        assert_status(moec_path_find(there[i], &found, &err), MOEC_OK, err);
+        assert_true(found);
+    }
+    assert_int_equal(unlink(nowhere), 0);
+    assert_status(moec_path_find(nowhere, &found, &err), MOEC_OK, err);
+    assert_false(found);
+    assert_status(moec_path_find(below, &found, &err), MOEC_ERR_IO, err);
+    assert_message(err, below);
+    free(loop);
+    free(nowhere);
+    free(file);
+    free(below);
+    temporary_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_file__leftovers_with_the_id_of_a_living_process_are_removed),
         cmocka_unit_test(test_file__a_folder_that_cannot_be_synced),
         cmocka_unit_test(test_file__paths),
+        cmocka_unit_test(test_file__find_tells_absent_from_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
