@@ -19,8 +19,8 @@
 #define MOEC_BUNDLE_ALIGNMENT 4096 /* default of the file's alignment field */
 #define MOEC_MAX_COPIES       8
 
-/* The measured promise (D6): reference and compiled are perplexities on the certificate part, or mean scores
- * of another metric on its rows. */
+/* The loss that the bundle promises, as measured (D6): reference and compiled are perplexities on the
+ * certificate part, or mean scores of another metric on its rows. */
 struct moec_certificate {
     bool present; /* false for bundles compiled without data (`--policy uniform --bits 4`) */
     bool missed;  /* written under --accept-miss although the target was not met */
@@ -44,7 +44,7 @@ struct moec_certificate {
     char arithmetic[32];
 };
 
-/* Where the bundle came from. */
+/* What the bundle was made from. */
 struct moec_provenance {
     char moec_version[32];
     char policy[64];
@@ -62,7 +62,7 @@ struct moec_routing_summary {
     double *mean_gate_weight; /* (S, E), owned; NULL likewise */
 };
 
-/* Where one record stands. */
+/* Where one record is in the file. */
 struct moec_record_entry {
     uint64_t offset;  /* in the file, multiple of the alignment */
     uint32_t n_bytes; /* without padding */
@@ -103,8 +103,8 @@ uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle);
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,
                                                    uint32_t ordinal, uint32_t expert);
 
-/* The copy level (1..) whose experts all have these bits. MOEC_ERR_USAGE when there is none, naming those
- * that are; the assignment, level 0, is never meant. */
+/* The copy level (1..) whose experts all have these bits. Level 0, the assignment, is never returned. Errors:
+ * MOEC_ERR_USAGE if there is no such level, naming those that exist. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_find_copy(const struct moec_bundle *bundle, uint32_t bits,
                                                         uint32_t *copy, struct moec_error *err);
 
@@ -115,7 +115,7 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_read_record(const struct moec_bund
                                                           struct moec_error *err);
 
 /* The checks alone, for readers that fetch the bytes themselves: CRC32C, and with check_floats that scales or
- * floats are finite (needed once for each record: bytes with an unchanged CRC32C have been looked at before).
+ * floats are finite (needed once for each record: bytes with an unchanged CRC32C have been checked before).
  */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint32_t copy,
                                                            uint32_t ordinal, uint32_t expert,

@@ -1,5 +1,5 @@
 /* On-disk constants and parts of the bundle that its reader, checker and writer share
- * (formats/bundle/FORMAT.md has the full description). Private to formats/bundle*.c.
+ * (formats/bundle/FORMAT.md has the full description). Private to formats/bundle/.
  *
  * Thread rule: pure functions over the caller's memory, and pread on an open file. */
 #ifndef MOEC_FORMATS_BUNDLE_FORMAT_H
@@ -75,8 +75,8 @@ struct moec_contents {
 void moec_section_set_name(struct moec_section *section);
 
 /* Reads and checks header and contents table. MOEC_ERR_UNSUPPORTED for other versions, MOEC_ERR_CHECKSUM for
- * damage, MOEC_ERR_FORMAT for what no writer makes; on a CHECKSUM failure `place` (may be NULL) says "header"
- * or "contents". */
+ * damage, MOEC_ERR_FORMAT for content that no writer produces; on a CHECKSUM failure `place` (may be NULL)
+ * says "header" or "contents". */
 MOEC_WARN_UNUSED enum moec_status moec_contents_read(const struct moec_file *file,
                                                      struct moec_contents *contents, const char **place,
                                                      struct moec_error *err);
@@ -102,7 +102,7 @@ MOEC_WARN_UNUSED enum moec_status moec_pieces_encode(const uint8_t *content, uin
                                                      moec_section_sink *sink, void *context,
                                                      struct moec_error *err);
 
-/* The same for content that comes bit by bit: push any lengths, then finish once. */
+/* The same for content that arrives in pieces: push any lengths, then finish once. */
 struct moec_pieces {
     moec_section_sink *sink;
     void *context;

@@ -1,4 +1,4 @@
-/* Dropping precision copies from a bundle (D3): the other sections keep their bytes, only their places and
+/* Dropping precision copies from a bundle (D3): the other sections keep their bytes; only their offsets and
  * the contents table change. What the bundle computes, its certificate and the numbers of the remaining copy
  * levels stay; provenance says what was dropped. Thread rule: one thread. */
 #ifndef MOEC_FORMATS_BUNDLE_STRIP_H

@@ -5,7 +5,7 @@
  * minimises) write   records in order, one at a time                 moec_bundle_writer_open, _append ...,
  * _commit
  *
- * Memory stays at the small sections and one piece of dense weights. The same inputs give the same bytes
+ * Memory use: the small sections and one piece of dense weights. The same inputs give the same bytes
  * (with one version of zstd). Thread rule: a plan is immutable after creation, and its sizes may be asked for
  * from any thread; a writer belongs to one thread. */
 #ifndef MOEC_FORMATS_BUNDLE_WRITER_H
@@ -29,9 +29,10 @@ struct moec_bundle_parts {
 
 struct moec_bundle_plan;
 
-/* Encodes and compresses the small sections and measures the dense weights (compressed once here to know
- * their size, once more when written: nothing of them is kept). Errors: MOEC_ERR_USAGE for a wrong alignment
- * or codec, those of the encoders, MOEC_ERR_MISMATCH when parts do not belong to the config. */
+/* Encodes and compresses the small sections and measures the dense weights (compressed here to learn their
+ * size, and again when they are written, so that none of it stays in memory). Errors: MOEC_ERR_USAGE for a
+ * wrong alignment or codec, those of the encoders, MOEC_ERR_MISMATCH when parts do not belong to the config.
+ */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_create(const struct moec_bundle_parts *parts,
                                                           struct moec_bundle_plan **out,
                                                           struct moec_error *err);
@@ -80,7 +81,7 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_append(struct moec_bundle_w
                                                             struct moec_error *err);
 
 /* Writes the rest, syncs and renames. `certificate` may be NULL (none). Frees the writer in every case; on
- * failure nothing stands under the final name. */
+ * failure nothing appears under the final name. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_commit(struct moec_bundle_writer *writer,
                                                             const struct moec_provenance *provenance,
                                                             const struct moec_certificate *certificate,

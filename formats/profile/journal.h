@@ -1,17 +1,17 @@
-/* Journals: what a long job has finished, on disk as soon as it is finished, so that a job that was
- * interrupted or killed goes on where it stood. formats/profile/JOURNAL.md gives the bytes.
+/* Journals: finished work of a long job, written to disk as soon as it is finished, so that a job that was
+ * interrupted or killed can continue where it stopped. formats/profile/JOURNAL.md gives the bytes.
  *
  * A journal is append-only. Its header holds the job's description: text lines "name: value\n" with
  * everything that the result depends on, and their SHA-256. Each record has a kind, a key, a payload and a
  * CRC32C that continues the one of the record before it. Reading stops at the first record that is not whole
- * (torn by a kill or a power cut, or damaged) and takes everything before it; a job that goes on cuts the
+ * (torn by a kill or a power cut, or damaged) and keeps everything before it; a job that continues cuts the
  * rest off.
  *
- * A record survives the death of the process as soon as moec_journal_append returns, for it is then the
- * kernel's. For power cuts it is synced (fdatasync) at most every MOEC_JOURNAL_SYNC_SECONDS and when the
- * journal is closed: a cut loses that much work and never more, and syncing costs a job of small units
- * nothing that shows. The open journal is locked (flock): two jobs never write one. Thread rule: one thread
- * at a time. */
+ * A record survives the death of the process once moec_journal_append has returned, because the kernel then
+ * has it. For power cuts it is synced (fdatasync) at most every MOEC_JOURNAL_SYNC_SECONDS and when the
+ * journal is closed: a cut loses at most that much work, and syncing costs a job of small units next to
+ * nothing. The open journal is locked (flock): two jobs never write one. Thread rule: one thread at a time.
+ */
 #ifndef MOEC_FORMATS_JOURNAL_H
 #define MOEC_FORMATS_JOURNAL_H
 
@@ -42,7 +42,7 @@ struct moec_journal {
     char *keys; /* owned: keys with their NULs */
     size_t keys_bytes, keys_capacity;
     uint64_t n_bytes;   /* whole records end here */
-    uint64_t n_dropped; /* bytes after them that are no whole record */
+    uint64_t n_dropped; /* bytes after them that are not a whole record */
     uint32_t crc;       /* of the last record: what the next one continues */
     bool is_writable;
     bool is_dirty; /* appended since the last sync */
@@ -60,11 +60,12 @@ struct moec_journal_piece {
 MOEC_WARN_UNUSED enum moec_status moec_journal_create(struct moec_journal *journal, const char *path,
                                                       const char *job, struct moec_error *err);
 
-/* Opens a journal and reads its records. With `job` it goes on: the description must be the same, and what is
- * no whole record is cut off; a journal whose header was torn begins anew. NULL only looks: nothing is locked
- * or changed. Errors: MOEC_ERR_NOT_FOUND; MOEC_ERR_FORMAT, MOEC_ERR_CHECKSUM (no journal, a damaged header),
- * MOEC_ERR_UNSUPPORTED (a later version), MOEC_ERR_MISMATCH (of another job: the message names what differs),
- * MOEC_ERR_IO (also when another process writes it). On failure nothing is open and the file is as it was. */
+/* Opens a journal and reads its records. With `job` the journal is continued: the description must be the
+ * same, an incomplete record at the end is cut off, and a journal with an incomplete header is started over.
+ * With NULL it is only read: nothing is locked or changed. Errors: MOEC_ERR_NOT_FOUND; MOEC_ERR_FORMAT,
+ * MOEC_ERR_CHECKSUM (no journal, a damaged header), MOEC_ERR_UNSUPPORTED (a later version), MOEC_ERR_MISMATCH
+ * (of another job: the message names what differs), MOEC_ERR_IO (also when another process writes it). On
+ * failure nothing is open and the file is as it was. */
 MOEC_WARN_UNUSED enum moec_status moec_journal_open(struct moec_journal *journal, const char *path,
                                                     const char *job, struct moec_error *err);
 

@@ -23,7 +23,7 @@
 #define MOEC_PROFILE_NO_TOKEN    0xffffffffu /* unused tail of a row of window_tokens */
 #define MOEC_PROFILE_NO_EXPERT   0xffffu     /* in trace_experts: the token chose none in this layer */
 
-/* How expert_nll and expert_kl came about. */
+/* How expert_nll and expert_kl were obtained. */
 enum moec_sensitivity_mode {
     MOEC_SENSITIVITY_EXACT = 0, /* measured: the whole model with that one expert changed */
     MOEC_SENSITIVITY_FAST =
@@ -124,7 +124,7 @@ static inline uint32_t moec_profile_traced(const struct moec_profile *profile, u
     return profile->window_length[w] - (profile->window_source != NULL);
 }
 
-/* What layers are, for people: "layer", or "layer (0 to 5: encoder, 6 to 11: decoder)". And which stack one
+/* Words for the layers: "layer", or "layer (0 to 5: encoder, 6 to 11: decoder)". And which stack one
  * of a model with two is in: 'e' or 'd', else a space. */
 void moec_profile_layer_label(const struct moec_profile *profile, size_t capacity, char *text);
 static inline char moec_profile_stack_mark(const struct moec_profile *profile, uint32_t layer)

@@ -8,7 +8,7 @@
 #include "formats/profile/h5.h"
 #include "formats/profile/profile.h"
 
-/* Writes all studies of a checked profile whose scales stand in /axes already; nothing where there is none.
+/* Writes all studies of a checked profile whose scales stand in /axes already; nothing if there are none.
  */
 MOEC_WARN_UNUSED enum moec_status
 moec_profile_h5_write_studies(struct moec_h5 *h5, const struct moec_profile *profile, struct moec_error *err);

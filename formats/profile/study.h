@@ -1,9 +1,9 @@
-/* Studies: the measurements of a profile beside its sensitivities, each one array that says what it is.
+/* Studies: the measurements of a profile other than its sensitivities, each an array that describes itself.
  *
- * A study is a named array of F64 with named axes, units, a description and the paper it comes from. Whoever
- * measures adds it, the HDF5 file keeps it under /studies, and tables, plots, reports and policies find it by
- * name; none of them needs to know which studies there are. formats/profile/PROFILE.md lists the names.
- * Counts are stored as F64 too (exact below 2^53). Thread rule: plain data. */
+ * A study is a named array of F64 with named axes, units, a description and the paper it comes from. The code
+ * that measures adds it, the HDF5 file keeps it under /studies, and tables, plots, reports and policies find
+ * it by name; none of them has a list of all studies. formats/profile/PROFILE.md lists the names. Counts are
+ * stored as F64 too (exact below 2^53). Thread rule: plain data. */
 #ifndef MOEC_FORMATS_STUDY_H
 #define MOEC_FORMATS_STUDY_H
 

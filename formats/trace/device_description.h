@@ -1,6 +1,6 @@
-/* What one machine does with one bundle: how fast its storage answers at the sizes and depths that the
- * runtime asks with, and how long each part of a token takes to compute with everything in memory. `moec
- * device` measures it, `moec simulate` predicts the time of a token from it. Byte by byte (JSON) in
+/* What one machine does with one bundle: how fast its storage answers at the sizes and queue depths that the
+ * runtime uses, and how long each part of a token takes to compute with everything in memory. `moec device`
+ * measures it; `moec simulate` predicts the time of a token from it. Byte by byte (JSON) in
  * formats/trace/DEVICE.md.
  *
  * A decoded token takes, with every record resident,
@@ -66,7 +66,8 @@ struct moec_device_expert {
     uint64_t check_ns; /* CRC32C of its record */
 };
 
-/* What a token loses when the computing thread waits so long for a record, beside the wait and the check. */
+/* What a token loses when the computing thread waits this long for a record, in addition to the wait and the
+ * check. */
 struct moec_device_wait {
     uint64_t stall_ns;
     uint64_t first_ns; /* by the first wait in a layer, */

@@ -45,7 +45,7 @@ struct moec_bench_opened {
     uint64_t expert_buffer_bytes, expert_total_bytes, working_set_bytes;
     char cpu[16], evict[24], predict[24];
     char reader[160];  /* how bytes come from the device */
-    char warning[512]; /* what a user should be told; "" = nothing */
+    char warning[512]; /* a warning for the user; "" = none */
     double open_seconds;
 };
 

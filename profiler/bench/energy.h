@@ -1,7 +1,7 @@
 /* Energy that the machine has used, where the processor counts it (RAPL through Linux' powercap).
  *
- * Packages and their memory are added up; everything that runs on the machine is in the number, not this
- * process alone. Reading needs permission (root on most systems since CVE-2020-8694); without it, or without
+ * Packages and their memory are added up; the number covers everything that runs on the machine, not only
+ * this process. Reading needs permission (root on most systems since CVE-2020-8694); without it, or without
  * such counters, there are none and nothing is made up. Thread rule: one thread. */
 #ifndef MOEC_PROFILER_ENERGY_H
 #define MOEC_PROFILER_ENERGY_H
@@ -27,7 +27,7 @@ void moec_energy_open(struct moec_energy *energy, const char *folder);
 void moec_energy_close(struct moec_energy *energy);
 
 /* Joules since the last call, or since opening; NaN where there are no counters. Call at least once a minute:
- * a counter that went round twice cannot be told from one that went round once. */
+ * a counter that wrapped around twice looks like one that wrapped once. */
 double moec_energy_take(struct moec_energy *energy);
 
 #endif

@@ -58,8 +58,8 @@ MOEC_WARN_UNUSED enum moec_status moec_loss_measure_scores(const double *referen
  * under the target and no number would do. */
 uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target);
 
-/* False for an expert that the data never reached: no activation on the original weights, or no bit changed
- * in any window at any bitwidth, which is how one looks that only the original weights route to. Its measured
+/* False for an expert that the data never reached: no activation on the original weights, or no change of any
+ * bit in any window at any bitwidth (as for an expert that only the original weights route to). Its measured
  * loss is the baseline's and says nothing about it. */
 bool moec_profile_expert_reached(const struct moec_profile *profile, uint32_t s, uint32_t e);
 

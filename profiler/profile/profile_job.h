@@ -20,15 +20,15 @@ struct moec_profile_job {
     struct moec_work_memory work; /* of the windows */
     uint64_t dense_keep_bytes;    /* for dense weights in memory, moec_load_model; 0 = all */
     struct moec_model *model;
-    struct moec_variants *variants;  /* a phase may assign as it likes; the next one assigns anew */
+    struct moec_variants *variants;  /* a phase may assign as it likes; the next one assigns again */
     struct moec_scorer *scorer;      /* its reference is the original, once that is measured */
     uint64_t multiply_adds;          /* beside the scorer's */
     struct moec_units *units;        /* finished work of this job, NULL when it is not kept */
     double seconds_per_multiply_add; /* pace of the original's evaluation */
 };
 
-/* moec_scorer_run of the job's scorer as a unit of work: evaluates the model as its experts are assigned now,
- * or takes the measure that the run before left under `key`. */
+/* moec_scorer_run of the job's scorer as a unit of work: evaluates the model with the current assignment, or
+ * takes the measure that an interrupted run left under `key`. */
 MOEC_WARN_UNUSED enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
                                                  const struct moec_measure *measure, struct moec_error *err);
 
@@ -48,7 +48,7 @@ MOEC_WARN_UNUSED enum moec_status moec_job_choose_sensitivity(struct moec_profil
 MOEC_WARN_UNUSED enum moec_status moec_job_estimate_sensitivity(struct moec_profile_job *job,
                                                                 struct moec_error *err);
 
-/* Everything that the job has cost so far, what the run before paid included. */
+/* The cost of the job so far, including that of interrupted runs. */
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
 
 #endif

@@ -39,7 +39,7 @@ struct moec_profile_options {
     uint64_t memory_bytes;
     uint64_t work_bytes;      /* activations of the sweep; 0 = 1 GiB */
     uint64_t cache_bytes;     /* encoded experts; 0 = all of them */
-    const char *spill_folder; /* where hidden states go that do not fit; NULL = they stay in memory */
+    const char *spill_folder; /* for hidden states that do not fit into memory; NULL = they stay in memory */
     const struct moec_progress *progress; /* may be NULL; phases: original, routing, evaluation, quantizers,
                                            * sensitivity or local errors, names of studies */
     uint32_t studies; /* of weights and ranks: a set of 1 << enum moec_weight_study; 0 = none */
@@ -47,7 +47,7 @@ struct moec_profile_options {
     /* Finished work is kept in this file while the run lasts (profiler/common/unit.h); NULL = nowhere. The
      * caller removes it when it has written the profile. */
     const char *journal_path;
-    bool resume; /* go on with the journal of a run that was interrupted */
+    bool resume; /* continue from the journal of an interrupted run */
 };
 
 /* Fills `profile` (released by the caller). The digest of a large checkpoint takes long and has a progress of

@@ -1,6 +1,6 @@
-/* The verdict on a profile: is there anything to gain from giving experts different bitwidths, and how sure
- * is that? Numbers from what the profile holds (single-expert sensitivities, whole-model losses, the study
- * `mixed`), and the same in words.
+/* The verdict on a profile: does it pay to give experts different bitwidths, and how certain is that? Numbers
+ * from what the profile holds (single-expert sensitivities, whole-model losses, the study `mixed`), and the
+ * same in words.
  *
  * The *effect* of an expert at b bits is what changes when it alone goes from the baseline to b bits: the
  * mean difference of KL against the original (nats a token), which is smooth, and of NLL, which becomes loss

@@ -39,7 +39,7 @@ MOEC_WARN_UNUSED enum moec_status moec_weight_studies_parse(const char *list, ui
 /* Whether the options ask for it. */
 bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_profile_options *options);
 
-/* What a study is going to cost, in passes, on windows of options->seq_len_tokens; for
+/* The expected cost of a study, in passes, on windows of options->seq_len_tokens; for
  * MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS what it costs at most. */
 double moec_weight_study_passes(enum moec_weight_study study, const struct moec_config *config,
                                 const struct moec_profile_options *options);
@@ -53,7 +53,7 @@ struct moec_profile_job;
 MOEC_WARN_UNUSED enum moec_status moec_weight_studies_run(struct moec_profile_job *job,
                                                           struct moec_error *err);
 
-/* Takes back what makes no sense for this model, and tells the options' progress why. */
+/* Removes studies that make no sense for this model, and reports why to the options' progress. */
 void moec_weight_studies_limit(const struct moec_config *config, struct moec_profile_options *options);
 
 #endif

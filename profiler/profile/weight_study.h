@@ -15,7 +15,7 @@ struct moec_weight_run {
     const char *phase;
     double total;                       /* passes expected of the phase */
     double done, now;                   /* passes of what has ended, and of what is at work */
-    struct moec_progress progress;      /* to hand to what works; tells the job's */
+    struct moec_progress progress;      /* passed on to the work; forwards to the job's */
     struct moec_measure measure;        /* (W), owned */
     double bits[MOEC_PROFILE_MAX_BITS]; /* uniform_bits of the profile, for axes */
 };
@@ -34,7 +34,7 @@ MOEC_WARN_UNUSED enum moec_status moec_weight_run_measure_all(struct moec_weight
                                                               struct moec_loss_study *study, uint64_t at,
                                                               struct moec_error *err);
 
-/* Something else of this phase has ended: what is reported next begins where it stood. */
+/* Another part of this phase has ended: the next report continues from its amount. */
 void moec_weight_run_ended(struct moec_weight_run *run);
 
 /* Every expert as in the checkpoint. */

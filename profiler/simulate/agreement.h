@@ -1,4 +1,4 @@
-/* How well a simulation foretells what was measured: the rows of a bench beside the same rows simulated.
+/* How well a simulation predicts what was measured: the rows of a bench beside the same rows simulated.
  *
  * Routing comes from a recording, which should be of the bench's data: hits then are of the same tokens, or
  * of tokens like them. Thread rule: pure functions. */

@@ -1,12 +1,12 @@
 /* What no policy can beat: hits of a buffer that knows the future.
  *
  * Belady's rule (L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", 1966)
- * gives up the record whose next use is farthest away. The experts of one answer are needed together, so none
- * of them is given up for another while there is any other record. Hits are counted while decoding: uses by
+ * evicts the record whose next use is farthest away. The experts of one answer are needed together, so none
+ * of them is evicted for another while there is any other record. Hits are counted while decoding: uses by
  * prompts and sources do not count, what they use need not stay, and what they will use next is not worth
  * keeping for them.
  *  - Slots of one size: no buffer that loads records when they are asked for has fewer misses.
- *  - Slots of different sizes: the rule is a good one but no bound. Then struct moec_belady has a bound of
+ *  - Slots of different sizes: the rule is good, but not a bound. Then struct moec_belady has a bound of
  *    another kind beside it (Berger, Beckmann and Harchol-Balter, "Practical bounds on optimal caching with
  *    variable object sizes", 2018, PFOO-L): keeping a record from one use to the next takes its slot's bytes
  *    for as many answers as lie between, and all that is kept together cannot take more than the whole buffer

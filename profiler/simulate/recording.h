@@ -28,7 +28,7 @@ struct moec_recording {
 };
 
 /* Of a profile's windows with these prompts (as moec_replay_from_profile), or with profile NULL of a trace,
- * where a step of several tokens begins a sequence or goes on with its prompt. Errors: MOEC_ERR_MEMORY. */
+ * where a step of several tokens begins a sequence or continues its prompt. Errors: MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status
 moec_recording_make(const struct moec_replay *replay, const struct moec_profile *profile,
                     uint32_t prompt_tokens, struct moec_recording *recording, struct moec_error *err);

@@ -50,7 +50,7 @@ struct moec_simulation {
     struct moec_simulate_reuse reuse;
 };
 
-/* Told of each finished run; a status other than MOEC_OK stops the sweep. */
+/* Called after each finished run; a status other than MOEC_OK stops the sweep. */
 typedef enum moec_status moec_simulate_progress_fn(void *context, uint64_t n_done, uint64_t n_all);
 
 /* Runs the sweep, whose data is borrowed until release. Errors: those of moec_simulated_run, MOEC_ERR_USAGE

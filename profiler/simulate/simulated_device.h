@@ -30,7 +30,7 @@ struct moec_simulated_device {
     struct moec_device_wait waits[MOEC_DEVICE_WAITS];
 };
 
-/* What a wait of this length costs beside itself; is_first: in its layer. */
+/* What a wait of this length costs in addition to itself; is_first: the first wait in its layer. */
 double moec_simulated_wait_cost(const struct moec_simulated_device *device, double stall_ns, bool is_first);
 
 /* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). `described`

@@ -34,7 +34,7 @@ struct moec_memory_request {
                               weights not   yet loaded */
     uint64_t dense_bytes;  /* blob of the dense weights */
     uint64_t table_bytes;  /* of the expert cache */
-    uint64_t largest_record_bytes; /* these three as struct moec_record_sizes */
+    uint64_t largest_record_bytes; /* these three: see struct moec_record_sizes */
     uint64_t all_record_bytes;
     uint64_t token_record_bytes;
     uint32_t n_context;
@@ -76,7 +76,7 @@ MOEC_WARN_UNUSED enum moec_status moec_memory_plan_make(const struct moec_memory
                                                         struct moec_memory_plan *plan,
                                                         struct moec_error *err);
 
-/* Writes what a user should be told about the plan, and returns true when there is something. */
+/* Writes a warning about the plan for the user and returns true; returns false if there is none. */
 bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity);
 
 /* Peak resident size of this process so far: VmHWM of /proc/self/status. Errors: MOEC_ERR_UNSUPPORTED without

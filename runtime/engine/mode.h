@@ -1,5 +1,5 @@
-/* Run modes: at which precision experts run, and how they come into memory. One table; everything else asks
- * it.
+/* Run modes: at which precision experts run, and how they come into memory. One table, which everything else
+ * uses.
  *
  *     name         experts        kept across tokens       makes room        guesses      start
  *     cache        assignment     yes                      any               any          warm
