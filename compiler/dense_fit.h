@@ -1,14 +1,15 @@
-/* The dense weights of a checkpoint quantised by GPTQ on what they are given (EdgeMoE III-B, "Non-expert
+/* The dense weights of a checkpoint quantised by GPTQ on their inputs (EdgeMoE III-B, "Non-expert
  * weights quantization decision").
  *
  * One evaluation of the original model on calibration windows shows the inputs of every product with dense
  * weights. When all windows have passed a layer, its matrices are encoded, at every bitwidth asked for, and
- * the products of its inputs forgotten: what is held is a layer's, not the model's. Inputs are the original
- * model's, so that the bitwidths do not depend on each other. Weights that are only looked up (an embedding
- * that is not the head too), matrices that no token reached, and those wider than MOEC_GPTQ_MAX_INPUTS stay
- * with the linear quantizer. The roles are those of the table of dense weights, whatever the family.
+ * the products of its inputs are freed, so memory holds those of one layer, not of the model. Inputs are the
+ * original model's, so that the bitwidths do not depend on each other. Weights that are only looked up (an
+ * embedding that is not the head too), matrices that no token reached, and those wider than
+ * MOEC_GPTQ_MAX_INPUTS stay with the linear quantizer. The roles are those of the table of dense weights,
+ * whatever the family.
  *
- * Encoded weights stand in memory, or, where they are many, in an unlinked file. Thread rule: one thread; it
+ * Encoded weights are kept in memory or, if there are many, in an unlinked file. Thread rule: one thread; it
  * parallelises inside. */
 #ifndef MOEC_COMPILER_DENSE_FIT_H
 #define MOEC_COMPILER_DENSE_FIT_H
@@ -38,7 +39,7 @@ MOEC_WARN_UNUSED enum moec_status moec_dense_fit_create(const struct moec_dense_
                                                         struct moec_dense_fit **out, struct moec_error *err);
 void moec_dense_fit_free(struct moec_dense_fit *fit);
 
-/* Most that creating takes beside the scorer, for a plan of memory. */
+/* The most memory that creating takes in addition to the scorer, for a plan of memory. */
 uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec, int n_threads);
 
 /* Dense weights with the codec `index` of the request, as a table with a source that borrows `fit`. */

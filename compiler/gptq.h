@@ -1,11 +1,12 @@
-/* GPTQ: codes of one matrix that make up for each other's errors on the inputs that the matrix is given
+/* GPTQ: codes of one matrix that compensate each other's errors on the matrix's inputs
  * (Frantar, Ashkboos, Hoefler & Alistarh, "GPTQ: Accurate Post-Training Quantization for Generative
- * Pre-trained Transformers", 2022; EdgeMoE III-B takes it for what is not an expert).
+ * Pre-trained Transformers", 2022; EdgeMoE III-B uses it for weights outside experts).
  *
  * With inputs X (tokens, K) the error of an output's weights w, quantised to q, is (w - q)' H (w - q), H =
  * X'X. Inputs are taken one after the other, those with the largest H_ii first ("act-order"); each weight,
- * before it is rounded, takes up what the weights rounded before it did to the outputs. H = R R' with R upper
- * triangular, in that order, gives the same weights as the publication's inverse of H without inverting it:
+ * before it is rounded, is corrected for what the weights rounded before it did to the outputs. H = R R' with
+ * R upper triangular, in that order, gives the same weights as the publication's inverse of H without
+ * inverting it:
  *
  *     u_i = w_i + sum over j < i of R_ji / R_ii (w_j - q_j),    q_i = round(u_i)
  *

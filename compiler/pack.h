@@ -1,5 +1,5 @@
 /* Packing: encodes every expert of a checkpoint at its bitwidths and writes the bundle. Experts are read,
- * encoded and appended a few at a time, on all threads; memory stays at those few. */
+ * encoded and appended a few at a time, on all threads; only those few are in memory. */
 #ifndef MOEC_COMPILER_PACK_H
 #define MOEC_COMPILER_PACK_H
 
@@ -10,7 +10,7 @@
 typedef bool moec_pack_progress(void *context, uint64_t done, uint64_t total);
 
 /* Appends every record that the writer asks for, until it has all. `progress` counts experts (may be NULL).
- * The writer is left to the caller, also on failure. Errors: MOEC_ERR_CANCELLED when `progress` stops it,
+ * The caller keeps the writer, also on failure. Errors: MOEC_ERR_CANCELLED when `progress` stops it,
  * those of every part. */
 MOEC_WARN_UNUSED enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
                                                     struct moec_bundle_writer *writer, uint64_t n_records,

@@ -1,9 +1,9 @@
-/* A loss by what the model writes: ROUGE, exact match or accuracy on rows of a task, in place of perplexity.
+/* A loss measured on rows of a task, by ROUGE, exact match or accuracy, in place of perplexity.
  *
- * Rows stand in an order of draws, even ones for the search, odd ones for the certificate (D5, D6). Where the
- * data is the file that the profile's windows are rows of, they are the profile's rows in its order, so that
- * no row that the profile or the search saw is in the certificate; else they are drawn here. Thread rule: one
- * thread, parallel inside. */
+ * Rows are in the order in which they were drawn: even ones for the search, odd ones for the certificate (D5,
+ * D6). Where the data is the file that the profile's windows are rows of, they are the profile's rows in its
+ * order, so that no row that the profile or the search saw is in the certificate; else they are drawn here.
+ * Thread rule: one thread, parallel inside. */
 #ifndef MOEC_COMPILER_ROW_METRIC_H
 #define MOEC_COMPILER_ROW_METRIC_H
 
@@ -16,7 +16,8 @@
 struct moec_row_metric_options {
     struct moec_task task; /* its metric is the loss's */
     const char *data_path;
-    uint32_t n_sample; /* rows to draw; of the profile's rows the first so many; 0 = all of these, else 64 */
+    uint32_t n_sample; /* rows to draw, or how many of the profile's rows to use; 0 = all of the profile's,
+                          else 64 */
     uint64_t seed;
     uint32_t n_context; /* of prompt and answer; 0 = the default of profiler/evaluate/continuation.h */
 };

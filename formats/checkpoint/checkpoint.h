@@ -33,7 +33,7 @@ uint64_t moec_checkpoint_weight_bytes(const struct moec_checkpoint *checkpoint);
 uint64_t moec_checkpoint_expert_bytes(const struct moec_checkpoint *checkpoint);
 
 /* SHA-256 over config, tokenizer and weight files in a fixed order; computed on first use and kept. Reads
- * every byte: `progress` (may be NULL) is told bytes done and total. */
+ * every byte: `progress` (may be NULL) receives bytes done and total. */
 typedef void moec_progress_fn(void *context, uint64_t done, uint64_t total);
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_digest(struct moec_checkpoint *checkpoint,
                                                          moec_progress_fn *progress, void *context,

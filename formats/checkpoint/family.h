@@ -18,14 +18,14 @@
 struct moec_family {
     const char *model_type; /* config.json's */
     /* Reads the fields that only this family has, or that it reads in its own way. Common ones are set
-     * before, but for families that call everything by names of their own. */
+     * before, except for families that use names of their own for everything. */
     enum moec_status (*read)(const struct moec_json *root, const char *where, struct moec_config *config,
                              struct moec_error *err);
     /* Writes those fields. */
     void (*write)(const struct moec_config *config, struct moec_json_out *root);
     bool has_own_fields;
     const char *architecture; /* config.json's, of the class in transformers */
-    /* What transformers assumes where config.json says nothing. */
+    /* What transformers assumes if config.json says nothing. */
     struct moec_config defaults; /* n_kv_head 0: as many as heads; eos_ids as in the class */
     /* Tensor names with {L} for the layer within its stack, {E} for the expert, and {_1} for "_1" where MLPs
      * have a gate; NULL where the family has none. An encoder's layers have their own. */
@@ -37,8 +37,8 @@ struct moec_family {
      * itself. Export writes such tensors alone. */
     struct moec_tensor_layout layouts[MOEC_ROLE_COUNT];
     struct moec_tensor_layout expert_layouts[MOEC_PROJECTION_COUNT];
-    /* Names under which the embedding stands in files once more, ended by NULL: transformers needs them where
-     * the head is not tied, though they are the same weights. NULL where the family has none. */
+    /* Further names of the embedding in files, ended by NULL: transformers needs them if the head is not
+     * tied, although they are the same weights. NULL where the family has none. */
     const char *const *embedding_copies;
 };
 
@@ -63,7 +63,7 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_eos(const struct moec_json *r
  * tensors decide.
  * `torch_dtype` is the type that transformers is to compute in ("float32"); `subject` names the source in
  * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family, or a config that its config.json cannot
- * say. */
+ * express. */
 MOEC_WARN_UNUSED enum moec_status moec_family_write_config(const struct moec_config *config,
                                                            const struct moec_generation *generation,
                                                            const char *torch_dtype, const char *subject,

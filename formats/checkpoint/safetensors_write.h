@@ -36,7 +36,7 @@ MOEC_WARN_UNUSED enum moec_status moec_safetensors_writer_append(struct moec_saf
                                                                  const void *bytes, size_t n,
                                                                  struct moec_error *err);
 /* Syncs and renames. MOEC_ERR_USAGE when more or fewer bytes came than the table says; then, as on every
- * failure, nothing stands under the name. */
+ * failure, nothing appears under the name. */
 MOEC_WARN_UNUSED enum moec_status moec_safetensors_writer_commit(struct moec_safetensors_writer *writer,
                                                                  struct moec_error *err);
 /* Removes what was written; a no-op after commit. */

@@ -31,9 +31,9 @@ struct moec_token_list {
 struct moec_generation {
     uint32_t n_beam;           /* num_beams, 1 = greedy */
     double length_penalty;     /* finished beams are compared by score / (generated tokens ^ this) */
-    double repetition_penalty; /* of tokens that stand in the text already; 1 = none */
+    double repetition_penalty; /* of tokens that are already in the text; 1 = off */
     enum moec_early_stopping early_stopping;
-    uint32_t no_repeat_ngram; /* no n tokens stand twice; 0 = off */
+    uint32_t no_repeat_ngram; /* no sequence of n tokens occurs twice; 0 = off */
     /* Lengths in tokens, 0 = not given. Those without "new" count the prompt too; of an encoder-decoder
      * model, the decoder's start. */
     uint32_t min_length, min_new_tokens;

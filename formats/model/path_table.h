@@ -2,16 +2,17 @@
  *
  * Key: one pair (E_{n-2}, E_{n-1}) of experts that a token activated in the two MoE layers before layer n.
  * Value: the experts most often activated in layer n, with their probabilities; the 2k best are kept. Layers
- * are MoE ordinals. Layer 0 has no key and uses the frequency row; layer 1 uses single keys; where a decoder
- * follows an encoder that holds for the first two layers of each, because a target's tokens never were in the
- * encoder. Unseen pair -> single key E_{n-1} -> frequency of layer n. Thread rule: immutable after creation.
+ * are MoE ordinals. Layer 0 has no key and uses the frequency row; layer 1 uses single keys; if a decoder
+ * follows an encoder, this holds for the first two layers of each, because tokens of the target never pass
+ * the encoder. Unseen pair -> single key E_{n-1} -> frequency of layer n. Thread rule: immutable after
+ * creation.
  */
 #ifndef MOEC_FORMATS_PATH_TABLE_H
 #define MOEC_FORMATS_PATH_TABLE_H
 
 #include "formats/model/config.h"
 
-/* An expert and how strongly something speaks for it. */
+/* An expert and its score. */
 struct moec_scored_expert {
     uint32_t expert;
     float score;
@@ -62,7 +63,7 @@ void moec_path_table_predict(const struct moec_path_table *table, uint32_t layer
                              float *out);
 
 /* Share of calibration tokens that activated each expert, 0..1: out (n_layer, n_expert) in the order of
- * experts. What policies and warm starts are given. */
+ * experts. Used by policies and for warm starts. */
 void moec_path_table_frequencies(const struct moec_path_table *table, float *out);
 
 /* Binary section of a bundle (FORMAT.md, "paths"). Owned by the caller. */

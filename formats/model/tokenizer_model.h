@@ -39,7 +39,7 @@
 /* Bits of moec_tokenizer_model.flags. */
 #define MOEC_TOKENIZER_FUSE_UNK      1u /* neighbouring unknown characters become one unk token */
 #define MOEC_TOKENIZER_BYTE_FALLBACK 2u /* an unknown character becomes its UTF-8 bytes as <0x00>..<0xFF> */
-#define MOEC_TOKENIZER_IGNORE_MERGES 4u /* a word that is a token is taken whole */
+#define MOEC_TOKENIZER_IGNORE_MERGES 4u /* a word that is itself a token is not split */
 #define MOEC_TOKENIZER_UNIGRAM                                                                               \
     8u /* the likeliest cut of a word by scores, not BPE; of the others only                                 \
           BYTE_FALLBACK and SENTENCEPIECE may stand beside it */
@@ -93,7 +93,8 @@ enum moec_tokenizer_step_kind {
     /* decoders */
     MOEC_STEP_BYTE_FALLBACK = 40, /* <0xNN> tokens become bytes */
     MOEC_STEP_FUSE = 41,          /* one text from here on */
-    MOEC_STEP_STRIP_CHAR = 42,    /* content (one character), start, stop: at most so many off each end */
+    MOEC_STEP_STRIP_CHAR =
+        42, /* content (one character), start, stop: at most this many are removed from each end */
 };
 
 /* Bits of moec_tokenizer_step.flags; each kind uses those named beside it. */

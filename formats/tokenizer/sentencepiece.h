@@ -3,10 +3,10 @@
  *
  * Understood: Unigram and BPE models of normal, unknown, control and byte pieces, with any compiled
  * normalisation, add_dummy_prefix, remove_extra_whitespaces, treat_whitespace_as_suffix and byte_fallback.
- * Ids equal those of the sentencepiece library 0.2 on valid UTF-8: control pieces such as <s> are text like
- * any other when they stand in text. Refused, naming the piece or the setting: user-defined and unused
- * pieces, word and character models, escape_whitespaces off, and BPE models with a piece that has a character
- * which is no piece.
+ * Ids equal those of the sentencepiece library 0.2 on valid UTF-8: control pieces such as <s> in a text are
+ * text like any other. Refused, naming the piece or the setting: user-defined and unused pieces, word and
+ * character models, escape_whitespaces off, and BPE models in which a character of some piece is not a piece
+ * itself.
  *
  * Thread rule: any thread; no shared state. */
 #ifndef MOEC_FORMATS_SENTENCEPIECE_H
@@ -16,8 +16,8 @@
 
 #define MOEC_SENTENCEPIECE_MAX_BYTES ((size_t)256 << 20)
 
-/* What a tokenizer's class puts around a text; a .model does not say. Ids are the model's own bos_id and
- * eos_id. */
+/* What a tokenizer's class puts around a text, which a .model does not say. Ids are the model's own bos_id
+ * and eos_id. */
 struct moec_sentencepiece_affixes {
     bool bos, eos;
 };

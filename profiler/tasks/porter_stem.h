@@ -4,7 +4,7 @@
  * PorterStemmer in its default mode, which Python's rouge-score uses: a table of irregular forms, -ies and
  * -ied of four-letter words to -ie, y to i after a consonant that is not the word's first letter, -alli
  * before the rest of step 2, -fulli and -logi. Snowball's "porter" (libstemmer) follows the author's own
- * later version and differs on about one English word in fifty, "journey" among them, so it cannot serve.
+ * later version and differs on about one English word in fifty, "journey" among them, so it cannot be used.
  * Thread rule: a pure function. */
 #ifndef MOEC_PROFILER_PORTER_STEM_H
 #define MOEC_PROFILER_PORTER_STEM_H

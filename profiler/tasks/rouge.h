@@ -1,4 +1,4 @@
-/* ROUGE: how much of a reference summary stands in a candidate.
+/* ROUGE: how much of a reference summary a candidate contains.
  *
  * Lin, "ROUGE: a package for automatic evaluation of summaries", 2004: ROUGE-1 and ROUGE-2 count the words
  * and pairs of neighbouring words that both texts have (each as often as it stands in both), ROUGE-L the

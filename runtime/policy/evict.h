@@ -20,7 +20,8 @@ struct moec_evict_setup {
     uint32_t n_expert;      /* experts a layer; n_key = n_layer * n_expert */
     const float *frequency; /* (n_layer, n_expert): share of calibration tokens that activated each expert;
                              * NULL = unknown, borrowed for the call */
-    uint32_t n_encoder; /* the first so many layers are an encoder's, which reads each input once; 0 = none */
+    uint32_t n_encoder; /* how many layers, counted from the first, are an encoder's, which reads each input
+                           once */
 };
 
 /* First member of every policy's state. */
@@ -60,7 +61,7 @@ struct moec_evict_ops {
 extern const struct moec_evict_ops moec_evict_fifo;    /* longest in the cache first */
 extern const struct moec_evict_ops moec_evict_lru;     /* least recently used first */
 extern const struct moec_evict_ops moec_evict_lfu;     /* least often used first, ties to the least recent */
-extern const struct moec_evict_ops moec_evict_edgemoe; /* EdgeMoE III-C2, as its words say */
+extern const struct moec_evict_ops moec_evict_edgemoe; /* EdgeMoE III-C2, as its text says */
 extern const struct moec_evict_ops moec_evict_edgemoe_literal; /* EdgeMoE III-C2, as its formula says */
 extern const struct moec_evict_ops moec_evict_arc;    /* adaptive replacement (Megiddo and Modha, 2003) */
 extern const struct moec_evict_ops moec_evict_random; /* any, drawn with a fixed seed */
@@ -68,7 +69,7 @@ extern const struct moec_evict_ops moec_evict_random; /* any, drawn with a fixed
 /* All of them, in the order of the list above, ended by NULL. */
 extern const struct moec_evict_ops *const moec_evict_policies[];
 
-/* By name. Errors: MOEC_ERR_USAGE, naming the policies that there are. */
+/* By name. Errors: MOEC_ERR_USAGE, naming the policies that exist. */
 MOEC_WARN_UNUSED enum moec_status moec_evict_find(const char *name, const struct moec_evict_ops **out,
                                                   struct moec_error *err);
 

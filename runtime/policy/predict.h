@@ -12,10 +12,10 @@
 #include "runtime/policy/experts.h"
 
 struct moec_predict_setup {
-    uint32_t n_layer; /* MoE layers */
-    uint32_t
-        n_encoder; /* the first so many are an encoder's, which the decoder's tokens do not pass; 0 = none */
-    uint32_t n_expert; /* E */
+    uint32_t n_layer;   /* MoE layers */
+    uint32_t n_encoder; /* how many of them, counted from the first, are an encoder's, which the decoder's
+                           tokens do not pass */
+    uint32_t n_expert;  /* E */
     uint32_t top_k;
     const struct moec_path_table *paths; /* borrowed until destroy; n_layer 0 when there is none */
 };
@@ -27,7 +27,7 @@ struct moec_predict {
 
 struct moec_predict_ops {
     const char *name;
-    bool needs_paths; /* and is refused without a path table */
+    bool needs_paths; /* refused without a path table */
     bool needs_next_gate;
     uint64_t (*state_bytes)(const struct moec_predict_setup *setup);
     MOEC_WARN_UNUSED enum moec_status (*create)(const struct moec_predict_setup *setup,
@@ -57,7 +57,7 @@ extern const struct moec_predict_ops moec_predict_path_gate;
 /* All of them, in the order of the list above, ended by NULL. */
 extern const struct moec_predict_ops *const moec_predictors[];
 
-/* "none", "frequency", "path", "gate", "path+gate". Errors: MOEC_ERR_USAGE, naming those that there are. */
+/* "none", "frequency", "path", "gate", "path+gate". Errors: MOEC_ERR_USAGE, naming those that exist. */
 MOEC_WARN_UNUSED enum moec_status moec_predict_find(const char *name, const struct moec_predict_ops **out,
                                                     struct moec_error *err);
 

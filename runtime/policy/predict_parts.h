@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* A predictor that knows the model and nothing else. */
+/* A predictor that knows only the model. */
 struct moec_predict_plain {
     struct moec_predict base;
     struct moec_predict_setup setup;

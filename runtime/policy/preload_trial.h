@@ -5,7 +5,7 @@
  * of what comes again. So decoded tokens run in blocks with guesses and in blocks without. First each kind is
  * timed often enough, behind a block that nobody times because everything is cold; then guesses are made
  * where they make the median token faster by more than it may be off, but for one block now and then, in
- * which the other kind is timed anew: the ninth, and up to four times as rarely while that changes nothing.
+ * which the other kind is timed again: the ninth, and up to four times as rarely while that changes nothing.
  * A kind that is only tried is tried no longer than that takes.
  * The first tokens of a block still feel the block before, and are not timed; batches of several tokens do as
  * the last token did. Thread rule: plain data, the caller's lock. */
