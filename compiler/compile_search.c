@@ -58,6 +58,7 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .max_bytes = options->max_bytes,
         .bits = options->bits,
         .seed = options->seed,
+        .max_evaluations = MOEC_POLICY_MAX_EVALUATIONS,
         .limits = moec_guest_limits_default,
         .ops = {.evaluate = answer_evaluate, .size = moec_compile_size, .log = pass_log},
         .context = run,

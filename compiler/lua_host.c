@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -40,6 +41,9 @@ const struct moec_guest_limits moec_guest_limits_default = {
     .memory_bytes = 256u << 20,
     .cpu_seconds = 300,
     .silence_seconds = 60,
+    .wall_seconds = 600,
+    .n_questions = 1000000,
+    .n_log_lines = 10000,
 };
 
 struct guest_state {
@@ -93,12 +97,6 @@ void moec_guest_ask(lua_State *lua, const void *question, size_t n)
     luaL_pushresultsize(&buffer, length);
 }
 
-void moec_guest_send_log(lua_State *lua, const char *line, size_t n)
-{
-    if (!moec_pipe_send(guest_state(lua)->socket, MOEC_GUEST_LOG, line, n))
-        _exit(1);
-}
-
 /* print(...) and log(...): a line to the user, values separated by a space. */
 static int guest_log(lua_State *lua)
 {
@@ -114,7 +112,8 @@ static int guest_log(lua_State *lua)
     luaL_pushresult(&buffer);
     size_t length = 0;
     const char *line = lua_tolstring(lua, -1, &length);
-    moec_guest_send_log(lua, line, length < 4096 ? length : 4096);
+    if (!moec_pipe_send(guest_state(lua)->socket, MOEC_GUEST_LOG, line, length < 4096 ? length : 4096))
+        _exit(1);
     return 0;
 }
 
@@ -138,7 +137,11 @@ static int guest_setmetatable(lua_State *lua)
 
 static int guest_require(lua_State *lua)
 {
-    const char *name = luaL_checkstring(lua, 1);
+    size_t length = 0;
+    const char *name = luaL_checklstring(lua, 1, &length);
+    if (strlen(name) != length)
+        return luaL_error(lua, "the name of a module has a NUL after '%s'; only lua/ modules can be required",
+                          name);
     luaL_getsubtable(lua, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     if (lua_getfield(lua, -1, name) != LUA_TNIL)
         return 1;
@@ -280,6 +283,27 @@ static int guest_error(lua_State *lua)
     return 1;
 }
 
+/* What the parent ignores or blocks the child inherits, and the limit on CPU time speaks through a signal. */
+static void reset_signals(void)
+{
+    static const int fatal[] = {SIGINT, SIGTERM, SIGXCPU};
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) {
+        (void)signal(fatal[i], SIG_DFL);
+        (void)sigaddset(&set, fatal[i]);
+    }
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* A script that computes never looks at its socket, so the system has to end it when the parent dies. A
+ * parent that died before this was asked for is no longer the one that forked. */
+static void die_with(pid_t parent)
+{
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(1);
+}
+
 static void limit_child(const struct moec_guest_limits *limits)
 {
     struct rlimit cpu = {.rlim_cur = limits->cpu_seconds, .rlim_max = limits->cpu_seconds + 1};
@@ -302,10 +326,10 @@ static void limit_child(const struct moec_guest_limits *limits)
 #endif
 }
 
-static _Noreturn void run_child(const struct moec_guest *guest, int socket)
+static _Noreturn void run_child(const struct moec_guest *guest, int socket, pid_t parent)
 {
-    (void)signal(SIGINT, SIG_DFL);
-    (void)signal(SIGTERM, SIG_DFL);
+    reset_signals();
+    die_with(parent);
     limit_child(&guest->limits);
     struct guest_state state = {.guest = guest, .socket = socket};
     lua_State *lua = lua_newstate(guest_alloc, &state);
@@ -330,19 +354,40 @@ static _Noreturn void run_child(const struct moec_guest *guest, int socket)
 
 /* ---- the parent's side ---- */
 
-/* What ended a child that closed its socket without a last word. */
-static enum moec_status explain_death(const struct moec_guest *guest, int wait_status, struct moec_error *err)
+/* What a run has used of its limits. */
+struct usage {
+    int64_t own_ms; /* that the parent has waited for the script */
+    uint32_t n_questions, n_log_lines;
+};
+
+static double cpu_seconds(const struct rusage *used)
 {
-    if (WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGXCPU || WTERMSIG(wait_status) == SIGKILL))
+    return (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +
+           1e-6 * (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec);
+}
+
+/* What ended a child that closed its socket without a last word. The system sends SIGXCPU at the limit on CPU
+ * time and SIGKILL a second later; a SIGKILL before it comes from outside. */
+static enum moec_status explain_death(const struct moec_guest *guest, int wait_status,
+                                      const struct rusage *used, struct moec_error *err)
+{
+    const int signal_number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+    if (signal_number == SIGXCPU ||
+        (signal_number == SIGKILL && cpu_seconds(used) >= (double)guest->limits.cpu_seconds))
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "script '%s' used more than %u s of CPU time (an endless loop?)", guest->name,
                          guest->limits.cpu_seconds);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EXIT_MEMORY)
         return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' needs more than its %llu MiB of memory",
                          guest->name, (unsigned long long)(guest->limits.memory_bytes >> 20));
-    if (WIFSIGNALED(wait_status))
+    if (signal_number == SIGKILL)
+        return moec_fail(err, MOEC_ERR_SCRIPT,
+                         "script '%s' was killed from outside after %.1f s of CPU time (SIGKILL; the system "
+                         "may be short of memory)",
+                         guest->name, cpu_seconds(used));
+    if (signal_number != 0)
         return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' was ended by signal %d", guest->name,
-                         WTERMSIG(wait_status));
+                         signal_number);
     return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' ended without an answer", guest->name);
 }
 
@@ -352,10 +397,24 @@ struct frame {
     uint32_t n;
 };
 
-static enum moec_status receive_frame(const struct moec_guest *guest, int socket, struct frame *frame,
-                                      bool *closed, struct moec_error *err)
+static enum moec_status explain_lateness(const struct moec_guest *guest, const struct usage *usage,
+                                         struct moec_error *err)
 {
-    int64_t deadline = moec_pipe_now_ms() + (int64_t)guest->limits.silence_seconds * 1000;
+    if (usage->own_ms >= (int64_t)guest->limits.wall_seconds * 1000)
+        return moec_fail(err, MOEC_ERR_SCRIPT,
+                         "script '%s' ran for more than %u s, answers to its questions not counted",
+                         guest->name, guest->limits.wall_seconds);
+    return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' gave no answer within %u s (an endless loop?)",
+                     guest->name, guest->limits.silence_seconds);
+}
+
+static enum moec_status receive_frame(const struct moec_guest *guest, int socket, struct usage *usage,
+                                      struct frame *frame, bool *closed, struct moec_error *err)
+{
+    const int64_t start = moec_pipe_now_ms();
+    const int64_t silence = (int64_t)guest->limits.silence_seconds * 1000;
+    const int64_t left = (int64_t)guest->limits.wall_seconds * 1000 - usage->own_ms;
+    const int64_t deadline = start + (left < silence ? left : silence);
     uint32_t n = 0;
     enum moec_pipe_outcome outcome = moec_pipe_read_head(socket, &frame->kind, &n, deadline);
     if (outcome == MOEC_PIPE_OK) {
@@ -367,20 +426,24 @@ static enum moec_status receive_frame(const struct moec_guest *guest, int socket
         MOEC_TRY(moec_alloc((void **)&frame->payload, (uint64_t)n + 1, 1, "a script's message", err));
         outcome = moec_pipe_read(socket, frame->payload, n, deadline);
     }
+    usage->own_ms += moec_pipe_now_ms() - start;
     if (outcome == MOEC_PIPE_LATE)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' gave no answer within %u s (an endless loop?)",
-                         guest->name, guest->limits.silence_seconds);
+        return explain_lateness(guest, usage, err);
     *closed = outcome == MOEC_PIPE_CLOSED;
     frame->n = n;
     return MOEC_OK;
 }
 
-static enum moec_status answer_question(const struct moec_guest *guest, int socket, const struct frame *frame,
-                                        struct moec_error *err)
+static enum moec_status answer_question(const struct moec_guest *guest, int socket, struct usage *usage,
+                                        const struct frame *frame, struct moec_error *err)
 {
     if (guest->answer == NULL)
         return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' asked for a measurement where none can be made",
                          guest->name);
+    if (usage->n_questions++ == guest->limits.n_questions)
+        return moec_fail(err, MOEC_ERR_SCRIPT,
+                         "script '%s' asked more than its %u questions (an endless loop?)", guest->name,
+                         guest->limits.n_questions);
     uint8_t *answer = NULL;
     size_t n = 0;
     MOEC_TRY(guest->answer(guest->context, frame->payload, frame->n, &answer, &n, err));
@@ -392,11 +455,23 @@ static enum moec_status answer_question(const struct moec_guest *guest, int sock
     return MOEC_OK;
 }
 
+static enum moec_status pass_line(const struct moec_guest *guest, struct usage *usage,
+                                  const struct frame *frame, struct moec_error *err)
+{
+    if (usage->n_log_lines++ == guest->limits.n_log_lines)
+        return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' logged more than its %u lines (an endless loop?)",
+                         guest->name, guest->limits.n_log_lines);
+    if (guest->log != NULL)
+        guest->log(guest->context, (const char *)frame->payload);
+    return MOEC_OK;
+}
+
 static enum moec_status converse(const struct moec_guest *guest, int socket, struct frame *frame,
                                  bool *closed, struct moec_error *err)
 {
+    struct usage usage = {0};
     for (;;) {
-        MOEC_TRY(receive_frame(guest, socket, frame, closed, err));
+        MOEC_TRY(receive_frame(guest, socket, &usage, frame, closed, err));
         if (*closed)
             return MOEC_OK;
         switch (frame->kind) {
@@ -405,11 +480,10 @@ static enum moec_status converse(const struct moec_guest *guest, int socket, str
         case MOEC_GUEST_FAILED:
             return moec_fail(err, MOEC_ERR_SCRIPT, "script failed: %s", (const char *)frame->payload);
         case MOEC_GUEST_LOG:
-            if (guest->log != NULL)
-                guest->log(guest->context, (const char *)frame->payload);
+            MOEC_TRY(pass_line(guest, &usage, frame, err));
             break;
         case MOEC_GUEST_ASK:
-            MOEC_TRY(answer_question(guest, socket, frame, err));
+            MOEC_TRY(answer_question(guest, socket, &usage, frame, err));
             break;
         default:
             return moec_fail(err, MOEC_ERR_SCRIPT, "script '%s' sent an unknown message", guest->name);
@@ -423,7 +497,8 @@ enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)
         return moec_fail(err, MOEC_ERR_IO, "cannot start script '%s': %s", guest->name, strerror(errno));
-    pid_t child = fork();
+    const pid_t parent = getpid();
+    const pid_t child = fork();
     if (child < 0) {
         (void)close(sockets[0]);
         (void)close(sockets[1]);
@@ -431,7 +506,7 @@ enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result
     }
     if (child == 0) {
         (void)close(sockets[0]);
-        run_child(guest, sockets[1]);
+        run_child(guest, sockets[1], parent);
     }
     (void)close(sockets[1]);
     struct frame frame = {0};
@@ -441,10 +516,11 @@ enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result
     if (!closed)
         (void)kill(child, SIGKILL);
     int wait_status = 0;
-    while (waitpid(child, &wait_status, 0) < 0 && errno == EINTR)
+    struct rusage used = {0};
+    while (wait4(child, &wait_status, 0, &used) < 0 && errno == EINTR)
         continue;
     if (status == MOEC_OK && closed)
-        status = explain_death(guest, wait_status, err);
+        status = explain_death(guest, wait_status, &used, err);
     if (status == MOEC_OK) {
         *result = frame.payload;
         *n_result = frame.n;

@@ -1,10 +1,10 @@
 /* Lua scripts as guests (D12): the home of Lua.
  *
- * A script runs in a child process with limits on memory, CPU time and wall time, and talks to its parent
- * over a socket pair. It sees no io, os, load, debug, string.dump or collectgarbage; metatables with __gc are
- * refused; `require` finds only the modules of lua/, which are built into the program; pairs and next go in
- * sorted order and math.random is seeded, so that a script's answer depends on its inputs alone. The parent
- * trusts nothing that it is told.
+ * A script runs in a child process with limits on memory, CPU time, wall time, questions and log lines, and
+ * talks to its parent over a socket pair. The child dies with its parent. It sees no io, os, load, debug,
+ * string.dump or collectgarbage; metatables with __gc are refused; `require` finds only the modules of lua/,
+ * which are built into the program; pairs and next go in sorted order and math.random is seeded, so that a
+ * script's answer depends on its inputs alone. The parent trusts nothing that it is told.
  *
  * Thread rule: one guest at a time; call from the main thread while no parallel region runs (the child is
  * forked). */
@@ -19,8 +19,11 @@
 struct moec_guest_limits {
     uint64_t memory_bytes;    /* Lua heap */
     uint32_t cpu_seconds;     /* CPU time of the whole script */
-    uint32_t silence_seconds; /* wall time between two messages, not counting time that the parent takes to
-                                 answer */
+    uint32_t silence_seconds; /* wall time between two messages */
+    uint32_t
+        wall_seconds; /* wall time of the whole script; of neither counts what the parent takes to answer */
+    uint32_t n_questions; /* that it may ask; 0 = none */
+    uint32_t n_log_lines; /* that it may send; 0 = none */
 };
 
 extern const struct moec_guest_limits moec_guest_limits_default;
@@ -59,8 +62,8 @@ struct moec_guest {
 };
 
 /* Runs the script to its answer: `*result` (owned by the caller) holds n_result bytes. Errors:
- * MOEC_ERR_SCRIPT with the script's own message, or saying which limit it passed; errors of `answer` pass
- * through. */
+ * MOEC_ERR_SCRIPT with the script's own message, or saying which limit it passed and what that limit is, or
+ * that something outside ended it; errors of `answer` pass through. */
 MOEC_WARN_UNUSED enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result,
                                                  size_t *n_result, struct moec_error *err);
 
@@ -68,7 +71,6 @@ MOEC_WARN_UNUSED enum moec_status moec_guest_run(const struct moec_guest *guest,
  * gone). The answer is pushed as a Lua string. */
 void *moec_guest_context(lua_State *lua);
 void moec_guest_ask(lua_State *lua, const void *question, size_t n);
-void moec_guest_send_log(lua_State *lua, const char *line, size_t n);
 
 /* A file of lua/ or datasets/tasks/ that is built into the program ("policies/edgemoe", "tasks/text"), NULL
  * when there is none. */

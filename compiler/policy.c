@@ -1,10 +1,12 @@
 #include "compiler/policy.h"
+#include "compiler/evaluation_cache.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/metrics.h"
 
 #include <inttypes.h>
 #include <lauxlib.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const uint32_t assignable_bits[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
@@ -21,9 +23,9 @@ struct policy_run {
     const struct moec_policy_request *request;
     uint32_t n_layer; /* MoE layers */
     uint32_t n_expert;
-    uint32_t n_evaluations;
-    double *loss; /* (B, S, E) on the search part, NULL without a profile */
-    double *kl;   /* (B, S, E) */
+    struct moec_evaluation_cache *measured; /* owned */
+    double *loss;                           /* (B, S, E) on the search part, NULL without a profile */
+    double *kl;                             /* (B, S, E) */
 };
 
 /* ---- the child's side ---- */
@@ -41,6 +43,47 @@ static bool is_assignable(lua_Integer bits)
     return false;
 }
 
+/* Refuses a key of the table at `index` that is not one of 1..n, such as a layer or an expert that the model
+ * does not have. `place` is what the table is, such as " at [2]"; `unit` what it lists. */
+static void check_keys(lua_State *lua, int index, const char *what, const char *place, const char *unit,
+                       uint32_t n)
+{
+    lua_pushnil(lua);
+    while (lua_next(lua, index) != 0) {
+        lua_pop(lua, 1);
+        int is_integer = 0;
+        const lua_Integer key = lua_type(lua, -1) == LUA_TNUMBER ? lua_tointegerx(lua, -1, &is_integer) : 0;
+        if (!is_integer || key < 1 || key > (lua_Integer)n)
+            luaL_error(lua, "%s has an entry [%s]%s, expected %ss 1..%d", what, luaL_tolstring(lua, -1, NULL),
+                       place, unit, (int)n);
+    }
+}
+
+/* Adds the bitwidths of one layer, whose table is on top of the stack, to `bits`. */
+static void read_layer(lua_State *lua, uint32_t s, const char *what, uint8_t *bits)
+{
+    const struct policy_run *run = run_of(lua);
+    char place[32];
+    (void)snprintf(place, sizeof place, " in layer [%" PRIu32 "]", s + 1);
+    if (lua_type(lua, -1) != LUA_TTABLE)
+        luaL_error(lua, "%s has a %s at [%d], expected a table of %d bitwidths", what, luaL_typename(lua, -1),
+                   (int)s + 1, (int)run->n_expert);
+    const int layer = lua_gettop(lua);
+    check_keys(lua, layer, what, place, "expert", run->n_expert);
+    for (uint32_t e = 0; e < run->n_expert; e++) {
+        int is_integer = 0;
+        const int type = lua_rawgeti(lua, layer, e + 1);
+        const lua_Integer width = type == LUA_TNUMBER ? lua_tointegerx(lua, -1, &is_integer) : 0;
+        if (type == LUA_TNIL)
+            luaL_error(lua, "%s has nothing at [%d][%d], expected a bitwidth", what, (int)s + 1, (int)e + 1);
+        if (!is_integer || !is_assignable(width))
+            luaL_error(lua, "%s has the %s %s at [%d][%d], expected one of the numbers 2, 3, 4, 8, 16", what,
+                       lua_typename(lua, type), luaL_tolstring(lua, -1, NULL), (int)s + 1, (int)e + 1);
+        bits[e] = (uint8_t)width;
+        lua_pop(lua, 1);
+    }
+}
+
 /* Pushes a string: `kind` and one byte for each expert of the assignment at `index`, or raises an error that
  * says which entry is wrong. */
 static void push_assignment_message(lua_State *lua, int index, char kind, const char *what)
@@ -49,29 +92,16 @@ static void push_assignment_message(lua_State *lua, int index, char kind, const 
     if (lua_type(lua, index) != LUA_TTABLE)
         luaL_error(lua, "%s is a %s, expected an assignment: a table of %d layers with %d bitwidths each",
                    what, luaL_typename(lua, index), (int)run->n_layer, (int)run->n_expert);
-    if (lua_rawlen(lua, index) != run->n_layer)
-        luaL_error(lua, "%s has %d layers, expected %d", what, (int)lua_rawlen(lua, index),
-                   (int)run->n_layer);
-    luaL_Buffer buffer;
-    luaL_buffinit(lua, &buffer);
-    luaL_addchar(&buffer, kind);
+    const size_t n = (size_t)run->n_layer * run->n_expert;
+    uint8_t *message = lua_newuserdatauv(lua, 1 + n, 0);
+    message[0] = (uint8_t)kind;
+    check_keys(lua, index, what, "", "layer", run->n_layer);
     for (uint32_t s = 0; s < run->n_layer; s++) {
-        for (uint32_t e = 0; e < run->n_expert; e++) {
-            lua_Integer bits = 0;
-            int is_integer = 0;
-            if (lua_rawgeti(lua, index, s + 1) == LUA_TTABLE) {
-                lua_rawgeti(lua, -1, e + 1);
-                bits = lua_tointegerx(lua, -1, &is_integer);
-                lua_pop(lua, 1);
-            }
-            lua_pop(lua, 1);
-            if (!is_integer || !is_assignable(bits))
-                luaL_error(lua, "%s has no valid bitwidth at [%d][%d]: expected one of 2, 3, 4, 8, 16", what,
-                           (int)s + 1, (int)e + 1);
-            luaL_addchar(&buffer, (char)bits);
-        }
+        (void)lua_rawgeti(lua, index, s + 1);
+        read_layer(lua, s, what, message + 1 + (size_t)s * run->n_expert);
+        lua_pop(lua, 1);
     }
-    luaL_pushresult(&buffer);
+    lua_pushlstring(lua, (const char *)message, 1 + n);
 }
 
 static const void *ask(lua_State *lua, char kind, const char *what, size_t expected)
@@ -300,6 +330,23 @@ static enum moec_status check_message(const struct policy_run *run, const uint8_
     return MOEC_OK;
 }
 
+/* An assignment that was measured before is not measured again: the same bits would come out. */
+static enum moec_status evaluate(struct policy_run *run, const uint8_t *assignment, size_t n,
+                                 struct moec_evaluation *out, struct moec_error *err)
+{
+    const struct moec_policy_request *request = run->request;
+    uint8_t key[MOEC_SHA256_BYTES];
+    moec_sha256(assignment, n, key);
+    if (moec_evaluation_cache_find(run->measured, key, out))
+        return MOEC_OK;
+    if (moec_evaluation_cache_count(run->measured) >= request->max_evaluations)
+        return moec_fail(err, MOEC_ERR_SCRIPT,
+                         "policy '%s' evaluated more than its %" PRIu32 " different assignments",
+                         request->policy, request->max_evaluations);
+    MOEC_TRY(request->ops.evaluate(request->context, assignment, out, err));
+    return moec_evaluation_cache_add(run->measured, key, out, err);
+}
+
 static enum moec_status policy_answer(void *context, const uint8_t *question, size_t n, uint8_t **answer,
                                       size_t *n_answer, struct moec_error *err)
 {
@@ -308,8 +355,7 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
     MOEC_TRY(check_message(run, question, n, err));
     if (question[0] == ASK_EVALUATE && request->profile != NULL) {
         struct moec_evaluation evaluation = {0};
-        MOEC_TRY(request->ops.evaluate(request->context, question + 1, &evaluation, err));
-        run->n_evaluations++;
+        MOEC_TRY(evaluate(run, question + 1, n - 1, &evaluation, err));
         MOEC_TRY(moec_alloc((void **)answer, 1, sizeof evaluation, "an answer", err));
         memcpy(*answer, &evaluation, sizeof evaluation);
         *n_answer = sizeof evaluation;
@@ -410,12 +456,14 @@ enum moec_status moec_policy_run(const struct moec_policy_request *request, uint
     MOEC_TRY_OUT(moec_lua_script_load("policies", request->policy, &source, &guest.n_source, err));
     guest.source = source;
     MOEC_TRY_OUT(prepare_losses(&run, err));
+    MOEC_TRY_OUT(moec_evaluation_cache_create(&run.measured, err));
     MOEC_TRY_OUT(moec_guest_run(&guest, &result, &n_result, err));
     MOEC_TRY_OUT(take_result(&run, result, n_result, assignment, err));
-    *n_evaluations = run.n_evaluations;
+    *n_evaluations = moec_evaluation_cache_count(run.measured);
 out:
     free(result);
     free(source);
+    moec_evaluation_cache_free(run.measured);
     free(run.loss);
     free(run.kl);
     return status;

@@ -16,6 +16,9 @@
     }
 #define MOEC_N_ASSIGNABLE 5
 
+/* Different assignments that a policy may measure. */
+#define MOEC_POLICY_MAX_EVALUATIONS 4096
+
 /* Measured on the search part. */
 struct moec_evaluation {
     double loss;      /* (compiled - reference) / reference */
@@ -26,7 +29,8 @@ struct moec_evaluation {
 };
 
 struct moec_policy_ops {
-    /* `assignment`: (S, E) bitwidths, already checked. */
+    /* `assignment`: (S, E) bitwidths, already checked. Called once for each assignment; a policy that
+     * evaluates it again gets what was measured. */
     enum moec_status (*evaluate)(void *context, const uint8_t *assignment, struct moec_evaluation *out,
                                  struct moec_error *err);
     /* Bytes of the whole bundle. */
@@ -43,14 +47,15 @@ struct moec_policy_request {
     uint64_t max_bytes;                 /* 0 without a size target */
     uint32_t bits;                      /* --bits, 0 when not given */
     uint64_t seed;
+    uint32_t max_evaluations; /* different assignments that it may measure */
     struct moec_guest_limits limits;
     struct moec_policy_ops ops;
     void *context; /* of ops */
 };
 
 /* Runs the policy. `assignment` (S * E bytes, caller's) receives the bitwidths; `n_evaluations` counts
- * evaluate calls. Errors: MOEC_ERR_SCRIPT, MOEC_ERR_TARGET when the policy itself says that no assignment
- * meets the target. */
+ * measured assignments. Errors: MOEC_ERR_SCRIPT, MOEC_ERR_TARGET when the policy itself says that no
+ * assignment meets the target. */
 MOEC_WARN_UNUSED enum moec_status moec_policy_run(const struct moec_policy_request *request,
                                                   uint8_t *assignment, uint32_t *n_evaluations,
                                                   struct moec_error *err);

@@ -232,7 +232,11 @@ enum moec_status moec_task_load(const char *name_or_path, struct moec_task *task
     enum moec_status status = MOEC_OK;
     struct moec_guest guest = {
         .name = name_or_path,
-        .limits = {.memory_bytes = 64u << 20, .cpu_seconds = 10, .silence_seconds = 20},
+        .limits = {.memory_bytes = 64u << 20,
+                   .cpu_seconds = 10,
+                   .silence_seconds = 20,
+                   .wall_seconds = 30,
+                   .n_log_lines = 1000},
         .body = task_body,
     };
     MOEC_TRY_OUT(moec_lua_script_load("tasks", name_or_path, &source, &guest.n_source, err));

@@ -3,10 +3,14 @@
 
 #include <lauxlib.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -24,21 +28,29 @@ static int asking_body(lua_State *lua)
     return 1;
 }
 
-static enum moec_status run_with(const char *source, moec_guest_body *body, moec_guest_answer *answer,
-                                 char text[static 256], struct moec_error *err)
+static struct moec_guest make_guest(const char *source, moec_guest_body *body)
 {
-    struct moec_guest guest = {
+    return (struct moec_guest){
         .name = "test.lua",
         .source = source,
         .n_source = strlen(source),
         .seed = 7,
-        .limits = {.memory_bytes = 8 << 20, .cpu_seconds = 1, .silence_seconds = 20},
+        .limits = {.memory_bytes = 8 << 20,
+                   .cpu_seconds = 1,
+                   .silence_seconds = 20,
+                   .wall_seconds = 40,
+                   .n_questions = 3,
+                   .n_log_lines = 3},
         .body = body,
-        .answer = answer,
     };
+}
+
+static enum moec_status run_guest(const struct moec_guest *guest, char text[static 256],
+                                  struct moec_error *err)
+{
     uint8_t *result = NULL;
     size_t n = 0;
-    enum moec_status status = moec_guest_run(&guest, &result, &n, err);
+    enum moec_status status = moec_guest_run(guest, &result, &n, err);
     if (status == MOEC_OK) {
         assert_true(n < 256);
         memcpy(text, result, n);
@@ -46,6 +58,14 @@ static enum moec_status run_with(const char *source, moec_guest_body *body, moec
     }
     free(result);
     return status;
+}
+
+static enum moec_status run_with(const char *source, moec_guest_body *body, moec_guest_answer *answer,
+                                 char text[static 256], struct moec_error *err)
+{
+    struct moec_guest guest = make_guest(source, body);
+    guest.answer = answer;
+    return run_guest(&guest, text, err);
 }
 
 static void expect_text(const char *source, const char *expected)
@@ -113,6 +133,7 @@ static void test_lua_host__refuses_finalizers_and_foreign_modules(void **state)
     (void)state;
     expect_failure("setmetatable({}, {__gc = function() end}) return function() end", "__gc");
     expect_failure("require 'socket' return function() end", "socket");
+    expect_failure("require 'target\\0evil' return function() end", "NUL after 'target'");
     expect_failure("return function( end", "test.lua:1");
 }
 
@@ -165,6 +186,125 @@ static void test_lua_host__asks_its_parent(void **state)
     assert_int_equal(run_with("return 1", asking_body, NULL, text, &unanswered), MOEC_ERR_SCRIPT);
 }
 
+/* ---- how a guest ends ---- */
+
+static int asking_for_ever(lua_State *lua)
+{
+    for (int i = 0; i < 1000000; i++) {
+        moec_guest_ask(lua, "?", 1);
+        lua_pop(lua, 1);
+    }
+    return 0;
+}
+
+static int sleeping_body(lua_State *lua)
+{
+    for (int i = 0; i < 1000; i++) {
+        moec_guest_ask(lua, "?", 1);
+        (void)usleep(150000);
+        lua_pop(lua, 1);
+    }
+    return 0;
+}
+
+static int killed_body(lua_State *lua)
+{
+    (void)lua;
+    (void)raise(SIGKILL);
+    return 0;
+}
+
+static void expect_end(struct moec_guest *guest, const char *part)
+{
+    char text[256] = "";
+    struct moec_error err = {0};
+    assert_int_equal(run_guest(guest, text, &err), MOEC_ERR_SCRIPT);
+    if (strstr(err.message, part) == NULL)
+        fail_msg("message \"%s\" does not say \"%s\"", err.message, part);
+}
+
+static void test_lua_host__ends_endless_talk(void **state)
+{
+    (void)state;
+    expect_text("return function() for i = 1, 3 do log(i) end return 'three lines' end", "three lines");
+    expect_failure("while true do log('again') end", "more than its 3 lines");
+    struct moec_guest guest = make_guest("return 1", asking_for_ever);
+    guest.answer = double_it;
+    expect_end(&guest, "more than its 3 questions");
+    guest = make_guest("return 1", sleeping_body);
+    guest.answer = double_it;
+    guest.limits.n_questions = 1000;
+    guest.limits.wall_seconds = 1;
+    expect_end(&guest, "ran for more than 1 s");
+}
+
+static void test_lua_host__tells_apart_what_ended_a_guest(void **state)
+{
+    (void)state;
+    struct moec_guest guest = make_guest("return 1", killed_body);
+    expect_end(&guest, "killed from outside");
+    guest = make_guest("while true do end", string_body);
+    guest.limits.cpu_seconds = 60;
+    guest.limits.silence_seconds = 1;
+    expect_end(&guest, "no answer within 1 s");
+    /* A parent that ignores SIGXCPU leaves that to its children: without more the system would kill them a
+     * second later. */
+    void (*old)(int) = signal(SIGXCPU, SIG_IGN);
+    expect_failure("while true do end", "more than 1 s of CPU time");
+    (void)signal(SIGXCPU, old);
+}
+
+static void report_line(void *context, const char *line)
+{
+    const int *pipe_end = context;
+    (void)!write(*pipe_end, line, 1);
+}
+
+/* Waits for a child of this process, which orphans become; false when none ends within the time. */
+static bool wait_for_orphan(int *wait_status)
+{
+    for (int i = 0; i < 1000; i++) {
+        pid_t ended = waitpid(-1, wait_status, WNOHANG);
+        if (ended != 0)
+            return ended > 0;
+        (void)usleep(10000);
+    }
+    return false;
+}
+
+static void test_lua_host__dies_with_its_parent(void **state)
+{
+    (void)state;
+    int ends[2], wait_status = 0;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    pid_t parent = fork();
+    assert_true(parent >= 0);
+    if (parent == 0) {
+        struct moec_guest guest = make_guest("log('x') while true do end", string_body);
+        guest.limits.cpu_seconds = 60;
+        guest.limits.silence_seconds = 60;
+        guest.limits.wall_seconds = 60;
+        guest.log = report_line;
+        guest.context = &ends[1];
+        uint8_t *result = NULL;
+        size_t n = 0;
+        enum moec_status status = moec_guest_run(&guest, &result, &n, NULL);
+        _exit((int)status);
+    }
+    char byte = 0;
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(kill(parent, SIGKILL), 0);
+    assert_int_equal(waitpid(parent, &wait_status, 0), parent);
+    const bool has_ended = wait_for_orphan(&wait_status);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+    assert_true(has_ended);
+    assert_true(WIFSIGNALED(wait_status));
+    assert_int_equal(WTERMSIG(wait_status), SIGKILL);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +316,9 @@ int main(void)
         cmocka_unit_test(test_lua_host__ends_endless_scripts),
         cmocka_unit_test(test_lua_host__ends_memory_hogs),
         cmocka_unit_test(test_lua_host__asks_its_parent),
+        cmocka_unit_test(test_lua_host__ends_endless_talk),
+        cmocka_unit_test(test_lua_host__tells_apart_what_ended_a_guest),
+        cmocka_unit_test(test_lua_host__dies_with_its_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
