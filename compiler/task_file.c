@@ -11,10 +11,12 @@ static void check_keys(lua_State *lua, int table, const char *where, const char 
     lua_pushnil(lua);
     while (lua_next(lua, table) != 0) {
         lua_pop(lua, 1);
-        const char *key = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : luaL_typename(lua, -1);
+        size_t n = 0;
+        const bool is_text = lua_type(lua, -1) == LUA_TSTRING;
+        const char *key = is_text ? lua_tolstring(lua, -1, &n) : luaL_typename(lua, -1);
         bool known = false;
-        for (size_t i = 0; allowed[i] != NULL; i++)
-            known = known || strcmp(allowed[i], key) == 0;
+        for (size_t i = 0; is_text && allowed[i] != NULL; i++)
+            known = known || (strlen(allowed[i]) == n && memcmp(allowed[i], key, n) == 0);
         if (!known)
             luaL_error(lua, "task: %s has an unknown member '%s'", where, key);
     }
@@ -249,6 +251,8 @@ enum moec_status moec_task_load(const char *name_or_path, struct moec_task *task
     }
     memcpy(task, result, sizeof *task);
     status = moec_task_check(task, err);
+    if (status != MOEC_OK)
+        moec_error_prefix(err, "'%s'", name_or_path);
 out:
     free(result);
     free(source);

@@ -6,7 +6,7 @@
 #include "profiler/tasks/task.h"
 
 /* `name_or_path`: a built-in task ("text") or a path ending in ".lua". Errors: MOEC_ERR_NOT_FOUND,
- * MOEC_ERR_SCRIPT naming the wrong member, what it is and what is expected. */
+ * MOEC_ERR_SCRIPT naming the wrong member, what it is and what is expected, and those of moec_task_check. */
 MOEC_WARN_UNUSED enum moec_status moec_task_load(const char *name_or_path, struct moec_task *task,
                                                  struct moec_error *err);
 

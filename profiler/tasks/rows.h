@@ -45,7 +45,7 @@ struct moec_rows {
 };
 
 /* Reads a file, and the file of labels beside it where the task names one. On failure `rows` is empty.
- * Errors: MOEC_ERR_USAGE (task), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO, MOEC_ERR_FORMAT with file and line,
+ * Errors: MOEC_ERR_FORMAT (the task, or the data with file and line), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO,
  * MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED (gzip, UTF-16). */
 MOEC_WARN_UNUSED enum moec_status moec_rows_read(const struct moec_task *task, const char *path,
                                                  struct moec_rows *rows, struct moec_error *err);

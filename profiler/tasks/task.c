@@ -51,7 +51,7 @@ static enum moec_status check_text(const struct moec_task *task, const char *mem
                                    size_t capacity, struct moec_error *err)
 {
     if (memchr(text, '\0', capacity) == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "%s of task '%s' is longer than %zu bytes", member, task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s of task '%s' is longer than %zu bytes", member, task->name,
                          capacity - 1);
     return MOEC_OK;
 }
@@ -67,7 +67,7 @@ static enum moec_status check_template(const struct moec_task *task, const char 
         }
         if (*c == '}')
             return moec_fail(
-                err, MOEC_ERR_USAGE,
+                err, MOEC_ERR_FORMAT,
                 "%s of task '%s' has a '}' without '{' at byte %zu; write '}}' for the character", member,
                 task->name, (size_t)(c - text));
         if (*c != '{')
@@ -75,7 +75,7 @@ static enum moec_status check_template(const struct moec_task *task, const char 
         size_t n = strcspn(c + 1, "{}");
         if (n == 0 || c[1 + n] != '}')
             return moec_fail(
-                err, MOEC_ERR_USAGE,
+                err, MOEC_ERR_FORMAT,
                 "%s of task '%s' has no field name in braces at byte %zu; write '{{' for the character",
                 member, task->name, (size_t)(c - text));
         c += n + 1;
@@ -83,12 +83,24 @@ static enum moec_status check_template(const struct moec_task *task, const char 
     return MOEC_OK;
 }
 
+/* The labels' name is the data's with this ending: with a separator or ".." it would be a file elsewhere. */
+static enum moec_status check_labels(const struct moec_task *task, struct moec_error *err)
+{
+    MOEC_TRY(check_text(task, "labels", task->labels, sizeof task->labels, err));
+    if (strchr(task->labels, '/') == NULL && strstr(task->labels, "..") == NULL)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "labels of task '%s' is '%s', expected the ending of a file's name beside the data, "
+                     "without '/' and '..'",
+                     task->name, task->labels);
+}
+
 static enum moec_status need(const struct moec_task *task, const char *member, bool holds,
                              struct moec_error *err)
 {
     if (holds)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE, "task '%s' has no '%s', which its metric '%s' needs", task->name,
+    return moec_fail(err, MOEC_ERR_FORMAT, "task '%s' has no '%s', which its metric '%s' needs", task->name,
                      member, moec_task_metric_name(task->metric));
 }
 
@@ -96,13 +108,13 @@ static enum moec_status check_generation(const struct moec_task *task, struct mo
 {
     MOEC_TRY(need(task, "reference", task->reference[0] != '\0', err));
     if (task->n_tokens == 0 || task->n_tokens > MOEC_TASK_MAX_TOKENS)
-        return moec_fail(err, MOEC_ERR_USAGE, "task '%s' generates %u tokens, expected 1..%d", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "task '%s' generates %u tokens, expected 1..%d", task->name,
                          (unsigned)task->n_tokens, MOEC_TASK_MAX_TOKENS);
     if (task->stem > 1)
-        return moec_fail(err, MOEC_ERR_USAGE, "stem of task '%s' is %u, expected 0 or 1", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "stem of task '%s' is %u, expected 0 or 1", task->name,
                          (unsigned)task->stem);
     if ((unsigned)task->take > MOEC_TASK_TAKE_LAST_NUMBER)
-        return moec_fail(err, MOEC_ERR_USAGE, "take of task '%s' is %u, expected 0..4", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "take of task '%s' is %u, expected 0..4", task->name,
                          (unsigned)task->take);
     for (size_t i = 0; i < MOEC_TASK_MAX_STOPS; i++)
         MOEC_TRY(check_text(task, "a stop text", task->stops[i], sizeof task->stops[i], err));
@@ -113,7 +125,7 @@ static enum moec_status check_choices(const struct moec_task *task, struct moec_
 {
     const size_t capacity = MOEC_TASK_TEXT_BYTES;
     if (task->n_choice > MOEC_TASK_MAX_CHOICES || task->n_choice == 1)
-        return moec_fail(err, MOEC_ERR_USAGE, "task '%s' has %u choices, expected 2..%d", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "task '%s' has %u choices, expected 2..%d", task->name,
                          (unsigned)task->n_choice, MOEC_TASK_MAX_CHOICES);
     MOEC_TRY(check_text(task, "choices", task->choices_field, capacity, err));
     MOEC_TRY(need(task, "choices", (task->n_choice > 0) != (task->choices_field[0] != '\0'), err));
@@ -125,7 +137,7 @@ static enum moec_status check_choices(const struct moec_task *task, struct moec_
     MOEC_TRY(check_template(task, "label", task->label, capacity, err));
     MOEC_TRY(need(task, "label", task->label[0] != '\0', err));
     if (task->first_label > 1)
-        return moec_fail(err, MOEC_ERR_USAGE, "first_label of task '%s' is %u, expected 0 or 1", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "first_label of task '%s' is %u, expected 0 or 1", task->name,
                          (unsigned)task->first_label);
     return MOEC_OK;
 }
@@ -133,24 +145,25 @@ static enum moec_status check_choices(const struct moec_task *task, struct moec_
 enum moec_status moec_task_check(const struct moec_task *task, struct moec_error *err)
 {
     if (task->name[0] == '\0' || memchr(task->name, '\0', sizeof task->name) == NULL)
-        return moec_fail(err, MOEC_ERR_USAGE, "a task needs a name of 1..%d bytes", MOEC_TASK_NAME_BYTES - 1);
+        return moec_fail(err, MOEC_ERR_FORMAT, "a task needs a name of 1..%d bytes",
+                         MOEC_TASK_NAME_BYTES - 1);
     if ((unsigned)task->format > MOEC_TASK_FORMAT_JSON)
-        return moec_fail(err, MOEC_ERR_USAGE, "format of task '%s' is %u, expected 0..4", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "format of task '%s' is %u, expected 0..4", task->name,
                          (unsigned)task->format);
     if ((unsigned)task->split > MOEC_TASK_SPLIT_PARAGRAPH)
-        return moec_fail(err, MOEC_ERR_USAGE, "split of task '%s' is %u, expected 0..2", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "split of task '%s' is %u, expected 0..2", task->name,
                          (unsigned)task->split);
     if ((unsigned)task->metric >= MOEC_TASK_METRICS)
-        return moec_fail(err, MOEC_ERR_USAGE, "metric of task '%s' is %u, expected 0..%d", task->name,
+        return moec_fail(err, MOEC_ERR_FORMAT, "metric of task '%s' is %u, expected 0..%d", task->name,
                          (unsigned)task->metric, MOEC_TASK_METRICS - 1);
     if (task->delimiter == '"' || task->delimiter == '\n' || task->delimiter == '\r')
-        return moec_fail(err, MOEC_ERR_USAGE, "delimiter of task '%s' is a quote or a line end", task->name);
+        return moec_fail(err, MOEC_ERR_FORMAT, "delimiter of task '%s' is a quote or a line end", task->name);
     if (task->prompt[0] == '\0')
-        return moec_fail(err, MOEC_ERR_USAGE,
+        return moec_fail(err, MOEC_ERR_FORMAT,
                          "prompt of task '%s' is empty, expected a template such as '{text}'", task->name);
     MOEC_TRY(check_template(task, "prompt", task->prompt, sizeof task->prompt, err));
     MOEC_TRY(check_template(task, "reference", task->reference, sizeof task->reference, err));
-    MOEC_TRY(check_text(task, "labels", task->labels, sizeof task->labels, err));
+    MOEC_TRY(check_labels(task, err));
     switch (moec_task_metric_kind(task->metric)) {
     case MOEC_TASK_KIND_SUMMARY:
     case MOEC_TASK_KIND_ANSWER:

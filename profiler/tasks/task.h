@@ -79,7 +79,7 @@ struct moec_task {
     char prompt[MOEC_TASK_TEMPLATE_BYTES];
     char reference[MOEC_TASK_TEMPLATE_BYTES]; /* "" = rows have no reference */
     /* The field {label} is line n of a file beside the data, whose name is the data's without its endings and
-     * with this one; "" = none. */
+     * with this one; "" = none. Neither '/' nor ".." may stand in it. */
     char labels[MOEC_TASK_TEXT_BYTES];
 
     /* generation */
@@ -109,8 +109,8 @@ enum moec_task_kind moec_task_metric_kind(enum moec_task_metric metric);
 /* The metrics of a kind are neighbours: the first of them, and how many. */
 enum moec_task_metric moec_task_kind_first(enum moec_task_kind kind, uint32_t *count);
 
-/* Checks what a script filled in: name, enums, delimiter, templates, what its metric needs. Errors:
- * MOEC_ERR_USAGE naming the task and the member. */
+/* Checks what a script filled in: name, enums, delimiter, templates, the name of labels, what its metric
+ * needs. Errors: MOEC_ERR_FORMAT naming the task and the member, and within a template the byte. */
 MOEC_WARN_UNUSED enum moec_status moec_task_check(const struct moec_task *task, struct moec_error *err);
 
 /* Refuses a task whose metric is not perplexity, which is all that `verb` ("a profile") can measure. */

@@ -99,12 +99,12 @@ static void test_rows__templates(void **state)
     static const char *const wrong[] = {"{", "a}", "{}", "{a", "{a{b}", "{{}"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         task = task_of(wrong[i], "");
-        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "prompt of task 'test'", "byte");
+        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "prompt of task 'test'", "byte");
         task = task_of("{text}", wrong[i]);
-        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "reference of task 'test'", "byte");
+        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "reference of task 'test'", "byte");
     }
     task = task_of("", "");
-    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "prompt", "empty");
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "prompt", "empty");
 }
 
 static void test_rows__jsonl_errors(void **state)
@@ -314,9 +314,20 @@ static void test_rows__choices_of_templates(void **state)
     check_choice(&rows, 0, 1, " not z");
     moec_rows_release(&rows);
     task.n_choice = 1;
-    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "task 'test'", "1 choices");
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "task 'test'", "1 choices");
     task.n_choice = 0;
-    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_USAGE, "task 'test'", "has no 'choices'");
+    parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "task 'test'", "has no 'choices'");
+}
+
+static void test_rows__labels_stay_beside_the_data(void **state)
+{
+    (void)state;
+    static const char *const elsewhere[] = {"/../../labels", "/labels", "../labels", "-a/b", ".."};
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        struct moec_task task = task_of("{text}", "");
+        (void)snprintf(task.labels, sizeof task.labels, "%s", elsewhere[i]);
+        parse_bad(&task, MOEC_TASK_FORMAT_TEXT, "x", MOEC_ERR_FORMAT, "labels of task 'test'", elsewhere[i]);
+    }
 }
 
 static void test_rows__labels_beside_the_data(void **state)
@@ -377,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_rows__choices_of_an_array),
         cmocka_unit_test(test_rows__choices_of_templates),
         cmocka_unit_test(test_rows__labels_beside_the_data),
+        cmocka_unit_test(test_rows__labels_stay_beside_the_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
