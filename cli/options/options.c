@@ -49,12 +49,16 @@ static bool usage_error(const struct cli_args *args, int *status, const char *fo
     return false;
 }
 
+/* Whether the value is one of the words between the bars, whole. */
 static bool is_choice(const char *choices, const char *value)
 {
-    size_t length = strlen(value);
-    for (const char *at = choices; at != NULL; at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
-        if (strncmp(at, value, length) == 0 && (at[length] == '|' || at[length] == '\0') && length > 0)
+    const size_t length = strlen(value);
+    for (const char *at = choices; at != NULL;) {
+        const size_t word = strcspn(at, "|");
+        if (word == length && length > 0 && memcmp(at, value, length) == 0)
             return true;
+        at = at[word] == '|' ? at + word + 1 : NULL;
+    }
     return false;
 }
 

@@ -126,6 +126,17 @@ says stdout 'compile completion' "compile is among them"
 # shellcheck disable=SC2016
 try 0 "bash completion offers options" bash -c '. "$1"; COMP_WORDS=(moec compile --max); COMP_CWORD=2; _moec; echo "${COMPREPLY[*]}"' - "$work/completion.bash"
 says stdout 'max-loss' "--max-loss is among them"
+
+# ---- choices ----
+
+# Every option that takes one of several words, as the completion lists them: two of its words are none.
+sed -n 's/^ *"\([a-z]*\) --\([a-z-]*\)") words="\([^ "]*\) \([^ "]*\) .*/\1 \2 \3|\4/p' "$work/completion.bash" >"$work/choices"
+try 0 "some options have choices" test -s "$work/choices"
+while read -r verb option words; do
+    try 2 "moec $verb --$option refuses '$words'" "$moec" "$verb" "--$option=$words" </dev/null
+    says stderr "option '--$option' is '.*', expected one of" "moec $verb --$option: the message"
+done <"$work/choices"
+
 try 0 "zsh completion" "$moec" completion zsh
 try 0 "fish completion" "$moec" completion fish
 try 2 "completion without a shell" "$moec" completion
