@@ -67,8 +67,8 @@ struct moec_guest {
 MOEC_WARN_UNUSED enum moec_status moec_guest_run(const struct moec_guest *guest, uint8_t **result,
                                                  size_t *n_result, struct moec_error *err);
 
-/* In the child: body_context of the running guest; ask the parent (raises a Lua error when the parent is
- * gone). The answer is pushed as a Lua string. */
+/* In the child: body_context of the running guest; ask the parent, whose answer is pushed as a Lua string
+ * (the child ends when the parent is gone). */
 void *moec_guest_context(lua_State *lua);
 void moec_guest_ask(lua_State *lua, const void *question, size_t n);
 

@@ -408,8 +408,3 @@ uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)
 {
     return scorer->multiply_adds;
 }
-
-uint64_t moec_scorer_pass(const struct moec_scorer *scorer)
-{
-    return scorer->pass;
-}

@@ -89,9 +89,8 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer(struct moec_scorer *scorer, 
                                                     const struct moec_progress *progress,
                                                     struct moec_error *err);
 
-/* Multiply-adds done so far by this scorer, and those of one full evaluation (a pass). */
+/* Multiply-adds done so far by this scorer. */
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer);
-uint64_t moec_scorer_pass(const struct moec_scorer *scorer);
 
 /* The sum that stands for a window: token values added in the order of their positions. */
 double moec_score_sum(const double *tokens, uint32_t n);

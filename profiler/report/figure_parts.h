@@ -36,9 +36,6 @@ bool moec_figure_find_losses(const struct moec_profile *profile, const char *nam
 void moec_figure_set_loss(struct moec_chart_series *series, uint64_t i, double x,
                           const struct moec_figure_losses *losses, uint64_t at);
 
-/* Place of the label or the value on an axis, its length when it is not there. */
-uint64_t moec_figure_label(const struct moec_study_axis *axis, const char *label);
-
 /* ---- charts ---- */
 
 MOEC_PRINTF(2, 3) void moec_figure_name(struct moec_chart *chart, const char *format, ...);

@@ -212,14 +212,6 @@ void moec_figure_set_loss(struct moec_chart_series *series, uint64_t i, double x
     series->high[i] = percent(losses->high->values[at]);
 }
 
-uint64_t moec_figure_label(const struct moec_study_axis *axis, const char *label)
-{
-    uint64_t i = 0;
-    while (axis->labels != NULL && i < axis->n && strcmp(axis->labels[i], label) != 0)
-        i++;
-    return axis->labels != NULL ? i : axis->n;
-}
-
 /* ---- charts ---- */
 
 void moec_figure_name(struct moec_chart *chart, const char *format, ...)

@@ -122,8 +122,8 @@ static enum moec_status find_field(const struct moec_row_fields *fields, const c
     return MOEC_OK;
 }
 
-enum moec_status moec_row_text_append(struct moec_row_text *text, const char *bytes, size_t n,
-                                      struct moec_error *err)
+static enum moec_status append(struct moec_row_text *text, const char *bytes, size_t n,
+                               struct moec_error *err)
 {
     const uint64_t limit = text->limit_bytes > 0 ? text->limit_bytes : DEFAULT_LIMIT_BYTES;
     if (n > limit - text->n_bytes)
@@ -149,7 +149,7 @@ enum moec_status moec_row_fields_render(const struct moec_row_fields *fields, co
         struct field_value value = {.bytes = piece, .n_bytes = n};
         if (is_field)
             MOEC_TRY(find_field(fields, piece, n, &value, err));
-        MOEC_TRY(moec_row_text_append(out, value.bytes, value.n_bytes, err));
+        MOEC_TRY(append(out, value.bytes, value.n_bytes, err));
     }
     return MOEC_OK;
 }
@@ -179,5 +179,5 @@ enum moec_status moec_row_fields_item(const struct moec_row_fields *fields, cons
 {
     struct field_value value = {0};
     MOEC_TRY(json_value(fields, item, name, strlen(name), &value, err));
-    return moec_row_text_append(out, value.bytes, value.n_bytes, err);
+    return append(out, value.bytes, value.n_bytes, err);
 }

@@ -36,9 +36,6 @@ struct moec_row_fields {
     struct moec_row_extra extras[MOEC_ROW_EXTRAS];
 };
 
-MOEC_WARN_UNUSED enum moec_status moec_row_text_append(struct moec_row_text *text, const char *bytes,
-                                                       size_t n, struct moec_error *err);
-
 /* Appends the template with its fields filled in. The template must have passed moec_task_check. Errors:
  * MOEC_ERR_FORMAT (a field that the row lacks, with those that it has; one that is no string or number),
  * MOEC_ERR_LIMIT. */
