@@ -51,7 +51,7 @@ c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)
 
 # libmoert: the runtime and the formats that it may include (tests/rooms.tab): no JSON, no HDF5.
 MOERT_SRC := $(call c_files,$(addprefix formats/,base codec model bundle) runtime)
-CLI_SRC   := $(call c_files,cli/options cli/output cli/verbs)
+CLI_SRC   := $(call c_files,cli/options cli/output cli/print cli/verbs)
 TOOL_SRC  := $(filter-out $(MOERT_SRC),$(call c_files,formats profiler compiler))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))

@@ -2,6 +2,7 @@
 #include "cli/options/paths.h"
 #include "cli/output/terminal.h"
 #include "cli/output/versions.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 
 #include <string.h>
@@ -158,7 +159,7 @@ static int describe(int argc, char **argv, void (*overview)(FILE *),
     }
     const struct cli_command *command = find_command(argv[2]);
     if (command == NULL) {
-        fprintf(stderr, "moec %s: no verb '%s'; 'moec help' lists them\n", argv[1], argv[2]);
+        cli_print(stderr, "moec %s: no verb '%s'; 'moec help' lists them\n", argv[1], argv[2]);
         return CLI_USAGE;
     }
     print(stdout, "moec", command);
@@ -186,7 +187,7 @@ static int dispatch(int argc, char **argv, struct cli_outputs *outputs)
         return completion(argc > 2 ? argv[2] : NULL);
     const struct cli_command *command = find_command(verb);
     if (command == NULL) {
-        fprintf(stderr, "moec: no verb '%s'; 'moec help' lists them\n", verb);
+        cli_print(stderr, "moec: no verb '%s'; 'moec help' lists them\n", verb);
         return CLI_USAGE;
     }
     struct cli_args args;

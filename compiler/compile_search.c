@@ -30,7 +30,8 @@ enum moec_status moec_compile_size(void *context, const uint8_t *assignment, uin
 static void pass_log(void *context, const char *line)
 {
     const struct moec_compile_run *run = context;
-    moec_compile_say(run, "%s", line);
+    if (run->hooks != NULL && run->hooks->log != NULL)
+        run->hooks->log(run->hooks->context, line);
 }
 
 /* The policy found nothing within the loss target: its reason goes on with the safest that it measured. */

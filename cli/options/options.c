@@ -1,4 +1,6 @@
 #include "cli/options/options.h"
+#include "cli/print/print.h"
+#include "formats/base/printable.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -42,8 +44,11 @@ static bool usage_error(const struct cli_args *args, int *status, const char *fo
     fprintf(stderr, "%s: ", command_label(args->program, args->command, label));
     va_list list;
     va_start(list, format);
-    (void)vfprintf(stderr, format, list);
+    char *text = NULL;
+    if (vasprintf(&text, format, list) >= 0)
+        cli_put(stderr, text);
     va_end(list);
+    free(text);
     fprintf(stderr, "\ntry '%s --help'\n", label);
     *status = CLI_USAGE;
     return false;
@@ -358,11 +363,28 @@ enum moec_status cli_u32_list(const struct cli_args *args, const char *name, con
     return MOEC_OK;
 }
 
+/* $'...', for words that would steer the terminal: every byte that is no plain one becomes an escape. */
+static void print_escaped(FILE *out, const char *word)
+{
+    fputs("$'", out);
+    for (; *word != '\0'; word++) {
+        if (isalnum((unsigned char)*word) || strchr("_-./,:=+%@ ", *word) != NULL)
+            fputc(*word, out);
+        else
+            fprintf(out, "\\x%02x", (unsigned)(unsigned char)*word);
+    }
+    fputc('\'', out);
+}
+
 static void print_quoted(FILE *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+%@";
     if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
         fputs(word, out);
+        return;
+    }
+    if (moec_printable(word, strlen(word), false, NULL, 0) != strlen(word)) {
+        print_escaped(out, word);
         return;
     }
     fputc('\'', out);
@@ -390,8 +412,8 @@ void cli_print_again(FILE *out, const struct cli_args *args, const char *flag)
 int cli_fail(const struct cli_args *args, const struct moec_error *err)
 {
     char label[64];
-    fprintf(stderr, "%s: %s\n", command_label(args->program, args->command, label),
-            err->status != MOEC_OK ? err->message : "failed");
+    cli_print(stderr, "%s: %s\n", command_label(args->program, args->command, label),
+              err->status != MOEC_OK ? err->message : "failed");
     return err->status == MOEC_ERR_USAGE ? CLI_USAGE : CLI_FAILED;
 }
 

@@ -1,6 +1,7 @@
 #include "cli/output/bench_output.h"
 
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "profiler/bench/bench_row.h"
 
 #include <inttypes.h>
@@ -14,9 +15,9 @@
 static void print_number(int width, int decimals, double value)
 {
     if (isnan(value))
-        printf(" %*s", width, "-");
+        cli_print(stdout, " %*s", width, "-");
     else
-        printf(" %*.*f", width, decimals, value);
+        cli_print(stdout, " %*.*f", width, decimals, value);
 }
 
 static int name_width(const struct moec_bench *bench)
@@ -30,18 +31,18 @@ static int name_width(const struct moec_bench *bench)
 static void print_rows(const struct moec_bench *bench)
 {
     const int width = name_width(bench);
-    printf("%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "row", "TTFT", "TPOT", "p95", "floor", "hits",
-           "late", "read", "stall", "peak");
-    printf("%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "", "ms", "ms", "ms", "ms", "%", "%",
-           "KB/token", "ms/token", "MiB");
+    cli_print(stdout, "%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "row", "TTFT", "TPOT", "p95",
+              "floor", "hits", "late", "read", "stall", "peak");
+    cli_print(stdout, "%-*s %9s %9s %9s %9s %6s %6s %9s %9s %9s\n", width, "", "ms", "ms", "ms", "ms", "%",
+              "%", "KB/token", "ms/token", "MiB");
     for (uint32_t r = 0; r < bench->n_row; r++) {
         const struct moec_bench_row *row = &bench->rows[r];
         const struct moec_bench_figures *f = &row->figures;
         if (row->error.status != MOEC_OK) {
-            printf("%-*s failed: %s\n", width, row->name, row->error.message);
+            cli_print(stdout, "%-*s failed: %s\n", width, row->name, row->error.message);
             continue;
         }
-        printf("%-*s", width, row->name);
+        cli_print(stdout, "%-*s", width, row->name);
         print_number(9, 2, f->ttft_ms);
         print_number(9, 3, f->tpot_ms_median);
         print_number(9, 3, f->tpot_ms_p95);
@@ -51,7 +52,7 @@ static void print_rows(const struct moec_bench *bench)
         print_number(9, 1, f->bytes_per_token / 1000);
         print_number(9, 3, f->stall_ms);
         print_number(9, 1, (double)row->peak_bytes / (1u << 20));
-        printf("\n");
+        cli_print(stdout, "\n");
     }
 }
 
@@ -62,13 +63,13 @@ static void print_ratios(const struct moec_bench *bench)
     const struct moec_bench_row *last = NULL;
     for (uint32_t i = 0; i < n; i++) {
         if (ratios[i].row != last)
-            printf("\n%s is faster per token than", ratios[i].row->name);
-        printf("%s %s %.2f times", ratios[i].row != last ? "" : ",", ratios[i].against->label,
-               ratios[i].speedup);
+            cli_print(stdout, "\n%s is faster per token than", ratios[i].row->name);
+        cli_print(stdout, "%s %s %.2f times", ratios[i].row != last ? "" : ",", ratios[i].against->label,
+                  ratios[i].speedup);
         last = ratios[i].row;
     }
     if (n > 0)
-        printf("\n");
+        cli_print(stdout, "\n");
 }
 
 static void print_pairs(const struct moec_bench *bench)
@@ -79,12 +80,12 @@ static void print_pairs(const struct moec_bench *bench)
         const double hidden = moec_bench_hidden_share(bench, row);
         if (without == row || row->error.status != MOEC_OK || without->error.status != MOEC_OK)
             continue;
-        printf("%s%s takes %.3f times as long as without preloads", is_first ? "\n" : "", row->name,
-               1 / moec_bench_speedup(row, without));
+        cli_print(stdout, "%s%s takes %.3f times as long as without preloads", is_first ? "\n" : "",
+                  row->name, 1 / moec_bench_speedup(row, without));
         if (!isnan(hidden))
-            printf("; they hide %.0f %% of what they could", 100 * hidden);
-        printf("; %" PRIu64 " were useful, %" PRIu64 " wasted\n", row->figures.useful_preloads,
-               row->figures.wasted_preloads);
+            cli_print(stdout, "; they hide %.0f %% of what they could", 100 * hidden);
+        cli_print(stdout, "; %" PRIu64 " were useful, %" PRIu64 " wasted\n", row->figures.useful_preloads,
+                  row->figures.wasted_preloads);
         is_first = false;
     }
 }
@@ -96,30 +97,33 @@ static void print_energy(const struct moec_bench *bench)
     for (uint32_t r = 0; r < bench->n_row; r++)
         is_known |= !isnan(bench->rows[r].figures.joules_per_token);
     if (!is_known) {
-        printf("\nenergy per token: not available (no RAPL counters that this process may read)\n");
+        cli_print(stdout,
+                  "\nenergy per token: not available (no RAPL counters that this process may read)\n");
         return;
     }
-    printf("\nenergy per token, of everything on the machine:\n");
+    cli_print(stdout, "\nenergy per token, of everything on the machine:\n");
     for (uint32_t r = 0; r < bench->n_row; r++)
         if (!isnan(bench->rows[r].figures.joules_per_token))
-            printf("  %-*s %9.4f J\n", name_width(bench), bench->rows[r].name,
-                   bench->rows[r].figures.joules_per_token);
+            cli_print(stdout, "  %-*s %9.4f J\n", name_width(bench), bench->rows[r].name,
+                      bench->rows[r].figures.joules_per_token);
 }
 
 void cli_print_bench(const struct moec_bench *bench)
 {
     const struct moec_bench_row *first = bench->rows;
     char total[24];
-    printf("%s: all experts %s; %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens from '%s'\n",
-           bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
-           bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
-    printf("kernels %s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
-           first->opened.cpu, first->opened.n_threads);
+    cli_print(stdout,
+              "%s: all experts %s; %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens from '%s'\n",
+              bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
+              bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
+    cli_print(stdout, "kernels %s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
+              first->opened.cpu, first->opened.n_threads);
     if (bench->left_out[0] != '\0')
-        printf("left out, because the bundle has no copies at their bitwidths (compile with --copies "
-               "4,8,16): %s\n",
-               bench->left_out);
-    printf("\n");
+        cli_print(stdout,
+                  "left out, because the bundle has no copies at their bitwidths (compile with --copies "
+                  "4,8,16): %s\n",
+                  bench->left_out);
+    cli_print(stdout, "\n");
     print_rows(bench);
     print_ratios(bench);
     print_pairs(bench);

@@ -1,6 +1,7 @@
 #include "cli/output/figure_output.h"
 
 #include "cli/options/paths.h"
+#include "cli/print/print.h"
 #include "profiler/report/report.h"
 
 #include <inttypes.h>
@@ -80,7 +81,7 @@ enum moec_status cli_write_plots(const struct cli_args *args, const struct moec_
     MOEC_TRY(check_plots(args, figures, formats, n, err));
     MOEC_TRY(moec_figures_write(figures, cli_text(args, "plots"), formats, n, &n_written, err));
     if (!is_silent)
-        printf("wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));
+        cli_print(stdout, "wrote %" PRIu32 " plots into '%s'\n", n_written, cli_text(args, "plots"));
     return MOEC_OK;
 }
 
@@ -97,7 +98,7 @@ enum moec_status cli_write_figures(const struct cli_args *args, const struct moe
     if (cli_has(args, "report")) {
         MOEC_TRY_OUT(moec_report_write(profile, &figures, cli_text(args, "report"), err));
         if (!is_silent)
-            printf("wrote '%s'\n", cli_text(args, "report"));
+            cli_print(stdout, "wrote '%s'\n", cli_text(args, "report"));
     }
 out:
     moec_figures_release(&figures);

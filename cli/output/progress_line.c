@@ -1,4 +1,5 @@
 #include "cli/output/progress_line.h"
+#include "cli/print/print.h"
 
 #include "formats/base/clock.h"
 
@@ -82,5 +83,5 @@ void cli_progress_tell(struct cli_progress *progress, const char *line)
     if (progress->is_line_open)
         fprintf(stderr, "\r\033[K");
     progress->is_line_open = false;
-    fprintf(stderr, "%s\n", line);
+    cli_print(stderr, "%s\n", line);
 }

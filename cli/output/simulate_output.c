@@ -3,6 +3,7 @@
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
 #include "cli/output/verdict_output.h"
+#include "cli/print/print.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -24,19 +25,21 @@ static void print_head(const struct moec_simulation *simulation, const char *sou
     const struct moec_recording *recording = simulation->sweep.recording;
     const struct moec_simulated_model *model = simulation->sweep.model;
     char size[24];
-    printf("%s: %" PRIu64 " tokens, %" PRIu64 " of them decoded one by one; %" PRIu32 " MoE layers, %" PRIu32
-           " experts, top-%" PRIu32 "\n",
-           source, recording->n_token, recording->n_decoded, model->n_layer, model->n_expert, model->top_k);
-    printf("Records: %s; all experts %s\n", model->sizes, cli_memory_text(size, model->all_bytes));
+    cli_print(stdout,
+              "%s: %" PRIu64 " tokens, %" PRIu64 " of them decoded one by one; %" PRIu32
+              " MoE layers, %" PRIu32 " experts, top-%" PRIu32 "\n",
+              source, recording->n_token, recording->n_decoded, model->n_layer, model->n_expert,
+              model->top_k);
+    cli_print(stdout, "Records: %s; all experts %s\n", model->sizes, cli_memory_text(size, model->all_bytes));
     if (note[0] != '\0')
-        printf("%s\n", note);
+        cli_print(stdout, "%s\n", note);
 }
 
 static void print_buffer(const struct moec_simulation *simulation, uint32_t budget)
 {
     char size[24];
-    printf("  %5.1f %% %10s", share(simulation, simulation->sweep.budgets[budget]),
-           cli_memory_text(size, simulation->sweep.budgets[budget]));
+    cli_print(stdout, "  %5.1f %% %10s", share(simulation, simulation->sweep.budgets[budget]),
+              cli_memory_text(size, simulation->sweep.budgets[budget]));
 }
 
 /* A name and width that fit it, so that columns stand under their heads. */
@@ -51,21 +54,22 @@ static int column(const char *name)
 static void print_bounds(const struct moec_simulation *simulation, uint32_t budget)
 {
     const struct moec_belady *belady = &simulation->belady[budget];
-    printf("%9.1f", 100 * (double)belady->hits / (double)belady->asked);
+    cli_print(stdout, "%9.1f", 100 * (double)belady->hits / (double)belady->asked);
     if (!simulation->sweep.model->is_equal)
-        printf("%9.1f", 100 * belady->most_hits / (double)belady->asked);
+        cli_print(stdout, "%9.1f", 100 * belady->most_hits / (double)belady->asked);
 }
 
 static void print_matrix(const struct moec_simulation *simulation, uint32_t predictor, bool of_times)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    printf("\n%s, predictor '%s'\n  %-18s", of_times ? "Median ms a decoded token" : "Hits of 100 experts",
-           sweep->predictors[predictor]->name, "buffer");
+    cli_print(stdout, "\n%s, predictor '%s'\n  %-18s",
+              of_times ? "Median ms a decoded token" : "Hits of 100 experts",
+              sweep->predictors[predictor]->name, "buffer");
     for (uint32_t p = 0; p < sweep->n_policy; p++)
-        printf("%*s", column(sweep->policies[p]->name), sweep->policies[p]->name);
+        cli_print(stdout, "%*s", column(sweep->policies[p]->name), sweep->policies[p]->name);
     if (!of_times)
-        printf("%9s%s", sweep->model->is_equal ? "Belady" : "farthest",
-               sweep->model->is_equal ? "" : "    bound");
+        cli_print(stdout, "%9s%s", sweep->model->is_equal ? "Belady" : "farthest",
+                  sweep->model->is_equal ? "" : "    bound");
     putchar('\n');
     for (uint32_t b = 0; b < sweep->n_budget; b++) {
         print_buffer(simulation, b);
@@ -73,7 +77,7 @@ static void print_matrix(const struct moec_simulation *simulation, uint32_t pred
             const struct moec_simulated_result *result = moec_simulation_at(simulation, predictor, p, b);
             const double value = of_times ? result->tpot_ns_median / 1e6
                                           : 100 * moec_simulated_hit_rate(&result->decode, false);
-            printf("%*.*f", column(sweep->policies[p]->name), of_times ? 3 : 1, value);
+            cli_print(stdout, "%*.*f", column(sweep->policies[p]->name), of_times ? 3 : 1, value);
         }
         if (!of_times)
             print_bounds(simulation, b);
@@ -84,28 +88,31 @@ static void print_matrix(const struct moec_simulation *simulation, uint32_t pred
 static void print_pair(const struct moec_simulation *simulation)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    printf("\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n  %-18s%8s%8s%8s%8s%9s%9s"
-           "%10s%9s%12s",
-           sweep->policies[0]->name, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
-           sweep->model->is_equal ? "Belady" : "bound", "useful", "wasted", "lifetime", "", "read");
-    printf("%s\n", sweep->has_times ? "   median ms   95 % ms" : "");
+    cli_print(
+        stdout,
+        "\nPolicy '%s', predictor '%s': of 100 experts asked for while decoding\n  %-18s%8s%8s%8s%8s%9s%9s"
+        "%10s%9s%12s",
+        sweep->policies[0]->name, sweep->predictors[0]->name, "buffer", "hits", "late", "misses",
+        sweep->model->is_equal ? "Belady" : "bound", "useful", "wasted", "lifetime", "", "read");
+    cli_print(stdout, "%s\n", sweep->has_times ? "   median ms   95 % ms" : "");
     for (uint32_t b = 0; b < sweep->n_budget; b++) {
         const struct moec_simulated_result *result = moec_simulation_at(simulation, 0, 0, b);
         const struct moec_simulated_counts *counts = &result->decode;
         const double asked = (double)counts->asked / 100;
         char size[24];
         print_buffer(simulation, b);
-        printf("%8.1f%8.1f%8.1f%8.1f%9.1f%9.1f", (double)counts->hits / asked, (double)counts->late / asked,
-               (double)counts->misses / asked,
-               100 * simulation->belady[b].most_hits / (double)simulation->belady[b].asked,
-               (double)counts->useful / asked, (double)counts->wasted / asked);
+        cli_print(stdout, "%8.1f%8.1f%8.1f%8.1f%9.1f%9.1f", (double)counts->hits / asked,
+                  (double)counts->late / asked, (double)counts->misses / asked,
+                  100 * simulation->belady[b].most_hits / (double)simulation->belady[b].asked,
+                  (double)counts->useful / asked, (double)counts->wasted / asked);
         if (isnan(result->lifetime_tokens))
-            printf("%10s tokens", "-");
+            cli_print(stdout, "%10s tokens", "-");
         else
-            printf("%10.1f tokens", result->lifetime_tokens);
-        printf("%12s", cli_memory_text(size, (uint64_t)per_token(simulation, (double)counts->read_bytes)));
+            cli_print(stdout, "%10.1f tokens", result->lifetime_tokens);
+        cli_print(stdout, "%12s",
+                  cli_memory_text(size, (uint64_t)per_token(simulation, (double)counts->read_bytes)));
         if (sweep->has_times)
-            printf("%12.3f%10.3f", result->tpot_ns_median / 1e6, result->tpot_ns_p95 / 1e6);
+            cli_print(stdout, "%12.3f%10.3f", result->tpot_ns_median / 1e6, result->tpot_ns_p95 / 1e6);
         putchar('\n');
     }
 }
@@ -127,9 +134,11 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
             print_matrix(simulation, p, true);
     }
     if (!sweep->model->is_equal)
-        printf("\nfarthest: evicts what is needed farthest in the future; a good schedule, but not a bound "
-               "for records of\ndifferent sizes. bound: no schedule has more hits than this, counted by "
-               "space times time\n");
+        cli_print(
+            stdout,
+            "\nfarthest: evicts what is needed farthest in the future; a good schedule, but not a bound "
+            "for records of\ndifferent sizes. bound: no schedule has more hits than this, counted by "
+            "space times time\n");
 }
 
 /* ---- for programs ---- */
@@ -255,20 +264,20 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
 
 void cli_print_agreement(const struct moec_agreement *agreement)
 {
-    printf("%-44s%12s%12s%9s%9s%9s%12s%12s\n", "row", "measured ms", "predicted", "differs", "hits %",
-           "predicted", "kB a token", "predicted");
+    cli_print(stdout, "%-44s%12s%12s%9s%9s%9s%12s%12s\n", "row", "measured ms", "predicted", "differs",
+              "hits %", "predicted", "kB a token", "predicted");
     for (uint32_t i = 0; i < agreement->n; i++) {
         const struct moec_agreement_row *row = &agreement->rows[i];
         const double difference = row->predicted_ms / row->measured_ms - 1;
-        printf("%-44s%12.3f%12.3f%+8.1f%%%9.1f%9.1f%12.1f%12.1f%s\n", row->name, row->measured_ms,
-               row->predicted_ms, 100 * difference, 100 * row->measured_hits, 100 * row->predicted_hits,
-               row->measured_bytes / 1e3, row->predicted_bytes / 1e3,
-               fabs(difference) <= MOEC_AGREEMENT_MARGIN ? "" : "  *");
+        cli_print(stdout, "%-44s%12.3f%12.3f%+8.1f%%%9.1f%9.1f%12.1f%12.1f%s\n", row->name, row->measured_ms,
+                  row->predicted_ms, 100 * difference, 100 * row->measured_hits, 100 * row->predicted_hits,
+                  row->measured_bytes / 1e3, row->predicted_bytes / 1e3,
+                  fabs(difference) <= MOEC_AGREEMENT_MARGIN ? "" : "  *");
     }
-    printf("%" PRIu32 " of %" PRIu32 " rows within %.0f %%", agreement->n_within, agreement->n,
-           100 * MOEC_AGREEMENT_MARGIN);
+    cli_print(stdout, "%" PRIu32 " of %" PRIu32 " rows within %.0f %%", agreement->n_within, agreement->n,
+              100 * MOEC_AGREEMENT_MARGIN);
     if (agreement->n_failed > 0)
-        printf("; %" PRIu32 " rows failed in the bench and are left out", agreement->n_failed);
+        cli_print(stdout, "; %" PRIu32 " rows failed in the bench and are left out", agreement->n_failed);
     putchar('\n');
 }
 

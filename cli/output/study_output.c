@@ -1,5 +1,5 @@
 #include "cli/output/study_output.h"
-
+#include "cli/print/print.h"
 #include "profiler/profile/study_table.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ static enum moec_status print_one(void *context, const struct moec_study *study,
     struct printing *printing = context;
     char *text = NULL;
     MOEC_TRY(moec_study_table(printing->studies, study, printing->columns, &text, err));
-    (void)printf("%s%s", printing->is_first ? "" : "\n", text);
+    cli_print(stdout, "%s%s", printing->is_first ? "" : "\n", text);
     printing->is_first = false;
     free(text);
     return MOEC_OK;
@@ -62,7 +62,7 @@ enum moec_status cli_print_studies(const struct moec_studies *studies, const cha
     if (strcmp(list, "list") != 0)
         return for_each(studies, list, print_one, &printing, err);
     MOEC_TRY(moec_study_list(studies, &text, err));
-    (void)fputs(text, stdout);
+    cli_put(stdout, text);
     free(text);
     return MOEC_OK;
 }

@@ -1,5 +1,6 @@
 #include "cli/output/verdict_output.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "profiler/profile/verdict.h"
 #include "profiler/routing/coverage.h"
 
@@ -22,7 +23,7 @@ void cli_print_paragraphs(const struct moec_paragraphs *paragraphs)
                 putchar(' ');
                 column++;
             }
-            (void)fwrite(at, 1, n, stdout);
+            cli_print(stdout, "%.*s", (int)n, at);
             column += n;
             at += n + strspn(at + n, " ");
         }

@@ -3,6 +3,7 @@
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/run_profile.h"
 #include "compiler/compile.h"
@@ -327,36 +328,39 @@ static void print_report(const struct compile_job *job)
     char size[24], source[24];
     uint32_t count[17];
     count_bits(report, count);
-    printf("%s: %s, %.1f%% of the %s of weights it came from\n",
-           report->is_written ? cli_text(job->args, "output") : "plan (nothing written)",
-           cli_size_text(size, report->n_bytes), 100 * (double)report->n_bytes / (double)report->source_bytes,
-           cli_size_text(source, report->source_bytes));
-    printf("experts:");
+    cli_print(stdout, "%s: %s, %.1f%% of the %s of weights it came from\n",
+              report->is_written ? cli_text(job->args, "output") : "plan (nothing written)",
+              cli_size_text(size, report->n_bytes),
+              100 * (double)report->n_bytes / (double)report->source_bytes,
+              cli_size_text(source, report->source_bytes));
+    cli_print(stdout, "experts:");
     for (uint32_t bits = 0; bits < 17; bits++)
         if (count[bits] > 0)
-            printf("  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
+            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
     print_dense(job);
-    printf("search: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
-           report->n_evaluations, job->seconds);
-    printf("peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
+    cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
+              report->n_evaluations, job->seconds);
+    cli_print(stdout, "peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
     if (!certificate->present) {
-        printf("certificate: none, no loss was measured%s\n",
-               report->is_written ? "" : " on the certificate part");
+        cli_print(stdout, "certificate: none, no loss was measured%s\n",
+                  report->is_written ? "" : " on the certificate part");
         return;
     }
-    printf("certificate: %s %.4f -> %.4f, loss %.3f%% (%.3f%% to %.3f%%)", certificate->metric,
-           certificate->reference, certificate->compiled, 100 * certificate->loss,
-           100 * certificate->loss_low, 100 * certificate->loss_high);
+    cli_print(stdout, "certificate: %s %.4f -> %.4f, loss %.3f%% (%.3f%% to %.3f%%)", certificate->metric,
+              certificate->reference, certificate->compiled, 100 * certificate->loss,
+              100 * certificate->loss_low, 100 * certificate->loss_high);
     if (!isnan(certificate->target))
-        printf(", target at most %.3f%%%s", 100 * certificate->target, certificate->missed ? ": MISSED" : "");
+        cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
+                  certificate->missed ? ": MISSED" : "");
     if (certificate->n_token == 0) {
-        printf("\n             %" PRIu32 " rows of '%s' that the search never saw\n", certificate->n_window,
-               certificate->data_name);
+        cli_print(stdout, "\n             %" PRIu32 " rows of '%s' that the search never saw\n",
+                  certificate->n_window, certificate->data_name);
         return;
     }
-    printf("\n             %" PRIu32
-           " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
-           certificate->n_window, certificate->data_name, certificate->mean_kl);
+    cli_print(stdout,
+              "\n             %" PRIu32
+              " windows of '%s' that the search never saw; mean KL %.5f nats a token\n",
+              certificate->n_window, certificate->data_name, certificate->mean_kl);
 }
 
 static struct moec_json_out *json_dense(const struct compile_job *job)

@@ -1,6 +1,7 @@
 #include "cli/output/interrupt.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/base/file.h"
 #include "profiler/device/device_measure.h"
@@ -58,19 +59,19 @@ static const struct moec_device_read *find_read(const struct moec_device_storage
 static void print_reads(const struct moec_device *device, const struct moec_device_expert *expert)
 {
     char size[24];
-    printf("\n  Records of %" PRIu32 " bits, %s    direct                          cached, cold\n",
-           expert->bits, cli_size_text(size, expert->record_bytes));
-    printf("  at once        MB/s   median us     p95 us        MB/s   median us     p95 us\n");
+    cli_print(stdout, "\n  Records of %" PRIu32 " bits, %s    direct                          cached, cold\n",
+              expert->bits, cli_size_text(size, expert->record_bytes));
+    cli_print(stdout, "  at once        MB/s   median us     p95 us        MB/s   median us     p95 us\n");
     for (uint32_t depth = 1; depth <= MOEC_DEVICE_DEPTH; depth *= 2) {
-        printf("  %7" PRIu32, depth);
+        cli_print(stdout, "  %7" PRIu32, depth);
         for (int way = 0; way < 2; way++) {
             const struct moec_device_read *read =
                 find_read(&device->storage, way == 0, expert->record_bytes, depth);
             if (read == NULL)
-                printf("%12s%12s%11s", "-", "-", "-");
+                cli_print(stdout, "%12s%12s%11s", "-", "-", "-");
             else
-                printf("%12.1f%12.1f%11.1f", (double)read->bytes_per_second * 1e-6,
-                       microseconds(read->latency_ns_median), microseconds(read->latency_ns_p95));
+                cli_print(stdout, "%12.1f%12.1f%11.1f", (double)read->bytes_per_second * 1e-6,
+                          microseconds(read->latency_ns_median), microseconds(read->latency_ns_p95));
         }
         putchar('\n');
     }
@@ -78,7 +79,7 @@ static void print_reads(const struct moec_device *device, const struct moec_devi
 
 static void print_storage(const struct moec_device *device)
 {
-    printf("\nStorage\n  %s\n", device->storage.description);
+    cli_print(stdout, "\nStorage\n  %s\n", device->storage.description);
     if (device->storage.is_emulated)
         return;
     for (uint32_t i = 0; i < device->n_expert_widths; i++)
@@ -99,35 +100,40 @@ static void print_compute(const struct moec_device *device)
         else
             dense += microseconds(layer->mlp_ns);
     }
-    printf("\nOne token with everything in memory, us (%s, %" PRIu32 " thread%s)\n", device->instruction_set,
-           device->n_threads, device->n_threads == 1 ? "" : "s");
-    printf("  attention, all layers        %10.1f   and %.3f for each token before it\n", attention, slope);
-    printf("  routers                      %10.1f\n", router);
-    printf("  experts and weighted sums    %10.1f   shared experts alone %.1f\n", experts, shared);
-    printf("  layers without experts       %10.1f\n", dense);
-    printf("  embedding, head              %10.1f\n", microseconds(device->embed_ns + device->head_ns));
+    cli_print(stdout, "\nOne token with everything in memory, us (%s, %" PRIu32 " thread%s)\n",
+              device->instruction_set, device->n_threads, device->n_threads == 1 ? "" : "s");
+    cli_print(stdout, "  attention, all layers        %10.1f   and %.3f for each token before it\n",
+              attention, slope);
+    cli_print(stdout, "  routers                      %10.1f\n", router);
+    cli_print(stdout, "  experts and weighted sums    %10.1f   shared experts alone %.1f\n", experts, shared);
+    cli_print(stdout, "  layers without experts       %10.1f\n", dense);
+    cli_print(stdout, "  embedding, head              %10.1f\n",
+              microseconds(device->embed_ns + device->head_ns));
     double sum = attention + slope * device->token_position + router + experts + dense +
                  microseconds(device->embed_ns + device->head_ns);
-    printf("  together                     %10.1f   a whole token measured: %.1f at position %" PRIu32 "\n",
-           sum, microseconds(device->token_ns), device->token_position);
-    printf("\nOne expert by itself\n  bits        record   compute us     check us\n");
+    cli_print(stdout,
+              "  together                     %10.1f   a whole token measured: %.1f at position %" PRIu32
+              "\n",
+              sum, microseconds(device->token_ns), device->token_position);
+    cli_print(stdout, "\nOne expert by itself\n  bits        record   compute us     check us\n");
     for (uint32_t i = 0; i < device->n_expert_widths; i++) {
         char size[24];
-        printf("  %4" PRIu32 "  %12s %12.1f %12.1f\n", device->experts[i].bits,
-               cli_size_text(size, device->experts[i].record_bytes),
-               microseconds(device->experts[i].compute_ns), microseconds(device->experts[i].check_ns));
+        cli_print(stdout, "  %4" PRIu32 "  %12s %12.1f %12.1f\n", device->experts[i].bits,
+                  cli_size_text(size, device->experts[i].record_bytes),
+                  microseconds(device->experts[i].compute_ns), microseconds(device->experts[i].check_ns));
     }
-    printf("  a check takes %.3f ns a byte, a move in the buffer %.3f\n", device->check_ns_per_byte,
-           device->move_ns_per_byte);
+    cli_print(stdout, "  a check takes %.3f ns a byte, a move in the buffer %.3f\n",
+              device->check_ns_per_byte, device->move_ns_per_byte);
     if (device->n_waits > 0)
-        printf("\nWhat a wait for a record costs beside itself, us\n      wait  first of a layer  each "
-               "further\n");
+        cli_print(stdout,
+                  "\nWhat a wait for a record costs beside itself, us\n      wait  first of a layer  each "
+                  "further\n");
     for (uint32_t i = 0; i < device->n_waits; i++)
-        printf("  %8.1f %17.1f %13.1f\n", microseconds(device->waits[i].stall_ns),
-               microseconds(device->waits[i].first_ns), microseconds(device->waits[i].next_ns));
+        cli_print(stdout, "  %8.1f %17.1f %13.1f\n", microseconds(device->waits[i].stall_ns),
+                  microseconds(device->waits[i].first_ns), microseconds(device->waits[i].next_ns));
     if (device->n_waits > 0)
-        printf("  a record that is read beside computing costs it %.1f us\n",
-               microseconds(device->preload_ns));
+        cli_print(stdout, "  a record that is read beside computing costs it %.1f us\n",
+                  microseconds(device->preload_ns));
 }
 
 /* ---- the verb ---- */
@@ -188,7 +194,7 @@ static enum moec_status measure_device(const struct cli_args *args, struct cli_p
     MOEC_TRY_OUT(moec_device_measure(bundle, &measure, &device, err));
     MOEC_TRY_OUT(write_description(&device, &output, err));
     cli_progress_end(progress);
-    printf("%s with %s: %s\n", device.processor, device.bundle, cli_text(args, "output"));
+    cli_print(stdout, "%s with %s: %s\n", device.processor, device.bundle, cli_text(args, "output"));
     print_storage(&device);
     print_compute(&device);
 out:

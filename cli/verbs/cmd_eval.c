@@ -3,6 +3,7 @@
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/eval_rows.h"
 #include "formats/base/memory.h"
@@ -119,12 +120,15 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
 
 static void print_result(const struct eval_job *job, const struct moec_loss *loss)
 {
-    printf("%s %.4f   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64 " scored, '%s')\n",
-           moec_task_metric_name(job->measure.task.metric), loss->compiled, loss->n_window,
-           job->measure.seq_len_tokens, loss->n_token, job->rows.name);
+    cli_print(stdout,
+              "%s %.4f   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64 " scored, '%s')\n",
+              moec_task_metric_name(job->measure.task.metric), loss->compiled, loss->n_window,
+              job->measure.seq_len_tokens, loss->n_token, job->rows.name);
     if (job->reference_nll != NULL)
-        printf("reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
-               loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
+        cli_print(
+            stdout,
+            "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
+            loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
 }
 
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)

@@ -1,6 +1,7 @@
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/checkpoint/checkpoint_write.h"
 
@@ -41,10 +42,10 @@ static enum moec_status print_written(const struct cli_args *args, const struct 
         moec_json_out_bool(root, "tokenizer", bundle->tokenizer != NULL);
         return cli_print_json(root, err);
     }
-    printf("wrote '%s': %" PRIu32 " tensors, %s in %" PRIu32 " file%s, experts as %s%s\n",
-           cli_text(args, "output"), written->n_tensor, cli_size_text(size, written->weight_bytes),
-           written->n_shard, written->n_shard == 1 ? "" : "s", moec_codec_name(codec, text),
-           bundle->tokenizer == NULL ? "; the bundle has no tokenizer" : "");
+    cli_print(stdout, "wrote '%s': %" PRIu32 " tensors, %s in %" PRIu32 " file%s, experts as %s%s\n",
+              cli_text(args, "output"), written->n_tensor, cli_size_text(size, written->weight_bytes),
+              written->n_shard, written->n_shard == 1 ? "" : "s", moec_codec_name(codec, text),
+              bundle->tokenizer == NULL ? "; the bundle has no tokenizer" : "");
     return MOEC_OK;
 }
 

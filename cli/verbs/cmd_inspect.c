@@ -1,5 +1,6 @@
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/generation_json.h"
@@ -88,44 +89,46 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
 
 static void print_certificate(const struct moec_certificate *certificate)
 {
-    printf("\nCertificate\n");
+    cli_print(stdout, "\nCertificate\n");
     if (!certificate->present) {
-        printf("  none: compiled without data, no loss was measured\n");
+        cli_print(stdout, "  none: compiled without data, no loss was measured\n");
         return;
     }
     char digest[2 * MOEC_SHA256_BYTES + 1];
     moec_sha256_hex(certificate->data_digest, digest);
     const int pad = 33 - (int)strlen(certificate->metric);
-    printf("  %s%-*s %.4f\n", certificate->metric, pad, " of the original", certificate->reference);
-    printf("  %s%-*s %.4f\n", certificate->metric, pad, " of this bundle", certificate->compiled);
-    printf("  loss                             %.3f%% (90%% interval %.3f%% to %.3f%%)\n",
-           100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
+    cli_print(stdout, "  %s%-*s %.4f\n", certificate->metric, pad, " of the original",
+              certificate->reference);
+    cli_print(stdout, "  %s%-*s %.4f\n", certificate->metric, pad, " of this bundle", certificate->compiled);
+    cli_print(stdout, "  loss                             %.3f%% (90%% interval %.3f%% to %.3f%%)\n",
+              100 * certificate->loss, 100 * certificate->loss_low, 100 * certificate->loss_high);
     if (!isnan(certificate->target))
-        printf("  asked for                        at most %.3f%%%s\n", 100 * certificate->target,
-               certificate->missed ? "   MISSED (written under --accept-miss)" : "");
-    printf("  search part                      %.3f%%, at most %.3f%%\n", 100 * certificate->search_loss,
-           100 * certificate->search_loss_high);
+        cli_print(stdout, "  asked for                        at most %.3f%%%s\n", 100 * certificate->target,
+                  certificate->missed ? "   MISSED (written under --accept-miss)" : "");
+    cli_print(stdout, "  search part                      %.3f%%, at most %.3f%%\n",
+              100 * certificate->search_loss, 100 * certificate->search_loss_high);
     if (certificate->n_token > 0)
-        printf("  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);
+        cli_print(stdout, "  mean KL divergence               %.6f nats a token\n", certificate->mean_kl);
     if (certificate->n_token == 0)
-        printf("  measured on                      %" PRIu32 " rows of '%s'\n", certificate->n_window,
-               certificate->data_name);
+        cli_print(stdout, "  measured on                      %" PRIu32 " rows of '%s'\n",
+                  certificate->n_window, certificate->data_name);
     else
-        printf("  measured on                      %" PRIu32 " windows of %" PRIu32 " tokens (%" PRIu64
-               " scored) of '%s'\n",
-               certificate->n_window, certificate->seq_len_tokens, certificate->n_token,
-               certificate->data_name);
-    printf("  arithmetic                       %s\n  data SHA-256                     %s\n",
-           certificate->arithmetic, digest);
+        cli_print(stdout,
+                  "  measured on                      %" PRIu32 " windows of %" PRIu32 " tokens (%" PRIu64
+                  " scored) of '%s'\n",
+                  certificate->n_window, certificate->seq_len_tokens, certificate->n_token,
+                  certificate->data_name);
+    cli_print(stdout, "  arithmetic                       %s\n  data SHA-256                     %s\n",
+              certificate->arithmetic, digest);
 }
 
 static void print_provenance(const struct moec_provenance *provenance)
 {
     char digest[2 * MOEC_SHA256_BYTES + 1];
     moec_sha256_hex(provenance->model_digest, digest);
-    printf("\nProvenance\n  moec %s, policy '%s', options: %s\n  source '%s', SHA-256 %s\n",
-           provenance->moec_version, provenance->policy, provenance->options, provenance->source_name,
-           digest);
+    cli_print(stdout, "\nProvenance\n  moec %s, policy '%s', options: %s\n  source '%s', SHA-256 %s\n",
+              provenance->moec_version, provenance->policy, provenance->options, provenance->source_name,
+              digest);
 }
 
 /* The settings that differ from the defaults, as in generation_config.json. */
@@ -142,18 +145,19 @@ static void print_generation(const struct moec_generation *generation)
     struct moec_error err = {0};
     char *line = NULL;
     if (!moec_generation_is_default(generation) && moec_json_out_line(node, &line, &err) == MOEC_OK)
-        printf("\nGeneration\n  %s\n", line);
+        cli_print(stdout, "\nGeneration\n  %s\n", line);
     free(line);
     moec_json_out_free(node);
 }
 
 static void print_sections(const struct moec_bundle *bundle)
 {
-    printf("\nSections\n  %-16s %14s %14s %14s\n", "name", "offset", "stored", "content");
+    cli_print(stdout, "\nSections\n  %-16s %14s %14s %14s\n", "name", "offset", "stored", "content");
     for (uint32_t i = 0; i < moec_bundle_section_count(bundle); i++) {
         struct moec_bundle_section section = moec_bundle_section_get(bundle, i);
-        printf("  %-16s %14" PRIu64 " %14" PRIu64 " %14" PRIu64 "%s\n", section.name, section.offset,
-               section.stored_bytes, section.content_bytes, section.is_compressed ? "  zstd" : "");
+        cli_print(stdout, "  %-16s %14" PRIu64 " %14" PRIu64 " %14" PRIu64 "%s\n", section.name,
+                  section.offset, section.stored_bytes, section.content_bytes,
+                  section.is_compressed ? "  zstd" : "");
     }
 }
 
@@ -161,20 +165,22 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
 {
     const struct moec_config *config = &bundle->config;
     char size[24], source[24], text[40];
-    printf("%s: %s, %s of weights before (%.1f%%)\n", bundle->file.path,
-           cli_size_text(size, bundle->file.n_bytes), cli_size_text(source, bundle->provenance.source_bytes),
-           100 * (double)bundle->file.n_bytes / (double)bundle->provenance.source_bytes);
+    cli_print(stdout, "%s: %s, %s of weights before (%.1f%%)\n", bundle->file.path,
+              cli_size_text(size, bundle->file.n_bytes),
+              cli_size_text(source, bundle->provenance.source_bytes),
+              100 * (double)bundle->file.n_bytes / (double)bundle->provenance.source_bytes);
     char stacks[64] = "";
     if (moec_config_is_encoder_decoder(config))
         (void)snprintf(stacks, sizeof stacks, ", the first %" PRIu32 " an encoder's",
                        config->n_encoder_layer);
-    printf("\nModel\n  %s: %" PRIu32 " layers%s (%" PRIu32 " with experts), hidden %" PRIu32 ", %" PRIu32
-           " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
-           " neurons each; shared expert: %" PRIu32 " neurons\n",
-           config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
-           config->n_head, config->n_vocab, config->n_expert, config->top_k, config->n_ff_expert,
-           config->n_ff_shared);
-    printf("\nPrecision copies\n");
+    cli_print(stdout,
+              "\nModel\n  %s: %" PRIu32 " layers%s (%" PRIu32 " with experts), hidden %" PRIu32 ", %" PRIu32
+              " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
+              " neurons each; shared expert: %" PRIu32 " neurons\n",
+              config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
+              config->n_head, config->n_vocab, config->n_expert, config->top_k, config->n_ff_expert,
+              config->n_ff_shared);
+    cli_print(stdout, "\nPrecision copies\n");
     for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
         struct copy_summary summary = summarise_copy(bundle, copy);
         double mean = 0, n = 0;
@@ -182,12 +188,14 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
             mean += widths[i] * (double)summary.count[i];
             n += summary.count[i];
         }
-        printf("  copy %" PRIu32 ": %s, %.2f bits an expert on average%s\n", copy,
-               cli_size_text(size, summary.n_bytes), mean / n, copy == 0 ? " (the compiled assignment)" : "");
+        cli_print(stdout, "  copy %" PRIu32 ": %s, %.2f bits an expert on average%s\n", copy,
+                  cli_size_text(size, summary.n_bytes), mean / n,
+                  copy == 0 ? " (the compiled assignment)" : "");
     }
     for (size_t i = 0; i < N_WIDTHS; i++)
         if (summarise_copy(bundle, 0).count[i] > 0)
-            printf("  %2u bits: %s\n", widths[i], moec_codec_name(bundle->codecs[widths[i]], text));
+            cli_print(stdout, "  %2u bits: %s\n", widths[i],
+                      moec_codec_name(bundle->codecs[widths[i]], text));
     print_map(bundle, terminal);
     print_certificate(&bundle->certificate);
     print_provenance(&bundle->provenance);

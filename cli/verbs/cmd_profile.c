@@ -9,6 +9,7 @@
 #include "cli/output/study_output.h"
 #include "cli/output/terminal.h"
 #include "cli/output/verdict_output.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "cli/verbs/run_profile.h"
 #include "formats/base/claim.h"
@@ -116,16 +117,18 @@ static void print_unreached(const struct moec_profile *profile)
         for (uint32_t e = 0; e < profile->n_expert; e++)
             n += !moec_profile_expert_reached(profile, s, e);
     if (n == 0) {
-        printf("experts: the data reached all %" PRIu32 "\n", profile->n_moe_layer * profile->n_expert);
+        cli_print(stdout, "experts: the data reached all %" PRIu32 "\n",
+                  profile->n_moe_layer * profile->n_expert);
         return;
     }
-    printf("experts: the data never reached %" PRIu32 " of %" PRIu32
-           "; searches treat each as the most sensitive expert of its layer:\n",
-           n, profile->n_moe_layer * profile->n_expert);
+    cli_print(stdout,
+              "experts: the data never reached %" PRIu32 " of %" PRIu32
+              "; searches treat each as the most sensitive expert of its layer:\n",
+              n, profile->n_moe_layer * profile->n_expert);
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++)
             if (!moec_profile_expert_reached(profile, s, e))
-                printf("  layer %" PRIu32 " expert %" PRIu32 "\n", profile->moe_layers[s], e);
+                cli_print(stdout, "  layer %" PRIu32 " expert %" PRIu32 "\n", profile->moe_layers[s], e);
 }
 
 static enum moec_status loss_of(const struct moec_profile *profile, const struct moec_measure *measure,
@@ -182,14 +185,14 @@ static enum moec_status print_choices(const struct profile_job *job, struct moec
         return MOEC_OK;
     (void)putchar('\n');
     MOEC_TRY(cli_print_studies(&profile->studies, "candidate/kl", stdout_columns(job), err));
-    printf("\nquantizer:");
+    cli_print(stdout, "\nquantizer:");
     for (uint64_t i = 0; i < study->axes[1].n; i++) {
         const uint32_t bits = (uint32_t)moec_study_axis_value(&study->axes[1], i);
-        printf("%s %s %s at %" PRIu32 " bits", i > 0 ? "," : "",
-               moec_quantizer_name((enum moec_quantizer)profile->choices[bits].quantizer),
-               moec_scheme_name((enum moec_scheme)profile->choices[bits].scheme), bits);
+        cli_print(stdout, "%s %s %s at %" PRIu32 " bits", i > 0 ? "," : "",
+                  moec_quantizer_name((enum moec_quantizer)profile->choices[bits].quantizer),
+                  moec_scheme_name((enum moec_scheme)profile->choices[bits].scheme), bits);
     }
-    printf("\n\n");
+    cli_print(stdout, "\n\n");
     return MOEC_OK;
 }
 
@@ -198,37 +201,40 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     const struct moec_profile *profile = &job->profile;
     struct moec_loss loss;
     MOEC_TRY(loss_of(profile, &profile->baseline, &loss, err));
-    printf("perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
-           " tokens scored)\n",
-           loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
-    printf("baseline, all experts at %" PRIu32
-           " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-           profile->baseline_bits, 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
+    cli_print(stdout,
+              "perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
+              " tokens scored)\n",
+              loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
+    cli_print(stdout,
+              "baseline, all experts at %" PRIu32
+              " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+              profile->baseline_bits, 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         MOEC_TRY(loss_of(profile, &profile->uniform[u], &loss, err));
-        printf("all experts at %2" PRIu32 " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
-               profile->uniform_bits[u], 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
+        cli_print(stdout,
+                  "all experts at %2" PRIu32 " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
+                  profile->uniform_bits[u], 100 * loss.loss, 100 * loss.low, 100 * loss.high, loss.mean_kl);
     }
     print_unreached(profile);
-    printf("sensitivity: %s (%s)\n",
-           profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated from local errors" : "measured",
-           profile->sensitivity_choice);
+    cli_print(stdout, "sensitivity: %s (%s)\n",
+              profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated from local errors" : "measured",
+              profile->sensitivity_choice);
     MOEC_TRY(cli_print_verdict(profile, err));
     cli_print_routing(profile, "\n");
     MOEC_TRY(print_choices(job, err));
     MOEC_TRY(print_measured_studies(job, err));
     const struct moec_study *studies = moec_studies_find(&profile->studies, "cost/studies");
     const double extra = studies != NULL ? studies->values[0] : 0, passes = profile->cost_passes - extra;
-    printf("\ncost: %.1f passes instead of %.0f (%.2f)", passes, profile->naive_passes,
-           passes / profile->naive_passes);
+    cli_print(stdout, "\ncost: %.1f passes instead of %.0f (%.2f)", passes, profile->naive_passes,
+              passes / profile->naive_passes);
     if (studies != NULL)
-        printf(", and %.1f for studies", extra);
-    printf(", %.1f s\n", job->seconds);
+        cli_print(stdout, ", and %.1f for studies", extra);
+    cli_print(stdout, ", %.1f s\n", job->seconds);
     char peak[24];
-    printf("peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
+    cli_print(stdout, "peak memory: %s\n", cli_memory_text(peak, cli_peak_memory_bytes()));
     if (cli_has(job->args, "output"))
-        printf("wrote '%s'; see it with: moec profile --show %s\n", cli_text(job->args, "output"),
-               cli_text(job->args, "output"));
+        cli_print(stdout, "wrote '%s'; see it with: moec profile --show %s\n", cli_text(job->args, "output"),
+                  cli_text(job->args, "output"));
     return MOEC_OK;
 }
 
@@ -401,8 +407,8 @@ static void print_resume(const struct profile_job *job, enum moec_status status)
         return;
     if (job->journal == NULL || moec_units_look(job->journal, &kept, NULL) != MOEC_OK || kept.n_unit == 0)
         return;
-    fprintf(stderr, "%" PRIu64 " units of work are kept in '%s'; continue with:\n  ", kept.n_unit,
-            job->journal);
+    cli_print(stderr, "%" PRIu64 " units of work are kept in '%s'; continue with:\n  ", kept.n_unit,
+              job->journal);
     cli_print_again(stderr, job->args, "resume");
     fputc('\n', stderr);
 }

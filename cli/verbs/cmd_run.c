@@ -5,6 +5,7 @@
 #include "cli/options/prompt.h"
 #include "cli/output/run_stats.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "runtime/moert.h"
 #include "runtime/storage/reader.h"
@@ -237,7 +238,7 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
     MOEC_TRY(from_runtime(moert_session_create(run->engine, &run->session, &theirs), &theirs, err));
     MOEC_TRY(from_runtime(moert_text_create(run->engine, &run->text, &theirs), &theirs, err));
     if (moert_engine_warning(run->engine, run->note, sizeof run->note) && !run->options.is_json)
-        fprintf(stderr, "note: %s\n", run->note);
+        cli_print(stderr, "note: %s\n", run->note);
     struct moert_generation generation = moert_generation_default(run->engine);
     MOEC_TRY(cli_read_generation(run->args, &generation, err));
     generation.n_tokens = run->options.n_generate;

@@ -1,5 +1,6 @@
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle_strip.h"
 
@@ -34,10 +35,10 @@ static enum moec_status strip(const struct cli_args *args, struct moec_error *er
         moec_json_out_u64(root, "copies_left", stripped.n_copy - 1);
         return cli_print_json(root, err);
     }
-    printf("wrote '%s': %s, %s less than the %s before\n", cli_text(args, "output"),
-           cli_size_text(after, stripped.after_bytes),
-           cli_size_text(saved, stripped.before_bytes - stripped.after_bytes),
-           cli_size_text(before, stripped.before_bytes));
+    cli_print(stdout, "wrote '%s': %s, %s less than the %s before\n", cli_text(args, "output"),
+              cli_size_text(after, stripped.after_bytes),
+              cli_size_text(saved, stripped.before_bytes - stripped.after_bytes),
+              cli_size_text(before, stripped.before_bytes));
     return MOEC_OK;
 }
 

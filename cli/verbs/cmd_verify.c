@@ -1,4 +1,5 @@
 #include "cli/output/terminal.h"
+#include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
 
@@ -19,7 +20,7 @@ static void report_damage(void *context, const char *place, uint64_t offset, uin
     struct verify_report *report = context;
     report->n_damages++;
     if (!report->is_quiet)
-        printf("damaged: %s, %" PRIu64 " bytes at offset %" PRIu64 "\n", place, n_bytes, offset);
+        cli_print(stdout, "damaged: %s, %" PRIu64 " bytes at offset %" PRIu64 "\n", place, n_bytes, offset);
 }
 
 static int run_verify(const struct cli_args *args)
@@ -30,12 +31,12 @@ static int run_verify(const struct cli_args *args)
     enum moec_status status = moec_bundle_verify(args->positional[0], report_damage, &report, &err);
     if (status != MOEC_OK) {
         if (report.n_damages > 1 && !report.is_quiet)
-            printf("%" PRIu64 " damages\n", report.n_damages);
+            cli_print(stdout, "%" PRIu64 " damages\n", report.n_damages);
         return cli_fail(args, &err);
     }
     if (!report.is_quiet)
-        printf("'%s' is intact: every byte was checked in %.2f s\n", args->positional[0],
-               cli_seconds() - start);
+        cli_print(stdout, "'%s' is intact: every byte was checked in %.2f s\n", args->positional[0],
+                  cli_seconds() - start);
     return CLI_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "cli/options/generation_options.h"
 #include "cli/output/json_output.h"
+#include "cli/print/print.h"
 #include "formats/base/file.h"
 #include "profiler/evaluate/row_scores.h"
 #include "runtime/generate/generate.h"
@@ -141,20 +142,22 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
 static void print_result(const struct rows_job *job, const struct moec_loss *loss)
 {
     const enum moec_task_metric metric = job->measure->task.metric;
-    printf("%s %.4f   (%" PRIu32 " rows, %" PRIu64 " tokens, '%s')\n", moec_task_metric_name(metric),
-           moec_row_scores_mean(&job->scores, metric), job->scores.n_row, job->scores.n_tokens,
-           job->rows.name);
+    cli_print(stdout, "%s %.4f   (%" PRIu32 " rows, %" PRIu64 " tokens, '%s')\n",
+              moec_task_metric_name(metric), moec_row_scores_mean(&job->scores, metric), job->scores.n_row,
+              job->scores.n_tokens, job->rows.name);
     for (uint32_t m = 0; m < job->scores.n_metric; m++) {
         const enum moec_task_metric other = (enum moec_task_metric)(job->scores.first + m);
         if (other != metric)
-            printf("%s %.4f\n", moec_task_metric_name(other), moec_row_scores_mean(&job->scores, other));
+            cli_print(stdout, "%s %.4f\n", moec_task_metric_name(other),
+                      moec_row_scores_mean(&job->scores, other));
     }
     if (job->scores.n_cut > 0)
-        printf("%" PRIu32 " prompts did not fit into the context and were cut at the start; raise --ctx\n",
-               job->scores.n_cut);
+        cli_print(stdout,
+                  "%" PRIu32 " prompts did not fit into the context and were cut at the start; raise --ctx\n",
+                  job->scores.n_cut);
     if (loss != NULL)
-        printf("reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%)\n", loss->reference,
-               100 * loss->loss, 100 * loss->low, 100 * loss->high);
+        cli_print(stdout, "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%)\n", loss->reference,
+                  100 * loss->loss, 100 * loss->low, 100 * loss->high);
 }
 
 static enum moec_status run(struct rows_job *job, struct moec_error *err)

@@ -1,5 +1,6 @@
 #include "cli/verbs/run_profile.h"
 #include "cli/output/interrupt.h"
+#include "formats/base/printable.h"
 #include "profiler/profile/profile_run.h"
 #include "profiler/profile/weight_studies.h"
 
@@ -97,5 +98,5 @@ void cli_base_name(const char *path, char *name, size_t capacity)
     size_t start = end;
     while (start > 0 && path[start - 1] != '/')
         start--;
-    (void)snprintf(name, capacity, "%.*s", (int)(end - start), path + start);
+    (void)moec_printable(path + start, end - start, false, name, capacity);
 }

@@ -14,7 +14,7 @@ MOEC_WARN_UNUSED enum moec_status cli_run_profile(struct moec_checkpoint *checkp
                                                   struct cli_progress *progress, struct moec_profile *profile,
                                                   struct moec_error *err);
 
-/* Last part of a path, without trailing slashes. */
+/* Last part of a path, without trailing slashes, printable. */
 void cli_base_name(const char *path, char *name, size_t capacity);
 
 #endif

@@ -1,18 +1,22 @@
 #include "formats/base/error.h"
 
+#include "formats/base/printable.h"
+
 #include <stdio.h>
 #include <string.h>
 
-const char *moec_status_text(enum moec_status status)
+/* What is formatted into err->message shows foreign text, so it is made printable on the way. */
+static void set_message(struct moec_error *err, const char *format, va_list args)
 {
-    switch (status) {
-#define MOEC_STATUS_CASE(name, value, text)                                                                  \
-    case MOEC_##name:                                                                                        \
-        return text;
-        MOEC_STATUS_MAP(MOEC_STATUS_CASE)
-#undef MOEC_STATUS_CASE
+    char raw[MOEC_ERROR_BYTES];
+    const int length = vsnprintf(raw, sizeof raw, format, args);
+    size_t n = length < 0 ? 0 : strlen(raw);
+    if (length >= (int)sizeof raw) { /* the cut may stand within a character */
+        while (n > 0 && (raw[n - 1] & 0xc0) == 0x80)
+            n--;
+        n -= n > 0 && (raw[n - 1] & 0x80) != 0;
     }
-    return "unknown status";
+    (void)moec_printable(raw, n, false, err->message, sizeof err->message);
 }
 
 enum moec_status moec_fail(struct moec_error *err, enum moec_status status, const char *format, ...)
@@ -22,7 +26,7 @@ enum moec_status moec_fail(struct moec_error *err, enum moec_status status, cons
     err->status = status;
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(err->message, sizeof err->message, format, args);
+    set_message(err, format, args);
     va_end(args);
     return status;
 }
@@ -37,11 +41,11 @@ enum moec_status moec_error_prefix(struct moec_error *err, const char *format, .
     memcpy(old, err->message, sizeof old);
     va_list args;
     va_start(args, format);
-    int used = vsnprintf(err->message, sizeof err->message, format, args);
+    set_message(err, format, args);
     va_end(args);
     /* A message that no longer fits loses its end, never its terminator. */
-    if (used >= 0 && (size_t)used < sizeof err->message &&
-        snprintf(err->message + used, sizeof err->message - (size_t)used, ": %s", old) < 0)
+    const size_t used = strlen(err->message);
+    if (snprintf(err->message + used, sizeof err->message - used, ": %s", old) < 0)
         err->message[used] = '\0';
     return err->status;
 }

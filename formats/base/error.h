@@ -16,26 +16,21 @@
 #include <stdint.h>
 
 /* Families with gaps, so that a later code stands beside its relatives. */
-#define MOEC_STATUS_MAP(X)                                                                                   \
-    X(OK, 0, "success")                                                                                      \
-    X(ERR_USAGE, 1, "wrong usage")                                                                           \
-    X(ERR_MEMORY, 10, "out of memory")                                                                       \
-    X(ERR_BUDGET, 11, "memory budget too small")                                                             \
-    X(ERR_LIMIT, 12, "value over a limit")                                                                   \
-    X(ERR_IO, 20, "input or output failed")                                                                  \
-    X(ERR_NOT_FOUND, 21, "not found")                                                                        \
-    X(ERR_FORMAT, 30, "malformed data")                                                                      \
-    X(ERR_CHECKSUM, 31, "checksum does not match")                                                           \
-    X(ERR_UNSUPPORTED, 32, "not supported")                                                                  \
-    X(ERR_MISMATCH, 33, "inputs do not belong together")                                                     \
-    X(ERR_SCRIPT, 40, "script failed")                                                                       \
-    X(ERR_TARGET, 50, "target not met")                                                                      \
-    X(ERR_CANCELLED, 60, "cancelled")
-
 enum moec_status {
-#define MOEC_STATUS_ENUM(name, value, text) MOEC_##name = value,
-    MOEC_STATUS_MAP(MOEC_STATUS_ENUM)
-#undef MOEC_STATUS_ENUM
+    MOEC_OK = 0,
+    MOEC_ERR_USAGE = 1,
+    MOEC_ERR_MEMORY = 10,
+    MOEC_ERR_BUDGET = 11, /* a memory budget is too small */
+    MOEC_ERR_LIMIT = 12,  /* a value is over a limit */
+    MOEC_ERR_IO = 20,
+    MOEC_ERR_NOT_FOUND = 21,
+    MOEC_ERR_FORMAT = 30, /* malformed data */
+    MOEC_ERR_CHECKSUM = 31,
+    MOEC_ERR_UNSUPPORTED = 32,
+    MOEC_ERR_MISMATCH = 33, /* inputs do not belong together */
+    MOEC_ERR_SCRIPT = 40,
+    MOEC_ERR_TARGET = 50, /* a target is not met */
+    MOEC_ERR_CANCELLED = 60,
 };
 
 #define MOEC_ERROR_BYTES 1024
@@ -48,9 +43,6 @@ struct moec_error {
 
 #define MOEC_WARN_UNUSED     __attribute__((warn_unused_result))
 #define MOEC_PRINTF(fmt, at) __attribute__((format(printf, fmt, at)))
-
-/* Fixed English text of a status code, never NULL. */
-const char *moec_status_text(enum moec_status status);
 
 /* Records `status` and the formatted message in `err` (which may be NULL) and returns `status`.
  * The first error wins: an `err` that already holds a failure is left alone. */

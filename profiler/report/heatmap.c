@@ -127,11 +127,13 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
                            struct moec_heatmap_words *words)
 {
     char model[2 * MOEC_SHA256_BYTES + 1], data[2 * MOEC_SHA256_BYTES + 1];
-    char name[sizeof profile->data_name], task[sizeof profile->task], metric[sizeof profile->metric];
+    char family[sizeof profile->config.family], name[sizeof profile->data_name], task[sizeof profile->task],
+        metric[sizeof profile->metric];
     char version[sizeof profile->moec_version], arithmetic[sizeof profile->arithmetic], group[16] = "channel",
                                                                                         one[16], others[16];
     moec_sha256_hex(profile->model_digest, model);
     moec_sha256_hex(profile->data_digest, data);
+    moec_plot_clean_text(family, sizeof family, profile->config.family);
     moec_plot_clean_text(name, sizeof name, profile->data_name);
     moec_plot_clean_text(task, sizeof task, profile->task);
     moec_plot_clean_text(metric, sizeof metric, profile->metric);
@@ -146,8 +148,8 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
                    "Loss of the model when one expert is %s and the others %s%s", one, others,
                    profile->sensitivity == MOEC_SENSITIVITY_FAST ? " (estimated)" : "");
     (void)snprintf(words->model, sizeof words->model,
-                   "%s, %" PRIu32 " MoE layers x %" PRIu32 " experts, top-%" PRIu32 ", SHA-256 %.12s",
-                   profile->config.family, profile->n_moe_layer, profile->n_expert, profile->top_k, model);
+                   "%s, %" PRIu32 " MoE layers x %" PRIu32 " experts, top-%" PRIu32 ", SHA-256 %.12s", family,
+                   profile->n_moe_layer, profile->n_expert, profile->top_k, model);
     (void)snprintf(words->data, sizeof words->data,
                    "%s, task %s, %" PRIu32 " of %" PRIu64 " windows of up to %" PRIu32
                    " tokens, seed %" PRIu64 ", SHA-256 %.12s",

@@ -3,6 +3,7 @@
 #include "formats/base/compress.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/base/printable.h"
 #include "formats/json/json.h"
 #include "profiler/tasks/csv.h"
 #include "profiler/tasks/row_fields.h"
@@ -475,8 +476,8 @@ enum moec_status moec_rows_read(const struct moec_task *task, const char *path, 
         maker.labels_path = labels_path;
     }
     MOEC_TRY_OUT(make_rows(&maker, format, delimiter, bytes, n_bytes, path, err));
-    const char *slash = strrchr(path, '/');
-    (void)snprintf(rows->name, sizeof rows->name, "%s", slash == NULL ? path : slash + 1);
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    (void)moec_printable(name, strlen(name), false, rows->name, sizeof rows->name);
     memcpy(rows->digest, digest, sizeof digest);
     rows->file_bytes = file_bytes;
 out:

@@ -37,7 +37,7 @@ struct moec_rows {
     size_t n_row;
     struct moec_row_choice *choices; /* owned, those of all rows */
     size_t n_choice;
-    char name[256];                    /* file name without folders, cut to fit */
+    char name[256];                    /* file name without folders, printable, cut to fit */
     uint8_t digest[MOEC_SHA256_BYTES]; /* of the file as it is on disk */
     uint64_t file_bytes;
 
