@@ -363,15 +363,14 @@ has {weights} weights in two matrices: {record} bytes at INT4 without its scales
 `datasets/scripts/make_dialogues.py` generates every word. Half of the rows are of the style `friends` (two friends write
 messages: meetings, shopping, travel, presents, lost things), half of the style `service` (calls to a help desk, a
 restaurant, a parcel service, a clinic, a workshop). In six of ten dialogues a fact is taken back later ("no, wait, make it
-five"); times and places in the small talk do not matter. A quarter of the summaries put some phrase otherwise, and a
-seventh end in a sentence that nothing in the dialogue announces, so that no summariser can reach a ROUGE of 1. The
-two people of a dialogue are a pair that belongs to training, calibration or test alone.
+five"); times and places in the small talk do not matter. A quarter of the summaries word some phrase differently, and a
+seventh end in a sentence that nothing in the dialogue implies, so no summariser can reach a ROUGE of 1. The two people of a
+dialogue are a pair that occurs only in training, only in calibration or only in test.
 
 The model was trained on {n_train} dialogues ({source:.0f} tokens, summaries of {target:.0f}) for {steps} steps of {batch}, in float32 with
 AdamW, in phases ({phases}):
 in each the learning rate rose for {warm_up} steps and fell in a straight line to 0. Weight of the load-balancing loss of each
-layer: {balance}. No dropout, no jitter; while it learned, no token was refused by a
-full expert. The weights were rounded to BF16 at the end.
+layer: {balance}. No dropout, no jitter; during training no expert was ever full. The weights were rounded to BF16 at the end.
 
     python3 datasets/scripts/train_switch_sample.py --steps {steps} --seed {seed}
 
