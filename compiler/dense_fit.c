@@ -292,7 +292,7 @@ uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec
             if (!moec_role_is_quantisable((enum moec_role)role) ||
                 !moec_role_expected(config, (enum moec_role)role, layer))
                 continue;
-            moec_role_shape(config, (enum moec_role)role, &entry.rows, &entry.columns);
+            moec_role_shape(config, (enum moec_role)role, layer, &entry.rows, &entry.columns);
             const uint64_t n_weight = (uint64_t)chunk_rows(&entry) * entry.columns;
             const uint32_t n_input = input_count(&entry);
             n_all += (uint64_t)entry.rows * entry.columns;

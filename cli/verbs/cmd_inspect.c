@@ -178,8 +178,8 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
               " heads, vocabulary %" PRIu32 "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32
               " neurons each; shared expert: %" PRIu32 " neurons\n",
               config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
-              config->n_head, config->n_vocab, config->n_expert, config->top_k, config->n_ff_expert,
-              config->n_ff_shared);
+              moec_config_layer(config, 0)->n_head, config->n_vocab, config->n_expert, config->top_k,
+              config->n_ff_expert, config->n_ff_shared);
     cli_print(stdout, "\nPrecision copies\n");
     for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
         struct copy_summary summary = summarise_copy(bundle, copy);

@@ -70,7 +70,7 @@ static enum moec_status locate_dense(struct moec_checkpoint *ck, enum moec_role 
     const struct moec_tensor_layout layout = moec_family_layout(ck->family, role);
     const bool is_transposed = moec_role_is_transposed(role);
     uint32_t rows = 0, columns = 0;
-    moec_role_shape(&ck->config, role, &rows, &columns);
+    moec_role_shape(&ck->config, role, layer, &rows, &columns);
     if (!is_transposed)
         return locate(ck, &tensor, layout, rows, columns, err);
     MOEC_TRY(locate(ck, &tensor, layout, columns, rows, err));

@@ -17,8 +17,9 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
                                   struct moec_error *err)
 {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
-    MOEC_TRY(moec_json_get_double_or(root, where, "rope_theta", DBL_MIN, 1e30, config->rope_theta,
-                                     &config->rope_theta, err));
+    struct moec_layer_kind *kind = &config->kinds[0];
+    MOEC_TRY(moec_json_get_double_or(root, where, "rope_theta", DBL_MIN, 1e30, kind->rope_theta,
+                                     &kind->rope_theta, err));
     double rotary = 1.0;
     MOEC_TRY(moec_json_get_double_or(root, where, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
     for (size_t i = 0; i < 2; i++) {
@@ -33,8 +34,8 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
         if (strcmp(type, "default") != 0)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              "%s asks for RoPE of type '%.40s', only 'default' is supported", inner, type);
-        MOEC_TRY(moec_json_get_double_or(rope, inner, "rope_theta", DBL_MIN, 1e30, config->rope_theta,
-                                         &config->rope_theta, err));
+        MOEC_TRY(moec_json_get_double_or(rope, inner, "rope_theta", DBL_MIN, 1e30, kind->rope_theta,
+                                         &kind->rope_theta, err));
         MOEC_TRY(moec_json_get_double_or(rope, inner, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
     }
     if (rotary != 1.0)
@@ -48,25 +49,26 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
 static enum moec_status read_heads(const struct moec_json *root, const char *where,
                                    struct moec_config *config, struct moec_error *err)
 {
+    struct moec_layer_kind *kind = &config->kinds[0];
     MOEC_TRY(
-        moec_json_update_u32(root, where, "num_attention_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
+        moec_json_update_u32(root, where, "num_attention_heads", MOEC_MAX_DIMENSION, &kind->n_head, err));
     /* An explicit null means as many as heads, where absence means the class's default. */
     const struct moec_json *kv = moec_json_find(root, "num_key_value_heads");
     if (kv != NULL && moec_json_type(kv) == MOEC_JSON_NULL)
-        config->n_kv_head = 0;
-    MOEC_TRY(moec_json_update_u32(root, where, "num_key_value_heads", MOEC_MAX_DIMENSION, &config->n_kv_head,
-                                  err));
-    if (config->n_kv_head == 0)
-        config->n_kv_head = config->n_head;
-    config->head_dim = 0;
-    MOEC_TRY(moec_json_update_u32(root, where, "head_dim", MOEC_MAX_DIMENSION, &config->head_dim, err));
-    if (config->head_dim != 0)
+        kind->n_kv_head = 0;
+    MOEC_TRY(
+        moec_json_update_u32(root, where, "num_key_value_heads", MOEC_MAX_DIMENSION, &kind->n_kv_head, err));
+    if (kind->n_kv_head == 0)
+        kind->n_kv_head = kind->n_head;
+    kind->head_dim = 0;
+    MOEC_TRY(moec_json_update_u32(root, where, "head_dim", MOEC_MAX_DIMENSION, &kind->head_dim, err));
+    if (kind->head_dim != 0)
         return MOEC_OK;
-    if (config->n_head == 0 || config->n_embd % config->n_head != 0)
+    if (kind->n_head == 0 || config->n_embd % kind->n_head != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says 'hidden_size' %u and 'num_attention_heads' %u, expected a multiple", where,
-                         config->n_embd, config->n_head);
-    config->head_dim = config->n_embd / config->n_head;
+                         config->n_embd, kind->n_head);
+    kind->head_dim = config->n_embd / kind->n_head;
     return MOEC_OK;
 }
 
@@ -74,11 +76,12 @@ static enum moec_status read_heads(const struct moec_json *root, const char *whe
 static enum moec_status check_plain_head_dim(const char *where, const struct moec_config *config,
                                              struct moec_error *err)
 {
-    if ((uint64_t)config->head_dim * config->n_head != config->n_embd)
+    const struct moec_layer_kind *kind = &config->kinds[0];
+    if ((uint64_t)kind->head_dim * kind->n_head != config->n_embd)
         return moec_fail(
             err, MOEC_ERR_UNSUPPORTED,
             "%s says 'head_dim' %u, expected 'hidden_size' / 'num_attention_heads' = %u / %u in family '%s'",
-            where, config->head_dim, config->n_embd, config->n_head, config->family);
+            where, kind->head_dim, config->n_embd, kind->n_head, config->family);
     return MOEC_OK;
 }
 
@@ -146,30 +149,33 @@ static enum moec_status read_qwen_window(const struct moec_json *root, const cha
             where, first);
     if (window == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "'sliding_window' in %s is 0, expected 1 or more", where);
-    config->window = window;
+    config->kinds[0].window = window;
     return MOEC_OK;
 }
 
 static enum moec_status read_qwen_layers(const struct moec_json *root, const char *where,
                                          struct moec_config *config, struct moec_error *err)
 {
+    uint8_t is_moe[MOEC_MAX_LAYERS] = {0};
     uint64_t step = 1;
     MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_sparse_step", 1, MOEC_MAX_DIMENSION, 1, &step, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        config->layer_is_moe[layer] = (layer + 1) % step == 0;
+        is_moe[layer] = (layer + 1) % step == 0;
     const struct moec_json *plain = moec_json_present(root, "mlp_only_layers");
-    if (plain == NULL)
-        return MOEC_OK;
-    MOEC_TRY(moec_json_get(root, where, "mlp_only_layers", MOEC_JSON_ARRAY, &plain, err));
-    for (size_t i = 0; i < moec_json_length(plain); i++) {
+    if (plain != NULL)
+        MOEC_TRY(moec_json_get(root, where, "mlp_only_layers", MOEC_JSON_ARRAY, &plain, err));
+    for (size_t i = 0; plain != NULL && i < moec_json_length(plain); i++) {
         uint64_t layer = 0;
         char what[256];
         (void)snprintf(what, sizeof what, "'mlp_only_layers'[%zu] in %.200s", i, where);
         MOEC_TRY(moec_json_as_u64(moec_json_at(plain, i), what, 0, INT32_MAX, &layer, err));
         if (layer < config->n_layer)
-            config->layer_is_moe[layer] = 0;
+            is_moe[layer] = 0;
     }
-    return MOEC_OK;
+    if (memchr(is_moe, 0, config->n_layer) != NULL)
+        MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION,
+                                      &config->kinds[0].n_ff_dense, err));
+    return moec_config_place_layers(config, is_moe, where, err);
 }
 
 static enum moec_status read_qwen2_moe(const struct moec_json *root, const char *where,
@@ -181,37 +187,37 @@ static enum moec_status read_qwen2_moe(const struct moec_json *root, const char 
     MOEC_TRY(moec_json_update_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_shared, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
-    MOEC_TRY(moec_json_get_bool_or(root, where, "qkv_bias", true, &config->qkv_bias, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "qkv_bias", true, &config->kinds[0].qkv_bias, err));
     config->shared_gate = config->n_ff_shared > 0;
     MOEC_TRY(check_plain_head_dim(where, config, err));
     MOEC_TRY(read_qwen_window(root, where, config, err));
-    MOEC_TRY(read_qwen_layers(root, where, config, err));
-    if (moec_config_moe_count(config) < config->n_layer)
-        return moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_dense,
-                                    err);
-    config->n_ff_dense = 0;
-    return MOEC_OK;
+    return read_qwen_layers(root, where, config, err);
 }
 
 static void write_qwen2_moe(const struct moec_config *config, struct moec_json_out *root)
 {
+    const struct moec_layer_kind *kind = moec_config_layer(config, 0);
     struct moec_json_out *plain = moec_json_out_array();
+    uint32_t n_ff_dense = 0;
     moec_json_out_u64(root, "num_experts", config->n_expert);
     moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
     moec_json_out_u64(root, "shared_expert_intermediate_size", config->n_ff_shared);
     moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
-    moec_json_out_bool(root, "qkv_bias", config->qkv_bias);
-    moec_json_out_bool(root, "use_sliding_window", config->window > 0);
-    if (config->window > 0) {
-        moec_json_out_u64(root, "sliding_window", config->window);
+    moec_json_out_bool(root, "qkv_bias", kind->qkv_bias);
+    moec_json_out_bool(root, "use_sliding_window", kind->window > 0);
+    if (kind->window > 0) {
+        moec_json_out_u64(root, "sliding_window", kind->window);
         moec_json_out_u64(root, "max_window_layers", 0);
     }
-    if (config->n_ff_dense > 0)
-        moec_json_out_u64(root, "intermediate_size", config->n_ff_dense);
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        if (moec_config_is_moe(config, layer))
+            continue;
+        n_ff_dense = moec_config_layer(config, layer)->n_ff_dense;
+        moec_json_out_u64(plain, NULL, layer);
+    }
+    if (n_ff_dense > 0)
+        moec_json_out_u64(root, "intermediate_size", n_ff_dense);
     moec_json_out_u64(root, "decoder_sparse_step", 1);
-    for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        if (!config->layer_is_moe[layer])
-            moec_json_out_u64(plain, NULL, layer);
     moec_json_out_node(root, "mlp_only_layers", plain);
 }
 
@@ -231,9 +237,9 @@ static enum moec_status read_olmoe(const struct moec_json *root, const char *whe
                                   err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "clip_qkv", FLT_MIN, FLT_MAX, 0, &clip, err));
-    config->clip_qkv = (float)clip;
-    memset(config->layer_is_moe, 1, config->n_layer);
-    return check_plain_head_dim(where, config, err);
+    config->kinds[0].clip_qkv = (float)clip;
+    MOEC_TRY(check_plain_head_dim(where, config, err));
+    return moec_config_place_layers(config, NULL, where, err);
 }
 
 static void write_olmoe(const struct moec_config *config, struct moec_json_out *root)
@@ -242,8 +248,9 @@ static void write_olmoe(const struct moec_config *config, struct moec_json_out *
     moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
     moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
     moec_json_out_bool(root, "attention_bias", false);
-    if (config->clip_qkv > 0)
-        moec_json_out_double(root, "clip_qkv", (double)config->clip_qkv);
+    const float clip = moec_config_layer(config, 0)->clip_qkv;
+    if (clip > 0)
+        moec_json_out_double(root, "clip_qkv", (double)clip);
     else
         moec_json_out_null(root, "clip_qkv");
 }
@@ -259,17 +266,17 @@ static enum moec_status read_mixtral(const struct moec_json *root, const char *w
     MOEC_TRY(moec_json_update_u32(root, where, "intermediate_size", MOEC_MAX_DIMENSION, &config->n_ff_expert,
                                   err));
     MOEC_TRY(moec_json_get_u64_or(root, where, "sliding_window", 1, MOEC_MAX_POSITIONS, 0, &window, err));
-    config->window = (uint32_t)window;
-    memset(config->layer_is_moe, 1, config->n_layer);
-    return MOEC_OK;
+    config->kinds[0].window = (uint32_t)window;
+    return moec_config_place_layers(config, NULL, where, err);
 }
 
 static void write_mixtral(const struct moec_config *config, struct moec_json_out *root)
 {
     moec_json_out_u64(root, "num_local_experts", config->n_expert);
     moec_json_out_u64(root, "intermediate_size", config->n_ff_expert);
-    if (config->window > 0)
-        moec_json_out_u64(root, "sliding_window", config->window);
+    const uint32_t window = moec_config_layer(config, 0)->window;
+    if (window > 0)
+        moec_json_out_u64(root, "sliding_window", window);
     else
         moec_json_out_null(root, "sliding_window");
 }
@@ -317,9 +324,9 @@ static const struct moec_family families[] = {
         .read = read_qwen2_moe,
         .write = write_qwen2_moe,
         .architecture = "Qwen2MoeForCausalLM",
-        .defaults = {.n_vocab = 151936, .n_embd = 2048, .n_layer = 24, .n_head = 16, .n_kv_head = 16,
-                     .n_position = 32768, .rope_theta = 10000.0, .rms_eps = 1e-6, .n_expert = 60, .top_k = 4,
-                     .n_ff_expert = 1408, .n_ff_shared = 5632, .n_ff_dense = 5632},
+        .defaults = {.n_vocab = 151936, .n_embd = 2048, .n_layer = 24, .n_position = 32768, .rms_eps = 1e-6,
+                     .n_expert = 60, .top_k = 4, .n_ff_expert = 1408, .n_ff_shared = 5632,
+                     .kinds = {{.n_head = 16, .n_kv_head = 16, .rope_theta = 10000.0, .n_ff_dense = 5632}}},
         .names = {
             COMMON_NAMES,
             [MOEC_ROLE_Q_BIAS] = "model.layers.{L}.self_attn.q_proj.bias",
@@ -345,9 +352,9 @@ static const struct moec_family families[] = {
         .read = read_olmoe,
         .write = write_olmoe,
         .architecture = "OlmoeForCausalLM",
-        .defaults = {.n_vocab = 50304, .n_embd = 2048, .n_layer = 16, .n_head = 16, .n_position = 4096,
-                     .rope_theta = 10000.0, .rms_eps = 1e-5, .n_expert = 64, .top_k = 8, .n_ff_expert = 2048,
-                     .qk_norm = true, .n_eos = 1, .eos_ids = {50279}},
+        .defaults = {.n_vocab = 50304, .n_embd = 2048, .n_layer = 16, .n_position = 4096, .rms_eps = 1e-5,
+                     .n_expert = 64, .top_k = 8, .n_ff_expert = 2048, .n_eos = 1, .eos_ids = {50279},
+                     .kinds = {{.n_head = 16, .rope_theta = 10000.0, .qk_norm = true}}},
         .names = {
             COMMON_NAMES,
             [MOEC_ROLE_Q_NORM] = "model.layers.{L}.self_attn.q_norm.weight",
@@ -365,9 +372,10 @@ static const struct moec_family families[] = {
         .read = read_mixtral,
         .write = write_mixtral,
         .architecture = "MixtralForCausalLM",
-        .defaults = {.n_vocab = 32000, .n_embd = 4096, .n_layer = 32, .n_head = 32, .n_kv_head = 8,
-                     .n_position = 4096 * 32, .rope_theta = 1e6, .rms_eps = 1e-5, .n_expert = 8, .top_k = 2,
-                     .n_ff_expert = 14336, .norm_topk_prob = true, .n_eos = 1, .eos_ids = {2}},
+        .defaults = {.n_vocab = 32000, .n_embd = 4096, .n_layer = 32, .n_position = 4096 * 32,
+                     .rms_eps = 1e-5, .n_expert = 8, .top_k = 2, .n_ff_expert = 14336, .norm_topk_prob = true,
+                     .n_eos = 1, .eos_ids = {2},
+                     .kinds = {{.n_head = 32, .n_kv_head = 8, .rope_theta = 1e6}}},
         .names = {
             COMMON_NAMES,
             [MOEC_ROLE_ROUTER] = "model.layers.{L}.block_sparse_moe.gate.weight",
@@ -384,10 +392,10 @@ static const struct moec_family families[] = {
         .write = moec_family_write_switch,
         .has_own_fields = true,
         .architecture = "SwitchTransformersForConditionalGeneration",
-        .defaults = {.n_vocab = 32128, .n_embd = 768, .n_head = 12, .head_dim = 64,
-                     .n_position = MOEC_MAX_POSITIONS, .rms_eps = 1e-6, .n_bucket = 32, .max_distance = 128,
-                     .n_expert = 8, .top_k = 1, .n_ff_expert = 2048, .expert_capacity = 64, .n_eos = 1,
-                     .eos_ids = {1}},
+        .defaults = {.n_vocab = 32128, .n_embd = 768, .n_position = MOEC_MAX_POSITIONS, .rms_eps = 1e-6,
+                     .n_bucket = 32, .max_distance = 128, .n_expert = 8, .top_k = 1, .n_ff_expert = 2048,
+                     .expert_capacity = 64, .n_eos = 1, .eos_ids = {1},
+                     .kinds = {{.n_head = 12, .head_dim = 64}}},
         .names = {
             SWITCH_NAMES("decoder.", "2"),
             [MOEC_ROLE_EMBEDDING] = "shared.weight",
@@ -507,15 +515,16 @@ static void put_class(const struct moec_family *family, const char *torch_dtype,
 
 static void put_common(const struct moec_config *config, struct moec_json_out *root)
 {
+    const struct moec_layer_kind *kind = moec_config_layer(config, 0);
     moec_json_out_u64(root, "vocab_size", config->n_vocab);
     moec_json_out_u64(root, "hidden_size", config->n_embd);
     moec_json_out_u64(root, "num_hidden_layers", config->n_layer);
-    moec_json_out_u64(root, "num_attention_heads", config->n_head);
-    moec_json_out_u64(root, "num_key_value_heads", config->n_kv_head);
-    moec_json_out_u64(root, "head_dim", config->head_dim);
+    moec_json_out_u64(root, "num_attention_heads", kind->n_head);
+    moec_json_out_u64(root, "num_key_value_heads", kind->n_kv_head);
+    moec_json_out_u64(root, "head_dim", kind->head_dim);
     moec_json_out_string(root, "hidden_act", "silu");
     moec_json_out_u64(root, "max_position_embeddings", config->n_position);
-    moec_json_out_double(root, "rope_theta", config->rope_theta);
+    moec_json_out_double(root, "rope_theta", kind->rope_theta);
     moec_json_out_double(root, "rms_norm_eps", config->rms_eps);
     moec_json_out_bool(root, "tie_word_embeddings", config->tied_head);
     moec_json_out_u64(root, "num_experts_per_tok", config->top_k);

@@ -25,7 +25,8 @@ struct moec_family {
     void (*write)(const struct moec_config *config, struct moec_json_out *root);
     bool has_own_fields;
     const char *architecture; /* config.json's, of the class in transformers */
-    /* What transformers assumes if config.json says nothing. */
+    /* What transformers assumes if config.json says nothing; kinds[0] is what layers are like before they are
+     * placed. */
     struct moec_config defaults; /* n_kv_head 0: as many as heads; eos_ids as in the class */
     /* Tensor names with {L} for the layer within its stack, {E} for the expert, and {_1} for "_1" where MLPs
      * have a gate; NULL where the family has none. An encoder's layers have their own. */

@@ -45,12 +45,11 @@ static enum moec_status read_activation(const struct moec_json *root, const char
         where, name);
 }
 
-/* Blocks with experts among the n of a stack that begins at layer `first`. The class derives the step from
+/* Blocks with experts among the n of a stack. The class derives the step from
  * the number of sparse layers, but a step that the file states overrides it; no sparse layer is a step of n,
  * which still makes block 1 sparse. */
 static enum moec_status read_stack(const struct moec_json *root, const char *where, const char *stack,
-                                   uint32_t first, uint32_t n, struct moec_config *config,
-                                   struct moec_error *err)
+                                   uint32_t n, uint8_t *is_moe, struct moec_error *err)
 {
     char key[64];
     uint32_t n_sparse = 3;
@@ -60,7 +59,7 @@ static enum moec_status read_stack(const struct moec_json *root, const char *whe
     (void)snprintf(key, sizeof key, "%s_sparse_step", stack);
     MOEC_TRY(moec_json_update_u32(root, where, key, MOEC_MAX_DIMENSION, &step, err));
     for (uint32_t i = 0; i < n; i++)
-        config->layer_is_moe[first + i] = step > 0 && (step == 1 || i % step == 1);
+        is_moe[i] = step > 0 && (step == 1 || i % step == 1);
     return MOEC_OK;
 }
 
@@ -80,8 +79,10 @@ static enum moec_status read_layers(const struct moec_json *root, const char *wh
             n_encoder, n_decoder, MOEC_MAX_LAYERS);
     config->n_encoder_layer = n_encoder;
     config->n_layer = n_encoder + n_decoder;
-    MOEC_TRY(read_stack(root, where, "encoder", 0, n_encoder, config, err));
-    return read_stack(root, where, "decoder", n_encoder, n_decoder, config, err);
+    uint8_t is_moe[MOEC_MAX_LAYERS] = {0};
+    MOEC_TRY(read_stack(root, where, "encoder", n_encoder, is_moe, err));
+    MOEC_TRY(read_stack(root, where, "decoder", n_decoder, is_moe + n_encoder, err));
+    return moec_config_place_layers(config, is_moe, where, err);
 }
 
 static enum moec_status read_router(const struct moec_json *root, const char *where,
@@ -114,6 +115,7 @@ static enum moec_status read_ids(const struct moec_json *root, const char *where
 enum moec_status moec_family_read_switch(const struct moec_json *root, const char *where,
                                          struct moec_config *config, struct moec_error *err)
 {
+    struct moec_layer_kind *kind = &config->kinds[0];
     bool has_decoder = true;
     MOEC_TRY(moec_json_get_bool_or(root, where, "is_encoder_decoder", true, &has_decoder, err));
     if (!has_decoder)
@@ -121,8 +123,8 @@ enum moec_status moec_family_read_switch(const struct moec_json *root, const cha
                          "%s says 'is_encoder_decoder' false, an encoder alone is not supported", where);
     MOEC_TRY(moec_json_update_u32(root, where, "vocab_size", MOEC_MAX_VOCABULARY, &config->n_vocab, err));
     MOEC_TRY(moec_json_update_u32(root, where, "d_model", MOEC_MAX_DIMENSION, &config->n_embd, err));
-    MOEC_TRY(moec_json_update_u32(root, where, "d_kv", MOEC_MAX_DIMENSION, &config->head_dim, err));
-    MOEC_TRY(moec_json_update_u32(root, where, "num_heads", MOEC_MAX_DIMENSION, &config->n_head, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "d_kv", MOEC_MAX_DIMENSION, &kind->head_dim, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "num_heads", MOEC_MAX_DIMENSION, &kind->n_head, err));
     MOEC_TRY(moec_json_update_u32(root, where, "d_ff", MOEC_MAX_DIMENSION, &config->n_ff_expert, err));
     MOEC_TRY(moec_json_update_u32(root, where, "relative_attention_num_buckets", MOEC_MAX_BUCKETS,
                                   &config->n_bucket, err));
@@ -132,12 +134,11 @@ enum moec_status moec_family_read_switch(const struct moec_json *root, const cha
                                      &config->rms_eps, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", true, &config->tied_head, err));
     config->scaled_head = config->tied_head;
-    config->n_kv_head = config->n_head;
+    kind->n_kv_head = kind->n_head;
+    kind->n_ff_dense = config->n_ff_expert;
     MOEC_TRY(read_activation(root, where, config, err));
     MOEC_TRY(read_layers(root, where, config, err));
     MOEC_TRY(read_router(root, where, config, err));
-    const bool has_dense = moec_config_moe_count(config) < config->n_layer;
-    config->n_ff_dense = has_dense ? config->n_ff_expert : 0;
     return read_ids(root, where, config, err);
 }
 
@@ -152,12 +153,13 @@ static const char *activation_name(const struct moec_config *config)
     return "";
 }
 
-/* The step that gives exactly these layers; 0 where there is none, which reading it back will show. */
-static uint32_t find_step(const uint8_t *is_moe, uint32_t n)
+/* The step that gives exactly these n layers from `first` on; 0 where there is none, which reading it back
+ * will show. */
+static uint32_t find_step(const struct moec_config *config, uint32_t first, uint32_t n)
 {
     for (uint32_t step = 1; step <= n + 1; step++) {
         uint32_t same = 0;
-        while (same < n && (is_moe[same] != 0) == (step == 1 || same % step == 1))
+        while (same < n && moec_config_is_moe(config, first + same) == (step == 1 || same % step == 1))
             same++;
         if (same == n)
             return step;
@@ -171,11 +173,11 @@ static void put_stack(const struct moec_config *config, uint32_t first, uint32_t
     char key[64];
     uint32_t n_sparse = 0;
     for (uint32_t i = 0; i < n; i++)
-        n_sparse += config->layer_is_moe[first + i];
+        n_sparse += moec_config_is_moe(config, first + i);
     (void)snprintf(key, sizeof key, "num_sparse_%s_layers", stack);
     moec_json_out_u64(root, key, n_sparse);
     (void)snprintf(key, sizeof key, "%s_sparse_step", stack);
-    moec_json_out_u64(root, key, find_step(config->layer_is_moe + first, n));
+    moec_json_out_u64(root, key, find_step(config, first, n));
 }
 
 void moec_family_write_switch(const struct moec_config *config, struct moec_json_out *root)
@@ -184,9 +186,9 @@ void moec_family_write_switch(const struct moec_config *config, struct moec_json
     moec_json_out_bool(root, "is_encoder_decoder", true);
     moec_json_out_u64(root, "vocab_size", config->n_vocab);
     moec_json_out_u64(root, "d_model", config->n_embd);
-    moec_json_out_u64(root, "d_kv", config->head_dim);
+    moec_json_out_u64(root, "d_kv", moec_config_layer(config, 0)->head_dim);
     moec_json_out_u64(root, "d_ff", config->n_ff_expert);
-    moec_json_out_u64(root, "num_heads", config->n_head);
+    moec_json_out_u64(root, "num_heads", moec_config_layer(config, 0)->n_head);
     moec_json_out_u64(root, "num_layers", n_encoder);
     moec_json_out_u64(root, "num_decoder_layers", n_decoder);
     put_stack(config, 0, n_encoder, "encoder", root);

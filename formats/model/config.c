@@ -1,10 +1,8 @@
 #include "formats/model/config.h"
 
-#include "formats/base/bytes.h"
-#include "formats/base/memory.h"
-
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- limits and relations ---- */
@@ -27,42 +25,100 @@ static enum moec_status check_buckets(const struct moec_config *c, const char *s
     MOEC_TRY(check_range(subject, "distance of relative positions", c->max_distance, c->n_bucket / 2 + 1,
                          MOEC_MAX_DISTANCE, err));
     MOEC_TRY(check_range(subject, "heads x distance of relative positions",
-                         (uint64_t)c->n_head * c->max_distance, 1, MOEC_MAX_BIASES, err));
-    if (c->rope_theta != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g and buckets of relative positions",
-                         subject, c->rope_theta);
+                         (uint64_t)c->kinds[0].n_head * c->max_distance, 1, MOEC_MAX_BIASES, err));
     return MOEC_OK;
 }
 
-static enum moec_status check_attention(const struct moec_config *c, const char *subject,
-                                        struct moec_error *err)
+static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bool has_buckets,
+                                             const char *subject, struct moec_error *err)
 {
-    MOEC_TRY(check_range(subject, "attention heads", c->n_head, 1, MOEC_MAX_DIMENSION, err));
-    MOEC_TRY(check_range(subject, "key/value heads", c->n_kv_head, 1, c->n_head, err));
-    if (c->n_head % c->n_kv_head != 0)
+    MOEC_TRY(check_range(subject, "attention heads", k->n_head, 1, MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "key/value heads", k->n_kv_head, 1, k->n_head, err));
+    if (k->n_head % k->n_kv_head != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says %u attention heads and %u key/value heads, expected a multiple", subject,
-                         c->n_head, c->n_kv_head);
-    MOEC_TRY(check_range(subject, "head dimension", c->head_dim, 2, MOEC_MAX_DIMENSION, err));
-    if (c->head_dim % 2 != 0 && c->n_bucket == 0)
+                         k->n_head, k->n_kv_head);
+    if (!(isfinite(k->rope_theta) && k->rope_theta >= 0))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g, expected a positive number", subject,
+                         k->rope_theta);
+    if (has_buckets && k->rope_theta != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g and buckets of relative positions",
+                         subject, k->rope_theta);
+    MOEC_TRY(check_range(subject, "head dimension", k->head_dim, 2, MOEC_MAX_DIMENSION, err));
+    if (k->head_dim % 2 != 0 && k->rope_theta > 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says head dimension %u, expected an even number", subject,
-                         c->head_dim);
-    MOEC_TRY(check_range(subject, "heads x head dimension", (uint64_t)c->n_head * c->head_dim, 2,
+                         k->head_dim);
+    MOEC_TRY(check_range(subject, "heads x head dimension", (uint64_t)k->n_head * k->head_dim, 2,
                          MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "attention window", k->window, 0, MOEC_MAX_POSITIONS, err));
+    if (!(isfinite(k->clip_qkv) && k->clip_qkv >= 0))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says QKV clip %g, expected 0 or a positive number",
+                         subject, (double)k->clip_qkv);
+    return MOEC_OK;
+}
+
+/* The table in its one form: every kind is the first of its like, stands in the order of the first layer that
+ * is of it, and is of some use. */
+static enum moec_status check_table(const struct moec_config *c, const char *subject, struct moec_error *err)
+{
+    uint32_t n_seen = 0;
+    MOEC_TRY(check_range(subject, "kinds of layers", c->n_kind, 1, MOEC_MAX_LAYER_KINDS, err));
+    for (uint32_t layer = 0; layer < MOEC_MAX_LAYERS; layer++) {
+        const uint32_t kind = c->layer_kind[layer];
+        if (kind >= c->n_kind || (layer < c->n_layer ? kind > n_seen : kind > 0))
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s says kind %u for layer %u of %u, out of order",
+                             subject, kind, layer, c->n_layer);
+        n_seen += layer < c->n_layer && kind == n_seen;
+    }
+    MOEC_TRY(check_range(subject, "kinds of layers in use", n_seen, c->n_kind, c->n_kind, err));
+    for (uint32_t kind = 1; kind < c->n_kind; kind++)
+        for (uint32_t before = 0; before < kind; before++)
+            if (moec_layer_same(&c->kinds[before], &c->kinds[kind]))
+                return moec_fail(err, MOEC_ERR_FORMAT, "%s has kinds %u and %u of layers alike", subject,
+                                 before, kind);
+    return MOEC_OK;
+}
+
+static enum moec_status check_layers(const struct moec_config *c, const char *subject, struct moec_error *err)
+{
+    char where[300];
+    bool rotates = c->n_bucket > 0;
+    MOEC_TRY(check_table(c, subject, err));
+    for (uint32_t i = 0; i < c->n_kind; i++) {
+        const struct moec_layer_kind *kind = &c->kinds[i];
+        const uint32_t layer =
+            (uint32_t)((const uint8_t *)memchr(c->layer_kind, (int)i, c->n_layer) - c->layer_kind);
+        if (i == 0)
+            (void)snprintf(where, sizeof where, "%s", subject);
+        else
+            (void)snprintf(where, sizeof where, "layer %u of %.270s", layer, subject);
+        MOEC_TRY(check_kind_attention(kind, c->n_bucket > 0, where, err));
+        MOEC_TRY(kind->is_moe
+                     ? check_range(where, "dense MLP size with experts", kind->n_ff_dense, 0, 0, err)
+                     : check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
+        if (!moec_layer_same_attention(&c->kinds[0], kind))
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s attends otherwise than layer 0", where);
+        rotates = rotates || kind->rope_theta > 0;
+    }
+    if (!rotates)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says RoPE theta 0, expected a positive number in some layer", subject);
+    if (moec_config_moe_count(c) == 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no layer with experts, expected at least one",
+                         subject);
+    return MOEC_OK;
+}
+
+static enum moec_status check_positions(const struct moec_config *c, const char *subject,
+                                        struct moec_error *err)
+{
     MOEC_TRY(check_range(subject, "positions", c->n_position, 1, MOEC_MAX_POSITIONS, err));
-    MOEC_TRY(check_range(subject, "attention window", c->window, 0, MOEC_MAX_POSITIONS, err));
     if (c->n_bucket > 0)
-        MOEC_TRY(check_buckets(c, subject, err));
-    if (c->n_bucket == 0 && c->max_distance > 0)
+        return check_buckets(c, subject, err);
+    if (c->max_distance > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says %u as a distance of relative positions without buckets", subject,
                          c->max_distance);
-    if (c->n_bucket == 0 && !(isfinite(c->rope_theta) && c->rope_theta > 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g, expected a positive number", subject,
-                         c->rope_theta);
-    if (!(isfinite(c->clip_qkv) && c->clip_qkv >= 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says QKV clip %g, expected 0 or a positive number",
-                         subject, (double)c->clip_qkv);
     return MOEC_OK;
 }
 
@@ -80,19 +136,7 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says expert dtype %u, expected 0 (F32), 1 (F16) or 2 (BF16)", subject,
                          c->expert_dtype);
-    uint32_t moe = 0;
-    for (uint32_t layer = 0; layer < MOEC_MAX_LAYERS; layer++) {
-        if (c->layer_is_moe[layer] > (layer < c->n_layer ? 1 : 0))
-            return moec_fail(err, MOEC_ERR_FORMAT, "%s says kind %u for layer %u of %u, expected 0 or 1",
-                             subject, c->layer_is_moe[layer], layer, c->n_layer);
-        moe += c->layer_is_moe[layer];
-    }
-    if (moe == 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has no layer with experts, expected at least one",
-                         subject);
-    if (moe < c->n_layer)
-        return check_range(subject, "dense MLP size", c->n_ff_dense, 1, MOEC_MAX_DIMENSION, err);
-    return check_range(subject, "dense MLP size without dense layers", c->n_ff_dense, 0, 0, err);
+    return MOEC_OK;
 }
 
 /* What comes with an encoder, and what no encoder is known to come with. */
@@ -105,7 +149,9 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
             err, MOEC_ERR_FORMAT,
             "%s says %u encoder layers and %u buckets of relative positions, expected both or none", subject,
             c->n_encoder_layer, c->n_bucket);
-    if (has_encoder && (c->window > 0 || c->clip_qkv > 0 || c->qkv_bias || c->qk_norm || c->n_ff_shared > 0))
+    const struct moec_layer_kind *kind = &c->kinds[0];
+    if (has_encoder &&
+        (kind->window > 0 || kind->clip_qkv > 0 || kind->qkv_bias || kind->qk_norm || c->n_ff_shared > 0))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
             "%s has an encoder with a window, a clip, biases or norms of q, k, v or a shared expert",
@@ -146,7 +192,8 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
     if (!(c->rms_eps >= 0 && c->rms_eps < 1))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RMS norm epsilon %g, expected 0 <= epsilon < 1",
                          subject, c->rms_eps);
-    MOEC_TRY(check_attention(c, subject, err));
+    MOEC_TRY(check_positions(c, subject, err));
+    MOEC_TRY(check_layers(c, subject, err));
     MOEC_TRY(check_experts(c, subject, err));
     MOEC_TRY(check_range(subject, "activation", c->activation, 0, MOEC_ACTIVATION_COUNT - 1, err));
     MOEC_TRY(check_stacks(c, subject, err));
@@ -156,13 +203,43 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
     return MOEC_OK;
 }
 
-/* ---- MoE layers ---- */
+/* ---- layers ---- */
+
+bool moec_config_add_layer(struct moec_config *config, const struct moec_layer_kind *kind)
+{
+    uint32_t found = 0;
+    while (found < config->n_kind && !moec_layer_same(&config->kinds[found], kind))
+        found++;
+    if (found == MOEC_MAX_LAYER_KINDS || config->n_layer == MOEC_MAX_LAYERS)
+        return false;
+    if (found == config->n_kind)
+        config->kinds[config->n_kind++] = *kind;
+    config->layer_kind[config->n_layer++] = (uint8_t)found;
+    return true;
+}
+
+enum moec_status moec_config_place_layers(struct moec_config *config, const uint8_t *is_moe,
+                                          const char *subject, struct moec_error *err)
+{
+    const struct moec_layer_kind like = config->kinds[0];
+    const uint32_t n_layer = config->n_layer;
+    config->n_kind = 0;
+    config->n_layer = 0;
+    for (uint32_t layer = 0; layer < n_layer; layer++) {
+        struct moec_layer_kind kind = like;
+        kind.is_moe = is_moe == NULL || is_moe[layer] != 0;
+        kind.n_ff_dense = kind.is_moe ? 0 : like.n_ff_dense;
+        if (!moec_config_add_layer(config, &kind))
+            return moec_fail(err, MOEC_ERR_LIMIT, "%s has more than %u layers", subject, MOEC_MAX_LAYERS);
+    }
+    return MOEC_OK;
+}
 
 uint32_t moec_config_moe_count(const struct moec_config *config)
 {
     uint32_t count = 0;
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        count += config->layer_is_moe[layer];
+        count += moec_config_is_moe(config, layer);
     return count;
 }
 
@@ -170,7 +247,7 @@ uint32_t moec_config_moe_encoder_count(const struct moec_config *config)
 {
     uint32_t count = 0;
     for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++)
-        count += config->layer_is_moe[layer];
+        count += moec_config_is_moe(config, layer);
     return count;
 }
 
@@ -184,11 +261,11 @@ struct moec_moe_range moec_config_moe_range(const struct moec_config *config, ui
 
 int32_t moec_config_moe_ordinal(const struct moec_config *config, uint32_t layer)
 {
-    if (layer >= config->n_layer || !config->layer_is_moe[layer])
+    if (layer >= config->n_layer || !moec_config_is_moe(config, layer))
         return -1;
     int32_t ordinal = 0;
     for (uint32_t before = 0; before < layer; before++)
-        ordinal += config->layer_is_moe[before];
+        ordinal += moec_config_is_moe(config, before);
     return ordinal;
 }
 
@@ -196,187 +273,7 @@ uint32_t moec_config_moe_layer(const struct moec_config *config, uint32_t ordina
 {
     uint32_t seen = 0;
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        if (config->layer_is_moe[layer] && seen++ == ordinal)
+        if (moec_config_is_moe(config, layer) && seen++ == ordinal)
             return layer;
     return config->n_layer;
-}
-
-/* ---- binary section ---- */
-
-/* Little-endian, no padding; offsets in bytes:
- *     0 u32 version (1 or 2)         4 char family[24], NUL-padded
- *    28 u32 n_layer, n_embd, n_head, n_kv_head, head_dim, n_vocab, n_position, window,
- *           n_expert, top_k, n_ff_expert, n_ff_shared, n_ff_dense
- *    80 u64 rope_theta, rms_eps: bits of F64
- *    96 u32 clip_qkv: bits of F32
- *   100 u8  qkv_bias, qk_norm, tied_head, shared_gate, norm_topk_prob (0 or 1), expert_dtype, 0, 0
- *   108 u32 n_eos               112 u32 eos_ids[n_eos]
- *   then u8 layer_is_moe[n_layer]
- * and in version 2, which is written only where version 1 cannot say it:
- *     0 u32 n_encoder_layer, n_bucket, max_distance, expert_capacity, decoder_start_id, pad_id
- *    24 u8  activation, plain_mlp, router_bias, scaled_head */
-#define SECTION_FIXED 112u
-#define SECTION_TAIL  28u
-
-/* Cursors over moec_put_ and moec_get_. */
-static void put_u32(uint8_t **at, uint32_t value)
-{
-    moec_put_u32(*at, value);
-    *at += 4;
-}
-
-static void put_f64(uint8_t **at, double value)
-{
-    moec_put_f64(*at, value);
-    *at += 8;
-}
-
-static uint32_t get_u32(const uint8_t **at)
-{
-    *at += 4;
-    return moec_get_u32(*at - 4);
-}
-
-static double get_f64(const uint8_t **at)
-{
-    *at += 8;
-    return moec_get_f64(*at - 8);
-}
-
-static bool needs_tail(const struct moec_config *c)
-{
-    return c->n_encoder_layer > 0 || c->activation != MOEC_ACTIVATION_SILU || c->plain_mlp || c->router_bias;
-}
-
-static void encode_tail(const struct moec_config *c, uint8_t **at)
-{
-    const uint32_t counts[6] = {c->n_encoder_layer, c->n_bucket,         c->max_distance,
-                                c->expert_capacity, c->decoder_start_id, c->pad_id};
-    for (size_t i = 0; i < 6; i++)
-        put_u32(at, counts[i]);
-    const uint8_t flags[4] = {c->activation, c->plain_mlp, c->router_bias, c->scaled_head};
-    memcpy(*at, flags, sizeof flags);
-    *at += sizeof flags;
-}
-
-enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **bytes, size_t *n_bytes,
-                                    struct moec_error *err)
-{
-    const struct moec_config *c = config;
-    void *memory = NULL;
-    MOEC_TRY(moec_config_check(c, "config", err));
-    const bool has_tail = needs_tail(c);
-    size_t total = SECTION_FIXED + (size_t)4 * c->n_eos + c->n_layer + (has_tail ? SECTION_TAIL : 0);
-    MOEC_TRY(moec_alloc(&memory, total, 1, "config section", err));
-    uint8_t *at = memory;
-    put_u32(&at, has_tail ? 2 : 1);
-    memcpy(at, c->family, strlen(c->family));
-    at += sizeof c->family;
-    const uint32_t counts[13] = {c->n_layer,     c->n_embd,      c->n_head,    c->n_kv_head, c->head_dim,
-                                 c->n_vocab,     c->n_position,  c->window,    c->n_expert,  c->top_k,
-                                 c->n_ff_expert, c->n_ff_shared, c->n_ff_dense};
-    for (size_t i = 0; i < 13; i++)
-        put_u32(&at, counts[i]);
-    put_f64(&at, c->rope_theta);
-    put_f64(&at, c->rms_eps);
-    uint32_t clip;
-    memcpy(&clip, &c->clip_qkv, sizeof clip);
-    put_u32(&at, clip);
-    const uint8_t flags[8] = {
-        c->qkv_bias, c->qk_norm, c->tied_head, c->shared_gate, c->norm_topk_prob, c->expert_dtype, 0, 0};
-    memcpy(at, flags, sizeof flags);
-    at += sizeof flags;
-    put_u32(&at, c->n_eos);
-    for (uint32_t i = 0; i < c->n_eos; i++)
-        put_u32(&at, c->eos_ids[i]);
-    memcpy(at, c->layer_is_moe, c->n_layer);
-    at += c->n_layer;
-    if (has_tail)
-        encode_tail(c, &at);
-    *bytes = memory;
-    *n_bytes = total;
-    return MOEC_OK;
-}
-
-static enum moec_status decode_flags(const uint8_t **at, struct moec_config *c, struct moec_error *err)
-{
-    bool *const flags[5] = {&c->qkv_bias, &c->qk_norm, &c->tied_head, &c->shared_gate, &c->norm_topk_prob};
-    for (int i = 0; i < 8; i++) {
-        uint8_t value = *(*at)++;
-        if (value > (i < 5 ? 1 : i == 5 ? 255 : 0))
-            return moec_fail(err, MOEC_ERR_FORMAT, "config section has %u at offset %d, expected %s", value,
-                             100 + i, i < 5 ? "0 or 1" : "0");
-        if (i < 5)
-            *flags[i] = value != 0;
-        else if (i == 5)
-            c->expert_dtype = value;
-    }
-    return MOEC_OK;
-}
-
-static enum moec_status decode_tail(const uint8_t *at, struct moec_config *c, struct moec_error *err)
-{
-    uint32_t *const counts[6] = {&c->n_encoder_layer, &c->n_bucket,         &c->max_distance,
-                                 &c->expert_capacity, &c->decoder_start_id, &c->pad_id};
-    for (size_t i = 0; i < 6; i++)
-        *counts[i] = get_u32(&at);
-    bool *const flags[3] = {&c->plain_mlp, &c->router_bias, &c->scaled_head};
-    c->activation = *at++;
-    for (size_t i = 0; i < 3; i++, at++) {
-        if (*at > 1)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "config section has %u for flag %zu of version 2, expected "
-                             "0 or 1",
-                             *at, i);
-        *flags[i] = *at != 0;
-    }
-    if (!needs_tail(c))
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "config section has version 2 but says nothing that version 1 cannot");
-    return MOEC_OK;
-}
-
-enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct moec_config *config,
-                                    struct moec_error *err)
-{
-    if (n_bytes < SECTION_FIXED)
-        return moec_fail(err, MOEC_ERR_FORMAT, "config section has %zu bytes, expected at least %u", n_bytes,
-                         SECTION_FIXED);
-    struct moec_config c = {0};
-    const uint8_t *at = bytes;
-    uint32_t version = get_u32(&at);
-    if (version != 1 && version != 2)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "config section has version %u, expected 1 or 2",
-                         version);
-    memcpy(c.family, at, sizeof c.family);
-    at += sizeof c.family;
-    for (size_t i = strnlen(c.family, sizeof c.family); i < sizeof c.family; i++)
-        if (c.family[i] != 0)
-            return moec_fail(err, MOEC_ERR_FORMAT,
-                             "config section has bytes after the end of the family name");
-    uint32_t *const counts[13] = {&c.n_layer,     &c.n_embd,      &c.n_head,    &c.n_kv_head, &c.head_dim,
-                                  &c.n_vocab,     &c.n_position,  &c.window,    &c.n_expert,  &c.top_k,
-                                  &c.n_ff_expert, &c.n_ff_shared, &c.n_ff_dense};
-    for (size_t i = 0; i < 13; i++)
-        *counts[i] = get_u32(&at);
-    c.rope_theta = get_f64(&at);
-    c.rms_eps = get_f64(&at);
-    uint32_t clip = get_u32(&at);
-    memcpy(&c.clip_qkv, &clip, sizeof clip);
-    MOEC_TRY(decode_flags(&at, &c, err));
-    c.n_eos = get_u32(&at);
-    MOEC_TRY(check_range("config section", "layers", c.n_layer, 1, MOEC_MAX_LAYERS, err));
-    MOEC_TRY(check_range("config section", "end-of-text ids", c.n_eos, 0, MOEC_MAX_EOS, err));
-    size_t expected = SECTION_FIXED + (size_t)4 * c.n_eos + c.n_layer + (version == 2 ? SECTION_TAIL : 0);
-    if (n_bytes != expected)
-        return moec_fail(err, MOEC_ERR_FORMAT, "config section has %zu bytes, expected %zu", n_bytes,
-                         expected);
-    for (uint32_t i = 0; i < c.n_eos; i++)
-        c.eos_ids[i] = get_u32(&at);
-    memcpy(c.layer_is_moe, at, c.n_layer);
-    if (version == 2)
-        MOEC_TRY(decode_tail(at + c.n_layer, &c, err));
-    MOEC_TRY(moec_config_check(&c, "config section", err));
-    *config = c;
-    return MOEC_OK;
 }

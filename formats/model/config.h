@@ -14,6 +14,7 @@
 
 #include "formats/base/error.h"
 #include "formats/codec/codec.h"
+#include "formats/model/layer.h"
 
 #define MOEC_MAX_LAYERS     1024
 #define MOEC_MAX_EXPERTS    4096
@@ -43,22 +44,20 @@ struct moec_config {
 
     uint32_t n_layer;         /* of both stacks */
     uint32_t n_encoder_layer; /* 0 = a decoder alone */
-    uint32_t n_embd;          /* hidden_size */
-    uint32_t n_head;          /* query heads */
-    uint32_t n_kv_head;       /* key/value heads; divides n_head */
-    uint32_t head_dim;        /* even where positions rotate it */
-    uint32_t n_vocab;         /* rows of the embedding */
-    uint32_t n_position;      /* max_position_embeddings; MOEC_MAX_POSITIONS where the model sets no limit */
-    uint32_t window;          /* sliding attention window in positions, 0 = none */
-    double rope_theta;
-    double rms_eps; /* used as F32 */
-    float clip_qkv; /* |q|, |k|, |v| are clamped to this; 0 = off (OLMoE) */
-    bool qkv_bias;  /* biases on q, k, v (Qwen2) */
-    bool qk_norm;   /* RMS norm over the whole q and k projections before heads are split (OLMoE) */
-    bool tied_head; /* the head is the embedding */
+    /* What the layers are: kinds in the order of the first layer of each, no two alike; read them through
+     * moec_config_layer, fill them by moec_config_add_layer. */
+    uint32_t n_kind;
+    struct moec_layer_kind kinds[MOEC_MAX_LAYER_KINDS];
+    uint8_t layer_kind[MOEC_MAX_LAYERS]; /* index into kinds; 0 past n_layer */
+
+    uint32_t n_embd;     /* hidden_size */
+    uint32_t n_vocab;    /* rows of the embedding */
+    uint32_t n_position; /* max_position_embeddings; MOEC_MAX_POSITIONS where the model sets no limit */
+    double rms_eps;      /* used as F32 */
+    bool tied_head;      /* the head is the embedding */
     /* Buckets of relative positions, each with a bias for each head that is added to scores (T5): two-sided
      * in the encoder, of the past alone in the decoder, none between them; a table for each stack. Scores are
-     * not scaled then. 0 = rotary positions, and scores scaled by head_dim^-0.5. */
+     * not scaled then, and nothing is rotated. 0 = layers rotate, and scores are scaled by head_dim^-0.5. */
     uint32_t n_bucket;
     uint32_t max_distance; /* from here on all distances share the last bucket; 0 without buckets */
     bool scaled_head;      /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
@@ -67,16 +66,14 @@ struct moec_config {
     uint32_t top_k;
     uint32_t n_ff_expert; /* neurons of a routed expert */
     uint32_t n_ff_shared; /* neurons of the shared expert, 0 = none */
-    uint32_t n_ff_dense;  /* neurons of the MLP of layers without experts, 0 = there are none */
     uint8_t activation;   /* enum moec_activation of every MLP */
     bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
     bool router_bias;     /* router logits have a bias (n_expert) */
     /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
      * those after them pass the layer by. 0 = no limit. See moec_capacity in runtime/forward/forward.h. */
     uint32_t expert_capacity;
-    bool shared_gate;                      /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
-    bool norm_topk_prob;                   /* top-k gate weights renormalised to sum 1 */
-    uint8_t layer_is_moe[MOEC_MAX_LAYERS]; /* 1 = routed experts, 0 = dense MLP */
+    bool shared_gate;    /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
+    bool norm_topk_prob; /* top-k gate weights renormalised to sum 1 */
 
     uint8_t expert_dtype; /* enum moec_dtype of the routed experts in the source checkpoint */
     uint32_t n_eos;       /* end-of-text ids (generation_config.json, else config.json) */
@@ -88,6 +85,26 @@ struct moec_config {
 /* Checks every limit and relation. `subject` names the source in messages ("'config.json'"). */
 MOEC_WARN_UNUSED enum moec_status moec_config_check(const struct moec_config *config, const char *subject,
                                                     struct moec_error *err);
+
+/* What a layer (< n_layer) is. */
+static inline const struct moec_layer_kind *moec_config_layer(const struct moec_config *config,
+                                                              uint32_t layer)
+{
+    return &config->kinds[config->layer_kind[layer]];
+}
+static inline bool moec_config_is_moe(const struct moec_config *config, uint32_t layer)
+{
+    return moec_config_layer(config, layer)->is_moe;
+}
+
+/* Adds a layer behind the last. False, with nothing changed, where the config has MOEC_MAX_LAYERS, or
+ * MOEC_MAX_LAYER_KINDS others than this one. */
+bool moec_config_add_layer(struct moec_config *config, const struct moec_layer_kind *kind);
+
+/* Makes the n_layer layers of a config without kinds as yet: all like kinds[0], with experts where is_moe
+ * (n_layer; NULL = everywhere) is not 0, and with an MLP of kinds[0].n_ff_dense neurons elsewhere. */
+MOEC_WARN_UNUSED enum moec_status moec_config_place_layers(struct moec_config *config, const uint8_t *is_moe,
+                                                           const char *subject, struct moec_error *err);
 
 static inline bool moec_config_is_encoder_decoder(const struct moec_config *config)
 {

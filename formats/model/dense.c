@@ -56,7 +56,8 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
                (role == MOEC_ROLE_ENCODER_NORM && moec_config_is_encoder_decoder(config));
     if (layer >= config->n_layer)
         return false;
-    bool moe = config->layer_is_moe[layer] != 0;
+    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+    const bool moe = kind->is_moe;
     switch (role) {
     case MOEC_ROLE_ATTENTION_NORM:
     case MOEC_ROLE_Q:
@@ -68,10 +69,10 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_Q_BIAS:
     case MOEC_ROLE_K_BIAS:
     case MOEC_ROLE_V_BIAS:
-        return config->qkv_bias;
+        return kind->qkv_bias;
     case MOEC_ROLE_Q_NORM:
     case MOEC_ROLE_K_NORM:
-        return config->qk_norm;
+        return kind->qk_norm;
     case MOEC_ROLE_ROUTER:
         return moe;
     case MOEC_ROLE_SHARED_EXPERT_GATE:
@@ -132,8 +133,11 @@ bool moec_role_is_transposed(enum moec_role role)
     return role == MOEC_ROLE_SHARED_DOWN || role == MOEC_ROLE_DENSE_DOWN;
 }
 
-void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t *rows, uint32_t *columns)
+void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t layer, uint32_t *rows,
+                     uint32_t *columns)
 {
+    static const struct moec_layer_kind no_kind = {0};
+    const struct moec_layer_kind *k = layer < c->n_layer ? moec_config_layer(c, layer) : &no_kind;
     *rows = 0;
     *columns = 0;
     switch (role) {
@@ -216,7 +220,7 @@ enum moec_status moec_dense_create_table(const struct moec_config *config,
         entry->layer = at.layer;
         entry->codec = codec_of(context, entry->role, at.layer);
         MOEC_TRY_OUT(check_codec(entry, err));
-        moec_role_shape(config, entry->role, &entry->rows, &entry->columns);
+        moec_role_shape(config, entry->role, entry->layer, &entry->rows, &entry->columns);
         entry->offset = aligned(end);
         entry->n_bytes = (uint64_t)entry->rows * moec_codec_row_bytes(entry->codec, entry->columns);
         end = entry->offset + entry->n_bytes;
@@ -288,7 +292,7 @@ static enum moec_status check_entry(const struct moec_dense_entry *entry, const 
         return moec_fail(err, MOEC_ERR_FORMAT, "table of dense weights has %s, expected %s",
                          entry_name(name, entry), entry_name(other, &wanted));
     MOEC_TRY(check_codec(entry, err));
-    moec_role_shape(config, entry->role, &rows, &columns);
+    moec_role_shape(config, entry->role, entry->layer, &rows, &columns);
     if (entry->rows != rows || entry->columns != columns)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has shape [%u, %u], expected [%u, %u]",
                          entry_name(name, entry), entry->rows, entry->columns, rows, columns);

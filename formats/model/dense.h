@@ -16,37 +16,38 @@
 #include "formats/codec/codec.h"
 #include "formats/model/config.h"
 
-/* X(name, number in files, rows, columns): dimensions in terms of `c` (struct moec_config). */
+/* X(name, number in files, rows, columns): dimensions in terms of `c` (struct moec_config) and, for a tensor
+ * of a layer, of `k` (its struct moec_layer_kind). */
 #define MOEC_ROLE_MAP(X)                                                                                     \
     X(EMBEDDING, 0, c->n_vocab, c->n_embd)                                                                   \
     X(HEAD, 1, c->n_vocab, c->n_embd)                                                                        \
     X(FINAL_NORM, 2, 1, c->n_embd)                                                                           \
     X(ATTENTION_NORM, 3, 1, c->n_embd)                                                                       \
-    X(Q, 4, c->n_head * c->head_dim, c->n_embd)                                                              \
-    X(K, 5, c->n_kv_head * c->head_dim, c->n_embd)                                                           \
-    X(V, 6, c->n_kv_head * c->head_dim, c->n_embd)                                                           \
-    X(O, 7, c->n_embd, c->n_head * c->head_dim)                                                              \
-    X(Q_BIAS, 8, 1, c->n_head * c->head_dim)                                                                 \
-    X(K_BIAS, 9, 1, c->n_kv_head * c->head_dim)                                                              \
-    X(V_BIAS, 10, 1, c->n_kv_head * c->head_dim)                                                             \
-    X(Q_NORM, 11, 1, c->n_head * c->head_dim)                                                                \
-    X(K_NORM, 12, 1, c->n_kv_head * c->head_dim)                                                             \
+    X(Q, 4, k->n_head * k->head_dim, c->n_embd)                                                              \
+    X(K, 5, k->n_kv_head * k->head_dim, c->n_embd)                                                           \
+    X(V, 6, k->n_kv_head * k->head_dim, c->n_embd)                                                           \
+    X(O, 7, c->n_embd, k->n_head * k->head_dim)                                                              \
+    X(Q_BIAS, 8, 1, k->n_head * k->head_dim)                                                                 \
+    X(K_BIAS, 9, 1, k->n_kv_head * k->head_dim)                                                              \
+    X(V_BIAS, 10, 1, k->n_kv_head * k->head_dim)                                                             \
+    X(Q_NORM, 11, 1, k->n_head * k->head_dim)                                                                \
+    X(K_NORM, 12, 1, k->n_kv_head * k->head_dim)                                                             \
     X(MLP_NORM, 13, 1, c->n_embd)                                                                            \
     X(ROUTER, 14, c->n_expert, c->n_embd)                                                                    \
     X(SHARED_EXPERT_GATE, 15, 1, c->n_embd)                                                                  \
     X(SHARED_UP, 16, c->n_ff_shared, c->n_embd)                                                              \
     X(SHARED_GATE, 17, c->n_ff_shared, c->n_embd)                                                            \
     X(SHARED_DOWN, 18, c->n_ff_shared, c->n_embd)                                                            \
-    X(DENSE_UP, 19, c->n_ff_dense, c->n_embd)                                                                \
-    X(DENSE_GATE, 20, c->n_ff_dense, c->n_embd)                                                              \
-    X(DENSE_DOWN, 21, c->n_ff_dense, c->n_embd)                                                              \
-    X(ATTENTION_BIAS, 22, c->n_bucket, c->n_head)                                                            \
+    X(DENSE_UP, 19, k->n_ff_dense, c->n_embd)                                                                \
+    X(DENSE_GATE, 20, k->n_ff_dense, c->n_embd)                                                              \
+    X(DENSE_DOWN, 21, k->n_ff_dense, c->n_embd)                                                              \
+    X(ATTENTION_BIAS, 22, c->n_bucket, k->n_head)                                                            \
     X(ROUTER_BIAS, 23, 1, c->n_expert)                                                                       \
     X(CROSS_NORM, 24, 1, c->n_embd)                                                                          \
-    X(CROSS_Q, 25, c->n_head * c->head_dim, c->n_embd)                                                       \
-    X(CROSS_K, 26, c->n_kv_head * c->head_dim, c->n_embd)                                                    \
-    X(CROSS_V, 27, c->n_kv_head * c->head_dim, c->n_embd)                                                    \
-    X(CROSS_O, 28, c->n_embd, c->n_head * c->head_dim)                                                       \
+    X(CROSS_Q, 25, k->n_head * k->head_dim, c->n_embd)                                                       \
+    X(CROSS_K, 26, k->n_kv_head * k->head_dim, c->n_embd)                                                    \
+    X(CROSS_V, 27, k->n_kv_head * k->head_dim, c->n_embd)                                                    \
+    X(CROSS_O, 28, c->n_embd, k->n_head * k->head_dim)                                                       \
     X(ENCODER_NORM, 29, 1, c->n_embd)
 
 enum moec_role {
@@ -105,8 +106,9 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
 /* Whether --dense-bits applies to this role (else the source dtype is kept). */
 bool moec_role_is_quantisable(enum moec_role role);
 
-/* Expected shape. */
-void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t *rows, uint32_t *columns);
+/* Expected shape in a layer of the config, or of a tensor that belongs to none (MOEC_LAYER_NONE). */
+void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t layer, uint32_t *rows,
+                     uint32_t *columns);
 
 /* Lays out the table for a config: `codec_of(context, role, layer)` gives each tensor's codec. Allocates
  * entries and an uninitialised blob. */

@@ -416,20 +416,24 @@ static enum moec_status write_texts(struct moec_h5 *h5, const struct moec_profil
 static enum moec_status write_notes(struct moec_h5 *h5, const struct moec_profile *p, struct moec_error *err)
 {
     const struct moec_config *config = &p->config;
+    const struct moec_layer_kind *first = moec_config_layer(config, 0);
+    uint32_t n_ff_dense = 0;
+    for (uint32_t i = 0; i < config->n_kind && n_ff_dense == 0; i++)
+        n_ff_dense = config->kinds[i].n_ff_dense;
     const struct {
         const char *name;
         uint64_t value;
     } numbers[] = {
         {"n_layer", config->n_layer},
         {"n_embd", config->n_embd},
-        {"n_head", config->n_head},
-        {"n_kv_head", config->n_kv_head},
+        {"n_head", first->n_head},
+        {"n_kv_head", first->n_kv_head},
         {"n_vocab", config->n_vocab},
         {"n_expert", config->n_expert},
         {"top_k", config->top_k},
         {"n_ff_expert", config->n_ff_expert},
         {"n_ff_shared", config->n_ff_shared},
-        {"n_ff_dense", config->n_ff_dense},
+        {"n_ff_dense", n_ff_dense},
     };
     MOEC_TRY(moec_h5_write_text(h5, "/model", "family", config->family, err));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

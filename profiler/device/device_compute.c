@@ -203,7 +203,7 @@ static enum moec_status cross_source(struct compute_job *job, struct decoder *d,
                                      struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const size_t first = (size_t)layer * job->n_positions * config->n_kv_head * config->head_dim;
+    const size_t first = (size_t)layer * job->n_positions * moec_layer_kv_dim(&config->kinds[0]);
     const struct moec_span span = {.n_rows = 1,
                                    .n_source = job->n_positions,
                                    .k_prefix = d->keys + first,
@@ -218,7 +218,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
                                    struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const size_t kv_dim = (size_t)config->n_kv_head * config->head_dim;
+    const size_t kv_dim = moec_layer_kv_dim(&config->kinds[0]);
     uint32_t token = (uint32_t)moec_random_below(&d->random, config->n_vocab);
     uint64_t begun = moec_now_ns();
     MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
@@ -253,7 +253,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
 static enum moec_status decode(struct compute_job *job, struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const uint64_t kv = (uint64_t)config->n_layer * job->n_positions * config->n_kv_head * config->head_dim;
+    const uint64_t kv = (uint64_t)config->n_layer * job->n_positions * moec_layer_kv_dim(&config->kinds[0]);
     const uint64_t limit_ns = job->options->compute_ns > 0 ? job->options->compute_ns : DECODE_NS;
     struct decoder d = {.random = {1}};
     void *keys = NULL, *values = NULL, *hidden = NULL, *logits = NULL;
@@ -333,7 +333,7 @@ static enum moec_status fill_layers(struct compute_job *job, struct moec_error *
         uint64_t attention = median(job, job->attention + first, job->n_samples);
         uint64_t context = (uint64_t)(slope * place);
         device->layers[layer] = (struct moec_device_layer){
-            .is_moe = config->layer_is_moe[layer] != 0,
+            .is_moe = moec_config_is_moe(config, layer),
             .attention_ns = attention > context ? attention - context : 0,
             .attention_ns_per_position = layer < config->n_encoder_layer ? 0 : slope,
             .router_ns = median(job, job->router + first, job->n_samples),
@@ -391,7 +391,7 @@ static enum moec_status measure_shared(struct compute_job *job, struct moec_erro
     const struct moec_config *config = &job->bundle->config;
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         const struct moec_layer *weights = NULL;
-        if (!config->layer_is_moe[layer])
+        if (!moec_config_is_moe(config, layer))
             continue;
         MOEC_TRY(moec_model_acquire_layer(job->model, layer, &weights, err));
         for (uint32_t i = 0; weights->has_shared && i < SHARED_ROUNDS; i++) {

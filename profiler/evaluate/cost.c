@@ -1,45 +1,48 @@
 #include "profiler/evaluate/cost.h"
 
 /* Queries and output of n tokens; their keys and values. */
-static uint64_t queries(const struct moec_config *config, uint64_t n)
+static uint64_t queries(const struct moec_config *config, uint32_t layer, uint64_t n)
 {
-    return 2 * n * config->n_head * config->head_dim * config->n_embd;
+    return 2 * n * moec_layer_q_dim(moec_config_layer(config, layer)) * config->n_embd;
 }
 
-static uint64_t keys(const struct moec_config *config, uint64_t n)
+static uint64_t keys(const struct moec_config *config, uint32_t layer, uint64_t n)
 {
-    return 2 * n * config->n_kv_head * config->head_dim * config->n_embd;
+    return 2 * n * moec_layer_kv_dim(moec_config_layer(config, layer)) * config->n_embd;
 }
 
 /* Scores of so many pairs of positions, and the sums that they weight. */
-static uint64_t products(const struct moec_config *config, uint64_t pairs)
+static uint64_t products(const struct moec_config *config, uint32_t layer, uint64_t pairs)
 {
-    return 2 * (uint64_t)config->n_head * config->head_dim * pairs;
+    return 2 * pairs * moec_layer_q_dim(moec_config_layer(config, layer));
 }
 
-uint64_t moec_cost_attention(const struct moec_config *config, uint32_t first_position, uint32_t n)
+uint64_t moec_cost_attention(const struct moec_config *config, uint32_t layer, uint32_t first_position,
+                             uint32_t n)
 {
+    const uint32_t window = moec_config_layer(config, layer)->window;
     uint64_t seen = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t positions = (uint64_t)first_position + i + 1;
-        seen += config->window > 0 && positions > config->window ? config->window : positions;
+        seen += window > 0 && positions > window ? window : positions;
     }
-    return queries(config, n) + keys(config, n) + products(config, seen);
+    return queries(config, layer, n) + keys(config, layer, n) + products(config, layer, seen);
 }
 
-uint64_t moec_cost_encoder_attention(const struct moec_config *config, uint32_t n)
+uint64_t moec_cost_encoder_attention(const struct moec_config *config, uint32_t layer, uint32_t n)
 {
-    return queries(config, n) + keys(config, n) + products(config, (uint64_t)n * n);
+    return queries(config, layer, n) + keys(config, layer, n) + products(config, layer, (uint64_t)n * n);
 }
 
-uint64_t moec_cost_source_keys(const struct moec_config *config, uint32_t n_source)
+uint64_t moec_cost_source_keys(const struct moec_config *config, uint32_t layer, uint32_t n_source)
 {
-    return keys(config, n_source);
+    return keys(config, layer, n_source);
 }
 
-uint64_t moec_cost_cross_attention(const struct moec_config *config, uint32_t n_source, uint32_t n)
+uint64_t moec_cost_cross_attention(const struct moec_config *config, uint32_t layer, uint32_t n_source,
+                                   uint32_t n)
 {
-    return queries(config, n) + products(config, (uint64_t)n_source * n);
+    return queries(config, layer, n) + products(config, layer, (uint64_t)n_source * n);
 }
 
 uint64_t moec_cost_expert(const struct moec_config *config, uint64_t n)
@@ -50,8 +53,8 @@ uint64_t moec_cost_expert(const struct moec_config *config, uint64_t n)
 uint64_t moec_cost_mlp(const struct moec_config *config, uint32_t layer, uint64_t n)
 {
     const uint64_t d = config->n_embd, matrices = moec_config_mlp_matrices(config);
-    if (!config->layer_is_moe[layer])
-        return matrices * n * config->n_ff_dense * d;
+    if (!moec_config_is_moe(config, layer))
+        return matrices * n * moec_config_layer(config, layer)->n_ff_dense * d;
     uint64_t shared = matrices * n * config->n_ff_shared * d + (config->shared_gate ? n * d : 0);
     return n * config->n_expert * d + config->top_k * (moec_cost_expert(config, n) + n * d) + shared;
 }
@@ -65,11 +68,12 @@ uint64_t moec_cost_mixing(const struct moec_config *config, uint32_t layer, uint
                           uint32_t first_position, uint32_t n)
 {
     if (moec_config_stack(config, layer) == MOEC_STACK_ENCODER)
-        return moec_cost_encoder_attention(config, n_source);
-    const uint64_t own = moec_cost_attention(config, first_position, n);
+        return moec_cost_encoder_attention(config, layer, n_source);
+    const uint64_t own = moec_cost_attention(config, layer, first_position, n);
     if (!moec_config_is_encoder_decoder(config))
         return own;
-    return own + moec_cost_source_keys(config, n_source) + moec_cost_cross_attention(config, n_source, n);
+    return own + moec_cost_source_keys(config, layer, n_source) +
+           moec_cost_cross_attention(config, layer, n_source, n);
 }
 
 uint64_t moec_cost_from_layer(const struct moec_config *config, uint32_t first_layer, uint32_t n_source,
@@ -86,11 +90,12 @@ uint64_t moec_cost_from_layer(const struct moec_config *config, uint32_t first_l
 uint64_t moec_cost_after_layer(const struct moec_config *config, uint32_t layer, uint32_t n_source,
                                uint32_t first_position, uint32_t n)
 {
-    const uint64_t cost = moec_cost_from_layer(config, layer + 1, n_source, first_position, n);
+    uint64_t cost = moec_cost_from_layer(config, layer + 1, n_source, first_position, n);
     /* The source's keys and values are known where the source did not change. */
-    return moec_config_stack(config, layer) == MOEC_STACK_ENCODER
-               ? cost
-               : cost - (config->n_layer - layer - 1) * moec_cost_source_keys(config, n_source);
+    if (moec_config_stack(config, layer) == MOEC_STACK_DECODER)
+        for (uint32_t later = layer + 1; later < config->n_layer; later++)
+            cost -= moec_cost_source_keys(config, later, n_source);
+    return cost;
 }
 
 uint64_t moec_cost_pass(const struct moec_config *config, const struct moec_windows *windows)

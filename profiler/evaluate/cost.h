@@ -11,13 +11,15 @@
 #include "profiler/evaluate/windows.h"
 
 /* Self-attention of one layer of a decoder for n tokens of one sequence at positions first_position.. */
-uint64_t moec_cost_attention(const struct moec_config *config, uint32_t first_position, uint32_t n);
+uint64_t moec_cost_attention(const struct moec_config *config, uint32_t layer, uint32_t first_position,
+                             uint32_t n);
 /* That of one layer of an encoder, where every token sees all n. */
-uint64_t moec_cost_encoder_attention(const struct moec_config *config, uint32_t n);
+uint64_t moec_cost_encoder_attention(const struct moec_config *config, uint32_t layer, uint32_t n);
 /* Of one layer of a decoder with an encoder: keys and values of the source, and attention of n tokens to
  * them. */
-uint64_t moec_cost_source_keys(const struct moec_config *config, uint32_t n_source);
-uint64_t moec_cost_cross_attention(const struct moec_config *config, uint32_t n_source, uint32_t n);
+uint64_t moec_cost_source_keys(const struct moec_config *config, uint32_t layer, uint32_t n_source);
+uint64_t moec_cost_cross_attention(const struct moec_config *config, uint32_t layer, uint32_t n_source,
+                                   uint32_t n);
 /* MLP of one layer, dense or with experts, for n tokens. */
 uint64_t moec_cost_mlp(const struct moec_config *config, uint32_t layer, uint64_t n);
 /* One routed expert for n tokens. */

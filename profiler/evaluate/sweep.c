@@ -58,7 +58,7 @@ enum moec_status moec_sweep_create(struct moec_forward *forward, const struct mo
     *sweep = (struct moec_sweep){.forward = forward,
                                  .windows = windows,
                                  .whole = whole,
-                                 .kv_stride = (size_t)config->n_kv_head * config->head_dim};
+                                 .kv_stride = moec_layer_kv_dim(&config->kinds[0])};
     const uint64_t n_kv = (uint64_t)forward->max_tokens * sweep->kv_stride;
     MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_DECODER, &sweep->row_start, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweep->k, n_kv, sizeof(float), "keys of a batch", err));

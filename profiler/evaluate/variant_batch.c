@@ -18,7 +18,7 @@ enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch, str
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
-    const uint64_t kv = (uint64_t)config->n_kv_head * config->head_dim;
+    const uint64_t kv = moec_layer_kv_dim(&config->kinds[0]);
     const char *what = "rows of the variants";
     *batch = (struct moec_variant_batch){.forward = forward, .capacity = capacity};
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->hidden, capacity,
@@ -103,7 +103,7 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
                                              .v_own = batch->v + row * kv};
         moec_capacities_add(&batch->capacities, item->n_source);
         row += item->n_source;
-        cost += moec_cost_encoder_attention(config, item->n_source);
+        cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
     }
     float *hidden = batch->sources + batch->items[tile->first].first_source * baseline->stride;
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
@@ -137,8 +137,8 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
                                .n_source = (uint32_t)(start[item->window + 1] - start[item->window]),
                                .k_prefix = (is_changed ? batch->source_k : baseline->source_k) + row * kv,
                                .v_prefix = (is_changed ? batch->source_v : baseline->source_v) + row * kv};
-        *cost += moec_cost_cross_attention(config, span->n_source, item->n_rows) +
-                 moec_cost_source_keys(config, item->n_source);
+        *cost += moec_cost_cross_attention(config, tile->layer, span->n_source, item->n_rows) +
+                 moec_cost_source_keys(config, tile->layer, item->n_source);
     }
     return moec_forward_cross(batch->forward, tile->layer, batch->spans, tile->n, tile->n_rows, hidden, err);
 }
@@ -166,7 +166,7 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                              .v_own = batch->v + row * kv};
         moec_capacities_add(&batch->capacities, item->n_rows);
         row += item->n_rows;
-        cost += moec_cost_attention(config, item->first_position, item->n_rows);
+        cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);
     }
     float *hidden = batch->hidden + batch->items[tile->first].first_row * baseline->stride;
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));

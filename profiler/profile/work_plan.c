@@ -64,7 +64,7 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     const uint64_t n_moe = moec_config_moe_count(config), n_layer = config->n_layer;
     *sizes = (struct sizes){.row_bytes = moec_forward_stride(config) * sizeof(float),
-                            .kv_bytes = (uint64_t)config->n_kv_head * config->head_dim * sizeof(float),
+                            .kv_bytes = moec_layer_kv_dim(&config->kinds[0]) * sizeof(float),
                             .record_bytes = record_bytes(config, config->expert_dtype)};
     sizes->layer_bytes = config->n_expert * sizes->record_bytes;
     uint64_t variants = sizes->record_bytes;

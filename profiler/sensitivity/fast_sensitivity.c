@@ -486,7 +486,7 @@ static enum moec_status run_layers(struct fast *job, struct moec_error *err)
                                           &silent, err));
         }
         MOEC_TRY(moec_sweep_layer(&job->sweep, layer, 0, job->n_window, job->hidden.rows, &store, err));
-        n_changed += job->config->layer_is_moe[layer];
+        n_changed += moec_config_is_moe(job->config, layer);
     }
     return MOEC_OK;
 }

@@ -26,6 +26,7 @@ struct projections {
 /* One block; tokens are counted from its first row. */
 struct attention {
     struct moec_forward *forward;
+    const struct moec_layer_kind *kind;
     struct projections weights;
     enum moec_stack stack;
     const float *position_bias; /* the stack's table, or NULL */
@@ -110,7 +111,7 @@ static void rotate(const float *cosine, const float *sine, uint32_t n_heads, uin
 
 static void fill_angles(const struct moec_model *model, uint32_t position, float *cosine, float *sine)
 {
-    for (uint32_t i = 0; i < model->config.head_dim / 2; i++) {
+    for (uint32_t i = 0; i < model->config.kinds[0].head_dim / 2; i++) {
         double s = 0;
         double c = 0;
         float angle = (float)position * model->inverse_frequency[i];
@@ -126,41 +127,41 @@ static void place_rows(void *context, size_t item, int thread)
     const struct attention *attention = context;
     struct moec_forward *forward = attention->forward;
     const struct moec_kernels *kernels = forward->kernels;
-    const struct moec_config *config = &forward->model->config;
+    const struct moec_layer_kind *kind = attention->kind;
     const struct projections *weights = &attention->weights;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
     uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
-    size_t n_q = (size_t)config->n_head * config->head_dim;
+    const size_t n_q = moec_layer_q_dim(kind);
     for (uint32_t token = first; token < end; token++) {
         const struct moec_span *span = &attention->spans[scratch->row_span[token]];
         uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
         float *q = scratch->q + token * scratch->q_stride;
         float *k = own_row(attention, token, false);
-        float *cosine = scratch->rope + (size_t)token * config->head_dim;
-        float *sine = cosine + config->head_dim / 2;
+        float *cosine = scratch->rope + (size_t)token * kind->head_dim;
+        float *sine = cosine + kind->head_dim / 2;
         if (weights->q_norm != NULL) {
-            float eps = (float)config->rms_eps;
+            float eps = (float)forward->model->config.rms_eps;
             kernels->rms_norm(q, weights->q_norm, eps, n_q, q);
             kernels->rms_norm(k, weights->k_norm, eps, attention->kv_stride, k);
         }
-        if (config->clip_qkv > 0) {
-            clip(config->clip_qkv, n_q, q);
-            clip(config->clip_qkv, attention->kv_stride, k);
-            clip(config->clip_qkv, attention->kv_stride, own_row(attention, token, true));
+        if (kind->clip_qkv > 0) {
+            clip(kind->clip_qkv, n_q, q);
+            clip(kind->clip_qkv, attention->kv_stride, k);
+            clip(kind->clip_qkv, attention->kv_stride, own_row(attention, token, true));
         }
         if (scratch->rope_position[token] != position) {
             fill_angles(forward->model, position, cosine, sine);
             scratch->rope_position[token] = position;
         }
-        rotate(cosine, sine, config->n_head, config->head_dim, q);
-        rotate(cosine, sine, config->n_kv_head, config->head_dim, k);
+        rotate(cosine, sine, kind->n_head, kind->head_dim, q);
+        rotate(cosine, sine, kind->n_kv_head, kind->head_dim, k);
     }
 }
 
 static uint32_t first_visible(const struct attention *attention, uint32_t position)
 {
-    uint32_t window = attention->forward->model->config.window;
+    uint32_t window = attention->kind->window;
     return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
@@ -173,7 +174,7 @@ static const float *chunk_rows(const struct tile *tile, bool value, uint32_t fir
     const struct moec_span *span = tile->span;
     const float *prefix = value ? span->v_prefix : span->k_prefix;
     const float *own = value ? span->v_own : span->k_own;
-    uint32_t head_dim = attention->forward->model->config.head_dim;
+    uint32_t head_dim = attention->kind->head_dim;
     size_t head_stride = moec_forward_scratch(attention->forward)->head_stride;
     size_t offset = (size_t)tile->kv_head * head_dim;
     size_t row = attention->kv_stride;
@@ -223,7 +224,7 @@ static void add_values(const struct tile *tile, uint32_t q, uint32_t n, const fl
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    uint32_t head_dim = tile->attention->forward->model->config.head_dim;
+    uint32_t head_dim = tile->attention->kind->head_dim;
     size_t head_stride = moec_forward_scratch(tile->attention->forward)->head_stride;
     uint32_t row = q * tile->attention->group;
     uint32_t rows = n * tile->attention->group;
@@ -263,7 +264,6 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
 {
     const struct attention *attention = tile->attention;
     const struct moec_attention_scratch *scratch = tile->scratch;
-    const struct moec_config *config = &attention->forward->model->config;
     size_t head_stride = moec_forward_scratch(attention->forward)->head_stride;
     uint32_t group = attention->group;
     uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, tile->n_keys - chunk);
@@ -281,7 +281,7 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
     size_t stride = 0;
     const float *keys = chunk_rows(tile, false, chunk, n_rows, scratch->k, &stride);
     attention->forward->kernels->dot(scratch->q + begin * group * head_stride, head_stride,
-                                     (end - begin) * group, keys, stride, n_rows, config->head_dim,
+                                     (end - begin) * group, keys, stride, n_rows, attention->kind->head_dim,
                                      scratch->scores + begin * group * MOEC_SUM_CHUNK, MOEC_SUM_CHUNK);
     const float *values = chunk_rows(tile, true, chunk, n_rows, scratch->v, &stride);
     uint32_t whole = 0; /* queries in a row that see the whole chunk: their values are added together */
@@ -317,7 +317,7 @@ static void attend_tile(const struct tile *tile)
     const struct attention *attention = tile->attention;
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
-    uint32_t head_dim = attention->forward->model->config.head_dim;
+    uint32_t head_dim = attention->kind->head_dim;
     size_t head_stride = shared->head_stride;
     uint32_t group = attention->group;
     uint32_t rows = tile->n * group;
@@ -355,7 +355,7 @@ static void attend_item(void *context, size_t item, int thread)
 {
     const struct attention *attention = context;
     const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
-    uint32_t n_kv_head = attention->forward->model->config.n_kv_head;
+    uint32_t n_kv_head = attention->kind->n_kv_head;
     uint32_t tile_queries = shared->attention_tile;
     struct tile tile = {.attention = attention,
                         .scratch = &shared->threads[thread].attention,
@@ -387,7 +387,7 @@ static void attend(struct attention *attention)
 {
     struct moec_forward *forward = attention->forward;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const struct moec_config *config = &forward->model->config;
+    const struct moec_layer_kind *kind = attention->kind;
     size_t n_units = 0;
     uint64_t work = 0;
     for (uint32_t i = 0; i < attention->n_spans; i++) {
@@ -396,11 +396,11 @@ static void attend(struct attention *attention)
         work += (uint64_t)span->n_rows * visible_keys(span);
     }
     attention->whole_spans =
-        (size_t)attention->n_spans * config->n_kv_head >= 8 * (size_t)forward->pool.n_threads;
+        (size_t)attention->n_spans * kind->n_kv_head >= 8 * (size_t)forward->pool.n_threads;
     if (attention->whole_spans)
         n_units = attention->n_spans;
-    work *= 2 * (uint64_t)config->n_head * config->head_dim;
-    moec_forward_run(forward, n_units * config->n_kv_head, work, attend_item, attention);
+    work *= 2 * (uint64_t)moec_layer_q_dim(kind);
+    moec_forward_run(forward, n_units * kind->n_kv_head, work, attend_item, attention);
 }
 
 static void mark_rows(const struct attention *attention)
@@ -418,9 +418,8 @@ static void project(const struct attention *attention, const float *x)
 {
     struct moec_forward *forward = attention->forward;
     const struct projections *weights = &attention->weights;
-    const struct moec_config *config = &forward->model->config;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
-    const size_t n_q = (size_t)config->n_head * config->head_dim;
+    const size_t n_q = moec_layer_q_dim(attention->kind);
     struct moec_linear qkv = {.forward = forward,
                               .x = x,
                               .x_stride = scratch->stride,
@@ -453,7 +452,7 @@ static void run_block(const struct attention *whole, const struct moec_span *spa
     moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_embd, norm_rows, &attention);
     project(&attention, scratch->normed);
     if (config->n_bucket == 0)
-        moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_head * config->head_dim, place_rows,
+        moec_forward_run(forward, n_tiles, n_tok * (uint64_t)moec_layer_q_dim(attention.kind), place_rows,
                          &attention);
     attend(&attention);
 
@@ -500,11 +499,13 @@ static void run(const struct attention *attention, const struct moec_span *spans
 static struct attention attention_of(struct moec_forward *forward, uint32_t layer, float *hidden)
 {
     const struct moec_config *config = &forward->model->config;
+    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
     return (struct attention){.forward = forward,
+                              .kind = kind,
                               .stack = moec_config_stack(config, layer),
-                              .kv_stride = (size_t)config->n_kv_head * config->head_dim,
-                              .group = config->n_head / config->n_kv_head,
-                              .scale = 1.0f / sqrtf((float)config->head_dim),
+                              .kv_stride = moec_layer_kv_dim(kind),
+                              .group = kind->n_head / kind->n_kv_head,
+                              .scale = 1.0f / sqrtf((float)kind->head_dim),
                               .hidden = hidden};
 }
 
@@ -562,15 +563,13 @@ enum moec_status moec_forward_cross(struct moec_forward *forward, uint32_t layer
 static void run_keys(struct moec_forward *forward, const struct moec_matrix *k, const struct moec_matrix *v,
                      uint32_t n_tok, const float *x, float *keys, float *values)
 {
-    const struct moec_config *config = &forward->model->config;
-    const size_t kv_stride = (size_t)config->n_kv_head * config->head_dim;
     struct moec_linear linear = {.forward = forward,
                                  .x = x,
                                  .x_stride = moec_forward_scratch(forward)->stride,
                                  .n_tok = n_tok,
                                  .n_parts = 2};
-    linear.parts[0] = (struct moec_linear_part){k, NULL, moec_linear_store, keys, kv_stride};
-    linear.parts[1] = (struct moec_linear_part){v, NULL, moec_linear_store, values, kv_stride};
+    linear.parts[0] = (struct moec_linear_part){k, NULL, moec_linear_store, keys, k->rows};
+    linear.parts[1] = (struct moec_linear_part){v, NULL, moec_linear_store, values, v->rows};
     moec_linear_run(&linear);
 }
 

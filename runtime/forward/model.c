@@ -112,17 +112,18 @@ static enum moec_status bind_mlp(struct vector_arena *arena, const struct moec_c
 static enum moec_status bind_attention(struct vector_arena *arena, const struct moec_config *config,
                                        uint32_t at, struct moec_layer *layer)
 {
+    const struct moec_layer_kind *kind = moec_config_layer(config, at);
     MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_NORM, at, &layer->attention_norm));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_V, at, &layer->v));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_O, at, &layer->o));
-    if (config->qkv_bias) {
+    if (kind->qkv_bias) {
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_BIAS, at, &layer->q_bias));
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_K_BIAS, at, &layer->k_bias));
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_V_BIAS, at, &layer->v_bias));
     }
-    if (config->qk_norm) {
+    if (kind->qk_norm) {
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_NORM, at, &layer->q_norm));
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_K_NORM, at, &layer->k_norm));
     }
@@ -147,7 +148,8 @@ static enum moec_status bind_position_bias(struct vector_arena *arena, const str
         moec_dense_entry_find(arena->dense, MOEC_ROLE_ATTENTION_BIAS, layer);
     if (entry == NULL)
         return missing(MOEC_ROLE_ATTENTION_BIAS, layer, arena->err);
-    *out = arena_take(arena, config->n_head * moec_position_bias_width(config, stack));
+    *out =
+        arena_take(arena, moec_config_layer(config, layer)->n_head * moec_position_bias_width(config, stack));
     if (*out == NULL)
         return MOEC_OK;
     void *weights = NULL;
@@ -167,7 +169,7 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     if (moec_config_is_encoder_decoder(config) && moec_config_stack(config, at) == MOEC_STACK_DECODER)
         MOEC_TRY(bind_cross(arena, at, layer));
     MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_NORM, at, &layer->mlp_norm));
-    layer->is_moe = config->layer_is_moe[at] != 0;
+    layer->is_moe = moec_config_is_moe(config, at);
     if (!layer->is_moe)
         return bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
                         &layer->dense);
@@ -187,9 +189,9 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
  * keeps the angles of late positions together. */
 static void fill_inverse_frequency(const struct moec_config *config, float *out)
 {
-    double log_theta = moec_log_f64(config->rope_theta);
-    for (uint32_t i = 0; i < config->head_dim / 2; i++) {
-        float exponent = (float)(2 * i) / (float)config->head_dim;
+    double log_theta = moec_log_f64(config->kinds[0].rope_theta);
+    for (uint32_t i = 0; i < config->kinds[0].head_dim / 2; i++) {
+        float exponent = (float)(2 * i) / (float)config->kinds[0].head_dim;
         float power = (float)moec_exp_f64((double)exponent * log_theta);
         out[i] = 1.0f / power;
     }
@@ -214,7 +216,7 @@ static enum moec_status bind_model(struct vector_arena *arena, struct moec_model
         return bind_position_bias(arena, config, MOEC_STACK_DECODER,
                                   &model->position_bias[MOEC_STACK_DECODER]);
     }
-    model->inverse_frequency = arena_take(arena, config->head_dim / 2);
+    model->inverse_frequency = arena_take(arena, config->kinds[0].head_dim / 2);
     if (model->inverse_frequency != NULL)
         fill_inverse_frequency(config, model->inverse_frequency);
     return MOEC_OK;

@@ -67,12 +67,21 @@ static uint32_t moe_block(const struct moec_config *config, size_t stride)
     return (uint32_t)(cached > shared_decoding ? cached : shared_decoding);
 }
 
+/* Neurons of the largest MLP of a layer without experts. */
+static uint32_t largest_dense_size(const struct moec_config *config)
+{
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < config->n_kind; i++)
+        largest = config->kinds[i].n_ff_dense > largest ? config->kinds[i].n_ff_dense : largest;
+    return largest;
+}
+
 /* Rows that hold every chunk sum of a small batch, or as many as keep the threads busy in waves. */
 static uint32_t partial_rows(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
     uint64_t chunks_expert = (config->n_ff_expert + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
     uint64_t chunks_shared = (config->n_ff_shared + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
-    uint64_t chunks_dense = (config->n_ff_dense + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
+    uint64_t chunks_dense = (largest_dense_size(config) + MOEC_SUM_CHUNK - 1) / MOEC_SUM_CHUNK;
     uint64_t moe = config->top_k * chunks_expert + chunks_shared;
     uint64_t all = max_tokens * (moe > chunks_dense ? moe : chunks_dense);
     uint64_t wave = MOEC_SPLIT_ROWS * (n_threads > 2 ? 2 * (uint64_t)n_threads : 4);
@@ -107,7 +116,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
-    uint64_t rows = (uint64_t)sizes->attention_tile * (config->n_head / config->n_kv_head);
+    uint64_t rows = (uint64_t)sizes->attention_tile * (config->kinds[0].n_head / config->kinds[0].n_kv_head);
     thread->attention.q = carve_floats(carver, rows, sizes->head_stride);
     thread->attention.k = carve_floats(carver, MOEC_SUM_CHUNK, sizes->head_stride);
     thread->attention.v = carve_floats(carver, MOEC_SUM_CHUNK, sizes->head_stride);
@@ -145,7 +154,7 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
                                       moec_lanes_padded(config->n_expert));
     scratch->next_gate = carve(carver, config->n_expert, sizeof *scratch->next_gate);
     scratch->rank_outputs = carve_floats(carver, n_pairs, scratch->stride);
-    bool needs_row = config->n_ff_shared > 0 || config->n_ff_dense > 0;
+    bool needs_row = config->n_ff_shared > 0 || largest_dense_size(config) > 0;
     scratch->shared_output = carve_floats(carver, needs_row ? max_tokens : 0, scratch->stride);
     scratch->partials = carve_floats(carver, scratch->n_partials, scratch->stride);
 }
@@ -158,7 +167,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     sizes->threads = threads;
     sizes->jobs = carve(carver, sizes->max_jobs, sizeof *sizes->jobs);
     sizes->normed = carve_floats(carver, max_tokens, sizes->stride);
-    sizes->rope = carve_floats(carver, max_tokens, config->head_dim);
+    sizes->rope = carve_floats(carver, max_tokens, config->kinds[0].head_dim);
     sizes->rope_position = carve(carver, max_tokens, sizeof(uint32_t));
     sizes->row_span = carve(carver, max_tokens, sizeof(uint32_t));
     sizes->last.experts = carve(carver, (uint64_t)max_tokens * config->top_k, sizeof(uint32_t));
@@ -186,10 +195,10 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
 {
     struct moec_scratch sizes = {.shared_work_min = MOEC_SHARED_WORK};
     sizes.stride = moec_forward_stride(config);
-    sizes.q_stride = moec_lanes_padded((size_t)config->n_head * config->head_dim);
-    sizes.head_stride = moec_lanes_padded(config->head_dim);
+    sizes.q_stride = moec_lanes_padded(moec_layer_q_dim(&config->kinds[0]));
+    sizes.head_stride = moec_lanes_padded(config->kinds[0].head_dim);
     sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);
-    uint32_t queries = MOEC_ATTENTION_ROWS / (config->n_head / config->n_kv_head);
+    uint32_t queries = MOEC_ATTENTION_ROWS / (config->kinds[0].n_head / config->kinds[0].n_kv_head);
     sizes.attention_tile = moec_min_u32(queries > 0 ? queries : 1, max_tokens);
     sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
     sizes.attention_block = ATTENTION_BLOCK;

@@ -52,7 +52,7 @@ static uint64_t kv_pairs(const struct moec_config *config)
 
 static uint64_t kv_floats(const struct moec_config *config, uint64_t n_pairs, uint32_t n_context)
 {
-    return 2 * n_pairs * n_context * config->n_kv_head * config->head_dim;
+    return 2 * n_pairs * n_context * moec_layer_kv_dim(&config->kinds[0]);
 }
 
 static uint64_t count_items(const struct moec_config *config)
@@ -126,7 +126,7 @@ static enum moec_status create(struct moec_forward *forward, uint32_t n_context,
     session->forward = forward;
     session->n_context = n_context;
     session->first = session;
-    session->kv_dim = (size_t)config->n_kv_head * config->head_dim;
+    session->kv_dim = moec_layer_kv_dim(&config->kinds[0]);
     const enum moec_status status = moec_alloc((void **)&session->kv, kv_floats(config, n_pairs, n_context),
                                                sizeof(float), "keys and values of a session", err);
     if (status != MOEC_OK) {

@@ -112,13 +112,13 @@ static double measure_peak(const struct moec_pool *pool)
 
 static uint64_t multiply_adds_per_token(const struct moec_config *c)
 {
-    uint64_t attention = 2ull * c->n_embd * c->head_dim * (c->n_head + c->n_kv_head);
     uint64_t total = (uint64_t)c->n_vocab * c->n_embd;
     for (uint32_t layer = 0; layer < c->n_layer; layer++) {
-        uint64_t neurons =
-            c->layer_is_moe[layer] ? c->top_k * c->n_ff_expert + c->n_ff_shared : c->n_ff_dense;
+        const struct moec_layer_kind *kind = moec_config_layer(c, layer);
+        uint64_t attention = 2ull * c->n_embd * (moec_layer_q_dim(kind) + moec_layer_kv_dim(kind));
+        uint64_t neurons = kind->is_moe ? c->top_k * c->n_ff_expert + c->n_ff_shared : kind->n_ff_dense;
         total += attention + 3ull * neurons * c->n_embd;
-        if (c->layer_is_moe[layer])
+        if (kind->is_moe)
             total += (uint64_t)c->n_expert * c->n_embd;
     }
     return total;
@@ -127,7 +127,10 @@ static uint64_t multiply_adds_per_token(const struct moec_config *c)
 /* Of scores and values, over positions that are visible in one window. */
 static uint64_t attention_per_window(const struct moec_config *c, uint32_t n)
 {
-    return 2ull * c->n_layer * c->n_head * c->head_dim * n * (n + 1) / 2;
+    uint64_t total = 0;
+    for (uint32_t layer = 0; layer < c->n_layer; layer++)
+        total += 2ull * moec_layer_q_dim(moec_config_layer(c, layer)) * n * (n + 1) / 2;
+    return total;
 }
 
 struct score {
@@ -179,7 +182,7 @@ static enum moec_status run_batch(struct bench *bench, uint32_t first, uint32_t 
                                   struct moec_span *spans, struct moec_error *err)
 {
     const struct moec_config *config = &bench->model->config;
-    size_t kv = (size_t)config->n_kv_head * config->head_dim;
+    size_t kv = moec_layer_kv_dim(moec_config_layer(config, 0));
     uint32_t n_spans = 0;
     for (uint32_t row = 0; row < n_tok; row += bench->settings.window) {
         uint32_t n = n_tok - row < bench->settings.window ? n_tok - row : bench->settings.window;
@@ -275,12 +278,12 @@ static enum moec_status open_bench(struct bench *bench, struct moec_error *err)
     if (settings->bits != 0)
         MOEC_TRY(moec_variants_assign_all(bench->variants, settings->bits, err));
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        if (config->layer_is_moe[layer])
+        if (moec_config_is_moe(config, layer))
             MOEC_TRY(moec_variants_prepare(bench->variants, layer, 0, err));
     }
     MOEC_TRY(moec_forward_init(&bench->forward, bench->model, kernels, (int)settings->threads,
                                moec_variants_experts(bench->variants), settings->batch, err));
-    uint64_t kv = (uint64_t)settings->batch * config->n_kv_head * config->head_dim;
+    uint64_t kv = (uint64_t)settings->batch * moec_layer_kv_dim(moec_config_layer(config, 0));
     void *memory = NULL;
     MOEC_TRY(moec_alloc_aligned(&memory, (uint64_t)settings->batch * moec_forward_stride(config), 4, "hidden",
                                 err));

@@ -124,24 +124,23 @@ TEMPORARY_UNUSED static void sample_make(struct sample *s, uint32_t n_expert, ui
     uint64_t state = seed * 2 + 1;
     memset(s, 0, sizeof *s);
     s->seed = seed;
-    s->config = (struct moec_config){.family = "sample",
-                                     .n_layer = SAMPLE_LAYERS,
-                                     .n_embd = n_embd,
-                                     .n_head = 2,
-                                     .n_kv_head = 1,
-                                     .head_dim = 4,
-                                     .n_vocab = 5,
-                                     .n_position = 64,
-                                     .rope_theta = 10000,
-                                     .rms_eps = 1e-6,
-                                     .n_expert = n_expert,
-                                     .top_k = 2,
-                                     .n_ff_expert = n_ff,
-                                     .n_ff_dense = n_ff,
-                                     .layer_is_moe = {1, 0, 1},
-                                     .expert_dtype = MOEC_DTYPE_BF16,
-                                     .n_eos = 1,
-                                     .eos_ids = {2}};
+    s->config = (struct moec_config){
+        .family = "sample",
+        .n_layer = SAMPLE_LAYERS,
+        .n_embd = n_embd,
+        .n_vocab = 5,
+        .n_position = 64,
+        .rms_eps = 1e-6,
+        .n_expert = n_expert,
+        .top_k = 2,
+        .n_ff_expert = n_ff,
+        .n_kind = 2,
+        .kinds = {{.n_head = 2, .n_kv_head = 1, .head_dim = 4, .rope_theta = 10000, .is_moe = true},
+                  {.n_head = 2, .n_kv_head = 1, .head_dim = 4, .rope_theta = 10000, .n_ff_dense = n_ff}},
+        .layer_kind = {0, 1, 0},
+        .expert_dtype = MOEC_DTYPE_BF16,
+        .n_eos = 1,
+        .eos_ids = {2}};
     for (size_t i = 0; i < sizeof widths; i++)
         assert_status(moec_codec_for_bits(widths[i],
                                           i % 2 == 0 ? MOEC_SCHEME_SYMMETRIC : MOEC_SCHEME_ASYMMETRIC, 0,

@@ -39,23 +39,24 @@ static inline bool synthetic_is_reached(const struct synthetic_shape *shape, uin
 
 static inline void synthetic_config(const struct synthetic_shape *shape, struct moec_config *config)
 {
-    *config = (struct moec_config){.n_layer = shape->n_dense + shape->n_moe_layer,
-                                   .n_embd = 64,
-                                   .n_head = 4,
-                                   .n_kv_head = 2,
-                                   .head_dim = 16,
+    *config = (struct moec_config){.n_embd = 64,
                                    .n_vocab = 1000,
                                    .n_position = 4096,
-                                   .rope_theta = 10000,
                                    .rms_eps = 1e-5,
                                    .n_expert = shape->n_expert,
                                    .top_k = shape->top_k,
                                    .n_ff_expert = 96,
-                                   .n_ff_dense = shape->n_dense > 0 ? 128 : 0,
                                    .expert_dtype = MOEC_DTYPE_BF16};
     (void)snprintf(config->family, sizeof config->family, "qwen2_moe");
-    for (uint32_t i = 0; i < shape->n_moe_layer; i++)
-        config->layer_is_moe[shape->n_dense + i] = 1;
+    for (uint32_t i = 0; i < shape->n_dense + shape->n_moe_layer; i++) {
+        const bool is_moe = i >= shape->n_dense;
+        (void)moec_config_add_layer(config, &(struct moec_layer_kind){.n_head = 4,
+                                                                      .n_kv_head = 2,
+                                                                      .head_dim = 16,
+                                                                      .rope_theta = 10000,
+                                                                      .is_moe = is_moe,
+                                                                      .n_ff_dense = is_moe ? 0 : 128});
+    }
 }
 
 static inline void synthetic_measure(const struct moec_profile *p, double extra, double *nll, double *kl)

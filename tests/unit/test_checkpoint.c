@@ -22,6 +22,14 @@ static struct moec_checkpoint *open_good(const char *folder)
 
 /* ---- good checkpoints ---- */
 
+/* `is_moe`: a '1' for every layer with experts, a '0' for every other. */
+static void assert_layers(const struct moec_config *c, const char *is_moe)
+{
+    assert_int_equal(c->n_layer, strlen(is_moe));
+    for (uint32_t layer = 0; layer < c->n_layer; layer++)
+        assert_int_equal(moec_config_is_moe(c, layer), is_moe[layer] == '1');
+}
+
 static void test_checkpoint__configs(void **state)
 {
     (void)state;
@@ -32,20 +40,21 @@ static void test_checkpoint__configs(void **state)
     assert_null(moec_checkpoint_tokenizer(ck));
     assert_int_equal(c->n_layer, 4);
     assert_int_equal(c->n_embd, 32);
-    assert_int_equal(c->n_head, 4);
-    assert_int_equal(c->n_kv_head, 2);
-    assert_int_equal(c->head_dim, 8);
+    assert_int_equal(c->kinds[0].n_head, 4);
+    assert_int_equal(c->kinds[0].n_kv_head, 2);
+    assert_int_equal(c->kinds[0].head_dim, 8);
     assert_int_equal(c->n_vocab, 131);
     assert_int_equal(c->n_position, 256);
-    assert_int_equal(c->window, 0);
-    assert_true(c->rope_theta == 10000.0 && c->rms_eps == 1e-6 && c->clip_qkv == 0);
-    assert_true(c->qkv_bias && !c->qk_norm && !c->tied_head && c->shared_gate && !c->norm_topk_prob);
+    assert_int_equal(c->kinds[0].window, 0);
+    assert_true(c->kinds[0].rope_theta == 10000.0 && c->rms_eps == 1e-6 && c->kinds[0].clip_qkv == 0);
+    assert_true(c->kinds[0].qkv_bias && !c->kinds[0].qk_norm && !c->tied_head && c->shared_gate &&
+                !c->norm_topk_prob);
     assert_int_equal(c->n_expert, 6);
     assert_int_equal(c->top_k, 3);
     assert_int_equal(c->n_ff_expert, 11);
     assert_int_equal(c->n_ff_shared, 20);
-    assert_int_equal(c->n_ff_dense, 28);
-    assert_memory_equal(c->layer_is_moe, ((uint8_t[]){1, 0, 1, 1, 0}), 5);
+    assert_int_equal(c->kinds[1].n_ff_dense, 28);
+    assert_layers(c, "1011");
     assert_int_equal(c->expert_dtype, MOEC_DTYPE_BF16);
     assert_int_equal(c->n_eos, 2); /* generation_config.json's list, not config.json's 130 */
     assert_int_equal(c->eos_ids[0], 130);
@@ -56,16 +65,17 @@ static void test_checkpoint__configs(void **state)
 
     ck = open_good(FAMILIES "qwen2_moe-tied");
     c = moec_checkpoint_config(ck);
-    assert_true(c->tied_head && c->norm_topk_prob && c->rope_theta == 1e6);
-    assert_memory_equal(c->layer_is_moe, ((uint8_t[]){0, 1, 0, 1, 0}), 5);
+    assert_true(c->tied_head && c->norm_topk_prob && c->kinds[0].rope_theta == 1e6);
+    assert_layers(c, "0101");
     assert_int_equal(c->expert_dtype, MOEC_DTYPE_F16);
     moec_checkpoint_close(ck);
 
     ck = open_good(FAMILIES "olmoe");
     c = moec_checkpoint_config(ck);
-    assert_true(c->qk_norm && !c->qkv_bias && c->norm_topk_prob && c->clip_qkv == 1.5f && c->rms_eps == 1e-5);
+    assert_true(c->kinds[0].qk_norm && !c->kinds[0].qkv_bias && c->norm_topk_prob &&
+                c->kinds[0].clip_qkv == 1.5f && c->rms_eps == 1e-5);
     assert_int_equal(c->n_ff_shared, 0);
-    assert_int_equal(c->n_ff_dense, 0);
+    assert_int_equal(c->n_kind, 1);
     assert_int_equal(c->expert_dtype, MOEC_DTYPE_F32);
     moec_checkpoint_close(ck);
 
@@ -78,8 +88,8 @@ static void test_checkpoint__configs(void **state)
 
     ck = open_good(FAMILIES "mixtral-window");
     c = moec_checkpoint_config(ck);
-    assert_int_equal(c->window, 11);
-    assert_int_equal(c->head_dim, 12);
+    assert_int_equal(c->kinds[0].window, 11);
+    assert_int_equal(c->kinds[0].head_dim, 12);
     assert_int_equal(c->n_expert, 4);
     assert_true(c->norm_topk_prob);
     moec_checkpoint_close(ck);
@@ -176,7 +186,7 @@ static void test_checkpoint__records_are_those_of_the_weights(void **state)
         assert_non_null(scratch);
         const uint32_t bits[] = {2, 3, 4, 8, 16};
         for (uint32_t layer = 0; layer < c->n_layer; layer++)
-            for (uint32_t expert = 0; c->layer_is_moe[layer] && expert < c->n_expert; expert++) {
+            for (uint32_t expert = 0; moec_config_is_moe(c, layer) && expert < c->n_expert; expert++) {
                 struct moec_codec codec;
                 size_t b = (layer + expert) % 5;
                 assert_status(moec_codec_for_bits(bits[b], (enum moec_scheme)(expert % 2),

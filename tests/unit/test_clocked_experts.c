@@ -5,8 +5,12 @@
 
 #include <time.h>
 
-static const struct moec_config config = {
-    .family = "sample", .n_layer = 3, .n_expert = 4, .top_k = 1, .layer_is_moe = {1, 0, 1}};
+static const struct moec_config config = {.family = "sample",
+                                          .n_layer = 3,
+                                          .n_expert = 4,
+                                          .top_k = 1,
+                                          .kinds = {{.is_moe = true}, {0}},
+                                          .layer_kind = {0, 1, 0}};
 
 /* A source that counts, and takes its time to give an expert. */
 struct slow {

@@ -4,29 +4,29 @@
 
 #include <math.h>
 
+#define KIND(...)                                                                                            \
+    {                                                                                                        \
+        .n_head = 6, .n_kv_head = 2, .head_dim = 8, .window = 17, .rope_theta = 1e6, .clip_qkv = 7.5f,       \
+        .qkv_bias = true, __VA_ARGS__                                                                        \
+    }
+
 static struct moec_config sample(void)
 {
     struct moec_config c = {.family = "qwen2_moe",
                             .n_layer = 5,
                             .n_embd = 48,
-                            .n_head = 6,
-                            .n_kv_head = 2,
-                            .head_dim = 8,
                             .n_vocab = 99,
                             .n_position = 1000,
-                            .window = 17,
-                            .rope_theta = 1e6,
                             .rms_eps = 1e-6,
-                            .clip_qkv = 7.5f,
-                            .qkv_bias = true,
                             .tied_head = true,
                             .n_expert = 9,
                             .top_k = 3,
                             .n_ff_expert = 20,
                             .n_ff_shared = 30,
-                            .n_ff_dense = 40,
                             .shared_gate = true,
-                            .layer_is_moe = {1, 0, 1, 1, 0},
+                            .n_kind = 2,
+                            .kinds = {KIND(.is_moe = true), KIND(.n_ff_dense = 40)},
+                            .layer_kind = {0, 1, 0, 0, 1},
                             .expert_dtype = MOEC_DTYPE_BF16,
                             .n_eos = 2,
                             .eos_ids = {98, 5}};
@@ -38,11 +38,14 @@ static struct moec_config two_stacks(void)
     struct moec_config c = sample();
     (void)snprintf(c.family, sizeof c.family, "switch_transformers");
     c.n_encoder_layer = 2;
-    c.head_dim = 7;
-    c.window = 0;
-    c.rope_theta = 0;
-    c.clip_qkv = 0;
-    c.qkv_bias = false;
+    for (uint32_t i = 0; i < c.n_kind; i++) {
+        struct moec_layer_kind *kind = &c.kinds[i];
+        kind->head_dim = 7;
+        kind->window = 0;
+        kind->rope_theta = 0;
+        kind->clip_qkv = 0;
+        kind->qkv_bias = false;
+    }
     c.scaled_head = true;
     c.n_bucket = 8;
     c.max_distance = 20;
@@ -102,20 +105,18 @@ static void test_config__section_round_trip(void **state)
     assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
     assert_string_equal(back.family, c.family);
     const uint32_t *const fields[][2] = {
-        {&c.n_layer, &back.n_layer},         {&c.n_embd, &back.n_embd},
-        {&c.n_head, &back.n_head},           {&c.n_kv_head, &back.n_kv_head},
-        {&c.head_dim, &back.head_dim},       {&c.n_vocab, &back.n_vocab},
-        {&c.n_position, &back.n_position},   {&c.window, &back.window},
-        {&c.n_expert, &back.n_expert},       {&c.top_k, &back.top_k},
-        {&c.n_ff_expert, &back.n_ff_expert}, {&c.n_ff_shared, &back.n_ff_shared},
-        {&c.n_ff_dense, &back.n_ff_dense},   {&c.n_eos, &back.n_eos},
+        {&c.n_layer, &back.n_layer}, {&c.n_embd, &back.n_embd},           {&c.n_kind, &back.n_kind},
+        {&c.n_vocab, &back.n_vocab}, {&c.n_position, &back.n_position},   {&c.n_expert, &back.n_expert},
+        {&c.top_k, &back.top_k},     {&c.n_ff_expert, &back.n_ff_expert}, {&c.n_ff_shared, &back.n_ff_shared},
+        {&c.n_eos, &back.n_eos},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         assert_int_equal(*fields[i][0], *fields[i][1]);
-    assert_true(back.rope_theta == c.rope_theta && back.rms_eps == c.rms_eps && back.clip_qkv == c.clip_qkv);
-    assert_true(back.qkv_bias && !back.qk_norm && back.tied_head && back.shared_gate && !back.norm_topk_prob);
+    for (uint32_t i = 0; i < c.n_kind; i++)
+        assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
+    assert_true(back.rms_eps == c.rms_eps && back.tied_head && back.shared_gate && !back.norm_topk_prob);
     assert_int_equal(back.expert_dtype, MOEC_DTYPE_BF16);
-    assert_memory_equal(back.layer_is_moe, c.layer_is_moe, sizeof c.layer_is_moe);
+    assert_memory_equal(back.layer_kind, c.layer_kind, sizeof c.layer_kind);
     assert_int_equal(back.eos_ids[0], 98);
     assert_int_equal(back.eos_ids[1], 5);
     uint8_t *again = NULL;
@@ -125,6 +126,78 @@ static void test_config__section_round_trip(void **state)
     assert_memory_equal(bytes, again, n);
     free(again);
     free(bytes);
+}
+
+/* Layers 1 and 4 have MLPs of other sizes. */
+static struct moec_config dense_sizes(void)
+{
+    struct moec_config c = sample();
+    c.kinds[2] = (struct moec_layer_kind)KIND(.n_ff_dense = 41);
+    c.n_kind = 3;
+    c.layer_kind[4] = 2;
+    return c;
+}
+
+static void test_config__section_of_dense_sizes(void **state)
+{
+    (void)state;
+    struct moec_config c = dense_sizes(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t block = 112 + 4 * 2 + 5 + 28;
+    assert_int_equal(n, block + 8 + 4);
+    assert_int_equal(bytes[0], 3);
+    assert_memory_equal(bytes + block, ((uint8_t[]){2, 0, 0, 0, 4, 0, 0, 0, 41, 0, 0, 0}), 12);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_int_equal(back.n_kind, 3);
+    assert_int_equal(moec_config_layer(&back, 1)->n_ff_dense, 40);
+    assert_int_equal(moec_config_layer(&back, 4)->n_ff_dense, 41);
+
+    const struct {
+        size_t at;
+        uint8_t value;
+        enum moec_status status;
+        const char *part;
+    } damages[] = {
+        {block, 77, MOEC_ERR_UNSUPPORTED, "a block with tag 77"},
+        {block, 0, MOEC_ERR_FORMAT, "rising tags"},
+        {block + 4, 5, MOEC_ERR_FORMAT, "4 bytes left for block 2 of 5"},
+        {block + 8, 40, MOEC_ERR_FORMAT,
+         "4 bytes of MLP sizes (block 2), expected 0"}, /* the first one's size */
+        {0, 2, MOEC_ERR_FORMAT, "bytes, expected"},
+    };
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        struct moec_error why = {0};
+        const uint8_t good = bytes[damages[i].at];
+        bytes[damages[i].at] = damages[i].value;
+        assert_status(moec_config_decode(bytes, n, &back, &why), damages[i].status, why);
+        assert_message(why, damages[i].part);
+        bytes[damages[i].at] = good;
+    }
+    struct moec_error why = {0};
+    assert_status(moec_config_decode(bytes, block, &back, &why), MOEC_ERR_FORMAT, why);
+    assert_message(why, "expected more than");
+    free(bytes);
+}
+
+static void test_config__layers_are_added(void **state)
+{
+    (void)state;
+    struct moec_config c = {0};
+    for (uint32_t layer = 0; layer < MOEC_MAX_LAYERS; layer++) {
+        struct moec_layer_kind kind = KIND(.n_ff_dense = 1 + layer % MOEC_MAX_LAYER_KINDS);
+        assert_true(moec_config_add_layer(&c, &kind));
+        kind.n_ff_dense = 99; /* one kind more than there may be, and later one layer more */
+        assert_int_equal(c.n_layer, layer + 1);
+        if (layer + 1 >= MOEC_MAX_LAYER_KINDS)
+            assert_false(moec_config_add_layer(&c, &kind));
+        assert_int_equal(c.n_kind, layer < MOEC_MAX_LAYER_KINDS ? layer + 1 : MOEC_MAX_LAYER_KINDS);
+        assert_int_equal(moec_config_layer(&c, layer)->n_ff_dense, 1 + layer % MOEC_MAX_LAYER_KINDS);
+    }
+    assert_false(moec_config_add_layer(&c, &c.kinds[0]));
+    assert_int_equal(c.n_layer, MOEC_MAX_LAYERS);
 }
 
 static void check_lengths(struct moec_config c)
@@ -158,6 +231,7 @@ static void test_config__section_of_wrong_length(void **state)
     (void)state;
     check_lengths(sample());
     check_lengths(two_stacks());
+    check_lengths(dense_sizes());
 }
 
 /* No flipped byte may crash, and what is accepted must be a config that passes its checks and encodes to
@@ -192,6 +266,7 @@ static void test_config__section_with_flipped_bytes(void **state)
     (void)state;
     check_flips(sample());
     check_flips(two_stacks());
+    check_flips(dense_sizes());
 }
 
 static void expect_refusal(const struct moec_config *c, enum moec_status status, const char *part)
@@ -219,11 +294,11 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.n_layer = 1025, MOEC_ERR_LIMIT, "layers 1025");
     REFUSED(c.n_embd = 0, MOEC_ERR_LIMIT, "hidden size");
     REFUSED(c.n_embd = MOEC_MAX_DIMENSION + 1, MOEC_ERR_LIMIT, "hidden size");
-    REFUSED(c.n_head = 0, MOEC_ERR_LIMIT, "attention heads");
-    REFUSED(c.n_kv_head = 0, MOEC_ERR_LIMIT, "key/value heads");
-    REFUSED(c.n_kv_head = 7, MOEC_ERR_LIMIT, "key/value heads");
-    REFUSED(c.n_kv_head = 4, MOEC_ERR_FORMAT, "expected a multiple");
-    REFUSED(c.head_dim = 7, MOEC_ERR_FORMAT, "even");
+    REFUSED(c.kinds[0].n_head = 0, MOEC_ERR_LIMIT, "attention heads");
+    REFUSED(c.kinds[0].n_kv_head = 0, MOEC_ERR_LIMIT, "key/value heads");
+    REFUSED(c.kinds[0].n_kv_head = 7, MOEC_ERR_LIMIT, "key/value heads");
+    REFUSED(c.kinds[0].n_kv_head = 4, MOEC_ERR_FORMAT, "expected a multiple");
+    REFUSED(c.kinds[0].head_dim = 7, MOEC_ERR_FORMAT, "even");
     REFUSED(c.n_encoder_layer = 2, MOEC_ERR_FORMAT, "2 encoder layers and 0 buckets");
     REFUSED(c.n_encoder_layer = 5, MOEC_ERR_LIMIT, "expected 0..4");
     REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE theta");
@@ -233,23 +308,23 @@ static void test_config__check_refuses(void **state)
     REFUSED(c = two_stacks(); c.top_k = 2, MOEC_ERR_LIMIT, "expected 1..1");
     REFUSED(c = two_stacks(); c.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
     REFUSED(c = two_stacks(); c.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");
-    REFUSED(c = two_stacks(); c.qk_norm = true, MOEC_ERR_FORMAT, "norms of q");
+    REFUSED(c = two_stacks(); c.kinds[0].qk_norm = c.kinds[1].qk_norm = true, MOEC_ERR_FORMAT, "norms of q");
     REFUSED(c = two_stacks(); c.decoder_start_id = 99, MOEC_ERR_LIMIT, "decoder start id");
     REFUSED(c = two_stacks(); c.pad_id = 99, MOEC_ERR_LIMIT, "padding id");
     REFUSED(c.pad_id = 1, MOEC_ERR_LIMIT, "padding id");
     REFUSED(c.scaled_head = true, MOEC_ERR_FORMAT, "without an encoder");
-    REFUSED(c.head_dim = 0, MOEC_ERR_LIMIT, "head dimension");
-    REFUSED((c.n_head = 1u << 20, c.n_kv_head = 1, c.head_dim = 1u << 20), MOEC_ERR_LIMIT,
-            "heads x head dimension");
+    REFUSED(c.kinds[0].head_dim = 0, MOEC_ERR_LIMIT, "head dimension");
+    REFUSED((c.kinds[0].n_head = 1u << 20, c.kinds[0].n_kv_head = 1, c.kinds[0].head_dim = 1u << 20),
+            MOEC_ERR_LIMIT, "heads x head dimension");
     REFUSED(c.n_vocab = 0, MOEC_ERR_LIMIT, "vocabulary");
     REFUSED(c.n_vocab = UINT32_MAX, MOEC_ERR_LIMIT, "vocabulary");
     REFUSED(c.n_position = 0, MOEC_ERR_LIMIT, "positions");
-    REFUSED(c.window = UINT32_MAX, MOEC_ERR_LIMIT, "window");
-    REFUSED(c.rope_theta = 0, MOEC_ERR_FORMAT, "theta");
-    REFUSED(c.rope_theta = (double)NAN, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.kinds[0].window = UINT32_MAX, MOEC_ERR_LIMIT, "window");
+    REFUSED(c.kinds[0].rope_theta = c.kinds[1].rope_theta = 0, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.kinds[0].rope_theta = (double)NAN, MOEC_ERR_FORMAT, "theta");
     REFUSED(c.rms_eps = (double)NAN, MOEC_ERR_FORMAT, "epsilon");
     REFUSED(c.rms_eps = -1e-9, MOEC_ERR_FORMAT, "epsilon");
-    REFUSED(c.clip_qkv = INFINITY, MOEC_ERR_FORMAT, "clip");
+    REFUSED(c.kinds[0].clip_qkv = INFINITY, MOEC_ERR_FORMAT, "clip");
     REFUSED(c.n_expert = 0, MOEC_ERR_LIMIT, "experts");
     REFUSED(c.n_expert = 4097, MOEC_ERR_LIMIT, "experts 4097");
     REFUSED(c.top_k = 10, MOEC_ERR_LIMIT, "experts for each token 10, expected 1..9");
@@ -257,11 +332,18 @@ static void test_config__check_refuses(void **state)
     REFUSED((c.n_expert = 100, c.top_k = 65), MOEC_ERR_LIMIT, "expected 1..64");
     REFUSED(c.n_ff_expert = 0, MOEC_ERR_LIMIT, "expert size");
     REFUSED(c.n_ff_shared = 0, MOEC_ERR_FORMAT, "no shared expert");
-    REFUSED(c.n_ff_dense = 0, MOEC_ERR_LIMIT, "dense MLP size");
-    REFUSED((c.layer_is_moe[1] = 1, c.layer_is_moe[4] = 1), MOEC_ERR_LIMIT, "without dense layers");
-    REFUSED(memset(c.layer_is_moe, 0, 5), MOEC_ERR_FORMAT, "no layer with experts");
-    REFUSED(c.layer_is_moe[2] = 2, MOEC_ERR_FORMAT, "layer 2");
-    REFUSED(c.layer_is_moe[5] = 1, MOEC_ERR_FORMAT, "layer 5 of 5");
+    REFUSED(c.kinds[1].n_ff_dense = 0, MOEC_ERR_LIMIT, "layer 1 of 'config.json' says dense MLP size");
+    REFUSED(c.kinds[1].is_moe = true, MOEC_ERR_LIMIT, "dense MLP size with experts");
+    REFUSED((c.kinds[0].is_moe = false, c.kinds[0].n_ff_dense = 50), MOEC_ERR_FORMAT,
+            "no layer with experts");
+    REFUSED(c.layer_kind[2] = 2, MOEC_ERR_FORMAT, "kind 2 for layer 2");
+    REFUSED(c.layer_kind[0] = 1, MOEC_ERR_FORMAT, "out of order");
+    REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3), MOEC_ERR_LIMIT, "kinds of layers in use");
+    REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3, c.layer_kind[4] = 2), MOEC_ERR_FORMAT,
+            "0 and 2 of layers alike");
+    REFUSED(c.n_kind = 0, MOEC_ERR_LIMIT, "kinds of layers");
+    REFUSED(c.n_kind = 33, MOEC_ERR_LIMIT, "kinds of layers 33");
+    REFUSED(c.layer_kind[5] = 1, MOEC_ERR_FORMAT, "layer 5 of 5");
     REFUSED(c.expert_dtype = MOEC_DTYPE_INT4, MOEC_ERR_FORMAT, "expert dtype");
     REFUSED(c.n_eos = 17, MOEC_ERR_LIMIT, "end-of-text ids");
     REFUSED(c.eos_ids[1] = 99, MOEC_ERR_LIMIT, "end-of-text id 99");
@@ -289,6 +371,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config__section_round_trip),
         cmocka_unit_test(test_config__section_of_two_stacks),
+        cmocka_unit_test(test_config__section_of_dense_sizes),
+        cmocka_unit_test(test_config__layers_are_added),
         cmocka_unit_test(test_config__section_of_wrong_length),
         cmocka_unit_test(test_config__section_with_flipped_bytes),
         cmocka_unit_test(test_config__check_refuses),

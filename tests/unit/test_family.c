@@ -29,6 +29,14 @@ static struct moec_config good(const char *text)
     return config;
 }
 
+/* `is_moe`: a '1' for every layer with experts, a '0' for every other. */
+static void assert_layers(const struct moec_config *c, const char *is_moe)
+{
+    assert_int_equal(c->n_layer, strlen(is_moe));
+    for (uint32_t layer = 0; layer < c->n_layer; layer++)
+        assert_int_equal(moec_config_is_moe(c, layer), is_moe[layer] == '1');
+}
+
 /* transformers leaves out what equals the defaults of its config classes. */
 static void test_family__defaults_are_those_of_transformers(void **state)
 {
@@ -37,88 +45,91 @@ static void test_family__defaults_are_those_of_transformers(void **state)
     assert_int_equal(q.n_vocab, 151936);
     assert_int_equal(q.n_embd, 2048);
     assert_int_equal(q.n_layer, 24);
-    assert_int_equal(q.n_head, 16);
-    assert_int_equal(q.n_kv_head, 16);
-    assert_int_equal(q.head_dim, 128);
+    assert_int_equal(q.kinds[0].n_head, 16);
+    assert_int_equal(q.kinds[0].n_kv_head, 16);
+    assert_int_equal(q.kinds[0].head_dim, 128);
     assert_int_equal(q.n_position, 32768);
     assert_int_equal(q.n_expert, 60);
     assert_int_equal(q.top_k, 4);
     assert_int_equal(q.n_ff_expert, 1408);
     assert_int_equal(q.n_ff_shared, 5632);
-    assert_int_equal(q.n_ff_dense, 0); /* no layer without experts */
+    assert_int_equal(q.n_kind, 1); /* no layer without experts */
     assert_int_equal(q.n_eos, 0);
-    assert_int_equal(q.window, 0);
+    assert_int_equal(q.kinds[0].window, 0);
     assert_int_equal(moec_config_moe_count(&q), 24);
-    assert_true(q.rope_theta == 1e4 && q.rms_eps == 1e-6 && q.qkv_bias && q.shared_gate);
-    assert_true(!q.tied_head && !q.norm_topk_prob && !q.qk_norm);
+    assert_true(q.kinds[0].rope_theta == 1e4 && q.rms_eps == 1e-6 && q.kinds[0].qkv_bias && q.shared_gate);
+    assert_true(!q.tied_head && !q.norm_topk_prob && !q.kinds[0].qk_norm);
     struct moec_config o = good("{" OLMOE "}");
     assert_int_equal(o.n_vocab, 50304);
     assert_int_equal(o.n_layer, 16);
-    assert_int_equal(o.n_kv_head, 16);
+    assert_int_equal(o.kinds[0].n_kv_head, 16);
     assert_int_equal(o.n_position, 4096);
     assert_int_equal(o.n_expert, 64);
     assert_int_equal(o.top_k, 8);
     assert_int_equal(o.n_ff_expert, 2048);
     assert_int_equal(o.n_eos, 1);
     assert_int_equal(o.eos_ids[0], 50279);
-    assert_true(o.qk_norm && !o.qkv_bias && o.clip_qkv == 0 && o.rms_eps == 1e-5 && !o.norm_topk_prob);
+    assert_true(o.kinds[0].qk_norm && !o.kinds[0].qkv_bias && o.kinds[0].clip_qkv == 0 && o.rms_eps == 1e-5 &&
+                !o.norm_topk_prob);
     struct moec_config m = good("{" MIXTRAL "}");
     assert_int_equal(m.n_vocab, 32000);
     assert_int_equal(m.n_embd, 4096);
     assert_int_equal(m.n_layer, 32);
-    assert_int_equal(m.n_head, 32);
-    assert_int_equal(m.n_kv_head, 8);
+    assert_int_equal(m.kinds[0].n_head, 32);
+    assert_int_equal(m.kinds[0].n_kv_head, 8);
     assert_int_equal(m.n_position, 131072);
     assert_int_equal(m.n_expert, 8);
     assert_int_equal(m.top_k, 2);
     assert_int_equal(m.n_ff_expert, 14336);
-    assert_int_equal(m.window, 0);
+    assert_int_equal(m.kinds[0].window, 0);
     assert_int_equal(m.eos_ids[0], 2);
-    assert_true(m.rope_theta == 1e6 && m.rms_eps == 1e-5 && m.norm_topk_prob);
+    assert_true(m.kinds[0].rope_theta == 1e6 && m.rms_eps == 1e-5 && m.norm_topk_prob);
 }
 
 static void test_family__heads_and_rope(void **state)
 {
     (void)state;
     struct moec_config c = good("{" MIXTRAL ", \"num_key_value_heads\": null, \"head_dim\": null}");
-    assert_int_equal(c.n_kv_head, 32);
-    assert_int_equal(c.head_dim, 128);
+    assert_int_equal(c.kinds[0].n_kv_head, 32);
+    assert_int_equal(c.kinds[0].head_dim, 128);
     c = good("{" MIXTRAL ", \"head_dim\": 64}");
-    assert_int_equal(c.head_dim, 64);
+    assert_int_equal(c.kinds[0].head_dim, 64);
     c = good("{" MIXTRAL ", \"rope_scaling\": null, \"rope_theta\": 5000}");
-    assert_true(c.rope_theta == 5000);
+    assert_true(c.kinds[0].rope_theta == 5000);
     c = good("{" MIXTRAL ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 777.5}, "
              "\"dtype\": \"bfloat16\"}");
-    assert_true(c.rope_theta == 777.5);
+    assert_true(c.kinds[0].rope_theta == 777.5);
     c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"default\"}}");
-    assert_true(c.rope_theta == 1e6);
+    assert_true(c.kinds[0].rope_theta == 1e6);
 }
 
 static void test_family__qwen_layers(void **state)
 {
     (void)state;
     struct moec_config c = good("{" QWEN ", \"num_hidden_layers\": 6, \"decoder_sparse_step\": 2}");
-    assert_memory_equal(c.layer_is_moe, ((uint8_t[]){0, 1, 0, 1, 0, 1, 0}), 7);
-    assert_int_equal(c.n_ff_dense, 5632);
+    assert_layers(&c, "010101");
+    assert_int_equal(moec_config_layer(&c, 0)->n_ff_dense, 5632);
     c = good("{" QWEN
              ", \"num_hidden_layers\": 4, \"mlp_only_layers\": [0, 3, 77], \"intermediate_size\": 99}");
-    assert_memory_equal(c.layer_is_moe, ((uint8_t[]){0, 1, 1, 0, 0}), 5);
-    assert_int_equal(c.n_ff_dense, 99);
+    assert_layers(&c, "0110");
+    assert_int_equal(moec_config_layer(&c, 0)->n_ff_dense, 99);
     c = good("{" QWEN ", \"qkv_bias\": false, \"mlp_only_layers\": null}");
-    assert_false(c.qkv_bias);
+    assert_false(c.kinds[0].qkv_bias);
 }
 
 static void test_family__windows(void **state)
 {
     (void)state;
-    assert_int_equal(good("{" QWEN ", \"sliding_window\": 100}").window, 0);
-    assert_int_equal(good("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": null}").window, 0);
+    assert_int_equal(good("{" QWEN ", \"sliding_window\": 100}").kinds[0].window, 0);
+    assert_int_equal(
+        good("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": null}").kinds[0].window, 0);
     assert_int_equal(
         good("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 100, \"max_window_layers\": 0}")
+            .kinds[0]
             .window,
         100);
-    assert_int_equal(good("{" MIXTRAL ", \"sliding_window\": 4096}").window, 4096);
-    assert_int_equal(good("{" MIXTRAL ", \"sliding_window\": null}").window, 0);
+    assert_int_equal(good("{" MIXTRAL ", \"sliding_window\": 4096}").kinds[0].window, 4096);
+    assert_int_equal(good("{" MIXTRAL ", \"sliding_window\": null}").kinds[0].window, 0);
 }
 
 static void test_family__end_of_text(void **state)
@@ -248,11 +259,11 @@ static void test_family__switch_defaults(void **state)
     assert_int_equal(c.n_embd, 768);
     assert_int_equal(c.n_layer, 24);
     assert_int_equal(c.n_encoder_layer, 12);
-    assert_int_equal(c.n_head, 12);
-    assert_int_equal(c.n_kv_head, 12);
-    assert_int_equal(c.head_dim, 64);
+    assert_int_equal(c.kinds[0].n_head, 12);
+    assert_int_equal(c.kinds[0].n_kv_head, 12);
+    assert_int_equal(c.kinds[0].head_dim, 64);
     assert_int_equal(c.n_ff_expert, 2048);
-    assert_int_equal(c.n_ff_dense, 2048);
+    assert_int_equal(moec_config_layer(&c, 0)->n_ff_dense, 2048);
     assert_int_equal(c.n_expert, 8);
     assert_int_equal(c.top_k, 1);
     assert_int_equal(c.expert_capacity, 64);
@@ -265,7 +276,7 @@ static void test_family__switch_defaults(void **state)
     assert_true(c.plain_mlp && c.tied_head && c.scaled_head && !c.router_bias && c.rms_eps == 1e-6);
     /* three of twelve: every fourth, from the second on, in both stacks */
     for (uint32_t layer = 0; layer < 24; layer++)
-        assert_int_equal(c.layer_is_moe[layer], layer % 12 % 4 == 1);
+        assert_int_equal(moec_config_is_moe(&c, layer), layer % 12 % 4 == 1);
     assert_int_equal(moec_config_moe_count(&c), 6);
     assert_int_equal(moec_config_moe_encoder_count(&c), 3);
     struct moec_moe_range range = moec_config_moe_range(&c, 2);
@@ -299,9 +310,7 @@ static void test_family__switch_sparse_steps(void **state)
         char text[512];
         snprintf(text, sizeof text, "{" SWITCH ", %s}", cases[i].fields);
         struct moec_config c = good(text);
-        assert_int_equal(c.n_layer, strlen(cases[i].is_moe));
-        for (uint32_t layer = 0; layer < c.n_layer; layer++)
-            assert_int_equal(c.layer_is_moe[layer], cases[i].is_moe[layer] == '1');
+        assert_layers(&c, cases[i].is_moe);
     }
 }
 
@@ -332,7 +341,7 @@ static void test_family__switch_round_trip(void **state)
         free(generation);
     }
     struct moec_config c = good("{" SWITCH ", \"is_gated_act\": true, \"d_kv\": 7, \"pad_token_id\": 5}");
-    assert_true(c.activation == MOEC_ACTIVATION_RELU && !c.plain_mlp && c.head_dim == 7);
+    assert_true(c.activation == MOEC_ACTIVATION_RELU && !c.plain_mlp && c.kinds[0].head_dim == 7);
     assert_int_equal(c.decoder_start_id, 5);
 }
 

@@ -136,7 +136,7 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
         struct fixture fixture = fixture_open(fixture_families[f]);
         const struct moec_config *config = &fixture.model->config;
         const uint32_t n_all = n_prefix + n_own;
-        size_t stride = moec_forward_stride(config), kv = (size_t)config->n_kv_head * config->head_dim;
+        size_t stride = moec_forward_stride(config), kv = moec_layer_kv_dim(moec_config_layer(config, 0));
         size_t n_vocab = config->n_vocab;
         uint32_t *tokens = fixture_long_tokens(&fixture, n_first + n_all);
         const uint32_t *second = tokens + n_first;
@@ -259,7 +259,7 @@ static void test_forward__trace_holds_what_the_layer_did(void **state)
         struct fixture fixture = fixture_open(fixture_families[f]);
         const struct moec_config *config = &fixture.model->config;
         uint32_t n = fixture.n_tok;
-        size_t stride = moec_forward_stride(config), kv = (size_t)config->n_kv_head * config->head_dim;
+        size_t stride = moec_forward_stride(config), kv = moec_layer_kv_dim(moec_config_layer(config, 0));
         struct moec_error err = {0};
         struct moec_forward forward = {0};
         assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
@@ -274,7 +274,7 @@ static void test_forward__trace_holds_what_the_layer_did(void **state)
             assert_ok(moec_forward_attention(&forward, layer, &span, 1, n, hidden, &err), err);
             memcpy(before, hidden, n * stride * sizeof(float));
             assert_ok(moec_forward_mlp(&forward, layer, n, hidden, &trace, &err), err);
-            if (!config->layer_is_moe[layer])
+            if (!moec_config_is_moe(config, layer))
                 continue;
             assert_memory_equal(trace.experts, router, n * config->top_k * sizeof(uint32_t));
             router += n * config->top_k;
@@ -294,7 +294,7 @@ static void check_large_batch(const struct fixture *fixture, bool traced)
 {
     const uint32_t n_spans = 12, n_each = 60, n_tok = n_spans * n_each;
     const struct moec_config *config = &fixture->model->config;
-    size_t stride = moec_forward_stride(config), kv = (size_t)config->n_kv_head * config->head_dim;
+    size_t stride = moec_forward_stride(config), kv = moec_layer_kv_dim(moec_config_layer(config, 0));
     size_t n_logits = (size_t)n_each * config->n_vocab;
     struct moec_error err = {0};
     struct moec_forward forward = {0};

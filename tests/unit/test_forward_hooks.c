@@ -346,7 +346,7 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
     const struct moec_config *config = &fixture.model->config;
     const struct moec_kernels *kernels = &moec_kernels_scalar;
     const size_t stride = moec_forward_stride(config);
-    const size_t n_kv = (size_t)config->n_kv_head * config->head_dim;
+    const size_t n_kv = moec_layer_kv_dim(moec_config_layer(config, 0));
     const uint32_t layer = moec_config_moe_layer(config, 0);
     struct moec_error err = {0};
     struct moec_forward forward = {0};

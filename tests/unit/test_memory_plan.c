@@ -7,21 +7,19 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-static const struct moec_config config = {.family = "sample",
-                                          .n_layer = 8,
-                                          .n_embd = 256,
-                                          .n_head = 4,
-                                          .n_kv_head = 2,
-                                          .head_dim = 64,
-                                          .n_vocab = 6144,
-                                          .n_position = 2048,
-                                          .rope_theta = 10000,
-                                          .rms_eps = 1e-6,
-                                          .n_expert = 32,
-                                          .top_k = 4,
-                                          .n_ff_expert = 128,
-                                          .n_ff_shared = 256,
-                                          .layer_is_moe = {1, 1, 1, 1, 1, 1, 1, 1}};
+static const struct moec_config config = {
+    .family = "sample",
+    .n_layer = 8,
+    .n_embd = 256,
+    .n_kind = 1,
+    .kinds = {{.n_head = 4, .n_kv_head = 2, .head_dim = 64, .rope_theta = 10000, .is_moe = true}},
+    .n_vocab = 6144,
+    .n_position = 2048,
+    .rms_eps = 1e-6,
+    .n_expert = 32,
+    .top_k = 4,
+    .n_ff_expert = 128,
+    .n_ff_shared = 256};
 
 #define RECORD ((uint64_t)49920)
 
@@ -206,7 +204,7 @@ static void test_memory_plan__covers_the_model(void **state)
     struct moec_model *model = NULL;
     struct moec_codec codecs[17] = {0};
     struct moec_config biased = config;
-    biased.qkv_bias = biased.shared_gate = true;
+    biased.kinds[0].qkv_bias = biased.shared_gate = true;
     assert_status(moec_codec_for_bits(16, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_BF16, &codecs[16], &err),
                   MOEC_OK, err);
     uint32_t rows = 0, columns = 0, n_entries = 0;
@@ -216,7 +214,7 @@ static void test_memory_plan__covers_the_model(void **state)
         uint32_t layer = i / MOEC_ROLE_COUNT < biased.n_layer ? i / MOEC_ROLE_COUNT : MOEC_LAYER_NONE;
         if (!moec_role_expected(&biased, i % MOEC_ROLE_COUNT, layer))
             continue;
-        moec_role_shape(&biased, i % MOEC_ROLE_COUNT, &rows, &columns);
+        moec_role_shape(&biased, i % MOEC_ROLE_COUNT, layer, &rows, &columns);
         entries[n_entries++] = (struct moec_dense_entry){.role = i % MOEC_ROLE_COUNT,
                                                          .layer = layer,
                                                          .codec = codecs[16],

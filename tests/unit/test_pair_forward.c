@@ -66,7 +66,7 @@ static struct batch open_batch(const char *name, uint32_t block)
     const struct moec_config *config = &batch.fixture.model->config;
     struct moec_error err = {0};
     batch.stride = moec_forward_stride(config);
-    batch.kv = (size_t)config->n_kv_head * config->head_dim;
+    batch.kv = moec_layer_kv_dim(moec_config_layer(config, 0));
     batch.n_source = sum_to(source_length, N_PAIRS);
     batch.n_tok = sum_to(target_length, N_PAIRS);
     assert_ok(moec_forward_init(&batch.forward, batch.fixture.model, moec_kernels_best(), 2,
@@ -251,7 +251,7 @@ static void test_pair_forward__routes_as_transformers(void **state)
             assert_ok(
                 moec_forward_mlp(&batch.forward, layer, fixture->n_source, batch.hidden, &batch.trace, &err),
                 err);
-            if (!config->layer_is_moe[layer])
+            if (!moec_config_is_moe(config, layer))
                 continue;
             assert_memory_equal(batch.trace.experts, expected, fixture->n_source * sizeof *expected);
             expected += fixture->n_source;

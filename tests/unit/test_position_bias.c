@@ -43,7 +43,7 @@ static void test_position_bias__adds_the_bias_of_each_distance(void **state)
 {
     (void)state;
     enum { HEADS = 3, BUCKETS = 8, N = 64 };
-    const struct moec_config config = {.n_head = HEADS, .n_bucket = BUCKETS, .max_distance = 20};
+    const struct moec_config config = {.kinds = {{.n_head = HEADS}}, .n_bucket = BUCKETS, .max_distance = 20};
     float weights[BUCKETS * HEADS];
     for (size_t i = 0; i < BUCKETS * HEADS; i++)
         weights[i] = (float)i + 0.25f;

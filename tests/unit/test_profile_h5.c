@@ -114,7 +114,10 @@ static void assert_profiles_equal(const struct moec_profile *a, const struct moe
     assert_string_equal(a->config.family, b->config.family);
     assert_int_equal(a->config.n_layer, b->config.n_layer);
     assert_int_equal(a->config.n_vocab, b->config.n_vocab);
-    ASSERT_ARRAY(a->config.layer_is_moe, b->config.layer_is_moe, MOEC_MAX_LAYERS);
+    ASSERT_ARRAY(a->config.layer_kind, b->config.layer_kind, MOEC_MAX_LAYERS);
+    assert_int_equal(a->config.n_kind, b->config.n_kind);
+    for (uint32_t i = 0; i < a->config.n_kind; i++)
+        assert_true(moec_layer_same(&a->config.kinds[i], &b->config.kinds[i]));
     assert_int_equal(a->n_moe_layer, b->n_moe_layer);
     assert_int_equal(a->n_expert, b->n_expert);
     assert_int_equal(a->top_k, b->top_k);

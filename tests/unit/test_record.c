@@ -10,19 +10,18 @@
 
 static struct moec_config sample(void)
 {
-    struct moec_config c = {.n_layer = 3,
-                            .n_embd = N_EMBD,
-                            .n_head = 4,
-                            .n_kv_head = 2,
-                            .head_dim = 6,
-                            .n_vocab = 11,
-                            .n_expert = 5,
-                            .n_ff_expert = N_FF,
-                            .n_ff_shared = 7,
-                            .n_ff_dense = 9,
-                            .shared_gate = true,
-                            .qkv_bias = true,
-                            .layer_is_moe = {1, 0, 1}};
+    struct moec_config c = {
+        .n_layer = 3,
+        .n_embd = N_EMBD,
+        .n_vocab = 11,
+        .n_expert = 5,
+        .n_ff_expert = N_FF,
+        .n_ff_shared = 7,
+        .shared_gate = true,
+        .n_kind = 2,
+        .kinds = {{.n_head = 4, .n_kv_head = 2, .head_dim = 6, .qkv_bias = true, .is_moe = true},
+                  {.n_head = 4, .n_kv_head = 2, .head_dim = 6, .qkv_bias = true, .n_ff_dense = 9}},
+        .layer_kind = {0, 1, 0}};
     return c;
 }
 
@@ -275,7 +274,6 @@ static void test_record__dense_table_is_checked(void **state)
     refuse_table(&dense, "past the dense weights");
     dense.blob_bytes += 192;
     config.n_layer = 2;
-    config.layer_is_moe[2] = 0;
     assert_status(moec_dense_check(&dense, &config, &err), MOEC_ERR_FORMAT, err);
     moec_dense_release(&dense);
 }

@@ -121,7 +121,7 @@ static struct batch batch_make(struct moec_forward *forward, const uint32_t *tok
     struct batch batch = {
         .n_tok = n_tok,
         .hidden = floats(n_tok * stride),
-        .own = floats((size_t)2 * n_tok * config->n_kv_head * config->head_dim),
+        .own = floats((size_t)2 * n_tok * moec_layer_kv_dim(moec_config_layer(config, 0))),
         .trace = {.experts = calloc((size_t)n_tok * config->top_k, sizeof(uint32_t)),
                   .weights = floats((size_t)n_tok * config->top_k),
                   .input = floats(n_tok * stride)},
@@ -142,7 +142,7 @@ static void batch_free(struct batch *batch)
 static void batch_layer(struct moec_forward *forward, struct batch *batch, uint32_t layer, bool traced)
 {
     const struct moec_config *config = &forward->model->config;
-    const size_t kv = (size_t)config->n_kv_head * config->head_dim;
+    const size_t kv = moec_layer_kv_dim(moec_config_layer(config, 0));
     struct moec_span span = {
         .n_rows = batch->n_tok, .k_own = batch->own, .v_own = batch->own + batch->n_tok * kv};
     struct moec_error err = {0};
@@ -203,7 +203,7 @@ static void check_next_gate(const struct fixture *fixture, const struct listener
 
 static uint32_t next_moe(const struct moec_config *config, uint32_t layer)
 {
-    while (++layer < config->n_layer && !config->layer_is_moe[layer])
+    while (++layer < config->n_layer && !moec_config_is_moe(config, layer))
         ;
     return layer;
 }
@@ -224,7 +224,7 @@ static void check_batch(const struct fixture *fixture, uint32_t n_tok, int n_thr
     struct batch batch = batch_make(&forward, tokens, n_tok);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         batch_layer(&forward, &batch, layer, true);
-        if (!config->layer_is_moe[layer])
+        if (!moec_config_is_moe(config, layer))
             continue;
         assert_int_equal(listener.n_answers, ++n_moe);
         assert_int_equal(listener.layer, layer);

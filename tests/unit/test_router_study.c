@@ -42,7 +42,8 @@ static struct traced traced_make(struct fixture *fixture, const struct moec_wind
                             .n_token = windows->n_window * LENGTH,
                             .k = config->top_k,
                             .stride = moec_forward_stride(config)};
-    const size_t n = (size_t)traced.n_moe * traced.n_token, kv = (size_t)config->n_kv_head * config->head_dim;
+    const size_t n = (size_t)traced.n_moe * traced.n_token,
+                 kv = moec_layer_kv_dim(moec_config_layer(config, 0));
     traced.experts = calloc(n * traced.k, sizeof(uint32_t));
     traced.weights = calloc(n * traced.k, sizeof(float));
     traced.margins = calloc(n, sizeof(float));

@@ -44,7 +44,7 @@ static void check_family(const char *name)
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 1,
                                 moec_variants_experts(fixture.variants), 7, &err),
               err);
-    const size_t stride = moec_forward_stride(config), kv = (size_t)config->n_kv_head * config->head_dim;
+    const size_t stride = moec_forward_stride(config), kv = moec_layer_kv_dim(moec_config_layer(config, 0));
     float *hidden = calloc(7 * stride, sizeof(float)), *keys = calloc(7 * kv, sizeof(float));
     float *values = calloc(7 * kv, sizeof(float)), *weights = calloc(7 * k, sizeof(float));
     uint32_t *experts = calloc(7 * k, sizeof(uint32_t));

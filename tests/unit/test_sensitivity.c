@@ -420,50 +420,51 @@ static void test_sensitivity__unreached_experts_are_the_baseline(void **state)
 static void test_sensitivity__cost_of_a_pass(void **state)
 {
     (void)state;
-    static struct moec_config config = {.n_layer = 2,
-                                        .n_embd = 8,
-                                        .n_head = 2,
-                                        .n_kv_head = 1,
-                                        .head_dim = 4,
-                                        .n_vocab = 10,
-                                        .n_expert = 4,
-                                        .top_k = 2,
-                                        .n_ff_expert = 3,
-                                        .n_ff_shared = 5,
-                                        .n_ff_dense = 7,
-                                        .shared_gate = true,
-                                        .layer_is_moe = {0, 1}};
+    static struct moec_config config = {
+        .n_layer = 2,
+        .n_embd = 8,
+        .n_vocab = 10,
+        .n_expert = 4,
+        .top_k = 2,
+        .n_ff_expert = 3,
+        .n_ff_shared = 5,
+        .shared_gate = true,
+        .n_kind = 2,
+        .kinds = {{.n_head = 2, .n_kv_head = 1, .head_dim = 4, .n_ff_dense = 7},
+                  {.n_head = 2, .n_kv_head = 1, .head_dim = 4, .is_moe = true}},
+        .layer_kind = {0, 1}};
     /* Three positions: q and o 8 x 8, k and v 4 x 8; each sees 1, 2, 3 positions in two products of 8. */
     const uint64_t attention = 3 * (64 + 64 + 32 + 32) + (1 + 2 + 3) * 2 * 8;
     const uint64_t dense = 3 * 3 * 7 * 8, moe = 3 * (4 * 8 + 2 * (3 * 3 * 8 + 8) + 3 * 5 * 8 + 8),
                    head = 3 * 80;
-    assert_int_equal(moec_cost_attention(&config, 0, 3), attention);
+    assert_int_equal(moec_cost_attention(&config, 0, 0, 3), attention);
     assert_int_equal(moec_cost_mlp(&config, 0, 3), dense);
     assert_int_equal(moec_cost_mlp(&config, 1, 3), moe);
     assert_int_equal(moec_cost_from_layer(&config, 0, 0, 0, 3), 2 * attention + dense + moe + head);
     assert_int_equal(moec_cost_from_layer(&config, 1, 0, 0, 3), attention + moe + head);
     assert_int_equal(moec_cost_from_layer(&config, 2, 0, 0, 3), head);
-    config.window = 2;
-    assert_int_equal(moec_cost_attention(&config, 0, 3), attention - 2 * 8);
-    assert_int_equal(moec_cost_attention(&config, 5, 1), 192 + 2 * 2 * 8);
+    config.kinds[1].window = 2;
+    assert_int_equal(moec_cost_attention(&config, 0, 0, 3), attention);
+    assert_int_equal(moec_cost_attention(&config, 1, 0, 3), attention - 2 * 8);
+    assert_int_equal(moec_cost_attention(&config, 1, 5, 1), 192 + 2 * 2 * 8);
 }
 
 static void test_sensitivity__cost_of_two_stacks(void **state)
 {
     (void)state;
-    static struct moec_config config = {.n_layer = 3,
-                                        .n_encoder_layer = 1,
-                                        .n_embd = 8,
-                                        .n_head = 2,
-                                        .n_kv_head = 2,
-                                        .head_dim = 4,
-                                        .n_vocab = 10,
-                                        .n_expert = 4,
-                                        .top_k = 1,
-                                        .n_ff_expert = 3,
-                                        .n_ff_dense = 7,
-                                        .plain_mlp = true,
-                                        .layer_is_moe = {1, 0, 1}};
+    static struct moec_config config = {
+        .n_layer = 3,
+        .n_encoder_layer = 1,
+        .n_embd = 8,
+        .n_vocab = 10,
+        .n_expert = 4,
+        .top_k = 1,
+        .n_ff_expert = 3,
+        .plain_mlp = true,
+        .n_kind = 2,
+        .kinds = {{.n_head = 2, .n_kv_head = 2, .head_dim = 4, .is_moe = true},
+                  {.n_head = 2, .n_kv_head = 2, .head_dim = 4, .n_ff_dense = 7}},
+        .layer_kind = {0, 1, 0}};
     /* A source of five tokens that see each other, a target of three. */
     const uint64_t encoder = 5 * 4 * 64 + 2 * 8 * 25, own = 3 * 4 * 64 + (1 + 2 + 3) * 2 * 8;
     const uint64_t keys = 5 * 2 * 64, cross = 3 * 2 * 64 + 2 * 8 * 15;

@@ -157,7 +157,8 @@ static void test_session__counts_its_bytes(void **state)
     struct opened opened = open_session("mixtral", 4);
     const struct moec_config *config = &opened.fixture.model->config;
     struct moec_error err = {0};
-    uint64_t per_position = 2ull * config->n_layer * config->n_kv_head * config->head_dim * sizeof(float);
+    uint64_t per_position =
+        2ull * config->n_layer * moec_layer_kv_dim(moec_config_layer(config, 0)) * sizeof(float);
     uint64_t per_token = moec_forward_stride(config) * sizeof(float);
     uint64_t base = moec_session_bytes(config, 10, 1);
     assert_int_equal(moec_session_bytes(config, 11, 1) - base, per_position);
@@ -289,7 +290,8 @@ static void test_session__counts_the_bytes_of_a_source(void **state)
     struct opened opened = open_session("switch-full", 4);
     const struct moec_config *config = &opened.fixture.model->config;
     const uint64_t n_decoder = config->n_layer - config->n_encoder_layer;
-    const uint64_t kv = 2ull * (2 * n_decoder + 1) * config->n_kv_head * config->head_dim * sizeof(float);
+    const uint64_t kv =
+        2ull * (2 * n_decoder + 1) * moec_layer_kv_dim(moec_config_layer(config, 0)) * sizeof(float);
     const uint64_t hidden = moec_forward_stride(config) * sizeof(float),
                    choices = n_decoder * sizeof(uint32_t);
     assert_int_equal(moec_session_bytes(config, 11, 1) - moec_session_bytes(config, 10, 1),

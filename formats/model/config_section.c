@@ -1,0 +1,439 @@
+/* The config as a section of a bundle or a dataset of a profile (formats/bundle/FORMAT.md, "Config").
+ *
+ * Little-endian, no padding; offsets in bytes:
+ *     0 u32 version (1, 2 or 3)      4 char family[24], NUL-padded
+ *    28 u32 n_layer, n_embd, n_head, n_kv_head, head_dim, n_vocab, n_position, window,
+ *           n_expert, top_k, n_ff_expert, n_ff_shared, n_ff_dense
+ *    80 u64 rope_theta, rms_eps: bits of F64
+ *    96 u32 clip_qkv: bits of F32
+ *   100 u8  qkv_bias, qk_norm, tied_head, shared_gate, norm_topk_prob (0 or 1), expert_dtype, 0, 0
+ *   108 u32 n_eos               112 u32 eos_ids[n_eos]
+ *   then u8 is_moe[n_layer]
+ * in versions 2 and 3:
+ *     0 u32 n_encoder_layer, n_bucket, max_distance, expert_capacity, decoder_start_id, pad_id
+ *    24 u8  activation, plain_mlp, router_bias, scaled_head
+ * and in version 3 blocks up to the end, in increasing order of their tags:
+ *     0 u32 tag, n_bytes          8 u8  payload[n_bytes]
+ *
+ * Of what layers differ in, the fixed fields say what the first layer (of MLPs: the first without experts)
+ * has. A config has one encoding: a block is written where the fixed fields cannot say what it says, and the
+ * version is the lowest that holds it all. */
+#include "formats/model/config.h"
+
+#include "formats/base/bytes.h"
+#include "formats/base/memory.h"
+
+#include <string.h>
+
+#define SUBJECT       "config section"
+#define SECTION_FIXED 112u
+#define SECTION_TAIL  28u
+#define BLOCK_HEADER  8u
+
+/* Cursors over moec_put_ and moec_get_. */
+static void put_u32(uint8_t **at, uint32_t value)
+{
+    moec_put_u32(*at, value);
+    *at += 4;
+}
+
+static void put_f64(uint8_t **at, double value)
+{
+    moec_put_f64(*at, value);
+    *at += 8;
+}
+
+static void put_f32(uint8_t **at, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    put_u32(at, bits);
+}
+
+static uint32_t get_u32(const uint8_t **at)
+{
+    *at += 4;
+    return moec_get_u32(*at - 4);
+}
+
+static double get_f64(const uint8_t **at)
+{
+    *at += 8;
+    return moec_get_f64(*at - 8);
+}
+
+static float get_f32(const uint8_t **at)
+{
+    const uint32_t bits = get_u32(at);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* A config on its way out of a section. Layers are put together when everything has been read: until then its
+ * table of kinds is empty. */
+struct reading {
+    struct moec_config config;
+    uint32_t n_layer;
+    struct moec_layer_kind attention; /* of every layer; its MLP is not looked at */
+    uint8_t is_moe[MOEC_MAX_LAYERS];
+    uint32_t n_ff_dense[MOEC_MAX_LAYERS]; /* looked at where a layer has no experts */
+};
+
+/* ---- blocks ---- */
+
+/* What the fixed fields cannot say. To say something new, add a row to the table below with a tag of its own,
+ * and its description to FORMAT.md. */
+struct block {
+    uint32_t tag;
+    const char *name;
+    /* Bytes of the payload; 0 = the fixed fields say it all, and there is no block. */
+    size_t (*size)(const struct moec_config *config);
+    void (*encode)(const struct moec_config *config, uint8_t *payload);
+    /* Fixed fields have been read; moec_config_check follows, and that the config needs these n_bytes. */
+    enum moec_status (*decode)(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                               struct moec_error *err);
+};
+
+/* Neurons of the first MLP without experts; 0 where every layer has experts. */
+static uint32_t first_dense_size(const struct moec_config *c)
+{
+    for (uint32_t i = 0; i < c->n_kind; i++)
+        if (!c->kinds[i].is_moe)
+            return c->kinds[i].n_ff_dense;
+    return 0;
+}
+
+/* Sizes of the MLPs without experts but the first, where they differ. */
+static size_t dense_sizes_size(const struct moec_config *c)
+{
+    const uint32_t first = first_dense_size(c);
+    bool differ = false;
+    for (uint32_t i = 0; i < c->n_kind; i++)
+        differ = differ || (!c->kinds[i].is_moe && c->kinds[i].n_ff_dense != first);
+    return differ ? sizeof(uint32_t) * (size_t)(c->n_layer - moec_config_moe_count(c) - 1) : 0;
+}
+
+static void encode_dense_sizes(const struct moec_config *c, uint8_t *payload)
+{
+    bool is_first = true;
+    for (uint32_t layer = 0; layer < c->n_layer; layer++) {
+        if (moec_config_is_moe(c, layer))
+            continue;
+        if (!is_first)
+            put_u32(&payload, moec_config_layer(c, layer)->n_ff_dense);
+        is_first = false;
+    }
+}
+
+static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                                           struct moec_error *err)
+{
+    const uint8_t *const end = payload + n_bytes;
+    bool is_first = true;
+    for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
+        if (reading->is_moe[layer])
+            continue;
+        if (!is_first && (size_t)(end - payload) < sizeof(uint32_t))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " has %zu bytes of MLP sizes, one is missing for "
+                                     "layer %u",
+                             n_bytes, layer);
+        if (!is_first)
+            reading->n_ff_dense[layer] = get_u32(&payload);
+        is_first = false;
+    }
+    return MOEC_OK;
+}
+
+static const struct block blocks[] = {
+    {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
+};
+
+#define N_BLOCKS (sizeof blocks / sizeof *blocks)
+
+static size_t blocks_size(const struct moec_config *c)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < N_BLOCKS; i++) {
+        const size_t n_bytes = blocks[i].size(c);
+        total += n_bytes > 0 ? BLOCK_HEADER + n_bytes : 0;
+    }
+    return total;
+}
+
+static void encode_blocks(const struct moec_config *c, uint8_t **at)
+{
+    for (size_t i = 0; i < N_BLOCKS; i++) {
+        const size_t n_bytes = blocks[i].size(c);
+        if (n_bytes == 0)
+            continue;
+        put_u32(at, blocks[i].tag);
+        put_u32(at, (uint32_t)n_bytes);
+        blocks[i].encode(c, *at);
+        *at += n_bytes;
+    }
+}
+
+static enum moec_status decode_blocks(const uint8_t *at, size_t n_left, struct reading *reading,
+                                      struct moec_error *err)
+{
+    uint32_t last = 0;
+    while (n_left > 0) {
+        if (n_left < BLOCK_HEADER)
+            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " ends with %zu bytes of a block's header",
+                             n_left);
+        const uint32_t tag = get_u32(&at), n_bytes = get_u32(&at);
+        n_left -= BLOCK_HEADER;
+        if (tag <= last)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " has block %u after block %u, expected rising tags", tag, last);
+        if (n_bytes > n_left)
+            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes left for block %u of %u", n_left,
+                             tag, n_bytes);
+        size_t i = 0;
+        while (i < N_BLOCKS && blocks[i].tag != tag)
+            i++;
+        if (i == N_BLOCKS)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             SUBJECT
+                             " has a block with tag %u, which this version does not know: the model has "
+                             "something that a newer moec wrote down, use that to run it",
+                             tag);
+        MOEC_TRY(blocks[i].decode(at, n_bytes, reading, err));
+        at += n_bytes;
+        n_left -= n_bytes;
+        last = tag;
+    }
+    return MOEC_OK;
+}
+
+/* Whether the blocks are those that the config needs, byte for byte as long. */
+static enum moec_status check_blocks(const uint8_t *at, size_t n_left, const struct moec_config *c,
+                                     struct moec_error *err)
+{
+    for (size_t i = 0; i < N_BLOCKS; i++) {
+        const size_t wanted = blocks[i].size(c);
+        const bool is_here = n_left > 0 && moec_get_u32(at) == blocks[i].tag;
+        const uint32_t n_bytes = is_here ? moec_get_u32(at + 4) : 0;
+        if (n_bytes != wanted || is_here != (wanted > 0))
+            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %u bytes of %s (block %u), expected %zu",
+                             n_bytes, blocks[i].name, blocks[i].tag, wanted);
+        if (is_here) {
+            at += BLOCK_HEADER + n_bytes;
+            n_left -= BLOCK_HEADER + n_bytes;
+        }
+    }
+    return MOEC_OK;
+}
+
+/* ---- encoding ---- */
+
+static bool needs_tail(const struct moec_config *c)
+{
+    return c->n_encoder_layer > 0 || c->activation != MOEC_ACTIVATION_SILU || c->plain_mlp || c->router_bias;
+}
+
+static void encode_tail(const struct moec_config *c, uint8_t **at)
+{
+    const uint32_t counts[6] = {c->n_encoder_layer, c->n_bucket,         c->max_distance,
+                                c->expert_capacity, c->decoder_start_id, c->pad_id};
+    for (size_t i = 0; i < 6; i++)
+        put_u32(at, counts[i]);
+    const uint8_t flags[4] = {c->activation, c->plain_mlp, c->router_bias, c->scaled_head};
+    memcpy(*at, flags, sizeof flags);
+    *at += sizeof flags;
+}
+
+static void encode_fixed(const struct moec_config *c, uint32_t version, uint8_t **at)
+{
+    const struct moec_layer_kind *kind = moec_config_layer(c, 0);
+    put_u32(at, version);
+    memcpy(*at, c->family, strlen(c->family));
+    *at += sizeof c->family;
+    const uint32_t counts[13] = {c->n_layer,         c->n_embd,  kind->n_head,   kind->n_kv_head,
+                                 kind->head_dim,     c->n_vocab, c->n_position,  kind->window,
+                                 c->n_expert,        c->top_k,   c->n_ff_expert, c->n_ff_shared,
+                                 first_dense_size(c)};
+    for (size_t i = 0; i < 13; i++)
+        put_u32(at, counts[i]);
+    put_f64(at, kind->rope_theta);
+    put_f64(at, c->rms_eps);
+    put_f32(at, kind->clip_qkv);
+    const uint8_t flags[8] = {kind->qkv_bias,
+                              kind->qk_norm,
+                              c->tied_head,
+                              c->shared_gate,
+                              c->norm_topk_prob,
+                              c->expert_dtype,
+                              0,
+                              0};
+    memcpy(*at, flags, sizeof flags);
+    *at += sizeof flags;
+    put_u32(at, c->n_eos);
+    for (uint32_t i = 0; i < c->n_eos; i++)
+        put_u32(at, c->eos_ids[i]);
+    for (uint32_t layer = 0; layer < c->n_layer; layer++)
+        *(*at)++ = moec_config_is_moe(c, layer);
+}
+
+enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **bytes, size_t *n_bytes,
+                                    struct moec_error *err)
+{
+    const struct moec_config *c = config;
+    void *memory = NULL;
+    MOEC_TRY(moec_config_check(c, "config", err));
+    const size_t n_block_bytes = blocks_size(c);
+    const uint32_t version = n_block_bytes > 0 ? 3 : needs_tail(c) ? 2 : 1;
+    const size_t total =
+        SECTION_FIXED + (size_t)4 * c->n_eos + c->n_layer + (version > 1 ? SECTION_TAIL : 0) + n_block_bytes;
+    MOEC_TRY(moec_alloc(&memory, total, 1, SUBJECT, err));
+    uint8_t *at = memory;
+    encode_fixed(c, version, &at);
+    if (version > 1)
+        encode_tail(c, &at);
+    encode_blocks(c, &at);
+    *bytes = memory;
+    *n_bytes = total;
+    return MOEC_OK;
+}
+
+/* ---- decoding ---- */
+
+static enum moec_status decode_flags(const uint8_t **at, struct reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    bool *const flags[5] = {&reading->attention.qkv_bias, &reading->attention.qk_norm, &c->tied_head,
+                            &c->shared_gate, &c->norm_topk_prob};
+    for (int i = 0; i < 8; i++) {
+        uint8_t value = *(*at)++;
+        if (value > (i < 5 ? 1 : i == 5 ? 255 : 0))
+            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %u at offset %d, expected %s", value,
+                             100 + i, i < 5 ? "0 or 1" : "0");
+        if (i < 5)
+            *flags[i] = value != 0;
+        else if (i == 5)
+            c->expert_dtype = value;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status decode_tail(const uint8_t *at, struct moec_config *c, struct moec_error *err)
+{
+    uint32_t *const counts[6] = {&c->n_encoder_layer, &c->n_bucket,         &c->max_distance,
+                                 &c->expert_capacity, &c->decoder_start_id, &c->pad_id};
+    for (size_t i = 0; i < 6; i++)
+        *counts[i] = get_u32(&at);
+    bool *const flags[3] = {&c->plain_mlp, &c->router_bias, &c->scaled_head};
+    c->activation = *at++;
+    for (size_t i = 0; i < 3; i++, at++) {
+        if (*at > 1)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " has %u for flag %zu of version 2, expected 0 or 1", *at, i);
+        *flags[i] = *at != 0;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status decode_family(const uint8_t *at, struct moec_config *c, struct moec_error *err)
+{
+    memcpy(c->family, at, sizeof c->family);
+    for (size_t i = strnlen(c->family, sizeof c->family); i < sizeof c->family; i++)
+        if (c->family[i] != 0)
+            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has bytes after the end of the family name");
+    return MOEC_OK;
+}
+
+/* The fields before the layers. */
+static enum moec_status decode_fixed(const uint8_t **at, struct reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    struct moec_layer_kind *kind = &reading->attention;
+    MOEC_TRY(decode_family(*at, c, err));
+    *at += sizeof c->family;
+    uint32_t *const counts[13] = {&reading->n_layer,      &c->n_embd,  &kind->n_head,   &kind->n_kv_head,
+                                  &kind->head_dim,        &c->n_vocab, &c->n_position,  &kind->window,
+                                  &c->n_expert,           &c->top_k,   &c->n_ff_expert, &c->n_ff_shared,
+                                  &reading->n_ff_dense[0]};
+    for (size_t i = 0; i < 13; i++)
+        *counts[i] = get_u32(at);
+    kind->rope_theta = get_f64(at);
+    c->rms_eps = get_f64(at);
+    kind->clip_qkv = get_f32(at);
+    MOEC_TRY(decode_flags(at, reading, err));
+    c->n_eos = get_u32(at);
+    if (reading->n_layer == 0 || reading->n_layer > MOEC_MAX_LAYERS)
+        return moec_fail(err, MOEC_ERR_LIMIT, SUBJECT " says layers %u, expected 1..%u", reading->n_layer,
+                         MOEC_MAX_LAYERS);
+    if (c->n_eos > MOEC_MAX_EOS)
+        return moec_fail(err, MOEC_ERR_LIMIT, SUBJECT " says end-of-text ids %u, expected 0..%u", c->n_eos,
+                         MOEC_MAX_EOS);
+    return MOEC_OK;
+}
+
+static enum moec_status decode_is_moe(const uint8_t *at, struct reading *reading, struct moec_error *err)
+{
+    uint32_t n_moe = 0;
+    for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
+        if (at[layer] > 1)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " says kind %u for layer %u of %u, expected 0 or 1", at[layer], layer,
+                             reading->n_layer);
+        reading->is_moe[layer] = at[layer];
+        reading->n_ff_dense[layer] = reading->n_ff_dense[0];
+        n_moe += at[layer];
+    }
+    if (n_moe == reading->n_layer && reading->n_ff_dense[0] > 0)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         SUBJECT " says dense MLP size without dense layers %u, expected 0",
+                         reading->n_ff_dense[0]);
+    return MOEC_OK;
+}
+
+static enum moec_status place_layers(struct reading *reading, struct moec_error *err)
+{
+    for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
+        struct moec_layer_kind kind = reading->attention;
+        kind.is_moe = reading->is_moe[layer] != 0;
+        kind.n_ff_dense = kind.is_moe ? 0 : reading->n_ff_dense[layer];
+        if (!moec_config_add_layer(&reading->config, &kind))
+            return moec_fail(err, MOEC_ERR_LIMIT, SUBJECT " has more than %u kinds of layers",
+                             MOEC_MAX_LAYER_KINDS);
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes, struct moec_config *config,
+                                    struct moec_error *err)
+{
+    if (n_bytes < SECTION_FIXED)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes, expected at least %u", n_bytes,
+                         SECTION_FIXED);
+    struct reading reading = {0};
+    struct moec_config *c = &reading.config;
+    const uint8_t *at = bytes;
+    const uint32_t version = get_u32(&at);
+    if (version < 1 || version > 3)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, SUBJECT " has version %u, expected 1 to 3", version);
+    MOEC_TRY(decode_fixed(&at, &reading, err));
+    const size_t expected =
+        SECTION_FIXED + (size_t)4 * c->n_eos + reading.n_layer + (version > 1 ? SECTION_TAIL : 0);
+    if (version == 3 ? n_bytes <= expected : n_bytes != expected)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes, expected %s%zu", n_bytes,
+                         version == 3 ? "more than " : "", expected);
+    for (uint32_t i = 0; i < c->n_eos; i++)
+        c->eos_ids[i] = get_u32(&at);
+    MOEC_TRY(decode_is_moe(at, &reading, err));
+    if (version > 1)
+        MOEC_TRY(decode_tail(at + reading.n_layer, c, err));
+    if (version == 2 && !needs_tail(c))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         SUBJECT " has version 2 but says nothing that version 1 cannot");
+    const uint8_t *const first_block = bytes + expected;
+    MOEC_TRY(decode_blocks(first_block, n_bytes - expected, &reading, err));
+    MOEC_TRY(place_layers(&reading, err));
+    MOEC_TRY(moec_config_check(c, SUBJECT, err));
+    MOEC_TRY(check_blocks(first_block, n_bytes - expected, c, err));
+    *config = *c;
+    return MOEC_OK;
+}

@@ -1,0 +1,43 @@
+/* What one layer of a model is: its attention, how positions turn its queries and keys, and its MLP or its
+ * router and experts.
+ *
+ * Most layers of a model are alike, so a config (config.h) holds the few kinds that it has and a byte for
+ * each layer that picks one; moec_config_layer finds it. What all layers of every known model share (hidden
+ * size, shape and number of experts, activation) stands in the config itself. Thread rule: plain data. */
+#ifndef MOEC_FORMATS_LAYER_H
+#define MOEC_FORMATS_LAYER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MOEC_MAX_LAYER_KINDS 32
+
+struct moec_layer_kind {
+    uint32_t n_head;     /* query heads */
+    uint32_t n_kv_head;  /* key/value heads; divides n_head */
+    uint32_t head_dim;   /* even where positions rotate it */
+    uint32_t window;     /* positions that a token sees, its own included; 0 = all before it */
+    double rope_theta;   /* base of the rotary angles; 0 = q and k are not rotated */
+    float clip_qkv;      /* |q|, |k|, |v| are clamped to this; 0 = off (OLMoE) */
+    bool qkv_bias;       /* biases on q, k, v (Qwen2) */
+    bool qk_norm;        /* RMS norm over the whole q and k projections before heads are split (OLMoE) */
+    bool is_moe;         /* router and experts where others have an MLP */
+    uint32_t n_ff_dense; /* neurons of that MLP; 0 with experts */
+};
+
+/* Floats of one position's queries, and of its keys (as many as of its values). */
+static inline size_t moec_layer_q_dim(const struct moec_layer_kind *kind)
+{
+    return (size_t)kind->n_head * kind->head_dim;
+}
+static inline size_t moec_layer_kv_dim(const struct moec_layer_kind *kind)
+{
+    return (size_t)kind->n_kv_head * kind->head_dim;
+}
+
+/* Whether two kinds attend alike, and whether they are alike in all. */
+bool moec_layer_same_attention(const struct moec_layer_kind *a, const struct moec_layer_kind *b);
+bool moec_layer_same(const struct moec_layer_kind *a, const struct moec_layer_kind *b);
+
+#endif
