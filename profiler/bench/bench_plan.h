@@ -1,4 +1,4 @@
-/* Which rows a bench has (internal to profiler/bench*.c, and for tests). */
+/* Which rows a bench has (internal to profiler/bench/, and for tests). */
 #ifndef MOEC_PROFILER_BENCH_PLAN_H
 #define MOEC_PROFILER_BENCH_PLAN_H
 

@@ -1,4 +1,4 @@
-/* What a bench's rows come to once they have run (internal to profiler/bench*.c, and for tests). */
+/* What a bench's rows come to once they have run (internal to profiler/bench/, and for tests). */
 #ifndef MOEC_PROFILER_BENCH_ROW_H
 #define MOEC_PROFILER_BENCH_ROW_H
 

@@ -265,8 +265,8 @@ static enum moec_status open_journal(struct moec_units *units, const char *path,
         return moec_fail(err, status, "%s", missing.message);
     if (units->journal.n_dropped > 0)
         moec_progress_note(units->outer,
-                           "'%s': the last %" PRIu64 " bytes are no whole record and were cut off", path,
-                           units->journal.n_dropped);
+                           "'%s': the last %" PRIu64 " bytes were an incomplete record and were cut off",
+                           path, units->journal.n_dropped);
     MOEC_TRY(summarise(&units->journal, &summary, err));
     moec_progress_note(units->outer,
                        "resuming from '%s': %" PRIu64 " units of work are done (%s, %.1f of %.1f passes)",

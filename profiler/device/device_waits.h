@@ -1,5 +1,5 @@
 /* What waiting for storage costs in addition to the wait itself: the part of moec_device_measure_compute that
- * stalls on purpose (internal to profiler/device*.c).
+ * stalls on purpose (internal to profiler/device/).
  *
  * Tokens are decoded by the runtime's own forward pass, with every record in memory but those of the experts
  * that are waited for: each of these is read by the runtime's reader on an emulated device that answers after

@@ -111,7 +111,7 @@ enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job, struc
         (void)snprintf(profile->sensitivity_choice, sizeof profile->sensitivity_choice,
                        "auto: there are no estimates with an encoder");
         moec_progress_note(options->progress,
-                           "sensitivity: exact, for errors of an encoder are not estimated");
+                           "sensitivity: exact, because errors of an encoder are not estimated");
         return MOEC_OK;
     }
     if (options->sensitivity != MOEC_SENSITIVITY_AUTO) {

@@ -172,7 +172,7 @@ static void describe_load(const struct moec_profile *profile, const struct moec_
                           struct moec_paragraphs *paragraphs)
 {
     if (!isnan(summary->entropy))
-        moec_paragraph_begin(paragraphs, "Load: %s; its entropy is %.3f of an even one's.",
+        moec_paragraph_begin(paragraphs, "Load: %s; its entropy is %.3f times that of an even load.",
                              summary->entropy > 0.98
                                  ? "nearly even, so caching the most frequent experts gains little"
                              : summary->entropy > 0.9 ? "somewhat uneven"

@@ -354,11 +354,10 @@ bool moert_engine_warning(const struct moert_engine *engine, char *text, size_t 
     const struct moec_mode_choice *choice = &engine->choice;
     const bool is_plain = choice->evict == &moec_evict_lru || choice->evict == &moec_evict_fifo;
     if (choice->lacks_paths) {
-        (void)snprintf(
-            text, capacity,
-            "mode '%s' would guess by a path table, and '%.200s' has none, because it was compiled "
-            "without a profile: nothing is guessed",
-            choice->mode->name, engine->bundle->file.path);
+        (void)snprintf(text, capacity,
+                       "mode '%s' predicts by a path table, but '%.200s' has none (it was compiled without a "
+                       "profile), so nothing is predicted",
+                       choice->mode->name, engine->bundle->file.path);
         return true;
     }
     return is_plain && moec_memory_plan_warning(&engine->plan, text, capacity);

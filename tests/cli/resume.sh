@@ -123,7 +123,7 @@ flip() { # OFFSET
 }
 flip $((n - 100))
 try 0 "a flipped byte in the last record" profile $model --data $data -o "$out" --resume
-says stderr 'no whole record and were cut off' "is said"
+says stderr 'an incomplete record and were cut off' "is said"
 same "and costs only that record"
 flip 50
 try 1 "a flipped byte in the header" profile $model --data $data -o "$out" --resume
