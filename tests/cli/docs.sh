@@ -44,4 +44,24 @@ for room in formats/*/ runtime/*/ profiler/*/ cli/*/ compiler/; do
     fi
 done
 
+# What the statement of a room says of its neighbours is what tests/rooms.tab holds.
+layers=$(awk '$1 == "layer" { print $2 }' tests/rooms.tab)
+while read -r kind room neighbours; do
+    if [ "$kind" != room ] || [ ! -f "$room/README.md" ] || [ "$room" = experiments ]; then
+        continue
+    fi
+    sentence=$(tr '\n' ' ' <"$room/README.md" | sed -n 's/.*\(It \(may \)\{0,1\}includes\{0,1\} .*\)Start reading.*/\1/p')
+    printf '%s\n' "$neighbours" | tr ' ' '\n' | grep -vE '^(\.|)$' | sort >"$work/allowed"
+    # shellcheck disable=SC2016 # backticks of Markdown
+    printf '%s\n' "$sentence" | grep -oE '`[a-z]+`' | tr -d '`' | grep -vxF "$layers" | sort >"$work/named"
+    case $sentence in
+    *"every room"*) cp "$work/allowed" "$work/named" ;;
+    esac
+    if [ -n "$sentence" ] && cmp -s "$work/allowed" "$work/named"; then
+        pass "$room/README.md names the rooms that it may include"
+    else
+        fail "$room/README.md names $(tr '\n' ' ' <"$work/named"), the table $(tr '\n' ' ' <"$work/allowed")"
+    fi
+done <tests/rooms.tab
+
 done_testing
