@@ -85,7 +85,8 @@ enum moec_status moec_row_metric_open(const struct moec_row_metric_options *opti
                          moec_checkpoint_folder(checkpoint));
     MOEC_TRY(moec_alloc((void **)&metric, 1, sizeof *metric, "rows to measure on", err));
     *metric = (struct moec_row_metric){.options = options, .checkpoint = checkpoint};
-    enum moec_status status = moec_rows_read(&options->task, options->data_path, &metric->rows, err);
+    enum moec_status status = moec_rows_read(&options->task, options->data_path,
+                                             moec_rows_budget(options->memory_bytes), &metric->rows, err);
     if (status == MOEC_OK)
         status = choose_rows(metric, profile, err);
     if (status != MOEC_OK) {

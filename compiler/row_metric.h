@@ -19,7 +19,8 @@ struct moec_row_metric_options {
     uint32_t n_sample; /* rows to draw, or how many of the profile's rows to use; 0 = all of the profile's,
                           else 64 */
     uint64_t seed;
-    uint32_t n_context; /* of prompt and answer; 0 = the default of profiler/evaluate/continuation.h */
+    uint64_t memory_bytes; /* that the rows may take; 0 = no bound */
+    uint32_t n_context;    /* of prompt and answer; 0 = the default of profiler/evaluate/continuation.h */
 };
 
 struct moec_row_metric;

@@ -87,7 +87,7 @@
          "Working memory beside the weights of the largest layer (default 1GiB). Models that do not fit "    \
          "are read layer by layer; "                                                                         \
          "hidden states that do not fit go to a temporary file in TMPDIR or beside the output. Results do "  \
-         "not depend on it.",                                                                                \
+         "not depend on it. Text counts too while it is read and tokenised.",                                \
          CLI_RARE},                                                                                          \
     {                                                                                                        \
         "quiet", 'q', NULL, NULL, "Show no progress.", 0                                                     \

@@ -90,6 +90,8 @@ static void show_note(void *context, const char *line)
     cli_progress_tell(&job->progress, line);
 }
 
+#define TEXT_BYTES ((uint64_t)1 << 30) /* that reading the data may take */
+
 static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
 {
     if (cli_has(job->args, "task") && !cli_has(job->args, "data"))
@@ -98,7 +100,7 @@ static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
         return MOEC_OK;
     MOEC_TRY(
         moec_task_load(cli_has(job->args, "task") ? cli_text(job->args, "task") : "text", &job->task, err));
-    MOEC_TRY(moec_rows_read(&job->task, cli_text(job->args, "data"), &job->rows, err));
+    MOEC_TRY(moec_rows_read(&job->task, cli_text(job->args, "data"), TEXT_BYTES, &job->rows, err));
     job->options.bench.rows = &job->rows;
     return MOEC_OK;
 }

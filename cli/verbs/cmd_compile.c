@@ -197,8 +197,10 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
     if (moec_task_metric_kind(metric) != moec_task_metric_kind(job->measure.task.metric))
         return moec_fail(err, MOEC_ERR_USAGE, "--metric %s does not fit task '%s', which is measured by %s",
                          name, job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
-    job->rows = (struct moec_row_metric_options){
-        .task = job->measure.task, .data_path = job->measure.data, .seed = job->measure.seed};
+    job->rows = (struct moec_row_metric_options){.task = job->measure.task,
+                                                 .data_path = job->measure.data,
+                                                 .seed = job->measure.seed,
+                                                 .memory_bytes = job->measure.work_bytes};
     job->rows.task.metric = metric;
     if (cli_has(args, "samples"))
         job->rows.n_sample = job->measure.n_sample;

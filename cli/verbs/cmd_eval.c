@@ -62,15 +62,19 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
                          job->source.path);
     MOEC_TRY(moec_windows_need_task(&job->source.model->config, &job->measure.task, "an evaluation", err));
     MOEC_TRY(moec_tokenizer_create(job->source.tokenizer, &job->tokenizer, err));
-    MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, &job->rows, err));
+    MOEC_TRY(moec_rows_read(&job->measure.task, job->measure.data, moec_rows_budget(job->measure.work_bytes),
+                            &job->rows, err));
     struct moec_windows_options window_options = {
         .seq_len_tokens = job->measure.seq_len_tokens,
         .n_sample = job->measure.n_sample,
         .seed = job->measure.seed,
+        .memory_bytes = moec_rows_budget(job->measure.work_bytes),
     };
     moec_windows_options_for(&job->source.model->config, &window_options);
     struct moec_pool pool = moec_pool_make(job->measure.n_threads);
-    return moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err);
+    MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &window_options, &pool, &job->windows, err));
+    moec_rows_drop_texts(&job->rows);
+    return MOEC_OK;
 }
 
 static enum moec_status score(struct eval_job *job, struct moec_error *err)

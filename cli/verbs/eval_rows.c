@@ -171,7 +171,8 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
                          "for the context of a row",
                          measure->task.name);
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &job->n_context, err));
-    MOEC_TRY(moec_rows_read(&measure->task, measure->data, &job->rows, err));
+    MOEC_TRY(moec_rows_read(&measure->task, measure->data, moec_rows_budget(measure->work_bytes), &job->rows,
+                            err));
     if (cli_has(job->args, "answers")) {
         MOEC_TRY(moec_output_open(&job->answers, cli_text(job->args, "answers"), err));
         job->writes_answers = true;

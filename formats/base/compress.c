@@ -8,6 +8,7 @@
 
 /* High enough for text that is written once, low enough that a tokenizer of 10 MB takes under a second. */
 #define COMPRESSION_LEVEL 9
+#define PIECE_BYTES       ((size_t)65536)
 
 enum moec_status moec_compress(const void *bytes, size_t n, uint8_t **out, size_t *n_out,
                                struct moec_error *err)
@@ -64,23 +65,40 @@ bool moec_is_zstd(const void *bytes, size_t n)
     return n >= sizeof magic && memcmp(bytes, magic, sizeof magic) == 0;
 }
 
+/* Room that the first frame asks for, or a piece where it does not say. */
+static enum moec_status first_room(const void *bytes, size_t n, uint64_t limit_bytes, size_t *room,
+                                   const char *subject, struct moec_error *err)
+{
+    const unsigned long long stated = ZSTD_getFrameContentSize(bytes, n);
+    *room = PIECE_BYTES;
+    if (stated == ZSTD_CONTENTSIZE_UNKNOWN || stated == ZSTD_CONTENTSIZE_ERROR)
+        return MOEC_OK;
+    if (stated > limit_bytes)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "%s holds %llu bytes when decompressed, more than the limit of %" PRIu64, subject,
+                         stated, limit_bytes);
+    *room = (size_t)stated + 1;
+    return MOEC_OK;
+}
+
 enum moec_status moec_decompress_all(const void *bytes, size_t n, uint64_t limit_bytes, char **out,
                                      size_t *n_out, const char *subject, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     void *text = NULL;
-    size_t capacity = 0, used = 0, left = 1;
+    size_t capacity = 0, used = 0, left = 1, room = 0;
     ZSTD_inBuffer input = {bytes, n, 0};
+    if (!moec_is_zstd(bytes, n))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s is not zstd data", subject);
+    MOEC_TRY(first_room(bytes, n, limit_bytes, &room, subject, err));
     ZSTD_DStream *stream = ZSTD_createDStream();
     if (stream == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: zstd decoder");
-    if (!moec_is_zstd(bytes, n)) {
-        status = moec_fail(err, MOEC_ERR_FORMAT, "%s is not zstd data", subject);
-        goto out;
-    }
+    /* One more byte than the limit: room for the NUL and for seeing that the limit is passed. */
+    uint64_t budget = limit_bytes < UINT64_MAX - PIECE_BYTES ? limit_bytes + PIECE_BYTES : UINT64_MAX;
     for (;;) {
-        /* One more byte than the output needs: room for the NUL and for seeing that the limit is passed. */
-        MOEC_TRY_OUT(moec_grow(&text, &capacity, used + 65536, 1, subject, err));
+        MOEC_TRY_OUT(moec_grow_within(&text, &capacity, used + 2 > room ? used + PIECE_BYTES : room, 1,
+                                      &budget, subject, err));
         ZSTD_outBuffer output = {(char *)text + used, capacity - used - 1, 0};
         left = ZSTD_decompressStream(stream, &output, &input);
         if (ZSTD_isError(left)) {

@@ -17,8 +17,9 @@ MOEC_WARN_UNUSED enum moec_status moec_decompress(const void *bytes, size_t n, u
 /* True when the bytes start with the zstd magic number. */
 bool moec_is_zstd(const void *bytes, size_t n);
 
-/* Decompresses a whole .zst file content of unknown size, at most `limit_bytes`; a NUL follows (not counted).
- */
+/* Decompresses a whole .zst file content, at most `limit_bytes`; a NUL follows (not counted). Where the first
+ * frame states a size over the limit, nothing is allocated; memory never passes what is there and a piece.
+ * Errors: MOEC_ERR_FORMAT, MOEC_ERR_LIMIT. */
 MOEC_WARN_UNUSED enum moec_status moec_decompress_all(const void *bytes, size_t n, uint64_t limit_bytes,
                                                       char **out, size_t *n_out, const char *subject,
                                                       struct moec_error *err);

@@ -51,8 +51,8 @@ enum moec_status moec_alloc_pages(void **out, uint64_t n_bytes, const char *what
     return alloc_at(out, 4096, total, what, err);
 }
 
-enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes, const char *what,
-                           struct moec_error *err)
+enum moec_status moec_grow_within(void **array, size_t *capacity, size_t needed, size_t item_bytes,
+                                  uint64_t *left_bytes, const char *what, struct moec_error *err)
 {
     if (needed <= *capacity)
         return MOEC_OK;
@@ -61,14 +61,29 @@ enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t
         if (__builtin_mul_overflow(grown, (size_t)2, &grown))
             return moec_fail(err, MOEC_ERR_LIMIT, "%s grew past the address space", what);
     }
+    if (left_bytes != NULL && grown - *capacity > *left_bytes / item_bytes) {
+        grown = *capacity + (size_t)(*left_bytes / item_bytes);
+        if (grown < needed)
+            return moec_fail(err, MOEC_ERR_BUDGET,
+                             "%s: %" PRIu64 " bytes more are needed, %" PRIu64 " are left", what,
+                             (uint64_t)(needed - *capacity) * item_bytes, *left_bytes);
+    }
     uint64_t total = 0;
     MOEC_TRY(total_bytes(grown, item_bytes, what, &total, err));
     void *memory = realloc(*array, total);
     if (memory == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: %s needs %" PRIu64 " bytes", what, total);
+    if (left_bytes != NULL)
+        *left_bytes -= (uint64_t)(grown - *capacity) * item_bytes;
     *array = memory;
     *capacity = grown;
     return MOEC_OK;
+}
+
+enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes, const char *what,
+                           struct moec_error *err)
+{
+    return moec_grow_within(array, capacity, needed, item_bytes, NULL, what, err);
 }
 
 enum moec_status moec_strndup(char **out, const char *text, size_t length, struct moec_error *err)

@@ -31,6 +31,13 @@ MOEC_WARN_UNUSED enum moec_status moec_alloc_pages(void **out, uint64_t n_bytes,
 MOEC_WARN_UNUSED enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes,
                                             const char *what, struct moec_error *err);
 
+/* The same within a budget: what the array grows by is taken off *left_bytes, and where it is more than that,
+ * nothing is allocated and the answer is MOEC_ERR_BUDGET. Near the end of the budget it grows by what is left
+ * instead of doubling. left_bytes NULL: no budget. */
+MOEC_WARN_UNUSED enum moec_status moec_grow_within(void **array, size_t *capacity, size_t needed,
+                                                   size_t item_bytes, uint64_t *left_bytes, const char *what,
+                                                   struct moec_error *err);
+
 /* Duplicates `length` bytes of `text` and adds a NUL. */
 MOEC_WARN_UNUSED enum moec_status moec_strndup(char **out, const char *text, size_t length,
                                                struct moec_error *err);

@@ -23,7 +23,18 @@ struct tokenising {
     struct row_tokens *tokens; /* (n_row) */
     struct moec_error *errors; /* (n_threads) */
     size_t *failed_row;        /* (n_threads) first row that this thread failed on */
+    /* Of a bounded memory an eighth is for what threads need meanwhile, the same for each, and rows that
+     * could need more than their share are tokenised one at a time, in order, with all that is left. */
+    uint64_t memory_bytes; /* 0 = no bound */
+    uint64_t share_bytes;  /* of a thread */
+    uint64_t kept_bytes;   /* tokens of finished rows; atomic */
 };
+
+#define MIB(n) ((double)(n) / (1 << 20))
+
+/* What tokenising a text takes at most for each of its bytes: a word that is the whole text, its merges, its
+ * ids and two copies of it. */
+#define BYTES_PER_BYTE 48
 
 /* What a model is to write after this row's prompt. */
 static void find_target(const struct moec_rows *rows, const struct moec_row *row, const char **text,
@@ -39,43 +50,105 @@ static void find_target(const struct moec_rows *rows, const struct moec_row *row
 }
 
 static enum moec_status tokenise_texts(const struct tokenising *job, const struct moec_row *text,
-                                       struct row_tokens *row, struct moec_error *err)
+                                       uint64_t *left_bytes, struct row_tokens *row, struct moec_error *err)
 {
     const char *target = NULL;
     size_t n_bytes = 0;
-    MOEC_TRY(moec_tokenizer_encode(job->tokenizer, job->rows->text + text->prompt_offset, text->prompt_bytes,
-                                   true, &row->ids, &row->n, err));
+    MOEC_TRY(moec_tokenizer_encode_within(job->tokenizer, job->rows->text + text->prompt_offset,
+                                          text->prompt_bytes, true, left_bytes, &row->ids, &row->n, err));
     if (!job->has_source)
         return MOEC_OK;
     find_target(job->rows, text, &target, &n_bytes);
-    return moec_tokenizer_encode(job->tokenizer, target, n_bytes, true, &row->target, &row->n_target, err);
+    return moec_tokenizer_encode_within(job->tokenizer, target, n_bytes, true, left_bytes, &row->target,
+                                        &row->n_target, err);
+}
+
+/* Memory that is left beside rows and finished tokens. */
+static uint64_t left_memory(const struct tokenising *job)
+{
+    const uint64_t held = moec_rows_memory_bytes(job->rows) +
+                          __atomic_load_n(&job->kept_bytes, __ATOMIC_RELAXED) +
+                          job->rows->n_row * sizeof *job->tokens;
+    return job->memory_bytes > held ? job->memory_bytes - held : 0;
+}
+
+static bool is_large(const struct tokenising *job, const struct moec_row *row)
+{
+    const char *target = NULL;
+    size_t n_bytes = 0;
+    if (job->memory_bytes == 0)
+        return false;
+    if (job->has_source)
+        find_target(job->rows, row, &target, &n_bytes);
+    return row->prompt_bytes + n_bytes > job->share_bytes / BYTES_PER_BYTE;
+}
+
+/* Tokenises a row within `left_bytes` and says in a message which row it is. */
+static enum moec_status tokenise_one(struct tokenising *job, size_t item, uint64_t left_bytes,
+                                     struct moec_error *err)
+{
+    const struct moec_row *text = &job->rows->rows[item];
+    struct row_tokens *row = &job->tokens[item];
+    const uint64_t given = left_bytes;
+    struct moec_error own = {0};
+    enum moec_status status = tokenise_texts(job, text, &left_bytes, row, &own);
+    if (status == MOEC_ERR_BUDGET)
+        return moec_fail(err, status,
+                         "row at line %" PRIu64
+                         " of '%s': its %.1f MiB of text may take up to %.0f MiB to tokenise, "
+                         "and %.1f MiB are left for that; raise --work-memory or give shorter rows",
+                         text->line, job->rows->name, MIB(text->prompt_bytes),
+                         BYTES_PER_BYTE * MIB(text->prompt_bytes), MIB(given));
+    if (status != MOEC_OK)
+        return moec_fail(err, status, "row at line %" PRIu64 " of '%s': %s", text->line, job->rows->name,
+                         own.message);
+    row->first = job->bos != MOEC_TOKENIZER_NO_ID && row->n > 0 && row->ids[0] == job->bos;
+    (void)__atomic_add_fetch(&job->kept_bytes, given - left_bytes, __ATOMIC_RELAXED);
+    return MOEC_OK;
 }
 
 static void tokenise_row(void *context, size_t item, int thread)
 {
     struct tokenising *job = context;
     struct moec_error *err = &job->errors[thread];
-    struct row_tokens *row = &job->tokens[item];
     /* Rows after a failure of this thread need no work; those before it must be tried, so that the first
      * wrong row is named whatever thread ran it. */
-    if (err->status != MOEC_OK && item > job->failed_row[thread])
+    if ((err->status != MOEC_OK && item > job->failed_row[thread]) || is_large(job, &job->rows->rows[item]))
+        return;
+    /* Without memory for the tokens of all rows the rest need no work either: check_kept says so. */
+    if (job->memory_bytes > 0 && left_memory(job) < job->memory_bytes / 8)
         return;
     struct moec_error own = {0};
-    const struct moec_row *text = &job->rows->rows[item];
-    enum moec_status status = tokenise_texts(job, text, row, &own);
-    if (status != MOEC_OK) {
-        moec_error_prefix(&own, "row at line %" PRIu64 " of '%s'", text->line, job->rows->name);
+    const uint64_t share = job->memory_bytes > 0 ? job->share_bytes : UINT64_MAX;
+    if (tokenise_one(job, item, share, &own) != MOEC_OK) {
         *err = own;
         job->failed_row[thread] = item;
-        return;
     }
-    row->first = job->bos != MOEC_TOKENIZER_NO_ID && row->n > 0 && row->ids[0] == job->bos;
+}
+
+static enum moec_status check_kept(const struct tokenising *job, struct moec_error *err)
+{
+    if (job->memory_bytes == 0 || left_memory(job) >= job->memory_bytes / 8)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_BUDGET,
+                     "the text of '%s' and its tokens take more than the %.1f MiB that text may take; raise "
+                     "--work-memory or give less text",
+                     job->rows->name, MIB(job->memory_bytes));
+}
+
+static enum moec_status tokenise_large(struct tokenising *job, struct moec_error *err)
+{
+    for (size_t r = 0; r < job->rows->n_row; r++)
+        if (is_large(job, &job->rows->rows[r]))
+            MOEC_TRY(tokenise_one(job, r, left_memory(job), err));
+    return MOEC_OK;
 }
 
 static enum moec_status tokenise(struct tokenising *job, const struct moec_pool *pool, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const size_t n_threads = (size_t)pool->n_threads;
+    job->share_bytes = job->memory_bytes / 8 / n_threads;
     MOEC_TRY_OUT(
         moec_alloc((void **)&job->tokens, job->rows->n_row, sizeof *job->tokens, "tokens of the rows", err));
     MOEC_TRY_OUT(moec_alloc((void **)&job->errors, n_threads, sizeof *job->errors, "errors", err));
@@ -87,8 +160,12 @@ static enum moec_status tokenise(struct tokenising *job, const struct moec_pool 
             (worst == n_threads || job->failed_row[t] < job->failed_row[worst]))
             worst = t;
     }
-    if (worst < n_threads)
+    if (worst < n_threads) {
         status = moec_fail(err, job->errors[worst].status, "%s", job->errors[worst].message);
+        goto out;
+    }
+    MOEC_TRY_OUT(check_kept(job, err));
+    status = tokenise_large(job, err);
 out:
     free(job->errors);
     free(job->failed_row);
@@ -308,7 +385,8 @@ enum moec_status moec_windows_make(const struct moec_rows *rows, const struct mo
                              .tokenizer = tokenizer,
                              .bos = options->has_source ? MOEC_TOKENIZER_NO_ID
                                                         : moec_tokenizer_bos_id(tokenizer),
-                             .has_source = options->has_source};
+                             .has_source = options->has_source,
+                             .memory_bytes = options->memory_bytes};
     enum moec_status status = tokenise(&job, pool, err);
     if (status == MOEC_OK)
         status = cut(rows, &job, options, windows, err);

@@ -61,6 +61,7 @@ struct moec_windows_options {
     bool has_source;           /* windows of an encoder-decoder model */
     uint32_t start_token;      /* of its targets */
     uint32_t end_token;        /* of its sources and targets */
+    uint64_t memory_bytes;     /* of the rows and their tokens, and of tokenising; 0 = no bound */
 };
 
 /* Places of a window. */
@@ -112,8 +113,8 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_need_task(const struct moec_confi
                                                          struct moec_error *err);
 
 /* Tokenises on all threads of the pool. `name` is the data's, for messages. Errors: MOEC_ERR_USAGE (options),
- * MOEC_ERR_LIMIT when the data has too few windows (the message says how much more text is needed), and those
- * of the tokenizer with the row's line. */
+ * MOEC_ERR_LIMIT when the data has too few windows (the message says how much more text is needed),
+ * MOEC_ERR_BUDGET before memory_bytes are passed, and those of the tokenizer with the row's line. */
 MOEC_WARN_UNUSED enum moec_status moec_windows_make(const struct moec_rows *rows,
                                                     const struct moec_tokenizer *tokenizer,
                                                     const struct moec_windows_options *options,

@@ -71,16 +71,20 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
                          folder);
     MOEC_TRY(moec_tokenizer_model_fits(tokenizer, job->config->n_vocab, folder, err));
     MOEC_TRY(moec_tokenizer_create(tokenizer, &job->tokenizer, err));
-    MOEC_TRY(moec_rows_read(&options->task, options->data_path, &job->rows, err));
+    MOEC_TRY(moec_rows_read(&options->task, options->data_path, moec_rows_budget(options->memory_bytes),
+                            &job->rows, err));
     const struct moec_pool pool = moec_pool_make(options->n_threads);
     struct moec_windows_options windows = {.seq_len_tokens = options->seq_len_tokens,
                                            .n_sample = options->n_sample,
                                            .seed = options->seed,
-                                           .min_part_windows = MOEC_MIN_PART_WINDOWS};
+                                           .min_part_windows = MOEC_MIN_PART_WINDOWS,
+                                           .memory_bytes = moec_rows_budget(options->memory_bytes)};
     moec_windows_options_for(job->config, &windows);
     if (options->n_sample == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "0 windows, expected at least %d", 2 * MOEC_MIN_PART_WINDOWS);
-    return moec_windows_make(&job->rows, job->tokenizer, &windows, &pool, &job->windows, err);
+    MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &windows, &pool, &job->windows, err));
+    moec_rows_drop_texts(&job->rows);
+    return MOEC_OK;
 }
 
 static void copy_text(char *to, size_t room, const char *from)

@@ -126,6 +126,7 @@ static enum moec_status append(struct moec_row_text *text, const char *bytes, si
                                struct moec_error *err)
 {
     const uint64_t limit = text->limit_bytes > 0 ? text->limit_bytes : DEFAULT_LIMIT_BYTES;
+    text->wanted_bytes = (uint64_t)text->n_bytes + n;
     if (n > limit - text->n_bytes)
         return moec_fail(err, MOEC_ERR_LIMIT, "the rows' texts pass %" PRIu64 " bytes", limit);
     void *memory = text->bytes;

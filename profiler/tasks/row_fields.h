@@ -14,7 +14,8 @@
 struct moec_row_text {
     char *bytes;
     size_t n_bytes, capacity;
-    uint64_t limit_bytes; /* 0 = 4 GiB */
+    uint64_t limit_bytes;  /* 0 = 4 GiB */
+    uint64_t wanted_bytes; /* after MOEC_ERR_LIMIT: what it would have grown to */
 };
 
 struct moec_row_extra {

@@ -21,7 +21,34 @@ struct row_maker {
     const char *labels;             /* borrowed: the file of labels, NULL when the task has none */
     size_t labels_bytes, labels_at;
     const char *labels_path;
+    char **data;           /* borrowed: what was read, which may become the rows' text; NULL: it may not */
+    uint64_t memory_bytes; /* of the data and the rows; 0 = no bound */
+    uint64_t data_bytes;   /* of the data that is held meanwhile */
 };
+
+#define MIB(n) ((double)(n) / (1 << 20))
+
+/* ---- memory ---- */
+
+static enum moec_status no_memory(const char *subject, uint64_t needed, uint64_t memory_bytes,
+                                  struct moec_error *err)
+{
+    return moec_fail(
+        err, MOEC_ERR_BUDGET,
+        "reading '%s' takes %.1f MiB or more, and text may take %.1f MiB; raise --work-memory or give "
+        "less text",
+        subject, MIB(needed), MIB(memory_bytes));
+}
+
+/* Whether `more` bytes fit beside what is held. */
+static enum moec_status check_memory(const struct row_maker *maker, uint64_t more, const char *subject,
+                                     struct moec_error *err)
+{
+    const uint64_t needed = maker->data_bytes + moec_rows_memory_bytes(maker->rows) + more;
+    if (maker->memory_bytes == 0 || needed <= maker->memory_bytes)
+        return MOEC_OK;
+    return no_memory(subject, needed, maker->memory_bytes, err);
+}
 
 /* The line at `*at` without its end, and `*at` behind it. */
 static const char *next_line(const char *bytes, size_t n_bytes, size_t *at, size_t *length)
@@ -198,7 +225,17 @@ static enum moec_status add_row(struct row_maker *maker, const struct moec_row_f
                                 .n_bytes = rows->text_bytes,
                                 .capacity = rows->text_capacity,
                                 .limit_bytes = 4 * MOEC_ROWS_MAX_BYTES};
-    status = render_row(maker, &own, &out, &row, err);
+    MOEC_TRY(check_memory(maker, sizeof row, fields->subject, err));
+    if (maker->memory_bytes > 0)
+        out.limit_bytes = rows->text_bytes + maker->memory_bytes - maker->data_bytes - sizeof row -
+                          moec_rows_memory_bytes(rows);
+    struct moec_error own_err = {0};
+    status = render_row(maker, &own, &out, &row, &own_err);
+    if (status == MOEC_ERR_LIMIT && maker->memory_bytes > 0 && out.wanted_bytes > out.limit_bytes)
+        status = no_memory(fields->subject, maker->memory_bytes + (out.wanted_bytes - out.limit_bytes),
+                           maker->memory_bytes, err);
+    else if (status != MOEC_OK)
+        (void)moec_fail(err, status, "%s", own_err.message);
     rows->text = out.bytes;
     rows->text_capacity = out.capacity;
     MOEC_TRY(status);
@@ -207,15 +244,43 @@ static enum moec_status add_row(struct row_maker *maker, const struct moec_row_f
     return MOEC_OK;
 }
 
+/* Running text that is one row without more becomes the rows' text itself. */
+static bool take_whole(struct row_maker *maker, const char *bytes, size_t n_bytes)
+{
+    const struct moec_task *task = maker->task;
+    if (maker->data == NULL || maker->kind != MOEC_TASK_KIND_WINDOWS || maker->labels != NULL ||
+        strcmp(task->prompt, "{text}") != 0 || task->reference[0] != '\0')
+        return false;
+    struct moec_rows *rows = maker->rows;
+    const size_t offset = (size_t)(bytes - *maker->data);
+    rows->text = *maker->data;
+    rows->text_bytes = rows->text_capacity = offset + n_bytes;
+    *maker->data = NULL;
+    maker->data_bytes = 0;
+    rows->rows[0] = (struct moec_row){
+        .prompt_offset = offset, .prompt_bytes = n_bytes, .reference_offset = offset + n_bytes, .line = 1};
+    rows->n_row = 1;
+    return true;
+}
+
+static enum moec_status parse_whole(struct row_maker *maker, const char *bytes, size_t n_bytes,
+                                    const char *subject, struct moec_error *err)
+{
+    struct moec_rows *rows = maker->rows;
+    const struct moec_row_fields fields = {
+        .line = 1, .unit = "line", .subject = subject, .text = bytes, .text_bytes = n_bytes};
+    if (n_bytes == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_grow((void **)&rows->rows, &rows->row_capacity, 1, sizeof *rows->rows, "rows", err));
+    return take_whole(maker, bytes, n_bytes) ? MOEC_OK : add_row(maker, &fields, err);
+}
+
 static enum moec_status parse_text(struct row_maker *maker, const char *bytes, size_t n_bytes,
                                    const char *subject, struct moec_error *err)
 {
     struct moec_row_fields fields = {.line = 1, .unit = "line", .subject = subject};
-    if (maker->task->split == MOEC_TASK_SPLIT_FILE) {
-        fields.text = bytes;
-        fields.text_bytes = n_bytes;
-        return n_bytes > 0 ? add_row(maker, &fields, err) : MOEC_OK;
-    }
+    if (maker->task->split == MOEC_TASK_SPLIT_FILE)
+        return parse_whole(maker, bytes, n_bytes, subject, err);
     uint64_t line_number = 0;
     for (size_t at = 0; at < n_bytes;) {
         size_t length = 0;
@@ -258,6 +323,7 @@ static enum moec_status parse_jsonl(struct row_maker *maker, const char *bytes, 
         if (is_blank(line, length))
             continue;
         struct moec_json *root = NULL;
+        MOEC_TRY(check_memory(maker, length, subject, err)); /* the tree holds the text once more */
         enum moec_status status = moec_json_parse(line, length, MOEC_ROWS_MAX_BYTES, "the row", &root, err);
         if (status != MOEC_OK) {
             moec_error_prefix(err, "line %" PRIu64 " of '%s'", fields.line, subject);
@@ -279,6 +345,8 @@ static enum moec_status parse_json(struct row_maker *maker, const char *bytes, s
     enum moec_status status = MOEC_OK;
     struct moec_row_fields fields = {.unit = "row", .subject = subject};
     struct moec_json *root = NULL;
+    MOEC_TRY(check_memory(maker, n_bytes, subject, err)); /* the tree holds the text once more */
+    maker->data_bytes += n_bytes;
     MOEC_TRY(moec_json_parse(bytes, n_bytes, MOEC_ROWS_MAX_BYTES, subject, &root, err));
     if (moec_json_type(root) != MOEC_JSON_ARRAY) {
         status = moec_fail(err, MOEC_ERR_FORMAT,
@@ -442,56 +510,99 @@ static enum moec_status load_labels(const struct moec_task *task, const char *pa
     return status;
 }
 
-enum moec_status moec_rows_read(const struct moec_task *task, const char *path, struct moec_rows *rows,
-                                struct moec_error *err)
+/* What a file holds, unpacked, and the digest of the file as it is. `*bytes` is owned by the caller. */
+static enum moec_status load_data(const char *path, uint64_t memory_bytes, struct moec_rows *rows,
+                                  char **bytes, size_t *n_bytes, struct moec_error *err)
+{
+    const uint64_t limit =
+        memory_bytes > 0 && memory_bytes < MOEC_ROWS_MAX_BYTES ? memory_bytes : MOEC_ROWS_MAX_BYTES;
+    char *packed = NULL;
+    size_t n_packed = 0;
+    MOEC_TRY(moec_file_load(path, limit, bytes, n_bytes, err));
+    rows->file_bytes = *n_bytes;
+    moec_sha256(*bytes, *n_bytes, rows->digest);
+    if (*n_bytes >= 2 && memcmp(*bytes, "\x1f\x8b", 2) == 0)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' is gzip data; unpack it, or compress it with zstd instead", path);
+    if (!moec_is_zstd(*bytes, *n_bytes)) {
+        if (!ends_with(path, strlen(path), ".zst"))
+            return MOEC_OK;
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "'%s' is no zstd data, as its name says; take .zst off the name of what is not compressed", path);
+    }
+    packed = *bytes;
+    n_packed = *n_bytes;
+    *bytes = NULL;
+    enum moec_status status =
+        moec_decompress_all(packed, n_packed, limit - n_packed, bytes, n_bytes, path, err);
+    free(packed);
+    return status;
+}
+
+/* The same, where a limit that is passed is that of memory. */
+static enum moec_status load_within(const char *path, uint64_t memory_bytes, struct moec_rows *rows,
+                                    char **bytes, size_t *n_bytes, struct moec_error *err)
+{
+    struct moec_error own = {0};
+    const enum moec_status status = load_data(path, memory_bytes, rows, bytes, n_bytes, &own);
+    if (status == MOEC_ERR_LIMIT && memory_bytes > 0 && memory_bytes < MOEC_ROWS_MAX_BYTES)
+        return moec_fail(err, MOEC_ERR_BUDGET,
+                         "%s; text may take %.1f MiB: raise --work-memory or give less text", own.message,
+                         MIB(memory_bytes));
+    return status == MOEC_OK ? MOEC_OK : moec_fail(err, status, "%s", own.message);
+}
+
+enum moec_status moec_rows_read(const struct moec_task *task, const char *path, uint64_t memory_bytes,
+                                struct moec_rows *rows, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    char *bytes = NULL, *content = NULL, *labels = NULL, *labels_path = NULL;
-    size_t n_bytes = 0, n_content = 0;
-    uint8_t digest[MOEC_SHA256_BYTES];
+    char *bytes = NULL, *labels = NULL, *labels_path = NULL;
+    size_t n_bytes = 0;
     *rows = (struct moec_rows){0};
-    MOEC_TRY(moec_file_load(path, MOEC_ROWS_MAX_BYTES, &bytes, &n_bytes, err));
-    const uint64_t file_bytes = n_bytes;
-    moec_sha256(bytes, n_bytes, digest);
-    if (n_bytes >= 2 && memcmp(bytes, "\x1f\x8b", 2) == 0) {
-        status = moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                           "'%s' is gzip data; unpack it, or compress it with zstd instead", path);
-        goto out;
-    }
-    if (moec_is_zstd(bytes, n_bytes)) {
-        MOEC_TRY_OUT(
-            moec_decompress_all(bytes, n_bytes, MOEC_ROWS_MAX_BYTES, &content, &n_content, path, err));
-        free(bytes);
-        bytes = content;
-        content = NULL;
-        n_bytes = n_content;
-    }
+    struct moec_rows file = {0};
+    struct row_maker maker = {.task = task, .rows = rows, .data = &bytes, .memory_bytes = memory_bytes};
+    MOEC_TRY_OUT(load_within(path, memory_bytes, &file, &bytes, &n_bytes, err));
     char delimiter = task->delimiter;
     enum moec_task_format named = format_of_name(path, &delimiter);
     enum moec_task_format format = task->format == MOEC_TASK_FORMAT_AUTO ? named : task->format;
-    struct row_maker maker = {.task = task, .rows = rows};
     if (task->labels[0] != '\0') {
         MOEC_TRY_OUT(load_labels(task, path, &labels_path, &labels, &maker.labels_bytes, err));
         maker.labels = labels;
         maker.labels_path = labels_path;
     }
+    maker.data_bytes = n_bytes + maker.labels_bytes;
     MOEC_TRY_OUT(make_rows(&maker, format, delimiter, bytes, n_bytes, path, err));
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
     (void)moec_printable(name, strlen(name), false, rows->name, sizeof rows->name);
-    memcpy(rows->digest, digest, sizeof digest);
-    rows->file_bytes = file_bytes;
+    memcpy(rows->digest, file.digest, sizeof file.digest);
+    rows->file_bytes = file.file_bytes;
 out:
     free(labels_path);
     free(labels);
     free(bytes);
-    free(content);
     return status;
 }
 
-void moec_rows_release(struct moec_rows *rows)
+uint64_t moec_rows_memory_bytes(const struct moec_rows *rows)
+{
+    return rows->text_bytes + rows->n_row * sizeof *rows->rows + rows->n_choice * sizeof *rows->choices;
+}
+
+void moec_rows_drop_texts(struct moec_rows *rows)
 {
     free(rows->text);
     free(rows->rows);
     free(rows->choices);
+    rows->text = NULL;
+    rows->rows = NULL;
+    rows->choices = NULL;
+    rows->text_bytes = rows->n_row = rows->n_choice = 0;
+    rows->text_capacity = rows->row_capacity = rows->choice_capacity = 0;
+}
+
+void moec_rows_release(struct moec_rows *rows)
+{
+    moec_rows_drop_texts(rows);
     *rows = (struct moec_rows){0};
 }

@@ -13,6 +13,14 @@
 #define MOEC_ROWS_MAX_ROWS   ((uint64_t)1 << 26)
 #define MOEC_ROWS_MAX_FIELDS 1024 /* columns of a CSV file */
 
+/* What text may take of a work memory: all of it, and this much of a smaller one, so that what is refused
+ * then is the work, with what it needs. 0 stays 0, no bound. */
+#define MOEC_ROWS_LEAST_BYTES ((uint64_t)16 << 20)
+static inline uint64_t moec_rows_budget(uint64_t work_bytes)
+{
+    return work_bytes > 0 && work_bytes < MOEC_ROWS_LEAST_BYTES ? MOEC_ROWS_LEAST_BYTES : work_bytes;
+}
+
 struct moec_row {
     uint64_t prompt_offset; /* into text */
     uint64_t prompt_bytes;
@@ -44,11 +52,21 @@ struct moec_rows {
     size_t text_capacity, row_capacity, choice_capacity; /* private */
 };
 
-/* Reads a file, and the file of labels beside it where the task names one. On failure `rows` is empty.
- * Errors: MOEC_ERR_FORMAT (the task, or the data with file and line), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO,
- * MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED (gzip, UTF-16). */
+/* Reads a file, and the file of labels beside it where the task names one. The file, what it holds when
+ * decompressed and the rows stay within memory_bytes (0: no bound but MOEC_ROWS_MAX_BYTES); running text that
+ * is one row without more is kept as it was read. On failure `rows` is empty. Errors: MOEC_ERR_FORMAT (the
+ * task, or the data with file and line), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO, MOEC_ERR_LIMIT, MOEC_ERR_BUDGET
+ * (memory_bytes, before it is passed), MOEC_ERR_UNSUPPORTED (gzip, UTF-16).
+ */
 MOEC_WARN_UNUSED enum moec_status moec_rows_read(const struct moec_task *task, const char *path,
-                                                 struct moec_rows *rows, struct moec_error *err);
+                                                 uint64_t memory_bytes, struct moec_rows *rows,
+                                                 struct moec_error *err);
+
+/* Memory that the rows take. */
+uint64_t moec_rows_memory_bytes(const struct moec_rows *rows);
+
+/* Frees texts, rows and choices; name, digest and file_bytes stay. */
+void moec_rows_drop_texts(struct moec_rows *rows);
 
 /* The same from memory, uncompressed; `format` must not be AUTO. `subject` names the data in messages. `name`
  * and `digest` stay zero. */

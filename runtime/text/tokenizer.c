@@ -13,8 +13,8 @@ enum moec_status moec_buffer_append(struct moec_tokenizer_buffer *buffer, const 
                                     struct moec_error *err)
 {
     /* One more than asked, so that there is room for a NUL and `bytes` is never NULL. */
-    MOEC_TRY(
-        moec_grow((void **)&buffer->bytes, &buffer->capacity, buffer->n_bytes + n_bytes + 1, 1, "text", err));
+    MOEC_TRY(moec_grow_within((void **)&buffer->bytes, &buffer->capacity, buffer->n_bytes + n_bytes + 1, 1,
+                              buffer->left_bytes, "text", err));
     if (n_bytes > 0)
         memcpy(buffer->bytes + buffer->n_bytes, bytes, n_bytes);
     buffer->n_bytes += n_bytes;
@@ -433,8 +433,8 @@ void moec_tokenizer_free(struct moec_tokenizer *tokenizer)
 
 enum moec_status moec_encoding_add_id(struct moec_encoding *encoding, uint32_t id)
 {
-    MOEC_TRY(moec_grow((void **)&encoding->ids, &encoding->ids_capacity, encoding->n_ids + 1,
-                       sizeof *encoding->ids, "token ids", encoding->err));
+    MOEC_TRY(moec_grow_within((void **)&encoding->ids, &encoding->ids_capacity, encoding->n_ids + 1,
+                              sizeof *encoding->ids, encoding->left_bytes, "token ids", encoding->err));
     encoding->ids[encoding->n_ids++] = id;
     return MOEC_OK;
 }
@@ -487,14 +487,43 @@ static enum moec_status repair_text(const char *text, size_t n_bytes, struct moe
     return MOEC_OK;
 }
 
+/* What grows with the text grows within `left_bytes`. */
+static void set_budget(struct moec_encoding *e, uint64_t *left_bytes)
+{
+    e->left_bytes = left_bytes;
+    e->mapped.left_bytes = e->normal[0].left_bytes = e->normal[1].left_bytes = left_bytes;
+    for (uint32_t i = 0; i < MOEC_TOKENIZER_MAX_STEPS; i++)
+        e->scratch[i].left_bytes = left_bytes;
+}
+
+/* The ids, with no room to spare. */
+static void hand_over_ids(struct moec_encoding *e, uint32_t **ids, size_t *n_ids)
+{
+    const size_t n = e->n_ids > 0 ? e->n_ids : 1;
+    uint32_t *exact = realloc(e->ids, n * sizeof *exact);
+    *ids = exact != NULL ? exact : e->ids;
+    *n_ids = e->n_ids;
+    e->ids = NULL;
+}
+
 enum moec_status moec_tokenizer_encode(const struct moec_tokenizer *tokenizer, const char *text,
                                        size_t n_bytes, bool add_special, uint32_t **ids, size_t *n_ids,
                                        struct moec_error *err)
 {
+    uint64_t left_bytes = UINT64_MAX;
+    return moec_tokenizer_encode_within(tokenizer, text, n_bytes, add_special, &left_bytes, ids, n_ids, err);
+}
+
+enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *tokenizer, const char *text,
+                                              size_t n_bytes, bool add_special, uint64_t *left_bytes,
+                                              uint32_t **ids, size_t *n_ids, struct moec_error *err)
+{
     const struct moec_tokenizer_model *m = tokenizer->model;
+    uint64_t budget = *left_bytes;
     struct moec_encoding e = {.tokenizer = tokenizer, .err = err};
-    struct moec_tokenizer_buffer repaired = {0};
+    struct moec_tokenizer_buffer repaired = {.left_bytes = &budget};
     enum moec_status status = MOEC_OK;
+    set_budget(&e, &budget);
     *ids = NULL;
     *n_ids = 0;
     if (n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES)
@@ -506,15 +535,15 @@ enum moec_status moec_tokenizer_encode(const struct moec_tokenizer *tokenizer, c
         n_bytes = repaired.n_bytes;
     }
     /* Room for one more than there is, so that an empty result is an array too. */
-    MOEC_TRY_OUT(moec_grow((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, "token ids", err));
+    MOEC_TRY_OUT(
+        moec_grow_within((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, &budget, "token ids", err));
     for (uint32_t i = 0; add_special && i < m->n_prefix; i++)
         MOEC_TRY_OUT(moec_encoding_add_id(&e, m->prefix[i]));
     MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text, n_bytes, true, normalize_and_cut));
     for (uint32_t i = 0; add_special && i < m->n_suffix; i++)
         MOEC_TRY_OUT(moec_encoding_add_id(&e, m->suffix[i]));
-    *ids = e.ids;
-    *n_ids = e.n_ids;
-    e.ids = NULL;
+    *left_bytes -= e.n_ids * sizeof *e.ids;
+    hand_over_ids(&e, ids, n_ids);
 out:
     free(e.ids);
     free(repaired.bytes);

@@ -49,6 +49,15 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode(const struct moec_tokeni
                                                         uint32_t **ids, size_t *n_ids,
                                                         struct moec_error *err);
 
+/* The same within a budget: ids, and what the encoding needs meanwhile, take at most *left_bytes, from which
+ * the ids are taken off. Errors beside those above: MOEC_ERR_BUDGET before the budget is passed; *left_bytes
+ * is then as before. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *tokenizer,
+                                                               const char *text, size_t n_bytes,
+                                                               bool add_special, uint64_t *left_bytes,
+                                                               uint32_t **ids, size_t *n_ids,
+                                                               struct moec_error *err);
+
 /* Text of `n_ids` ids, equal to the library's decode(ids, skip_special_tokens=skip_special); unknown ids are
  * left out. `*text` is the caller's (free), NUL-terminated, `*n_bytes` long without the NUL, valid UTF-8. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_decode(const struct moec_tokenizer *tokenizer,
@@ -59,6 +68,7 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_decode(const struct moec_tokeni
 struct moec_tokenizer_buffer {
     char *bytes;
     size_t n_bytes, capacity;
+    uint64_t *left_bytes; /* borrowed: the budget that it grows within; NULL: none */
 };
 
 /* Text as it comes. Holds back the bytes of a character until it is whole (at most 3) and, for decoders that

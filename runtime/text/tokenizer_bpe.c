@@ -15,8 +15,8 @@
 
 static enum moec_status add_symbol(struct moec_encoding *e, uint32_t id)
 {
-    MOEC_TRY(moec_grow((void **)&e->symbols, &e->symbols_capacity, e->n_symbols + 1, sizeof *e->symbols,
-                       "a word's symbols", e->err));
+    MOEC_TRY(moec_grow_within((void **)&e->symbols, &e->symbols_capacity, e->n_symbols + 1,
+                              sizeof *e->symbols, e->left_bytes, "a word's symbols", e->err));
     uint32_t at = (uint32_t)e->n_symbols;
     e->symbols[at] = (struct moec_bpe_symbol){.id = id, .prev = at == 0 ? NONE : at - 1, .next = at + 1};
     e->n_symbols++;
@@ -121,8 +121,8 @@ static void sift_down(struct moec_encoding *e, size_t at)
 
 static enum moec_status push(struct moec_encoding *e, struct moec_bpe_candidate item)
 {
-    MOEC_TRY(moec_grow((void **)&e->heap, &e->heap_capacity, e->n_heap + 1, sizeof *e->heap,
-                       "a word's merges", e->err));
+    MOEC_TRY(moec_grow_within((void **)&e->heap, &e->heap_capacity, e->n_heap + 1, sizeof *e->heap,
+                              e->left_bytes, "a word's merges", e->err));
     size_t at = e->n_heap++;
     for (; at > 0 && before(&item, &e->heap[(at - 1) / 2]); at = (at - 1) / 2)
         e->heap[at] = e->heap[(at - 1) / 2];

@@ -136,6 +136,7 @@ struct moec_unigram_node {
 struct moec_encoding {
     const struct moec_tokenizer *tokenizer;
     struct moec_error *err;
+    uint64_t *left_bytes; /* borrowed: what all that grows here may still take */
     uint32_t *ids;
     size_t n_ids, ids_capacity;
     struct moec_bpe_symbol *symbols;

@@ -15,6 +15,7 @@
 struct code_points {
     utf8proc_int32_t *items;
     size_t count, capacity;
+    uint64_t *left_bytes; /* borrowed: the budget that it grows within; NULL: none */
 };
 
 static int combining_class(utf8proc_int32_t code_point)
@@ -84,8 +85,8 @@ static enum moec_status decompose(const char *text, size_t n_bytes, bool compati
         struct moec_utf8_char c = moec_utf8_read(text + at, n_bytes - at);
         at += c.n_bytes;
         /* No character decomposes into more than 18 (U+FDFA). */
-        MOEC_TRY(moec_grow((void **)&out->items, &out->capacity, out->count + 32, sizeof *out->items,
-                           "text to normalise", err));
+        MOEC_TRY(moec_grow_within((void **)&out->items, &out->capacity, out->count + 32, sizeof *out->items,
+                                  out->left_bytes, "text to normalise", err));
         if (moec_unicode_is_inert(c.code_point)) {
             out->items[out->count++] = (utf8proc_int32_t)c.code_point;
             continue;
@@ -153,7 +154,7 @@ static bool is_ascii(char c)
 static enum moec_status normalize_form(uint32_t form, const char *text, size_t n_bytes,
                                        struct moec_tokenizer_buffer *out, struct moec_error *err)
 {
-    struct code_points points = {0};
+    struct code_points points = {.left_bytes = out->left_bytes};
     enum moec_status status = MOEC_OK;
     bool compatible = form == MOEC_STEP_NFKC || form == MOEC_STEP_NFKD;
     bool composed = form == MOEC_STEP_NFC || form == MOEC_STEP_NFKC;

@@ -120,8 +120,8 @@ static double extend(const struct moec_tokenizer *t, double score, double token)
 static enum moec_status find_cut(struct moec_encoding *e, const char *word, uint32_t n_bytes)
 {
     const struct moec_tokenizer *t = e->tokenizer;
-    MOEC_TRY(moec_grow((void **)&e->nodes, &e->nodes_capacity, (size_t)n_bytes + 1, sizeof *e->nodes,
-                       "a word's cuts", e->err));
+    MOEC_TRY(moec_grow_within((void **)&e->nodes, &e->nodes_capacity, (size_t)n_bytes + 1, sizeof *e->nodes,
+                              e->left_bytes, "a word's cuts", e->err));
     for (uint32_t i = 0; i <= n_bytes; i++)
         e->nodes[i] = (struct moec_unigram_node){.start = NONE};
     for (uint32_t at = 0; at < n_bytes;) {

@@ -2,6 +2,8 @@
 
 #include "formats/base/compress.h"
 
+#include <sys/resource.h>
+
 #define N 200000
 
 static uint8_t *sample(void)
@@ -115,6 +117,32 @@ static void test_compress__damage_is_reported(void **state)
     free(bytes);
 }
 
+static void test_compress__a_stated_size_over_the_limit_is_refused_at_once(void **state)
+{
+    (void)state;
+    const size_t n = (size_t)64 << 20;
+    uint8_t *packed = NULL;
+    size_t n_packed = 0, n_text = 0;
+    char *text = NULL;
+    struct moec_error err = {0};
+    struct rusage before, after;
+    char *zeros = calloc(n, 1);
+    assert_non_null(zeros);
+    assert_ok(moec_compress(zeros, n, &packed, &n_packed, &err), err);
+    free(zeros);
+    assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+    assert_status(moec_decompress_all(packed, n_packed, n - 1, &text, &n_text, "'x'", &err), MOEC_ERR_LIMIT,
+                  err);
+    assert_message(err, "holds 67108864 bytes");
+    assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+    assert_true(after.ru_minflt - before.ru_minflt < 1000); /* pages touched: not those of the text */
+    err = (struct moec_error){0};
+    assert_ok(moec_decompress_all(packed, n_packed, n, &text, &n_text, "'x'", &err), err);
+    assert_int_equal(n_text, n);
+    free(text);
+    free(packed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +150,7 @@ int main(void)
         cmocka_unit_test(test_compress__nothing_is_something),
         cmocka_unit_test(test_compress__two_frames_are_one_text),
         cmocka_unit_test(test_compress__damage_is_reported),
+        cmocka_unit_test(test_compress__a_stated_size_over_the_limit_is_refused_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

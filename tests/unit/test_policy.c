@@ -1,8 +1,8 @@
 /* What a policy may assign, how often it may measure, and that nothing is measured twice. */
 #include "compiler/policy.h"
 
-#include "status.h"
-#include "synthetic_profile.h"
+#include "tests/unit/status.h"
+#include "tests/unit/synthetic_profile.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* What of foreign text may reach a terminal, and that messages go through it. */
 #include "formats/base/printable.h"
 
-#include "status.h"
+#include "tests/unit/status.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -210,7 +210,7 @@ static void test_rows__files(void **state)
 
     (void)snprintf(path, sizeof path, "%s/data.tsv.zst", folder);
     write_file(path, packed, n_packed);
-    if (moec_rows_read(&task, path, &rows, &err) != MOEC_OK)
+    if (moec_rows_read(&task, path, 0, &rows, &err) != MOEC_OK)
         fail_msg("%s", err.message);
     check_row(&rows, 0, "hello, world", "", 2);
     assert_string_equal(rows.name, "data.tsv.zst");
@@ -221,7 +221,7 @@ static void test_rows__files(void **state)
     moec_rows_release(&rows);
 
     write_file(path, packed, n_packed - 3);
-    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_FORMAT);
+    assert_int_equal(moec_rows_read(&task, path, 0, &rows, &err), MOEC_ERR_FORMAT);
     assert_non_null(strstr(err.message, path));
     (void)unlink(path);
     free(packed);
@@ -229,12 +229,103 @@ static void test_rows__files(void **state)
     err = (struct moec_error){0};
     (void)snprintf(path, sizeof path, "%s/data.jsonl", folder);
     write_file(path, "\x1f\x8b\x08\x00", 4);
-    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_UNSUPPORTED);
+    assert_int_equal(moec_rows_read(&task, path, 0, &rows, &err), MOEC_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.message, "gzip"));
     (void)unlink(path);
     err = (struct moec_error){0};
-    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_NOT_FOUND);
+    assert_int_equal(moec_rows_read(&task, path, 0, &rows, &err), MOEC_ERR_NOT_FOUND);
     assert_int_equal(rows.n_row, 0);
+    (void)rmdir(folder);
+}
+
+/* Reads what the file holds within this much memory, and expects a refusal that says `part`. */
+static void refuse_file(const struct moec_task *task, const char *path, uint64_t memory_bytes,
+                        enum moec_status expected, const char *part)
+{
+    struct moec_error err = {0};
+    struct moec_rows rows;
+    assert_int_equal(moec_rows_read(task, path, memory_bytes, &rows, &err), expected);
+    if (strstr(err.message, part) == NULL)
+        fail_msg("'%s' lacks '%s'", err.message, part);
+    assert_null(rows.text);
+    assert_null(rows.rows);
+}
+
+static void test_rows__memory_is_bounded(void **state)
+{
+    (void)state;
+    const size_t n = (size_t)4 << 20;
+    char folder[] = "/tmp/moec-rows-XXXXXX", path[128];
+    struct moec_error err = {0};
+    struct moec_rows rows;
+    struct moec_task task = moec_task_text();
+    uint8_t *packed = NULL;
+    size_t n_packed = 0;
+    assert_non_null(mkdtemp(folder));
+    char *text = malloc(n);
+    assert_non_null(text);
+    for (size_t i = 0; i < n; i++)
+        text[i] = i % 2 == 0 ? 'a' : '\n';
+
+    (void)snprintf(path, sizeof path, "%s/data.txt", folder);
+    write_file(path, text, n);
+    refuse_file(&task, path, n - 1, MOEC_ERR_BUDGET, "has 4194304 bytes");
+    refuse_file(&task, path, n - 1, MOEC_ERR_BUDGET, "--work-memory");
+    /* One row is the text as it was read; the same with a template stands twice until the data is freed. */
+    if (moec_rows_read(&task, path, n + 4096, &rows, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(rows.rows[0].prompt_bytes, n);
+    assert_memory_equal(rows.text + rows.rows[0].prompt_offset, text, n);
+    assert_true(moec_rows_memory_bytes(&rows) < n + 4096);
+    moec_rows_drop_texts(&rows);
+    assert_string_equal(rows.name, "data.txt");
+    assert_int_equal(rows.file_bytes, n);
+    moec_rows_release(&rows);
+    (void)snprintf(task.prompt, sizeof task.prompt, "say {text}");
+    refuse_file(&task, path, n + 4096, MOEC_ERR_BUDGET, "takes 8.0 MiB or more");
+    /* Two million rows of a letter are far more than their text. */
+    task = moec_task_text();
+    task.split = MOEC_TASK_SPLIT_LINE;
+    refuse_file(&task, path, 8 * n, MOEC_ERR_BUDGET, "takes 32.0 MiB or more");
+    if (moec_rows_read(&task, path, 64 * n, &rows, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(rows.n_row, n / 2);
+    moec_rows_release(&rows);
+    (void)unlink(path);
+
+    assert_int_equal(moec_compress(text, n, &packed, &n_packed, &err), MOEC_OK);
+    (void)snprintf(path, sizeof path, "%s/data.txt.zst", folder);
+    write_file(path, packed, n_packed);
+    refuse_file(&task, path, n, MOEC_ERR_BUDGET, "holds 4194304 bytes when decompressed");
+    (void)unlink(path);
+
+    (void)snprintf(path, sizeof path, "%s/data.jsonl", folder);
+    memset(text, 'a', n);
+    memcpy(text, "{\"text\": \"", 10);
+    memcpy(text + n - 2, "\"}", 2);
+    write_file(path, text, n);
+    refuse_file(&task, path, 2 * n - 4096, MOEC_ERR_BUDGET, "takes 8.0 MiB or more");
+    if (moec_rows_read(&task, path, 2 * n + 4096, &rows, &err) != MOEC_OK)
+        fail_msg("%s", err.message);
+    moec_rows_release(&rows);
+    (void)unlink(path);
+    free(packed);
+    free(text);
+    (void)rmdir(folder);
+}
+
+static void test_rows__a_zst_is_one(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/moec-rows-XXXXXX", path[128];
+    struct moec_task task = moec_task_text();
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/data.txt.zst", folder);
+    write_file(path, "plain text", 10);
+    refuse_file(&task, path, 0, MOEC_ERR_FORMAT, "is no zstd data, as its name says");
+    write_file(path, "", 0);
+    refuse_file(&task, path, 0, MOEC_ERR_FORMAT, "is no zstd data, as its name says");
+    (void)unlink(path);
     (void)rmdir(folder);
 }
 
@@ -343,7 +434,7 @@ static void test_rows__labels_beside_the_data(void **state)
     write_file(path, data, strlen(data));
     struct moec_rows rows;
     struct moec_error err = {0};
-    assert_int_equal(moec_rows_read(&task, path, &rows, &err), MOEC_ERR_NOT_FOUND);
+    assert_int_equal(moec_rows_read(&task, path, 0, &rows, &err), MOEC_ERR_NOT_FOUND);
     assert_non_null(strstr(err.message, "data.v1-labels.lst"));
     static const struct {
         const char *text, *part;
@@ -358,7 +449,7 @@ static void test_rows__labels_beside_the_data(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         err = (struct moec_error){0};
         write_file(labels, cases[i].text, strlen(cases[i].text));
-        enum moec_status status = moec_rows_read(&task, path, &rows, &err);
+        enum moec_status status = moec_rows_read(&task, path, 0, &rows, &err);
         assert_int_equal(status, cases[i].status);
         if (status != MOEC_OK) {
             assert_non_null(strstr(err.message, cases[i].part));
@@ -389,6 +480,8 @@ int main(void)
         cmocka_unit_test(test_rows__choices_of_templates),
         cmocka_unit_test(test_rows__labels_beside_the_data),
         cmocka_unit_test(test_rows__labels_stay_beside_the_data),
+        cmocka_unit_test(test_rows__memory_is_bounded),
+        cmocka_unit_test(test_rows__a_zst_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -801,6 +801,43 @@ static void test_tokenizer__encodes_in_many_threads(void **state)
     unload(&l);
 }
 
+/* Every tokenizer gives the same ids within any budget that is enough, and nothing within one that is not. */
+static void test_tokenizer__encodes_within_a_budget(void **state)
+{
+    (void)state;
+    char text[4096];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = "The old man, \xc3\xbc and 12 more\xff"[i % 30];
+    for (size_t i = 0; i < N_NAMES; i++) {
+        struct loaded l;
+        struct moec_error err = {0};
+        uint32_t *ids = NULL, *within = NULL;
+        size_t n_ids = 0, n_within = 0;
+        load(&l, names[i]);
+        if (moec_tokenizer_encode(l.tokenizer, text, sizeof text, true, &ids, &n_ids, &err) != MOEC_OK)
+            fail_msg("%s: %s", names[i], err.message);
+        uint64_t budget = 64, left = budget;
+        bool was_refused = false;
+        for (;; budget = budget + budget / 2, left = budget, err = (struct moec_error){0}) {
+            const enum moec_status status = moec_tokenizer_encode_within(l.tokenizer, text, sizeof text, true,
+                                                                         &left, &within, &n_within, &err);
+            if (status == MOEC_OK)
+                break;
+            assert_int_equal(status, MOEC_ERR_BUDGET);
+            assert_null(within);
+            assert_true(left == budget && budget < 64 * sizeof text);
+            was_refused = true;
+        }
+        assert_true(was_refused);
+        assert_int_equal(n_within, n_ids);
+        assert_memory_equal(within, ids, n_ids * sizeof *ids);
+        assert_true(budget - left == n_ids * sizeof *ids);
+        free(ids);
+        free(within);
+        unload(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -820,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer__broken_byte_runs),
         cmocka_unit_test(test_tokenizer__looks_up_tokens),
         cmocka_unit_test(test_tokenizer__encodes_in_many_threads),
+        cmocka_unit_test(test_tokenizer__encodes_within_a_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

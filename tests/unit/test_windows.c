@@ -1,5 +1,6 @@
 #include "formats/tokenizer/tokenizer_json.h"
 #include "profiler/evaluate/windows.h"
+#include "tests/unit/status.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -214,6 +215,62 @@ static void test_windows__fewer_than_asked_are_all_taken(void **state)
     assert_null(windows.tokens);
 }
 
+/* Rows of 5, 3000 and 7 letters, over and over. */
+static char *mixed_rows(size_t n)
+{
+    static const size_t lengths[] = {5, 3000, 7};
+    char *text = malloc(n * 3001 + 1), *at = text;
+    assert_non_null(text);
+    for (size_t r = 0; r < n; r++) {
+        for (size_t i = 0; i < lengths[r % 3]; i++)
+            *at++ = (char)('a' + (r + i) % 26);
+        *at++ = '\n';
+    }
+    *at = '\0';
+    return text;
+}
+
+static void test_windows__memory_is_bounded(void **state)
+{
+    (void)state;
+    struct moec_windows whole, bounded;
+    struct moec_error err = {0};
+    struct moec_windows_options options = {.seq_len_tokens = 16};
+    char *text = mixed_rows(300);
+    assert_ok(make(text, "null", options, 2, &whole, &err), err);
+    /* 300 kB of text and 1.2 MB of tokens; the large rows do not fit the share of a thread. */
+    options.memory_bytes = 3 << 20;
+    for (int n_threads = 1; n_threads <= 8; n_threads *= 8) {
+        assert_ok(make(text, "null", options, n_threads, &bounded, &err), err);
+        assert_int_equal(bounded.n_window, whole.n_window);
+        assert_memory_equal(bounded.tokens, whole.tokens, whole.n_window * 16 * sizeof *whole.tokens);
+        moec_windows_release(&bounded);
+    }
+    options.memory_bytes = 1 << 20;
+    for (int n_threads = 1; n_threads <= 8; n_threads *= 8) {
+        err = (struct moec_error){0};
+        assert_status(make(text, "null", options, n_threads, &bounded, &err), MOEC_ERR_BUDGET, err);
+        assert_message(err, "--work-memory");
+        assert_null(bounded.tokens);
+    }
+    moec_windows_release(&whole);
+    free(text);
+    /* One row whose word alone takes twelve times its text. */
+    text = malloc(100001);
+    assert_non_null(text);
+    memset(text, 'a', 100000);
+    text[100000] = '\0';
+    err = (struct moec_error){0};
+    assert_status(make(text, "null", options, 2, &bounded, &err), MOEC_ERR_BUDGET, err);
+    assert_message(err, "row at line 1 of 'data': its 0.1 MiB of text may take up to 5 MiB");
+    options.memory_bytes = 16 << 20;
+    err = (struct moec_error){0};
+    assert_ok(make(text, "null", options, 2, &bounded, &err), err);
+    assert_int_equal(bounded.n_window, 100000 / 16);
+    moec_windows_release(&bounded);
+    free(text);
+}
+
 static void test_windows__wrong_options(void **state)
 {
     (void)state;
@@ -348,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_windows__bos_begins_every_window_once),
         cmocka_unit_test(test_windows__draws_without_replacement),
         cmocka_unit_test(test_windows__fewer_than_asked_are_all_taken),
+        cmocka_unit_test(test_windows__memory_is_bounded),
         cmocka_unit_test(test_windows__wrong_options),
         cmocka_unit_test(test_windows__rows_are_sources_and_targets),
         cmocka_unit_test(test_windows__pairs_are_drawn_from_tasks_with_targets),
