@@ -17,15 +17,16 @@
 
 struct moec_kernels;
 
-/* EdgeMoE III-B: every one is tried, and the smallest bundle within the loss target taken. */
+/* EdgeMoE III-B: every bitwidth is tried, and the smallest bundle within the loss target is taken. */
 #define MOEC_DENSE_BITS_AUTO  0u
 #define MOEC_MAX_DENSE_TRIALS 4u
 
-/* What came of one bitwidth of dense weights. */
+/* The result of one bitwidth of dense weights. */
 struct moec_dense_trial {
     uint32_t bits;
-    bool is_measured; /* false: even with all experts at 2 bits it is no smaller than another that will do */
-    bool meets;       /* there is an assignment within the target: */
+    bool is_measured; /* false: even with all experts at 2 bits it is not smaller than another that meets the
+                         target */
+    bool meets;       /* some assignment meets the target; then: */
     uint64_t n_bytes; /* of its bundle */
     double loss;      /* on the search part */
     double loss_high;
@@ -45,25 +46,25 @@ struct moec_compile_options {
         quantizer; /* these three of compiles without a profile, else the profile's; not AUTO */
     enum moec_scheme scheme;
     uint32_t group;
-    /* Losses are of this metric, measured by what the model writes; needs a profile. NULL: of perplexity, on
-     * the profile's windows */
+    /* The metric of losses, measured on rows; needs a profile. NULL: perplexity, on the profile's windows */
     const struct moec_row_metric_options *rows;
     double confidence; /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
     bool accept_miss;  /* write and mark a bundle that misses its target */
     uint64_t seed;     /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
-    uint64_t work_bytes;      /* of the process, beside the largest layer's weights; 0 = 1 GiB
+    uint64_t work_bytes;      /* of the process, in addition to the largest layer's weights; 0 = 1 GiB
                                  (profiler/profile/work_plan.h) */
-    const char *spill_folder; /* where hidden states go that do not fit; NULL = they stay in memory */
-    const char *options_text; /* canonical spelling of what shaped the bundle, for the provenance */
+    const char *spill_folder; /* for hidden states that do not fit into memory; NULL = they stay in memory */
+    const char
+        *options_text; /* the options that shaped the bundle in canonical spelling, for the provenance */
     const char *source_name;
 };
 
 struct moec_compile_hooks {
     void (*log)(void *context, const char *line);
     void (*progress)(void *context, const char *phase, uint64_t done, uint64_t total);
-    bool (*cancelled)(void *context); /* asked many times a second; true ends the work. May be NULL */
+    bool (*cancelled)(void *context); /* called many times a second; true ends the work. May be NULL */
     void *context;
 };
 

@@ -17,7 +17,8 @@
 #include "profiler/evaluate/variants.h"
 #include "profiler/profile/work_plan.h"
 
-/* A part of the data with what evaluates on it: windows of the profile, or rows. Zero before it is opened. */
+/* A part of the data with what evaluates on it: windows of the profile, or rows. Zero-initialised before it
+ * is opened. */
 struct moec_compile_part {
     struct moec_windows windows;
     struct moec_scorer *scorer;
@@ -49,8 +50,8 @@ struct moec_compile_run {
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
     struct moec_bundle_plan *plan;
     struct moec_compile_part search;
-    struct moec_loss search_loss; /* of the assignment that was evaluated last */
-    struct moec_loss safest;      /* least upper end that this search measured; n_window 0: none yet */
+    struct moec_loss search_loss; /* of the assignment evaluated last */
+    struct moec_loss safest; /* the lowest upper end that this search has measured; n_window 0: none yet */
 };
 
 /* ---- said on the way: compile.c ---- */
@@ -84,8 +85,8 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
 
 #define MOEC_COMPILE_ADVICE_BYTES 256
-/* What would do for a loss that misses the target: how many windows (or rows), or that no number of them
- * would, and the target that those that there are would meet. */
+/* What would suffice if a loss misses the target: how many windows (or rows), or that no number of them
+ * would; and the target that the present ones would meet. */
 const char *moec_compile_advice(const struct moec_compile_run *run, const struct moec_loss *loss,
                                 char text[static MOEC_COMPILE_ADVICE_BYTES]);
 
@@ -97,10 +98,10 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_dense_list(struct moec_compile_ru
 /* Whether dense weights at these bits are the checkpoint's own. */
 bool moec_compile_dense_is_original(const struct moec_compile_run *run, uint32_t dense_bits);
 
-/* Encodes by GPTQ what the options want so, on the search part. */
+/* Encodes dense weights by GPTQ on the search part, if the options ask for it. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_dense_fit(struct moec_compile_run *run,
                                                          struct moec_error *err);
-/* The bundle's dense weights become those of these bits: `compiled`, `paths` and `plan`. */
+/* Gives the bundle dense weights of these bits: sets `compiled`, `paths` and `plan`. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_dense_bind(struct moec_compile_run *run, uint32_t bits,
                                                           struct moec_error *err);
 void moec_compile_dense_unbind(struct moec_compile_run *run);
@@ -115,7 +116,7 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_dense_choose(struct moec_compile_
 MOEC_WARN_UNUSED enum moec_status moec_compile_size(void *context, const uint8_t *assignment,
                                                     uint64_t *n_bytes, struct moec_error *err);
 /* The policy's assignment for the dense weights that are bound, measured once more on the search part,
- * whatever the policy believes: report->assignment, n_bytes and search_loss. Errors: MOEC_ERR_TARGET,
+ * independently of the policy: report->assignment, n_bytes and search_loss. Errors: MOEC_ERR_TARGET,
  * MOEC_ERR_SCRIPT, MOEC_ERR_CANCELLED. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_error *err);
 

@@ -1,5 +1,5 @@
-/* What was measured of assignments, so that none is measured twice. An assignment is known by the SHA-256 of
- * its bytes: entries have one size whatever the model. Thread rule: one thread at a time. */
+/* Measurements of assignments, so that none is measured twice. The key of an assignment is the SHA-256 of its
+ * bytes, so entries have the same size for every model. Thread rule: one thread at a time. */
 #ifndef MOEC_COMPILER_EVALUATION_CACHE_H
 #define MOEC_COMPILER_EVALUATION_CACHE_H
 
@@ -24,7 +24,7 @@ MOEC_WARN_UNUSED enum moec_status moec_evaluation_cache_add(struct moec_evaluati
                                                             const struct moec_evaluation *evaluation,
                                                             struct moec_error *err);
 
-/* How many were added. */
+/* The number of evaluations added. */
 uint32_t moec_evaluation_cache_count(const struct moec_evaluation_cache *cache);
 
 #endif

@@ -28,8 +28,8 @@
 
 struct moec_gptq;
 
-/* For matrices with K inputs, 1 <= K <= MOEC_GPTQ_MAX_INPUTS. Takes moec_gptq_bytes(K), and while it encodes
- * as much again. Thread rule: one thread at a time; pools parallelise inside. */
+/* For matrices with K inputs, 1 <= K <= MOEC_GPTQ_MAX_INPUTS. Takes moec_gptq_bytes(K), and as much again
+ * while it encodes. Thread rule: one thread at a time; pools parallelise inside. */
 MOEC_WARN_UNUSED enum moec_status moec_gptq_create(uint32_t n_input, struct moec_gptq **out,
                                                    struct moec_error *err);
 void moec_gptq_free(struct moec_gptq *gptq);
@@ -39,7 +39,7 @@ uint64_t moec_gptq_bytes(uint32_t n_input);
 void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const float *x, size_t stride,
                    uint32_t n_tok);
 
-/* Ends adding: finds order and factor. Errors: MOEC_ERR_FORMAT when the inputs were not finite. */
+/* Ends adding and computes order and factor. Errors: MOEC_ERR_FORMAT when the inputs were not finite. */
 MOEC_WARN_UNUSED enum moec_status moec_gptq_factor(struct moec_gptq *gptq, const struct moec_pool *pool,
                                                    struct moec_error *err);
 

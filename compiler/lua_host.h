@@ -4,7 +4,7 @@
  * talks to its parent over a socket pair. The child dies with its parent. It sees no io, os, load, debug,
  * string.dump or collectgarbage; metatables with __gc are refused; `require` finds only the modules of lua/,
  * which are built into the program; pairs and next go in sorted order and math.random is seeded, so that a
- * script's answer depends on its inputs alone. The parent trusts nothing that it is told.
+ * script's answer depends on its inputs alone. The parent checks everything that it is sent.
  *
  * Thread rule: one guest at a time; call from the main thread while no parallel region runs (the child is
  * forked). */
@@ -20,10 +20,10 @@ struct moec_guest_limits {
     uint64_t memory_bytes;    /* Lua heap */
     uint32_t cpu_seconds;     /* CPU time of the whole script */
     uint32_t silence_seconds; /* wall time between two messages */
-    uint32_t
-        wall_seconds; /* wall time of the whole script; of neither counts what the parent takes to answer */
-    uint32_t n_questions; /* that it may ask; 0 = none */
-    uint32_t n_log_lines; /* that it may send; 0 = none */
+    uint32_t wall_seconds; /* wall time of the whole script; neither includes the time that the parent takes
+                              to answer */
+    uint32_t n_questions;  /* that it may ask; 0 = none */
+    uint32_t n_log_lines;  /* that it may send; 0 = none */
 };
 
 extern const struct moec_guest_limits moec_guest_limits_default;

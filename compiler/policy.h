@@ -1,6 +1,6 @@
 /* A bit-allocation policy: a Lua file that turns a profile and a target into a bitwidth for every expert.
  *
- * The policy runs as a guest (compiler/lua_host.h); lua/README.md documents what it sees. Here stand the
+ * The policy runs as a guest (compiler/lua_host.h); lua/README.md documents what it sees. This header has the
  * question and the checks: an assignment that a policy evaluates or returns must name one allowed bitwidth
  * for every expert. */
 #ifndef MOEC_COMPILER_POLICY_H
@@ -30,7 +30,7 @@ struct moec_evaluation {
 
 struct moec_policy_ops {
     /* `assignment`: (S, E) bitwidths, already checked. Called once for each assignment; a policy that
-     * evaluates it again gets what was measured. */
+     * evaluates it again gets the same result. */
     enum moec_status (*evaluate)(void *context, const uint8_t *assignment, struct moec_evaluation *out,
                                  struct moec_error *err);
     /* Bytes of the whole bundle. */

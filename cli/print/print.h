@@ -1,6 +1,6 @@
-/* What people read on standard output and standard error. Names in it come from files and scripts of others,
- * so control characters are shown as \xNN (formats/base/printable.h); the ends of lines and tabs stay.
- * Colours and text that a model generates go to the stream itself. Thread rule: main thread. */
+/* Text for people on standard output and standard error. It may hold names from foreign files and scripts, so
+ * control characters are shown as \xNN (formats/base/printable.h); the ends of lines and tabs stay. Colours
+ * and text that a model generates go to the stream itself. Thread rule: main thread. */
 #ifndef MOEC_CLI_PRINT_H
 #define MOEC_CLI_PRINT_H
 
@@ -10,7 +10,7 @@
 
 void cli_print(FILE *out, const char *format, ...) MOEC_PRINTF(2, 3);
 
-/* A text of any length as it is, but for what is said above. */
+/* Prints a text of any length, with control characters as above. */
 void cli_put(FILE *out, const char *text);
 
 #endif

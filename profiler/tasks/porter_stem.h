@@ -1,4 +1,4 @@
-/* The Porter stemmer as summaries are scored with it.
+/* The Porter stemmer, as used for scoring summaries.
  *
  * M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980, with the deviations of NLTK's
  * PorterStemmer in its default mode, which Python's rouge-score uses: a table of irregular forms, -ies and

@@ -1,10 +1,11 @@
 /* ROUGE: how much of a reference summary a candidate contains.
  *
  * Lin, "ROUGE: a package for automatic evaluation of summaries", 2004: ROUGE-1 and ROUGE-2 count the words
- * and pairs of neighbouring words that both texts have (each as often as it stands in both), ROUGE-L the
+ * and pairs of neighbouring words that both texts have (each as often as it occurs in both), ROUGE-L the
  * longest common subsequence of words. Equal to Python's rouge-score 0.1.2, with and without its stemmer:
- * text is put in lower case, everything but a-z and 0-9 parts words, words of more than three letters are
- * stemmed where asked, and ROUGE-L takes the whole text as one sentence. Thread rule: pure functions. */
+ * text is put in lower case, words are separated by everything but a-z and 0-9, words of more than three
+ * letters are stemmed on request, and ROUGE-L takes the whole text as one sentence. Thread rule: pure
+ * functions. */
 #ifndef MOEC_PROFILER_ROUGE_H
 #define MOEC_PROFILER_ROUGE_H
 
@@ -25,7 +26,7 @@ struct moec_rouge {
     double f1;        /* their harmonic mean, 0 where both are */
 };
 
-/* Scores a candidate text against a reference, both UTF-8 (broken bytes part words): scores
+/* Scores a candidate text against a reference, both UTF-8 (invalid bytes separate words): scores
  * (MOEC_ROUGE_KINDS). A text without words scores 0. Takes time in proportion to the product of their
  * lengths. Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT for a text over 2 GiB. */
 MOEC_WARN_UNUSED enum moec_status moec_rouge_measure(const char *reference, size_t reference_bytes,

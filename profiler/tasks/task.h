@@ -1,9 +1,9 @@
 /* A task: how rows of a data file become text, and what is measured on them.
  *
- * The C side of a table in datasets/tasks/ (its README.md tells the members); the compiler's Lua host fills
- * it. Plain data without ownership.
+ * The C side of a table in datasets/tasks/ (its README.md lists the members), filled by the compiler's Lua
+ * host. Plain data without ownership.
  *
- * Templates are text with {field} in it: the row's field of that name takes its place; {{ and }} are braces.
+ * Templates are text in which {field} stands for the row's field of that name; {{ and }} are braces.
  * Plain text rows have one field, {text}. With a file of labels beside the data, {label} is the row's line of
  * it. Where a task has choices, {choice} and {letter} are a choice's text and its letter from A, within the
  * templates of a choice and of the list, and {choices} in the prompt is the list. Thread rule: plain data. */
@@ -37,8 +37,7 @@ enum moec_task_split {
     MOEC_TASK_SPLIT_PARAGRAPH = 2, /* lines between blank lines */
 };
 
-/* What a row is measured with. Each row of a kind is measured with all metrics of it; the task's own is the
- * one that losses are taken of. */
+/* The metric of a row. Each row is measured with all metrics of its kind; losses use the task's own. */
 enum moec_task_metric {
     MOEC_TASK_METRIC_PERPLEXITY = 0, /* of the prompt; lower is better */
     /* The model continues the prompt greedily; its answer against the reference. Higher is better. */
@@ -79,7 +78,7 @@ struct moec_task {
     char prompt[MOEC_TASK_TEMPLATE_BYTES];
     char reference[MOEC_TASK_TEMPLATE_BYTES]; /* "" = rows have no reference */
     /* The field {label} is line n of a file beside the data, whose name is the data's without its endings and
-     * with this one; "" = none. Neither '/' nor ".." may stand in it. */
+     * with this one; "" = none. It may not contain '/' or "..". */
     char labels[MOEC_TASK_TEXT_BYTES];
 
     /* generation */
@@ -113,7 +112,7 @@ enum moec_task_metric moec_task_kind_first(enum moec_task_kind kind, uint32_t *c
  * needs. Errors: MOEC_ERR_FORMAT naming the task and the member, and within a template the byte. */
 MOEC_WARN_UNUSED enum moec_status moec_task_check(const struct moec_task *task, struct moec_error *err);
 
-/* Refuses a task whose metric is not perplexity, which is all that `verb` ("a profile") can measure. */
+/* Refuses a task whose metric is not perplexity: `verb` ("a profile") can measure nothing else. */
 MOEC_WARN_UNUSED enum moec_status moec_task_need_windows(const struct moec_task *task, const char *verb,
                                                          struct moec_error *err);
 
