@@ -39,6 +39,70 @@ void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *re
     mlp->filter = (struct moec_mlp_filter){0};
 }
 
+/* ---- parts ---- */
+
+#define UP    (1u << MOEC_PROJECTION_UP)
+#define PAIRS (1u << MOEC_PROJECTION_GATE | 1u << MOEC_PROJECTION_DOWN)
+
+static uint32_t all_projections(const struct moec_record_layout *layout)
+{
+    return layout->n_matrix == 3 ? UP | PAIRS : UP | 1u << MOEC_PROJECTION_DOWN;
+}
+
+static uint32_t projections_of(const struct moec_record_layout *layout, const struct moec_record_part *part)
+{
+    return part->projections != 0 ? part->projections : all_projections(layout);
+}
+
+static uint32_t neurons_of(const struct moec_record_layout *layout, const struct moec_record_part *part)
+{
+    return part->n_neuron != 0 ? part->n_neuron : layout->n_ff - part->first_neuron;
+}
+
+enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
+                                        const struct moec_record_part *part, struct moec_record_range *range,
+                                        struct moec_error *err)
+{
+    const uint32_t projections = projections_of(layout, part);
+    const uint64_t pair_bytes = (layout->n_matrix - 1u) * (uint64_t)layout->row_bytes;
+    if ((projections & ~all_projections(layout)) != 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "an expert has no projections %#x, only %#x", projections,
+                         all_projections(layout));
+    if (part->first_neuron >= layout->n_ff || part->n_neuron > layout->n_ff - part->first_neuron)
+        return moec_fail(err, MOEC_ERR_USAGE, "an expert has %u neurons, not %u from neuron %u on",
+                         layout->n_ff, part->n_neuron, part->first_neuron);
+    const uint32_t n = neurons_of(layout, part);
+    if ((projections & UP) == 0)
+        *range =
+            (struct moec_record_range){layout->up_bytes + part->first_neuron * pair_bytes, n * pair_bytes};
+    else if ((projections & PAIRS) == 0)
+        *range = (struct moec_record_range){(uint64_t)part->first_neuron * layout->row_bytes,
+                                            (uint64_t)n * layout->row_bytes};
+    else if (n == layout->n_ff)
+        *range = (struct moec_record_range){0, layout->n_bytes};
+    else
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the up projection of some neurons does not stand in one piece with their other "
+                         "projections; ask for it by itself");
+    return MOEC_OK;
+}
+
+void moec_record_part_bind(const struct moec_record_layout *layout, const struct moec_record_part *part,
+                           const uint8_t *bytes, struct moec_mlp *mlp)
+{
+    const uint32_t projections = projections_of(layout, part), n = neurons_of(layout, part);
+    struct moec_matrix *const matrices[] = {[MOEC_PROJECTION_GATE] = &mlp->gate,
+                                            [MOEC_PROJECTION_UP] = &mlp->up,
+                                            [MOEC_PROJECTION_DOWN] = &mlp->down};
+    struct moec_record_layout rows = *layout;
+    rows.up_bytes = (projections & UP) != 0 ? layout->up_bytes : 0;
+    rows.n_ff = n;
+    moec_record_bind(&rows, bytes, mlp);
+    for (uint32_t i = 0; i < MOEC_PROJECTION_COUNT; i++)
+        if ((projections >> i & 1u) == 0)
+            *matrices[i] = (struct moec_matrix){0};
+}
+
 /* ---- transposing ---- */
 
 static float load_float(enum moec_dtype dtype, const uint8_t *source, size_t index)
@@ -124,10 +188,16 @@ out:
     return status;
 }
 
-bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record)
+bool moec_record_rows_are_finite(const struct moec_record_layout *layout, const uint8_t *rows,
+                                 uint64_t n_bytes)
 {
-    for (size_t row = 0; row < (size_t)layout->n_matrix * layout->n_ff; row++)
-        if (!moec_codec_row_is_finite(layout->codec, record + row * layout->row_bytes, layout->n_embd))
+    for (uint64_t at = 0; at < n_bytes; at += layout->row_bytes)
+        if (!moec_codec_row_is_finite(layout->codec, rows + at, layout->n_embd))
             return false;
     return true;
+}
+
+bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record)
+{
+    return moec_record_rows_are_finite(layout, record, layout->n_bytes);
 }

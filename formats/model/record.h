@@ -65,6 +65,31 @@ struct moec_record_layout moec_record_layout_make(const struct moec_config *conf
 /* Points `mlp` into a record of this layout, without a filter. */
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp);
 
+/* A part of a record: these projections of these neurons. Zero is the whole record. */
+struct moec_record_part {
+    uint32_t projections; /* 1u << enum moec_projection, several added; 0 = all that the MLP has */
+    uint32_t first_neuron;
+    uint32_t n_neuron; /* 0 = all from the first one on */
+};
+
+struct moec_record_range {
+    uint64_t offset; /* in the record */
+    uint64_t n_bytes;
+};
+
+/* The range of bytes that holds a part, which one request reads: rows of up, or pairs of gate and down, both
+ * of which it holds whichever is meant. Errors: MOEC_ERR_USAGE for projections and neurons that there are
+ * not, and for what does not stand in one piece (up and others, of some neurons only). */
+MOEC_WARN_UNUSED enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
+                                                         const struct moec_record_part *part,
+                                                         struct moec_record_range *range,
+                                                         struct moec_error *err);
+
+/* moec_record_bind for a part whose range is at `bytes`: matrices have the part's neurons as rows, those that
+ * are not meant have none. */
+void moec_record_part_bind(const struct moec_record_layout *layout, const struct moec_record_part *part,
+                           const uint8_t *bytes, struct moec_mlp *mlp);
+
 /* Encodes one expert. gate (NULL and unread in a plain MLP), up: (n_ff, n_embd) F32 row-major; down: (n_embd,
  * n_ff) row-major as checkpoints store it. `record` has layout->n_bytes. Errors as moec_codec_encode_row,
  * prefixed with the projection. */
@@ -85,7 +110,9 @@ void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t column
 /* Neurons of a down projection that are transposed at a time (the last block may be smaller). */
 #define MOEC_TRANSPOSE_NEURONS 64
 
-/* True when every scale or float in the record is finite. */
+/* True when every scale or float in the record is finite, or in n_bytes of whole rows of it. */
 bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record);
+bool moec_record_rows_are_finite(const struct moec_record_layout *layout, const uint8_t *rows,
+                                 uint64_t n_bytes);
 
 #endif

@@ -73,21 +73,20 @@ static uint64_t median(struct compute_job *job, float *values, size_t n)
 
 /* ---- records in memory ---- */
 
-static enum moec_status resident_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status resident_acquire(struct moec_experts *self, struct moec_expert_request request,
                                          struct moec_mlp *mlp, struct moec_error *err)
 {
     const struct resident *resident = (const struct resident *)self;
-    int32_t ordinal = moec_config_moe_ordinal(&resident->bundle->config, layer);
-    (void)err;
-    *mlp = resident->mlps[(size_t)ordinal * resident->n_kept + expert % resident->n_kept];
+    int32_t ordinal = moec_config_moe_ordinal(&resident->bundle->config, request.layer);
+    MOEC_TRY(moec_experts_check_form(self, request, err));
+    *mlp = resident->mlps[(size_t)ordinal * resident->n_kept + request.expert % resident->n_kept];
     return MOEC_OK;
 }
 
-static void resident_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void resident_release(struct moec_experts *self, struct moec_expert_request request)
 {
     (void)self;
-    (void)layer;
-    (void)expert;
+    (void)request;
 }
 
 static void resident_expect(struct moec_experts *self, const struct moec_router_answer *answer)

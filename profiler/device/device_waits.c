@@ -174,35 +174,35 @@ static void waiting_expect(struct moec_experts *self, const struct moec_router_a
         ask_companion(&waiting->companion);
 }
 
-static bool waiting_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static bool waiting_ready(struct moec_experts *self, struct moec_expert_request request)
 {
-    (void)layer;
-    (void)expert;
+    (void)request;
     return !must_wait((struct waiting *)self);
 }
 
-static enum moec_status waiting_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status waiting_acquire(struct moec_experts *self, struct moec_expert_request request,
                                         struct moec_mlp *mlp, struct moec_error *err)
 {
     struct waiting *waiting = (struct waiting *)self;
     struct moec_experts *resident = waiting->setup->resident;
     const struct moec_bundle *bundle = waiting->setup->bundle;
+    const uint32_t expert = request.expert;
+    MOEC_TRY(moec_experts_check_form(self, request, err));
     const bool is_read = must_wait(waiting);
     waiting->n_taken++;
     if (!is_read)
-        return resident->ops->acquire(resident, layer, expert, mlp, err);
+        return resident->ops->acquire(resident, request, mlp, err);
     uint8_t *slot = waiting->slots + waiting->n_read++ % waiting->n_slots * waiting->slot_bytes;
-    const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(&bundle->config, layer);
+    const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(&bundle->config, request.layer);
     MOEC_TRY(read_expert(bundle, waiting->reader, ordinal, expert, slot, &waiting->waited_ns, err));
     moec_record_bind(&waiting->layouts[moec_bundle_record(bundle, 0, ordinal, expert)->bits], slot, mlp);
     return MOEC_OK;
 }
 
-static void waiting_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void waiting_release(struct moec_experts *self, struct moec_expert_request request)
 {
     (void)self;
-    (void)layer;
-    (void)expert;
+    (void)request;
 }
 
 static const struct moec_experts_ops waiting_ops = {

@@ -366,10 +366,12 @@ static void expect(struct moec_experts *self, const struct moec_router_answer *a
     pthread_mutex_unlock(&variants->lock);
 }
 
-static enum moec_status acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status acquire(struct moec_experts *self, struct moec_expert_request request,
                                 struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
+    const uint32_t layer = request.layer, expert = request.expert;
+    MOEC_TRY(moec_experts_check_form(self, request, err));
     MOEC_TRY(check_expert(variants, layer, expert, err));
     if (is_missing(variants, layer, expert))
         encode_expected(variants, layer, expert);
@@ -380,17 +382,19 @@ static enum moec_status acquire(struct moec_experts *self, uint32_t layer, uint3
     return MOEC_OK;
 }
 
-static void release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
-    moec_variants_give_back(variants, layer, expert, assigned_bits(variants, layer, expert));
+    moec_variants_give_back(variants, request.layer, request.expert,
+                            assigned_bits(variants, request.layer, request.expert));
 }
 
 /* Held together as long as the limit has room beside those already held; the first is always tried. Room is
  * made with the parts that are there out of reach. */
-static bool ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static bool ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
+    const uint32_t layer = request.layer, expert = request.expert;
     const struct parts parts = parts_of(variants, assigned_bits(variants, layer, expert));
     struct slot *there[2];
     uint32_t n_there = 0;

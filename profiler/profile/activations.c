@@ -172,9 +172,9 @@ enum moec_status moec_activations_add(struct moec_activations *activations, uint
         struct moec_mlp mlp;
         if (activations->start[e] == activations->start[e + 1])
             continue;
-        MOEC_TRY(source->ops->acquire(source, layer, e, &mlp, err));
+        MOEC_TRY(source->ops->acquire(source, moec_expert_request_of(layer, e), &mlp, err));
         add_expert(activations, &mlp, e, input);
-        source->ops->release(source, layer, e);
+        source->ops->release(source, moec_expert_request_of(layer, e));
     }
     return MOEC_OK;
 }

@@ -199,15 +199,16 @@ static enum moec_status take_expert(struct moec_up_study *study, uint32_t ordina
     const uint32_t layer = moec_config_moe_layer(study->config, ordinal), n = study->n_picked[expert];
     const uint32_t n_ff = study->config->n_ff_expert;
     const uint32_t *rows = study->picked + (size_t)expert * study->max_tokens;
+    const struct moec_expert_request request = moec_expert_request_of(layer, expert);
     struct moec_mlp mlp;
     for (uint32_t i = 0; i < n; i++)
         memcpy(study->input + i * study->stride, input + rows[i] * study->stride,
                study->stride * sizeof *input);
-    MOEC_TRY(study->experts->ops->acquire(study->experts, layer, expert, &mlp, err));
+    MOEC_TRY(study->experts->ops->acquire(study->experts, request, &mlp, err));
     const size_t first = (size_t)expert * study->max_tokens + study->n_taken[expert];
     struct product product = {study, &mlp.up, n, study->values + first * n_ff};
     moec_parallel_for(&study->pool, (n_ff + TILE_ROWS - 1) / TILE_ROWS, multiply_tile, &product);
-    study->experts->ops->release(study->experts, layer, expert);
+    study->experts->ops->release(study->experts, request);
     study->n_taken[expert] += n;
     study->multiply_adds += (uint64_t)n * n_ff * study->config->n_embd;
     return MOEC_OK;

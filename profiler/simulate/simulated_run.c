@@ -354,7 +354,7 @@ static void ask(struct run *run, const struct moec_router_answer *answer)
 {
     const uint32_t base = run->ordinal * run->model->n_expert;
     uint32_t n = 0, n_late = 0;
-    moec_residency_ask(run->residency, run->ordinal, answer->active, answer->n_active, run->is_present);
+    moec_residency_ask(run->residency, run->ordinal, 0, answer->active, answer->n_active, run->is_present);
     COUNT(run, run->ordinal, asked, answer->n_active);
     run->n_flying = run->n_collected = run->n_waits = 0;
     for (uint32_t i = 0; i < answer->n_active; i++) {

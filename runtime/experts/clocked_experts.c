@@ -18,20 +18,20 @@ static void count(struct moec_clocked_experts *clocked)
     clocked->waited_ns = 0;
 }
 
-static enum moec_status clocked_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status clocked_acquire(struct moec_experts *self, struct moec_expert_request request,
                                         struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_clocked_experts *clocked = clocked_of(self);
     const uint64_t start = moec_now_ns();
-    const enum moec_status status = clocked->inner->ops->acquire(clocked->inner, layer, expert, mlp, err);
+    const enum moec_status status = clocked->inner->ops->acquire(clocked->inner, request, mlp, err);
     clocked->waited_ns += moec_now_ns() - start;
     return status;
 }
 
-static void clocked_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void clocked_release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    inner->ops->release(inner, layer, expert);
+    inner->ops->release(inner, request);
 }
 
 static void clocked_expect(struct moec_experts *self, const struct moec_router_answer *answer)
@@ -55,17 +55,17 @@ static void clocked_guess(struct moec_experts *self, const struct moec_router_an
     inner->ops->guess(inner, answer);
 }
 
-static void clocked_forgo(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void clocked_forgo(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
     if (inner->ops->forgo != NULL)
-        inner->ops->forgo(inner, layer, expert);
+        inner->ops->forgo(inner, request);
 }
 
-static bool clocked_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static bool clocked_ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
-    return inner->ops->ready == NULL || inner->ops->ready(inner, layer, expert);
+    return inner->ops->ready == NULL || inner->ops->ready(inner, request);
 }
 
 static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,

@@ -66,8 +66,9 @@ static void bring(struct moec_expert_cache *cache, uint32_t key, enum moec_cache
     moec_cache_enlist(cache, key, list);
 }
 
-bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key)
+bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t named)
 {
+    const uint32_t key = moec_cache_guessed_key(cache, named);
     if (cache->entries[key].list == MOEC_CACHE_WAITING || !moec_residency_guess(cache->residency, key))
         return false;
     bring(cache, key, MOEC_CACHE_GUESSED);
@@ -149,11 +150,11 @@ static void count_present(struct moec_expert_cache *cache, uint32_t key)
 }
 
 /* The experts of an answer, or of one acquire: was_present then tells which of them were. */
-static void ask(struct moec_expert_cache *cache, uint32_t ordinal, const uint32_t *experts,
+static void ask(struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form, const uint32_t *experts,
                 uint32_t n_experts)
 {
-    const uint32_t first = ordinal * cache->n_expert;
-    moec_residency_ask(cache->residency, ordinal, experts, n_experts, cache->was_present);
+    const uint32_t first = moec_cache_key(cache, ordinal, form, 0);
+    moec_residency_ask(cache->residency, ordinal, form, experts, n_experts, cache->was_present);
     for (uint32_t i = 0; i < n_experts; i++) {
         cache->entries[first + experts[i]].expected++;
         if (!cache->was_present[i])
@@ -166,7 +167,7 @@ static void ask(struct moec_expert_cache *cache, uint32_t ordinal, const uint32_
         const uint32_t key = first + experts[i];
         if (cache->was_present[i])
             continue;
-        cache->counters[ordinal].misses++;
+        moec_cache_counters_of(cache, key)->misses++;
         admit_or_wait(cache, key);
     }
 }
@@ -176,7 +177,7 @@ static void ask(struct moec_expert_cache *cache, uint32_t ordinal, const uint32_
 static void put_in_order(const struct moec_expert_cache *cache, uint32_t ordinal,
                          const struct moec_router_answer *answer)
 {
-    const struct moec_cache_entry *entries = &cache->entries[(size_t)ordinal * cache->n_expert];
+    const struct moec_cache_entry *entries = &cache->entries[moec_cache_key(cache, ordinal, answer->form, 0)];
     const bool is_tight = cache->lists[MOEC_CACHE_WAITING].n > 0;
     uint32_t n = 0;
     for (int rank = 0; rank < 3; rank++)
@@ -206,7 +207,7 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
     const uint64_t now_ns = moec_now_ns();
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
-    ask(cache, ordinal, answer->active, answer->n_active);
+    ask(cache, ordinal, answer->form, answer->active, answer->n_active);
     cancel_guesses(cache);
     if (answer->order != NULL)
         put_in_order(cache, ordinal, answer);
@@ -246,14 +247,33 @@ static void cache_guess(struct moec_experts *self, const struct moec_router_answ
 
 /* ---- taking and giving back ---- */
 
-static enum moec_status find_key(const struct moec_expert_cache *cache, uint32_t layer, uint32_t expert,
+static enum moec_status find_key(const struct moec_expert_cache *cache, struct moec_expert_request request,
                                  uint32_t *key, struct moec_error *err)
 {
+    const uint32_t layer = request.layer, expert = request.expert;
     if (layer >= cache->bundle->config.n_layer || cache->ordinals[layer] < 0 || expert >= cache->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE, "there is no layer %u expert %u in '%s'", layer, expert,
                          cache->bundle->file.path);
-    *key = (uint32_t)cache->ordinals[layer] * cache->n_expert + expert;
+    MOEC_TRY(moec_experts_check_form(&cache->experts, request, err));
+    *key = moec_cache_key(cache, (uint32_t)cache->ordinals[layer], request.form, expert);
     return MOEC_OK;
+}
+
+void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane, const char *what,
+                      uint32_t key, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns)
+{
+    const uint32_t form = moec_cache_form(cache, key);
+    const struct moec_trace_span span = {
+        .what = what,
+        .lane = lane,
+        .layer = moec_config_moe_layer(&cache->bundle->config, moec_cache_ordinal(cache, key)),
+        .expert = moec_cache_expert(cache, key),
+        .has_form = form > 0,
+        .form = cache->forms[form],
+        .n_bytes = n_bytes,
+        .begin_ns = begin_ns,
+        .end_ns = end_ns};
+    moec_trace_record(cache->options.trace, &span);
 }
 
 static void wait_for(struct moec_expert_cache *cache, uint32_t key)
@@ -266,17 +286,16 @@ static void wait_for(struct moec_expert_cache *cache, uint32_t key)
         moec_loader_wait(cache);
     const uint64_t now_ns = moec_now_ns();
     moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
-    moec_trace_span(cache->options.trace, MOEC_TRACE_STALL, "wait",
-                    moec_config_moe_layer(&cache->bundle->config, key / cache->n_expert),
-                    key % cache->n_expert, 0, begun_ns, now_ns);
+    moec_cache_trace(cache, MOEC_TRACE_STALL, "wait", key, 0, begun_ns, now_ns);
 }
 
 static enum moec_status describe_failure(const struct moec_expert_cache *cache, uint32_t key,
                                          struct moec_error *err)
 {
-    return moec_record_failed(cache->bundle, cache->options.copy, key / cache->n_expert,
-                              key % cache->n_expert, cache->entries[key].problem,
-                              cache->failure_key == key ? &cache->failure : NULL, err);
+    return moec_record_failed(cache->bundle, cache->forms[moec_cache_form(cache, key)].copy,
+                              moec_cache_ordinal(cache, key), moec_cache_expert(cache, key),
+                              cache->entries[key].problem, cache->failure_key == key ? &cache->failure : NULL,
+                              err);
 }
 
 /* What waited for room or for a place may go on. */
@@ -298,17 +317,17 @@ static void demand(struct moec_expert_cache *cache, uint32_t key)
         admit_or_wait(cache, key);
 }
 
-static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status cache_acquire(struct moec_experts *self, struct moec_expert_request request,
                                       struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     enum moec_status status = MOEC_OK;
     uint32_t key = 0;
-    MOEC_TRY(find_key(cache, layer, expert, &key, err));
+    MOEC_TRY(find_key(cache, request, &key, err));
     struct moec_cache_entry *entry = &cache->entries[key];
     (void)pthread_mutex_lock(&cache->lock);
     if (entry->expected == 0)
-        ask(cache, key / cache->n_expert, &expert, 1);
+        ask(cache, moec_cache_ordinal(cache, key), request.form, &request.expert, 1);
     entry->expected--;
     entry->awaited++;
     if (!cache->keeps_expected)
@@ -328,19 +347,18 @@ static enum moec_status cache_acquire(struct moec_experts *self, uint32_t layer,
     } else {
         entry->held++;
         moec_arena_pin(cache->arena, key);
-        const uint32_t bits =
-            moec_bundle_record(cache->bundle, cache->options.copy, key / cache->n_expert, expert)->bits;
-        moec_record_bind(&cache->layouts[bits], moec_arena_slot(cache->arena, key), mlp);
+        moec_storage_bind(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), request.expert,
+                          moec_arena_slot(cache->arena, key), mlp);
     }
     (void)pthread_mutex_unlock(&cache->lock);
     return status;
 }
 
-static void cache_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void cache_release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     uint32_t key = 0;
-    if (find_key(cache, layer, expert, &key, NULL) != MOEC_OK)
+    if (find_key(cache, request, &key, NULL) != MOEC_OK)
         return;
     (void)pthread_mutex_lock(&cache->lock);
     struct moec_cache_entry *entry = &cache->entries[key];
@@ -353,11 +371,11 @@ static void cache_release(struct moec_experts *self, uint32_t layer, uint32_t ex
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static void cache_forgo(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void cache_forgo(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     uint32_t key = 0;
-    if (find_key(cache, layer, expert, &key, NULL) != MOEC_OK)
+    if (find_key(cache, request, &key, NULL) != MOEC_OK)
         return;
     (void)pthread_mutex_lock(&cache->lock);
     struct moec_cache_entry *entry = &cache->entries[key];
@@ -369,11 +387,11 @@ static void cache_forgo(struct moec_experts *self, uint32_t layer, uint32_t expe
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
-static bool cache_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static bool cache_ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     uint32_t key = 0;
-    if (find_key(cache, layer, expert, &key, NULL) != MOEC_OK)
+    if (find_key(cache, request, &key, NULL) != MOEC_OK)
         return false;
     (void)pthread_mutex_lock(&cache->lock);
     const bool ready = cache->entries[key].state == MOEC_CACHE_READY;

@@ -42,16 +42,26 @@ struct moec_trace;
 
 struct moec_expert_cache;
 
+#define MOEC_CACHE_FORMS 8 /* that one cache serves, at most */
+
+/* A form beside form 0 that a cache serves: entries of its own in the same buffer, under the same policy. */
+struct moec_cache_form {
+    struct moec_expert_form form;
+    const uint32_t *part_crc32c; /* of a part: struct moec_storage_setup; borrowed until the cache is freed */
+};
+
 /* Zero is a plain cache: least recently used first, no guesses, empty at first. */
 struct moec_expert_cache_options {
-    uint64_t buffer_bytes;               /* of the arena; more than all records need is not allocated */
-    uint32_t copy;                       /* copy level that is served; 0 is the compiled assignment */
+    uint64_t buffer_bytes;                /* of the arena; more than all records need is not allocated */
+    uint32_t copy;                        /* form 0 is its whole records; 0 is the compiled assignment */
+    const struct moec_cache_form *beside; /* forms 1 .. n_beside of requests, borrowed for the call */
+    uint32_t n_beside;
     uint32_t n_sessions;                 /* that may hold records at once; 0 counts as 1 */
     const struct moec_evict_ops *policy; /* NULL: least recently used */
     struct moec_record_io io;            /* how records are read */
     bool keeps_nothing;                  /* a record goes when nobody needs it any more */
     bool is_warm;     /* the buffer is filled at creation, by the frequencies of the bundle's path table, and
-                       * the records are read in the background */
+                       * the records (form 0) are read in the background */
     bool is_resident; /* the buffer holds every record, and all are read before creation returns */
     const struct moec_predict_ops *predictor; /* NULL = nothing is guessed */
     uint32_t preload_count;                   /* guesses after each answer; 0 = bounded by time */
@@ -72,7 +82,8 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
                                        const struct moec_expert_cache_options *options);
 
 /* The bundle is borrowed until freed. Errors: MOEC_ERR_BUDGET when the buffer holds less than the largest
- * record (with is_resident: than all of them), MOEC_ERR_USAGE for a copy that is not there, those of
+ * record (with is_resident: than all of them), MOEC_ERR_USAGE for a copy that is not there and for too many
+ * forms, MOEC_ERR_UNSUPPORTED for a part without sums and another pool than the host's, those of
  * moec_record_reader_create and of the predictor, MOEC_ERR_MEMORY when a thread cannot be started. */
 MOEC_WARN_UNUSED enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
                                                            const struct moec_expert_cache_options *options,
@@ -113,9 +124,10 @@ struct moec_cache_counters {
 /* sum += one, member by member. */
 void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one);
 
-/* Of one MoE layer (ordinal), and of all. */
+/* Of one MoE layer (ordinal) in all forms, of one form in all layers, and of all. */
 struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache,
                                                             uint32_t ordinal);
+struct moec_cache_counters moec_expert_cache_form_counters(struct moec_expert_cache *cache, uint32_t form);
 struct moec_cache_counters moec_expert_cache_counters(struct moec_expert_cache *cache);
 
 #endif

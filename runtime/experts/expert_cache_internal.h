@@ -65,20 +65,22 @@ struct moec_expert_cache {
     const struct moec_bundle *bundle;
     struct moec_expert_cache_options options;
     uint32_t n_expert;
-    uint32_t n_layer;                      /* MoE layers */
-    int32_t *ordinals;                     /* (config.n_layer): MoE ordinal or -1, owned */
-    struct moec_record_layout layouts[17]; /* by bits */
+    uint32_t n_form;   /* that are served */
+    uint32_t n_layer;  /* MoE layers */
+    uint32_t n_key;    /* as runtime/policy/residency.h has them */
+    int32_t *ordinals; /* (config.n_layer): MoE ordinal or -1, owned */
+    struct moec_expert_form forms[MOEC_CACHE_FORMS];
+    struct moec_storage *storages[MOEC_CACHE_FORMS]; /* of each form */
     uint64_t buffer_bytes;
     bool keeps_expected;                  /* one session: what it expects is kept until it has had it */
-    uint64_t *slot_bytes;                 /* (n_layer, n_expert), owned */
-    struct moec_cache_counters *counters; /* (n_layer), owned */
-    struct moec_cache_entry *entries;     /* (n_layer, n_expert), owned */
+    uint64_t *slot_bytes;                 /* (n_key), owned */
+    struct moec_cache_counters *counters; /* (n_layer, n_form), owned */
+    struct moec_cache_entry *entries;     /* (n_key), owned */
     struct moec_key_link *links;          /* likewise: the lists go through these */
     bool *was_present;                    /* (n_expert) of the answer at work */
     struct moec_key_list lists[MOEC_CACHE_N_LIST];
     struct moec_residency *residency;
     struct moec_arena *arena;
-    struct moec_storage *storage;
     struct moec_preload *preload; /* NULL = nothing is guessed */
     struct moec_error failure;    /* words for the last record whose bytes were wrong */
     uint32_t failure_key;
@@ -115,6 +117,43 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
     return &cache->counters[key / cache->n_expert];
 }
 
+/* What a key is of. */
+static inline uint32_t moec_cache_ordinal(const struct moec_expert_cache *cache, uint32_t key)
+{
+    return key / (cache->n_form * cache->n_expert);
+}
+
+static inline uint32_t moec_cache_expert(const struct moec_expert_cache *cache, uint32_t key)
+{
+    return key % cache->n_expert;
+}
+
+static inline uint32_t moec_cache_form(const struct moec_expert_cache *cache, uint32_t key)
+{
+    return key / cache->n_expert % cache->n_form;
+}
+
+static inline struct moec_storage *moec_cache_storage(const struct moec_expert_cache *cache, uint32_t key)
+{
+    return cache->storages[moec_cache_form(cache, key)];
+}
+
+static inline uint32_t moec_cache_key(const struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form,
+                                      uint32_t expert)
+{
+    return (ordinal * cache->n_form + form) * cache->n_expert + expert;
+}
+
+/* The key of what the preloader names: experts, which are guessed in form 0. */
+static inline uint32_t moec_cache_guessed_key(const struct moec_expert_cache *cache, uint32_t named)
+{
+    return moec_cache_key(cache, named / cache->n_expert, 0, named % cache->n_expert);
+}
+
+/* A span of a trace about a key. */
+void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane, const char *what,
+                      uint32_t key, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns);
+
 /* ---- runtime/experts/expert_cache.c: all with the lock held ---- */
 
 extern const struct moec_experts_ops moec_cache_ops;
@@ -125,8 +164,8 @@ void moec_cache_delist(struct moec_expert_cache *cache, uint32_t key);
 void moec_cache_admit(struct moec_expert_cache *cache);
 /* Of a residency (its context is the cache): a key was given up. */
 void moec_cache_evicted(void *context, uint32_t key);
-/* Makes room for a guess and puts it into the queue. */
-bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t key);
+/* Makes room for what the preloader names and puts it into the queue. */
+bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t named);
 
 /* ---- runtime/experts/loader.c ---- */
 

@@ -62,12 +62,12 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
 {
     const struct moec_preload_setup setup = preload_setup(bundle, options);
     const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
-    const uint32_t n_key = n_layer * n_expert;
+    const uint32_t n_form = 1 + options->n_beside, n_key = n_layer * n_form * n_expert;
     return sizeof(struct moec_expert_cache) + n_expert * sizeof(bool) +
            n_key * (sizeof(uint64_t) + sizeof(struct moec_cache_entry) + sizeof(struct moec_key_link)) +
-           n_layer * sizeof(struct moec_cache_counters) + bundle->config.n_layer * sizeof(int32_t) +
+           n_layer * n_form * sizeof(struct moec_cache_counters) + bundle->config.n_layer * sizeof(int32_t) +
            moec_residency_state_bytes(n_key, policy_of(options)) + moec_arena_table_bytes(n_key) +
-           moec_storage_bytes(bundle) + moec_reader_bytes(depth_of(options)) + MOEC_LOADER_BYTES +
+           n_form * moec_storage_bytes(bundle) + moec_reader_bytes(depth_of(options)) + MOEC_LOADER_BYTES +
            (guesses(options) ? moec_preload_state_bytes(&setup) : 0);
 }
 
@@ -86,14 +86,15 @@ static uint32_t records_held(uint64_t buffer_bytes, uint64_t largest, bool equal
 static enum moec_status create_tables(struct moec_expert_cache *cache, struct moec_error *err)
 {
     const struct moec_config *config = &cache->bundle->config;
-    const uint64_t n_key = (uint64_t)cache->n_layer * cache->n_expert;
+    const uint32_t n_key = cache->n_key;
     static const char what[] = "expert cache";
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, config->n_layer, sizeof *cache->ordinals, what, err));
     cache->ordinals = memory;
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         cache->ordinals[layer] = moec_config_moe_ordinal(config, layer);
-    MOEC_TRY(moec_alloc(&memory, cache->n_layer, sizeof *cache->counters, what, err));
+    MOEC_TRY(
+        moec_alloc(&memory, (uint64_t)cache->n_layer * cache->n_form, sizeof *cache->counters, what, err));
     cache->counters = memory;
     MOEC_TRY(moec_alloc(&memory, cache->n_expert, sizeof *cache->was_present, what, err));
     cache->was_present = memory;
@@ -104,14 +105,12 @@ static enum moec_status create_tables(struct moec_expert_cache *cache, struct mo
     MOEC_TRY(moec_alloc(&memory, n_key, sizeof *cache->entries, what, err));
     cache->entries = memory;
     for (uint32_t key = 0; key < n_key; key++) {
-        cache->slot_bytes[key] = moec_record_slot_bytes(cache->bundle, cache->options.copy,
-                                                        key / cache->n_expert, key % cache->n_expert);
+        cache->slot_bytes[key] = moec_storage_slot_bytes(
+            moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
         cache->entries[key].list = MOEC_CACHE_NO_LIST;
     }
     for (int list = 0; list < MOEC_CACHE_N_LIST; list++)
         cache->lists[list] = moec_key_list_empty();
-    for (uint32_t bits = 0; bits <= 16; bits++)
-        cache->layouts[bits] = moec_record_layout_make(config, cache->bundle->codecs[bits]);
     return MOEC_OK;
 }
 
@@ -123,6 +122,7 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
     struct moec_residency_setup setup = {.n_layer = cache->n_layer,
                                          .n_encoder = moec_config_moe_encoder_count(&cache->bundle->config),
                                          .n_expert = cache->n_expert,
+                                         .n_form = cache->n_form,
                                          .slot_bytes = cache->slot_bytes,
                                          .capacity_bytes = cache->buffer_bytes,
                                          .policy = policy_of(&cache->options),
@@ -130,12 +130,15 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
                                          .context = cache};
     void *memory = NULL;
     if (paths->n_layer == cache->n_layer && paths->n_expert == cache->n_expert) {
-        const size_t n_key = (size_t)cache->n_layer * cache->n_expert;
-        MOEC_TRY_OUT(moec_alloc(&memory, n_key, sizeof(float), "expert frequencies", err));
+        MOEC_TRY_OUT(moec_alloc(&memory, cache->n_key, sizeof(float), "expert frequencies", err));
         float *frequency = memory;
-        for (size_t i = 0; i < n_key; i++)
-            frequency[i / cache->n_expert * cache->n_expert + paths->frequency[i].expert] =
-                (float)paths->frequency[i].probability / 65535.0f;
+        for (uint32_t key = 0; key < cache->n_key; key++) {
+            const struct moec_path_value *value =
+                &paths->frequency[(size_t)moec_cache_ordinal(cache, key) * cache->n_expert +
+                                  moec_cache_expert(cache, key)];
+            frequency[key / cache->n_expert * cache->n_expert + value->expert] =
+                (float)value->probability / 65535.0f;
+        }
         setup.frequency = frequency;
     }
     MOEC_TRY_OUT(moec_residency_create(&setup, &cache->residency, err));
@@ -144,17 +147,17 @@ out:
     return status;
 }
 
-static bool view_is_present(void *context, uint32_t key)
-{
-    return moec_residency_foresee(((const struct moec_expert_cache *)context)->residency, key);
-}
-
-static uint64_t view_n_bytes_of(void *context, uint32_t key)
+static bool view_is_present(void *context, uint32_t named)
 {
     const struct moec_expert_cache *cache = context;
-    return moec_bundle_record(cache->bundle, cache->options.copy, key / cache->n_expert,
-                              key % cache->n_expert)
-        ->n_bytes;
+    return moec_residency_foresee(cache->residency, moec_cache_guessed_key(cache, named));
+}
+
+static uint64_t view_n_bytes_of(void *context, uint32_t named)
+{
+    const struct moec_expert_cache *cache = context;
+    return moec_storage_place_of(cache->storages[0], named / cache->n_expert, named % cache->n_expert)
+        .n_bytes;
 }
 
 /* Nothing is guessed where everything stays anyway. */
@@ -203,14 +206,14 @@ static enum moec_status check_buffer(const struct moec_expert_cache_options *opt
 /* Puts what the buffer holds at first into the queue of the warm start. */
 static enum moec_status fill(struct moec_expert_cache *cache, struct moec_error *err)
 {
-    const uint32_t n_key = cache->n_layer * cache->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, n_key, sizeof(uint32_t), "warm start", err));
+    MOEC_TRY(moec_alloc(&memory, cache->n_key, sizeof(uint32_t), "warm start", err));
     uint32_t *keys = memory, n = 0;
     if (cache->options.is_warm)
         n = moec_residency_warm(cache->residency, keys);
-    for (uint32_t key = 0; key < n_key && cache->options.is_resident; key++)
-        if (!moec_residency_is_present(cache->residency, key) && moec_residency_guess(cache->residency, key))
+    for (uint32_t key = 0; key < cache->n_key && cache->options.is_resident; key++)
+        if (moec_cache_form(cache, key) == 0 && !moec_residency_is_present(cache->residency, key) &&
+            moec_residency_guess(cache->residency, key))
             keys[n++] = key;
     for (uint32_t i = 0; i < n; i++) {
         cache->entries[keys[i]].state = MOEC_CACHE_QUEUED;
@@ -220,21 +223,57 @@ static enum moec_status fill(struct moec_expert_cache *cache, struct moec_error 
     return MOEC_OK;
 }
 
+static enum moec_status create_forms(struct moec_expert_cache *cache, struct moec_error *err)
+{
+    const struct moec_expert_cache_options *options = &cache->options;
+    cache->forms[0] = (struct moec_expert_form){.copy = options->copy};
+    if (options->n_beside >= MOEC_CACHE_FORMS)
+        return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " forms beside form 0, the limit is %d",
+                         options->n_beside, MOEC_CACHE_FORMS - 1);
+    for (uint32_t form = 0; form < cache->n_form; form++) {
+        if (form > 0)
+            cache->forms[form] = options->beside[form - 1].form;
+        if (cache->forms[form].pool != MOEC_POOL_HOST)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                             "experts are held in the host's memory, there is no pool %d",
+                             (int)cache->forms[form].pool);
+        const struct moec_storage_setup setup = {.bundle = cache->bundle,
+                                                 .copy = cache->forms[form].copy,
+                                                 .part = cache->forms[form].part,
+                                                 .part_crc32c =
+                                                     form > 0 ? options->beside[form - 1].part_crc32c : NULL};
+        MOEC_TRY(moec_storage_create(&setup, &cache->storages[form], err));
+    }
+    cache->experts.n_form = cache->n_form;
+    return MOEC_OK;
+}
+
+/* Of all that is served. */
+static struct moec_record_sizes sizes_of(const struct moec_expert_cache *cache)
+{
+    struct moec_record_sizes sizes = {0};
+    for (uint32_t key = 0; key < cache->n_key; key++) {
+        const uint64_t slot = cache->slot_bytes[key];
+        sizes.largest_bytes = slot > sizes.largest_bytes ? slot : sizes.largest_bytes;
+        sizes.all_bytes += slot;
+    }
+    return sizes;
+}
+
 static enum moec_status create_parts(struct moec_expert_cache *cache, struct moec_error *err)
 {
     const struct moec_expert_cache_options *options = &cache->options;
-    MOEC_TRY(moec_storage_create(cache->bundle, options->copy, &cache->storage, err));
-    const struct moec_record_sizes sizes = moec_record_sizes_of(cache->bundle, options->copy);
+    MOEC_TRY(create_forms(cache, err));
+    MOEC_TRY(create_tables(cache, err));
+    const struct moec_record_sizes sizes = sizes_of(cache);
     MOEC_TRY(check_buffer(options, &sizes, err));
     cache->buffer_bytes = options->buffer_bytes < sizes.all_bytes ? options->buffer_bytes : sizes.all_bytes;
-    MOEC_TRY(create_tables(cache, err));
     MOEC_TRY(create_residency(cache, err));
-    MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_layer * cache->n_expert, cache->buffer_bytes,
-                               &cache->arena, err));
+    MOEC_TRY(moec_arena_create(cache->slot_bytes, cache->n_key, cache->buffer_bytes, &cache->arena, err));
     MOEC_TRY(create_reader(cache, err));
     MOEC_TRY(create_preload(cache, sizes.all_bytes, err));
     MOEC_TRY(fill(cache, err));
-    const bool equal_sizes = sizes.all_bytes == sizes.largest_bytes * cache->n_layer * cache->n_expert;
+    const bool equal_sizes = sizes.all_bytes == sizes.largest_bytes * cache->n_key;
     const uint32_t n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
     cache->keeps_expected = n_sessions == 1;
     cache->experts.ops = &moec_cache_ops;
@@ -255,7 +294,9 @@ enum moec_status moec_expert_cache_create(const struct moec_bundle *bundle,
     cache->bundle = bundle;
     cache->options = *options;
     cache->n_expert = bundle->config.n_expert;
+    cache->n_form = 1 + options->n_beside;
     cache->n_layer = moec_config_moe_count(&bundle->config);
+    cache->n_key = cache->n_layer * cache->n_form * cache->n_expert;
     cache->is_guessed_out = true;
     const enum moec_status status = create_parts(cache, err);
     if (status != MOEC_OK) {
@@ -278,7 +319,8 @@ void moec_expert_cache_free(struct moec_expert_cache *cache)
     moec_preload_free(cache->preload);
     moec_arena_free(cache->arena);
     moec_residency_free(cache->residency);
-    moec_storage_free(cache->storage);
+    for (uint32_t form = 0; form < MOEC_CACHE_FORMS; form++)
+        moec_storage_free(cache->storages[form]);
     free(cache->ordinals);
     free(cache->counters);
     free(cache->was_present);
@@ -331,15 +373,39 @@ const char *moec_expert_cache_reader_description(const struct moec_expert_cache 
     return cache->reader->description;
 }
 
-struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache, uint32_t ordinal)
+/* With the lock held. */
+static struct moec_cache_counters counters_of(const struct moec_expert_cache *cache, uint32_t ordinal,
+                                              uint32_t form)
 {
-    const struct moec_cache_entry *entries = &cache->entries[(size_t)ordinal * cache->n_expert];
-    (void)pthread_mutex_lock(&cache->lock);
-    struct moec_cache_counters counters = cache->counters[ordinal];
+    const struct moec_cache_entry *entries = &cache->entries[moec_cache_key(cache, ordinal, form, 0)];
+    struct moec_cache_counters counters = cache->counters[ordinal * cache->n_form + form];
     for (uint32_t expert = 0; expert < cache->n_expert; expert++)
         counters.wasted_preloads += entries[expert].is_guessed;
-    (void)pthread_mutex_unlock(&cache->lock);
     return counters;
+}
+
+struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache, uint32_t ordinal)
+{
+    struct moec_cache_counters sum = {0};
+    (void)pthread_mutex_lock(&cache->lock);
+    for (uint32_t form = 0; form < cache->n_form; form++) {
+        const struct moec_cache_counters one = counters_of(cache, ordinal, form);
+        moec_cache_counters_add(&sum, &one);
+    }
+    (void)pthread_mutex_unlock(&cache->lock);
+    return sum;
+}
+
+struct moec_cache_counters moec_expert_cache_form_counters(struct moec_expert_cache *cache, uint32_t form)
+{
+    struct moec_cache_counters sum = {0};
+    (void)pthread_mutex_lock(&cache->lock);
+    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
+        const struct moec_cache_counters one = counters_of(cache, ordinal, form);
+        moec_cache_counters_add(&sum, &one);
+    }
+    (void)pthread_mutex_unlock(&cache->lock);
+    return sum;
 }
 
 void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one)

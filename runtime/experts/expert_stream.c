@@ -6,6 +6,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/memory.h"
+#include "runtime/storage/storage.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -20,11 +21,10 @@ struct entry {
     uint64_t offset;     /* in the ring */
     uint64_t slot_bytes; /* set once */
     uint8_t state;
-    uint8_t tries;   /* that failed, of the read at work */
-    bool is_wanted;  /* of the layer decided last: from the router's answer to its release */
-    bool is_asked;   /* its router had answered when it was asked for */
-    bool has_floats; /* its floats were found finite */
-    int problem;     /* FAILED: an errno, 0 = the checks failed */
+    uint8_t tries;  /* that failed, of the read at work */
+    bool is_wanted; /* of the layer decided last: from the router's answer to its release */
+    bool is_asked;  /* its router had answered when it was asked for */
+    int problem;    /* FAILED: an errno, 0 = the checks failed */
 };
 
 struct moec_expert_stream {
@@ -32,13 +32,13 @@ struct moec_expert_stream {
     const struct moec_bundle *bundle;
     uint32_t copy;
     uint32_t n_expert;
-    uint32_t n_layer;                      /* MoE layers */
-    uint32_t n_key;                        /* n_layer x n_expert */
-    uint32_t round_start;                  /* key that every round begins with */
-    struct moec_record_layout layouts[17]; /* by bits */
-    struct entry *entries;                 /* (n_key), owned */
-    struct moec_cache_counters *counters;  /* (n_layer), owned */
-    uint8_t *ring;                         /* owned */
+    uint32_t n_layer;                     /* MoE layers */
+    uint32_t n_key;                       /* n_layer x n_expert */
+    uint32_t round_start;                 /* key that every round begins with */
+    struct moec_storage *storage;         /* owned */
+    struct entry *entries;                /* (n_key), owned */
+    struct moec_cache_counters *counters; /* (n_layer), owned */
+    uint8_t *ring;                        /* owned */
     uint64_t ring_bytes;
     struct moec_error failure; /* words of the last record whose bytes were wrong */
     uint32_t failure_key;
@@ -83,11 +83,6 @@ static uint64_t next_place(const struct moec_expert_stream *stream, uint64_t fro
         return stream->base + key;
     const uint32_t n = round_keys(stream), at = key_of(stream, from);
     return from + (key + n - at) % n;
-}
-
-static const struct moec_record_entry *record_of(const struct moec_expert_stream *stream, uint32_t key)
-{
-    return moec_bundle_record(stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert);
 }
 
 /* Whether the layer decided last still needs this record. After a step that failed, one of the same expert
@@ -159,12 +154,13 @@ static struct moec_read *next_read(struct moec_expert_stream *stream)
         !find_room(stream, entry->slot_bytes, &offset))
         return NULL;
     stream->free_reads = read->next;
-    const struct moec_record_entry *record = record_of(stream, key);
+    const struct moec_storage_place from =
+        moec_storage_place_of(stream->storage, key / stream->n_expert, key % stream->n_expert);
     *read = (struct moec_read){
-        .offset = record->offset, .n_bytes = record->n_bytes, .buffer = stream->ring + offset, .tag = key};
+        .offset = from.offset, .n_bytes = from.n_bytes, .buffer = stream->ring + offset, .tag = key};
     entry->is_asked = stream->head < stream->decided;
     if (!entry->is_asked)
-        stream->counters[key / stream->n_expert].preload_bytes += record->n_bytes;
+        stream->counters[key / stream->n_expert].preload_bytes += from.n_bytes;
     entry->offset = offset;
     entry->state = READING;
     entry->tries = 0;
@@ -195,15 +191,11 @@ static void count_read(struct moec_expert_stream *stream, const struct moec_read
 /* Whether the bytes of a record are its own; the lock is released meanwhile. */
 static bool check(struct moec_expert_stream *stream, uint32_t key, struct moec_error *words)
 {
-    struct entry *entry = &stream->entries[key];
-    const uint8_t *bytes = stream->ring + entry->offset;
-    const bool has_floats = entry->has_floats;
+    const uint8_t *bytes = stream->ring + stream->entries[key].offset;
     (void)pthread_mutex_unlock(&stream->lock);
-    const bool is_good =
-        moec_bundle_check_record(stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert,
-                                 bytes, !has_floats, words) == MOEC_OK;
+    const bool is_good = moec_storage_check(stream->storage, key / stream->n_expert, key % stream->n_expert,
+                                            bytes, words) == MOEC_OK;
     (void)pthread_mutex_lock(&stream->lock);
-    entry->has_floats = entry->has_floats || is_good;
     return is_good;
 }
 
@@ -277,14 +269,16 @@ static void *run_loader(void *context)
 
 /* ---- the source ---- */
 
-static enum moec_status find_key(const struct moec_expert_stream *stream, uint32_t layer, uint32_t expert,
+static enum moec_status find_key(const struct moec_expert_stream *stream, struct moec_expert_request request,
                                  uint32_t *key, struct moec_error *err)
 {
+    const uint32_t layer = request.layer, expert = request.expert;
     const int32_t ordinal =
         layer < stream->bundle->config.n_layer ? moec_config_moe_ordinal(&stream->bundle->config, layer) : -1;
     if (ordinal < 0 || expert >= stream->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE, "there is no layer %" PRIu32 " expert %" PRIu32 " in '%s'",
                          layer, expert, stream->bundle->file.path);
+    MOEC_TRY(moec_experts_check_form(&stream->experts, request, err));
     *key = (uint32_t)ordinal * stream->n_expert + expert;
     return MOEC_OK;
 }
@@ -323,7 +317,7 @@ static void stream_expect(struct moec_experts *self, const struct moec_router_an
 {
     struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
     uint32_t first = 0;
-    if (find_key(stream, answer->layer, 0, &first, NULL) != MOEC_OK)
+    if (find_key(stream, moec_expert_request_of(answer->layer, 0), &first, NULL) != MOEC_OK)
         return;
     (void)pthread_mutex_lock(&stream->lock);
     for (uint32_t key = 0; key < stream->n_key; key++)
@@ -358,20 +352,20 @@ static enum moec_status describe_failure(const struct moec_expert_stream *stream
                               stream->failure_key == key ? &stream->failure : NULL, err);
 }
 
-static enum moec_status stream_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status stream_acquire(struct moec_experts *self, struct moec_expert_request request,
                                        struct moec_mlp *mlp, struct moec_error *err)
 {
     struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
     enum moec_status status = MOEC_OK;
     uint32_t key = 0;
     bool has_room = false;
-    MOEC_TRY(find_key(stream, layer, expert, &key, err));
+    MOEC_TRY(find_key(stream, request, &key, err));
     struct entry *entry = &stream->entries[key];
     (void)pthread_mutex_lock(&stream->lock);
     if (!entry->is_wanted) {
         status = moec_fail(err, MOEC_ERR_USAGE,
                            "layer %" PRIu32 " expert %" PRIu32 " is acquired without a router's answer",
-                           layer, expert);
+                           request.layer, request.expert);
         goto out;
     }
     if (!has_ended(stream, key)) {
@@ -380,14 +374,16 @@ static enum moec_status stream_acquire(struct moec_experts *self, uint32_t layer
             (void)pthread_cond_wait(&stream->changed, &stream->lock);
         const uint64_t end = moec_now_ns();
         stream->counters[key / stream->n_expert].stall_ns += end - start;
-        moec_trace_span(stream->trace, MOEC_TRACE_STALL, "wait", layer, expert, 0, start, end);
+        moec_trace_span(stream->trace, MOEC_TRACE_STALL, "wait", request.layer, request.expert, 0, start,
+                        end);
     }
     if (entry->state == FAILED) {
         status = describe_failure(stream, key, err);
         has_room = give_back(stream, key);
         goto out;
     }
-    moec_record_bind(&stream->layouts[record_of(stream, key)->bits], stream->ring + entry->offset, mlp);
+    moec_storage_bind(stream->storage, key / stream->n_expert, request.expert, stream->ring + entry->offset,
+                      mlp);
 out:
     (void)pthread_mutex_unlock(&stream->lock);
     if (has_room)
@@ -395,11 +391,11 @@ out:
     return status;
 }
 
-static void stream_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void stream_release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
     uint32_t key = 0;
-    if (find_key(stream, layer, expert, &key, NULL) != MOEC_OK)
+    if (find_key(stream, request, &key, NULL) != MOEC_OK)
         return;
     (void)pthread_mutex_lock(&stream->lock);
     const bool has_room = give_back(stream, key);
@@ -408,11 +404,11 @@ static void stream_release(struct moec_experts *self, uint32_t layer, uint32_t e
         stream->reader->ops->wake(stream->reader);
 }
 
-static bool stream_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static bool stream_ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_stream *stream = (struct moec_expert_stream *)self;
     uint32_t key = 0;
-    if (find_key(stream, layer, expert, &key, NULL) != MOEC_OK)
+    if (find_key(stream, request, &key, NULL) != MOEC_OK)
         return false;
     (void)pthread_mutex_lock(&stream->lock);
     const bool is_ready = stream->entries[key].is_wanted && has_ended(stream, key);
@@ -431,7 +427,7 @@ uint64_t moec_expert_stream_table_bytes(const struct moec_bundle *bundle, const 
     const uint64_t depth = io->depth > 0 ? io->depth : MOEC_RECORD_READER_DEPTH;
     return sizeof(struct moec_expert_stream) + n_layer * bundle->config.n_expert * sizeof(struct entry) +
            n_layer * sizeof(struct moec_cache_counters) + depth * sizeof(struct moec_read) +
-           moec_reader_bytes((uint32_t)depth) + STACK_BYTES;
+           moec_storage_bytes(bundle) + moec_reader_bytes((uint32_t)depth) + STACK_BYTES;
 }
 
 static enum moec_status create_tables(struct moec_expert_stream *stream, struct moec_error *err)
@@ -442,11 +438,8 @@ static enum moec_status create_tables(struct moec_expert_stream *stream, struct 
     MOEC_TRY(moec_alloc(&memory, stream->n_key, sizeof *stream->entries, "expert stream", err));
     stream->entries = memory;
     for (uint32_t key = 0; key < stream->n_key; key++)
-        stream->entries[key].slot_bytes = moec_record_slot_bytes(
-            stream->bundle, stream->copy, key / stream->n_expert, key % stream->n_expert);
-    for (uint32_t bits = 0; bits <= 16; bits++)
-        stream->layouts[bits] =
-            moec_record_layout_make(&stream->bundle->config, stream->bundle->codecs[bits]);
+        stream->entries[key].slot_bytes =
+            moec_storage_slot_bytes(stream->storage, key / stream->n_expert, key % stream->n_expert);
     return MOEC_OK;
 }
 
@@ -490,10 +483,8 @@ enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
                                            const struct moec_expert_stream_options *options,
                                            struct moec_expert_stream **out, struct moec_error *err)
 {
+    const struct moec_storage_setup storage = {.bundle = bundle, .copy = options->copy};
     void *memory = NULL;
-    if (options->copy >= bundle->n_copy)
-        return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no precision copy %" PRIu32 ", only 0 to %" PRIu32,
-                         bundle->file.path, options->copy, bundle->n_copy - 1);
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_expert_stream), "expert stream", err));
     struct moec_expert_stream *stream = memory;
     (void)pthread_mutex_init(&stream->lock, NULL);
@@ -508,6 +499,7 @@ enum moec_status moec_expert_stream_create(const struct moec_bundle *bundle,
     const uint32_t n_encoder = moec_config_moe_encoder_count(&bundle->config);
     stream->round_start = n_encoder < stream->n_layer ? n_encoder * stream->n_expert : 0;
     enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_storage_create(&storage, &stream->storage, err));
     MOEC_TRY_OUT(create_tables(stream, err));
     MOEC_TRY_OUT(create_ring(stream, options->buffer_bytes, err));
     MOEC_TRY_OUT(create_reader(stream, &options->io, err));
@@ -537,6 +529,7 @@ void moec_expert_stream_free(struct moec_expert_stream *stream)
     }
     if (stream->reader != NULL)
         stream->reader->ops->destroy(stream->reader);
+    moec_storage_free(stream->storage);
     free(stream->reads);
     free(stream->ring);
     free(stream->entries);

@@ -79,8 +79,8 @@ static bool place(struct moec_expert_cache *cache, uint32_t key)
 static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
 {
     const uint32_t key = cache->lists[list].oldest;
-    const struct moec_record_entry *record =
-        moec_bundle_record(cache->bundle, cache->options.copy, key / cache->n_expert, key % cache->n_expert);
+    const struct moec_storage_place from = moec_storage_place_of(
+        moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
     struct moec_cache_entry *entry = &cache->entries[key];
     if (!place(cache, key))
         return false;
@@ -90,8 +90,8 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
     moec_cache_delist(cache, key);
     entry->state = MOEC_CACHE_READING;
     entry->kind = (uint8_t)list;
-    *read = (struct moec_cache_read){.read = {.offset = record->offset,
-                                              .n_bytes = record->n_bytes,
+    *read = (struct moec_cache_read){.read = {.offset = from.offset,
+                                              .n_bytes = from.n_bytes,
                                               .buffer = moec_arena_slot(cache->arena, key),
                                               .tag = key},
                                      .is_flying = true,
@@ -226,12 +226,11 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
         counters->read_bytes += read->read.n_bytes;
         counters->preload_bytes += is_preload ? read->read.n_bytes : 0;
     }
-    moec_trace_span(cache->options.trace, is_demand ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
-                    is_demand    ? "read"
-                    : is_preload ? "preload"
-                                 : "warm start",
-                    moec_config_moe_layer(&cache->bundle->config, key / cache->n_expert),
-                    key % cache->n_expert, read->read.n_bytes, begun_ns, done_ns);
+    moec_cache_trace(cache, is_demand ? MOEC_TRACE_DEMAND : MOEC_TRACE_PRELOAD,
+                     is_demand    ? "read"
+                     : is_preload ? "preload"
+                                  : "warm start",
+                     key, read->read.n_bytes, begun_ns, done_ns);
 }
 
 /* A demanded read is tried again before anyone hears of it; of a guess nobody ever does. */
@@ -280,6 +279,14 @@ static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read
 
 /* ---- driving the reader ---- */
 
+static enum moec_status check_read(const struct moec_expert_cache *cache, const struct moec_read *read,
+                                   struct moec_error *words)
+{
+    const uint32_t key = (uint32_t)read->tag;
+    return moec_storage_check(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key),
+                              moec_cache_expert(cache, key), read->buffer, words);
+}
+
 /* Hands over a batch and, if told to, waits for one read of any; the lock is released meanwhile. */
 static void drive(struct moec_expert_cache *cache, const struct batch *batch, bool waits)
 {
@@ -296,8 +303,7 @@ static void drive(struct moec_expert_cache *cache, const struct batch *batch, bo
         waited_ns = moec_now_ns();
         done = (struct moec_cache_read *)reader->ops->wait(reader);
         if (done != NULL && done->read.error == 0)
-            check = moec_storage_check(cache->storage, (uint32_t)done->read.tag / cache->n_expert,
-                                       (uint32_t)done->read.tag % cache->n_expert, done->read.buffer, &words);
+            check = check_read(cache, &done->read, &words);
     }
     (void)pthread_mutex_lock(&cache->lock);
     cache->is_driven = false;

@@ -210,11 +210,12 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
     *n_held = 0;
     while (*n_held < n_active && *n_held < max_held) {
         uint32_t expert = active[*n_held];
-        if (*n_held > 0 && source->ops->ready != NULL && !source->ops->ready(source, moe->layer, expert))
+        const struct moec_expert_request request = moec_expert_request_of(moe->layer, expert);
+        if (*n_held > 0 && source->ops->ready != NULL && !source->ops->ready(source, request))
             break;
         struct moec_mlp_job *job = &scratch->jobs[*n_held];
         *job = (struct moec_mlp_job){.pairs = scratch->pairs + scratch->expert_start[expert]};
-        MOEC_TRY(source->ops->acquire(source, moe->layer, expert, &job->mlp, err));
+        MOEC_TRY(source->ops->acquire(source, request, &job->mlp, err));
         ++*n_held;
     }
     return MOEC_OK;
@@ -224,7 +225,7 @@ static void release_group(const struct moe *moe, const uint32_t *active, uint32_
 {
     struct moec_experts *source = moe->forward->experts;
     for (uint32_t j = 0; j < n_held; j++)
-        source->ops->release(source, moe->layer, active[j]);
+        source->ops->release(source, moec_expert_request_of(moe->layer, active[j]));
 }
 
 /* With every expert held, or none needed: block by block. */
@@ -243,7 +244,7 @@ static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
 {
     struct moec_experts *source = moe->forward->experts;
     for (uint32_t j = 0; j < n && source->ops->forgo != NULL; j++)
-        source->ops->forgo(source, moe->layer, active[j]);
+        source->ops->forgo(source, moec_expert_request_of(moe->layer, active[j]));
 }
 
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)

@@ -1,6 +1,8 @@
 /* Where the engine gets a routed expert's weights from: the seam between computing and storage.
  *
- * The forward pass asks for one expert of one layer at a time, uses it and gives it back. Behind the seam
+ * A request says what it wants: an expert of a layer, in one of the forms that the source offers. A form is a
+ * precision copy, a part of its records, and the memory that it is to be in. The forward pass asks for one
+ * expert of one layer at a time in form 0, uses it and gives it back. Behind the seam
  * stand the bundle's cache within the memory budget (runtime/experts/expert_cache.h) and the profiler's table
  * of encoded variants. Thread rule: acquire and release are called from one thread for each session; an
  * implementation that several sessions share locks inside. */
@@ -12,10 +14,35 @@
 
 struct moec_experts;
 
+/* The memory that weights are computed from. */
+enum moec_expert_pool {
+    MOEC_POOL_HOST = 0, /* the process's own */
+};
+
+/* What of an expert is asked for. */
+struct moec_expert_form {
+    uint32_t copy; /* level in the bundle; 0 is the compiled assignment */
+    struct moec_record_part part;
+    enum moec_expert_pool pool;
+};
+
+struct moec_expert_request {
+    uint32_t layer; /* model layer, an encoder's before a decoder's */
+    uint32_t expert;
+    uint32_t form; /* of those that the source offers; 0 is what it was made for, in most the only one */
+};
+
+/* What the forward pass asks for. */
+static inline struct moec_expert_request moec_expert_request_of(uint32_t layer, uint32_t expert)
+{
+    return (struct moec_expert_request){.layer = layer, .expert = expert};
+}
+
 /* What the router of one MoE layer answered for a batch of T tokens with k choices each. Arrays are borrowed
  * for the call; those that may be NULL are there where the source asked for them. */
 struct moec_router_answer {
     uint32_t layer;               /* model layer */
+    uint32_t form;                /* in which the active experts will be acquired */
     uint32_t n_tok;               /* T */
     const uint32_t *active;       /* (n_active): the experts that any token chose, increasing */
     uint32_t n_active;            /* 1 .. n_expert */
@@ -35,11 +62,12 @@ struct moec_router_answer {
 };
 
 struct moec_experts_ops {
-    /* Points `mlp` at the expert's weights, which stay valid and unchanged until release. `layer` is the
-     * model layer. Errors name layer and expert. */
-    enum moec_status (*acquire)(struct moec_experts *self, uint32_t layer, uint32_t expert,
+    /* Points `mlp` at the expert's weights, which stay valid and unchanged until release of the same request;
+     * projections that are no part of the form have no rows. Errors name layer and expert; MOEC_ERR_USAGE for
+     * a form that the source does not offer. */
+    enum moec_status (*acquire)(struct moec_experts *self, struct moec_expert_request request,
                                 struct moec_mlp *mlp, struct moec_error *err);
-    void (*release)(struct moec_experts *self, uint32_t layer, uint32_t expert);
+    void (*release)(struct moec_experts *self, struct moec_expert_request request);
 
     /* Optional (NULL): the router has answered (unless every token found its expert full and none is needed);
      * the active experts will be acquired in the answer's order, each once, and each released; waiting for
@@ -53,11 +81,11 @@ struct moec_experts_ops {
 
     /* Optional (NULL): an expert that was expected will not be acquired after all, because another one could
      * not be. (The one whose acquire failed is not expected any more.) */
-    void (*forgo)(struct moec_experts *self, uint32_t layer, uint32_t expert);
+    void (*forgo)(struct moec_experts *self, struct moec_expert_request request);
 
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
      * are ready together and never waits for one while it could compute another. */
-    bool (*ready)(struct moec_experts *self, uint32_t layer, uint32_t expert);
+    bool (*ready)(struct moec_experts *self, struct moec_expert_request request);
 };
 
 /* First member of every implementation. */
@@ -65,8 +93,21 @@ struct moec_experts {
     const struct moec_experts_ops *ops;
     uint32_t
         max_held; /* experts that may be held at once; 0 and 1 mean that each is released before the next */
+    uint32_t n_form;      /* that may be asked for; 0 and 1 mean form 0 alone */
     bool wants_choices;   /* answers carry experts, weights, last_experts and last_weights */
     bool wants_next_gate; /* answers that are to be guessed from carry next_gate */
 };
+
+/* Whether the source offers the request's form. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED static inline enum moec_status moec_experts_check_form(const struct moec_experts *self,
+                                                                        struct moec_expert_request request,
+                                                                        struct moec_error *err)
+{
+    const uint32_t n_form = self->n_form > 1 ? self->n_form : 1;
+    if (request.form < n_form)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u is asked for in form %u, but there are only %u",
+                     request.layer, request.expert, request.form, n_form);
+}
 
 #endif

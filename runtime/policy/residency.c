@@ -16,13 +16,15 @@ struct key_state {
 struct moec_residency {
     struct moec_residency_setup setup;
     struct moec_evict *policy;
+    uint32_t n_layer_key; /* keys of a layer */
     uint32_t n_key;
+    uint32_t n_likeliest;
     bool is_starved; /* the last admission found no room */
     uint64_t used_bytes;
     uint64_t demanded_bytes;
     uint64_t kept_bytes;
     struct key_state *keys; /* (n_key), owned */
-    uint32_t *likeliest;    /* (n_key) by falling frequency, owned; NULL without frequencies */
+    uint32_t *likeliest; /* (n_likeliest) of form 0 by falling frequency, owned; NULL without frequencies */
 };
 
 uint64_t moec_residency_state_bytes(uint32_t n_key, const struct moec_evict_ops *policy)
@@ -51,8 +53,9 @@ static enum moec_status create_tables(struct moec_residency *residency, struct m
     MOEC_TRY(moec_alloc(&memory, residency->n_key, sizeof *residency->likeliest, "expert residency", err));
     residency->likeliest = memory;
     for (uint32_t key = 0; key < residency->n_key; key++)
-        residency->likeliest[key] = key;
-    qsort_r(residency->likeliest, residency->n_key, sizeof *residency->likeliest, compare_frequency,
+        if (key % residency->n_layer_key < setup->n_expert)
+            residency->likeliest[residency->n_likeliest++] = key;
+    qsort_r(residency->likeliest, residency->n_likeliest, sizeof *residency->likeliest, compare_frequency,
             (void *)(uintptr_t)setup->frequency);
     return MOEC_OK;
 }
@@ -64,12 +67,13 @@ enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_residency), "expert residency", err));
     struct moec_residency *residency = memory;
+    residency->setup = *setup;
+    residency->n_layer_key = (setup->n_form > 1 ? setup->n_form : 1) * setup->n_expert;
+    residency->n_key = setup->n_layer * residency->n_layer_key;
     const struct moec_evict_setup evict = {.n_layer = setup->n_layer,
                                            .n_encoder = setup->n_encoder,
-                                           .n_expert = setup->n_expert,
+                                           .n_expert = residency->n_layer_key,
                                            .frequency = setup->frequency};
-    residency->setup = *setup;
-    residency->n_key = setup->n_layer * setup->n_expert;
     MOEC_TRY_OUT(create_tables(residency, err));
     MOEC_TRY_OUT(setup->policy->create(&evict, &residency->policy, err));
     residency->setup.frequency = NULL;
@@ -223,7 +227,7 @@ uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys)
 {
     uint32_t n = 0;
     uint64_t used_bytes = 0;
-    for (uint32_t i = 0; residency->likeliest != NULL && i < residency->n_key; i++) {
+    for (uint32_t i = 0; residency->likeliest != NULL && i < residency->n_likeliest; i++) {
         const uint32_t key = residency->likeliest[i];
         if (!fits_beside(residency, key, used_bytes))
             continue;
@@ -248,14 +252,15 @@ void moec_residency_release(struct moec_residency *residency, uint32_t key)
     set_demands(residency, key, residency->keys[key].demands - 1);
 }
 
-void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, const uint32_t *experts,
-                        uint32_t n_experts, bool *is_present)
+void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, uint32_t form,
+                        const uint32_t *experts, uint32_t n_experts, bool *is_present)
 {
-    const uint32_t first = ordinal * residency->setup.n_expert;
+    const uint32_t layer = ordinal * residency->n_layer_key;
+    const uint32_t first = layer + form * residency->setup.n_expert;
     residency->is_starved = false;
     if (residency->policy->ops->reached != NULL)
         residency->policy->ops->reached(residency->policy, ordinal);
-    for (uint32_t key = first; key < first + residency->setup.n_expert; key++)
+    for (uint32_t key = layer; key < layer + residency->n_layer_key; key++)
         set_foreseen(residency, key, false);
     for (uint32_t i = 0; i < n_experts; i++) {
         is_present[i] = residency->keys[first + experts[i]].is_present;

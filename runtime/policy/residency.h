@@ -1,7 +1,11 @@
 /* Which expert records are in a buffer of so many bytes: the cache's decisions, without bytes, threads or
  * time (so that the simulator decides what the runtime decides).
  *
- * Logical state of a key (MoE ordinal x n_expert + expert): absent or present. Present means that its bytes
+ * A key is one expert of one layer in one form (runtime/policy/experts.h): (MoE ordinal x n_form + form) x
+ * n_expert + expert. Forms of one expert come and go by themselves; to policies they are experts of the
+ * layer.
+ *
+ * Logical state of a key: absent or present. Present means that its bytes
  * count against the capacity; whether they are there already is the caller's business
  * (runtime/experts/expert_cache.c reads them meanwhile, and lays slots out in runtime/experts/arena.h). No
  * decision here depends on how far a read is, or on where slots lie: the same calls give the same victims,
@@ -34,11 +38,12 @@ struct moec_residency;
 
 struct moec_residency_setup {
     uint32_t n_layer, n_expert;
+    uint32_t n_form;            /* that each expert may be present in; 0 counts as 1 */
     uint32_t n_encoder;         /* of n_layer; see struct moec_evict_setup */
-    const uint64_t *slot_bytes; /* (n_layer, n_expert), borrowed until freed */
+    const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert), borrowed until freed */
     uint64_t capacity_bytes;    /* at least the largest slot */
     const struct moec_evict_ops *policy;
-    const float *frequency; /* (n_layer, n_expert) or NULL, borrowed for the call */
+    const float *frequency; /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
     /* Told of each key that was given up, inside the calls below. NULL = nobody wants to know. */
     void (*evicted)(void *context, uint32_t key);
     void *context;
@@ -53,16 +58,17 @@ bool moec_residency_is_present(const struct moec_residency *residency, uint32_t 
 bool moec_residency_is_demanded(const struct moec_residency *residency, uint32_t key);
 uint64_t moec_residency_used_bytes(const struct moec_residency *residency);
 
-/* Fills the empty buffer with the likeliest experts by frequency (all layers together; ties to the lower
- * key), passing over those that no longer fit: keys (room for n_key) receives them, likeliest first; returns
- * how many, 0 without frequencies. Policies see the likeliest as the most recent. */
+/* Fills the empty buffer with the likeliest experts in form 0 by frequency (all layers together; ties to the
+ * lower key), passing over those that no longer fit: keys (room for n_key) receives them, likeliest first;
+ * returns how many, 0 without frequencies. Policies see the likeliest as the most recent. */
 uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys);
 
-/* A router asks for these experts of one layer (increasing). Every one that is present is demanded and counts
- * as used, all of them before any other makes room; is_present (n) receives which ones were. The rest are
- * admitted with moec_residency_admit, in the same order. Ends what was foreseen for this layer. */
-void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, const uint32_t *experts,
-                        uint32_t n_experts, bool *is_present);
+/* A router asks for these experts of one layer (increasing), in one form. Every one that is present is
+ * demanded and counts as used, all of them before any other makes room; is_present (n) receives which ones
+ * were. The rest are admitted with moec_residency_admit, in the same order. Ends what was foreseen for this
+ * layer. */
+void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, uint32_t form,
+                        const uint32_t *experts, uint32_t n_experts, bool *is_present);
 /* Makes an absent key present and demanded, giving up what the policy chooses. False, with nothing given up,
  * when what is demanded leaves no room; it is asked again after the next release. */
 bool moec_residency_admit(struct moec_residency *residency, uint32_t key);

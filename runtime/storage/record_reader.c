@@ -80,6 +80,11 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
     return MOEC_OK;
 }
 
+uint64_t moec_record_read_unit(const struct moec_bundle *bundle)
+{
+    return bundle->alignment < DIRECT_ALIGNMENT ? LEAST_SLOT_UNIT : DIRECT_ALIGNMENT;
+}
+
 uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
                                 uint32_t expert)
 {

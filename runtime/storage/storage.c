@@ -1,13 +1,16 @@
 #include "runtime/storage/storage.h"
 
 #include "formats/base/memory.h"
+#include "runtime/storage/record_reader.h"
 
 #include <stdatomic.h>
 
 struct moec_storage {
-    const struct moec_bundle *bundle; /* borrowed */
-    uint32_t copy;
-    atomic_uchar seen[]; /* (S, E): 1 once a record's floats were found finite */
+    struct moec_storage_setup setup;
+    bool is_whole;                         /* the part is the record */
+    struct moec_record_layout layouts[17]; /* by bits */
+    struct moec_record_range ranges[17];   /* of the part, by bits */
+    atomic_uchar seen[];                   /* (S, E): 1 once an expert's floats were found finite */
 };
 
 uint64_t moec_storage_bytes(const struct moec_bundle *bundle)
@@ -16,17 +19,40 @@ uint64_t moec_storage_bytes(const struct moec_bundle *bundle)
            (uint64_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
 }
 
-enum moec_status moec_storage_create(const struct moec_bundle *bundle, uint32_t copy,
-                                     struct moec_storage **out, struct moec_error *err)
+static enum moec_status find_ranges(struct moec_storage *storage, struct moec_error *err)
 {
+    const struct moec_bundle *bundle = storage->setup.bundle;
+    const struct moec_record_part *part = &storage->setup.part;
+    for (uint32_t bits = 0; bits <= 16; bits++) {
+        storage->layouts[bits] = moec_record_layout_make(&bundle->config, bundle->codecs[bits]);
+        MOEC_TRY(moec_record_part_range(&storage->layouts[bits], part, &storage->ranges[bits], err));
+    }
+    /* Bitwidths differ in the length of a row alone. */
+    storage->is_whole = storage->ranges[16].n_bytes == storage->layouts[16].n_bytes;
+    if (!storage->is_whole && storage->setup.part_crc32c == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has checksums of whole records and none of their parts, so that a part alone "
+                         "cannot be checked",
+                         bundle->file.path);
+    return MOEC_OK;
+}
+
+enum moec_status moec_storage_create(const struct moec_storage_setup *setup, struct moec_storage **out,
+                                     struct moec_error *err)
+{
+    const struct moec_bundle *bundle = setup->bundle;
     void *memory = NULL;
-    if (copy >= bundle->n_copy)
+    if (setup->copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no precision copy %u, only 0 to %u",
-                         bundle->file.path, copy, bundle->n_copy - 1);
+                         bundle->file.path, setup->copy, bundle->n_copy - 1);
     MOEC_TRY(moec_alloc(&memory, moec_storage_bytes(bundle), 1, "record reader", err));
     struct moec_storage *storage = memory;
-    storage->bundle = bundle;
-    storage->copy = copy;
+    storage->setup = *setup;
+    const enum moec_status status = find_ranges(storage, err);
+    if (status != MOEC_OK) {
+        moec_storage_free(storage);
+        return status;
+    }
     *out = storage;
     return MOEC_OK;
 }
@@ -36,13 +62,75 @@ void moec_storage_free(struct moec_storage *storage)
     free(storage);
 }
 
-enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
-                                    const uint8_t *record, struct moec_error *err)
+static const struct moec_record_entry *entry_of(const struct moec_storage *storage, uint32_t ordinal,
+                                                uint32_t expert)
 {
-    const struct moec_bundle *bundle = storage->bundle;
+    return moec_bundle_record(storage->setup.bundle, storage->setup.copy, ordinal, expert);
+}
+
+struct moec_storage_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
+                                                uint32_t expert)
+{
+    const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
+    const struct moec_record_range *range = &storage->ranges[entry->bits];
+    if (storage->is_whole)
+        return (struct moec_storage_place){.offset = entry->offset, .n_bytes = entry->n_bytes};
+    const uint64_t first = entry->offset + range->offset;
+    const uint64_t skip = first % moec_record_read_unit(storage->setup.bundle);
+    return (struct moec_storage_place){first - skip, range->n_bytes + skip, (uint32_t)skip};
+}
+
+uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert)
+{
+    const struct moec_bundle *bundle = storage->setup.bundle;
+    if (storage->is_whole)
+        return moec_record_slot_bytes(bundle, storage->setup.copy, ordinal, expert);
+    const uint64_t unit = moec_record_read_unit(bundle);
+    return (moec_storage_place_of(storage, ordinal, expert).n_bytes + unit - 1) / unit * unit;
+}
+
+static enum moec_status check_part(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                                   const uint8_t *bytes, bool checks_floats, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = storage->setup.bundle;
+    const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
+    const struct moec_record_range *range = &storage->ranges[entry->bits];
+    const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
+    const uint32_t expected = storage->setup.part_crc32c[(size_t)ordinal * bundle->config.n_expert + expert];
+    const uint32_t crc = moec_crc32c(0, bytes, range->n_bytes);
+    if (crc != expected)
+        return moec_fail(err, MOEC_ERR_CHECKSUM,
+                         "part of the record of layer %u expert %u (copy %u) in '%s' is damaged: CRC32C is "
+                         "%08x, expected %08x",
+                         layer, expert, storage->setup.copy, bundle->file.path, crc, expected);
+    if (checks_floats && !moec_record_rows_are_finite(&storage->layouts[entry->bits], bytes, range->n_bytes))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "part of the record of layer %u expert %u (copy %u) in '%s' has a %s that is not "
+                         "finite",
+                         layer, expert, storage->setup.copy, bundle->file.path,
+                         entry->bits == 16 ? "weight" : "scale");
+    return MOEC_OK;
+}
+
+enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                                    const uint8_t *slot, struct moec_error *err)
+{
+    const struct moec_bundle *bundle = storage->setup.bundle;
     atomic_uchar *seen = &storage->seen[(size_t)ordinal * bundle->config.n_expert + expert];
-    bool first = atomic_load_explicit(seen, memory_order_relaxed) == 0;
-    MOEC_TRY(moec_bundle_check_record(bundle, storage->copy, ordinal, expert, record, first, err));
+    const bool is_first = atomic_load_explicit(seen, memory_order_relaxed) == 0;
+    if (storage->is_whole)
+        MOEC_TRY(moec_bundle_check_record(bundle, storage->setup.copy, ordinal, expert, slot, is_first, err));
+    else
+        MOEC_TRY(check_part(storage, ordinal, expert,
+                            slot + moec_storage_place_of(storage, ordinal, expert).skip, is_first, err));
     atomic_store_explicit(seen, 1, memory_order_relaxed);
     return MOEC_OK;
+}
+
+void moec_storage_bind(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                       const uint8_t *slot, struct moec_mlp *mlp)
+{
+    const struct moec_record_layout *layout = &storage->layouts[entry_of(storage, ordinal, expert)->bits];
+    moec_record_part_bind(layout, &storage->setup.part,
+                          slot + moec_storage_place_of(storage, ordinal, expert).skip, mlp);
 }

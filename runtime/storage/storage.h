@@ -1,9 +1,12 @@
-/* The checks that turn bytes from the device into a record, between a reader and everything that computes.
+/* The checks that turn bytes from the device into an expert, where a request finds those bytes, and how an
+ * MLP lies in them. One object serves one precision copy and one part of its records.
  *
  * Every read is checked by CRC32C, also of a record that was read before: it costs some tenths of a
  * nanosecond a byte where storage takes several, and either may fail at any time. That scales and floats are
- * finite is a property of the same bytes and is checked on the first read only. Thread rule: any number of
- * threads may check at once. */
+ * finite is a property of the same bytes and is checked on the first read only. A bundle has checksums of
+ * whole records and none of parts: a caller that reads parts supplies their checksums, computed from whole
+ * records that passed the check, and is refused without them. Thread rule: any number of threads may call at
+ * once. */
 #ifndef MOEC_RUNTIME_STORAGE_H
 #define MOEC_RUNTIME_STORAGE_H
 
@@ -11,19 +14,45 @@
 
 struct moec_storage;
 
-/* Checks records of one copy level. The bundle is borrowed until freed. Errors: MOEC_ERR_USAGE for a copy
- * that is not there. */
-MOEC_WARN_UNUSED enum moec_status moec_storage_create(const struct moec_bundle *bundle, uint32_t copy,
+struct moec_storage_setup {
+    const struct moec_bundle *bundle; /* borrowed until freed */
+    uint32_t copy;
+    struct moec_record_part part;
+    /* (S, E): CRC32C of each part's bytes (moec_record_part_range), borrowed until freed; unused for whole
+     * records. */
+    const uint32_t *part_crc32c;
+};
+
+/* Errors: MOEC_ERR_USAGE for a copy that is not there or a part that no request can read,
+ * MOEC_ERR_UNSUPPORTED for a part without sums. */
+MOEC_WARN_UNUSED enum moec_status moec_storage_create(const struct moec_storage_setup *setup,
                                                       struct moec_storage **out, struct moec_error *err);
-void moec_storage_free(struct moec_storage *storage);
+void moec_storage_free(struct moec_storage *storage); /* NULL-safe */
 
 /* Bytes of a storage object, for a budget. */
 uint64_t moec_storage_bytes(const struct moec_bundle *bundle);
 
-/* Whether `record` (entry->n_bytes) is what the bundle's index promises. Errors: MOEC_ERR_CHECKSUM,
+/* The one request that reads an expert. A part begins where it begins: a request for it begins at the block
+ * before. */
+struct moec_storage_place {
+    uint64_t offset;  /* in the file */
+    uint64_t n_bytes; /* with those before the part */
+    uint32_t skip;    /* so many stand before it */
+};
+struct moec_storage_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
+                                                uint32_t expert);
+
+/* What it takes in a buffer that moec_record_reader_create's reader fills. */
+uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert);
+
+/* Whether the bytes that were read into `slot` are what is promised. Errors: MOEC_ERR_CHECKSUM,
  * MOEC_ERR_FORMAT, naming layer and expert. */
 MOEC_WARN_UNUSED enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordinal,
-                                                     uint32_t expert, const uint8_t *record,
+                                                     uint32_t expert, const uint8_t *slot,
                                                      struct moec_error *err);
+
+/* Points `mlp` into bytes that were checked. */
+void moec_storage_bind(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
+                       const uint8_t *slot, struct moec_mlp *mlp);
 
 #endif

@@ -129,8 +129,7 @@ static struct event *take(struct moec_trace *trace, uint64_t n_bytes)
     return event;
 }
 
-void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const char *what, uint32_t layer,
-                     uint32_t expert, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns)
+void moec_trace_record(struct moec_trace *trace, const struct moec_trace_span *span)
 {
     if (trace == NULL)
         return;
@@ -138,17 +137,24 @@ void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const 
     struct event *event = take(trace, sizeof *event);
     if (event != NULL) {
         event->is_answer = false;
-        event->of.span = (struct moec_trace_span){.what = what,
-                                                  .lane = lane,
-                                                  .layer = layer,
-                                                  .expert = expert,
-                                                  .n_bytes = n_bytes,
-                                                  .begin_ns = begin_ns,
-                                                  .end_ns = end_ns};
+        event->of.span = *span;
     } else {
         trace->n_lost_spans++;
     }
     (void)pthread_mutex_unlock(&trace->lock);
+}
+
+void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const char *what, uint32_t layer,
+                     uint32_t expert, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns)
+{
+    const struct moec_trace_span span = {.what = what,
+                                         .lane = lane,
+                                         .layer = layer,
+                                         .expert = expert,
+                                         .n_bytes = n_bytes,
+                                         .begin_ns = begin_ns,
+                                         .end_ns = end_ns};
+    moec_trace_record(trace, &span);
 }
 
 void moec_trace_compute(struct moec_trace *trace, const char *what, uint32_t layer, uint64_t begin_ns)

@@ -46,8 +46,21 @@ void moec_trace_discard(struct moec_trace *trace);
 
 #define MOEC_TRACE_NONE 0xffffffffu /* no layer, no expert */
 
-/* A span of a lane; `what` is a string constant. NULL trace: nothing. Events that
- * find no room are dropped and counted in the file. */
+/* A span of a lane. */
+struct moec_trace_span {
+    const char *what; /* a string constant */
+    enum moec_trace_lane lane;
+    uint32_t layer;  /* of the model, or MOEC_TRACE_NONE */
+    uint32_t expert; /* likewise */
+    bool has_form;   /* of another form than whole records of the trace's copy: */
+    struct moec_expert_form form;
+    uint64_t n_bytes;
+    uint64_t begin_ns, end_ns;
+};
+
+/* NULL trace: nothing. Events that find no room are dropped and counted in the file. */
+void moec_trace_record(struct moec_trace *trace, const struct moec_trace_span *span);
+/* The same without a form of its own. */
 void moec_trace_span(struct moec_trace *trace, enum moec_trace_lane lane, const char *what, uint32_t layer,
                      uint32_t expert, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns);
 /* A span of MOEC_TRACE_COMPUTE that ends now. */

@@ -212,6 +212,20 @@ static uint32_t take_row(struct moec_trace_text *text, const struct moec_trace_s
     return id;
 }
 
+static void put_form(struct moec_trace_text *text, const struct moec_expert_form *form)
+{
+    static const char *const names[] = {
+        [MOEC_PROJECTION_GATE] = "gate", [MOEC_PROJECTION_UP] = "up", [MOEC_PROJECTION_DOWN] = "down"};
+    const struct moec_record_part *part = &form->part;
+    put(text, ",\"copy\":%" PRIu32 ",\"part\":\"%s", form->copy, part->projections == 0 ? "all" : "");
+    for (uint32_t i = 0, left = part->projections; left != 0; i++, left >>= 1)
+        if ((left & 1u) != 0)
+            put(text, "%s%s", names[i], left > 1 ? "+" : "");
+    put(text, "\"");
+    if (part->first_neuron > 0 || part->n_neuron > 0)
+        put(text, ",\"first_neuron\":%" PRIu32 ",\"neurons\":%" PRIu32, part->first_neuron, part->n_neuron);
+}
+
 void moec_trace_text_span(struct moec_trace_text *text, const struct moec_trace_span *span)
 {
     const uint32_t id = take_row(text, span);
@@ -225,6 +239,8 @@ void moec_trace_text_span(struct moec_trace_text *text, const struct moec_trace_
         put(text, ",\"layer\":%" PRIu32, span->layer);
     if (span->expert != MOEC_TRACE_NONE)
         put(text, ",\"expert\":%" PRIu32, span->expert);
+    if (span->has_form)
+        put_form(text, &span->form);
     put(text, "}}");
 }
 

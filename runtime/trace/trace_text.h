@@ -20,12 +20,6 @@ struct moec_trace_text {
     struct moec_error err;
 };
 
-struct moec_trace_span {
-    const char *what;
-    uint32_t lane, layer, expert;
-    uint64_t n_bytes, begin_ns, end_ns;
-};
-
 /* Opens the output and writes the head. On failure nothing is left. */
 MOEC_WARN_UNUSED enum moec_status moec_trace_text_open(struct moec_trace_text *text,
                                                        const struct moec_trace_setup *setup,

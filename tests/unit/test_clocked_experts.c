@@ -27,19 +27,20 @@ static void pass_time(uint64_t ns)
     (void)nanosleep(&time, NULL);
 }
 
-static enum moec_status slow_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status slow_acquire(struct moec_experts *self, struct moec_expert_request request,
                                      struct moec_mlp *mlp, struct moec_error *err)
 {
     (void)mlp;
     pass_time(WAIT_NS);
     ((struct slow *)self)->n_acquired++;
-    return expert < config.n_expert ? MOEC_OK
-                                    : moec_fail(err, MOEC_ERR_USAGE, "layer %u has no expert", layer);
+    return request.expert < config.n_expert
+               ? MOEC_OK
+               : moec_fail(err, MOEC_ERR_USAGE, "layer %u has no expert", request.layer);
 }
 
-static void slow_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void slow_release(struct moec_experts *self, struct moec_expert_request request)
 {
-    ((struct slow *)self)->n_released += layer + expert;
+    ((struct slow *)self)->n_released += request.layer + request.expert;
 }
 
 static void slow_expect(struct moec_experts *self, const struct moec_router_answer *answer)
@@ -47,14 +48,14 @@ static void slow_expect(struct moec_experts *self, const struct moec_router_answ
     ((struct slow *)self)->n_expected += answer->n_active;
 }
 
-static void slow_forgo(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void slow_forgo(struct moec_experts *self, struct moec_expert_request request)
 {
-    ((struct slow *)self)->n_forgone += layer + expert;
+    ((struct slow *)self)->n_forgone += request.layer + request.expert;
 }
 
-static bool slow_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static bool slow_ready(struct moec_experts *self, struct moec_expert_request request)
 {
-    return ((struct slow *)self)->is_ready && layer + expert > 0;
+    return ((struct slow *)self)->is_ready && request.layer + request.expert > 0;
 }
 
 static void answer_layer(struct moec_experts *source, uint32_t layer)
@@ -76,19 +77,20 @@ static void test_clocked_experts__waiting_is_not_computing(void **state)
     moec_clocked_experts_init(&clocked, &slow.experts, &config, compute_ns);
     struct moec_experts *source = &clocked.experts;
     assert_int_equal(source->max_held, 3);
-    assert_true(source->ops->ready(source, 0, 0)); /* a source without an answer is always ready */
+    assert_true(source->ops->ready(
+        source, moec_expert_request_of(0, 0))); /* a source without an answer is always ready */
     moec_clocked_experts_begin(&clocked);
     pass_time(1000000); /* belongs to the last layer: what it guesses for the first hides here */
     answer_layer(source, 0);
     assert_true(atomic_load(&compute_ns[1]) >= 1000000);
     const unsigned long long last_ns = atomic_load(&compute_ns[1]);
-    assert_status(source->ops->acquire(source, 0, 1, &mlp, &err), MOEC_OK, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(0, 1), &mlp, &err), MOEC_OK, err);
     pass_time(1000000);
     answer_layer(source, 2);
     assert_true(atomic_load(&compute_ns[0]) >= 1000000);
     assert_true(atomic_load(&compute_ns[1]) == last_ns);
-    assert_status(source->ops->acquire(source, 2, 1, &mlp, &err), MOEC_OK, err);
-    assert_int_equal(source->ops->acquire(source, 2, 9, &mlp, &err), MOEC_ERR_USAGE);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(2, 1), &mlp, &err), MOEC_OK, err);
+    assert_int_equal(source->ops->acquire(source, moec_expert_request_of(2, 9), &mlp, &err), MOEC_ERR_USAGE);
     const uint64_t waited_ns = clocked.waited_ns;
     assert_true(waited_ns >= 2 * WAIT_NS);
     moec_clocked_experts_end(&clocked);
@@ -112,14 +114,14 @@ static void test_clocked_experts__operations_are_passed_on(void **state)
     assert_true(source->wants_choices && !source->wants_next_gate);
     moec_clocked_experts_begin(&clocked);
     answer_layer(source, 2);
-    source->ops->release(source, 2, 1);
-    source->ops->forgo(source, 0, 3);
+    source->ops->release(source, moec_expert_request_of(2, 1));
+    source->ops->forgo(source, moec_expert_request_of(0, 3));
     assert_int_equal(slow.n_expected, 1);
     assert_int_equal(slow.n_released, 3);
     assert_int_equal(slow.n_forgone, 3);
-    assert_false(source->ops->ready(source, 0, 1));
+    assert_false(source->ops->ready(source, moec_expert_request_of(0, 1)));
     slow.is_ready = true;
-    assert_true(source->ops->ready(source, 0, 1));
+    assert_true(source->ops->ready(source, moec_expert_request_of(0, 1)));
     assert_false(source->ops->wants_guess(source)); /* as the source behind it has none */
 }
 

@@ -81,9 +81,10 @@ static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32
     struct moec_experts *source = moec_expert_cache_experts(cache);
     struct moec_error err = {0};
     struct moec_mlp mlp;
-    assert_status(source->ops->acquire(source, layers[ordinal], expert, &mlp, &err), MOEC_OK, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(layers[ordinal], expert), &mlp, &err),
+                  MOEC_OK, err);
     assert_true(is_right(&f->sample, copy, ordinal, expert, &mlp));
-    source->ops->release(source, layers[ordinal], expert);
+    source->ops->release(source, moec_expert_request_of(layers[ordinal], expert));
 }
 
 /* ---- one session ---- */
@@ -129,14 +130,15 @@ static void test_expert_cache__held_records_stay(void **state)
             struct moec_error err = {0};
             for (uint32_t i = 0; i < n; i++) {
                 keys[i] = random_u32(&random) % (SAMPLE_MOE * 16);
-                assert_status(
-                    source->ops->acquire(source, layers[keys[i] / 16], keys[i] % 16, &held[i], &err), MOEC_OK,
-                    err);
+                assert_status(source->ops->acquire(source,
+                                                   moec_expert_request_of(layers[keys[i] / 16], keys[i] % 16),
+                                                   &held[i], &err),
+                              MOEC_OK, err);
             }
             for (uint32_t i = 0; i < n; i++)
                 assert_true(is_right(&f->sample, 0, keys[i] / 16, keys[i] % 16, &held[i]));
             for (uint32_t i = 0; i < n; i++)
-                source->ops->release(source, layers[keys[i] / 16], keys[i] % 16);
+                source->ops->release(source, moec_expert_request_of(layers[keys[i] / 16], keys[i] % 16));
         }
         moec_expert_cache_free(cache);
     }
@@ -154,11 +156,11 @@ static void test_expert_cache__evicts_least_recently_used(void **state)
     use(f, cache, 0, 1, 2);
     use(f, cache, 0, 0, 0); /* a hit: now (0, 1) is the oldest */
     use(f, cache, 0, 1, 3);
-    assert_true(source->ops->ready(source, 0, 0));
-    assert_false(source->ops->ready(source, 0, 1));
-    assert_true(source->ops->ready(source, 2, 2));
-    assert_true(source->ops->ready(source, 2, 3));
-    assert_false(source->ops->ready(source, 1, 0)); /* a layer without experts */
+    assert_true(source->ops->ready(source, moec_expert_request_of(0, 0)));
+    assert_false(source->ops->ready(source, moec_expert_request_of(0, 1)));
+    assert_true(source->ops->ready(source, moec_expert_request_of(2, 2)));
+    assert_true(source->ops->ready(source, moec_expert_request_of(2, 3)));
+    assert_false(source->ops->ready(source, moec_expert_request_of(1, 0))); /* a layer without experts */
     struct moec_cache_counters first = moec_expert_cache_layer_counters(cache, 0);
     struct moec_cache_counters second = moec_expert_cache_layer_counters(cache, 1);
     assert_int_equal(first.hits, 1);
@@ -212,9 +214,11 @@ static void test_expert_cache__refuses(void **state)
     cache = make_cache(f, sizes.all_bytes, 0, 1);
     struct moec_experts *source = moec_expert_cache_experts(cache);
     err = (struct moec_error){0};
-    assert_status(source->ops->acquire(source, 1, 0, &mlp, &err), MOEC_ERR_USAGE, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(1, 0), &mlp, &err), MOEC_ERR_USAGE,
+                  err);
     err = (struct moec_error){0};
-    assert_status(source->ops->acquire(source, 0, 99, &mlp, &err), MOEC_ERR_USAGE, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(0, 99), &mlp, &err), MOEC_ERR_USAGE,
+                  err);
     moec_expert_cache_free(cache);
 }
 
@@ -247,9 +251,10 @@ static void test_expert_cache__damaged_record_is_refused(void **state)
         use(f, cache, 0, 1, 5);
         use(f, cache, 0, 0, big);
         flip(f->path, offset);
-        assert_status(source->ops->acquire(source, 2, 5, &mlp, &err), MOEC_ERR_CHECKSUM, err);
+        assert_status(source->ops->acquire(source, moec_expert_request_of(2, 5), &mlp, &err),
+                      MOEC_ERR_CHECKSUM, err);
         assert_message(err, "layer 2 expert 5");
-        assert_false(source->ops->ready(source, 2, 5));
+        assert_false(source->ops->ready(source, moec_expert_request_of(2, 5)));
         use(f, cache, 0, 0, 2);
         flip(f->path, offset);
     }
@@ -265,7 +270,7 @@ static void test_expert_cache__truncated_file_is_an_error(void **state)
     struct moec_mlp mlp;
     use(f, cache, 2, 0, 0);
     assert_int_equal(truncate(f->path, (off_t)f->bundle->file.n_bytes - 2000), 0);
-    assert_status(source->ops->acquire(source, 2, 7, &mlp, &err), MOEC_ERR_IO, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(2, 7), &mlp, &err), MOEC_ERR_IO, err);
     assert_message(err, "layer 2 expert 7");
     use(f, cache, 2, 0, 0);
     moec_expert_cache_free(cache);
@@ -294,11 +299,12 @@ static void *run_session(void *argument)
         for (uint32_t i = 0; i < n; i++) {
             keys[i] = random_u32(&session->random) % (SAMPLE_MOE * 16);
             session->n_wrong +=
-                source->ops->acquire(source, layers[keys[i] / 16], keys[i] % 16, &held[i], NULL) != MOEC_OK;
+                source->ops->acquire(source, moec_expert_request_of(layers[keys[i] / 16], keys[i] % 16),
+                                     &held[i], NULL) != MOEC_OK;
         }
         for (uint32_t i = 0; i < n; i++) {
             session->n_wrong += !is_right(&session->fixture->sample, 0, keys[i] / 16, keys[i] % 16, &held[i]);
-            source->ops->release(source, layers[keys[i] / 16], keys[i] % 16);
+            source->ops->release(source, moec_expert_request_of(layers[keys[i] / 16], keys[i] % 16));
         }
         session->n_use += n;
     }
@@ -340,7 +346,8 @@ static void test_storage__checks_records(void **state)
     struct moec_error err = {0};
     struct moec_storage *storage = NULL;
     uint8_t record[1 << 14];
-    assert_status(moec_storage_create(f->bundle, 1, &storage, &err), MOEC_OK, err);
+    struct moec_storage_setup setup = {.bundle = f->bundle, .copy = 1};
+    assert_status(moec_storage_create(&setup, &storage, &err), MOEC_OK, err);
     assert_status(moec_bundle_read_record(f->bundle, 1, 1, 3, record, &err), MOEC_OK, err);
     for (int round = 0; round < 2; round++) {
         assert_status(moec_storage_check(storage, 1, 3, record, &err), MOEC_OK, err);
@@ -351,7 +358,8 @@ static void test_storage__checks_records(void **state)
         err = (struct moec_error){0};
     }
     moec_storage_free(storage);
-    assert_status(moec_storage_create(f->bundle, 9, &storage, &err), MOEC_ERR_USAGE, err);
+    setup.copy = 9;
+    assert_status(moec_storage_create(&setup, &storage, &err), MOEC_ERR_USAGE, err);
 }
 
 #define MIXED(name) cmocka_unit_test_setup_teardown(name, set_up_mixed, tear_down)

@@ -103,14 +103,15 @@ static enum moec_status run_layer(const struct fixture *f, struct moec_expert_st
         enum moec_status status = MOEC_OK;
         while (status == MOEC_OK && next + n_held < n_active) {
             const uint32_t expert = active[next + n_held];
-            if (n_held > 0 && !source->ops->ready(source, layers[ordinal], expert))
+            if (n_held > 0 && !source->ops->ready(source, moec_expert_request_of(layers[ordinal], expert)))
                 break;
-            status = source->ops->acquire(source, layers[ordinal], expert, &mlps[n_held], err);
+            status = source->ops->acquire(source, moec_expert_request_of(layers[ordinal], expert),
+                                          &mlps[n_held], err);
             n_held += status == MOEC_OK;
         }
         for (uint32_t i = 0; i < n_held; i++) {
             assert_true(is_right(&f->sample, ordinal, active[next + i], &mlps[i]));
-            source->ops->release(source, layers[ordinal], active[next + i]);
+            source->ops->release(source, moec_expert_request_of(layers[ordinal], active[next + i]));
         }
         MOEC_TRY(status);
         next += n_held;
@@ -223,11 +224,12 @@ static void test_expert_stream__failed_records_stay_failed(void **state)
     struct moec_mlp mlp = {0};
     struct moec_error err = {0};
     source->ops->expect(source, &answer);
-    while (!source->ops->ready(source, layers[0], expert))
+    while (!source->ops->ready(source, moec_expert_request_of(layers[0], expert)))
         (void)usleep(1000);
     assert_int_equal(atomic_load(&faults.n_flips), MOEC_RECORD_TRIES);
     *faults.flipped ^= faults.bit;
-    assert_status(source->ops->acquire(source, layers[0], expert, &mlp, &err), MOEC_ERR_CHECKSUM, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(layers[0], expert), &mlp, &err),
+                  MOEC_ERR_CHECKSUM, err);
     assert_message(err, "layer 0 expert 3");
     assert_message(err, "read 3 times");
     moec_expert_stream_free(stream);
@@ -285,10 +287,12 @@ static void test_expert_stream__refuses(void **state)
     struct moec_experts *source = moec_expert_stream_experts(stream);
     struct moec_mlp mlp;
     err = (struct moec_error){0};
-    assert_status(source->ops->acquire(source, 0, 0, &mlp, &err), MOEC_ERR_USAGE, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(0, 0), &mlp, &err), MOEC_ERR_USAGE,
+                  err);
     assert_message(err, "without a router's answer");
     err = (struct moec_error){0};
-    assert_status(source->ops->acquire(source, 1, 0, &mlp, &err), MOEC_ERR_USAGE, err);
+    assert_status(source->ops->acquire(source, moec_expert_request_of(1, 0), &mlp, &err), MOEC_ERR_USAGE,
+                  err);
     moec_expert_stream_free(stream);
 }
 

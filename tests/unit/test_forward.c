@@ -357,23 +357,23 @@ struct watched {
     uint32_t n_expected;
 };
 
-static enum moec_status watched_acquire(struct moec_experts *self, uint32_t layer, uint32_t expert,
+static enum moec_status watched_acquire(struct moec_experts *self, struct moec_expert_request request,
                                         struct moec_mlp *mlp, struct moec_error *err)
 {
     struct watched *watched = (struct watched *)self;
     if (watched->n_acquired == watched->refuse_after)
-        return moec_fail(err, MOEC_ERR_IO, "expert %u of layer %u is refused", expert, layer);
-    MOEC_TRY(watched->inner->ops->acquire(watched->inner, layer, expert, mlp, err));
+        return moec_fail(err, MOEC_ERR_IO, "expert %u of layer %u is refused", request.expert, request.layer);
+    MOEC_TRY(watched->inner->ops->acquire(watched->inner, request, mlp, err));
     watched->n_acquired++;
     watched->n_held++;
     watched->max_seen = watched->n_held > watched->max_seen ? watched->n_held : watched->max_seen;
     return MOEC_OK;
 }
 
-static void watched_release(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void watched_release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct watched *watched = (struct watched *)self;
-    watched->inner->ops->release(watched->inner, layer, expert);
+    watched->inner->ops->release(watched->inner, request);
     watched->n_held--;
 }
 
@@ -384,10 +384,9 @@ static void watched_expect(struct moec_experts *self, const struct moec_router_a
     ((struct watched *)self)->n_expected += answer->n_active;
 }
 
-static bool watched_ready(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static bool watched_ready(struct moec_experts *self, struct moec_expert_request request)
 {
-    (void)layer;
-    (void)expert;
+    (void)request;
     return ((struct watched *)self)->is_ready;
 }
 

@@ -101,6 +101,80 @@ static void test_record__sections_hold_rows_and_pairs(void **state)
     free(expert);
 }
 
+static struct moec_record_range range_of(const struct moec_record_layout *layout,
+                                         struct moec_record_part part)
+{
+    struct moec_record_range range = {0};
+    MUST(moec_record_part_range(layout, &part, &range, &err));
+    return range;
+}
+
+static void refuse_part(const struct moec_record_layout *layout, struct moec_record_part part,
+                        const char *words)
+{
+    struct moec_record_range range;
+    struct moec_error err = {0};
+    assert_status(moec_record_part_range(layout, &part, &range, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, words);
+}
+
+#define PART(projection) (1u << MOEC_PROJECTION_##projection)
+
+static void test_record__parts_stand_in_one_piece(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    const struct moec_record_layout gated = moec_record_layout_make(&config, codecs[5]);
+    config.plain_mlp = true;
+    const struct moec_record_layout plain = moec_record_layout_make(&config, codecs[5]);
+    const uint64_t row = gated.row_bytes;
+    struct moec_record_range range = range_of(&gated, (struct moec_record_part){0});
+    assert_true(range.offset == 0 && range.n_bytes == gated.n_bytes);
+    range = range_of(&gated, (struct moec_record_part){.projections = PART(UP)});
+    assert_true(range.offset == 0 && range.n_bytes == gated.up_bytes);
+    range = range_of(&gated, (struct moec_record_part){PART(UP), 3, 10});
+    assert_true(range.offset == 3 * row && range.n_bytes == 10 * row);
+    range = range_of(&gated, (struct moec_record_part){PART(GATE), 3, 0});
+    assert_true(range.offset == gated.up_bytes + 6 * row && range.n_bytes == (N_FF - 3) * 2 * row);
+    range = range_of(&plain, (struct moec_record_part){PART(DOWN), N_FF - 1, 1});
+    assert_true(range.offset == plain.up_bytes + (N_FF - 1) * row && range.n_bytes == row);
+    refuse_part(&plain, (struct moec_record_part){.projections = PART(GATE)}, "has no projections");
+    refuse_part(&gated, (struct moec_record_part){.projections = 8}, "has no projections");
+    refuse_part(&gated, (struct moec_record_part){.first_neuron = N_FF}, "neurons");
+    refuse_part(&gated, (struct moec_record_part){PART(UP), 1, N_FF}, "neurons");
+    refuse_part(&gated, (struct moec_record_part){PART(UP), UINT32_MAX, UINT32_MAX}, "neurons");
+    refuse_part(&gated, (struct moec_record_part){PART(UP) | PART(DOWN), 0, 4}, "in one piece");
+}
+
+/* Rows that a part binds are those of the record. */
+static void test_record__parts_bind_their_own_rows(void **state)
+{
+    (void)state;
+    struct moec_config config = sample();
+    struct expert *expert = random_expert(10);
+    const struct moec_record_layout layout = moec_record_layout_make(&config, codecs[4]);
+    uint8_t *record = malloc(layout.n_bytes);
+    struct moec_mlp mlp;
+    assert_non_null(record);
+    MUST(moec_record_encode(&layout, expert->gate, expert->up, expert->down, record, &err));
+    struct moec_record_part part = {PART(UP), 5, 20};
+    moec_record_part_bind(&layout, &part, record + range_of(&layout, part).offset, &mlp);
+    assert_true(mlp.up.rows == 20 && mlp.gate.rows == 0 && mlp.down.rows == 0);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_row(&mlp.up, i, expert->up + (5 + i) * N_EMBD);
+    part = (struct moec_record_part){PART(GATE), 11, 0};
+    moec_record_part_bind(&layout, &part, record + range_of(&layout, part).offset, &mlp);
+    assert_true(mlp.up.rows == 0 && mlp.gate.rows == N_FF - 11 && mlp.down.rows == 0);
+    for (uint32_t i = 0; i < mlp.gate.rows; i++)
+        assert_row(&mlp.gate, i, expert->gate + (11 + i) * N_EMBD);
+    part = (struct moec_record_part){.projections = PART(UP) | PART(DOWN)};
+    moec_record_part_bind(&layout, &part, record, &mlp);
+    assert_true(mlp.up.rows == N_FF && mlp.gate.rows == 0 && mlp.down.rows == N_FF);
+    assert_ptr_equal(mlp.down.data, record + layout.up_bytes + layout.row_bytes);
+    free(record);
+    free(expert);
+}
+
 static void test_record__bad_weights_are_named(void **state)
 {
     (void)state;
@@ -282,6 +356,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_record__sections_hold_rows_and_pairs),
+        cmocka_unit_test(test_record__parts_stand_in_one_piece),
+        cmocka_unit_test(test_record__parts_bind_their_own_rows),
         cmocka_unit_test(test_record__bad_weights_are_named),
         cmocka_unit_test(test_record__damage_is_seen),
         cmocka_unit_test(test_record__transposing_any_dtype),

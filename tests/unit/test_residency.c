@@ -150,7 +150,7 @@ static void do_ask(struct run *run)
         run->model.foreseen[ordinal * N_EXPERT + e] = false;
     }
     run->model.starved = false;
-    moec_residency_ask(run->residency, ordinal, experts, n, is_present);
+    moec_residency_ask(run->residency, ordinal, 0, experts, n, is_present);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t key = ordinal * N_EXPERT + experts[i];
         assert_true(is_present[i] == moec_residency_is_present(run->residency, key));
@@ -253,7 +253,7 @@ static void test_residency__hits_are_held_first(void **state)
     assert_true(moec_residency_admit(r, N_EXPERT));
     moec_residency_release(r, 1);
     moec_residency_release(r, N_EXPERT);
-    moec_residency_ask(r, 0, (const uint32_t[]){0, 1}, 2, is_present);
+    moec_residency_ask(r, 0, 0, (const uint32_t[]){0, 1}, 2, is_present);
     assert_false(is_present[0]);
     assert_true(is_present[1]); /* the least recently used, but asked for */
     assert_true(moec_residency_admit(r, 0));
@@ -268,6 +268,39 @@ static void test_residency__hits_are_held_first(void **state)
     assert_false(moec_residency_guess(r, N_EXPERT)); /* room, but another one waits for it */
     assert_true(moec_residency_admit(r, 2));
     assert_false(moec_residency_is_present(r, 1));
+    moec_residency_free(r);
+}
+
+/* Forms of one expert come and go by themselves; a buffer is filled with form 0. */
+static void test_residency__forms_are_keys_of_their_own(void **state)
+{
+    (void)state;
+    enum { FORMS = 2, LAYERS = 2, EXPERTS = 3, KEYS = FORMS * LAYERS * EXPERTS };
+    uint64_t slots[KEYS];
+    float frequency[KEYS];
+    for (uint32_t key = 0; key < KEYS; key++) {
+        slots[key] = key / EXPERTS % FORMS == 0 ? 4096 : 1024;
+        frequency[key] = (float)(key % EXPERTS);
+    }
+    const struct moec_residency_setup setup = {.n_layer = LAYERS,
+                                               .n_expert = EXPERTS,
+                                               .n_form = FORMS,
+                                               .slot_bytes = slots,
+                                               .capacity_bytes = 3 * 4096,
+                                               .policy = &moec_evict_lru,
+                                               .frequency = frequency};
+    struct moec_residency *r = NULL;
+    uint32_t keys[KEYS];
+    bool is_present[2];
+    MUST(moec_residency_create(&setup, &r, &err));
+    assert_int_equal(moec_residency_warm(r, keys), 3);
+    assert_true(keys[0] == 2 && keys[1] == 8 && keys[2] == 1); /* form 0 of both layers */
+    moec_residency_ask(r, 1, 1, (const uint32_t[]){1, 2}, 2, is_present);
+    assert_false(is_present[0] || is_present[1]); /* layer 1, form 1 */
+    assert_true(moec_residency_admit(r, 10) && moec_residency_admit(r, 11));
+    assert_int_equal(moec_residency_used_bytes(r), 2 * 4096 + 2 * 1024); /* one record made room for both */
+    moec_residency_ask(r, 1, 0, (const uint32_t[]){2}, 1, is_present);
+    assert_true(is_present[0]);
     moec_residency_free(r);
 }
 
@@ -290,7 +323,7 @@ static void test_residency__guesses_spare_each_other(void **state)
     assert_int_equal(run.evicted[0], 7); /* which was never used */
     moec_residency_release(r, 0);
     moec_residency_release(r, 1);
-    moec_residency_ask(r, 1, (const uint32_t[]){6 - N_EXPERT}, 1, is_present);
+    moec_residency_ask(r, 1, 0, (const uint32_t[]){6 - N_EXPERT}, 1, is_present);
     assert_true(is_present[0]);
     moec_residency_release(r, 6);
     assert_true(moec_residency_guess(r, 12)); /* 0 went */
@@ -336,7 +369,7 @@ static void test_residency__smallest_buffer(void **state)
     const uint32_t experts[] = {0, 2, 5};
     bool is_present[3];
     assert_true(moec_residency_guess(r, 5));
-    moec_residency_ask(r, 0, experts, 3, is_present);
+    moec_residency_ask(r, 0, 0, experts, 3, is_present);
     assert_true(is_present[2] && !is_present[0] && !is_present[1]);
     assert_false(moec_residency_admit(r, 0));
     moec_residency_release(r, 5);
@@ -362,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_residency__random_operations),
         cmocka_unit_test(test_residency__hits_are_held_first),
+        cmocka_unit_test(test_residency__forms_are_keys_of_their_own),
         cmocka_unit_test(test_residency__guesses_spare_each_other),
         cmocka_unit_test(test_residency__warm),
         cmocka_unit_test(test_residency__smallest_buffer),

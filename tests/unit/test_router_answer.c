@@ -18,17 +18,17 @@ struct listener {
     struct moec_scored_expert *next_gate;
 };
 
-static enum moec_status lend(struct moec_experts *self, uint32_t layer, uint32_t expert, struct moec_mlp *mlp,
-                             struct moec_error *err)
+static enum moec_status lend(struct moec_experts *self, struct moec_expert_request request,
+                             struct moec_mlp *mlp, struct moec_error *err)
 {
     struct listener *listener = (struct listener *)self;
-    return listener->inner->ops->acquire(listener->inner, layer, expert, mlp, err);
+    return listener->inner->ops->acquire(listener->inner, request, mlp, err);
 }
 
-static void take_back(struct moec_experts *self, uint32_t layer, uint32_t expert)
+static void take_back(struct moec_experts *self, struct moec_expert_request request)
 {
     struct listener *listener = (struct listener *)self;
-    listener->inner->ops->release(listener->inner, layer, expert);
+    listener->inner->ops->release(listener->inner, request);
 }
 
 static void listen(struct moec_experts *self, const struct moec_router_answer *answer)

@@ -66,12 +66,13 @@ static void take(struct moec_experts *source, struct moec_router_answer *answer)
     for (uint32_t next = 0; next < answer->n_active;) {
         uint32_t end = next;
         do {
-            assert_status(source->ops->acquire(source, answer->layer, order[end++], &mlp, &err), MOEC_OK,
-                          err);
+            assert_status(
+                source->ops->acquire(source, moec_expert_request_of(answer->layer, order[end++]), &mlp, &err),
+                MOEC_OK, err);
         } while (end < answer->n_active && end - next < source->max_held &&
-                 source->ops->ready(source, answer->layer, order[end]));
+                 source->ops->ready(source, moec_expert_request_of(answer->layer, order[end])));
         for (; next < end; next++)
-            source->ops->release(source, answer->layer, order[next]);
+            source->ops->release(source, moec_expert_request_of(answer->layer, order[next]));
     }
 }
 

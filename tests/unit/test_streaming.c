@@ -249,7 +249,8 @@ static void test_streaming__warm_start_is_waited_for(void **state)
     struct moec_experts *source = moec_expert_cache_experts(cache);
     moec_expert_cache_wait_warm(cache);
     for (uint32_t expert = 0; expert < N_EXPERT; expert++)
-        assert_true(source->ops->ready(source, 0, expert) && source->ops->ready(source, 2, expert));
+        assert_true(source->ops->ready(source, moec_expert_request_of(0, expert)) &&
+                    source->ops->ready(source, moec_expert_request_of(2, expert)));
     assert_int_equal(moec_expert_cache_counters(cache).preload_bytes, 0);
     moec_expert_cache_free(cache);
     cache = make_cache(f, &options); /* and need not be */

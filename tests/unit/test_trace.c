@@ -334,6 +334,36 @@ static void *record_reads(void *context)
     return NULL;
 }
 
+/* Reads of another form than the head's say which. */
+static void test_trace__names_other_forms(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_make();
+    struct moec_trace *trace = trace_make(f, 0);
+    const struct moec_trace_span span = {
+        .what = "read",
+        .lane = MOEC_TRACE_DEMAND,
+        .expert = 1,
+        .has_form = true,
+        .form = {.copy = 2,
+                 .part = {.projections = 1u << MOEC_PROJECTION_GATE | 1u << MOEC_PROJECTION_DOWN,
+                          .first_neuron = 4,
+                          .n_neuron = 8}},
+        .n_bytes = 640,
+        .begin_ns = 1,
+        .end_ns = 2};
+    moec_trace_record(trace, &span);
+    trace_end(trace);
+    struct moec_json *root = parse(f);
+    const struct moec_json *events = moec_json_find(root, "traceEvents");
+    const struct moec_json *args = moec_json_find(moec_json_at(events, moec_json_length(events) - 2), "args");
+    assert_true(number(args, "copy") == 2 && number(args, "expert") == 1 && number(args, "bytes") == 640);
+    assert_string_equal(text(args, "part"), "gate+down");
+    assert_true(number(args, "first_neuron") == 4 && number(args, "neurons") == 8);
+    moec_json_free(root);
+    fixture_free(f);
+}
+
 static void test_trace__leaves_no_file_when_discarded(void **state)
 {
     (void)state;
@@ -559,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_trace__reads_back_exactly),
         cmocka_unit_test(test_trace__is_what_viewers_read),
         cmocka_unit_test(test_trace__counts_what_found_no_room),
+        cmocka_unit_test(test_trace__names_other_forms),
         cmocka_unit_test(test_trace__leaves_no_file_when_discarded),
         cmocka_unit_test(test_trace__an_engine_that_does_not_open_leaves_none),
         cmocka_unit_test(test_trace__any_thread_records),

@@ -195,10 +195,11 @@ static void test_variants__check_assignments(void **state)
     err = (struct moec_error){0};
     struct moec_experts *experts = moec_variants_experts(variants);
     struct moec_mlp mlp;
-    assert_ok(experts->ops->acquire(experts, 3, 5, &mlp, &err), err);
+    assert_ok(experts->ops->acquire(experts, moec_expert_request_of(3, 5), &mlp, &err), err);
     assert_int_equal(moec_codec_bits(mlp.gate.codec), 2);
-    experts->ops->release(experts, 3, 5);
-    assert_int_equal(experts->ops->acquire(experts, 1, 0, &mlp, &err), MOEC_ERR_USAGE);
+    experts->ops->release(experts, moec_expert_request_of(3, 5));
+    assert_int_equal(experts->ops->acquire(experts, moec_expert_request_of(1, 0), &mlp, &err),
+                     MOEC_ERR_USAGE);
     moec_variants_free(variants);
     moec_checkpoint_close(checkpoint);
 }

@@ -225,14 +225,14 @@ static void test_weight_studies__thresholds_are_quantiles(void **state)
                                    chosen + N_TOK / 4 * config->top_k, &err),
               err);
     struct moec_mlp mlp;
-    assert_ok(experts->ops->acquire(experts, 0, 1, &mlp, &err), err);
+    assert_ok(experts->ops->acquire(experts, moec_expert_request_of(0, 1), &mlp, &err), err);
     for (size_t i = 0; i < N_TOK * n_ff; i++) {
         float gate = 0, up = 0;
         moec_kernels_scalar.dot_encoded(&mlp.gate, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &gate);
         moec_kernels_scalar.dot_encoded(&mlp.up, (uint32_t)(i % n_ff), 1, input + i / n_ff * stride, &up);
         sorted[i] = fabsf(moec_silu_f32(gate) * up);
     }
-    experts->ops->release(experts, 0, 1);
+    experts->ops->release(experts, moec_expert_request_of(0, 1));
     qsort(sorted, N_TOK * n_ff, sizeof *sorted, by_size);
     for (double q = 0.1; q < 1; q += 0.2) {
         const double found = moec_activations_quantile(activations, 1, MOEC_PROJECTION_DOWN, q);

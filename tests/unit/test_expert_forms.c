@@ -1,0 +1,295 @@
+/* A request says what it wants: the expert cache serves several copies and parts of records beside each
+ * other, reads of each only its own bytes, and checks them by their own sums. */
+#include "tests/unit/temporary.h"
+
+#include "tests/unit/sample_bundle.h"
+
+#include "runtime/experts/expert_cache.h"
+
+#include <fcntl.h>
+
+#define N_EXPERT 12
+#define N_FF     40
+#define N_FORM   5
+
+#define UP   (1u << MOEC_PROJECTION_UP)
+#define PAIR (1u << MOEC_PROJECTION_GATE | 1u << MOEC_PROJECTION_DOWN)
+
+static const uint32_t layers[SAMPLE_MOE] = {0, 2}; /* model layers with experts */
+
+/* Form 0, and those beside it. */
+static const struct moec_expert_form forms[N_FORM] = {
+    {.copy = 0},
+    {.copy = 0, .part = {.projections = UP}},
+    {.copy = 1, .part = {.projections = 1u << MOEC_PROJECTION_DOWN, .first_neuron = 7, .n_neuron = 20}},
+    {.copy = 2},
+    {.copy = 2, .part = {.projections = PAIR}},
+};
+
+struct fixture {
+    struct sample sample;
+    char *folder;
+    char *path;
+    struct moec_bundle *bundle;
+    uint32_t sums[N_FORM][SAMPLE_MOE * N_EXPERT];
+    struct moec_cache_form beside[N_FORM - 1];
+};
+
+static struct moec_record_layout layout_of(const struct fixture *f, uint32_t copy, uint32_t key)
+{
+    const uint32_t bits = moec_bundle_record(f->bundle, copy, key / N_EXPERT, key % N_EXPERT)->bits;
+    return moec_record_layout_make(&f->sample.config, f->sample.codecs[bits]);
+}
+
+/* The whole record that a form is a part of; the caller's. */
+static uint8_t *record_of(const struct fixture *f, uint32_t copy, uint32_t key)
+{
+    const struct moec_record_layout layout = layout_of(f, copy, key);
+    uint8_t *record = malloc(layout.n_bytes);
+    assert_non_null(record);
+    sample_record(&f->sample, &layout, copy, key / N_EXPERT, key % N_EXPERT, record);
+    return record;
+}
+
+static struct moec_record_range range_of(const struct fixture *f, uint32_t form, uint32_t key)
+{
+    const struct moec_record_layout layout = layout_of(f, forms[form].copy, key);
+    struct moec_record_range range = {0};
+    MUST(moec_record_part_range(&layout, &forms[form].part, &range, &err));
+    return range;
+}
+
+static struct fixture *make_fixture(uint32_t alignment)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    sample_make(&f->sample, N_EXPERT, 36, N_FF, 41);
+    f->sample.parts.alignment = alignment;
+    sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
+    for (uint32_t form = 0; form < N_FORM; form++) {
+        for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
+            const struct moec_record_range range = range_of(f, form, key);
+            uint8_t *record = record_of(f, forms[form].copy, key);
+            f->sums[form][key] = moec_crc32c(0, record + range.offset, range.n_bytes);
+            free(record);
+        }
+        if (form > 0)
+            f->beside[form - 1] = (struct moec_cache_form){forms[form], f->sums[form]};
+    }
+    return f;
+}
+
+static int set_up(void **state)
+{
+    *state = make_fixture(64);
+    return 0;
+}
+
+static int set_up_aligned(void **state)
+{
+    *state = make_fixture(4096);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    sample_close(&f->sample, f->folder, f->path, f->bundle);
+    free(f);
+    return 0;
+}
+
+static struct moec_expert_cache *make_cache(const struct fixture *f, uint64_t buffer_bytes)
+{
+    struct moec_expert_cache *cache = NULL;
+    const struct moec_expert_cache_options options = {
+        .buffer_bytes = buffer_bytes, .beside = f->beside, .n_beside = N_FORM - 1};
+    MUST(moec_expert_cache_create(f->bundle, &options, &cache, &err));
+    assert_int_equal(moec_expert_cache_experts(cache)->n_form, N_FORM);
+    return cache;
+}
+
+static struct moec_expert_request request_of(uint32_t form, uint32_t key)
+{
+    return (struct moec_expert_request){
+        .layer = layers[key / N_EXPERT], .expert = key % N_EXPERT, .form = form};
+}
+
+static void assert_rows(const struct moec_matrix *got, const struct moec_matrix *whole,
+                        const struct moec_expert_form *form, enum moec_projection projection)
+{
+    const struct moec_record_part *part = &form->part;
+    const bool is_part = part->projections == 0 || (part->projections >> projection & 1u) != 0;
+    const uint32_t n = part->n_neuron != 0 ? part->n_neuron : N_FF;
+    assert_int_equal(got->rows, is_part ? n : 0);
+    for (uint32_t i = 0; i < got->rows; i++)
+        assert_memory_equal(got->data + i * got->stride_bytes,
+                            whole->data + (part->first_neuron + i) * whole->stride_bytes,
+                            moec_codec_row_bytes(whole->codec, whole->columns));
+}
+
+static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32_t form, uint32_t key)
+{
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    const struct moec_record_layout layout = layout_of(f, forms[form].copy, key);
+    uint8_t *record = record_of(f, forms[form].copy, key);
+    struct moec_mlp mlp, whole;
+    moec_record_bind(&layout, record, &whole);
+    MUST(source->ops->acquire(source, request_of(form, key), &mlp, &err));
+    assert_rows(&mlp.up, &whole.up, &forms[form], MOEC_PROJECTION_UP);
+    assert_rows(&mlp.gate, &whole.gate, &forms[form], MOEC_PROJECTION_GATE);
+    assert_rows(&mlp.down, &whole.down, &forms[form], MOEC_PROJECTION_DOWN);
+    source->ops->release(source, request_of(form, key));
+    free(record);
+}
+
+/* What a request may read beyond its part: from the block before, as far as the file aligns records. */
+static uint64_t unit_of(const struct fixture *f)
+{
+    return f->bundle->alignment;
+}
+
+static void test_expert_forms__a_part_reads_its_bytes_alone(void **state)
+{
+    const struct fixture *f = *state;
+    struct moec_expert_cache *cache = make_cache(f, (uint64_t)8 << 20);
+    for (uint32_t form = 0; form < N_FORM; form++) {
+        uint64_t n_bytes = 0, before = 0;
+        for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
+            const struct moec_record_range range = range_of(f, form, key);
+            const uint64_t first =
+                moec_bundle_record(f->bundle, forms[form].copy, key / N_EXPERT, key % N_EXPERT)->offset +
+                range.offset;
+            n_bytes += range.n_bytes;
+            before += first % unit_of(f);
+            use(f, cache, form, key);
+            use(f, cache, form, key); /* which is a hit */
+        }
+        const struct moec_cache_counters counters = moec_expert_cache_form_counters(cache, form);
+        assert_int_equal(counters.misses, SAMPLE_MOE * N_EXPERT);
+        assert_int_equal(counters.hits, SAMPLE_MOE * N_EXPERT);
+        assert_int_equal(counters.read_bytes, n_bytes + before);
+    }
+    const struct moec_cache_counters all = moec_expert_cache_counters(cache);
+    assert_int_equal(all.misses, N_FORM * SAMPLE_MOE * N_EXPERT);
+    assert_int_equal(all.evictions, 0);
+    moec_expert_cache_free(cache);
+}
+
+/* All forms share the buffer, and give up room to each other. */
+static void test_expert_forms__every_budget_gives_the_same_bytes(void **state)
+{
+    const struct fixture *f = *state;
+    const uint64_t largest = moec_record_sizes_of(f->bundle, 0).largest_bytes;
+    uint64_t random = 9;
+    for (uint64_t bytes = largest; bytes < 12 * largest; bytes += largest * 3 / 2) {
+        struct moec_expert_cache *cache = make_cache(f, bytes);
+        for (uint32_t i = 0; i < 300; i++)
+            use(f, cache, random_u32(&random) % N_FORM, random_u32(&random) % (SAMPLE_MOE * N_EXPERT));
+        const struct moec_cache_counters counters = moec_expert_cache_counters(cache);
+        assert_int_equal(counters.hits + counters.misses, 300);
+        assert_true(counters.evictions > 0);
+        moec_expert_cache_free(cache);
+    }
+}
+
+/* An answer names the form in which its experts will be asked for. */
+static void test_expert_forms__answers_are_for_a_form(void **state)
+{
+    const struct fixture *f = *state;
+    static const uint32_t active[] = {2, 5, 9};
+    struct moec_expert_cache *cache = make_cache(f, (uint64_t)8 << 20);
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    struct moec_router_answer answer = {.layer = 2, .form = 1, .n_tok = 1, .active = active, .n_active = 3};
+    use(f, cache, 0, N_EXPERT + 5); /* the same expert, another form */
+    source->ops->expect(source, &answer);
+    for (uint32_t i = 0; i < 2; i++)
+        use(f, cache, 1, N_EXPERT + active[i]);
+    source->ops->forgo(source, request_of(1, N_EXPERT + 9));
+    assert_false(source->ops->ready(source, request_of(0, N_EXPERT + 2)));
+    assert_true(source->ops->ready(source, request_of(0, N_EXPERT + 5)));
+    assert_true(source->ops->ready(source, request_of(1, N_EXPERT + 2)));
+    assert_int_equal(moec_expert_cache_form_counters(cache, 1).misses, 3);
+    assert_int_equal(moec_expert_cache_form_counters(cache, 0).misses, 1);
+    moec_expert_cache_free(cache);
+}
+
+static void flip(const char *path, uint64_t offset)
+{
+    uint8_t byte = 0;
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, (off_t)offset), 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)offset), 1);
+    assert_int_equal(close(fd), 0);
+}
+
+/* Damage is found in the part where it is, and in the whole. */
+static void test_expert_forms__parts_are_checked(void **state)
+{
+    const struct fixture *f = *state;
+    struct moec_expert_cache *cache = make_cache(f, (uint64_t)8 << 20);
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    struct moec_mlp mlp;
+    const uint32_t key = N_EXPERT + 3;
+    const struct moec_record_range pairs = range_of(f, 4, key);
+    flip(f->path, moec_bundle_record(f->bundle, 2, 1, 3)->offset + pairs.offset + 5);
+    struct moec_error err = {0};
+    assert_status(source->ops->acquire(source, request_of(4, key), &mlp, &err), MOEC_ERR_CHECKSUM, err);
+    assert_message(err, "part of the record of layer 2 expert 3 (copy 2)");
+    err = (struct moec_error){0};
+    assert_status(source->ops->acquire(source, request_of(3, key), &mlp, &err), MOEC_ERR_CHECKSUM, err);
+    use(f, cache, 0, key); /* another copy */
+    flip(f->path, moec_bundle_record(f->bundle, 0, 1, 3)->offset + range_of(f, 1, key).n_bytes + 5);
+    use(f, cache, 1, key); /* the damage is behind the up projection */
+    moec_expert_cache_free(cache);
+}
+
+static void refuse(const struct fixture *f, struct moec_cache_form form, uint32_t n_form,
+                   enum moec_status status, const char *words)
+{
+    struct moec_expert_cache *cache = NULL;
+    struct moec_error err = {0};
+    const struct moec_expert_cache_options options = {
+        .buffer_bytes = 1 << 20, .beside = &form, .n_beside = n_form};
+    assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), status, err);
+    assert_message(err, words);
+}
+
+static void test_expert_forms__refuses(void **state)
+{
+    const struct fixture *f = *state;
+    const struct moec_expert_form up = forms[1];
+    refuse(f, (struct moec_cache_form){.form = up}, 1, MOEC_ERR_UNSUPPORTED, "none of their parts");
+    refuse(f, (struct moec_cache_form){.form = {.copy = 3}}, 1, MOEC_ERR_USAGE, "no precision copy 3");
+    refuse(f, (struct moec_cache_form){.form = {.pool = (enum moec_expert_pool)1}}, 1, MOEC_ERR_UNSUPPORTED,
+           "no pool 1");
+    refuse(f, (struct moec_cache_form){.form = {.part = {.first_neuron = 1}}}, 1, MOEC_ERR_USAGE,
+           "in one piece");
+    refuse(f, (struct moec_cache_form){.form = up}, MOEC_CACHE_FORMS, MOEC_ERR_USAGE, "the limit is 7");
+    struct moec_expert_cache *cache = make_cache(f, 1 << 20);
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    struct moec_error err = {0};
+    struct moec_mlp mlp;
+    assert_status(source->ops->acquire(source, request_of(N_FORM, 0), &mlp, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "form 5");
+    assert_false(source->ops->ready(source, request_of(N_FORM, 0)));
+    moec_expert_cache_free(cache);
+}
+
+#define BOTH(name)                                                                                           \
+    cmocka_unit_test_setup_teardown(name, set_up, tear_down),                                                \
+        cmocka_unit_test_setup_teardown(name, set_up_aligned, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(test_expert_forms__a_part_reads_its_bytes_alone),
+        BOTH(test_expert_forms__every_budget_gives_the_same_bytes),
+        BOTH(test_expert_forms__answers_are_for_a_form),
+        BOTH(test_expert_forms__parts_are_checked),
+        BOTH(test_expert_forms__refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
