@@ -1,7 +1,6 @@
-/* Invariants, under the lock:
- *  - a key is present in the residency exactly when it is queued, reading and not doomed, ready or failed;
- *  - its demands there are those of n_demands below; keys that wait for room are absent;
- *  - it has a slot when it is reading or ready, and may have one when it is queued. */
+/* What sessions ask, hold and give back. A session's wish for a present key is a demand of the residency's as
+ * n_demands below counts it; keys that wait for room are absent. The life of an entry is
+ * runtime/experts/cache_entry.h's. */
 #include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/clock.h"
@@ -10,60 +9,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- the queues ---- */
-
-void moec_cache_enlist(struct moec_expert_cache *cache, uint32_t key, enum moec_cache_list list)
-{
-    cache->entries[key].list = (uint8_t)list;
-    moec_key_list_append(&cache->lists[list], cache->links, key);
-}
-
-void moec_cache_delist(struct moec_expert_cache *cache, uint32_t key)
-{
-    struct moec_cache_entry *entry = &cache->entries[key];
-    if (entry->list != MOEC_CACHE_NO_LIST)
-        moec_key_list_remove(&cache->lists[entry->list], cache->links, key);
-    entry->list = MOEC_CACHE_NO_LIST;
-}
-
 /* ---- coming and going ---- */
-
-/* A key is no longer present: its slot is free, now or at the end of its read. */
-static void let_go(struct moec_expert_cache *cache, uint32_t key)
-{
-    struct moec_cache_entry *entry = &cache->entries[key];
-    moec_cache_counters_of(cache, key)->wasted_preloads += entry->is_guessed;
-    entry->is_guessed = false;
-    moec_cache_delist(cache, key);
-    if (entry->state == MOEC_CACHE_READING) {
-        entry->is_doomed = true;
-        return;
-    }
-    entry->state = MOEC_CACHE_ABSENT;
-    if (moec_arena_has(cache->arena, key)) {
-        moec_arena_remove(cache->arena, key);
-        cache->is_blocked = false;
-    }
-}
 
 void moec_cache_evicted(void *context, uint32_t key)
 {
     struct moec_expert_cache *cache = context;
     moec_cache_counters_of(cache, key)->evictions++;
-    let_go(cache, key);
-}
-
-/* A key has become present: it is to be read, unless it still is. */
-static void bring(struct moec_expert_cache *cache, uint32_t key, enum moec_cache_list list)
-{
-    struct moec_cache_entry *entry = &cache->entries[key];
-    entry->tries = 0;
-    if (entry->state == MOEC_CACHE_READING) {
-        entry->is_doomed = false;
-        return;
-    }
-    entry->state = MOEC_CACHE_QUEUED;
-    moec_cache_enlist(cache, key, list);
+    moec_cache_entry_leave(cache, key);
 }
 
 bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t named)
@@ -71,8 +23,7 @@ bool moec_cache_guess(struct moec_expert_cache *cache, uint32_t named)
     const uint32_t key = moec_cache_guessed_key(cache, named);
     if (cache->entries[key].list == MOEC_CACHE_WAITING || !moec_residency_guess(cache->residency, key))
         return false;
-    bring(cache, key, MOEC_CACHE_GUESSED);
-    cache->entries[key].is_guessed = true;
+    moec_cache_entry_bring(cache, key, MOEC_CACHE_GUESSED);
     return true;
 }
 
@@ -92,8 +43,7 @@ static bool admit(struct moec_expert_cache *cache, uint32_t key)
         moec_residency_release(cache->residency, key);
     for (uint32_t i = 1; i < n; i++)
         moec_residency_hold(cache->residency, key);
-    moec_cache_delist(cache, key);
-    bring(cache, key, MOEC_CACHE_DEMANDED);
+    moec_cache_entry_bring(cache, key, MOEC_CACHE_DEMANDED);
     return true;
 }
 
@@ -101,7 +51,7 @@ static void admit_or_wait(struct moec_expert_cache *cache, uint32_t key)
 {
     if (cache->entries[key].list != MOEC_CACHE_WAITING &&
         (cache->lists[MOEC_CACHE_WAITING].n > 0 || !admit(cache, key)))
-        moec_cache_enlist(cache, key, MOEC_CACHE_WAITING);
+        moec_cache_entry_wait(cache, key);
 }
 
 void moec_cache_admit(struct moec_expert_cache *cache)
@@ -117,7 +67,7 @@ static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_dem
     const bool is_wanted = moec_cache_wishes(entry) > 0;
     if (!moec_residency_is_present(cache->residency, key)) {
         if (!is_wanted)
-            moec_cache_delist(cache, key);
+            moec_cache_entry_stop_waiting(cache, key);
         return;
     }
     if (was_demand) {
@@ -127,7 +77,7 @@ static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_dem
     if (!is_wanted && (cache->options.keeps_nothing || entry->state == MOEC_CACHE_FAILED ||
                        entry->state == MOEC_CACHE_QUEUED)) {
         moec_residency_drop(cache->residency, key);
-        let_go(cache, key);
+        moec_cache_entry_leave(cache, key);
     }
 }
 
@@ -135,18 +85,12 @@ static void end_wish(struct moec_expert_cache *cache, uint32_t key, bool was_dem
 
 static void count_present(struct moec_expert_cache *cache, uint32_t key)
 {
-    struct moec_cache_entry *entry = &cache->entries[key];
     struct moec_cache_counters *counters = moec_cache_counters_of(cache, key);
-    if (entry->state == MOEC_CACHE_READY)
+    if (cache->entries[key].state == MOEC_CACHE_READY)
         counters->hits++;
     else
         counters->late++;
-    counters->useful_preloads += entry->is_guessed;
-    entry->is_guessed = false;
-    if (entry->list == MOEC_CACHE_GUESSED || entry->list == MOEC_CACHE_WARMING) {
-        moec_cache_delist(cache, key);
-        moec_cache_enlist(cache, key, MOEC_CACHE_DEMANDED);
-    }
+    moec_cache_entry_ask(cache, key);
 }
 
 /* The experts of an answer, or of one acquire: was_present then tells which of them were. */
@@ -196,7 +140,7 @@ static void cancel_guesses(struct moec_expert_cache *cache)
     while (cache->options.preload_count == 0 && guessed->n > 0) {
         const uint32_t key = guessed->oldest;
         moec_residency_drop(cache->residency, key);
-        let_go(cache, key);
+        moec_cache_entry_leave(cache, key);
     }
     moec_loader_cancel(cache);
 }
@@ -279,10 +223,10 @@ void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane
 static void wait_for(struct moec_expert_cache *cache, uint32_t key)
 {
     const struct moec_cache_entry *entry = &cache->entries[key];
-    if (entry->state == MOEC_CACHE_READY || entry->state == MOEC_CACHE_FAILED)
+    if (moec_cache_has_ended(entry))
         return;
     const uint64_t begun_ns = moec_now_ns();
-    while (entry->state != MOEC_CACHE_READY && entry->state != MOEC_CACHE_FAILED)
+    while (!moec_cache_has_ended(entry))
         moec_loader_wait(cache);
     const uint64_t now_ns = moec_now_ns();
     moec_cache_counters_of(cache, key)->stall_ns += now_ns - begun_ns;
@@ -338,15 +282,11 @@ static enum moec_status cache_acquire(struct moec_experts *self, struct moec_exp
     if (entry->state == MOEC_CACHE_FAILED) {
         status = describe_failure(cache, key, err);
         end_wish(cache, key, true);
-        if (entry->state == MOEC_CACHE_FAILED) { /* another session's wish has tries of its own */
-            entry->tries = 0;
-            entry->state = MOEC_CACHE_QUEUED;
-            moec_cache_enlist(cache, key, MOEC_CACHE_DEMANDED);
-        }
+        if (entry->state == MOEC_CACHE_FAILED) /* another session wants it too */
+            moec_cache_entry_retry(cache, key);
         go_on(cache);
     } else {
-        entry->held++;
-        moec_arena_pin(cache->arena, key);
+        moec_cache_entry_hold(cache, key);
         moec_storage_bind(moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), request.expert,
                           moec_arena_slot(cache->arena, key), mlp);
     }
@@ -361,10 +301,8 @@ static void cache_release(struct moec_experts *self, struct moec_expert_request 
     if (find_key(cache, request, &key, NULL) != MOEC_OK)
         return;
     (void)pthread_mutex_lock(&cache->lock);
-    struct moec_cache_entry *entry = &cache->entries[key];
-    if (entry->held > 0) {
-        entry->held--;
-        moec_arena_unpin(cache->arena, key);
+    if (cache->entries[key].held > 0) {
+        moec_cache_entry_release(cache, key);
         end_wish(cache, key, true);
         go_on(cache);
     }

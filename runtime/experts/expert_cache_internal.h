@@ -1,6 +1,7 @@
 /* The parts of an expert cache, which its files share: runtime/experts/expert_cache.c answers sessions,
- * runtime/experts/loader.c reads, runtime/experts/expert_cache_life.c makes and counts (internal to
- * runtime/).
+ * runtime/experts/loader.c reads, both change entries through runtime/experts/cache_entry.h alone;
+ * runtime/experts/expert_cache_create.c makes the parts, runtime/experts/expert_cache_counters.c tells what
+ * happened (internal to runtime/).
  *
  * One lock covers all of it. `is_driven` is the baton of the reader: who sets it, under the lock, may hand it
  * requests and wait for it with the lock released; everyone else leaves what is to be read in a queue and
@@ -9,6 +10,7 @@
 #define MOEC_RUNTIME_EXPERT_CACHE_INTERNAL_H
 
 #include "runtime/experts/arena.h"
+#include "runtime/experts/cache_entry.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/policy/key_list.h"
 #include "runtime/policy/preload.h"
@@ -20,38 +22,6 @@
 
 #define MOEC_CACHE_DEPTH  32                   /* reads in flight at most */
 #define MOEC_LOADER_BYTES ((uint64_t)64 << 10) /* of its thread's stack that are touched, at most */
-
-/* Where the bytes of a key are. What residency.h calls present is QUEUED, READING, READY or FAILED. */
-enum moec_cache_state {
-    MOEC_CACHE_ABSENT = 0,
-    MOEC_CACHE_QUEUED,  /* to be read: in one of the queues */
-    MOEC_CACHE_READING, /* in flight; with is_doomed no longer present */
-    MOEC_CACHE_READY,   /* checked */
-    MOEC_CACHE_FAILED,  /* demanded, and cannot be read: kept until nobody demands it */
-};
-
-/* A key stands in one of these at most, oldest first. */
-enum moec_cache_list {
-    MOEC_CACHE_WAITING, /* asked for, and absent: what is demanded leaves no room */
-    MOEC_CACHE_DEMANDED,
-    MOEC_CACHE_GUESSED,
-    MOEC_CACHE_WARMING,
-    MOEC_CACHE_N_LIST,
-    MOEC_CACHE_NO_LIST = MOEC_CACHE_N_LIST
-};
-
-struct moec_cache_entry {
-    uint32_t expected; /* announced by answers */
-    uint32_t awaited;  /* no longer expected: sessions in acquire wait for it */
-    uint32_t held;     /* acquired */
-    int problem;       /* FAILED: an errno, or 0 for bytes that are not the record */
-    uint8_t state;     /* enum moec_cache_state */
-    uint8_t list;      /* enum moec_cache_list */
-    uint8_t kind;      /* enum moec_cache_list that the read was begun from */
-    uint8_t tries;
-    bool is_doomed;
-    bool is_guessed; /* came for a guess, and nobody asked for it yet */
-};
 
 struct moec_cache_read {
     struct moec_read read; /* first; tag = key */
@@ -105,12 +75,6 @@ struct moec_expert_cache {
     uint32_t n_hurried;  /* callers that wait for the warm start */
 };
 
-/* Sessions that want it, now or later in the same answer. */
-static inline uint32_t moec_cache_wishes(const struct moec_cache_entry *entry)
-{
-    return entry->expected + entry->awaited + entry->held;
-}
-
 static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_expert_cache *cache,
                                                                  uint32_t key)
 {
@@ -158,8 +122,6 @@ void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane
 
 extern const struct moec_experts_ops moec_cache_ops;
 
-void moec_cache_enlist(struct moec_expert_cache *cache, uint32_t key, enum moec_cache_list list);
-void moec_cache_delist(struct moec_expert_cache *cache, uint32_t key);
 /* Admits what waits for room, as far as there is some. */
 void moec_cache_admit(struct moec_expert_cache *cache);
 /* Of a residency (its context is the cache): a key was given up. */

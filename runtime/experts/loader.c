@@ -19,16 +19,11 @@ static uint32_t n_flying(const struct moec_expert_cache *cache)
     return cache->depth - cache->n_free;
 }
 
-static bool is_demanded(const struct moec_cache_entry *entry)
-{
-    return moec_cache_wishes(entry) > 0 && !entry->is_doomed;
-}
-
 static bool demand_is_flying(const struct moec_expert_cache *cache)
 {
     for (uint32_t i = 0; i < cache->depth; i++) {
         const struct moec_cache_read *read = &cache->reads[i];
-        if (read->is_flying && is_demanded(&cache->entries[read->read.tag]))
+        if (read->is_flying && moec_cache_is_demanded(&cache->entries[read->read.tag]))
             return true;
     }
     return false;
@@ -81,15 +76,11 @@ static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, str
     const uint32_t key = cache->lists[list].oldest;
     const struct moec_storage_place from = moec_storage_place_of(
         moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
-    struct moec_cache_entry *entry = &cache->entries[key];
     if (!place(cache, key))
         return false;
     const bool is_alone = n_flying(cache) == 0;
     struct moec_cache_read *read = cache->free_reads[--cache->n_free];
-    moec_arena_pin(cache->arena, key);
-    moec_cache_delist(cache, key);
-    entry->state = MOEC_CACHE_READING;
-    entry->kind = (uint8_t)list;
+    moec_cache_entry_begin(cache, key);
     *read = (struct moec_cache_read){.read = {.offset = from.offset,
                                               .n_bytes = from.n_bytes,
                                               .buffer = moec_arena_slot(cache->arena, key),
@@ -116,20 +107,15 @@ void moec_loader_cancel(struct moec_expert_cache *cache)
     for (uint32_t i = 0; i < cache->depth; i++) {
         struct moec_cache_read *read = &cache->reads[i];
         const uint32_t key = (uint32_t)read->read.tag;
-        struct moec_cache_entry *entry = &cache->entries[key];
-        if (!read->is_flying || entry->kind != MOEC_CACHE_GUESSED || is_demanded(entry) ||
+        const struct moec_cache_entry *entry = &cache->entries[key];
+        if (!read->is_flying || entry->kind != MOEC_CACHE_GUESSED || moec_cache_is_demanded(entry) ||
             !cache->reader->ops->cancel(cache->reader, &read->read))
             continue;
         read->is_flying = false;
         cache->free_reads[cache->n_free++] = read;
-        moec_arena_unpin(cache->arena, key);
-        cache->is_blocked = false;
         if (!entry->is_doomed)
             moec_residency_drop(cache->residency, key);
-        moec_cache_counters_of(cache, key)->wasted_preloads += entry->is_guessed;
-        moec_arena_remove(cache->arena, key);
-        entry->state = MOEC_CACHE_ABSENT;
-        entry->is_guessed = entry->is_doomed = false;
+        moec_cache_entry_take_back(cache, key);
     }
 }
 
@@ -162,7 +148,7 @@ static uint32_t n_guesses_flying(const struct moec_expert_cache *cache)
     for (uint32_t i = 0; i < cache->depth; i++) {
         const struct moec_cache_read *read = &cache->reads[i];
         const struct moec_cache_entry *entry = &cache->entries[read->read.tag];
-        n += read->is_flying && entry->kind == MOEC_CACHE_GUESSED && !is_demanded(entry);
+        n += read->is_flying && entry->kind == MOEC_CACHE_GUESSED && !moec_cache_is_demanded(entry);
     }
     return n;
 }
@@ -233,47 +219,27 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
                      key, read->read.n_bytes, begun_ns, done_ns);
 }
 
-/* A demanded read is tried again before anyone hears of it; of a guess nobody ever does. */
-static void fail(struct moec_expert_cache *cache, uint32_t key, int problem, const struct moec_error *words)
-{
-    struct moec_cache_entry *entry = &cache->entries[key];
-    if (is_demanded(entry) && ++entry->tries < MOEC_RECORD_TRIES) {
-        entry->state = MOEC_CACHE_QUEUED;
-        moec_cache_enlist(cache, key, MOEC_CACHE_DEMANDED);
-        return;
-    }
-    moec_arena_remove(cache->arena, key);
-    if (is_demanded(entry)) {
-        entry->state = MOEC_CACHE_FAILED;
-        entry->problem = problem;
-        cache->failure = *words;
-        cache->failure_key = key;
-        return;
-    }
-    entry->state = MOEC_CACHE_ABSENT;
-    moec_cache_counters_of(cache, key)->wasted_preloads += entry->is_guessed;
-    entry->is_guessed = false;
-    moec_residency_drop(cache->residency, key);
-}
-
+/* Of a guess that failed nobody ever hears. */
 static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read, enum moec_status check,
                    const struct moec_error *words)
 {
     const uint32_t key = (uint32_t)read->read.tag;
-    struct moec_cache_entry *entry = &cache->entries[key];
+    const int problem = read->read.error;
     read->is_flying = false;
     cache->free_reads[cache->n_free++] = read;
-    cache->is_blocked = false;
-    moec_arena_unpin(cache->arena, key);
     count_read(cache, read);
-    if (entry->is_doomed) {
-        entry->is_doomed = false;
-        entry->state = MOEC_CACHE_ABSENT;
-        moec_arena_remove(cache->arena, key);
-    } else if (read->read.error == 0 && check == MOEC_OK) {
-        entry->state = MOEC_CACHE_READY;
-    } else {
-        fail(cache, key, read->read.error, words);
+    switch (moec_cache_entry_end(cache, key, problem == 0 && check == MOEC_OK, problem)) {
+    case MOEC_CACHE_END_FAILED:
+        cache->failure = *words;
+        cache->failure_key = key;
+        break;
+    case MOEC_CACHE_END_LOST:
+        moec_residency_drop(cache->residency, key);
+        break;
+    case MOEC_CACHE_END_READY:
+    case MOEC_CACHE_END_GONE:
+    case MOEC_CACHE_END_AGAIN:
+        break;
     }
 }
 

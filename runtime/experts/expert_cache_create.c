@@ -1,4 +1,4 @@
-/* How an expert cache is made and counted. */
+/* How an expert cache is made, filled and freed. */
 #include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/memory.h"
@@ -86,7 +86,6 @@ static uint32_t records_held(uint64_t buffer_bytes, uint64_t largest, bool equal
 static enum moec_status create_tables(struct moec_expert_cache *cache, struct moec_error *err)
 {
     const struct moec_config *config = &cache->bundle->config;
-    const uint32_t n_key = cache->n_key;
     static const char what[] = "expert cache";
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, config->n_layer, sizeof *cache->ordinals, what, err));
@@ -98,20 +97,12 @@ static enum moec_status create_tables(struct moec_expert_cache *cache, struct mo
     cache->counters = memory;
     MOEC_TRY(moec_alloc(&memory, cache->n_expert, sizeof *cache->was_present, what, err));
     cache->was_present = memory;
-    MOEC_TRY(moec_alloc(&memory, n_key, sizeof *cache->links, what, err));
-    cache->links = memory;
-    MOEC_TRY(moec_alloc(&memory, n_key, sizeof *cache->slot_bytes, what, err));
+    MOEC_TRY(moec_alloc(&memory, cache->n_key, sizeof *cache->slot_bytes, what, err));
     cache->slot_bytes = memory;
-    MOEC_TRY(moec_alloc(&memory, n_key, sizeof *cache->entries, what, err));
-    cache->entries = memory;
-    for (uint32_t key = 0; key < n_key; key++) {
+    for (uint32_t key = 0; key < cache->n_key; key++)
         cache->slot_bytes[key] = moec_storage_slot_bytes(
             moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
-        cache->entries[key].list = MOEC_CACHE_NO_LIST;
-    }
-    for (int list = 0; list < MOEC_CACHE_N_LIST; list++)
-        cache->lists[list] = moec_key_list_empty();
-    return MOEC_OK;
+    return moec_cache_entries_create(cache, err);
 }
 
 /* Frequencies come from the bundle's path table, where there is one. */
@@ -215,10 +206,8 @@ static enum moec_status fill(struct moec_expert_cache *cache, struct moec_error 
         if (moec_cache_form(cache, key) == 0 && !moec_residency_is_present(cache->residency, key) &&
             moec_residency_guess(cache->residency, key))
             keys[n++] = key;
-    for (uint32_t i = 0; i < n; i++) {
-        cache->entries[keys[i]].state = MOEC_CACHE_QUEUED;
-        moec_cache_enlist(cache, keys[i], MOEC_CACHE_WARMING);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        moec_cache_entry_bring(cache, keys[i], MOEC_CACHE_WARMING);
     free(memory);
     return MOEC_OK;
 }
@@ -324,9 +313,8 @@ void moec_expert_cache_free(struct moec_expert_cache *cache)
     free(cache->ordinals);
     free(cache->counters);
     free(cache->was_present);
-    free(cache->links);
     free(cache->slot_bytes);
-    free(cache->entries);
+    moec_cache_entries_free(cache);
     (void)pthread_cond_destroy(&cache->changed);
     (void)pthread_cond_destroy(&cache->work);
     (void)pthread_mutex_destroy(&cache->lock);
@@ -371,64 +359,4 @@ uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache)
 const char *moec_expert_cache_reader_description(const struct moec_expert_cache *cache)
 {
     return cache->reader->description;
-}
-
-/* With the lock held. */
-static struct moec_cache_counters counters_of(const struct moec_expert_cache *cache, uint32_t ordinal,
-                                              uint32_t form)
-{
-    const struct moec_cache_entry *entries = &cache->entries[moec_cache_key(cache, ordinal, form, 0)];
-    struct moec_cache_counters counters = cache->counters[ordinal * cache->n_form + form];
-    for (uint32_t expert = 0; expert < cache->n_expert; expert++)
-        counters.wasted_preloads += entries[expert].is_guessed;
-    return counters;
-}
-
-struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache, uint32_t ordinal)
-{
-    struct moec_cache_counters sum = {0};
-    (void)pthread_mutex_lock(&cache->lock);
-    for (uint32_t form = 0; form < cache->n_form; form++) {
-        const struct moec_cache_counters one = counters_of(cache, ordinal, form);
-        moec_cache_counters_add(&sum, &one);
-    }
-    (void)pthread_mutex_unlock(&cache->lock);
-    return sum;
-}
-
-struct moec_cache_counters moec_expert_cache_form_counters(struct moec_expert_cache *cache, uint32_t form)
-{
-    struct moec_cache_counters sum = {0};
-    (void)pthread_mutex_lock(&cache->lock);
-    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
-        const struct moec_cache_counters one = counters_of(cache, ordinal, form);
-        moec_cache_counters_add(&sum, &one);
-    }
-    (void)pthread_mutex_unlock(&cache->lock);
-    return sum;
-}
-
-void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one)
-{
-    sum->hits += one->hits;
-    sum->late += one->late;
-    sum->misses += one->misses;
-    sum->useful_preloads += one->useful_preloads;
-    sum->wasted_preloads += one->wasted_preloads;
-    sum->evictions += one->evictions;
-    sum->read_bytes += one->read_bytes;
-    sum->preload_bytes += one->preload_bytes;
-    sum->read_ns += one->read_ns;
-    sum->stall_ns += one->stall_ns;
-    sum->moved_bytes += one->moved_bytes;
-}
-
-struct moec_cache_counters moec_expert_cache_counters(struct moec_expert_cache *cache)
-{
-    struct moec_cache_counters sum = {0};
-    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
-        const struct moec_cache_counters one = moec_expert_cache_layer_counters(cache, ordinal);
-        moec_cache_counters_add(&sum, &one);
-    }
-    return sum;
 }

@@ -1,0 +1,62 @@
+/* What an expert cache has counted. */
+#include "runtime/experts/expert_cache_internal.h"
+
+/* With the lock held. */
+static struct moec_cache_counters counters_of(const struct moec_expert_cache *cache, uint32_t ordinal,
+                                              uint32_t form)
+{
+    const struct moec_cache_entry *entries = &cache->entries[moec_cache_key(cache, ordinal, form, 0)];
+    struct moec_cache_counters counters = cache->counters[ordinal * cache->n_form + form];
+    for (uint32_t expert = 0; expert < cache->n_expert; expert++)
+        counters.wasted_preloads += entries[expert].is_guessed;
+    return counters;
+}
+
+struct moec_cache_counters moec_expert_cache_layer_counters(struct moec_expert_cache *cache, uint32_t ordinal)
+{
+    struct moec_cache_counters sum = {0};
+    (void)pthread_mutex_lock(&cache->lock);
+    for (uint32_t form = 0; form < cache->n_form; form++) {
+        const struct moec_cache_counters one = counters_of(cache, ordinal, form);
+        moec_cache_counters_add(&sum, &one);
+    }
+    (void)pthread_mutex_unlock(&cache->lock);
+    return sum;
+}
+
+struct moec_cache_counters moec_expert_cache_form_counters(struct moec_expert_cache *cache, uint32_t form)
+{
+    struct moec_cache_counters sum = {0};
+    (void)pthread_mutex_lock(&cache->lock);
+    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
+        const struct moec_cache_counters one = counters_of(cache, ordinal, form);
+        moec_cache_counters_add(&sum, &one);
+    }
+    (void)pthread_mutex_unlock(&cache->lock);
+    return sum;
+}
+
+void moec_cache_counters_add(struct moec_cache_counters *sum, const struct moec_cache_counters *one)
+{
+    sum->hits += one->hits;
+    sum->late += one->late;
+    sum->misses += one->misses;
+    sum->useful_preloads += one->useful_preloads;
+    sum->wasted_preloads += one->wasted_preloads;
+    sum->evictions += one->evictions;
+    sum->read_bytes += one->read_bytes;
+    sum->preload_bytes += one->preload_bytes;
+    sum->read_ns += one->read_ns;
+    sum->stall_ns += one->stall_ns;
+    sum->moved_bytes += one->moved_bytes;
+}
+
+struct moec_cache_counters moec_expert_cache_counters(struct moec_expert_cache *cache)
+{
+    struct moec_cache_counters sum = {0};
+    for (uint32_t ordinal = 0; ordinal < cache->n_layer; ordinal++) {
+        const struct moec_cache_counters one = moec_expert_cache_layer_counters(cache, ordinal);
+        moec_cache_counters_add(&sum, &one);
+    }
+    return sum;
+}
