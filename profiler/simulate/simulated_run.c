@@ -3,9 +3,10 @@
  * preloader guesses; experts are computed, those that were present first, together where several are there,
  * and released; each release may let in another that waits.
  *
- * Threads as in runtime/experts/loader.c: the computing thread collects what it asked for, and checks it,
- * while it waits for something; guesses begin behind what is demanded, and the loader's thread goes on with
- * them from when the last demanded record was collected until the next answer. */
+ * Reads begin by the rules of runtime/policy/read_order.h, threads as in runtime/experts/loader.c: the
+ * computing thread collects what it asked for, and checks it, while it waits for something; guesses begin
+ * behind what is demanded, and the loader's thread goes on with them from when the last demanded record was
+ * collected until the next answer. */
 #include "profiler/simulate/simulated_run.h"
 
 #include "formats/base/memory.h"
@@ -13,6 +14,7 @@
 #include "profiler/simulate/simulated_stream.h"
 #include "runtime/experts/arena.h"
 #include "runtime/policy/preload.h"
+#include "runtime/policy/read_order.h"
 #include "runtime/policy/residency.h"
 
 #include <inttypes.h>
@@ -30,7 +32,7 @@ struct record {
     uint8_t place;
     bool is_guess;      /* came for a guess, not asked for yet */
     bool is_alone;      /* nothing else was on its way when it was asked for */
-    bool is_measurable; /* runtime/experts/loader.c: its time tells of the device */
+    bool is_measurable; /* its time tells of the device (rule 6 of runtime/policy/read_order.h) */
 };
 
 struct run {
@@ -38,6 +40,7 @@ struct run {
     const struct moec_recording *recording;
     const struct moec_simulated_model *model;
     const struct moec_simulated_device *device;
+    struct moec_read_rules rules;
     struct moec_residency *residency;
     struct moec_arena *arena;     /* where records would lie */
     struct moec_preload *preload; /* NULL: nothing is predicted */
@@ -63,9 +66,9 @@ struct run {
     uint32_t ordinal;
     double lifetime_tokens;
     uint64_t n_lifetime;
-    bool *is_present;    /* (E), owned: scratch of an answer */
+    bool *is_present;    /* (E), owned: of an answer's experts, before it made room */
+    bool *is_there;      /* (E), owned: likewise, and read and checked */
     uint32_t *turns;     /* (E), owned: its keys, in the order in which they are computed and released */
-    uint32_t *late;      /* (E), owned */
     uint32_t n_admitted; /* of the turns */
     uint32_t *flying;    /* (E), owned: demanded keys that are on their way, in the order of their arrival */
     uint32_t n_flying, n_collected;
@@ -120,16 +123,14 @@ static void issue(struct run *run, uint32_t key, double at_ns)
     COUNT(run, key / run->model->n_expert, read_bytes, run->model->record_bytes[key]);
 }
 
-/* As runtime/experts/loader.c learns of a read that somebody began to wait for at waited_ns. */
+/* Of a read that somebody began to wait for at waited_ns. */
 static void learn_time(struct run *run, uint32_t key, double waited_ns)
 {
     const struct record *record = &run->records[key];
-    const double start_ns = fmax(record->begun_ns, run->last_done_ns);
+    const double own_ns = moec_read_own_ns(record->begun_ns, record->done_ns, run->last_done_ns, waited_ns);
     run->last_done_ns = fmax(record->done_ns, run->last_done_ns);
-    if (run->preload != NULL && record->is_measurable && record->done_ns > start_ns &&
-        waited_ns <= start_ns + (record->done_ns - start_ns) / 2)
-        moec_preload_timed(run->preload, run->model->record_bytes[key], whole_ns(record->done_ns - start_ns),
-                           record->is_alone);
+    if (run->preload != NULL && record->is_measurable && own_ns > 0)
+        moec_preload_timed(run->preload, run->model->record_bytes[key], whole_ns(own_ns), record->is_alone);
 }
 
 /* A demanded key has become present, or was queued: its bytes are asked for, or still on their way. */
@@ -225,12 +226,6 @@ static bool make_guess(struct run *run, uint32_t key)
     return true;
 }
 
-/* Guesses that storage may have at once (choose_guesses of runtime/experts/loader.c). */
-static uint32_t most_guesses(const struct run *run)
-{
-    return run->device->begins_in_turn && run->setup->preload_count == 0 ? 2 : 1;
-}
-
 /* Makes the next guess at a time, behind what is on its way then; false when nothing is worth it. */
 static bool guess_at(struct run *run, double at_ns)
 {
@@ -252,7 +247,7 @@ static bool guess_at(struct run *run, double at_ns)
 /* When the next guess may be made. */
 static double guess_time(const struct run *run)
 {
-    return fmax(run->guess_ready_ns[most_guesses(run) - 1], run->answer_ns);
+    return fmax(run->guess_ready_ns[moec_read_most_guesses(&run->rules) - 1], run->answer_ns);
 }
 
 /* Reads what the loader begins to read up to a time. */
@@ -279,8 +274,8 @@ static void load_until(struct run *run, double until_ns)
 static void cancel_guess(struct run *run, const struct moec_router_answer *answer)
 {
     struct record *record = &run->records[run->last_guess];
-    if (run->preload == NULL || most_guesses(run) < 2 || !record->is_guess || record->place != ASKED ||
-        record->begun_ns <= run->now_ns || record->ready_ns <= run->now_ns)
+    if (run->preload == NULL || moec_read_most_guesses(&run->rules) < 2 || !record->is_guess ||
+        record->place != ASKED || record->begun_ns <= run->now_ns || record->ready_ns <= run->now_ns)
         return;
     for (uint32_t i = 0; i < answer->n_active; i++)
         if (run->last_guess == run->ordinal * run->model->n_expert + answer->active[i])
@@ -348,42 +343,37 @@ static void admit(struct run *run, uint32_t n_active)
     }
 }
 
-/* Judges what the router asks for, and puts it in turns: what is there, what is on its way, what is missing;
- * where something has to wait for room, what was present in its own order. */
+/* Puts an answer's keys in turns; is_tight: something waits for room. */
+static void put_in_order(struct run *run, const struct moec_router_answer *answer, bool is_tight)
+{
+    const uint32_t base = run->ordinal * run->model->n_expert;
+    moec_read_order(answer->n_active, run->is_present, run->is_there, is_tight, run->turns);
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        run->turns[i] = base + answer->active[run->turns[i]];
+}
+
+/* Judges what the router asks for, and begins to read what is missing. */
 static void ask(struct run *run, const struct moec_router_answer *answer)
 {
     const uint32_t base = run->ordinal * run->model->n_expert;
-    uint32_t n = 0, n_late = 0;
     moec_residency_ask(run->residency, run->ordinal, 0, answer->active, answer->n_active, run->is_present);
     COUNT(run, run->ordinal, asked, answer->n_active);
     run->n_flying = run->n_collected = run->n_waits = 0;
+    run->n_admitted = 0;
     for (uint32_t i = 0; i < answer->n_active; i++) {
         const uint32_t key = base + answer->active[i];
         if (!run->is_present[i])
             continue;
-        run->turns[n++] = key;
-        if (!judge(run, key)) {
-            run->late[n_late++] = key;
+        run->n_admitted++;
+        run->is_there[i] = judge(run, key);
+        if (!run->is_there[i])
             demand(run, key);
-        }
     }
-    run->n_admitted = n;
-    COUNT(run, run->ordinal, misses, answer->n_active - n);
-    for (uint32_t i = 0; i < answer->n_active; i++)
-        if (!run->is_present[i])
-            run->turns[n++] = base + answer->active[i];
-    const uint32_t n_present = run->n_admitted;
+    COUNT(run, run->ordinal, misses, answer->n_active - run->n_admitted);
+    put_in_order(run, answer, true);
     admit(run, answer->n_active);
-    if (run->n_admitted < answer->n_active || n_late == 0)
-        return;
-    n = 0;
-    for (uint32_t i = 0, l = 0; i < n_present; i++) {
-        if (l < n_late && run->turns[i] == run->late[l])
-            l++;
-        else
-            run->turns[n++] = run->turns[i];
-    }
-    memcpy(run->turns + n, run->late, n_late * sizeof *run->late);
+    if (run->n_admitted == answer->n_active)
+        put_in_order(run, answer, false);
 }
 
 static void release(struct run *run, uint32_t key)
@@ -513,7 +503,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
     MOEC_TRY(moec_alloc((void **)&run->queue, n_key + 1, sizeof *run->queue, "simulated buffer", err));
     MOEC_TRY(moec_alloc((void **)&run->is_present, model->n_expert, sizeof(bool), "simulated buffer", err));
     MOEC_TRY(moec_alloc((void **)&run->turns, model->n_expert, sizeof *run->turns, "simulated buffer", err));
-    MOEC_TRY(moec_alloc((void **)&run->late, model->n_expert, sizeof *run->late, "simulated buffer", err));
+    MOEC_TRY(moec_alloc((void **)&run->is_there, model->n_expert, sizeof(bool), "simulated buffer", err));
     MOEC_TRY(
         moec_alloc((void **)&run->flying, model->n_expert, sizeof *run->flying, "simulated buffer", err));
     MOEC_TRY(moec_residency_create(&setup, &run->residency, err));
@@ -555,6 +545,7 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
                       .recording = recording,
                       .model = setup->model,
                       .device = setup->device,
+                      .rules = {setup->preload_count, setup->device->begins_in_turn},
                       .layers = layers};
     float *step_ns = NULL;
     uint64_t n_decoded = 0;
@@ -589,7 +580,7 @@ out:
     free(run.queue);
     free(run.is_present);
     free(run.turns);
-    free(run.late);
+    free(run.is_there);
     free(run.flying);
     free(step_ns);
     return status;

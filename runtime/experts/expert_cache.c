@@ -116,28 +116,24 @@ static void ask(struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form
     }
 }
 
-/* The order in which the session is to take them: what was present first. Where nobody waits for room the
- * order of releases is nobody's business, and what is ready goes before what is on its way. */
-static void put_in_order(const struct moec_expert_cache *cache, uint32_t ordinal,
+static void put_in_order(struct moec_expert_cache *cache, uint32_t ordinal,
                          const struct moec_router_answer *answer)
 {
     const struct moec_cache_entry *entries = &cache->entries[moec_cache_key(cache, ordinal, answer->form, 0)];
-    const bool is_tight = cache->lists[MOEC_CACHE_WAITING].n > 0;
-    uint32_t n = 0;
-    for (int rank = 0; rank < 3; rank++)
-        for (uint32_t i = 0; i < answer->n_active; i++) {
-            const uint32_t expert = answer->active[i];
-            const bool is_first = is_tight || entries[expert].state == MOEC_CACHE_READY;
-            if (rank == (!cache->was_present[i] ? 2 : is_first ? 0 : 1))
-                answer->order[n++] = expert;
-        }
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        cache->is_ready[i] = entries[answer->active[i]].state == MOEC_CACHE_READY;
+    moec_read_order(answer->n_active, cache->was_present, cache->is_ready,
+                    cache->lists[MOEC_CACHE_WAITING].n > 0, answer->order);
+    for (uint32_t i = 0; i < answer->n_active; i++)
+        answer->order[i] = answer->active[answer->order[i]];
 }
 
 /* Guesses that nothing has been asked of the device for are taken back when the router has answered. */
 static void cancel_guesses(struct moec_expert_cache *cache)
 {
     const struct moec_key_list *guessed = &cache->lists[MOEC_CACHE_GUESSED];
-    while (cache->options.preload_count == 0 && guessed->n > 0) {
+    const struct moec_read_rules rules = moec_cache_read_rules(cache);
+    while (moec_read_takes_guesses_back(&rules) && guessed->n > 0) {
         const uint32_t key = guessed->oldest;
         moec_residency_drop(cache->residency, key);
         moec_cache_entry_leave(cache, key);

@@ -14,6 +14,7 @@
 #include "runtime/experts/expert_cache.h"
 #include "runtime/policy/key_list.h"
 #include "runtime/policy/preload.h"
+#include "runtime/policy/read_order.h"
 #include "runtime/policy/residency.h"
 #include "runtime/storage/storage.h"
 #include "runtime/trace/trace.h"
@@ -47,7 +48,8 @@ struct moec_expert_cache {
     struct moec_cache_counters *counters; /* (n_layer, n_form), owned */
     struct moec_cache_entry *entries;     /* (n_key), owned */
     struct moec_key_link *links;          /* likewise: the lists go through these */
-    bool *was_present;                    /* (n_expert) of the answer at work */
+    bool *was_present;                    /* (n_expert) of the answer at work, owned */
+    bool *is_ready;                       /* (n_expert) likewise */
     struct moec_key_list lists[MOEC_CACHE_N_LIST];
     struct moec_residency *residency;
     struct moec_arena *arena;
@@ -79,6 +81,11 @@ static inline struct moec_cache_counters *moec_cache_counters_of(struct moec_exp
                                                                  uint32_t key)
 {
     return &cache->counters[key / cache->n_expert];
+}
+
+static inline struct moec_read_rules moec_cache_read_rules(const struct moec_expert_cache *cache)
+{
+    return (struct moec_read_rules){cache->options.preload_count, cache->reader->begins_in_turn};
 }
 
 /* What a key is of. */

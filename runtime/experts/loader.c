@@ -1,4 +1,5 @@
-/* Reading for the expert cache: who hands requests to the reader and waits for it.
+/* Reading for the expert cache: who hands requests to the reader and waits for it. What is read next is
+ * runtime/policy/read_order.h's to say.
  *
  * A computing thread that needs a record waits for the device itself, as with a plain read: a wake-up between
  * device and computation would cost as much as a fast device takes. It hands over the first guesses too,
@@ -102,7 +103,8 @@ static void place_demanded(struct moec_expert_cache *cache)
 
 void moec_loader_cancel(struct moec_expert_cache *cache)
 {
-    if (cache->is_driven || cache->options.preload_count > 0)
+    const struct moec_read_rules rules = moec_cache_read_rules(cache);
+    if (cache->is_driven || !moec_read_takes_guesses_back(&rules))
         return;
     for (uint32_t i = 0; i < cache->depth; i++) {
         struct moec_cache_read *read = &cache->reads[i];
@@ -153,50 +155,63 @@ static uint32_t n_guesses_flying(const struct moec_expert_cache *cache)
     return n;
 }
 
-/* Guesses, behind what is demanded and has been handed over: a router's answer then waits for one of them at
- * most. A second one may stand behind it, so that the device goes on without a pause, where it can be taken
- * back before it begins. */
-static void choose_guesses(struct moec_expert_cache *cache, struct batch *batch)
+/* One guess, where there is one worth it. */
+static bool take_guess(struct moec_expert_cache *cache, struct batch *batch)
 {
-    const uint32_t most = cache->reader->begins_in_turn && cache->options.preload_count == 0 ? 2 : 1;
-    uint32_t n = n_guesses_flying(cache);
-    while (n < most && cache->n_free > 0 && !cache->is_blocked) {
-        guess_next(cache);
-        if (cache->lists[MOEC_CACHE_GUESSED].n == 0 || !take(cache, MOEC_CACHE_GUESSED, batch))
-            return;
-        struct moec_cache_read *read = batch->reads[batch->n - 1];
-        read->is_measurable = read->is_alone; /* or part of its latency may have passed while it waited */
-        n++;
-    }
+    guess_next(cache);
+    if (cache->lists[MOEC_CACHE_GUESSED].n == 0 || !take(cache, MOEC_CACHE_GUESSED, batch))
+        return false;
+    struct moec_cache_read *read = batch->reads[batch->n - 1];
+    read->is_measurable = read->is_alone; /* or part of its latency may have passed while it waited */
+    return true;
 }
 
-/* With nothing demanded in sight. */
-static void choose_idle(struct moec_expert_cache *cache, struct batch *batch)
+/* What nobody has asked for, behind what is demanded and has been handed over. */
+static void choose_others(struct moec_expert_cache *cache, bool is_idle, struct batch *batch)
 {
+    const struct moec_read_rules rules = moec_cache_read_rules(cache);
     const struct moec_key_list *lists = cache->lists;
-    while (cache->n_hurried > 0 && lists[MOEC_CACHE_WARMING].n > 0 && cache->n_free > 0 && !cache->is_blocked)
-        if (!take(cache, MOEC_CACHE_WARMING, batch))
+    struct moec_read_moment moment = {.n_demanded = lists[MOEC_CACHE_DEMANDED].n,
+                                      .n_guess_flying = n_guesses_flying(cache),
+                                      .has_guess = true,
+                                      .is_idle = is_idle,
+                                      .is_hurried = cache->n_hurried > 0};
+    while (cache->n_free > 0 && !cache->is_blocked) {
+        moment.n_flying = n_flying(cache);
+        moment.n_warming = lists[MOEC_CACHE_WARMING].n;
+        switch (moec_read_next(&rules, &moment)) {
+        case MOEC_READ_GUESS:
+            moment.has_guess = take_guess(cache, batch);
+            moment.n_guess_flying += moment.has_guess;
             break;
-    choose_guesses(cache, batch);
-    if (n_flying(cache) == 0 && !cache->is_blocked && lists[MOEC_CACHE_WARMING].n > 0)
-        (void)take(cache, MOEC_CACHE_WARMING, batch);
+        case MOEC_READ_WARMING:
+            (void)take(cache, MOEC_CACHE_WARMING, batch);
+            break;
+        case MOEC_READ_DEMANDED: /* finds no place */
+        case MOEC_READ_NOTHING:
+            return;
+        }
+    }
 }
 
 /* ---- what comes back ---- */
 
-/* A time tells of the device where somebody waited while it passed: one who came late found the bytes there.
- */
+static double from(uint64_t base_ns, uint64_t ns)
+{
+    return (double)(int64_t)(ns - base_ns);
+}
+
 static void learn_time(struct moec_expert_cache *cache, const struct moec_cache_read *read,
                        uint64_t waited_ns)
 {
     const uint64_t last_ns = cache->last_done_ns, begun_ns = read->read.begun_ns,
                    done_ns = read->read.done_ns;
-    const uint64_t start_ns = begun_ns > last_ns ? begun_ns : last_ns;
     cache->last_done_ns = done_ns > last_ns ? done_ns : last_ns;
-    if (cache->preload == NULL || read->read.error != 0 || !read->is_measurable || done_ns <= start_ns ||
-        waited_ns > start_ns + (done_ns - start_ns) / 2)
+    if (cache->preload == NULL || read->read.error != 0 || !read->is_measurable)
         return;
-    moec_preload_timed(cache->preload, read->read.n_bytes, done_ns - start_ns, read->is_alone);
+    const double own_ns =
+        moec_read_own_ns(0, from(begun_ns, done_ns), from(begun_ns, last_ns), from(begun_ns, waited_ns));
+    moec_preload_timed(cache->preload, read->read.n_bytes, (uint64_t)own_ns, read->is_alone);
 }
 
 static void count_read(struct moec_expert_cache *cache, const struct moec_cache_read *read)
@@ -293,8 +308,7 @@ void moec_loader_begin(struct moec_expert_cache *cache)
         return;
     }
     choose_demanded(cache, &batch);
-    if (cache->lists[MOEC_CACHE_DEMANDED].n == 0)
-        choose_guesses(cache, &batch);
+    choose_others(cache, false, &batch);
     if (batch.n > 0)
         drive(cache, &batch, false);
 }
@@ -325,10 +339,7 @@ static void step(struct moec_expert_cache *cache)
     struct batch batch = {.n = 0};
     if (!cache->is_stopping) {
         choose_demanded(cache, &batch);
-        if (cache->lists[MOEC_CACHE_DEMANDED].n == 0 && demand_is_flying(cache))
-            choose_guesses(cache, &batch);
-        else if (cache->lists[MOEC_CACHE_DEMANDED].n == 0)
-            choose_idle(cache, &batch);
+        choose_others(cache, !demand_is_flying(cache), &batch);
     }
     const bool waits =
         n_flying(cache) > 0 && (cache->is_stopping || cache->n_free == 0 || !demand_is_flying(cache));
