@@ -116,6 +116,7 @@ static void ask(struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form
     }
 }
 
+/* Rule 5 of runtime/policy/read_order.h. */
 static void put_in_order(struct moec_expert_cache *cache, uint32_t ordinal,
                          const struct moec_router_answer *answer)
 {
@@ -145,6 +146,8 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     const uint64_t now_ns = moec_now_ns();
+    if (answer->form >= cache->n_form)
+        return; /* whoever acquires in it will hear of it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
     ask(cache, ordinal, answer->form, answer->active, answer->n_active);
@@ -202,6 +205,8 @@ static enum moec_status find_key(const struct moec_expert_cache *cache, struct m
 void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane, const char *what,
                       uint32_t key, uint64_t n_bytes, uint64_t begin_ns, uint64_t end_ns)
 {
+    if (cache->options.trace == NULL)
+        return;
     const uint32_t form = moec_cache_form(cache, key);
     const struct moec_trace_span span = {
         .what = what,

@@ -1,4 +1,4 @@
-/* Doubly linked lists through the keys of an eviction policy (internal to runtime/evict_*.c): a key is in at
+/* Doubly linked lists through the keys of an eviction policy (internal to runtime/): a key is in at
  * most one list that uses its link. Oldest first; nothing allocates. */
 #ifndef MOEC_RUNTIME_KEY_LIST_H
 #define MOEC_RUNTIME_KEY_LIST_H

@@ -275,6 +275,11 @@ static void test_expert_forms__refuses(void **state)
     assert_status(source->ops->acquire(source, request_of(N_FORM, 0), &mlp, &err), MOEC_ERR_USAGE, err);
     assert_message(err, "form 5");
     assert_false(source->ops->ready(source, request_of(N_FORM, 0)));
+    const uint32_t expert = 0;
+    const struct moec_router_answer answer = {
+        .layer = 0, .form = N_FORM, .n_tok = 1, .active = &expert, .n_active = 1};
+    source->ops->expect(source, &answer);
+    assert_int_equal(moec_expert_cache_counters(cache).misses, 0);
     moec_expert_cache_free(cache);
 }
 
