@@ -71,6 +71,7 @@ static bool role_is_vector(enum moec_role role)
     case MOEC_ROLE_Q_NORM:
     case MOEC_ROLE_K_NORM:
     case MOEC_ROLE_ROUTER_BIAS:
+    case MOEC_ROLE_ROUTER_CHOICE_BIAS:
     case MOEC_ROLE_CROSS_NORM:
     case MOEC_ROLE_ENCODER_NORM:
         return true;

@@ -37,6 +37,14 @@ enum moec_activation {
     MOEC_ACTIVATION_COUNT
 };
 
+/* How router logits become the scores that experts are chosen by, and the weights of the chosen. */
+enum moec_router_kind {
+    MOEC_ROUTER_SOFTMAX = 0,        /* scores: softmax over all experts; weights: scores of the chosen */
+    MOEC_ROUTER_SIGMOID = 1,        /* scores: sigmoid of each (DeepSeek-V3); weights: scores of the chosen */
+    MOEC_ROUTER_SOFTMAX_CHOSEN = 2, /* scores: the logits; weights: softmax over those chosen (gpt-oss) */
+    MOEC_ROUTER_COUNT
+};
+
 enum moec_stack { MOEC_STACK_ENCODER, MOEC_STACK_DECODER };
 
 struct moec_config {
@@ -68,12 +76,16 @@ struct moec_config {
     uint32_t n_ff_shared; /* neurons of the shared expert, 0 = none */
     uint8_t activation;   /* enum moec_activation of every MLP */
     bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
-    bool router_bias;     /* router logits have a bias (n_expert) */
+    bool shared_gate;     /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
+
+    uint8_t router_kind;     /* enum moec_router_kind */
+    bool router_bias;        /* router logits have a bias (n_expert) */
+    bool router_choice_bias; /* a bias (n_expert) is added to scores for the choice alone (DeepSeek-V3) */
+    bool norm_topk_prob;     /* weights of the chosen are divided by their sum */
+    float router_scale;      /* and then multiplied by this; 0 = off */
     /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
      * those after them pass the layer by. 0 = no limit. See moec_capacity in runtime/forward/forward.h. */
     uint32_t expert_capacity;
-    bool shared_gate;    /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
-    bool norm_topk_prob; /* top-k gate weights renormalised to sum 1 */
 
     uint8_t expert_dtype; /* enum moec_dtype of the routed experts in the source checkpoint */
     uint32_t n_eos;       /* end-of-text ids (generation_config.json, else config.json) */

@@ -44,6 +44,7 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_CROSS_V] = "cross v projection",
         [MOEC_ROLE_CROSS_O] = "cross o projection",
         [MOEC_ROLE_ENCODER_NORM] = "encoder final norm",
+        [MOEC_ROLE_ROUTER_CHOICE_BIAS] = "router choice bias",
     };
     return role < MOEC_ROLE_COUNT ? names[role] : "unknown role";
 }
@@ -91,6 +92,8 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
         return config->n_bucket > 0 && moec_config_stack_layer(config, layer) == 0;
     case MOEC_ROLE_ROUTER_BIAS:
         return moe && config->router_bias;
+    case MOEC_ROLE_ROUTER_CHOICE_BIAS:
+        return moe && config->router_choice_bias;
     case MOEC_ROLE_CROSS_NORM:
     case MOEC_ROLE_CROSS_Q:
     case MOEC_ROLE_CROSS_K:

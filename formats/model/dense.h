@@ -48,7 +48,8 @@
     X(CROSS_K, 26, k->n_kv_head * k->head_dim, c->n_embd)                                                    \
     X(CROSS_V, 27, k->n_kv_head * k->head_dim, c->n_embd)                                                    \
     X(CROSS_O, 28, c->n_embd, k->n_head * k->head_dim)                                                       \
-    X(ENCODER_NORM, 29, 1, c->n_embd)
+    X(ENCODER_NORM, 29, 1, c->n_embd)                                                                        \
+    X(ROUTER_CHOICE_BIAS, 30, 1, c->n_expert)
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,

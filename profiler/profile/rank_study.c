@@ -5,43 +5,29 @@
 
 #include "runtime/forward/forward.h"
 
+#include <string.h>
+
 enum action { ACTION_DROP, ACTION_REPLACE, ACTION_CUT };
 
 struct rank_edit {
     enum action action;
     uint32_t rank;
-    uint32_t top_k;
-    uint32_t n_expert;
 };
 
-/* Ties go to the lower index, as the router's do. */
-static uint32_t best_unchosen(const struct rank_edit *edit, const float *probabilities,
-                              const uint32_t *experts)
-{
-    uint32_t best = UINT32_MAX;
-    for (uint32_t e = 0; e < edit->n_expert; e++) {
-        bool chosen = false;
-        for (uint32_t rank = 0; rank < edit->top_k; rank++)
-            chosen = chosen || experts[rank] == e;
-        if (!chosen && (best == UINT32_MAX || probabilities[e] > probabilities[best]))
-            best = e;
-    }
-    return best;
-}
-
-static void choose(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
-                   float *weights)
+static void choose(const void *context, const struct moec_scored_token *token, uint32_t *experts, bool *skips)
 {
     const struct rank_edit *edit = context;
-    (void)layer;
-    if (edit->action == ACTION_REPLACE) {
-        experts[edit->rank] = best_unchosen(edit, probabilities, experts);
-        weights[edit->rank] = probabilities[experts[edit->rank]];
-        return;
-    }
-    const uint32_t end = edit->action == ACTION_CUT ? edit->top_k : edit->rank + 1;
+    uint32_t best[MOEC_MAX_TOP_K + 1];
+    float values[MOEC_MAX_TOP_K + 1];
+    const uint32_t k = token->top_k;
+    const bool is_replaced = edit->action == ACTION_REPLACE;
+    moec_choose_best(token, is_replaced ? k + 1 : k, best, values);
+    memcpy(experts, best, k * sizeof *experts);
+    if (is_replaced)
+        experts[edit->rank] = best[k];
+    const uint32_t end = is_replaced ? edit->rank : edit->action == ACTION_CUT ? k : edit->rank + 1;
     for (uint32_t rank = edit->rank; rank < end; rank++)
-        weights[rank] = 0;
+        skips[rank] = true;
 }
 
 enum moec_status moec_rank_study_run(struct moec_weight_run *run, struct moec_error *err)
@@ -63,7 +49,7 @@ enum moec_status moec_rank_study_run(struct moec_weight_run *run, struct moec_er
     MOEC_TRY(moec_loss_study_create(&shape, &study, err));
     for (uint32_t action = 0; action < MOEC_STUDY_RANK_ACTIONS; action++) {
         for (uint32_t rank = 0; rank < k; rank++) {
-            const struct rank_edit edit = {(enum action)action, rank, k, config->n_expert};
+            const struct rank_edit edit = {(enum action)action, rank};
             const struct moec_choice choice = {choose, &edit};
             const struct moec_scorer_variation variation = {.choice = &choice};
             if (action == ACTION_REPLACE && k == config->n_expert)

@@ -13,6 +13,7 @@
 
 #include "runtime/forward/model.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/policy/choice.h"
 #include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"
 #include "runtime/trace/trace.h"
@@ -42,25 +43,13 @@ struct moec_span {
 /* What a MoE layer did, for those who ask. Arrays are the caller's; NULL members are not filled. T = n_tok, k
  * = top_k. */
 struct moec_mlp_trace {
-    uint32_t *experts;    /* (T, k): chosen experts in order of weight, ties to the lower index */
+    uint32_t *experts;    /* (T, k): chosen experts in order of choice */
     float *weights;       /* (T, k): gate weights as applied */
-    float *margins;       /* (T): router probability of rank k minus that of rank k + 1 */
+    float *margins;       /* (T): what the router compares (its probability), of rank k minus rank k + 1 */
     float *input;         /* (T, stride): normed input of router and experts */
     float *rank_outputs;  /* (T, k, stride): unweighted output of each chosen expert */
     float *rank_norms;    /* (T, k): Euclidean norms of those outputs */
     float *shared_output; /* (T, stride): shared expert's output times its gate; zero rows without one */
-};
-
-/* Decides which experts a token takes, between router and experts (D9). `experts` (k) holds the router's
- * choice in order of weight, `weights` (k) their probabilities, `probabilities` (n_expert) those of all; both
- * answers may be changed, each expert standing at most once. A model that normalises its top-k weights does
- * so afterwards (cache-conditional experts, eq. 1): where a weight was set to 0 the others grow, as if the
- * model had a smaller k; where all are 0 they stay 0. Called for every token of a batch, in any order and
- * from any thread of the pool, so `context` must not change during a call of moec_forward_mlp. */
-struct moec_choice {
-    void (*choose)(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
-                   float *weights);
-    const void *context;
 };
 
 /* Sees what the products with dense weights are given (not those with routed experts and routers): quantisers
@@ -99,13 +88,14 @@ struct moec_forward {
     const struct moec_model *model;
     const struct moec_kernels *kernels;
     struct moec_pool pool;
-    struct moec_experts *experts;          /* borrowed; may be swapped between calls */
-    const struct moec_choice *choice;      /* borrowed; NULL = the router's; may be swapped between calls */
-    const struct moec_capacity *capacity;  /* borrowed; NULL = nothing is ever full; set for each layer */
-    struct moec_trace *trace;              /* borrowed; NULL = nobody looks; may be swapped between calls */
-    const struct moec_inputs_hook *inputs; /* likewise */
-    uint32_t max_tokens;                   /* largest batch, given at init */
-    void *scratch;                         /* owned */
+    struct moec_experts *experts;           /* borrowed; may be swapped between calls */
+    const struct moec_choice *choice;       /* borrowed; NULL = the router's; may be swapped between calls */
+    const struct moec_residents *residents; /* likewise; what choices see as resident, NULL = nothing said */
+    const struct moec_capacity *capacity;   /* borrowed; NULL = nothing is ever full; set for each layer */
+    struct moec_trace *trace;               /* borrowed; NULL = nobody looks; may be swapped between calls */
+    const struct moec_inputs_hook *inputs;  /* likewise */
+    uint32_t max_tokens;                    /* largest batch, given at init */
+    void *scratch;                          /* owned */
     uint64_t scratch_bytes;
 };
 

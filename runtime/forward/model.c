@@ -176,6 +176,8 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     MOEC_TRY(bind_router(arena, at, &layer->router));
     if (config->router_bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_BIAS, at, &layer->router_bias));
+    if (config->router_choice_bias)
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_CHOICE_BIAS, at, &layer->router_choice_bias));
     layer->has_shared = config->n_ff_shared > 0;
     if (!layer->has_shared)
         return MOEC_OK;

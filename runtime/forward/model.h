@@ -23,6 +23,7 @@ struct moec_layer {
     bool is_moe;
     struct moec_matrix router; /* MoE layers: (n_expert, n_embd) */
     float *router_bias;        /* (n_expert) or NULL */
+    float *router_choice_bias; /* (n_expert) or NULL */
     float *shared_expert_gate; /* (n_embd) or NULL */
     bool has_shared;
     struct moec_mlp shared; /* shared expert of a MoE layer */

@@ -1,6 +1,8 @@
 #include "runtime/forward/router.h"
 
+#include "runtime/forward/router_scores.h"
 #include "runtime/forward/scratch.h"
+#include "runtime/policy/choice.h"
 
 #include <string.h>
 
@@ -36,8 +38,9 @@ static void multiply(const struct moec_forward *forward, const struct moec_matri
 }
 
 /* logits[t][e] for a tile of the batch's tokens. */
-static void score(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t batch_tok,
-                  uint32_t n_tok, const float *x, const struct moec_router_scratch *scratch)
+static void fill_logits(const struct moec_forward *forward, const struct moec_layer *layer,
+                        uint32_t batch_tok, uint32_t n_tok, const float *x,
+                        const struct moec_router_scratch *scratch)
 {
     size_t logits_stride = moec_lanes_padded(forward->model->config.n_expert);
     multiply(forward, &layer->router, batch_tok, n_tok, x, scratch);
@@ -45,73 +48,39 @@ static void score(const struct moec_forward *forward, const struct moec_layer *l
         forward->kernels->add(layer->router_bias, layer->router.rows, scratch->logits + t * logits_stride);
 }
 
-/* Softmax in place over n logits. */
-static void to_probabilities(const struct moec_kernels *kernels, float *p, uint32_t n)
+/* By how much the router prefers its last expert to the first that it leaves. */
+static float margin(const struct moec_scored_token *token)
 {
-    float sum = kernels->exp_sum(p, kernels->max(p, n), n, p);
-    for (uint32_t e = 0; e < n; e++)
-        p[e] = p[e] / sum;
+    uint32_t experts[MOEC_MAX_TOP_K + 1];
+    float values[MOEC_MAX_TOP_K + 1];
+    const uint32_t k = token->top_k;
+    const bool is_all = k == token->n_expert;
+    moec_choose_best(token, is_all ? k : k + 1, experts, values);
+    return values[k - 1] - (is_all ? 0 : values[k]);
 }
 
-/* Takes the best of p[0..n-1] and marks it taken. The first that is left stands in where nothing compares
- * greater, so that NaN gives distinct experts too. */
-static uint32_t take_best(float *p, uint32_t n, float *value)
+/* Both steps for one token, from its logits. */
+static void route(const struct router *router, uint32_t token, float *logits)
 {
-    uint32_t best = 0;
-    while (p[best] < 0)
-        best++;
-    for (uint32_t e = best + 1; e < n; e++) {
-        if (p[e] > p[best])
-            best = e;
-    }
-    *value = p[best];
-    p[best] = -1;
-    return best;
-}
+    const struct moec_forward *forward = router->forward;
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_routing *routing = router->routing;
+    const struct moec_choice *choice = forward->choice != NULL ? forward->choice : &moec_choice_top_k;
+    const uint32_t k = config->top_k;
+    uint32_t *experts = routing->experts + (size_t)token * k;
+    bool skips[MOEC_MAX_TOP_K] = {false};
 
-/* Lets the forward pass's own choice decide; p gets back what take_best took. */
-static void choose_again(const struct router *router, float *p, uint32_t *experts, float *weights)
-{
-    const struct moec_choice *choice = router->forward->choice;
-    for (uint32_t rank = 0; rank < router->forward->model->config.top_k; rank++)
-        p[experts[rank]] = weights[rank];
-    choice->choose(choice->context, router->layer_index, p, experts, weights);
-}
-
-static void normalise(float *weights, uint32_t k, bool may_be_zero)
-{
-    float total = 0;
-    for (uint32_t rank = 0; rank < k; rank++)
-        total += weights[rank];
-    if (may_be_zero && total == 0)
-        return;
-    for (uint32_t rank = 0; rank < k; rank++)
-        weights[rank] = weights[rank] / total;
-}
-
-static void choose(const struct router *router, uint32_t token, float *p)
-{
-    const struct moec_config *config = &router->forward->model->config;
-    uint32_t n = config->n_expert;
-    uint32_t k = config->top_k;
-    uint32_t *experts = router->routing->experts + (size_t)token * k;
-    float *weights = router->routing->weights + (size_t)token * k;
-
-    to_probabilities(router->forward->kernels, p, n);
-    for (uint32_t rank = 0; rank < k; rank++)
-        experts[rank] = take_best(p, n, &weights[rank]);
-    if (router->routing->margins != NULL) {
-        float next = 0;
-        if (k < n) {
-            const uint32_t left = take_best(p, n, &next);
-            p[left] = next;
-        }
-        router->routing->margins[token] = weights[k - 1] - next;
-    }
-    if (router->forward->choice != NULL)
-        choose_again(router, p, experts, weights);
-    if (config->norm_topk_prob)
-        normalise(weights, k, router->forward->choice != NULL);
+    moec_router_score(config, forward->kernels, logits);
+    const struct moec_scored_token scored = {.layer = router->layer_index,
+                                             .n_expert = config->n_expert,
+                                             .top_k = k,
+                                             .scores = logits,
+                                             .bias = router->layer->router_choice_bias,
+                                             .residents = forward->residents};
+    if (routing->margins != NULL)
+        routing->margins[token] = margin(&scored);
+    choice->choose(choice->context, &scored, experts, skips);
+    moec_router_weigh(config, forward->kernels, logits, experts, skips, routing->weights + (size_t)token * k);
 }
 
 static float shared_factor(const struct router *router, const float *x)
@@ -137,9 +106,9 @@ static void route_tile(void *context, size_t item, int thread)
     float *x = router->normed + first * scratch->stride;
     moec_forward_norm(router->forward, router->layer->mlp_norm, n, router->hidden + first * scratch->stride,
                       x);
-    score(router->forward, router->layer, router->n_tok, n, x, own);
+    fill_logits(router->forward, router->layer, router->n_tok, n, x, own);
     for (uint32_t t = 0; t < n; t++) {
-        choose(router, first + t, own->logits + t * logits_stride);
+        route(router, first + t, own->logits + t * logits_stride);
         if (router->layer->has_shared)
             router->routing->shared_gate[first + t] = shared_factor(router, x + t * scratch->stride);
     }
@@ -192,12 +161,13 @@ static void preview_tile(void *context, size_t item, int thread)
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, preview->n_tok - first);
     float *sum = preview->sums + item * logits_stride;
-    score(preview->forward, preview->layer, preview->n_tok, n, preview->normed + first * scratch->stride,
-          own);
+    fill_logits(preview->forward, preview->layer, preview->n_tok, n,
+                preview->normed + first * scratch->stride, own);
     memset(sum, 0, n_expert * sizeof *sum);
     for (uint32_t t = 0; t < n; t++) {
         float *p = own->logits + t * logits_stride;
-        to_probabilities(preview->forward->kernels, p, n_expert);
+        moec_router_shares(&preview->forward->model->config, preview->forward->kernels,
+                           preview->layer->router_choice_bias, p);
         preview->forward->kernels->add(p, n_expert, sum);
     }
 }

@@ -1,8 +1,9 @@
 /* The router of a MoE layer: which experts a token takes and with which weight (internal to runtime/).
  *
- * Probabilities are a softmax over all experts in F32; the top k are taken in order of probability, ties to
- * the lower index; with norm_topk_prob the k weights are divided by their sum (added in rank order).
- * With top-1 and a limited capacity, tokens that find their expert full get weight 0. */
+ * Logits are the router's product with the normed input, plus its bias. Two steps follow: scores and, of what
+ * is chosen, weights (runtime/forward/router_scores.h), and between them the choice
+ * (runtime/policy/choice.h). With top-1 and a limited capacity, tokens that find their expert full get weight
+ * 0. */
 #ifndef MOEC_RUNTIME_ROUTER_H
 #define MOEC_RUNTIME_ROUTER_H
 
@@ -12,18 +13,18 @@
 struct moec_routing {
     uint32_t *experts; /* (T, k) */
     float *weights;    /* (T, k) */
-    float *margins; /* (T) or NULL: probability of rank k minus that of rank k + 1 (0 where there is none) */
+    float *margins;    /* (T) or NULL: what the router compares, of rank k minus rank k + 1 (0 without one) */
     float *shared_gate; /* (T) factor of the shared expert; filled when the layer has one */
 };
 
-/* Norms the batch into `normed` (T, S) and routes it; the choice of `forward`, where it has one, has the last
- * word. Margins are the router's. */
+/* Norms the batch into `normed` (T, S) and routes it by the choice of `forward`. Margins are the router's
+ * own, whatever is chosen. */
 void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
                      float *normed, const struct moec_routing *routing);
 
-/* What another layer's router says of these inputs, `normed` (T, S): its softmax probabilities summed over
- * the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the first
- * row holds the answer. */
+/* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed
+ * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the
+ * first row holds the answer. */
 void moec_router_preview(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
                          const float *normed, float *sums);
 

@@ -81,38 +81,42 @@ struct edit {
     uint32_t rank, top_k, n_expert, layer;
 };
 
-static void drop(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
-                 float *weights)
+static void drop(const void *context, const struct moec_scored_token *token, uint32_t *experts, bool *skips)
 {
     const struct edit *edit = context;
-    assert_int_equal(layer, edit->layer);
-    assert_true(probabilities[experts[edit->rank]] == weights[edit->rank]);
-    weights[edit->rank] = 0;
+    assert_int_equal(token->layer, edit->layer);
+    moec_choice_top_k.choose(moec_choice_top_k.context, token, experts, skips);
+    assert_false(skips[edit->rank]);
+    skips[edit->rank] = true;
 }
 
-static void keep(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
-                 float *weights)
+static void keep(const void *context, const struct moec_scored_token *token, uint32_t *experts, bool *skips)
 {
     const struct edit *edit = context;
-    float sum = 0;
+    float sum = 0, values[MOEC_MAX_TOP_K];
+    assert_int_equal(token->n_expert, edit->n_expert);
+    assert_int_equal(token->top_k, edit->top_k);
+    assert_null(token->bias);
+    assert_null(token->residents);
     for (uint32_t e = 0; e < edit->n_expert; e++) {
-        sum += probabilities[e];
-        assert_true(probabilities[e] >= 0);
+        sum += token->scores[e];
+        assert_true(token->scores[e] >= 0);
     }
     assert_true(fabsf(sum - 1) < 1e-5f);
-    (void)layer;
-    (void)experts;
-    (void)weights;
+    moec_choose_best(token, token->top_k, experts, values);
+    for (uint32_t rank = 0; rank < token->top_k; rank++) {
+        assert_true(values[rank] == token->scores[experts[rank]]);
+        assert_false(skips[rank]);
+    }
 }
 
-static void drop_all(const void *context, uint32_t layer, const float *probabilities, uint32_t *experts,
-                     float *weights)
+static void drop_all(const void *context, const struct moec_scored_token *token, uint32_t *experts,
+                     bool *skips)
 {
-    const struct edit *edit = context;
-    (void)layer;
-    (void)probabilities;
-    (void)experts;
-    memset(weights, 0, edit->top_k * sizeof *weights);
+    (void)context;
+    moec_choice_top_k.choose(moec_choice_top_k.context, token, experts, skips);
+    for (uint32_t rank = 0; rank < token->top_k; rank++)
+        skips[rank] = true;
 }
 
 static void check_dropped(struct moec_forward *forward, uint32_t layer, uint32_t rank,
@@ -154,7 +158,7 @@ static void test_forward_hooks__a_dropped_rank_is_a_weight_of_zero(void **state)
         const uint32_t layer = moec_config_moe_layer(config, moec_config_moe_count(config) - 1);
         struct edit edit = {.top_k = config->top_k, .n_expert = config->n_expert, .layer = layer};
         struct layer_run plain = run_layer(&forward, layer);
-        const struct moec_choice keeping = {keep, &edit}, dropping = {drop, &edit}, none = {drop_all, &edit};
+        const struct moec_choice keeping = {keep, &edit}, dropping = {drop, &edit}, none = {drop_all, NULL};
         forward.choice = &keeping;
         struct layer_run kept = run_layer(&forward, layer);
         const size_t n_hidden = N_TOK * moec_forward_stride(config);
@@ -192,8 +196,7 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
               err);
     const uint32_t layer = moec_config_moe_layer(config, 0);
     const size_t n_hidden = N_TOK * moec_forward_stride(config);
-    const struct edit edit = {.top_k = 1};
-    const struct moec_choice none = {drop_all, &edit};
+    const struct moec_choice none = {drop_all, NULL};
     forward.choice = &none;
     struct layer_run dropped = run_layer(&forward, layer);
     forward.choice = NULL;

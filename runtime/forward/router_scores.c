@@ -1,0 +1,86 @@
+#include "runtime/forward/router_scores.h"
+
+/* What one kind does; n values are changed in place. */
+struct kind {
+    void (*score)(const struct moec_kernels *kernels, float *values, uint32_t n); /* NULL: logits compare */
+    void (*weigh)(const struct moec_kernels *kernels, float *values, uint32_t n); /* NULL: scores weigh */
+    void (*share)(const struct moec_kernels *kernels, float *values, uint32_t n);
+    bool shares_sum_to_1;
+    float least_sum; /* added to what weights are divided by, as the families of this kind do */
+};
+
+static void softmax(const struct moec_kernels *kernels, float *values, uint32_t n)
+{
+    const float sum = kernels->exp_sum(values, kernels->max(values, n), n, values);
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = values[i] / sum;
+}
+
+static void sigmoid(const struct moec_kernels *kernels, float *values, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = -values[i];
+    (void)kernels->exp_sum(values, 0, n, values);
+    for (uint32_t i = 0; i < n; i++)
+        values[i] = 1.0f / (1.0f + values[i]);
+}
+
+static const struct kind kinds[MOEC_ROUTER_COUNT] = {
+    [MOEC_ROUTER_SOFTMAX] = {.score = softmax, .share = softmax, .shares_sum_to_1 = true},
+    [MOEC_ROUTER_SIGMOID] = {.score = sigmoid, .share = sigmoid, .least_sum = 1e-20f},
+    [MOEC_ROUTER_SOFTMAX_CHOSEN] = {.weigh = softmax, .share = softmax, .shares_sum_to_1 = true},
+};
+
+void moec_router_score(const struct moec_config *config, const struct moec_kernels *kernels, float *logits)
+{
+    const struct kind *kind = &kinds[config->router_kind];
+    if (kind->score != NULL)
+        kind->score(kernels, logits, config->n_expert);
+}
+
+/* Divides n values by their sum; where that is 0 they are left alone. */
+static void divide_by_sum(float *values, uint32_t n, float least_sum)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += values[i];
+    sum += least_sum;
+    for (uint32_t i = 0; i < n && sum != 0; i++)
+        values[i] = values[i] / sum;
+}
+
+void moec_router_weigh(const struct moec_config *config, const struct moec_kernels *kernels,
+                       const float *scores, const uint32_t *experts, const bool *skips, float *weights)
+{
+    const struct kind *kind = &kinds[config->router_kind];
+    const uint32_t k = config->top_k;
+    float kept[MOEC_MAX_TOP_K]; /* of those that are not skipped, as if there were no others */
+    uint32_t n_kept = 0;
+    for (uint32_t rank = 0; rank < k; rank++) {
+        if (!skips[rank])
+            kept[n_kept++] = scores[experts[rank]];
+    }
+    if (kind->weigh != NULL && n_kept > 0)
+        kind->weigh(kernels, kept, n_kept);
+    if (config->norm_topk_prob)
+        divide_by_sum(kept, n_kept, kind->least_sum);
+    for (uint32_t i = 0; i < n_kept && config->router_scale != 0; i++)
+        kept[i] *= config->router_scale;
+    for (uint32_t rank = 0, i = 0; rank < k; rank++)
+        weights[rank] = skips[rank] ? 0 : kept[i++];
+}
+
+void moec_router_shares(const struct moec_config *config, const struct moec_kernels *kernels,
+                        const float *bias, float *logits)
+{
+    const struct kind *kind = &kinds[config->router_kind];
+    const uint32_t n = config->n_expert;
+    kind->share(kernels, logits, n);
+    if (bias == NULL && kind->shares_sum_to_1)
+        return;
+    for (uint32_t e = 0; e < n; e++) {
+        const float share = logits[e] + (bias != NULL ? bias[e] : 0);
+        logits[e] = share > 0 ? share : 0;
+    }
+    divide_by_sum(logits, n, 0);
+}
