@@ -236,7 +236,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
         MOEC_TRY(cross_source(job, d, layer, err));
         uint64_t attended = moec_now_ns();
         job->resident.answered_ns = attended;
-        MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, NULL, err));
+        MOEC_TRY(moec_forward_mlp(&job->forward, layer, 1, d->hidden, NULL, NULL, err));
         job->mlp[sample] = since(job->resident.answered_ns);
         job->router[sample] = (float)(job->resident.answered_ns - attended);
         job->attention[sample] = (float)(attended - begun);

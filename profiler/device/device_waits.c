@@ -41,6 +41,7 @@ struct companion {
 struct waiting {
     struct moec_experts base;
     const struct moec_device_waits_setup *setup;
+    struct moec_forward forward;           /* the setup's, with these experts */
     struct moec_record_layout layouts[17]; /* by bits */
     struct moec_reader *reader;            /* owned */
     uint8_t *slots;                        /* (n_slots, slot_bytes), owned */
@@ -221,7 +222,10 @@ static enum moec_status open_waiting(struct waiting *waiting, const struct moec_
         .emulation = {.bytes_per_second = INSTANT, .latency_ns = wait_ns},
     };
     void *slots = NULL;
-    *waiting = (struct waiting){.base = {.ops = &waiting_ops, .max_held = config->n_expert}, .setup = setup};
+    *waiting = (struct waiting){.base = {.ops = &waiting_ops, .max_held = config->n_expert},
+                                .setup = setup,
+                                .forward = *setup->forward};
+    waiting->forward.experts = &waiting->base;
     for (uint32_t bits = 0; bits < sizeof waiting->layouts / sizeof *waiting->layouts; bits++)
         waiting->layouts[bits] = moec_record_layout_make(config, bundle->codecs[bits]);
     for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
@@ -302,7 +306,7 @@ static enum moec_status decode_in_turns(struct waiting *waiting, float *logits, 
     uint32_t n_rounds = 0;
     times->n = 0;
     times->n_beside = 0;
-    MOEC_TRY(moec_session_create(setup->forward, BLOCK_TOKENS, &session, err));
+    MOEC_TRY(moec_session_create(&waiting->forward, BLOCK_TOKENS, &session, err));
     MOEC_TRY_OUT(encode_source(waiting, session, &random, err));
     for (uint32_t round = 0; round < ROUNDS && (round == 0 || moec_now_ns() - begun_ns < setup->limit_ns);
          round++) {
@@ -377,7 +381,6 @@ static void conclude(const struct times *times, const struct moec_bundle *bundle
 enum moec_status moec_device_measure_waits(const struct moec_device_waits_setup *setup,
                                            struct moec_device *device, struct moec_error *err)
 {
-    struct moec_experts *const experts = setup->forward->experts;
     const double check_ns = device->check_ns_per_byte * (double)mean_record_bytes(setup->bundle);
     enum moec_status status = MOEC_OK;
     void *logits = NULL;
@@ -388,10 +391,8 @@ enum moec_status moec_device_measure_waits(const struct moec_device_waits_setup 
         struct waiting waiting;
         struct times times;
         status = open_waiting(&waiting, setup, waits_ns[i], err);
-        setup->forward->experts = &waiting.base;
         if (status == MOEC_OK)
             status = decode_in_turns(&waiting, logits, &times, err);
-        setup->forward->experts = experts;
         close_waiting(&waiting);
         if (status != MOEC_OK)
             break;

@@ -18,9 +18,9 @@
 
 struct moec_device_waits_setup {
     const struct moec_bundle *bundle;
-    struct moec_forward *forward;  /* for one token; its experts are swapped meanwhile */
-    struct moec_experts *resident; /* serves every expert at once */
-    uint64_t limit_ns;             /* after which no more tokens are decoded */
+    const struct moec_forward *forward; /* for one token; decodes in a copy with experts of its own */
+    struct moec_experts *resident;      /* serves every expert at once */
+    uint64_t limit_ns;                  /* after which no more tokens are decoded */
     const struct moec_progress *progress;
 };
 

@@ -43,13 +43,3 @@ void moec_capacities_add(struct moec_capacities *capacities, uint32_t n_rows)
     memset(counts, 0, capacities->n_expert * sizeof *counts);
     capacities->spans[i] = (struct moec_capacity_span){.n_rows = n_rows, .counts = counts};
 }
-
-enum moec_status moec_capacities_mlp(struct moec_capacities *capacities, struct moec_forward *forward,
-                                     uint32_t layer, uint32_t n_tok, float *hidden,
-                                     const struct moec_mlp_trace *trace, struct moec_error *err)
-{
-    forward->capacity = capacities->spans != NULL ? &capacities->batch : NULL;
-    const enum moec_status status = moec_forward_mlp(forward, layer, n_tok, hidden, trace, err);
-    forward->capacity = NULL;
-    return status;
-}

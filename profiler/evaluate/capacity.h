@@ -1,10 +1,11 @@
-/* Counts of the tokens that experts were sent, where a model limits them (runtime/forward/forward.h, struct
- * moec_capacity): the sequences of one batch, each from its first token on. Of a model without limits nothing
- * is counted and nothing costs anything. Thread rule: one thread at a time. */
+/* Counts of the tokens that experts were sent, where a model limits them (runtime/forward/expert_capacity.h):
+ * the sequences of one batch, each from its first token on. Of a model without limits nothing is counted and
+ * nothing costs anything. Thread rule: one thread at a time. */
 #ifndef MOEC_PROFILER_CAPACITY_H
 #define MOEC_PROFILER_CAPACITY_H
 
-#include "runtime/forward/forward.h"
+#include "formats/model/config.h"
+#include "runtime/forward/expert_capacity.h"
 
 struct moec_capacities {
     struct moec_capacity batch;
@@ -23,13 +24,12 @@ void moec_capacities_release(struct moec_capacities *capacities);
 void moec_capacities_clear(struct moec_capacities *capacities);
 void moec_capacities_add(struct moec_capacities *capacities, uint32_t n_rows);
 
-/* moec_forward_mlp for one layer and the batch that was made: it may be made again afterwards, and must be
- * for the next layer. */
-MOEC_WARN_UNUSED enum moec_status moec_capacities_mlp(struct moec_capacities *capacities,
-                                                      struct moec_forward *forward, uint32_t layer,
-                                                      uint32_t n_tok, float *hidden,
-                                                      const struct moec_mlp_trace *trace,
-                                                      struct moec_error *err);
+/* What moec_forward_mlp is given for the batch that was made, for one layer: made again before the next one.
+ * NULL without limits. */
+static inline const struct moec_capacity *moec_capacities_batch(const struct moec_capacities *capacities)
+{
+    return capacities->spans != NULL ? &capacities->batch : NULL;
+}
 
 /* Whether a traced choice came to nothing because the expert was full. */
 static inline bool moec_capacity_was_full(const struct moec_config *config, float weight)

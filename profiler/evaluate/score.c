@@ -25,7 +25,7 @@ struct moec_scorer {
     double *nll, *kl;          /* (n_row) */
 
     struct moec_forward reference_forward; /* where the reference is another model */
-    struct moec_forward *head;             /* the forward that computes the reference's logits */
+    const struct moec_forward *head;       /* the forward that computes the reference's logits */
     struct moec_states reference_hidden;   /* (n_source + n_row, stride); empty without a reference */
     struct moec_reference reference;
     bool reference_kept;      /* `reference` holds all rows */
@@ -164,7 +164,7 @@ static float *scored_rows(const struct moec_scorer *scorer, const struct moec_st
 }
 
 /* Token scores of all rows of scorer->hidden, in chunks that the reference has room for. */
-static enum moec_status score_tokens(struct moec_scorer *scorer, struct moec_forward *forward,
+static enum moec_status score_tokens(struct moec_scorer *scorer, const struct moec_forward *forward,
                                      struct moec_error *err)
 {
     const struct moec_config *config = &scorer->forward.model->config;
@@ -246,7 +246,7 @@ static enum moec_status make_room(struct moec_scorer *scorer, const struct moec_
 static enum moec_status run_reference(struct moec_scorer *scorer, struct moec_sweep *sweep,
                                       const struct moec_states *states, double *nll, struct moec_error *err)
 {
-    struct moec_forward *forward = sweep->forward;
+    const struct moec_forward *forward = sweep->forward;
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
     const struct moec_sweep_store store = {.states = states, .worked = worked, .context = scorer};
@@ -283,16 +283,17 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
                                            const struct moec_progress *progress, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    struct moec_sweep other = {0}, *sweep = &scorer->sweep;
-    struct moec_experts *own_experts = scorer->forward.experts;
+    struct moec_sweep other = {0}, own = scorer->sweep, *sweep = &own;
+    struct moec_forward original =
+        scorer->forward; /* with the reference's experts, if the model is the same */
     struct moec_states hidden = {0};
     MOEC_TRY(check_reference(scorer, model, err));
     drop_reference(scorer);
     start(scorer, progress, "original", scorer->pass);
-    /* The scorer's own forward serves its own model, with the reference's experts in place for this call. */
     const bool same = model == scorer->forward.model;
     scorer->head = same ? &scorer->forward : &scorer->reference_forward;
-    scorer->forward.experts = same ? experts : own_experts;
+    original.experts = experts;
+    own.forward = &original;
     if (!same) {
         MOEC_TRY_OUT(moec_forward_init(&scorer->reference_forward, model, scorer->options.kernels,
                                        scorer->options.n_threads, experts, scorer->forward.max_tokens, err));
@@ -306,7 +307,6 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     scorer->reference_hidden = hidden;
     hidden = (struct moec_states){0};
 out:
-    scorer->forward.experts = own_experts;
     if (status != MOEC_OK)
         drop_reference(scorer);
     moec_sweep_release(&other);

@@ -50,7 +50,7 @@ static enum moec_status list_rows(const struct moec_sweep *sweep, enum moec_stac
     return MOEC_OK;
 }
 
-enum moec_status moec_sweep_create(struct moec_forward *forward, const struct moec_windows *windows,
+enum moec_status moec_sweep_create(const struct moec_forward *forward, const struct moec_windows *windows,
                                    bool whole, struct moec_sweep *sweep, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
@@ -207,7 +207,7 @@ static enum moec_status cross(struct moec_sweep *sweep, const struct run *run,
                               const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
                               float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
 {
-    struct moec_forward *forward = sweep->forward;
+    const struct moec_forward *forward = sweep->forward;
     const size_t stride = moec_forward_stride(&forward->model->config);
     const struct key_room keys = source_keys(sweep, run, layer, batch, store);
     const uint64_t first = moec_sweep_source_rows(sweep, run->first, batch->first - run->first);
@@ -231,7 +231,7 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
                                   const struct moec_sweep_batch *batch, uint32_t layer, const float *all,
                                   float *hidden, const struct moec_sweep_store *store, struct moec_error *err)
 {
-    struct moec_forward *forward = sweep->forward;
+    const struct moec_forward *forward = sweep->forward;
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config);
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
@@ -247,7 +247,8 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
                batch->n_rows * stride * sizeof(float));
     }
     const struct moec_mlp_trace *trace = ordinal >= 0 ? store->trace : NULL;
-    MOEC_TRY(moec_capacities_mlp(&sweep->capacities, forward, layer, batch->n_rows, hidden, trace, err));
+    MOEC_TRY(moec_forward_mlp(forward, layer, batch->n_rows, hidden,
+                              moec_capacities_batch(&sweep->capacities), trace, err));
     if (trace != NULL)
         MOEC_TRY(store->traced(store->context, (uint32_t)ordinal, batch, err));
     if (layer + 1 == config->n_encoder_layer)

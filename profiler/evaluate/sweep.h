@@ -18,7 +18,7 @@
 #define MOEC_SWEEP_TOKENS 4096 /* tokens that a forward takes at once */
 
 struct moec_sweep {
-    struct moec_forward *forward;       /* borrowed */
+    const struct moec_forward *forward; /* borrowed */
     const struct moec_windows *windows; /* borrowed */
     bool whole;                         /* last tokens too */
     uint64_t *row_start;                /* (W + 1), owned: first row of each window, sources not counted */
@@ -82,7 +82,7 @@ struct moec_sweep_store {
 };
 
 /* Fails with MOEC_ERR_LIMIT when a window is longer than the forward's batch. */
-MOEC_WARN_UNUSED enum moec_status moec_sweep_create(struct moec_forward *forward,
+MOEC_WARN_UNUSED enum moec_status moec_sweep_create(const struct moec_forward *forward,
                                                     const struct moec_windows *windows, bool whole,
                                                     struct moec_sweep *sweep, struct moec_error *err);
 void moec_sweep_release(struct moec_sweep *sweep);

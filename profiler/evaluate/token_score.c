@@ -144,7 +144,7 @@ static void score_row(void *context, size_t item, int thread)
         tile->kl[item] = (reference->product[row] - q) + reference->mass[row] * (lse - reference->lse[row]);
 }
 
-enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, struct moec_forward *forward,
+enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, const struct moec_forward *forward,
                                          uint32_t n, const float *hidden, struct moec_reference *reference,
                                          uint32_t first, struct moec_error *err)
 {
@@ -162,7 +162,7 @@ enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer, struc
     return MOEC_OK;
 }
 
-enum moec_status moec_token_scorer_run(struct moec_token_scorer *scorer, struct moec_forward *forward,
+enum moec_status moec_token_scorer_run(struct moec_token_scorer *scorer, const struct moec_forward *forward,
                                        uint32_t n, const float *hidden, const uint32_t *targets,
                                        const struct moec_reference *reference, const uint32_t *reference_rows,
                                        double *nll, double *kl, struct moec_error *err)

@@ -45,7 +45,7 @@ void moec_token_scorer_release(struct moec_token_scorer *scorer);
 /* Fills rows first.. of the reference from n final hidden states (n, moec_forward_stride) of the original;
  * `forward` is of the original model. */
 MOEC_WARN_UNUSED enum moec_status moec_token_scorer_refer(struct moec_token_scorer *scorer,
-                                                          struct moec_forward *forward, uint32_t n,
+                                                          const struct moec_forward *forward, uint32_t n,
                                                           const float *hidden,
                                                           struct moec_reference *reference, uint32_t first,
                                                           struct moec_error *err);
@@ -53,7 +53,7 @@ MOEC_WARN_UNUSED enum moec_status moec_token_scorer_refer(struct moec_token_scor
 /* nll[i], kl[i] for n final hidden states with their targets. reference_rows[i] is the row of token i in
  * `reference`; both NULL and kl is set to 0. */
 MOEC_WARN_UNUSED enum moec_status
-moec_token_scorer_run(struct moec_token_scorer *scorer, struct moec_forward *forward, uint32_t n,
+moec_token_scorer_run(struct moec_token_scorer *scorer, const struct moec_forward *forward, uint32_t n,
                       const float *hidden, const uint32_t *targets, const struct moec_reference *reference,
                       const uint32_t *reference_rows, double *nll, double *kl, struct moec_error *err);
 

@@ -13,8 +13,9 @@ uint64_t moec_variant_batch_row_bytes(const struct moec_config *config)
            3 * sizeof(uint32_t) + 2 * sizeof(double);
 }
 
-enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch, struct moec_forward *forward,
-                                           uint32_t capacity, struct moec_error *err)
+enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch,
+                                           const struct moec_forward *forward, uint32_t capacity,
+                                           struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
@@ -107,7 +108,8 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
     }
     float *hidden = batch->sources + batch->items[tile->first].first_source * baseline->stride;
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
-    MOEC_TRY(moec_capacities_mlp(&batch->capacities, batch->forward, tile->layer, row, hidden, NULL, err));
+    MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
+                              moec_capacities_batch(&batch->capacities), NULL, err));
     return batch->worked(batch->context, cost, err);
 }
 
@@ -172,7 +174,8 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
     if (baseline->source_start != NULL)
         MOEC_TRY(cross(batch, baseline, tile, hidden, &cost, err));
-    MOEC_TRY(moec_capacities_mlp(&batch->capacities, batch->forward, tile->layer, row, hidden, NULL, err));
+    MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
+                              moec_capacities_batch(&batch->capacities), NULL, err));
     return batch->worked(batch->context, cost, err);
 }
 

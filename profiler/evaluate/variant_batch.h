@@ -47,7 +47,7 @@ struct moec_variant_span {
 };
 
 struct moec_variant_batch {
-    struct moec_forward *forward;
+    const struct moec_forward *forward;
     struct moec_variants *variants;
     struct moec_token_scorer *tokens;
     uint32_t capacity; /* rows, and rows of sources */
@@ -74,8 +74,8 @@ struct moec_variant_batch {
 /* Bytes of one row of capacity. */
 uint64_t moec_variant_batch_row_bytes(const struct moec_config *config);
 MOEC_WARN_UNUSED enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch,
-                                                            struct moec_forward *forward, uint32_t capacity,
-                                                            struct moec_error *err);
+                                                            const struct moec_forward *forward,
+                                                            uint32_t capacity, struct moec_error *err);
 void moec_variant_batch_release(struct moec_variant_batch *batch);
 
 /* Room for one more span of n rows, and n_source of a source? */

@@ -7,11 +7,11 @@
  * exponentiated against the maximum so far, and when that grows, total and sum are scaled by exp(old - new).
  * Each query sees its chunks in increasing order and only the positions that it may see in each, so a result
  * depends on nothing but its own past, and working memory does not grow with the context. */
-#include "runtime/forward/forward.h"
+#include "runtime/forward/attention.h"
 
 #include "runtime/forward/linear.h"
 #include "runtime/forward/position_bias.h"
-#include "runtime/forward/scratch.h"
+#include "runtime/forward/steps.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct projections {
 
 /* One block; tokens are counted from its first row. */
 struct attention {
-    struct moec_forward *forward;
+    const struct moec_forward *forward;
     const struct moec_layer_kind *kind;
     struct projections weights;
     enum moec_stack stack;
@@ -59,7 +59,7 @@ static void norm_rows(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct attention *attention = context;
-    struct moec_forward *forward = attention->forward;
+    const struct moec_forward *forward = attention->forward;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
     uint32_t n = moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
@@ -125,7 +125,7 @@ static void place_rows(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct attention *attention = context;
-    struct moec_forward *forward = attention->forward;
+    const struct moec_forward *forward = attention->forward;
     const struct moec_kernels *kernels = forward->kernels;
     const struct moec_layer_kind *kind = attention->kind;
     const struct projections *weights = &attention->weights;
@@ -385,7 +385,7 @@ static void attend_item(void *context, size_t item, int thread)
 
 static void attend(struct attention *attention)
 {
-    struct moec_forward *forward = attention->forward;
+    const struct moec_forward *forward = attention->forward;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const struct moec_layer_kind *kind = attention->kind;
     size_t n_units = 0;
@@ -416,7 +416,7 @@ static void mark_rows(const struct attention *attention)
 /* q of the batch's inputs `x` into scratch, and their keys and values to where the spans want them. */
 static void project(const struct attention *attention, const float *x)
 {
-    struct moec_forward *forward = attention->forward;
+    const struct moec_forward *forward = attention->forward;
     const struct projections *weights = &attention->weights;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     const size_t n_q = moec_layer_q_dim(attention->kind);
@@ -438,7 +438,7 @@ static void project(const struct attention *attention, const float *x)
 static void run_block(const struct attention *whole, const struct moec_span *spans, uint32_t n_spans,
                       uint32_t first_row, uint32_t n_tok)
 {
-    struct moec_forward *forward = whole->forward;
+    const struct moec_forward *forward = whole->forward;
     const struct moec_config *config = &forward->model->config;
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     struct attention attention = *whole;
@@ -496,7 +496,7 @@ static void run(const struct attention *attention, const struct moec_span *spans
 }
 
 /* What both attentions of a layer have in common. */
-static struct attention attention_of(struct moec_forward *forward, uint32_t layer, float *hidden)
+static struct attention attention_of(const struct moec_forward *forward, uint32_t layer, float *hidden)
 {
     const struct moec_config *config = &forward->model->config;
     const struct moec_layer_kind *kind = moec_config_layer(config, layer);
@@ -523,7 +523,7 @@ static struct projections self_weights(const struct moec_layer *layer)
                                 .k_norm = layer->k_norm};
 }
 
-enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t layer,
+enum moec_status moec_forward_attention(const struct moec_forward *forward, uint32_t layer,
                                         const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
                                         float *hidden, struct moec_error *err)
 {
@@ -542,7 +542,7 @@ enum moec_status moec_forward_attention(struct moec_forward *forward, uint32_t l
     return MOEC_OK;
 }
 
-enum moec_status moec_forward_cross(struct moec_forward *forward, uint32_t layer,
+enum moec_status moec_forward_cross(const struct moec_forward *forward, uint32_t layer,
                                     const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
                                     float *hidden, struct moec_error *err)
 {
@@ -560,8 +560,8 @@ enum moec_status moec_forward_cross(struct moec_forward *forward, uint32_t layer
 }
 
 /* Keys and values of inputs `x`. */
-static void run_keys(struct moec_forward *forward, const struct moec_matrix *k, const struct moec_matrix *v,
-                     uint32_t n_tok, const float *x, float *keys, float *values)
+static void run_keys(const struct moec_forward *forward, const struct moec_matrix *k,
+                     const struct moec_matrix *v, uint32_t n_tok, const float *x, float *keys, float *values)
 {
     struct moec_linear linear = {.forward = forward,
                                  .x = x,
@@ -573,7 +573,7 @@ static void run_keys(struct moec_forward *forward, const struct moec_matrix *k, 
     moec_linear_run(&linear);
 }
 
-enum moec_status moec_forward_keys(struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+enum moec_status moec_forward_keys(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
                                    const float *hidden, float *keys, float *values, struct moec_error *err)
 {
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
@@ -588,7 +588,7 @@ enum moec_status moec_forward_keys(struct moec_forward *forward, uint32_t layer,
     return MOEC_OK;
 }
 
-enum moec_status moec_forward_cross_keys(struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
+enum moec_status moec_forward_cross_keys(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
                                          const float *encoded, float *keys, float *values,
                                          struct moec_error *err)
 {

@@ -1,6 +1,6 @@
 #include "runtime/forward/linear.h"
 
-#include "runtime/forward/scratch.h"
+#include "runtime/forward/steps.h"
 
 #include <string.h>
 

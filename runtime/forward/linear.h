@@ -3,7 +3,7 @@
 #ifndef MOEC_RUNTIME_LINEAR_H
 #define MOEC_RUNTIME_LINEAR_H
 
-#include "runtime/forward/forward.h"
+#include "runtime/forward/context.h"
 
 #define MOEC_LINEAR_PARTS 3
 
@@ -24,7 +24,7 @@ struct moec_linear_part {
 };
 
 struct moec_linear {
-    struct moec_forward *forward;
+    const struct moec_forward *forward;
     const float *x; /* (n_tok, x_stride), zero from the matrices' columns to whole lanes */
     size_t x_stride;
     uint32_t n_tok;

@@ -1,10 +1,12 @@
 #include "runtime/forward/mlp.h"
 
+#include "runtime/forward/steps.h"
+
 #include <math.h>
 #include <string.h>
 
 struct mlp_run {
-    struct moec_forward *forward;
+    const struct moec_forward *forward;
     const struct moec_mlp_job *jobs;
     uint32_t n_jobs;
     uint32_t tile; /* tokens in a tile */
@@ -364,7 +366,7 @@ static void show_activations(const struct mlp_run *run, const struct moec_mlp_jo
         hook->take(hook->context, &job->mlp.down.entry, 1, run->activations, run->activation_stride, job->n);
 }
 
-void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs)
+void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs)
 {
     struct mlp_run run = {.forward = forward, .jobs = jobs, .n_jobs = n_jobs};
     uint64_t rows = 0;

@@ -6,9 +6,10 @@
 #ifndef MOEC_RUNTIME_MLP_H
 #define MOEC_RUNTIME_MLP_H
 
+#include "runtime/forward/context.h"
 #include "runtime/forward/scratch.h"
 
 /* Computes every job's rows of `out`, overwritten, padding zero. Jobs may have no rows. */
-void moec_mlp_run(struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
+void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
 
 #endif

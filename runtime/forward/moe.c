@@ -2,14 +2,14 @@
 
 #include "runtime/forward/mlp.h"
 #include "runtime/forward/router_answer.h"
-#include "runtime/forward/scratch.h"
+#include "runtime/forward/steps.h"
 
 #include <math.h>
 #include <string.h>
 
 /* What one MoE layer works with; arrays are the trace's where it asks for them, else scratch. */
 struct moe {
-    struct moec_forward *forward;
+    const struct moec_forward *forward;
     const struct moec_layer *weights;
     uint32_t layer;
     uint32_t n_tok;
@@ -44,15 +44,16 @@ static void combine(const struct moec_forward *forward, const float *const *rank
     kernels->add(sum, config->n_embd, hidden);
 }
 
-void moec_forward_combine(struct moec_forward *forward, const float *const *rank_outputs,
+void moec_forward_combine(const struct moec_forward *forward, const float *const *rank_outputs,
                           const float *weights, const float *shared_output, float *hidden)
 {
     combine(forward, rank_outputs, weights, shared_output, moec_forward_scratch(forward)->threads[0].row,
             hidden);
 }
 
-static struct moe moe_make(struct moec_forward *forward, const struct moec_layer *weights, uint32_t layer,
-                           uint32_t n_tok, float *hidden, const struct moec_mlp_trace *trace)
+static struct moe moe_make(const struct moec_forward *forward, const struct moec_layer *weights,
+                           uint32_t layer, uint32_t n_tok, float *hidden,
+                           const struct moec_capacity *capacity, const struct moec_mlp_trace *trace)
 {
     static const struct moec_mlp_trace no_trace = {0};
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
@@ -68,7 +69,7 @@ static struct moe moe_make(struct moec_forward *forward, const struct moec_layer
                     .shared_gate = scratch->shared_gate},
         .normed = t->input != NULL ? t->input : scratch->normed,
         .hidden = hidden,
-        .is_limited = forward->capacity != NULL && forward->model->config.expert_capacity > 0,
+        .is_limited = capacity != NULL && forward->model->config.expert_capacity > 0,
         .keeps_ranks = t->rank_outputs != NULL,
         .keeps_shared = t->shared_output != NULL,
         .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
@@ -165,7 +166,7 @@ static void measure_ranks(const struct moe *moe, uint32_t token, const float *co
 static void combine_tile(void *context, size_t item, int thread)
 {
     const struct moe *moe = context;
-    struct moec_forward *forward = moe->forward;
+    const struct moec_forward *forward = moe->forward;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     size_t stride = scratch->stride;
     uint32_t k = forward->model->config.top_k;
@@ -275,15 +276,16 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
     return MOEC_OK;
 }
 
-enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_layer *weights, uint32_t layer,
-                              uint32_t n_tok, float *hidden, const struct moec_mlp_trace *trace,
+enum moec_status moec_moe_run(const struct moec_forward *forward, const struct moec_layer *weights,
+                              uint32_t layer, uint32_t n_tok, float *hidden,
+                              const struct moec_capacity *capacity, const struct moec_mlp_trace *trace,
                               struct moec_error *err)
 {
-    struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, trace);
+    struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, capacity, trace);
     if (n_tok == 0)
         return MOEC_OK;
     uint64_t begin_ns = moec_trace_now(forward->trace);
-    moec_router_run(forward, layer, n_tok, hidden, moe.normed, &moe.routing);
+    moec_router_run(forward, layer, n_tok, hidden, moe.normed, capacity, &moe.routing);
     uint32_t n_active = group_pairs(&moe);
     const struct moec_routed routed = {.layer = layer,
                                        .n_tok = n_tok,

@@ -1,5 +1,5 @@
 /* The experts' half of a MoE layer: router, routed experts from their source, shared expert, weighted sum
- * (internal to runtime/).
+ * (part of runtime/forward/forward.h).
  *
  * Experts are acquired in the order that their source wants, as many together as the source lets be held and
  * has ready. When all that a batch needs are held at once, it is computed block by block of tokens, so that a
@@ -8,12 +8,33 @@
 #ifndef MOEC_RUNTIME_MOE_H
 #define MOEC_RUNTIME_MOE_H
 
-#include "runtime/forward/forward.h"
+#include "runtime/forward/context.h"
+#include "runtime/forward/expert_capacity.h"
+
+/* What a MoE layer did, for those who ask. Arrays are the caller's; NULL members are not filled. T = n_tok, k
+ * = top_k. */
+struct moec_mlp_trace {
+    uint32_t *experts;    /* (T, k): chosen experts in order of choice */
+    float *weights;       /* (T, k): gate weights as applied */
+    float *margins;       /* (T): what the router compares (its probability), of rank k minus rank k + 1 */
+    float *input;         /* (T, stride): normed input of router and experts */
+    float *rank_outputs;  /* (T, k, stride): unweighted output of each chosen expert */
+    float *rank_norms;    /* (T, k): Euclidean norms of those outputs */
+    float *shared_output; /* (T, stride): shared expert's output times its gate; zero rows without one */
+};
 
 /* moec_forward_mlp for a layer with experts, whose `weights` are held; n_tok is within the forward pass's
  * limit. */
-MOEC_WARN_UNUSED enum moec_status moec_moe_run(struct moec_forward *forward, const struct moec_layer *weights,
-                                               uint32_t layer, uint32_t n_tok, float *hidden,
+MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forward,
+                                               const struct moec_layer *weights, uint32_t layer,
+                                               uint32_t n_tok, float *hidden,
+                                               const struct moec_capacity *capacity,
                                                const struct moec_mlp_trace *trace, struct moec_error *err);
+
+/* The sum that ends a MoE layer for one token: hidden += (w_0 y_0, then fma in rank order, shared output
+ * last). `rank_outputs` are k pointers to rows; `shared_output` may be NULL for models without a shared
+ * expert. */
+void moec_forward_combine(const struct moec_forward *forward, const float *const *rank_outputs,
+                          const float *weights, const float *shared_output, float *hidden);
 
 #endif

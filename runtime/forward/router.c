@@ -1,13 +1,13 @@
 #include "runtime/forward/router.h"
 
 #include "runtime/forward/router_scores.h"
-#include "runtime/forward/scratch.h"
+#include "runtime/forward/steps.h"
 #include "runtime/policy/choice.h"
 
 #include <string.h>
 
 struct router {
-    struct moec_forward *forward;
+    const struct moec_forward *forward;
     const struct moec_layer *layer;
     uint32_t layer_index;
     uint32_t n_tok;
@@ -115,9 +115,8 @@ static void route_tile(void *context, size_t item, int thread)
 }
 
 /* Tokens that find their expert full, one after the other. Traces keep the router's choice. */
-static void fill_experts(const struct router *router)
+static void fill_experts(const struct router *router, const struct moec_capacity *capacity)
 {
-    const struct moec_capacity *capacity = router->forward->capacity;
     const uint32_t limit = router->forward->model->config.expert_capacity;
     uint32_t token = 0;
     for (uint32_t i = 0; i < capacity->n_spans; i++) {
@@ -131,16 +130,16 @@ static void fill_experts(const struct router *router)
     }
 }
 
-void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     float *normed, const struct moec_routing *routing)
+void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
+                     float *normed, const struct moec_capacity *capacity, const struct moec_routing *routing)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
     struct router router = {forward, weights, layer, n_tok, hidden, normed, routing};
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
-    if (forward->capacity != NULL && forward->model->config.expert_capacity > 0)
-        fill_experts(&router);
+    if (capacity != NULL && forward->model->config.expert_capacity > 0)
+        fill_experts(&router, capacity);
 }
 
 struct preview {
@@ -172,7 +171,7 @@ static void preview_tile(void *context, size_t item, int thread)
     }
 }
 
-void moec_router_preview(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
+void moec_router_preview(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
                          const float *normed, float *sums)
 {
     const struct moec_matrix *router = &layer->router;

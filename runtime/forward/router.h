@@ -7,7 +7,8 @@
 #ifndef MOEC_RUNTIME_ROUTER_H
 #define MOEC_RUNTIME_ROUTER_H
 
-#include "runtime/forward/forward.h"
+#include "runtime/forward/context.h"
+#include "runtime/forward/expert_capacity.h"
 
 /* Where the answers for a batch go. */
 struct moec_routing {
@@ -19,13 +20,13 @@ struct moec_routing {
 
 /* Norms the batch into `normed` (T, S) and routes it by the choice of `forward`. Margins are the router's
  * own, whatever is chosen. */
-void moec_router_run(struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     float *normed, const struct moec_routing *routing);
+void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
+                     float *normed, const struct moec_capacity *capacity, const struct moec_routing *routing);
 
 /* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed
  * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the
  * first row holds the answer. */
-void moec_router_preview(struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
+void moec_router_preview(const struct moec_forward *forward, const struct moec_layer *layer, uint32_t n_tok,
                          const float *normed, float *sums);
 
 #endif

@@ -56,7 +56,7 @@ static void keep_choices(const struct moec_forward *forward, const struct moec_r
     last->hidden = routed->hidden;
 }
 
-static void add_next_gate(struct moec_forward *forward, const struct moec_routed *routed,
+static void add_next_gate(const struct moec_forward *forward, const struct moec_routed *routed,
                           struct moec_router_answer *answer)
 {
     const struct moec_config *config = &forward->model->config;
@@ -74,7 +74,7 @@ static void add_next_gate(struct moec_forward *forward, const struct moec_routed
     answer->next_gate = scratch->next_gate;
 }
 
-void moec_router_answer_send(struct moec_forward *forward, const struct moec_routed *routed)
+void moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed)
 {
     struct moec_experts *source = forward->experts;
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
@@ -105,7 +105,7 @@ void moec_router_answer_send(struct moec_forward *forward, const struct moec_rou
         keep_choices(forward, routed);
 }
 
-void moec_router_answer_reset(struct moec_forward *forward)
+void moec_router_answer_reset(const struct moec_forward *forward)
 {
     moec_forward_scratch(forward)->last.n_tok = 0;
 }

@@ -20,9 +20,9 @@ struct moec_routed {
 };
 
 /* Tells the source, with as much as it asks for, and the trace everything. */
-void moec_router_answer_send(struct moec_forward *forward, const struct moec_routed *routed);
+void moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed);
 
 /* A new batch begins: choices that were kept belong to none of its rows. */
-void moec_router_answer_reset(struct moec_forward *forward);
+void moec_router_answer_reset(const struct moec_forward *forward);
 
 #endif

@@ -10,7 +10,10 @@
 #ifndef MOEC_RUNTIME_SCRATCH_H
 #define MOEC_RUNTIME_SCRATCH_H
 
-#include "runtime/forward/forward.h"
+#include "formats/model/config.h"
+#include "formats/model/record.h"
+#include "runtime/kernels/kernels.h"
+#include "runtime/policy/experts.h"
 
 #define MOEC_TILE_TOKENS  64  /* tokens in a tile of a dense product or of a step that works row by row */
 #define MOEC_GROUP_TOKENS 512 /* tokens that share one decoding of a tile of weights */
@@ -135,27 +138,6 @@ MOEC_WARN_UNUSED enum moec_status moec_scratch_create(const struct moec_config *
 
 /* Rows of a K-column matrix that are decoded at once. */
 uint32_t moec_linear_tile_rows(size_t k);
-
-/* Runs body over the items, on this thread alone where `work` multiply-adds are too few to share. */
-void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64_t work,
-                      moec_parallel_body *body, void *context);
-
-/* MOEC_ERR_LIMIT when a batch is larger than the forward pass was made for. */
-MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t n_tok,
-                                                     struct moec_error *err);
-
-/* out[t] = rms_norm(hidden[t]) * weight, both (n_tok, S), padding zero. On the calling thread. */
-void moec_forward_norm(const struct moec_forward *forward, const float *weight, uint32_t n_tok,
-                       const float *hidden, float *out);
-
-/* The same, shared among the threads. */
-void moec_forward_norm_batch(struct moec_forward *forward, const float *weight, uint32_t n_tok,
-                             const float *hidden, float *out);
-
-static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
-{
-    return forward->scratch;
-}
 
 /* x[i] = x[i] * factor over whole lanes; the constant inner count lets compilers vectorise it. */
 static inline void moec_scale_lanes(float *x, size_t n, float factor)

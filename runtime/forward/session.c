@@ -18,7 +18,7 @@
  *   with an encoder behind them: the same of the source, as the decoder's layers attend to it, and one pair
  * of the encoder layer at work */
 struct moec_session {
-    struct moec_forward *forward; /* borrowed */
+    const struct moec_forward *forward; /* borrowed */
     uint32_t n_context;
     uint32_t length;
     size_t kv_dim;
@@ -113,7 +113,7 @@ static enum moec_status create_source(struct moec_session *session, struct moec_
 }
 
 /* With room for n_pairs of keys and values; activations and source are still missing. */
-static enum moec_status create(struct moec_forward *forward, uint32_t n_context, uint64_t n_pairs,
+static enum moec_status create(const struct moec_forward *forward, uint32_t n_context, uint64_t n_pairs,
                                struct moec_session **out, struct moec_error *err)
 {
     const struct moec_config *config = &forward->model->config;
@@ -137,7 +137,7 @@ static enum moec_status create(struct moec_forward *forward, uint32_t n_context,
     return MOEC_OK;
 }
 
-enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_context,
+enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
                                      struct moec_session **out, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
@@ -186,19 +186,16 @@ void moec_session_free(struct moec_session *session)
 static enum moec_status run_counted(struct moec_session *session, uint32_t layer, uint32_t n_tok,
                                     float *hidden, uint32_t *experts, struct moec_error *err)
 {
-    struct moec_forward *forward = session->forward;
+    const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     if (ordinal < 0)
-        return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, err);
+        return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, NULL, err);
     const struct moec_capacity_span span = {.n_rows = n_tok,
                                             .counts = session->counts + (size_t)ordinal * config->n_expert};
     const struct moec_capacity capacity = {.spans = &span, .n_spans = 1};
     const struct moec_mlp_trace trace = {.experts = experts};
-    forward->capacity = &capacity;
-    enum moec_status status = moec_forward_mlp(forward, layer, n_tok, hidden, &trace, err);
-    forward->capacity = NULL;
-    return status;
+    return moec_forward_mlp(forward, layer, n_tok, hidden, &capacity, &trace, err);
 }
 
 /* Where the choices of a decoder's MoE layer stand; NULL for a dense one. */
@@ -243,7 +240,7 @@ void moec_session_count_capacity(struct moec_session *session, bool counts)
 /* One encoder layer over the whole source, chunk by chunk: all rows need keys before any can attend. */
 static enum moec_status encode_layer(struct moec_session *session, uint32_t layer, struct moec_error *err)
 {
-    struct moec_forward *forward = session->forward;
+    const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config), kv_dim = session->kv_dim;
     const uint32_t n_source = session->n_source, max_tokens = forward->max_tokens;
@@ -274,7 +271,7 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
 
 static enum moec_status encode(struct moec_session *session, const uint32_t *tokens, struct moec_error *err)
 {
-    struct moec_forward *forward = session->forward;
+    const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config), kv_dim = session->kv_dim;
     const uint32_t n_source = session->n_source;
@@ -364,7 +361,7 @@ static struct moec_span source_span(const struct moec_session *session, uint32_t
 static enum moec_status run_layer(struct moec_session *session, uint32_t layer, uint32_t n_tok,
                                   struct moec_error *err)
 {
-    struct moec_forward *forward = session->forward;
+    const struct moec_forward *forward = session->forward;
     const struct moec_span span = own_span(session, layer, 0, n_tok);
     MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n_tok, session->hidden, err));
     if (moec_config_is_encoder_decoder(&forward->model->config)) {
@@ -372,7 +369,7 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
         MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
     }
     if (!session->counts_capacity)
-        return moec_forward_mlp(forward, layer, n_tok, session->hidden, NULL, err);
+        return moec_forward_mlp(forward, layer, n_tok, session->hidden, NULL, NULL, err);
     uint32_t *choices = choices_of(session, layer);
     return run_counted(session, layer, n_tok, session->hidden,
                        choices == NULL ? NULL : choices + session->length, err);
@@ -383,7 +380,7 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
 static enum moec_status run_chunk(struct moec_session *session, const uint32_t *tokens, uint32_t n_tok,
                                   struct moec_error *err)
 {
-    struct moec_forward *forward = session->forward;
+    const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     MOEC_TRY(moec_forward_embed(forward, tokens, n_tok, session->hidden, err));
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
@@ -396,7 +393,7 @@ static enum moec_status chunk_logits(struct moec_session *session, uint32_t firs
                                      const uint32_t *logits_at, uint32_t n_logits, uint32_t *n_done,
                                      float *logits, struct moec_error *err)
 {
-    struct moec_forward *forward = session->forward;
+    const struct moec_forward *forward = session->forward;
     size_t stride = moec_forward_stride(&forward->model->config);
     size_t n_vocab = forward->model->config.n_vocab;
     while (*n_done < n_logits && logits_at[*n_done] < first + n_tok) {
@@ -461,7 +458,7 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
 static enum moec_status step_batch(struct moec_session *const *sessions, const uint32_t *tokens, uint32_t n,
                                    float *logits, struct moec_error *err)
 {
-    struct moec_forward *forward = sessions[0]->forward;
+    const struct moec_forward *forward = sessions[0]->forward;
     const struct moec_config *config = &forward->model->config;
     float *hidden = sessions[0]->hidden;
     struct moec_span spans[EACH_TOKENS];
@@ -475,7 +472,7 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
                 spans[i] = source_span(sessions[i], layer, i, 1);
             MOEC_TRY(moec_forward_cross(forward, layer, spans, n, n, hidden, err));
         }
-        MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, NULL, err));
+        MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err));
     }
     return moec_forward_head(forward, n, hidden, logits, config->n_vocab, err);
 }

@@ -16,7 +16,7 @@ uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context
 
 /* Borrows `forward` until freed. Memory is reserved for n_context positions (--ctx) and touched as they fill.
  */
-MOEC_WARN_UNUSED enum moec_status moec_session_create(struct moec_forward *forward, uint32_t n_context,
+MOEC_WARN_UNUSED enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
                                                       struct moec_session **out, struct moec_error *err);
 void moec_session_free(struct moec_session *session);
 

@@ -163,7 +163,7 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
             struct moec_span prefix = {.n_rows = n_prefix, .k_own = k, .v_own = v};
             assert_ok(moec_forward_attention(&forward, layer, &prefix, 1, n_prefix, prefix_hidden, &err),
                       err);
-            assert_ok(moec_forward_mlp(&forward, layer, n_prefix, prefix_hidden, NULL, &err), err);
+            assert_ok(moec_forward_mlp(&forward, layer, n_prefix, prefix_hidden, NULL, NULL, &err), err);
             struct moec_span spans[2] = {
                 {.n_rows = n_first, .k_own = own_kv, .v_own = own_kv + n_tok * kv},
                 {.first_row = n_first,
@@ -175,7 +175,7 @@ static void test_forward__spans_of_one_batch_do_not_meet(void **state)
                  .v_own = own_kv + (n_tok + n_first) * kv},
             };
             assert_ok(moec_forward_attention(&forward, layer, spans, 2, n_tok, hidden, &err), err);
-            assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, NULL, &err), err);
+            assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, NULL, NULL, &err), err);
         }
         assert_ok(moec_forward_head(&forward, n_tok, hidden, logits, n_vocab, &err), err);
         assert_same_bits(logits, expected_first, n_first * n_vocab, "first span");
@@ -219,7 +219,7 @@ static void trace_free(struct moec_mlp_trace *trace)
 }
 
 /* The parts of a trace give the layer's result again, and each rank's output is that of its expert alone. */
-static void check_trace(struct moec_forward *forward, const struct fixture *fixture, uint32_t layer,
+static void check_trace(const struct moec_forward *forward, const struct fixture *fixture, uint32_t layer,
                         uint32_t n, const float *before, const float *after,
                         const struct moec_mlp_trace *trace)
 {
@@ -273,7 +273,7 @@ static void test_forward__trace_holds_what_the_layer_did(void **state)
             struct moec_span span = {.n_rows = n, .k_own = own, .v_own = own + n * kv};
             assert_ok(moec_forward_attention(&forward, layer, &span, 1, n, hidden, &err), err);
             memcpy(before, hidden, n * stride * sizeof(float));
-            assert_ok(moec_forward_mlp(&forward, layer, n, hidden, &trace, &err), err);
+            assert_ok(moec_forward_mlp(&forward, layer, n, hidden, NULL, &trace, &err), err);
             if (!moec_config_is_moe(config, layer))
                 continue;
             assert_memory_equal(trace.experts, router, n * config->top_k * sizeof(uint32_t));
@@ -316,7 +316,7 @@ static void check_large_batch(const struct fixture *fixture, bool traced)
     assert_ok(moec_forward_embed(&forward, tokens, n_tok, hidden, &err), err);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         assert_ok(moec_forward_attention(&forward, layer, spans, n_spans, n_tok, hidden, &err), err);
-        assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, traced ? &trace : NULL, &err), err);
+        assert_ok(moec_forward_mlp(&forward, layer, n_tok, hidden, NULL, traced ? &trace : NULL, &err), err);
     }
     assert_ok(moec_forward_head(&forward, n_tok, hidden, logits, config->n_vocab, &err), err);
     for (uint32_t i = 0; i < n_spans; i += 4) {

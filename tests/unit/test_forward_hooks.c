@@ -30,7 +30,8 @@ static void fill_hidden(const struct moec_config *config, float *hidden)
     }
 }
 
-static struct layer_run run_layer(struct moec_forward *forward, uint32_t layer)
+static struct layer_run run_layer(const struct moec_forward *forward, uint32_t layer,
+                                  const struct moec_capacity *capacity)
 {
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config), k = config->top_k;
@@ -42,8 +43,16 @@ static struct layer_run run_layer(struct moec_forward *forward, uint32_t layer)
                                       .shared_output = floats(N_TOK * stride)},
                             .hidden = floats(N_TOK * stride)};
     fill_hidden(config, run.hidden);
-    assert_ok(moec_forward_mlp(forward, layer, N_TOK, run.hidden, &run.trace, &err), err);
+    assert_ok(moec_forward_mlp(forward, layer, N_TOK, run.hidden, capacity, &run.trace, &err), err);
     return run;
+}
+
+/* The same pass, decided otherwise. */
+static struct moec_forward with_choice(const struct moec_forward *forward, const struct moec_choice *choice)
+{
+    struct moec_forward other = *forward;
+    other.choice = choice;
+    return other;
 }
 
 static void run_free(struct layer_run *run)
@@ -57,7 +66,7 @@ static void run_free(struct layer_run *run)
 }
 
 /* run->hidden is the sum of these weights and outputs. */
-static void check_sum(struct moec_forward *forward, uint32_t layer, const struct layer_run *run,
+static void check_sum(const struct moec_forward *forward, uint32_t layer, const struct layer_run *run,
                       const float *weights, const float *rank_outputs)
 {
     const struct moec_config *config = &forward->model->config;
@@ -119,7 +128,7 @@ static void drop_all(const void *context, const struct moec_scored_token *token,
         skips[rank] = true;
 }
 
-static void check_dropped(struct moec_forward *forward, uint32_t layer, uint32_t rank,
+static void check_dropped(const struct moec_forward *forward, uint32_t layer, uint32_t rank,
                           const struct layer_run *plain, const struct layer_run *run)
 {
     const struct moec_config *config = &forward->model->config;
@@ -157,21 +166,21 @@ static void test_forward_hooks__a_dropped_rank_is_a_weight_of_zero(void **state)
                   err);
         const uint32_t layer = moec_config_moe_layer(config, moec_config_moe_count(config) - 1);
         struct edit edit = {.top_k = config->top_k, .n_expert = config->n_expert, .layer = layer};
-        struct layer_run plain = run_layer(&forward, layer);
+        struct layer_run plain = run_layer(&forward, layer, NULL);
         const struct moec_choice keeping = {keep, &edit}, dropping = {drop, &edit}, none = {drop_all, NULL};
-        forward.choice = &keeping;
-        struct layer_run kept = run_layer(&forward, layer);
+        const struct moec_forward keeper = with_choice(&forward, &keeping),
+                                  dropper = with_choice(&forward, &dropping),
+                                  refuser = with_choice(&forward, &none);
+        struct layer_run kept = run_layer(&keeper, layer, NULL);
         const size_t n_hidden = N_TOK * moec_forward_stride(config);
         assert_same_bits(kept.hidden, plain.hidden, n_hidden, "the router's own choice");
         run_free(&kept);
-        forward.choice = &dropping;
         for (edit.rank = 0; edit.rank < config->top_k; edit.rank++) {
-            struct layer_run dropped = run_layer(&forward, layer);
+            struct layer_run dropped = run_layer(&dropper, layer, NULL);
             check_dropped(&forward, layer, edit.rank, &plain, &dropped);
             run_free(&dropped);
         }
-        forward.choice = &none;
-        struct layer_run bare = run_layer(&forward, layer);
+        struct layer_run bare = run_layer(&refuser, layer, NULL);
         float zeros[N_TOK * MOEC_MAX_TOP_K] = {0};
         check_sum(&forward, layer, &bare, zeros, plain.trace.rank_outputs);
         run_free(&bare);
@@ -197,26 +206,24 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     const uint32_t layer = moec_config_moe_layer(config, 0);
     const size_t n_hidden = N_TOK * moec_forward_stride(config);
     const struct moec_choice none = {drop_all, NULL};
-    forward.choice = &none;
-    struct layer_run dropped = run_layer(&forward, layer);
-    forward.choice = NULL;
+    const struct moec_forward refuser = with_choice(&forward, &none);
+    struct layer_run dropped = run_layer(&refuser, layer, NULL);
     uint32_t *counts = calloc(config->n_expert, sizeof *counts);
     for (uint32_t e = 0; e < config->n_expert; e++)
         counts[e] = config->expert_capacity;
     const struct moec_capacity_span span = {N_TOK, counts};
     const struct moec_capacity capacity = {&span, 1};
-    forward.capacity = &capacity;
     for (uint32_t block = 2; block <= N_TOK; block += N_TOK - 2) {
         moec_forward_scratch(&forward)->moe_block = block;
         memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
-        struct layer_run full = run_layer(&forward, layer);
+        struct layer_run full = run_layer(&forward, layer, &capacity);
         assert_same_bits(full.hidden, dropped.hidden, n_hidden, "what leaves the layer");
         assert_same_bits(full.trace.shared_output, dropped.trace.shared_output, n_hidden,
                          "the shared expert's output");
         float *hidden = floats(n_hidden); /* the same without a trace */
         fill_hidden(config, hidden);
         memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
-        assert_ok(moec_forward_mlp(&forward, layer, N_TOK, hidden, NULL, &err), err);
+        assert_ok(moec_forward_mlp(&forward, layer, N_TOK, hidden, &capacity, NULL, &err), err);
         assert_same_bits(hidden, dropped.hidden, n_hidden, "what leaves the layer untraced");
         free(hidden);
         run_free(&full);
@@ -361,12 +368,14 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
                                 moec_variants_experts(fixture.variants), N_TOK, &err),
               err);
+    struct moec_forward watcher = forward;
+    watcher.inputs = &hook;
     for (int watched = 0; watched < 2; watched++) {
+        const struct moec_forward *pass = watched ? &watcher : &forward;
         fill_hidden(config, hidden[watched]);
-        forward.inputs = watched ? &hook : NULL;
-        assert_ok(moec_forward_attention(&forward, layer, &span, 1, N_TOK, hidden[watched], &err), err);
-        assert_ok(moec_forward_mlp(&forward, layer, N_TOK, hidden[watched], NULL, &err), err);
-        assert_ok(moec_forward_head(&forward, N_TOK, hidden[watched], logits, config->n_vocab, &err), err);
+        assert_ok(moec_forward_attention(pass, layer, &span, 1, N_TOK, hidden[watched], &err), err);
+        assert_ok(moec_forward_mlp(pass, layer, N_TOK, hidden[watched], NULL, NULL, &err), err);
+        assert_ok(moec_forward_head(pass, N_TOK, hidden[watched], logits, config->n_vocab, &err), err);
     }
     assert_same_bits(hidden[1], hidden[0], N_TOK * stride, "hidden states under a hook");
     assert_int_equal(seen.roles, 1u << MOEC_ROLE_Q | 1u << MOEC_ROLE_K | 1u << MOEC_ROLE_V |
@@ -380,7 +389,7 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
     for (uint32_t n = 1; n <= N_TOK; n += N_TOK - 1) { /* encoded weights and decoded tiles */
         seen.roles = 0;
         fill_hidden(config, hidden[0]);
-        moec_forward_expert(&forward, mlp, n, hidden[0], hidden[1]);
+        moec_forward_expert(&watcher, mlp, n, hidden[0], hidden[1]);
         for (uint32_t t = 0; t < n; t++) {
             float *out = floats(stride);
             for (uint32_t first = 0; first < mlp->up.rows; first += MOEC_SUM_CHUNK) {

@@ -106,7 +106,6 @@ static void start_counts(struct batch *batch, const uint32_t *lengths)
     for (uint32_t i = 0; i < N_PAIRS; i++)
         batch->spans[i] = (struct moec_capacity_span){lengths[i], batch->counts + (size_t)i * n_expert};
     batch->capacity = (struct moec_capacity){batch->spans, N_PAIRS};
-    batch->forward.capacity = &batch->capacity;
 }
 
 /* What the trace says of tokens that found their expert full: weight and output 0, and the choice that
@@ -133,7 +132,8 @@ static void run_mlp(struct batch *batch, uint32_t layer, const uint32_t *lengths
 {
     struct moec_error err = {0};
     start_counts(batch, lengths);
-    assert_ok(moec_forward_mlp(&batch->forward, layer, sum_to(lengths, N_PAIRS), hidden, &batch->trace, &err),
+    assert_ok(moec_forward_mlp(&batch->forward, layer, sum_to(lengths, N_PAIRS), hidden, &batch->capacity,
+                               &batch->trace, &err),
               err);
     if (batch->fixture.model->layers[layer].is_moe)
         check_trace(batch, lengths);
@@ -244,13 +244,12 @@ static void test_pair_forward__routes_as_transformers(void **state)
             memset(batch.counts, 0, config->n_expert * sizeof *batch.counts);
             const struct moec_capacity_span counted = {fixture->n_source, batch.counts};
             const struct moec_capacity capacity = {&counted, 1};
-            batch.forward.capacity = &capacity;
             assert_ok(moec_forward_attention(&batch.forward, layer, &span, 1, fixture->n_source, batch.hidden,
                                              &err),
                       err);
-            assert_ok(
-                moec_forward_mlp(&batch.forward, layer, fixture->n_source, batch.hidden, &batch.trace, &err),
-                err);
+            assert_ok(moec_forward_mlp(&batch.forward, layer, fixture->n_source, batch.hidden, &capacity,
+                                       &batch.trace, &err),
+                      err);
             if (!moec_config_is_moe(config, layer))
                 continue;
             assert_memory_equal(batch.trace.experts, expected, fixture->n_source * sizeof *expected);

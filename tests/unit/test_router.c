@@ -155,7 +155,7 @@ static struct routed route(const struct bench *bench, const struct manner *manne
                                           .margins = routed.routing.margins + done,
                                           .shared_gate = routed.routing.shared_gate + done};
         moec_router_run(&forward, bench->layer_index, n, bench->hidden + done * bench->stride,
-                        routed.normed + done * bench->stride, &part);
+                        routed.normed + done * bench->stride, NULL, &part);
     }
     moec_forward_release(&forward);
     return routed;

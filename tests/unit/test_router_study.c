@@ -67,8 +67,9 @@ static struct traced traced_make(struct fixture *fixture, const struct moec_wind
                                                  .rank_outputs =
                                                      traced.outputs + at * traced.k * traced.stride};
             assert_ok(moec_forward_attention(&forward, layer, &span, 1, LENGTH, hidden, &err), err);
-            assert_ok(moec_forward_mlp(&forward, layer, LENGTH, hidden, ordinal >= 0 ? &trace : NULL, &err),
-                      err);
+            assert_ok(
+                moec_forward_mlp(&forward, layer, LENGTH, hidden, NULL, ordinal >= 0 ? &trace : NULL, &err),
+                err);
         }
     }
     moec_forward_release(&forward);

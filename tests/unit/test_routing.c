@@ -57,7 +57,8 @@ static void check_family(const char *name)
             const struct moec_span span = {.n_rows = 7, .k_own = keys, .v_own = values};
             const int32_t ordinal = moec_config_moe_ordinal(config, layer);
             assert_ok(moec_forward_attention(&forward, layer, &span, 1, 7, hidden, &err), err);
-            assert_ok(moec_forward_mlp(&forward, layer, 7, hidden, ordinal >= 0 ? &trace : NULL, &err), err);
+            assert_ok(moec_forward_mlp(&forward, layer, 7, hidden, NULL, ordinal >= 0 ? &trace : NULL, &err),
+                      err);
             for (uint32_t c = 0; ordinal >= 0 && c < 7 * k; c++) {
                 const size_t token = (size_t)w * 7 + c / k, s = (size_t)ordinal;
                 const size_t at = (token * n_moe + s) * k + c % k;

@@ -1,0 +1,71 @@
+/* What a forward pass works with: the model, where its experts come from, who decides and who looks, on which
+ * threads and in which memory. Every step of the pass (runtime/forward/forward.h) is given one. */
+#ifndef MOEC_RUNTIME_CONTEXT_H
+#define MOEC_RUNTIME_CONTEXT_H
+
+#include "runtime/forward/model.h"
+#include "runtime/kernels/kernels.h"
+#include "runtime/policy/choice.h"
+#include "runtime/policy/experts.h"
+#include "runtime/threads/parallel.h"
+#include "runtime/trace/trace.h"
+
+/* Sees what the products with dense weights are given (not those with routed experts and routers): quantisers
+ * that weigh errors by the inputs collect them here. Both functions are called on the thread that drives the
+ * forward pass. */
+struct moec_inputs_hook {
+    /* Rows x (n_tok, stride), zero from the matrices' columns to whole lanes, enter the products with these
+     * tensors; of a matrix that comes in blocks of rows, once. */
+    void (*take)(void *context, const struct moec_dense_entry *const *entries, uint32_t n_entries,
+                 const float *x, size_t stride, uint32_t n_tok);
+    /* Memory for (n_tok, stride) activations of an MLP, zero past its neurons, which its down projection will
+     * be given; they are then taken like other inputs. NULL: not wanted. */
+    float *(*room)(void *context, uint32_t n_tok, size_t stride);
+    void *context;
+};
+
+struct moec_scratch;
+
+/* A plain value that no step changes. Whoever wants the same pass with other experts, another choice or
+ * somebody who looks copies it and sets that in the copy: a second pass on the same working memory. Passes of
+ * one memory work one after the other, a layer at a time or longer, and end with moec_forward_release of the
+ * one that was initialised. Thread rule: one thread at a time for all of them (they parallelise inside
+ * through the pool); several memories may share a model. All pointers but `scratch` are borrowed. */
+struct moec_forward {
+    const struct moec_model *model; /* of the config that the memory was made for */
+    struct moec_experts *experts;
+    const struct moec_choice *choice;       /* NULL = the router's own */
+    const struct moec_residents *residents; /* what choices see as resident; NULL = nobody says */
+    struct moec_trace *trace;               /* NULL = nobody looks */
+    const struct moec_inputs_hook *inputs;  /* likewise */
+
+    const struct moec_kernels *kernels;
+    struct moec_pool pool;
+    uint32_t max_tokens;          /* largest batch, given at init */
+    struct moec_scratch *scratch; /* the working memory, owned: see above */
+    uint64_t scratch_bytes;
+};
+
+/* Allocates working memory for batches of up to max_tokens; afterwards nothing allocates. The byte count for
+ * a budget is known before: moec_forward_scratch_bytes. */
+uint64_t moec_forward_scratch_bytes(const struct moec_config *config, uint32_t max_tokens, int n_threads);
+MOEC_WARN_UNUSED enum moec_status moec_forward_init(struct moec_forward *forward,
+                                                    const struct moec_model *model,
+                                                    const struct moec_kernels *kernels, int n_threads,
+                                                    struct moec_experts *experts, uint32_t max_tokens,
+                                                    struct moec_error *err);
+void moec_forward_release(struct moec_forward *forward);
+
+static inline struct moec_scratch *moec_forward_scratch(const struct moec_forward *forward)
+{
+    return forward->scratch;
+}
+
+/* n_embd rounded up to MOEC_LANES: row stride, in floats, of every (n, n_embd) buffer; the padding is zero.
+ */
+static inline size_t moec_forward_stride(const struct moec_config *config)
+{
+    return moec_lanes_padded(config->n_embd);
+}
+
+#endif

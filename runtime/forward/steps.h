@@ -1,0 +1,31 @@
+/* What the steps of a forward pass have in common: their batch is checked, their work shared among the
+ * threads, and most begin with a norm (internal to runtime/). */
+#ifndef MOEC_RUNTIME_STEPS_H
+#define MOEC_RUNTIME_STEPS_H
+
+#include "runtime/forward/context.h"
+#include "runtime/forward/scratch.h"
+
+/* Runs body over the items, on this thread alone where `work` multiply-adds are too few to share. */
+void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64_t work,
+                      moec_parallel_body *body, void *context);
+
+/* MOEC_ERR_LIMIT when a batch is larger than the forward pass was made for. */
+MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t n_tok,
+                                                     struct moec_error *err);
+
+/* out[t] = rms_norm(hidden[t]) * weight, both (n_tok, S), padding zero. On the calling thread. */
+void moec_forward_norm(const struct moec_forward *forward, const float *weight, uint32_t n_tok,
+                       const float *hidden, float *out);
+
+/* The same, shared among the threads. */
+void moec_forward_norm_batch(const struct moec_forward *forward, const float *weight, uint32_t n_tok,
+                             const float *hidden, float *out);
+
+/* Tiles of MOEC_TILE_TOKENS rows that n_tok rows are cut into. */
+static inline uint32_t moec_tile_count(uint32_t n_tok)
+{
+    return (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
+}
+
+#endif
