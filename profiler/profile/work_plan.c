@@ -3,7 +3,7 @@
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
 #include "profiler/routing/router_study.h"
-#include "runtime/forward/model.h"
+#include "runtime/forward/model_stream.h"
 
 #include <inttypes.h>
 

@@ -263,8 +263,8 @@ enum moec_status moec_model_create_streamed(const struct moec_config *config, st
     MOEC_TRY_OUT(bind_model(&arena, model));
     if (model->dense.source != NULL) {
         const uint64_t floor = moec_model_stream_floor(config, &model->dense);
-        MOEC_TRY_OUT(
-            moec_model_stream_create(model, keep_bytes > floor ? keep_bytes : floor, &model->stream, err));
+        MOEC_TRY_OUT(moec_model_stream_create(config, &model->dense, model->layers,
+                                              keep_bytes > floor ? keep_bytes : floor, &model->stream, err));
     }
     *out = model;
     return MOEC_OK;

@@ -9,26 +9,7 @@
 #define MOEC_RUNTIME_MODEL_H
 
 #include "formats/model/config.h"
-#include "formats/model/dense.h"
-#include "formats/model/record.h"
-
-struct moec_layer {
-    float *attention_norm;           /* (n_embd) F32 copies of small vectors */
-    float *mlp_norm;                 /* (n_embd) */
-    float *q_bias, *k_bias, *v_bias; /* NULL without qkv_bias */
-    float *q_norm, *k_norm;          /* NULL without qk_norm */
-    struct moec_matrix q, k, v, o;
-    float *cross_norm; /* (n_embd); NULL where nothing attends to a source: this and the four that follow */
-    struct moec_matrix cross_q, cross_k, cross_v, cross_o;
-    bool is_moe;
-    struct moec_matrix router; /* MoE layers: (n_expert, n_embd) */
-    float *router_bias;        /* (n_expert) or NULL */
-    float *router_choice_bias; /* (n_expert) or NULL */
-    float *shared_expert_gate; /* (n_embd) or NULL */
-    bool has_shared;
-    struct moec_mlp shared; /* shared expert of a MoE layer */
-    struct moec_mlp dense;  /* MLP of a layer without experts */
-};
+#include "runtime/forward/layer_weights.h"
 
 struct moec_model_stream;
 
@@ -54,12 +35,10 @@ MOEC_WARN_UNUSED enum moec_status moec_model_create(const struct moec_config *co
                                                     struct moec_error *err);
 
 /* The same for dense weights with a source, keeping up to keep_bytes of what was read, at least
- * moec_model_stream_floor. */
+ * moec_model_stream_floor (runtime/forward/model_stream.h). */
 MOEC_WARN_UNUSED enum moec_status moec_model_create_streamed(const struct moec_config *config,
                                                              struct moec_dense *dense, uint64_t keep_bytes,
                                                              struct moec_model **out, struct moec_error *err);
-/* Bytes of the largest layer's matrices, or of the smallest useful block of the head. */
-uint64_t moec_model_stream_floor(const struct moec_config *config, const struct moec_dense *dense);
 void moec_model_free(struct moec_model *model);
 
 /* A layer with all its matrices, valid until it is released. Errors: only of a source. */

@@ -17,7 +17,8 @@ struct unit {
 };
 
 struct moec_model_stream {
-    const struct moec_model *model; /* borrowed */
+    const struct moec_dense *dense; /* borrowed */
+    uint32_t n_layer;
     uint64_t keep_bytes;
     uint64_t kept_bytes;
     uint64_t clock;
@@ -102,34 +103,34 @@ uint64_t moec_model_stream_floor(const struct moec_config *config, const struct 
 
 /* ---- life ---- */
 
-static void size_units(struct moec_model_stream *stream)
+static void size_units(struct moec_model_stream *stream, const struct moec_layer *layers)
 {
-    const struct moec_config *config = &stream->model->config;
-    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        stream->units[layer].n_bytes = layer_bytes(&stream->model->dense, layer);
-        stream->layers[layer] = stream->model->layers[layer];
+    for (uint32_t layer = 0; layer < stream->n_layer; layer++) {
+        stream->units[layer].n_bytes = layer_bytes(stream->dense, layer);
+        stream->layers[layer] = layers[layer];
     }
-    for (uint32_t i = config->n_layer; i < stream->n_units; i++) {
-        uint32_t first = (i - config->n_layer) * stream->block_rows, left = stream->head->rows - first;
+    for (uint32_t i = stream->n_layer; i < stream->n_units; i++) {
+        uint32_t first = (i - stream->n_layer) * stream->block_rows, left = stream->head->rows - first;
         stream->units[i].n_bytes =
             (left < stream->block_rows ? left : stream->block_rows) * (uint64_t)row_bytes(stream->head);
     }
 }
 
-enum moec_status moec_model_stream_create(const struct moec_model *model, uint64_t keep_bytes,
+enum moec_status moec_model_stream_create(const struct moec_config *config, const struct moec_dense *dense,
+                                          const struct moec_layer *layers, uint64_t keep_bytes,
                                           struct moec_model_stream **out, struct moec_error *err)
 {
-    const struct moec_config *config = &model->config;
     void *memory = NULL;
     MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_model_stream), "streamed weights", err));
     struct moec_model_stream *stream = memory;
     enum moec_status status = MOEC_OK;
     (void)pthread_mutex_init(&stream->lock, NULL);
-    stream->model = model;
+    stream->dense = dense;
+    stream->n_layer = config->n_layer;
     stream->keep_bytes = keep_bytes;
-    stream->embedding = moec_dense_entry_find(&model->dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
-    stream->head = config->tied_head ? stream->embedding
-                                     : moec_dense_entry_find(&model->dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE);
+    stream->embedding = moec_dense_entry_find(dense, MOEC_ROLE_EMBEDDING, MOEC_LAYER_NONE);
+    stream->head =
+        config->tied_head ? stream->embedding : moec_dense_entry_find(dense, MOEC_ROLE_HEAD, MOEC_LAYER_NONE);
     uint64_t rows = keep_bytes / row_bytes(stream->head);
     rows = rows < BLOCK_MIN_ROWS ? BLOCK_MIN_ROWS : rows;
     stream->block_rows = rows < stream->head->rows ? (uint32_t)rows : stream->head->rows;
@@ -138,7 +139,7 @@ enum moec_status moec_model_stream_create(const struct moec_model *model, uint64
                             "the table of streamed weights", err));
     MOEC_TRY_OUT(moec_alloc((void **)&stream->layers, config->n_layer, sizeof *stream->layers,
                             "the table of layers", err));
-    size_units(stream);
+    size_units(stream, layers);
     *out = stream;
     stream = NULL;
 out:
@@ -192,7 +193,7 @@ static void make_room(struct moec_model_stream *stream, uint64_t n_bytes)
 static enum moec_status load_layer(struct moec_model_stream *stream, uint32_t layer, uint8_t *bytes,
                                    struct moec_error *err)
 {
-    const struct moec_dense *dense = &stream->model->dense;
+    const struct moec_dense *dense = stream->dense;
     for (uint32_t i = 0; i < dense->n_entries; i++) {
         const struct moec_dense_entry *entry = &dense->entries[i];
         struct moec_matrix *matrix =
@@ -210,8 +211,8 @@ static enum moec_status load_layer(struct moec_model_stream *stream, uint32_t la
 static enum moec_status load_unit(struct moec_model_stream *stream, uint32_t index, struct moec_error *err)
 {
     struct unit *unit = &stream->units[index];
-    const uint32_t n_layer = stream->model->config.n_layer;
-    const struct moec_dense *dense = &stream->model->dense;
+    const uint32_t n_layer = stream->n_layer;
+    const struct moec_dense *dense = stream->dense;
     void *bytes = NULL;
     make_room(stream, unit->n_bytes);
     MOEC_TRY(moec_alloc_aligned(&bytes, unit->n_bytes, 1, "dense weights of a layer", err));
@@ -269,7 +270,7 @@ void moec_model_stream_release_layer(struct moec_model_stream *stream, uint32_t 
 
 static uint32_t block_of(const struct moec_model_stream *stream, uint32_t first_row)
 {
-    return stream->model->config.n_layer + first_row / stream->block_rows;
+    return stream->n_layer + first_row / stream->block_rows;
 }
 
 enum moec_status moec_model_stream_head(struct moec_model_stream *stream, uint32_t first_row,
@@ -290,7 +291,7 @@ void moec_model_stream_release_head(struct moec_model_stream *stream, uint32_t f
 enum moec_status moec_model_stream_embedding(struct moec_model_stream *stream, uint32_t token, uint8_t *row,
                                              struct moec_error *err)
 {
-    struct moec_dense_source *source = stream->model->dense.source;
+    struct moec_dense_source *source = stream->dense->source;
     (void)pthread_mutex_lock(&stream->lock);
     enum moec_status status = source->load(source, stream->embedding, token, 1, row, err);
     (void)pthread_mutex_unlock(&stream->lock);

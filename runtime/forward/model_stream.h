@@ -9,13 +9,19 @@
 #ifndef MOEC_RUNTIME_MODEL_STREAM_H
 #define MOEC_RUNTIME_MODEL_STREAM_H
 
-#include "runtime/forward/model.h"
+#include "runtime/forward/layer_weights.h"
 
-/* `model` is borrowed until free; its vectors and routers are bound, its dense weights have a source. */
-MOEC_WARN_UNUSED enum moec_status moec_model_stream_create(const struct moec_model *model,
-                                                           uint64_t keep_bytes,
-                                                           struct moec_model_stream **out,
-                                                           struct moec_error *err);
+struct moec_model_stream;
+
+/* Bytes of the largest layer's matrices, or of the smallest useful block of the head. */
+uint64_t moec_model_stream_floor(const struct moec_config *config, const struct moec_dense *dense);
+
+/* All but keep_bytes is borrowed until free. `dense` has a source; vectors and routers of `layers` (n_layer)
+ * are bound. */
+MOEC_WARN_UNUSED enum moec_status
+moec_model_stream_create(const struct moec_config *config, const struct moec_dense *dense,
+                         const struct moec_layer *layers, uint64_t keep_bytes, struct moec_model_stream **out,
+                         struct moec_error *err);
 void moec_model_stream_free(struct moec_model_stream *stream);
 
 MOEC_WARN_UNUSED enum moec_status moec_model_stream_layer(struct moec_model_stream *stream, uint32_t layer,

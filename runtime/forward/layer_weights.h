@@ -1,0 +1,27 @@
+/* Dense weights of one layer, bound to their roles: matrices as they are encoded, small vectors as F32. Part
+ * of a model (runtime/forward/model.h), resident or streamed. */
+#ifndef MOEC_RUNTIME_LAYER_WEIGHTS_H
+#define MOEC_RUNTIME_LAYER_WEIGHTS_H
+
+#include "formats/model/dense.h"
+#include "formats/model/record.h"
+
+struct moec_layer {
+    float *attention_norm;           /* (n_embd) F32 copies of small vectors */
+    float *mlp_norm;                 /* (n_embd) */
+    float *q_bias, *k_bias, *v_bias; /* NULL without qkv_bias */
+    float *q_norm, *k_norm;          /* NULL without qk_norm */
+    struct moec_matrix q, k, v, o;
+    float *cross_norm; /* (n_embd); NULL where nothing attends to a source: this and the four that follow */
+    struct moec_matrix cross_q, cross_k, cross_v, cross_o;
+    bool is_moe;
+    struct moec_matrix router; /* MoE layers: (n_expert, n_embd) */
+    float *router_bias;        /* (n_expert) or NULL */
+    float *router_choice_bias; /* (n_expert) or NULL */
+    float *shared_expert_gate; /* (n_embd) or NULL */
+    bool has_shared;
+    struct moec_mlp shared; /* shared expert of a MoE layer */
+    struct moec_mlp dense;  /* MLP of a layer without experts */
+};
+
+#endif
