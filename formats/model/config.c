@@ -139,6 +139,20 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     return MOEC_OK;
 }
 
+static enum moec_status check_router(const struct moec_config *c, const char *subject, struct moec_error *err)
+{
+    MOEC_TRY(check_range(subject, "kind of router", c->router_kind, 0, MOEC_ROUTER_COUNT - 1, err));
+    if (!isfinite(c->router_scale) || signbit(c->router_scale))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says %g as the scale of router weights, expected 0 or a positive number",
+                         subject, (double)c->router_scale);
+    if (c->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN && c->norm_topk_prob)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s divides weights by their sum that a softmax over the chosen experts has made 1",
+                         subject);
+    return MOEC_OK;
+}
+
 /* What comes with an encoder, and what no encoder is known to come with. */
 static enum moec_status check_stacks(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
@@ -195,6 +209,7 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
     MOEC_TRY(check_positions(c, subject, err));
     MOEC_TRY(check_layers(c, subject, err));
     MOEC_TRY(check_experts(c, subject, err));
+    MOEC_TRY(check_router(c, subject, err));
     MOEC_TRY(check_range(subject, "activation", c->activation, 0, MOEC_ACTIVATION_COUNT - 1, err));
     MOEC_TRY(check_stacks(c, subject, err));
     MOEC_TRY(check_range(subject, "end-of-text ids", c->n_eos, 0, MOEC_MAX_EOS, err));

@@ -146,8 +146,43 @@ static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_byte
     return MOEC_OK;
 }
 
+#define ROUTER_BYTES 8u
+
+/* u8 kind, u8 has a choice bias, u16 0, f32 scale. */
+static size_t router_size(const struct moec_config *c)
+{
+    return c->router_kind != 0 || c->router_choice_bias || c->router_scale != 0 ? ROUTER_BYTES : 0;
+}
+
+static void encode_router(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[4] = {c->router_kind, c->router_choice_bias, 0, 0};
+    memcpy(payload, flags, sizeof flags);
+    payload += sizeof flags;
+    put_f32(&payload, c->router_scale);
+}
+
+static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                                      struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != ROUTER_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes of router, expected %u", n_bytes,
+                         ROUTER_BYTES);
+    if (payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         SUBJECT " has %u, %u and %u behind the kind of router, expected 0 or 1, 0 and 0",
+                         payload[1], payload[2], payload[3]);
+    c->router_kind = payload[0];
+    c->router_choice_bias = payload[1] != 0;
+    payload += 4;
+    c->router_scale = get_f32(&payload);
+    return MOEC_OK;
+}
+
 static const struct block blocks[] = {
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
+    {16, "router", router_size, encode_router, decode_router},
 };
 
 #define N_BLOCKS (sizeof blocks / sizeof *blocks)

@@ -182,6 +182,62 @@ static void test_config__section_of_dense_sizes(void **state)
     free(bytes);
 }
 
+/* As DeepSeek-V3 has it. */
+static struct moec_config sigmoid_router(void)
+{
+    struct moec_config c = sample();
+    c.router_kind = MOEC_ROUTER_SIGMOID;
+    c.router_choice_bias = true;
+    c.norm_topk_prob = true;
+    c.router_scale = 2.5f;
+    return c;
+}
+
+static void test_config__section_of_routers(void **state)
+{
+    (void)state;
+    struct moec_config c = sigmoid_router(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t block = 112 + 4 * 2 + 5 + 28;
+    assert_int_equal(n, block + 8 + 8);
+    assert_int_equal(bytes[0], 3);
+    assert_memory_equal(bytes + block, ((uint8_t[]){16, 0, 0, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0x20, 0x40}),
+                        16);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_int_equal(back.router_kind, MOEC_ROUTER_SIGMOID);
+    assert_true(back.router_choice_bias && back.norm_topk_prob && back.router_scale == 2.5f);
+
+    const struct {
+        size_t at;
+        uint8_t value;
+        enum moec_status status;
+        const char *part;
+    } damages[] = {
+        {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes of router, expected 8"},
+        {block + 8, 3, MOEC_ERR_LIMIT, "kind of router 3, expected 0..2"},
+        {block + 8, 2, MOEC_ERR_FORMAT, "divides weights by their sum"},
+        {block + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 behind the kind of router"},
+        {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 behind the kind of router"},
+        {block + 15, 0xc0, MOEC_ERR_FORMAT, "-2.5 as the scale of router weights"},
+    };
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        struct moec_error why = {0};
+        const uint8_t good = bytes[damages[i].at];
+        bytes[damages[i].at] = damages[i].value;
+        assert_status(moec_config_decode(bytes, n, &back, &why), damages[i].status, why);
+        assert_message(why, damages[i].part);
+        bytes[damages[i].at] = good;
+    }
+    struct moec_error why = {0};
+    memset(bytes + block + 8, 0, 8); /* which the fixed fields say too */
+    assert_status(moec_config_decode(bytes, n, &back, &why), MOEC_ERR_FORMAT, why);
+    assert_message(why, "8 bytes of router (block 16), expected 0");
+    free(bytes);
+}
+
 static void test_config__layers_are_added(void **state)
 {
     (void)state;
@@ -232,6 +288,7 @@ static void test_config__section_of_wrong_length(void **state)
     check_lengths(sample());
     check_lengths(two_stacks());
     check_lengths(dense_sizes());
+    check_lengths(sigmoid_router());
 }
 
 /* No flipped byte may crash, and what is accepted must be a config that passes its checks and encodes to
@@ -267,6 +324,7 @@ static void test_config__section_with_flipped_bytes(void **state)
     check_flips(sample());
     check_flips(two_stacks());
     check_flips(dense_sizes());
+    check_flips(sigmoid_router());
 }
 
 static void expect_refusal(const struct moec_config *c, enum moec_status status, const char *part)
@@ -290,6 +348,12 @@ static void test_config__check_refuses(void **state)
     struct moec_error err = {0};
     struct moec_config good = sample();
     assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
+    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 3");
+    REFUSED(c.router_scale = NAN, MOEC_ERR_FORMAT, "nan as the scale");
+    REFUSED(c.router_scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
+    REFUSED(c.router_scale = -0.0f, MOEC_ERR_FORMAT, "-0 as the scale");
+    REFUSED((c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = true), MOEC_ERR_FORMAT,
+            "divides weights by their sum");
     REFUSED(c.n_layer = 0, MOEC_ERR_LIMIT, "layers 0, expected 1..1024");
     REFUSED(c.n_layer = 1025, MOEC_ERR_LIMIT, "layers 1025");
     REFUSED(c.n_embd = 0, MOEC_ERR_LIMIT, "hidden size");
@@ -372,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_config__section_round_trip),
         cmocka_unit_test(test_config__section_of_two_stacks),
         cmocka_unit_test(test_config__section_of_dense_sizes),
+        cmocka_unit_test(test_config__section_of_routers),
         cmocka_unit_test(test_config__layers_are_added),
         cmocka_unit_test(test_config__section_of_wrong_length),
         cmocka_unit_test(test_config__section_with_flipped_bytes),
