@@ -122,7 +122,9 @@ const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metri
 static struct moec_continuation_options
 continuation_options(const struct moec_row_metric *metric, const struct moec_kernels *kernels, int n_threads)
 {
+    const uint64_t memory_bytes = moec_rows_budget(metric->options->memory_bytes);
     return (struct moec_continuation_options){.kernels = kernels,
+                                              .text_bytes = moec_rows_left_bytes(&metric->rows, memory_bytes),
                                               .n_threads = n_threads,
                                               .n_context = metric->options->n_context,
                                               .generation = moec_checkpoint_generation(metric->checkpoint)};

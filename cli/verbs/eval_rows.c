@@ -74,9 +74,11 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     struct moec_continuation *continuation = NULL;
     struct moec_generation generation = *source->generation;
     struct moert_generation asked = moec_generation_to_public(&generation);
+    const uint64_t text_bytes = moec_rows_left_bytes(&job->rows, moec_rows_budget(job->measure->work_bytes));
     const struct moec_continuation_options options = {.kernels = job->measure->kernels,
                                                       .n_threads = job->measure->n_threads,
                                                       .n_context = job->n_context,
+                                                      .text_bytes = text_bytes,
                                                       .generation = &generation};
     const struct moec_row_scores_options rows = {
         .n_sample = job->measure->n_sample, .seed = job->measure->seed, .done = row_done, .context = job};

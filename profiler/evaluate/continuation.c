@@ -25,8 +25,9 @@ struct moec_continuation {
     struct moec_session *session;
     struct moec_generator *generator;
     uint32_t n_context;
-    float *logits; /* (TILE_TOKENS, n_vocab) */
-    char *joined;  /* prompt and candidate */
+    uint64_t text_bytes; /* that tokenising a text may take */
+    float *logits;       /* (TILE_TOKENS, n_vocab) */
+    char *joined;        /* prompt and candidate */
     size_t joined_capacity;
     char *answer;
     size_t answer_bytes, answer_capacity;
@@ -70,6 +71,7 @@ enum moec_status moec_continuation_create(const struct moec_model *model, struct
     MOEC_TRY(moec_alloc((void **)&made, 1, sizeof *made, "a continuation", err));
     made->start = tokenizer;
     made->n_context = n_context;
+    made->text_bytes = options->text_bytes > 0 ? options->text_bytes : UINT64_MAX;
     const uint32_t n_batch = n_context < BATCH_TOKENS ? n_context : BATCH_TOKENS;
     MOEC_TRY_OUT(moec_tokenizer_create(tokenizer, &made->tokenizer, err));
     MOEC_TRY_OUT(moec_forward_init(&made->forward, model, options->kernels, options->n_threads, experts,
@@ -115,6 +117,22 @@ static enum moec_status join(const uint32_t *start, size_t n_start, const uint32
     return MOEC_OK;
 }
 
+static enum moec_status encode(const struct moec_continuation *c, const char *text, size_t n_bytes,
+                               uint32_t **ids, size_t *n, struct moec_error *err)
+{
+    uint64_t left_bytes = c->text_bytes;
+    struct moec_error own = {0};
+    const enum moec_status status =
+        moec_tokenizer_encode_within(c->tokenizer, text, n_bytes, false, &left_bytes, ids, n, &own);
+    if (status == MOEC_ERR_BUDGET)
+        return moec_fail(
+            err, status,
+            "tokenising its %.1f MiB of text takes more than the %.1f MiB that are left for that; raise "
+            "--work-memory or give shorter rows",
+            (double)n_bytes / (1 << 20), (double)c->text_bytes / (1 << 20));
+    return status == MOEC_OK ? MOEC_OK : moec_fail(err, status, "%s", own.message);
+}
+
 static bool has_encoder(const struct moec_continuation *c)
 {
     return moec_config_is_encoder_decoder(&c->forward.model->config);
@@ -126,7 +144,7 @@ static enum moec_status tokenise(const struct moec_continuation *c, const char *
 {
     uint32_t *ids = NULL;
     size_t n = 0;
-    MOEC_TRY(moec_tokenizer_encode(c->tokenizer, text, n_bytes, false, &ids, &n, err));
+    MOEC_TRY(encode(c, text, n_bytes, &ids, &n, err));
     enum moec_status status = join(c->start->prefix, c->start->n_prefix, ids, n, c->start->suffix,
                                    has_encoder(c) ? c->start->n_suffix : 0, tokens, err);
     free(ids);
@@ -363,8 +381,7 @@ static enum moec_status score_target(struct moec_continuation *c, struct moec_ca
     struct scored scored = {.first = 1};
     if (candidate->n_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "a choice is empty, so it has no likelihood");
-    MOEC_TRY_OUT(
-        moec_tokenizer_encode(c->tokenizer, candidate->bytes, candidate->n_bytes, false, &ids, &n, err));
+    MOEC_TRY_OUT(encode(c, candidate->bytes, candidate->n_bytes, &ids, &n, err));
     MOEC_TRY_OUT(join(&c->forward.model->config.decoder_start_id, 1, ids, n, c->start->suffix,
                       c->start->n_suffix, &scored.tokens, err));
     if (scored.tokens.n < 2 || scored.tokens.n - 1 > c->n_context) {

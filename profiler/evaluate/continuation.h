@@ -24,6 +24,7 @@ struct moec_continuation_options {
     uint32_t
         n_context; /* tokens of prompt and answer; 0 = MOEC_CONTINUATION_CONTEXT, or what the model allows */
     const struct moec_generation *generation; /* but for its greatest length; copied */
+    uint64_t text_bytes;                      /* that tokenising a text may take; 0 = no bound */
 };
 
 /* Borrows model, experts and tokenizer until free. Errors: MOEC_ERR_LIMIT (a context beyond the model's),
@@ -49,7 +50,8 @@ struct moec_continuation_cost {
 /* Continues the prompt (runtime/generate/generate.h) until an end-of-text token, a text of `stops` (which is
  * left out; of a beam search's text, with what follows it) or n_tokens tokens. `*text` (owned by the
  * continuation, valid until its next call) is UTF-8 without special tokens. Errors: MOEC_ERR_USAGE (a prompt
- * without tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), those of the expert source. */
+ * without tokens), MOEC_ERR_LIMIT (no room for a prompt beside n_tokens), MOEC_ERR_BUDGET (text_bytes), those
+ * of the expert source. */
 MOEC_WARN_UNUSED enum moec_status
 moec_continuation_generate(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
                            uint32_t n_tokens, const char stops[MOEC_TASK_MAX_STOPS][MOEC_TASK_TEXT_BYTES],
@@ -69,8 +71,8 @@ struct moec_candidate {
  * begins at the first token that differs from those of the prompt alone, so that a token across the border
  * counts with the candidate. A target is scored by itself, with the tokenizer's end, expert capacity counted
  * over it. Errors: MOEC_ERR_USAGE (an empty candidate, no token before it), MOEC_ERR_LIMIT
- * (a candidate longer than the context), MOEC_ERR_FORMAT (logits that are not finite), those of the expert
- * source. */
+ * (a candidate longer than the context), MOEC_ERR_BUDGET (text_bytes), MOEC_ERR_FORMAT (logits that are not
+ * finite), those of the expert source. */
 MOEC_WARN_UNUSED enum moec_status
 moec_continuation_score(struct moec_continuation *continuation, const char *prompt, size_t prompt_bytes,
                         struct moec_candidate *candidates, size_t n_candidate,

@@ -589,6 +589,12 @@ uint64_t moec_rows_memory_bytes(const struct moec_rows *rows)
     return rows->text_bytes + rows->n_row * sizeof *rows->rows + rows->n_choice * sizeof *rows->choices;
 }
 
+uint64_t moec_rows_left_bytes(const struct moec_rows *rows, uint64_t memory_bytes)
+{
+    const uint64_t held = moec_rows_memory_bytes(rows);
+    return memory_bytes == 0 ? 0 : memory_bytes > held ? memory_bytes - held : 1;
+}
+
 void moec_rows_drop_texts(struct moec_rows *rows)
 {
     free(rows->text);

@@ -65,6 +65,9 @@ MOEC_WARN_UNUSED enum moec_status moec_rows_read(const struct moec_task *task, c
 /* Memory that the rows take. */
 uint64_t moec_rows_memory_bytes(const struct moec_rows *rows);
 
+/* What of memory_bytes (0: no bound) the rows leave, at least 1. */
+uint64_t moec_rows_left_bytes(const struct moec_rows *rows, uint64_t memory_bytes);
+
 /* Frees texts, rows and choices; name, digest and file_bytes stay. */
 void moec_rows_drop_texts(struct moec_rows *rows);
 

@@ -18,6 +18,13 @@ says stderr "more than the limit of .* bytes when decompressed; text may take 64
 head -c 4096 $sample/model.safetensors >"$work/random.txt.zst"
 try 1 "a .zst that is none" "$moec" eval $sample --data "$work/random.txt.zst" --quiet
 says stderr "random.txt.zst' is no zstd data, as its name says" "says so"
+cat >"$work/copy.lua" <<'END'
+return { name = "copy", metric = "rouge-l", rows = { format = "text", split = "line" }, prompt = "{text}", reference = "x",
+  answer = { tokens = 4 } }
+END
+head -c 16777216 "$work/line.txt" >"$work/row.txt"
+try 1 "a row that is scored" "$moec" eval $sample --task "$work/copy.lua" --data "$work/row.txt" --work-memory 64MiB --quiet
+says stderr "tokenising its 16.0 MiB of text takes more than the 48.0 MiB that are left for that; raise --work-memory" "says what it takes"
 try 0 "text that fits" "$moec" eval $sample --data datasets/sample/test.txt --samples 2 --work-memory 64MiB --quiet
 
 done_testing
