@@ -18,8 +18,8 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
 {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     struct moec_layer_kind *kind = &config->kinds[0];
-    MOEC_TRY(moec_json_get_double_or(root, where, "rope_theta", DBL_MIN, 1e30, kind->rope_theta,
-                                     &kind->rope_theta, err));
+    MOEC_TRY(moec_json_get_double_or(root, where, "rope_theta", MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA,
+                                     kind->rope_theta, &kind->rope_theta, err));
     double rotary = 1.0;
     MOEC_TRY(moec_json_get_double_or(root, where, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
     for (size_t i = 0; i < 2; i++) {
@@ -34,8 +34,8 @@ static enum moec_status read_rope(const struct moec_json *root, const char *wher
         if (strcmp(type, "default") != 0)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              "%s asks for RoPE of type '%.40s', only 'default' is supported", inner, type);
-        MOEC_TRY(moec_json_get_double_or(rope, inner, "rope_theta", DBL_MIN, 1e30, kind->rope_theta,
-                                         &kind->rope_theta, err));
+        MOEC_TRY(moec_json_get_double_or(rope, inner, "rope_theta", MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA,
+                                         kind->rope_theta, &kind->rope_theta, err));
         MOEC_TRY(moec_json_get_double_or(rope, inner, "partial_rotary_factor", 0, 1, rotary, &rotary, err));
     }
     if (rotary != 1.0)

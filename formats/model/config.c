@@ -1,5 +1,6 @@
 #include "formats/model/config.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -38,9 +39,9 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says %u attention heads and %u key/value heads, expected a multiple", subject,
                          k->n_head, k->n_kv_head);
-    if (!(isfinite(k->rope_theta) && k->rope_theta >= 0))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g, expected a positive number", subject,
-                         k->rope_theta);
+    if (k->rope_theta != 0 && !(k->rope_theta >= MOEC_MIN_ROPE_THETA && k->rope_theta <= MOEC_MAX_ROPE_THETA))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g, expected %g to %g", subject,
+                         k->rope_theta, MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA);
     if (has_buckets && k->rope_theta != 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g and buckets of relative positions",
                          subject, k->rope_theta);
@@ -51,7 +52,7 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
     MOEC_TRY(check_range(subject, "heads x head dimension", (uint64_t)k->n_head * k->head_dim, 2,
                          MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "attention window", k->window, 0, MOEC_MAX_POSITIONS, err));
-    if (!(isfinite(k->clip_qkv) && k->clip_qkv >= 0))
+    if (!(isfinite(k->clip_qkv) && (k->clip_qkv == 0 || k->clip_qkv >= FLT_MIN)))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says QKV clip %g, expected 0 or a positive number",
                          subject, (double)k->clip_qkv);
     return MOEC_OK;

@@ -13,12 +13,17 @@
 
 #define MOEC_MAX_LAYER_KINDS 32
 
+/* Bounds of RoPE's theta. With at least 1 no pair of a head turns by more than a radian a position, so that
+ * the sine of every position's angle is accurate; with at most 1e30 every frequency is a normal F32. */
+#define MOEC_MIN_ROPE_THETA 1.0
+#define MOEC_MAX_ROPE_THETA 1e30
+
 struct moec_layer_kind {
     uint32_t n_head;     /* query heads */
     uint32_t n_kv_head;  /* key/value heads; divides n_head */
     uint32_t head_dim;   /* even where positions rotate it */
     uint32_t window;     /* positions that a token sees, its own included; 0 = all before it */
-    double rope_theta;   /* base of the rotary angles; 0 = q and k are not rotated */
+    double rope_theta;   /* base of the rotary angles, within the bounds above; 0 = q and k are not rotated */
     float clip_qkv;      /* |q|, |k|, |v| are clamped to this; 0 = off (OLMoE) */
     bool qkv_bias;       /* biases on q, k, v (Qwen2) */
     bool qk_norm;        /* RMS norm over the whole q and k projections before heads are split (OLMoE) */

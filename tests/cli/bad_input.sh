@@ -143,6 +143,15 @@ for cut in 0 100 4096 100000 $((length - 1)); do
     head -c "$cut" "$work/good.moec" >"$work/cut.moec"
     try 1 "a bundle of $cut bytes" "$build/moec-run" "$work/cut.moec" -p "The" -n 2
 done
+# Not damaged, and still of no use.
+fresh
+sed '0,/"type": *"ByteLevel"/s//"type":"Split","pattern":{"Regex":"(open"},"behavior":"Isolated","invert":false/' \
+    $sample/tokenizer.json >"$work/model/tokenizer.json"
+"$moec" compile "$work/model" --policy uniform --bits 4 -o "$work/pattern.moec" --quiet >"$work/stdout" 2>"$work/stderr"
+try 1 "verify refuses a tokenizer that run refuses" "$moec" verify "$work/pattern.moec"
+says stderr "pattern.moec' is not damaged, but .moec run. cannot use it: .*'\(open'" "the message names the pattern"
+try 1 "run refuses it" "$build/moec-run" "$work/pattern.moec" -p "The" -n 2
+says stderr "'\(open'" "the message names it too"
 try 1 "a text file as a bundle" "$build/moec-run" README.md -p "The" -n 2
 says stderr "README.md" "the message names it"
 

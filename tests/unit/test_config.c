@@ -386,9 +386,16 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.kinds[0].window = UINT32_MAX, MOEC_ERR_LIMIT, "window");
     REFUSED(c.kinds[0].rope_theta = c.kinds[1].rope_theta = 0, MOEC_ERR_FORMAT, "theta");
     REFUSED(c.kinds[0].rope_theta = (double)NAN, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.kinds[0].rope_theta = (double)INFINITY, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.kinds[0].rope_theta = 1e-300, MOEC_ERR_FORMAT, "RoPE theta 1e-300, expected 1 to 1e+30");
+    REFUSED(c.kinds[0].rope_theta = 0.999, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.kinds[0].rope_theta = 1.001e30, MOEC_ERR_FORMAT, "theta");
+    REFUSED(c.kinds[0].rope_theta = 1e308, MOEC_ERR_FORMAT, "RoPE theta 1e+308, expected 1 to 1e+30");
+    REFUSED(c.kinds[0].rope_theta = -1e4, MOEC_ERR_FORMAT, "theta");
     REFUSED(c.rms_eps = (double)NAN, MOEC_ERR_FORMAT, "epsilon");
     REFUSED(c.rms_eps = -1e-9, MOEC_ERR_FORMAT, "epsilon");
     REFUSED(c.kinds[0].clip_qkv = INFINITY, MOEC_ERR_FORMAT, "clip");
+    REFUSED(c.kinds[0].clip_qkv = 1e-40f, MOEC_ERR_FORMAT, "clip");
     REFUSED(c.n_expert = 0, MOEC_ERR_LIMIT, "experts");
     REFUSED(c.n_expert = 4097, MOEC_ERR_LIMIT, "experts 4097");
     REFUSED(c.top_k = 10, MOEC_ERR_LIMIT, "experts for each token 10, expected 1..9");

@@ -181,6 +181,8 @@ static void test_family__refusals(void **state)
         {"{" QWEN ", \"vocab_size\": 0}", MOEC_ERR_LIMIT, "vocabulary 0"},
         {"{" QWEN ", \"rms_norm_eps\": 2}", MOEC_ERR_FORMAT, "'rms_norm_eps'"},
         {"{" QWEN ", \"rope_theta\": 0}", MOEC_ERR_FORMAT, "'rope_theta'"},
+        {"{" QWEN ", \"rope_theta\": 0.5}", MOEC_ERR_FORMAT, "'rope_theta'"},
+        {"{" QWEN ", \"rope_theta\": 1e31}", MOEC_ERR_FORMAT, "'rope_theta'"},
         {"{" QWEN ", \"num_experts_per_tok\": 61}", MOEC_ERR_LIMIT, "expected 1..60"},
         {"{" QWEN ", \"tie_word_embeddings\": 1}", MOEC_ERR_FORMAT, "'tie_word_embeddings'"},
         {"{" OLMOE ", \"attention_bias\": true}", MOEC_ERR_UNSUPPORTED, "'attention_bias'"},
