@@ -77,16 +77,16 @@ struct moec_record_range {
     uint64_t n_bytes;
 };
 
-/* The range of bytes that holds a part, which one request reads: rows of up, or pairs of gate and down, both
- * of which it holds whichever is meant. Errors: MOEC_ERR_USAGE for projections and neurons that there are
- * not, and for what does not stand in one piece (up and others, of some neurons only). */
+/* The contiguous bytes that hold a part: rows of up, or pairs of gate and down rows (both, even when only one
+ * is asked for). Errors: MOEC_ERR_USAGE for projections or neurons that do not exist, and for a part that is
+ * not contiguous (up together with others, of only some neurons). */
 MOEC_WARN_UNUSED enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
                                                          const struct moec_record_part *part,
                                                          struct moec_record_range *range,
                                                          struct moec_error *err);
 
-/* moec_record_bind for a part whose range is at `bytes`: matrices have the part's neurons as rows, those that
- * are not meant have none. */
+/* As moec_record_bind, for a part whose range begins at `bytes`: each matrix has the part's neurons as rows,
+ * and projections outside the part have no rows. */
 void moec_record_part_bind(const struct moec_record_layout *layout, const struct moec_record_part *part,
                            const uint8_t *bytes, struct moec_mlp *mlp);
 

@@ -1,5 +1,5 @@
-/* The life of one entry of an expert cache, in runtime/experts/cache_entry.c: what states it goes through, in
- * which queue it stands, when it has a slot (internal to runtime/).
+/* The life of one entry of an expert cache, in runtime/experts/cache_entry.c: its states, its queue and its
+ * slot (internal to runtime/).
  *
  *     ABSENT   bring: QUEUED
  *     QUEUED   begin: READING, leave: ABSENT
@@ -15,11 +15,11 @@
  *     its slot goes when the read ends. In no queue, or doomed and WAITING for room to be spared.
  *  4. READY: in no queue; it has a slot, pinned once for each session that holds it. No other state is held.
  *  5. FAILED: no slot, in no queue; somebody wishes for it.
- *  6. The residency has it as present exactly when it is QUEUED, READING and not doomed, READY or FAILED: who
- *     admits a key there brings it here, who drops it there leaves here, in the same hold of the lock.
+ *  6. The residency has it as present exactly when it is QUEUED, READING and not doomed, READY or FAILED.
+ *     Code that admits a key there calls bring here, and code that drops it calls leave, under one lock.
  *  7. is_guessed: it is present, came for a guess, and nobody has asked for it since.
  *
- * Nobody else writes an entry's state, queue or flags, its tries or its problem. */
+ * No other file writes an entry's state, queue, flags, tries or problem. */
 #ifndef MOEC_RUNTIME_CACHE_ENTRY_H
 #define MOEC_RUNTIME_CACHE_ENTRY_H
 
@@ -49,7 +49,7 @@ enum moec_cache_list {
 };
 
 struct moec_cache_entry {
-    /* Wishes of sessions: who ends one asks what follows from it (runtime/experts/expert_cache.c). */
+    /* Wishes of sessions; runtime/experts/expert_cache.c counts the first two. */
     uint32_t expected; /* announced by answers */
     uint32_t awaited;  /* no longer expected: sessions in acquire wait for it */
     uint32_t held;     /* acquired */
@@ -87,40 +87,41 @@ void moec_cache_entries_free(struct moec_expert_cache *cache);
 
 /* ---- changes, with the lock held ---- */
 
-/* An absent key is asked for and finds no room; and nobody wants it any more. */
+/* A session asks for an absent key and there is no room; later, no session wants it any more. */
 void moec_cache_entry_wait(struct moec_expert_cache *cache, uint32_t key);
 void moec_cache_entry_stop_waiting(struct moec_expert_cache *cache, uint32_t key);
 
-/* A key has become present, and is to be read for this queue: or still is being read, and is spared. */
+/* A key has become present: it is queued for reading, or, if its read is still in flight, no longer doomed.
+ */
 void moec_cache_entry_bring(struct moec_expert_cache *cache, uint32_t key, enum moec_cache_list list);
 
-/* A present key is asked for: it goes before what nobody asked for. Counts a useful guess. */
+/* A session asks for a present key: one that is queued moves to DEMANDED. Counts a useful guess. */
 void moec_cache_entry_ask(struct moec_expert_cache *cache, uint32_t key);
 
 /* A key is no longer present: its slot is free, now or at the end of its read. Counts a wasted guess. */
 void moec_cache_entry_leave(struct moec_expert_cache *cache, uint32_t key);
 
-/* QUEUED, and its slot is there: a request is made for it. */
+/* QUEUED with a slot: the loader makes a request for it. */
 void moec_cache_entry_begin(struct moec_expert_cache *cache, uint32_t key);
 
-/* READING, and the reader gave the request back before it began. The caller drops what was present. */
+/* READING: the reader gave the request back before it began. The caller drops the key from the residency. */
 void moec_cache_entry_take_back(struct moec_expert_cache *cache, uint32_t key);
 
-/* READING, and the request has ended. */
+/* READING: the request has ended. */
 enum moec_cache_end {
     MOEC_CACHE_END_READY,
     MOEC_CACHE_END_GONE,   /* it was doomed */
     MOEC_CACHE_END_AGAIN,  /* failed, and is demanded: queued once more */
     MOEC_CACHE_END_FAILED, /* at the last try */
-    MOEC_CACHE_END_LOST,   /* failed, and nobody wants it: the caller drops it */
+    MOEC_CACHE_END_LOST,   /* failed, and no session wants it: the caller drops it from the residency */
 };
 enum moec_cache_end moec_cache_entry_end(struct moec_expert_cache *cache, uint32_t key, bool is_good,
                                          int problem);
 
-/* FAILED, and another session's wish has tries of its own. */
+/* FAILED, and another session wants it too: its tries begin anew. */
 void moec_cache_entry_retry(struct moec_expert_cache *cache, uint32_t key);
 
-/* READY: a session holds it, and releases it. */
+/* READY: a session begins and ends to hold it. */
 void moec_cache_entry_hold(struct moec_expert_cache *cache, uint32_t key);
 void moec_cache_entry_release(struct moec_expert_cache *cache, uint32_t key);
 

@@ -147,7 +147,7 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     const uint64_t now_ns = moec_now_ns();
     if (answer->form >= cache->n_form)
-        return; /* whoever acquires in it will hear of it */
+        return; /* acquire reports it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
     ask(cache, ordinal, answer->form, answer->active, answer->n_active);

@@ -54,7 +54,7 @@ struct moec_cache_form {
 struct moec_expert_cache_options {
     uint64_t buffer_bytes;                /* of the arena; more than all records need is not allocated */
     uint32_t copy;                        /* form 0 is its whole records; 0 is the compiled assignment */
-    const struct moec_cache_form *beside; /* forms 1 .. n_beside of requests, borrowed for the call */
+    const struct moec_cache_form *beside; /* forms 1 to n_beside of requests, borrowed for the call */
     uint32_t n_beside;
     uint32_t n_sessions;                 /* that may hold records at once; 0 counts as 1 */
     const struct moec_evict_ops *policy; /* NULL: least recently used */

@@ -166,7 +166,7 @@ static bool take_guess(struct moec_expert_cache *cache, struct batch *batch)
     return true;
 }
 
-/* What nobody has asked for, behind what is demanded and has been handed over. */
+/* Chooses guesses and the warm start, behind the demanded reads. */
 static void choose_others(struct moec_expert_cache *cache, bool is_idle, struct batch *batch)
 {
     const struct moec_read_rules rules = moec_cache_read_rules(cache);
@@ -234,7 +234,7 @@ static void count_read(struct moec_expert_cache *cache, const struct moec_cache_
                      key, read->read.n_bytes, begun_ns, done_ns);
 }
 
-/* Of a guess that failed nobody ever hears. */
+/* A guess that fails is forgotten. */
 static void finish(struct moec_expert_cache *cache, struct moec_cache_read *read, enum moec_status check,
                    const struct moec_error *words)
 {

@@ -1,11 +1,11 @@
 /* Where the engine gets a routed expert's weights from: the seam between computing and storage.
  *
- * A request says what it wants: an expert of a layer, in one of the forms that the source offers. A form is a
- * precision copy, a part of its records, and the memory that it is to be in. The forward pass asks for one
- * expert of one layer at a time in form 0, uses it and gives it back. Behind the seam
- * stand the bundle's cache within the memory budget (runtime/experts/expert_cache.h) and the profiler's table
- * of encoded variants. Thread rule: acquire and release are called from one thread for each session; an
- * implementation that several sessions share locks inside. */
+ * A request names an expert of a layer and one of the forms that the source offers. A form is a precision
+ * copy, a part of its records, and the memory pool that holds it. The forward pass asks for one expert of one
+ * layer at a time in form 0, uses it and gives it back. Behind the seam stand the bundle's cache within the
+ * memory budget (runtime/experts/expert_cache.h) and the profiler's table of encoded variants. Thread rule:
+ * acquire and release are called from one thread for each session; an implementation that several sessions
+ * share locks inside. */
 #ifndef MOEC_RUNTIME_EXPERTS_H
 #define MOEC_RUNTIME_EXPERTS_H
 
@@ -19,7 +19,7 @@ enum moec_expert_pool {
     MOEC_POOL_HOST = 0, /* the process's own */
 };
 
-/* What of an expert is asked for. */
+/* What a source can deliver of an expert. */
 struct moec_expert_form {
     uint32_t copy; /* level in the bundle; 0 is the compiled assignment */
     struct moec_record_part part;
@@ -29,7 +29,7 @@ struct moec_expert_form {
 struct moec_expert_request {
     uint32_t layer; /* model layer, an encoder's before a decoder's */
     uint32_t expert;
-    uint32_t form; /* of those that the source offers; 0 is what it was made for, in most the only one */
+    uint32_t form; /* index of one of the source's; 0 is the default, and the only one of most */
 };
 
 /* What the forward pass asks for. */
@@ -93,7 +93,7 @@ struct moec_experts {
     const struct moec_experts_ops *ops;
     uint32_t
         max_held; /* experts that may be held at once; 0 and 1 mean that each is released before the next */
-    uint32_t n_form;      /* that may be asked for; 0 and 1 mean form 0 alone */
+    uint32_t n_form;      /* forms that may be asked for; 0 and 1 mean form 0 alone */
     bool wants_choices;   /* answers carry experts, weights, last_experts and last_weights */
     bool wants_next_gate; /* answers that are to be guessed from carry next_gate */
 };

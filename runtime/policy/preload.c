@@ -240,8 +240,8 @@ static void judge(struct moec_preload *preload, const struct moec_router_answer 
         mean_add(window_of(preload), (float)(now_ns - preload->asked_ns) / (float)preload->n_tok);
 }
 
-/* Chance that any of the answer's tokens will choose it, 0 to 1 whatever the score: one that is no number
- * says nothing, and what is learned decides alone. */
+/* Chance that any of the answer's tokens will choose it, 0 to 1 whatever the score is. NaN counts as 0: then
+ * only what is learned decides. */
 static float score_probability(float expected_tokens, uint32_t n_tok)
 {
     if (!(expected_tokens > 0))

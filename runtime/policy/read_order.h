@@ -1,20 +1,19 @@
-/* Which reads go first: the rules by which the expert cache reads and hands out what was read, for the loader
- * (runtime/experts/loader.c), which asks them about what is, and for the simulator, which asks them about
- * what would be.
+/* Which reads go first: the rules by which the expert cache orders its reads and hands out experts. The
+ * loader (runtime/experts/loader.c) and the simulator (profiler/simulate) share them.
  *
  *   1. What is demanded goes first, all of it at once.
- *   2. Guesses stand behind it, one at a time: a router's answer waits for one read at most. Where the device
- *      begins one request after the other, a second one may stand behind, so that it goes on without a pause,
- *      and is taken back before it begins.
- *   3. When the router answers, guesses that have not begun are taken back, unless a number of them was asked
- *      for, which are read whatever happens.
- *   4. The warm start fills pauses: one read at a time while nothing else is in flight, or all at once for
- * who waits for it.
- *   5. Of an answer, what is there is taken first, then what was on its way, then what was missing; where
- *      something waits for room, what was present in its own order, so that the order of releases is no
- *      matter of time.
- *   6. A time tells of the device where somebody waited while it passed: one who came late found the bytes
- *      there.
+ *   2. Guesses follow, one in flight at a time, so that a router's answer waits for one read at most. A
+ *      device that begins one request after the other may have a second one queued behind, so that it works
+ *      without a pause; that one can be taken back before it begins.
+ *   3. When the router answers, guesses that have not begun are taken back, unless --preload-count asks for
+ *      a number of them.
+ *   4. The warm start fills pauses: one read at a time while nothing else is in flight, or many at once while
+ *      somebody waits for it.
+ *   5. A session takes an answer's experts in this order: those that are ready, those being read, those that
+ *      were missing. While a key waits for room, all that were present count as ready, so that the order of
+ *      releases does not depend on timing.
+ *   6. A read's time describes the device only if somebody waited while it passed: a session that comes late
+ *      finds the bytes already there.
  *
  * Thread rule: plain functions. */
 #ifndef MOEC_RUNTIME_READ_ORDER_H
@@ -55,7 +54,7 @@ struct moec_read_moment {
     uint32_t n_flying;       /* in all */
     uint32_t n_guess_flying; /* that nobody has asked for meanwhile */
     bool has_guess;          /* one is queued, or may be made */
-    bool is_idle;            /* nothing demanded is in flight, and nobody but the loader is about to ask */
+    bool is_idle;            /* nothing demanded is in flight, and the loader's thread asks */
     bool is_hurried;         /* somebody waits for the warm start */
 };
 

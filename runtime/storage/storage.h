@@ -23,8 +23,8 @@ struct moec_storage_setup {
     const uint32_t *part_crc32c;
 };
 
-/* Errors: MOEC_ERR_USAGE for a copy that is not there or a part that no request can read,
- * MOEC_ERR_UNSUPPORTED for a part without sums. */
+/* Errors: MOEC_ERR_USAGE for a copy that does not exist or a part that is not contiguous,
+ * MOEC_ERR_UNSUPPORTED for a part without checksums. */
 MOEC_WARN_UNUSED enum moec_status moec_storage_create(const struct moec_storage_setup *setup,
                                                       struct moec_storage **out, struct moec_error *err);
 void moec_storage_free(struct moec_storage *storage); /* NULL-safe */
@@ -32,12 +32,12 @@ void moec_storage_free(struct moec_storage *storage); /* NULL-safe */
 /* Bytes of a storage object, for a budget. */
 uint64_t moec_storage_bytes(const struct moec_bundle *bundle);
 
-/* The one request that reads an expert. A part begins where it begins: a request for it begins at the block
- * before. */
+/* The request that reads an expert. A part may begin anywhere in the file, so its request begins at the
+ * aligned block before it. */
 struct moec_storage_place {
     uint64_t offset;  /* in the file */
-    uint64_t n_bytes; /* with those before the part */
-    uint32_t skip;    /* so many stand before it */
+    uint64_t n_bytes; /* including those before the part */
+    uint32_t skip;    /* bytes of the request before the part */
 };
 struct moec_storage_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
                                                 uint32_t expert);

@@ -161,8 +161,8 @@ static void *serve(void *argument)
     return NULL;
 }
 
-/* In a child process, which has none of its parent's threads: whatever they held or were at work on there is
- * nobody's here. The child starts a team of its own when it needs one. */
+/* Runs in a forked child, which has none of the parent's threads: resets the locks that they held and the
+ * counters of their work. The child starts a team of its own when it needs one. */
 static void disband(void)
 {
     team.busy = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

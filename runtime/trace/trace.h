@@ -40,8 +40,8 @@ MOEC_WARN_UNUSED enum moec_status moec_trace_open(const struct moec_trace_setup 
  */
 MOEC_WARN_UNUSED enum moec_status moec_trace_close(struct moec_trace *trace, struct moec_error *err);
 
-/* Frees the trace; what its file's name held before stays as it was. For an engine that could not be opened.
- * NULL-safe. */
+/* Frees the trace without writing its file; an existing file of that name stays as it was. For an engine that
+ * fails to open. NULL-safe. */
 void moec_trace_discard(struct moec_trace *trace);
 
 #define MOEC_TRACE_NONE 0xffffffffu /* no layer, no expert */

@@ -65,30 +65,36 @@ static void look_at(const struct moec_expert_cache *cache, uint32_t key, struct 
     hold_true(seen, is_present || !entry->is_guessed, "7: guessed", key);
 }
 
+static void merge(struct seen *seen, const struct seen *more)
+{
+    for (uint32_t i = 0; i <= MOEC_CACHE_FAILED; i++)
+        seen->states[i] += more->states[i];
+    for (uint32_t i = 0; i < MOEC_CACHE_N_LIST; i++)
+        seen->lists[i] += more->lists[i];
+    seen->n_doomed += more->n_doomed;
+    if (seen->n_broken == 0)
+        memcpy(seen->broken, more->broken, sizeof seen->broken);
+    seen->n_broken += more->n_broken;
+}
+
 /* Each queue holds as many keys as say that they are in it. */
 static void look(struct moec_expert_cache *cache, struct seen *seen)
 {
-    struct seen now = {.n_broken = seen->n_broken};
+    struct seen now = {0};
     (void)pthread_mutex_lock(&cache->lock);
     for (uint32_t key = 0; key < cache->n_key; key++)
         look_at(cache, key, &now);
     for (uint32_t list = 0; list < MOEC_CACHE_N_LIST; list++)
         hold_true(&now, now.lists[list] == cache->lists[list].n, "a queue's length", list);
     (void)pthread_mutex_unlock(&cache->lock);
-    for (uint32_t i = 0; i <= MOEC_CACHE_FAILED; i++)
-        seen->states[i] += now.states[i];
-    for (uint32_t i = 0; i < MOEC_CACHE_N_LIST; i++)
-        seen->lists[i] += now.lists[i];
-    seen->n_doomed += now.n_doomed;
-    if (seen->n_broken == 0)
-        memcpy(seen->broken, now.broken, sizeof seen->broken);
-    seen->n_broken = now.n_broken;
+    merge(seen, &now);
 }
 
 struct session {
     struct moec_expert_cache *cache;
     uint64_t random;
     uint32_t n_failed;
+    struct seen seen; /* between its own answers, should nobody else come to look */
     atomic_uint *n_running;
 };
 
@@ -128,8 +134,10 @@ static void run_answer(struct session *session)
 static void *run_session(void *context)
 {
     struct session *session = context;
-    for (uint32_t i = 0; i < N_ANSWER; i++)
+    for (uint32_t i = 0; i < N_ANSWER; i++) {
         run_answer(session);
+        look(session->cache, &session->seen);
+    }
     atomic_fetch_sub(session->n_running, 1);
     return NULL;
 }
@@ -153,6 +161,7 @@ static void run_and_look(const struct moec_bundle *bundle, const struct moec_exp
     for (uint32_t i = 0; i < n_session; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         *n_failed += sessions[i].n_failed;
+        merge(seen, &sessions[i].seen);
     }
     look(cache, seen);
     moec_expert_cache_free(cache);
