@@ -258,6 +258,12 @@ static enum moec_status check_unigram(const struct moec_tokenizer_model *m, cons
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "tokenizer '%s' is a Unigram model with merges or with flags of BPE (0x%" PRIx32 ")",
                          subject, m->flags);
+    /* Unigram names its unknown token by id, which a vocabulary has or has not. */
+    if (n > 0 && m->unk_id == MOEC_TOKENIZER_ID_MISSING)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "tokenizer '%s' is a Unigram model whose unk token is named and missing, expected "
+                         "an id below %" PRIu32 " or none",
+                         subject, m->n_tokens);
     for (uint32_t id = 0; id < n; id++) {
         const double score = moec_tokenizer_model_score(m, id);
         const bool is_out = score == -INFINITY && (m->flags & MOEC_TOKENIZER_SENTENCEPIECE) != 0;

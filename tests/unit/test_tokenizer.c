@@ -415,6 +415,25 @@ static void test_tokenizer__refuses_ids_past_the_vocabulary(void **state)
     unload(&l);
 }
 
+/* Only BPE can name an unknown token that it lacks; a Unigram model would hand the mark out as an id. */
+static void test_tokenizer__refuses_a_unigram_without_its_unk_token(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_tokenizer_model model, again;
+    void *bytes = NULL;
+    size_t n_bytes = 0;
+    assert_int_equal(moec_tokenizer_json_read(small_unigram, strlen(small_unigram), "t.json", &model, &err),
+                     MOEC_OK);
+    model.unk_id = MOEC_TOKENIZER_ID_MISSING;
+    assert_int_equal(moec_tokenizer_model_encode(&model, &bytes, &n_bytes, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_model_decode(bytes, n_bytes, "t.moec", &again, &err), MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "tokenizer 't.moec' is a Unigram model whose unk token is named"));
+    assert_null(again.block);
+    free(bytes);
+    moec_tokenizer_model_release(&model);
+}
+
 /* Creates a byte-level tokenizer that splits with `pattern`; returns the status and the message. */
 static enum moec_status create_with_pattern(const char *pattern, struct moec_error *err)
 {
@@ -848,6 +867,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer__unigram_takes_the_largest_sum),
         cmocka_unit_test(test_tokenizer__refuses_with_file_and_place),
         cmocka_unit_test(test_tokenizer__refuses_ids_past_the_vocabulary),
+        cmocka_unit_test(test_tokenizer__refuses_a_unigram_without_its_unk_token),
         cmocka_unit_test(test_tokenizer__refuses_patterns_that_mean_something_else),
         cmocka_unit_test(test_tokenizer__stops_endless_backtracking),
         cmocka_unit_test(test_tokenizer__stops_exploding_replacements),
