@@ -117,8 +117,7 @@ enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outpu
             for (uint32_t i = 0; i < outputs->n; i++)
                 if (is_same_file(path, outputs->paths[i]))
                     return moec_fail(err, MOEC_ERR_USAGE,
-                                     "--%s names '%s', which is to be written already ('%s'): name another "
-                                     "file",
+                                     "--%s names '%s', which is already an output ('%s'): name another file",
                                      options[o].name, path, outputs->paths[i]);
             if (outputs->n == CLI_MAX_OUTPUTS)
                 return moec_fail(err, MOEC_ERR_USAGE, "more than %d files to write", CLI_MAX_OUTPUTS);

@@ -45,7 +45,7 @@ static enum moec_status take(struct moec_claim *claim, const char *path, struct 
         const bool is_locked = flock(claim->fd, LOCK_EX | LOCK_NB) == 0;
         if (!is_locked && errno == EWOULDBLOCK)
             return moec_fail(err, MOEC_ERR_IO,
-                             "another run is at work on '%s': wait for its end, or name another file", path);
+                             "another run is writing '%s': wait until it ends, or name another file", path);
         if (!is_locked) { /* there are no locks here */
             (void)unlink(claim->path);
             return MOEC_OK;
@@ -55,7 +55,7 @@ static enum moec_status take(struct moec_claim *claim, const char *path, struct 
         (void)close(claim->fd);
         claim->fd = -1;
     }
-    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': its lock '%s' is removed again and again", path,
+    return moec_fail(err, MOEC_ERR_IO, "cannot write '%s': its lock '%s' keeps being removed", path,
                      claim->path);
 }
 

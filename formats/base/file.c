@@ -407,7 +407,7 @@ static enum moec_status sync_renamed(const char *path, struct moec_error *err)
     if (sync_folder(path, &problem) == MOEC_OK)
         return MOEC_OK;
     return moec_fail(err, problem.status,
-                     "'%s' is complete and in place, but a power cut could take it away: %s", path,
+                     "'%s' is complete and in place, but a power cut could remove it: %s", path,
                      problem.message);
 }
 

@@ -96,7 +96,7 @@ static enum moec_status tokenise_one(struct tokenising *job, size_t item, uint64
         return moec_fail(err, status,
                          "row at line %" PRIu64
                          " of '%s': its %.1f MiB of text may take up to %.0f MiB to tokenise, "
-                         "and %.1f MiB are left for that; raise --work-memory or give shorter rows",
+                         "but only %.1f MiB are left; raise --work-memory or give shorter rows",
                          text->line, job->rows->name, MIB(text->prompt_bytes),
                          BYTES_PER_BYTE * MIB(text->prompt_bytes), MIB(given));
     if (status != MOEC_OK)

@@ -35,7 +35,7 @@ static enum moec_status no_memory(const char *subject, uint64_t needed, uint64_t
 {
     return moec_fail(
         err, MOEC_ERR_BUDGET,
-        "reading '%s' takes %.1f MiB or more, and text may take %.1f MiB; raise --work-memory or give "
+        "reading '%s' takes %.1f MiB or more, but text may take only %.1f MiB; raise --work-memory or give "
         "less text",
         subject, MIB(needed), MIB(memory_bytes));
 }
@@ -529,7 +529,7 @@ static enum moec_status load_data(const char *path, uint64_t memory_bytes, struc
             return MOEC_OK;
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "'%s' is no zstd data, as its name says; take .zst off the name of what is not compressed", path);
+            "'%s' is not zstd data, although its name ends in .zst; rename it if it is not compressed", path);
     }
     packed = *bytes;
     n_packed = *n_bytes;

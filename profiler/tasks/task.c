@@ -90,7 +90,7 @@ static enum moec_status check_labels(const struct moec_task *task, struct moec_e
     if (strchr(task->labels, '/') == NULL && strstr(task->labels, "..") == NULL)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
-                     "labels of task '%s' is '%s', expected the ending of a file's name beside the data, "
+                     "labels of task '%s' is '%s', expected the end of the name of a file beside the data, "
                      "without '/' and '..'",
                      task->name, task->labels);
 }

@@ -57,7 +57,7 @@ refused "the reference as answers" "is part of --reference" \
     eval "$work/m.moec" --data "$work/data.txt" --reference "$model" --answers "$model/config.json"
 refused "the bundle as description" "the same file as the input" device "$work/m.moec" -o "$work/m.moec"
 refused "the bundle as result" "the same file as the input" bench "$work/m.moec" -o "$work/m.moec"
-refused "one file twice" "which is to be written already" \
+refused "one file twice" "which is already an output" \
     profile "$model" --data "$work/data.txt" "$@" -o "$work/new.h5" --report "$work/../$(basename "$work")/new.h5"
 try 1 "none of them wrote" test -e "$work/new.h5"
 
@@ -83,19 +83,19 @@ mkfifo "$work/go" "$work/held"
 flock "$work/.p.h5.moec-lock" sh -c ": >'$work/held'; read -r _ <'$work/go'" &
 holder=$!
 read -r _ <"$work/held"
-try 1 "a profile that another run is at work on" "$moec" profile "$model" --data "$work/data.txt" "$@" -o "$work/p.h5"
-says stderr "another run is at work on '.*p.h5'" "says so"
+try 1 "a profile that another run is writing" "$moec" profile "$model" --data "$work/data.txt" "$@" -o "$work/p.h5"
+says stderr "another run is writing '.*p.h5'" "says so"
 : >"$work/p.h5.journal"
 try 1 "its journal is the other's too" "$moec" profile "$model" --data "$work/data.txt" "$@" -o "$work/soft.h5"
-says stderr "another run is at work" "whatever link leads to it"
+says stderr "another run is writing" "whatever link leads to it"
 rm "$work/p.h5.journal"
 echo >"$work/go"
 wait "$holder"
 flock "$work/.c.moec.moec-lock" sh -c ": >'$work/held'; read -r _ <'$work/go'" &
 holder=$!
 read -r _ <"$work/held"
-try 1 "a bundle that another run is at work on" "$moec" compile "$model" --policy uniform --bits 4 -o "$work/c.moec"
-says stderr "another run is at work on '.*c.moec'" "says so too"
+try 1 "a bundle that another run is writing" "$moec" compile "$model" --policy uniform --bits 4 -o "$work/c.moec"
+says stderr "another run is writing '.*c.moec'" "says so too"
 echo >"$work/go"
 wait "$holder"
 

@@ -10,14 +10,14 @@ head -c 536870912 /dev/zero | zstd -q -1 -o "$work/bomb.txt.zst"
 try 1 "a line as large as the work memory" "$moec" eval $sample --data "$work/line.txt" --work-memory 64MiB --quiet
 says stderr "the text of 'line.txt' and its tokens take more than the 64.0 MiB that text may take; raise --work-memory" "says what it is"
 try 1 "a larger one" "$moec" eval $sample --data "$work/line.txt" --work-memory 100MiB --quiet
-says stderr "row at line 1 of 'line.txt': its 64.0 MiB of text may take up to 3072 MiB .* 36.0 MiB are left .* raise --work-memory" "says what it takes"
+says stderr "row at line 1 of 'line.txt': its 64.0 MiB of text may take up to 3072 MiB .* only 36.0 MiB are left.* raise --work-memory" "says what it takes"
 try 1 "the same of a profile" "$moec" profile $sample --data "$work/line.txt" --work-memory 48MiB -o "$work/none.h5" --quiet
 says stderr "'.*line.txt' has 67108864 bytes, .* text may take 48.0 MiB: raise --work-memory" "says what it has"
 try 1 "a small file that unpacks to a large one" "$moec" eval $sample --data "$work/bomb.txt.zst" --work-memory 64MiB --quiet
 says stderr "more than the limit of .* bytes when decompressed; text may take 64.0 MiB: raise --work-memory" "says what it holds"
 head -c 4096 $sample/model.safetensors >"$work/random.txt.zst"
 try 1 "a .zst that is none" "$moec" eval $sample --data "$work/random.txt.zst" --quiet
-says stderr "random.txt.zst' is no zstd data, as its name says" "says so"
+says stderr "random.txt.zst' is not zstd data, although its name ends in .zst" "says so"
 cat >"$work/copy.lua" <<'END'
 return { name = "copy", metric = "rouge-l", rows = { format = "text", split = "line" }, prompt = "{text}", reference = "x",
   answer = { tokens = 4 } }

@@ -38,7 +38,7 @@ static void test_claim__one_at_a_time(void **state)
     const pid_t child = holder(path, ready[1], hold[0]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_status(moec_claim_take(&claim, path, &err), MOEC_ERR_IO, err);
-    assert_message(err, "another run is at work on");
+    assert_message(err, "another run is writing");
     moec_claim_release(&claim); /* of nothing */
     assert_status(moec_claim_take(&claim, link, &err), MOEC_ERR_IO, err);
     assert_int_equal(write(hold[1], "e", 1), 1);

@@ -322,9 +322,9 @@ static void test_rows__a_zst_is_one(void **state)
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/data.txt.zst", folder);
     write_file(path, "plain text", 10);
-    refuse_file(&task, path, 0, MOEC_ERR_FORMAT, "is no zstd data, as its name says");
+    refuse_file(&task, path, 0, MOEC_ERR_FORMAT, "is not zstd data, although its name ends in .zst");
     write_file(path, "", 0);
-    refuse_file(&task, path, 0, MOEC_ERR_FORMAT, "is no zstd data, as its name says");
+    refuse_file(&task, path, 0, MOEC_ERR_FORMAT, "is not zstd data, although its name ends in .zst");
     (void)unlink(path);
     (void)rmdir(folder);
 }
