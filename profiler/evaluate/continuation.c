@@ -125,11 +125,10 @@ static enum moec_status encode(const struct moec_continuation *c, const char *te
     const enum moec_status status =
         moec_tokenizer_encode_within(c->tokenizer, text, n_bytes, false, &left_bytes, ids, n, &own);
     if (status == MOEC_ERR_BUDGET)
-        return moec_fail(
-            err, status,
-            "tokenising its %.1f MiB of text takes more than the %.1f MiB that are left for that; raise "
-            "--work-memory or give shorter rows",
-            (double)n_bytes / (1 << 20), (double)c->text_bytes / (1 << 20));
+        return moec_fail(err, status,
+                         "tokenising its %.1f MiB of text takes more than the %.1f MiB that are left; raise "
+                         "--work-memory or give shorter rows",
+                         (double)n_bytes / (1 << 20), (double)c->text_bytes / (1 << 20));
     return status == MOEC_OK ? MOEC_OK : moec_fail(err, status, "%s", own.message);
 }
 

@@ -24,7 +24,7 @@ return { name = "copy", metric = "rouge-l", rows = { format = "text", split = "l
 END
 head -c 16777216 "$work/line.txt" >"$work/row.txt"
 try 1 "a row that is scored" "$moec" eval $sample --task "$work/copy.lua" --data "$work/row.txt" --work-memory 64MiB --quiet
-says stderr "tokenising its 16.0 MiB of text takes more than the 48.0 MiB that are left for that; raise --work-memory" "says what it takes"
+says stderr "tokenising its 16.0 MiB of text takes more than the 48.0 MiB that are left; raise --work-memory" "says what it takes"
 try 0 "text that fits" "$moec" eval $sample --data datasets/sample/test.txt --samples 2 --work-memory 64MiB --quiet
 
 done_testing
