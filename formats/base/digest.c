@@ -1,8 +1,5 @@
 #include "formats/base/digest.h"
 
-#include "formats/base/file.h"
-#include "formats/base/memory.h"
-
 #include <nettle/version.h>
 #include <pthread.h>
 #include <string.h>
@@ -34,32 +31,6 @@ void moec_sha256(const void *bytes, size_t n, uint8_t out[static MOEC_SHA256_BYT
     moec_sha256_init(&digest);
     moec_sha256_update(&digest, bytes, n);
     moec_sha256_finish(&digest, out);
-}
-
-enum moec_status moec_sha256_file(const char *path, uint8_t out[static MOEC_SHA256_BYTES],
-                                  struct moec_error *err)
-{
-    const size_t piece_bytes = (size_t)1 << 20;
-    struct moec_file file;
-    struct moec_sha256 digest;
-    void *piece = NULL;
-    MOEC_TRY(moec_file_open(&file, path, err));
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc(&piece, piece_bytes, 1, "a read buffer", err));
-    moec_sha256_init(&digest);
-    for (uint64_t offset = 0; offset < file.n_bytes;) {
-        uint64_t left = file.n_bytes - offset;
-        size_t n = left < piece_bytes ? (size_t)left : piece_bytes;
-        MOEC_TRY_OUT(moec_file_read(&file, offset, piece, n, err));
-        moec_sha256_update(&digest, piece, n);
-        moec_file_drop(&file, offset, n);
-        offset += n;
-    }
-    moec_sha256_finish(&digest, out);
-out:
-    free(piece);
-    moec_file_close(&file);
-    return status;
 }
 
 void moec_sha256_hex(const uint8_t digest[static MOEC_SHA256_BYTES],

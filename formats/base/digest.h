@@ -18,9 +18,6 @@ void moec_sha256_init(struct moec_sha256 *digest);
 void moec_sha256_update(struct moec_sha256 *digest, const void *bytes, size_t n);
 void moec_sha256_finish(struct moec_sha256 *digest, uint8_t out[static MOEC_SHA256_BYTES]);
 void moec_sha256(const void *bytes, size_t n, uint8_t out[static MOEC_SHA256_BYTES]);
-/* SHA-256 of a whole file, read in pieces that are dropped from the page cache behind the reader. */
-MOEC_WARN_UNUSED enum moec_status moec_sha256_file(const char *path, uint8_t out[static MOEC_SHA256_BYTES],
-                                                   struct moec_error *err);
 /* Lower-case hexadecimal with a NUL. */
 void moec_sha256_hex(const uint8_t digest[static MOEC_SHA256_BYTES],
                      char text[static 2 * MOEC_SHA256_BYTES + 1]);
