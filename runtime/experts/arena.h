@@ -2,10 +2,10 @@
  *
  * Slots are as large as the records that they are for, so the arena compacts: when the free bytes suffice but
  * lie apart, the slots between neighbouring holes slide together, choosing the run that moves the fewest
- * bytes. Slots that are pinned (a kernel or a device is at work on their bytes) never move. So no free byte
- * is lost to fragmentation for good, with any mix of sizes, and with equal sizes nothing ever moves. (Slots
- * of the largest size would waste up to seven eighths on INT2 beside BF16; slabs by size would let one size
- * starve another and break an eviction policy's order.)
+ * bytes. Pinned slots (a kernel or a device is using their bytes) never move. So no free byte is lost
+ * permanently to fragmentation, with any mix of sizes, and with equal sizes nothing ever moves. (Slots of the
+ * largest size would waste up to seven eighths on INT2 beside BF16; slabs by size would let one size starve
+ * another and break an eviction policy's order.)
  *
  * Thread rule: the caller's lock covers every call on one instance; bytes of pinned slots may be used without
  * it. */
@@ -36,7 +36,7 @@ void moec_arena_free(struct moec_arena *arena); /* NULL-safe */
 uint8_t *moec_arena_bytes(const struct moec_arena *arena);
 
 /* Gives an absent key a slot, without content, moving others where it must; their bytes are added to
- * *moved_bytes. False, with nothing moved, when no place can be made: too few bytes are free, or pinned slots
+ * *moved_bytes. False, with nothing moved, when no room can be made: too few bytes are free, or pinned slots
  * cut them apart (never when nothing is pinned). */
 bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_bytes);
 /* Frees the slot of a key that is there and not pinned. */

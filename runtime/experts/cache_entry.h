@@ -118,7 +118,7 @@ enum moec_cache_end {
 enum moec_cache_end moec_cache_entry_end(struct moec_expert_cache *cache, uint32_t key, bool is_good,
                                          int problem);
 
-/* FAILED, and another session wants it too: its tries begin anew. */
+/* FAILED, and another session wants it too: its tries start over. */
 void moec_cache_entry_retry(struct moec_expert_cache *cache, uint32_t key);
 
 /* READY: a session begins and ends to hold it. */

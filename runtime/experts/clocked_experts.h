@@ -1,9 +1,8 @@
-/* A source of experts that another one stands behind, and the time that its session computes.
+/* A source of experts that wraps another one and measures the computing time of its session.
  *
- * A layer's computing is the time from its router's answer to the next one, without what was spent waiting
- * for experts: as long as that, reads for the next layer can hide. The last layer's goes on from the end of
- * one step into the next, to the first answer there. Thread rule: one session's thread; the counters are
- * shared. */
+ * A layer's computing is the time from its router's answer to the next one, without the time spent waiting
+ * for experts: reads for the next layer can hide behind it. The last layer's time continues into the next
+ * step, up to the first answer there. Thread rule: one session's thread; the counters are shared. */
 #ifndef MOEC_RUNTIME_CLOCKED_EXPERTS_H
 #define MOEC_RUNTIME_CLOCKED_EXPERTS_H
 

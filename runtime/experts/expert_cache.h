@@ -1,6 +1,6 @@
 /* The expert cache: records of a bundle, streamed into a buffer of fixed size.
  *
- * Three questions, each with a home of its own. Which records are in the buffer is decided by bytes and
+ * Three questions are answered in three places. Which records are in the buffer is decided by bytes and
  * policy alone (runtime/policy/residency.h), so that the simulator decides the same; where they lie is the
  * arena's business (runtime/experts/arena.h), which may have to wait for neighbours at work; when they are
  * read is the loader's (runtime/experts/loader.c):
@@ -14,12 +14,12 @@
  * read at once, up to 32 at a time, and what is there is computed meanwhile. A session that needs a record
  * waits for the device itself; a thread of the cache reads what nobody asked for yet: guesses
  * (runtime/policy/preload.h) and the warm start, one at a time and only while nothing demanded is missing. A
- * key that is evicted while its read is in flight gives its bytes up at the end of the read. Every read is
+ * key that is evicted while its read is in flight frees its bytes when the read ends. Every read is
  * checked before a record is used; one that fails is tried again, up to three times, and then reported with
  * layer and expert. A guess that fails is forgotten.
  *
- * Several sessions may hold records at once, and nobody waits for ever. A session waits in acquire (1) for a
- * record that is being read, which ends; or (2) for room, in the order in which all sessions asked. One
+ * Several sessions may hold records at once, and no session waits forever. A session waits in acquire (1) for
+ * a record that is being read, which ends; or (2) for room, in the order in which all sessions asked. One
  * session takes what an answer found present first, for which no room is needed, and the rest in the order of
  * asking, so that when it waits for room it has released all that it was admitted. With several sessions only
  * what one waits for or holds is safe from the others: what it merely expects is read, but may be given up
@@ -102,7 +102,7 @@ uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache);
  * many at a time. */
 void moec_expert_cache_wait_warm(struct moec_expert_cache *cache);
 
-/* What the reader says of itself. */
+/* The reader's description of itself. */
 const char *moec_expert_cache_reader_description(const struct moec_expert_cache *cache);
 
 /* Since creation. Each expert that an answer asks for (or, without one, an acquire) counts once: as a hit
@@ -112,7 +112,7 @@ struct moec_cache_counters {
     uint64_t late;
     uint64_t misses;
     uint64_t useful_preloads; /* guessed, and asked for before they left */
-    uint64_t wasted_preloads; /* guessed, and left or still there without that */
+    uint64_t wasted_preloads; /* guessed, and evicted or still present without having been asked for */
     uint64_t evictions;
     uint64_t read_bytes;    /* of all reads */
     uint64_t preload_bytes; /* of these, for guesses */

@@ -1,11 +1,11 @@
 /* The parts of an expert cache, which its files share: runtime/experts/expert_cache.c answers sessions,
  * runtime/experts/loader.c reads, both change entries through runtime/experts/cache_entry.h alone;
- * runtime/experts/expert_cache_create.c makes the parts, runtime/experts/expert_cache_counters.c tells what
+ * runtime/experts/expert_cache_create.c makes the parts, runtime/experts/expert_cache_counters.c counts what
  * happened (internal to runtime/).
  *
- * One lock covers all of it. `is_driven` is the baton of the reader: who sets it, under the lock, may hand it
- * requests and wait for it with the lock released; everyone else leaves what is to be read in a queue and
- * wakes the reader. */
+ * One lock covers all of it. `is_driven` is the baton of the reader: the thread that sets it, under the lock,
+ * may submit requests and wait for them with the lock released; everyone else leaves what is to be read in a
+ * queue and wakes the reader. */
 #ifndef MOEC_RUNTIME_EXPERT_CACHE_INTERNAL_H
 #define MOEC_RUNTIME_EXPERT_CACHE_INTERNAL_H
 

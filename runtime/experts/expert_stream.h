@@ -1,17 +1,18 @@
 /* Streaming in order: every expert of every MoE layer is read, layer after layer, and wraps from the last
  * layer to the first one of the next token (of the decoder, where a source is encoded before it: then reading
- * begins anew with the encoder's first layer for each input). STI (Guo et al., 2023) as EdgeMoE's evaluation
- * compares with it (IV-A): it does not tell experts that a token needs from others, and has a preload buffer
- * of the same size.
+ * starts again with the encoder's first layer for each input). STI (Guo et al., 2023) as EdgeMoE's evaluation
+ * compares with it (IV-A): it does not distinguish the experts that a token needs from others, and has a
+ * preload buffer of the same size.
  *
  *     the ring, in the order of reading:
  *        tail                    decided                          head
  *     ....| needed, held | not needed: dropped | read ahead of the router |.... free
  *
  * Reading runs ahead as far as the buffer has room. When a router answers, its layer is decided: what it does
- * not need goes as soon as it was read, what it needs goes when it is released. Reads go on in order whether
- * a record is needed or not. Every read is checked; one that fails is tried again into the same place, as
- * often as the cache tries (MOEC_RECORD_TRIES), unless its router has answered and does not need it.
+ * not need is dropped once it has been read, what it needs is dropped when it is released. Reads continue in
+ * order whether a record is needed or not. Every read is checked; one that fails is tried again into the same
+ * place, as often as the cache tries (MOEC_RECORD_TRIES), unless its router has answered and does not need
+ * it.
  *
  * The source serves one session. Records are held together only as far as they are there already
  * (moec_experts_ops.ready): an acquire that waits while others are held may wait for room that they take.

@@ -1,5 +1,5 @@
-/* What a forward pass works with: the model, where its experts come from, who decides and who looks, on which
- * threads and in which memory. Every step of the pass (runtime/forward/forward.h) is given one. */
+/* What a forward pass works with: the model, the source of its experts, its choice and its observers, its
+ * threads and its memory. Every step of the pass (runtime/forward/forward.h) is given one. */
 #ifndef MOEC_RUNTIME_CONTEXT_H
 #define MOEC_RUNTIME_CONTEXT_H
 
@@ -10,7 +10,7 @@
 #include "runtime/threads/parallel.h"
 #include "runtime/trace/trace.h"
 
-/* Sees what the products with dense weights are given (not those with routed experts and routers): quantisers
+/* Sees the inputs of products with dense weights (not those with routed experts and routers): quantisers
  * that weigh errors by the inputs collect them here. Both functions are called on the thread that drives the
  * forward pass. */
 struct moec_inputs_hook {
@@ -26,16 +26,16 @@ struct moec_inputs_hook {
 
 struct moec_scratch;
 
-/* A plain value that no step changes. Whoever wants the same pass with other experts, another choice or
- * somebody who looks copies it and sets that in the copy: a second pass on the same working memory. Passes of
- * one memory work one after the other, a layer at a time or longer, and end with moec_forward_release of the
- * one that was initialised. Thread rule: one thread at a time for all of them (they parallelise inside
- * through the pool); several memories may share a model. All pointers but `scratch` are borrowed. */
+/* A plain value that no step changes. To run the same pass with other experts, another choice or an observer,
+ * copy it and set that in the copy: a second pass on the same working memory. Passes of one memory work one
+ * after the other, a layer at a time or longer, and end with moec_forward_release of the one that was
+ * initialised. Thread rule: one thread at a time for all of them (they parallelise inside through the pool);
+ * several memories may share a model. All pointers but `scratch` are borrowed. */
 struct moec_forward {
     const struct moec_model *model; /* of the config that the memory was made for */
     struct moec_experts *experts;
     const struct moec_choice *choice;       /* NULL = the router's own */
-    const struct moec_residents *residents; /* what choices see as resident; NULL = nobody says */
+    const struct moec_residents *residents; /* what choices see as resident; NULL = unknown */
     struct moec_trace *trace;               /* NULL = nobody looks */
     const struct moec_inputs_hook *inputs;  /* likewise */
 

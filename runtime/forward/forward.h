@@ -6,8 +6,8 @@
  * batch it came in.
  *
  * Batch layout: `hidden` is (n_tok, n_embd) F32 with a row stride of moec_forward_stride(); rows of one
- * sequence are consecutive and described by a span (runtime/forward/attention.h). What a pass works with, and
- * the thread rule, stand in runtime/forward/context.h. */
+ * sequence are consecutive and described by a span (runtime/forward/attention.h). runtime/forward/context.h
+ * has what a pass works with, and the thread rule. */
 #ifndef MOEC_RUNTIME_FORWARD_H
 #define MOEC_RUNTIME_FORWARD_H
 
@@ -27,8 +27,8 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_encoded(const struct moec_forward
                                                        struct moec_error *err);
 
 /* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in
- * increasing index) and shared expert. `capacity` and `trace` may be NULL: nothing is ever full, nobody asks
- * what was done. Errors of the expert source pass through. */
+ * increasing index) and shared expert. `capacity` and `trace` may be NULL: nothing is ever full, nothing is
+ * traced. Errors of the expert source pass through. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t layer,
                                                    uint32_t n_tok, float *hidden,
                                                    const struct moec_capacity *capacity,

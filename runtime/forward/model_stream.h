@@ -2,7 +2,7 @@
  * is moec_model_acquire_layer in model.h).
  *
  * A unit is what is read at once: the matrices of one layer, or a block of rows of the head. Units are kept
- * until others need the room, the one that was used longest ago going first, so that a sweep which takes many
+ * until others need the room; the least recently used one goes first, so that a sweep which takes many
  * batches through a layer reads it once, and a model whose units all fit is read once in all. What is held is
  * never dropped: while several are held, they may exceed the room together. Thread rule: any thread (one lock
  * inside; loading happens under it). */

@@ -11,7 +11,7 @@
 #include "runtime/forward/context.h"
 #include "runtime/forward/expert_capacity.h"
 
-/* What a MoE layer did, for those who ask. Arrays are the caller's; NULL members are not filled. T = n_tok, k
+/* A record of what a MoE layer did. Arrays are the caller's; NULL members are not filled. T = n_tok, k
  * = top_k. */
 struct moec_mlp_trace {
     uint32_t *experts;    /* (T, k): chosen experts in order of choice */

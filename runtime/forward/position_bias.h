@@ -1,8 +1,8 @@
 /* Biases of relative positions (T5; Raffel et al., arXiv 1910.10683, section 2.1): what a head adds to the
- * score of a key depends on how far the key stands from the query.
+ * score of a key depends on the distance between key and query.
  *
  * Distances fall into buckets. Of the buckets of one side, the first half are single distances; the others
- * grow with the logarithm up to max_distance, from where on all share the last. An encoder's keys stand on
+ * grow with the logarithm up to max_distance, beyond which all share the last. An encoder's keys stand on
  * both sides and each side has half of the buckets; a decoder's stand before the query. Every layer of a
  * stack adds the same biases. Thread rule: pure functions. */
 #ifndef MOEC_RUNTIME_POSITION_BIAS_H

@@ -1,5 +1,5 @@
-/* What a router's answer tells the source of the experts, beside the experts that are needed (internal to
- * runtime/): struct moec_router_answer of runtime/policy/experts.h.
+/* What a router's answer gives the source of the experts, in addition to the experts that are needed
+ * (internal to runtime/): struct moec_router_answer of runtime/policy/experts.h.
  *
  * Choices of one MoE layer are kept in scratch until the next one, so that an answer can carry both. They
  * belong to the rows that they were made for: what has other rows, another layer before it or a new batch in
@@ -13,13 +13,13 @@
 struct moec_routed {
     uint32_t layer;
     uint32_t n_tok;
-    const float *hidden; /* tells batches apart; not read */
+    const float *hidden; /* identifies the batch; not read */
     const float *normed; /* (T, S) the router's input */
     const struct moec_routing *routing;
     uint32_t n_active; /* of scratch->active */
 };
 
-/* Tells the source, with as much as it asks for, and the trace everything. */
+/* Passes the answer to the source, with as much as it asks for, and all of it to the trace. */
 void moec_router_answer_send(const struct moec_forward *forward, const struct moec_routed *routed);
 
 /* A new batch begins: choices that were kept belong to none of its rows. */

@@ -18,7 +18,7 @@
 #define MOEC_TILE_TOKENS  64  /* tokens in a tile of a dense product or of a step that works row by row */
 #define MOEC_GROUP_TOKENS 512 /* tokens that share one decoding of a tile of weights */
 #define MOEC_ENCODED_TOKENS                                                                                  \
-    2 /* up to so many tokens products read encoded weights; more decode a tile first */
+    2 /* up to this many tokens, products read encoded weights; with more, they decode a tile first */
 #define MOEC_ENCODED_ROWS   4096 /* outputs at most of one item of a product with encoded weights */
 #define MOEC_ATTENTION_ROWS 64   /* (query, head) rows in a tile of attention */
 #define MOEC_ROUTER_TOKENS  32   /* tokens in a tile of the router */

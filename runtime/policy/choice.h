@@ -1,6 +1,6 @@
 /* Which experts a token takes: the second of routing's two steps, between the scores of the model's router
  * (runtime/forward/router_scores.h) and the weights that are made of what was chosen. The router's own way,
- * top-k, is one choice among others, and the one that models are trained with; policies bring theirs (D9),
+ * top-k, is one choice among others, and the one that models are trained with; policies have their own (D9),
  * such as routing that prefers what is in memory (cache-conditional experts, arXiv:2412.00099).
  *
  * Choices decide, so they stay pure (D15): a function of what they are given. They are asked for every token
@@ -23,7 +23,7 @@ struct moec_scored_token {
     uint32_t n_expert, top_k;
     const float *scores;                    /* (n_expert) */
     const float *bias;                      /* (n_expert), counts for the choice alone; NULL = none */
-    const struct moec_residents *residents; /* NULL = nobody says what is resident */
+    const struct moec_residents *residents; /* NULL = unknown */
 };
 
 struct moec_choice {

@@ -2,7 +2,7 @@
  *
  * A request names an expert of a layer and one of the forms that the source offers. A form is a precision
  * copy, a part of its records, and the memory pool that holds it. The forward pass asks for one expert of one
- * layer at a time in form 0, uses it and gives it back. Behind the seam stand the bundle's cache within the
+ * layer at a time in form 0, uses it and gives it back. Behind the seam are the bundle's cache within the
  * memory budget (runtime/experts/expert_cache.h) and the profiler's table of encoded variants. Thread rule:
  * acquire and release are called from one thread for each session; an implementation that several sessions
  * share locks inside. */
@@ -51,7 +51,7 @@ struct moec_router_answer {
     const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in a
                                    * stack's first one */
     const float *last_weights;    /* (T, k), NULL likewise */
-    /* For a guess: the next MoE layer's router fed with this layer's input (its gate input, after this
+    /* For predictions: the next MoE layer's router applied to this layer's input (its gate input, after this
      * layer's norm): probabilities summed over the T tokens. For one token the 2k best, else every expert; by
      * falling score, ties to the lower index. NULL in a stack's last MoE layer. */
     const struct moec_scored_expert *next_gate;
@@ -74,7 +74,7 @@ struct moec_experts_ops {
      * one, a session holds no other. A streaming source starts loading what is missing. */
     void (*expect)(struct moec_experts *self, const struct moec_router_answer *answer);
 
-    /* Optional (NULL, both): whether the source would guess now what the next layer will need, asked after
+    /* Optional (NULL, both): whether the source would now predict what the next layer needs, asked after
      * expect; and if so the same answer with next_gate, where the source wants that. */
     bool (*wants_guess)(struct moec_experts *self);
     void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer);

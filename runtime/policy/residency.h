@@ -1,4 +1,4 @@
-/* Which expert records are in a buffer of so many bytes: the cache's decisions, without bytes, threads or
+/* Which expert records are in a buffer of a given size: the cache's decisions, without bytes, threads or
  * time (so that the simulator decides what the runtime decides).
  *
  * A key is one expert of one layer in one form (runtime/policy/experts.h): (MoE ordinal x n_form + form) x
@@ -8,10 +8,10 @@
  * Logical state of a key: absent or present. Present means that its bytes
  * count against the capacity; whether they are there already is the caller's business
  * (runtime/experts/expert_cache.c reads them meanwhile, and lays slots out in runtime/experts/arena.h). No
- * decision here depends on how far a read is, or on where slots lie: the same calls give the same victims,
- * whatever the timing. Beside that a present key may be demanded: the router asked for it and it was not
- * released yet; what is demanded is never given up. And it may be foreseen: a predictor named it for its
- * layer's next answer; until then no other guess gives it up.
+ * decision here depends on the progress of reads or on where slots lie: the same calls give the same victims,
+ * whatever the timing. In addition a present key may be demanded: the router asked for it and it has not been
+ * released yet; what is demanded is never evicted. And it may be foreseen: a predictor named it for its
+ * layer's next answer; until then no other guess evicts it.
  *
  *     absent --demand: admitted--> present, demanded --release--> present --evicted--> absent
  *        \---- guess: admitted -------------------------------------^
@@ -44,7 +44,7 @@ struct moec_residency_setup {
     uint64_t capacity_bytes;    /* at least the largest slot */
     const struct moec_evict_ops *policy;
     const float *frequency; /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
-    /* Told of each key that was given up, inside the calls below. NULL = nobody wants to know. */
+    /* Called for each evicted key, inside the calls below. May be NULL. */
     void (*evicted)(void *context, uint32_t key);
     void *context;
 };
@@ -83,8 +83,8 @@ bool moec_residency_foresee(void *residency, uint32_t key);
 /* Makes an absent key present and foreseen. False, with nothing given up, when what is demanded or foreseen
  * leaves no room, or while a key waits for admission. */
 bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
-/* Gives up what the policy chooses, though nothing asked for its room; false when all is demanded. For a
- * buffer whose room is there but in pieces that cannot be joined. */
+/* Evicts what the policy chooses, although nothing asked for its room; false when everything is demanded. For
+ * a buffer with enough room in pieces that cannot be joined. */
 bool moec_residency_shrink(struct moec_residency *residency);
 /* Gives up a present key that nobody demands (a read that failed, modes that keep nothing); not reported as
  * evicted. */
