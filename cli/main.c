@@ -1,5 +1,5 @@
 /* moec: finds the verb and runs it. */
-#include "cli/options/paths.h"
+#include "cli/options/outputs.h"
 #include "cli/output/terminal.h"
 #include "cli/output/versions.h"
 #include "cli/print/print.h"

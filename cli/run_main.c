@@ -1,5 +1,5 @@
 /* moec-run: the run command alone, linked with libmoert and nothing else of moec. */
-#include "cli/options/paths.h"
+#include "cli/options/outputs.h"
 #include "cli/verbs/commands.h"
 #include "runtime/moert.h"
 

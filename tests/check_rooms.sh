@@ -46,6 +46,10 @@ awk '
         holds[$1]++
         exists[$2] = 1
         if (!($1 in is_room)) wrong($2, "its folder is no room of the table")
+        name = $2
+        sub(/.*\//, "", name)
+        if (name in named) wrong($2, "has the name of " named[name])
+        named[name] = $2
     }
     FILENAME == ARGV[3] && $3 !~ /^</ {
         target = folder_of($3)

@@ -19,7 +19,7 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 enum {
     CLI_REPEATS = 1, /* may be given up to CLI_MAX_REPEATS times */
     CLI_RARE = 2,    /* left to --help-all, the man page and completion */
-    /* What its value names (cli/options/paths.h); arguments without an option are inputs. */
+    /* What its value names (cli/options/outputs.h); arguments without an option are inputs. */
     CLI_INPUT = 4,    /* a file or folder that is read */
     CLI_OUTPUT = 8,   /* a file or folder that is written */
     CLI_IN_PLACE = 16 /* an output that may be an input: the verb has read it whole before it is replaced */

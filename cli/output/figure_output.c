@@ -1,6 +1,6 @@
 #include "cli/output/figure_output.h"
 
-#include "cli/options/paths.h"
+#include "cli/options/outputs.h"
 #include "cli/print/print.h"
 #include "profiler/report/report.h"
 

@@ -1,5 +1,5 @@
 #include "cli/options/measure_options.h"
-#include "cli/options/paths.h"
+#include "cli/options/outputs.h"
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"

@@ -63,6 +63,9 @@ mkdir "$work/tree/low/new"
 echo >"$work/tree/low/new/thing.c"
 violation "a folder that the table lacks" 'low/new/thing.c: its folder is no room'
 
+echo >"$work/tree/low/text/run.c"
+violation "a second file of one name" 'low/text/run.c: has the name of high/verbs/run.c'
+
 echo '#include "low/text/word.h"' >>"$work/tree/high/verbs/run.c"
 violation "an include of no file" 'run.c: includes "low/text/word.h", which does not exist'
 

@@ -1,4 +1,4 @@
-#include "cli/options/paths.h"
+#include "cli/options/outputs.h"
 
 #include <dirent.h>
 #include <errno.h>

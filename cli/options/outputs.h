@@ -3,8 +3,8 @@
  * at its end. The option tables say which values are inputs and outputs (CLI_INPUT, CLI_OUTPUT); arguments
  * without an option are inputs. Of a folder that is an input the files of a checkpoint count: *.safetensors,
  * *.gguf, *.json, *.model. Thread rule: main thread. */
-#ifndef MOEC_CLI_PATHS_H
-#define MOEC_CLI_PATHS_H
+#ifndef MOEC_CLI_OUTPUTS_H
+#define MOEC_CLI_OUTPUTS_H
 
 #include "cli/options/options.h"
 
