@@ -77,8 +77,10 @@ static void read_layer(lua_State *lua, uint32_t s, const char *what, uint8_t *bi
         if (type == LUA_TNIL)
             luaL_error(lua, "%s has nothing at [%d][%d], expected a bitwidth", what, (int)s + 1, (int)e + 1);
         if (!is_integer || !is_assignable(width))
-            luaL_error(lua, "%s has the %s %s at [%d][%d], expected one of the numbers 2, 3, 4, 8, 16", what,
-                       lua_typename(lua, type), luaL_tolstring(lua, -1, NULL), (int)s + 1, (int)e + 1);
+            luaL_error(
+                lua,
+                "%s has no valid bitwidth at [%d][%d]: the %s %s, expected one of the numbers 2, 3, 4, 8, 16",
+                what, (int)s + 1, (int)e + 1, lua_typename(lua, type), luaL_tolstring(lua, -1, NULL));
         bits[e] = (uint8_t)width;
         lua_pop(lua, 1);
     }
@@ -96,6 +98,9 @@ static void push_assignment_message(lua_State *lua, int index, char kind, const 
     uint8_t *message = lua_newuserdatauv(lua, 1 + n, 0);
     message[0] = (uint8_t)kind;
     check_keys(lua, index, what, "", "layer", run->n_layer);
+    if (lua_rawlen(lua, index) != run->n_layer)
+        luaL_error(lua, "%s has %d layers, expected %d", what, (int)lua_rawlen(lua, index),
+                   (int)run->n_layer);
     for (uint32_t s = 0; s < run->n_layer; s++) {
         (void)lua_rawgeti(lua, index, s + 1);
         read_layer(lua, s, what, message + 1 + (size_t)s * run->n_expert);

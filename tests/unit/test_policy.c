@@ -110,11 +110,15 @@ static void test_policy__refuses_what_is_no_assignment(void **state)
     expect_refusal("local a = uniform(4) a[1][0] = 4 return a",
                    "has an entry [0] in layer [1], expected experts 1..4");
     expect_refusal("local a = uniform(4) a[1]['2'] = 4 return a", "has an entry [2] in layer [1]");
-    expect_refusal("local a = uniform(4) a[2] = nil return a", "has a nil at [2]");
+    expect_refusal("local a = uniform(4) a[2] = nil return a", "has 1 layers, expected 2");
+    expect_refusal("local a = uniform(4) a[2] = 4 return a", "has a number at [2], expected a table");
     expect_refusal("local a = uniform(4) a[2][1] = nil return a", "has nothing at [2][1]");
-    expect_refusal("local a = uniform(4) a[2][1] = '4' return a", "has the string 4 at [2][1]");
-    expect_refusal("local a = uniform(4) a[2][1] = 5 return a", "has the number 5 at [2][1]");
-    expect_refusal("local a = uniform(4) a[2][1] = 4.5 return a", "has the number 4.5 at [2][1]");
+    expect_refusal("local a = uniform(4) a[2][1] = '4' return a",
+                   "has no valid bitwidth at [2][1]: the string 4,");
+    expect_refusal("local a = uniform(4) a[2][1] = 5 return a",
+                   "has no valid bitwidth at [2][1]: the number 5,");
+    expect_refusal("local a = uniform(4) a[2][1] = 4.5 return a",
+                   "has no valid bitwidth at [2][1]: the number 4.5,");
     expect_refusal("local a = uniform(4) a[1][5] = 4 moec.evaluate(a) return uniform(4)", "evaluate's");
     expect_refusal("local a = uniform(4) a[1][5] = 4 moec.size(a) return uniform(4)", "size's");
 }
