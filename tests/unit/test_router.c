@@ -435,6 +435,47 @@ static void test_router__the_best_are_taken_in_order(void **state)
 
 /* ---- the whole pass ---- */
 
+/* Tensors as they are in `context`, the dense weights of a model without choice biases. */
+static struct moec_codec codec_of(void *context, enum moec_role role, uint32_t layer)
+{
+    const struct moec_dense_entry *entry = moec_dense_entry_find(context, role, layer);
+    return entry != NULL ? entry->codec : (struct moec_codec){.dtype = MOEC_DTYPE_F32};
+}
+
+static void test_router__a_choice_bias_is_a_dense_tensor(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("mixtral");
+    struct moec_config config = fixture.model->config;
+    struct moec_error err = {0};
+    struct moec_dense without = {0}, dense = {0};
+    struct moec_model *model = NULL;
+    assert_ok(moec_checkpoint_load_dense(fixture.checkpoint, 16, 0, &without, &err), err);
+    config.router_choice_bias = true;
+    assert_ok(moec_dense_create(&config, codec_of, &without, &dense, &err), err);
+    assert_int_equal(dense.n_entries, without.n_entries + moec_config_moe_count(&config));
+    for (uint32_t i = 0; i < dense.n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense.entries[i];
+        const struct moec_dense_entry *same = moec_dense_entry_find(&without, entry->role, entry->layer);
+        float *bias = (float *)(void *)(dense.blob + entry->offset);
+        if (same != NULL)
+            memcpy(dense.blob + entry->offset, without.blob + same->offset, same->n_bytes);
+        for (uint32_t e = 0; same == NULL && e < config.n_expert; e++)
+            bias[e] = (float)(100 * entry->layer + e);
+    }
+    assert_ok(moec_model_create(&config, &dense, &model, &err), err);
+    for (uint32_t layer = 0; layer < config.n_layer; layer++) {
+        const float *bias = model->layers[layer].router_choice_bias;
+        assert_null(fixture.model->layers[layer].router_choice_bias);
+        assert_int_equal(bias != NULL, moec_config_is_moe(&config, layer));
+        for (uint32_t e = 0; bias != NULL && e < config.n_expert; e++)
+            assert_true(bias[e] == (float)(100 * layer + e));
+    }
+    moec_model_free(model);
+    moec_dense_release(&without);
+    fixture_close(&fixture);
+}
+
 static void test_router__every_kind_runs_a_model_with_the_same_bits(void **state)
 {
     (void)state;
@@ -511,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_router__a_skipped_expert_leaves_a_smaller_k),
         cmocka_unit_test(test_router__a_choice_sees_what_is_resident),
         cmocka_unit_test(test_router__the_best_are_taken_in_order),
+        cmocka_unit_test(test_router__a_choice_bias_is_a_dense_tensor),
         cmocka_unit_test(test_router__every_kind_runs_a_model_with_the_same_bits),
         cmocka_unit_test(test_router__previews_are_shares),
     };
