@@ -110,30 +110,12 @@ static void complete_zsh(void)
     complete_bash();
 }
 
-/* -d and the first sentence of a text, in fish's single quotes, within which \\ and \' are escapes. */
-static void print_fish_description(const char *text)
-{
-    const size_t line = strcspn(text, "\n");
-    const char *stop = strstr(text, ". ");
-    size_t n = stop != NULL && (size_t)(stop - text) < line ? (size_t)(stop - text) : line;
-    while (n > 0 && (text[n - 1] == '.' || text[n - 1] == ':'))
-        n--;
-    printf(" -d '");
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '\'' || text[i] == '\\')
-            putchar('\\');
-        putchar(text[i]);
-    }
-    putchar('\'');
-}
-
 static void complete_fish(void)
 {
     printf("# fish completion of moec: moec completion fish | source\n");
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        printf("complete -c moec -n __fish_use_subcommand -a %s", commands[i]->name);
-        print_fish_description(commands[i]->summary);
-        putchar('\n');
+        printf("complete -c moec -n __fish_use_subcommand -a %s -d '%s'\n", commands[i]->name,
+               commands[i]->summary);
         for (const struct cli_option *option = commands[i]->options; option->name != NULL; option++) {
             printf("complete -c moec -n '__fish_seen_subcommand_from %s' -l %s", commands[i]->name,
                    option->name);
@@ -141,7 +123,6 @@ static void complete_fish(void)
                 printf(" -s %c", option->letter);
             if (option->argument != NULL && option->argument[0] != '[')
                 printf(" -r");
-            print_fish_description(option->help);
             if (option->choices != NULL) {
                 printf(" -f -a '");
                 for (const char *at = option->choices; *at != '\0'; at++)

@@ -143,7 +143,7 @@ static void fill_provenance(const struct moec_compile_run *run,
     /* What was found beside what was asked for. */
     char found[24] = "";
     if (run->options->dense_bits == MOEC_DENSE_BITS_AUTO)
-        (void)snprintf(found, sizeof found, " dense-bits-found=%" PRIu32, run->report->dense_bits);
+        (void)snprintf(found, sizeof found, " dense-bits-found=%" PRIu32, run->report->plan.dense_bits);
     (void)snprintf(out->options, sizeof out->options, "%s%s", run->options->options_text, found);
     (void)snprintf(out->source_name, sizeof out->source_name, "%s", run->options->source_name);
     memcpy(out->model_digest, model_digest, MOEC_SHA256_BYTES);
@@ -163,9 +163,9 @@ static enum moec_status write_bundle(struct moec_compile_run *run, const struct 
 {
     const struct moec_compile_options *options = run->options;
     struct moec_bundle_writer *writer = NULL;
-    MOEC_TRY(moec_bundle_writer_open(run->plan, path, run->report->assignment, options->copy_bits,
+    MOEC_TRY(moec_bundle_writer_open(run->plan, path, run->report->plan.experts, options->copy_bits,
                                      options->n_copy_bits, &writer, err));
-    uint64_t n_records = (uint64_t)run->report->n_layer * run->report->n_expert * (1 + options->n_copy_bits);
+    uint64_t n_records = moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits);
     enum moec_status status =
         moec_pack_records(run->checkpoint, writer, n_records, options->n_threads, show_packing, run, err);
     if (status != MOEC_OK) {
@@ -223,16 +223,13 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
     uint8_t model_digest[MOEC_SHA256_BYTES];
     struct moec_provenance provenance;
     *report = (struct moec_compile_report){
-        .n_layer = moec_config_moe_count(config),
-        .n_expert = config->n_expert,
         .source_bytes = moec_checkpoint_weight_bytes(checkpoint),
     };
     MOEC_TRY_OUT(check_options(options, profile, err));
     MOEC_TRY_OUT(moec_checkpoint_digest(checkpoint, NULL, NULL, model_digest, err));
     if (profile != NULL)
         MOEC_TRY_OUT(check_profile(checkpoint, profile, model_digest, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&report->assignment, (uint64_t)report->n_layer * report->n_expert, 1,
-                            "an assignment", err));
+    MOEC_TRY_OUT(moec_plan_create(&report->plan, config, err));
     if (options->rows != NULL)
         MOEC_TRY_OUT(moec_row_metric_open(options->rows, checkpoint, profile, &run.rows, err));
     MOEC_TRY_OUT(moec_compile_dense_list(&run, err));
@@ -262,6 +259,5 @@ out:
 
 void moec_compile_report_release(struct moec_compile_report *report)
 {
-    free(report->assignment);
-    report->assignment = NULL;
+    moec_plan_release(&report->plan);
 }

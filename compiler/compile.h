@@ -1,6 +1,6 @@
 /* `moec compile`: from a checkpoint, a profile and a target to a bundle with a certificate.
  *
- *   policy (Lua) --evaluate--> search part (even windows) --accepts--> assignment
+ *   policy (Lua) --evaluate--> search part (even windows) --accepts--> plan
  *   certificate part (odd windows), measured once --> certificate --> bundle, or nothing when the promise is
  * missed (D6)
  *
@@ -69,13 +69,10 @@ struct moec_compile_hooks {
 };
 
 struct moec_compile_report {
-    uint8_t *assignment; /* (S, E) bitwidths, owned; moec_compile_report_release */
-    uint32_t n_layer;    /* S */
-    uint32_t n_expert;   /* E */
-    uint64_t n_bytes;    /* of the bundle, exact */
+    struct moec_plan plan; /* owned; moec_compile_report_release */
+    uint64_t n_bytes;      /* of the bundle, exact */
     uint64_t source_bytes;
     uint32_t n_evaluations; /* of all trials together */
-    uint32_t dense_bits;    /* taken */
     uint32_t n_dense_trial; /* with MOEC_DENSE_BITS_AUTO */
     struct moec_dense_trial dense_trials[MOEC_MAX_DENSE_TRIALS];
     struct moec_certificate certificate;

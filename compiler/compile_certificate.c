@@ -46,7 +46,7 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
     struct moec_loss loss;
     enum moec_status status = moec_compile_part_open(run, MOEC_PART_CERTIFICATE, &part, err);
     if (status == MOEC_OK)
-        status = moec_compile_part_measure(run, &part, run->report->assignment, &loss, err);
+        status = moec_compile_part_measure(run, &part, &run->report->plan, &loss, err);
     moec_compile_part_release(&part);
     if (status != MOEC_OK)
         return status;

@@ -4,7 +4,6 @@
 #include "profiler/routing/paths.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 bool moec_compile_dense_is_original(const struct moec_compile_run *run, uint32_t dense_bits)
 {
@@ -142,15 +141,15 @@ void moec_compile_dense_unbind(struct moec_compile_run *run)
 enum moec_status moec_compile_dense_bind(struct moec_compile_run *run, uint32_t bits, struct moec_error *err)
 {
     moec_compile_dense_unbind(run);
-    run->report->dense_bits = bits;
+    run->report->plan.dense_bits = bits;
     MOEC_TRY(load_compiled(run, bits, err));
     return make_plan(run, err);
 }
 
-/* The best trial so far: its place among the trials, its assignment and what was measured. */
+/* The best trial so far: its place among the trials, its plan and what was measured. */
 struct best_dense {
     uint32_t trial; /* MOEC_MAX_DENSE_TRIALS: none */
-    uint8_t *assignment;
+    struct moec_plan plan;
     uint64_t n_bytes;
     struct moec_loss search_loss;
 };
@@ -160,14 +159,13 @@ static enum moec_status try_dense(struct moec_compile_run *run, uint32_t at, str
 {
     struct moec_compile_report *report = run->report;
     struct moec_dense_trial *trial = &report->dense_trials[at];
-    const size_t n = (size_t)report->n_layer * report->n_expert;
     struct moec_error missed = {0};
     uint64_t least = 0;
     *trial = (struct moec_dense_trial){.bits = run->dense_bits[at]};
     report->n_dense_trial = at + 1;
     MOEC_TRY(moec_compile_dense_bind(run, trial->bits, err));
-    memset(report->assignment, 2, n);
-    MOEC_TRY(moec_compile_size(run, report->assignment, &least, err));
+    moec_plan_fill(&report->plan, 2);
+    MOEC_TRY(moec_compile_size(run, &report->plan, &least, err));
     if (best->trial != MOEC_MAX_DENSE_TRIALS && least >= best->n_bytes) {
         moec_compile_say(run, "dense weights at %" PRIu32 " bits: left out, no bundle with them is smaller",
                          trial->bits);
@@ -191,7 +189,7 @@ static enum moec_status try_dense(struct moec_compile_run *run, uint32_t at, str
                      "dense weights at %" PRIu32 " bits: %" PRIu64 " bytes, loss %.3f%% (at most %.3f%%)",
                      trial->bits, trial->n_bytes, 100 * trial->loss, 100 * trial->loss_high);
     if (best->trial == MOEC_MAX_DENSE_TRIALS || trial->n_bytes < best->n_bytes) {
-        memcpy(best->assignment, report->assignment, n);
+        moec_plan_copy(&best->plan, &report->plan);
         best->trial = at;
         best->n_bytes = trial->n_bytes;
         best->search_loss = run->search_loss;
@@ -202,11 +200,10 @@ static enum moec_status try_dense(struct moec_compile_run *run, uint32_t at, str
 enum moec_status moec_compile_dense_choose(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_report *report = run->report;
-    const size_t n = (size_t)report->n_layer * report->n_expert;
     struct best_dense best = {.trial = MOEC_MAX_DENSE_TRIALS};
     enum moec_status status = MOEC_OK;
     uint32_t n_evaluations = 0;
-    MOEC_TRY_OUT(moec_alloc((void **)&best.assignment, n, 1, "an assignment", err));
+    MOEC_TRY_OUT(moec_plan_create(&best.plan, moec_checkpoint_config(run->checkpoint), err));
     for (uint32_t at = 0; at < run->n_dense_bits; at++) {
         MOEC_TRY_OUT(try_dense(run, at, &best, err));
         n_evaluations += report->dense_trials[at].n_evaluations;
@@ -220,11 +217,11 @@ enum moec_status moec_compile_dense_choose(struct moec_compile_run *run, struct 
                            100 * run->options->max_loss);
         goto out;
     }
-    memcpy(report->assignment, best.assignment, n);
+    moec_plan_copy(&report->plan, &best.plan);
     report->n_bytes = best.n_bytes;
     run->search_loss = best.search_loss;
     status = moec_compile_dense_bind(run, report->dense_trials[best.trial].bits, err);
 out:
-    free(best.assignment);
+    moec_plan_release(&best.plan);
     return status;
 }

@@ -1,6 +1,6 @@
 /* What the files of `moec compile` share; nobody else includes it.
  *
- *   compile_part.c         a part of the data: opened, and measured for an assignment
+ *   compile_part.c         a part of the data: opened, and measured for a plan
  *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
  *   compile_search.c       the policy's questions, and what its answer must hold
  *   compile_certificate.c  the measurement that is promised
@@ -50,7 +50,7 @@ struct moec_compile_run {
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
     struct moec_bundle_plan *plan;
     struct moec_compile_part search;
-    struct moec_loss search_loss; /* of the assignment evaluated last */
+    struct moec_loss search_loss; /* of the plan evaluated last */
     struct moec_loss safest; /* the lowest upper end that this search has measured; n_window 0: none yet */
 };
 
@@ -76,11 +76,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run
 /* Frees what it holds; it is zero again. */
 void moec_compile_part_release(struct moec_compile_part *part);
 
-/* The loss of `assignment` (S, E) on a part, at the options' confidence. */
+/* The loss of a plan on a part, with the dense weights that are bound, at the options' confidence. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_run *run,
                                                             struct moec_compile_part *part,
-                                                            const uint8_t *assignment, struct moec_loss *loss,
-                                                            struct moec_error *err);
+                                                            const struct moec_plan *plan,
+                                                            struct moec_loss *loss, struct moec_error *err);
 /* Whether the upper end of a loss is within the target; true without one. */
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
 
@@ -112,17 +112,17 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_dense_choose(struct moec_compile_
 
 /* ---- the search: compile_search.c ---- */
 
-/* Bytes of the bundle of `assignment` (S, E) with the dense weights that are bound. */
-MOEC_WARN_UNUSED enum moec_status moec_compile_size(void *context, const uint8_t *assignment,
+/* Bytes of the bundle of a plan with the dense weights that are bound. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_size(void *context, const struct moec_plan *plan,
                                                     uint64_t *n_bytes, struct moec_error *err);
-/* The policy's assignment for the dense weights that are bound, measured once more on the search part,
- * independently of the policy: report->assignment, n_bytes and search_loss. Errors: MOEC_ERR_TARGET,
+/* The policy's plan for the dense weights that are bound, measured once more on the search part,
+ * independently of the policy: report->plan, n_bytes and search_loss. Errors: MOEC_ERR_TARGET,
  * MOEC_ERR_SCRIPT, MOEC_ERR_CANCELLED. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_error *err);
 
 /* ---- the certificate: compile_certificate.c ---- */
 
-/* Measures report->assignment on the certificate part and fills report->certificate. Errors: MOEC_ERR_TARGET
+/* Measures report->plan on the certificate part and fills report->certificate. Errors: MOEC_ERR_TARGET
  * when it misses and that is not accepted. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_error *err);
 

@@ -91,12 +91,12 @@ enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_
 }
 
 enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,
-                                           const uint8_t *assignment, struct moec_loss *loss,
+                                           const struct moec_plan *plan, struct moec_loss *loss,
                                            struct moec_error *err)
 {
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = run->options->confidence;
-    MOEC_TRY(moec_variants_assign(run->variants, assignment, err));
+    MOEC_TRY(moec_variants_assign_plan(run->variants, plan, err));
     if (run->rows != NULL) {
         MOEC_TRY(score_rows(run, part, run->compiled, part->scores, err));
         return moec_loss_measure_scores(part->reference_scores, part->scores,

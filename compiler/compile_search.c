@@ -2,11 +2,11 @@
 
 #include <inttypes.h>
 
-static enum moec_status answer_evaluate(void *context, const uint8_t *assignment, struct moec_evaluation *out,
-                                        struct moec_error *err)
+static enum moec_status answer_evaluate(void *context, const struct moec_plan *plan,
+                                        struct moec_evaluation *out, struct moec_error *err)
 {
     struct moec_compile_run *run = context;
-    MOEC_TRY(moec_compile_part_measure(run, &run->search, assignment, &run->search_loss, err));
+    MOEC_TRY(moec_compile_part_measure(run, &run->search, plan, &run->search_loss, err));
     if (run->safest.n_window == 0 || run->search_loss.high < run->safest.high)
         run->safest = run->search_loss;
     *out = (struct moec_evaluation){
@@ -19,12 +19,12 @@ static enum moec_status answer_evaluate(void *context, const uint8_t *assignment
     return MOEC_OK;
 }
 
-enum moec_status moec_compile_size(void *context, const uint8_t *assignment, uint64_t *n_bytes,
+enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
                                    struct moec_error *err)
 {
     struct moec_compile_run *run = context;
-    return moec_bundle_plan_bytes(run->plan, assignment, run->options->copy_bits, run->options->n_copy_bits,
-                                  n_bytes, err);
+    return moec_bundle_plan_bytes(run->plan, plan->experts, run->options->copy_bits,
+                                  run->options->n_copy_bits, n_bytes, err);
 }
 
 static void pass_log(void *context, const char *line)
@@ -65,8 +65,7 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .context = run,
     };
     run->safest = (struct moec_loss){0};
-    enum moec_status status =
-        moec_policy_run(&request, run->report->assignment, &run->report->n_evaluations, err);
+    enum moec_status status = moec_policy_run(&request, &run->report->plan, &run->report->n_evaluations, err);
     /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
     if (status == MOEC_ERR_SCRIPT && moec_compile_is_cancelled(run)) {
         if (err != NULL)
@@ -77,7 +76,7 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         !moec_compile_meets(run, &run->safest))
         return explain_miss(run, err);
     MOEC_TRY(status);
-    MOEC_TRY(moec_compile_size(run, run->report->assignment, &run->report->n_bytes, err));
+    MOEC_TRY(moec_compile_size(run, &run->report->plan, &run->report->n_bytes, err));
     if (options->max_bytes > 0 && run->report->n_bytes > options->max_bytes)
         return moec_fail(err, MOEC_ERR_TARGET,
                          "policy '%s' gave a bundle of %" PRIu64 " bytes, more than --max-size of %" PRIu64,
@@ -88,7 +87,7 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
 /* The search part decides whether an assignment is accepted, whatever the policy believes. */
 static enum moec_status confirm(struct moec_compile_run *run, struct moec_error *err)
 {
-    MOEC_TRY(moec_compile_part_measure(run, &run->search, run->report->assignment, &run->search_loss, err));
+    MOEC_TRY(moec_compile_part_measure(run, &run->search, &run->report->plan, &run->search_loss, err));
     const struct moec_loss *loss = &run->search_loss;
     char advice[MOEC_COMPILE_ADVICE_BYTES];
     if (!moec_compile_meets(run, loss))

@@ -24,6 +24,7 @@ struct policy_run {
     uint32_t n_layer; /* MoE layers */
     uint32_t n_expert;
     struct moec_evaluation_cache *measured; /* owned */
+    struct moec_plan plan;                  /* of the question that is answered */
     double *loss;                           /* (B, S, E) on the search part, NULL without a profile */
     double *kl;                             /* (B, S, E) */
 };
@@ -59,7 +60,65 @@ static void check_keys(lua_State *lua, int index, const char *what, const char *
     }
 }
 
-/* Adds the bitwidths of one layer, whose table is on top of the stack, to `bits`. */
+/* Messages give each expert the bits of its projections, as many bytes. */
+#define EXPERT_BYTES ((size_t)MOEC_PROJECTION_COUNT)
+
+static const char *const projection_names[MOEC_PROJECTION_COUNT] = {
+    [MOEC_PROJECTION_GATE] = "gate", [MOEC_PROJECTION_UP] = "up", [MOEC_PROJECTION_DOWN] = "down"};
+
+/* Projections that experts of this model have: a plain MLP's lack the first, the gate. */
+static int first_projection(const struct policy_run *run)
+{
+    return run->request->config->plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+}
+
+/* The bits on top of the stack, 0 if they are no allowed bitwidth. */
+static uint8_t read_bits(lua_State *lua)
+{
+    int is_integer = 0;
+    const lua_Integer bits = lua_type(lua, -1) == LUA_TNUMBER ? lua_tointegerx(lua, -1, &is_integer) : 0;
+    return is_integer && is_assignable(bits) ? (uint8_t)bits : 0;
+}
+
+/* Refuses a key of the table on top of the stack that is not a projection. `place` is such as "[1][2]". */
+static void check_projections(lua_State *lua, const char *what, const char *place)
+{
+    const int first = first_projection(run_of(lua));
+    for (lua_pushnil(lua); lua_next(lua, -2) != 0;) {
+        lua_pop(lua, 1);
+        int p = first;
+        while (p < MOEC_PROJECTION_COUNT &&
+               (lua_type(lua, -1) != LUA_TSTRING || strcmp(lua_tostring(lua, -1), projection_names[p]) != 0))
+            p++;
+        if (p == MOEC_PROJECTION_COUNT)
+            luaL_error(lua, "%s has a member '%s' at %s, expected %sup and down", what,
+                       luaL_tolstring(lua, -1, NULL), place, first == MOEC_PROJECTION_GATE ? "gate, " : "");
+    }
+}
+
+/* Reads {gate=, up=, down=} on top of the stack: one allowed bitwidth for each projection. */
+static void read_projections(lua_State *lua, const char *what, const char *place,
+                             uint8_t bits[MOEC_PROJECTION_COUNT])
+{
+    const int first = first_projection(run_of(lua));
+    check_projections(lua, what, place);
+    for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
+        lua_pushstring(lua, projection_names[p]);
+        const int type = lua_rawget(lua, -2);
+        bits[p] = read_bits(lua);
+        if (bits[p] == 0)
+            luaL_error(lua,
+                       "%s has no valid bitwidth for %s at %s: the %s %s, expected one of the numbers 2, 3, "
+                       "4, 8, 16",
+                       what, projection_names[p], place, lua_typename(lua, type),
+                       luaL_tolstring(lua, -1, NULL));
+        lua_pop(lua, 1);
+    }
+    if (first == MOEC_PROJECTION_UP)
+        bits[MOEC_PROJECTION_GATE] = bits[MOEC_PROJECTION_UP];
+}
+
+/* Reads one layer, whose table is on top of the stack, into EXPERT_BYTES of `bits` for each expert. */
 static void read_layer(lua_State *lua, uint32_t s, const char *what, uint8_t *bits)
 {
     const struct policy_run *run = run_of(lua);
@@ -70,31 +129,34 @@ static void read_layer(lua_State *lua, uint32_t s, const char *what, uint8_t *bi
                    (int)s + 1, (int)run->n_expert);
     const int layer = lua_gettop(lua);
     check_keys(lua, layer, what, place, "expert", run->n_expert);
-    for (uint32_t e = 0; e < run->n_expert; e++) {
-        int is_integer = 0;
+    for (uint32_t e = 0; e < run->n_expert; e++, bits += EXPERT_BYTES) {
         const int type = lua_rawgeti(lua, layer, e + 1);
-        const lua_Integer width = type == LUA_TNUMBER ? lua_tointegerx(lua, -1, &is_integer) : 0;
+        (void)snprintf(place, sizeof place, "[%" PRIu32 "][%" PRIu32 "]", s + 1, e + 1);
         if (type == LUA_TNIL)
-            luaL_error(lua, "%s has nothing at [%d][%d], expected a bitwidth", what, (int)s + 1, (int)e + 1);
-        if (!is_integer || !is_assignable(width))
-            luaL_error(
-                lua,
-                "%s has no valid bitwidth at [%d][%d]: the %s %s, expected one of the numbers 2, 3, 4, 8, 16",
-                what, (int)s + 1, (int)e + 1, lua_typename(lua, type), luaL_tolstring(lua, -1, NULL));
-        bits[e] = (uint8_t)width;
+            luaL_error(lua, "%s has nothing at %s, expected a bitwidth", what, place);
+        if (type == LUA_TTABLE) {
+            read_projections(lua, what, place, bits);
+        } else {
+            memset(bits, read_bits(lua), EXPERT_BYTES);
+            if (bits[0] == 0)
+                luaL_error(
+                    lua,
+                    "%s has no valid bitwidth at %s: the %s %s, expected one of the numbers 2, 3, 4, 8, 16",
+                    what, place, lua_typename(lua, type), luaL_tolstring(lua, -1, NULL));
+        }
         lua_pop(lua, 1);
     }
 }
 
-/* Pushes a string: `kind` and one byte for each expert of the assignment at `index`, or raises an error that
- * says which entry is wrong. */
+/* Pushes a string: `kind` and EXPERT_BYTES for each expert of the assignment at `index`, or raises an error
+ * that says which entry is wrong. */
 static void push_assignment_message(lua_State *lua, int index, char kind, const char *what)
 {
     const struct policy_run *run = run_of(lua);
     if (lua_type(lua, index) != LUA_TTABLE)
         luaL_error(lua, "%s is a %s, expected an assignment: a table of %d layers with %d bitwidths each",
                    what, luaL_typename(lua, index), (int)run->n_layer, (int)run->n_expert);
-    const size_t n = (size_t)run->n_layer * run->n_expert;
+    const size_t n_layer_bytes = EXPERT_BYTES * run->n_expert, n = n_layer_bytes * run->n_layer;
     uint8_t *message = lua_newuserdatauv(lua, 1 + n, 0);
     message[0] = (uint8_t)kind;
     check_keys(lua, index, what, "", "layer", run->n_layer);
@@ -103,7 +165,7 @@ static void push_assignment_message(lua_State *lua, int index, char kind, const 
                    (int)run->n_layer);
     for (uint32_t s = 0; s < run->n_layer; s++) {
         (void)lua_rawgeti(lua, index, s + 1);
-        read_layer(lua, s, what, message + 1 + (size_t)s * run->n_expert);
+        read_layer(lua, s, what, message + 1 + s * n_layer_bytes);
         lua_pop(lua, 1);
     }
     lua_pushlstring(lua, (const char *)message, 1 + n);
@@ -276,6 +338,12 @@ static void push_request(lua_State *lua)
     set_integer(lua, "encoder_layers", moec_config_moe_encoder_count(request->config));
     set_integer(lua, "experts", run->n_expert);
     set_integer(lua, "top_k", request->config->top_k);
+    lua_createtable(lua, MOEC_PROJECTION_COUNT, 0);
+    for (int p = first_projection(run); p < MOEC_PROJECTION_COUNT; p++) {
+        lua_pushstring(lua, projection_names[p]);
+        lua_rawseti(lua, -2, 1 + p - first_projection(run));
+    }
+    lua_setfield(lua, -2, "projections");
     lua_setfield(lua, -2, "model");
     lua_createtable(lua, MOEC_N_ASSIGNABLE, 0);
     for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++) {
@@ -321,34 +389,38 @@ static int policy_body(lua_State *lua)
 /* ---- the parent's side ---- */
 
 /* The child checked too, but it is a guest. */
-static enum moec_status check_message(const struct policy_run *run, const uint8_t *message, size_t n,
-                                      struct moec_error *err)
+static enum moec_status read_message(const struct policy_run *run, const uint8_t *message, size_t n,
+                                     struct moec_plan *plan, struct moec_error *err)
 {
-    if (n != 1 + (size_t)run->n_layer * run->n_expert)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bitwidths, expected %zu",
-                         run->request->policy, n > 0 ? n - 1 : 0, (size_t)run->n_layer * run->n_expert);
+    const size_t n_expert = moec_plan_count(plan);
+    if (n != 1 + EXPERT_BYTES * n_expert)
+        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bytes, expected %zu",
+                         run->request->policy, n, 1 + EXPERT_BYTES * n_expert);
     for (size_t i = 1; i < n; i++)
         if (!is_assignable(message[i]))
             return moec_fail(err, MOEC_ERR_SCRIPT,
                              "policy '%s' sent bitwidth %u, expected one of 2, 3, 4, 8, 16",
                              run->request->policy, message[i]);
+    for (size_t i = 0; i < n_expert; i++)
+        memcpy(plan->experts[i].bits, message + 1 + EXPERT_BYTES * i, EXPERT_BYTES);
     return MOEC_OK;
 }
 
-/* An assignment that was measured before is not measured again: the same bits would come out. */
-static enum moec_status evaluate(struct policy_run *run, const uint8_t *assignment, size_t n,
+/* The plan that was read from `message`. One that was measured before is not measured again: the same bits
+ * would come out. */
+static enum moec_status evaluate(struct policy_run *run, const uint8_t *message, size_t n,
                                  struct moec_evaluation *out, struct moec_error *err)
 {
     const struct moec_policy_request *request = run->request;
     uint8_t key[MOEC_SHA256_BYTES];
-    moec_sha256(assignment, n, key);
+    moec_sha256(message, n, key);
     if (moec_evaluation_cache_find(run->measured, key, out))
         return MOEC_OK;
     if (moec_evaluation_cache_count(run->measured) >= request->max_evaluations)
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "policy '%s' evaluated more than its %" PRIu32 " different assignments",
                          request->policy, request->max_evaluations);
-    MOEC_TRY(request->ops.evaluate(request->context, assignment, out, err));
+    MOEC_TRY(request->ops.evaluate(request->context, &run->plan, out, err));
     return moec_evaluation_cache_add(run->measured, key, out, err);
 }
 
@@ -357,7 +429,7 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
 {
     struct policy_run *run = context;
     const struct moec_policy_request *request = run->request;
-    MOEC_TRY(check_message(run, question, n, err));
+    MOEC_TRY(read_message(run, question, n, &run->plan, err));
     if (question[0] == ASK_EVALUATE && request->profile != NULL) {
         struct moec_evaluation evaluation = {0};
         MOEC_TRY(evaluate(run, question + 1, n - 1, &evaluation, err));
@@ -368,7 +440,7 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
     }
     if (question[0] == ASK_SIZE) {
         struct size_answer size = {0};
-        MOEC_TRY(request->ops.size(request->context, question + 1, &size.n_bytes, err));
+        MOEC_TRY(request->ops.size(request->context, &run->plan, &size.n_bytes, err));
         MOEC_TRY(moec_alloc((void **)answer, 1, sizeof size, "an answer", err));
         memcpy(*answer, &size, sizeof size);
         *n_answer = sizeof size;
@@ -423,7 +495,7 @@ static enum moec_status prepare_losses(struct policy_run *run, struct moec_error
 }
 
 static enum moec_status take_result(const struct policy_run *run, const uint8_t *result, size_t n,
-                                    uint8_t *assignment, struct moec_error *err)
+                                    struct moec_plan *plan, struct moec_error *err)
 {
     if (n > 0 && result[0] == RESULT_NONE)
         return moec_fail(err, MOEC_ERR_TARGET, "policy '%s': %.*s", run->request->policy, (int)(n - 1),
@@ -431,12 +503,10 @@ static enum moec_status take_result(const struct policy_run *run, const uint8_t 
     if (n == 0 || result[0] != RESULT_ASSIGNMENT)
         return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' gave an answer of unknown kind",
                          run->request->policy);
-    MOEC_TRY(check_message(run, result, n, err));
-    memcpy(assignment, result + 1, n - 1);
-    return MOEC_OK;
+    return read_message(run, result, n, plan, err);
 }
 
-enum moec_status moec_policy_run(const struct moec_policy_request *request, uint8_t *assignment,
+enum moec_status moec_policy_run(const struct moec_policy_request *request, struct moec_plan *plan,
                                  uint32_t *n_evaluations, struct moec_error *err)
 {
     struct policy_run run = {
@@ -460,10 +530,11 @@ enum moec_status moec_policy_run(const struct moec_policy_request *request, uint
     };
     MOEC_TRY_OUT(moec_lua_script_load("policies", request->policy, &source, &guest.n_source, err));
     guest.source = source;
+    MOEC_TRY_OUT(moec_plan_create(&run.plan, request->config, err));
     MOEC_TRY_OUT(prepare_losses(&run, err));
     MOEC_TRY_OUT(moec_evaluation_cache_create(&run.measured, err));
     MOEC_TRY_OUT(moec_guest_run(&guest, &result, &n_result, err));
-    MOEC_TRY_OUT(take_result(&run, result, n_result, assignment, err));
+    MOEC_TRY_OUT(take_result(&run, result, n_result, plan, err));
     *n_evaluations = moec_evaluation_cache_count(run.measured);
 out:
     free(result);
@@ -471,5 +542,6 @@ out:
     moec_evaluation_cache_free(run.measured);
     free(run.loss);
     free(run.kl);
+    moec_plan_release(&run.plan);
     return status;
 }

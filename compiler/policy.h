@@ -1,12 +1,14 @@
-/* A bit-allocation policy: a Lua file that turns a profile and a target into a bitwidth for every expert.
+/* A bit-allocation policy: a Lua file that turns a profile and a target into a plan: bits for every expert,
+ * or for each of its projections.
  *
  * The policy runs as a guest (compiler/lua_host.h); lua/README.md documents what it sees. This header has the
- * question and the checks: an assignment that a policy evaluates or returns must name one allowed bitwidth
- * for every expert. */
+ * question and the checks: an assignment that a policy evaluates or returns must name allowed
+ * bitwidths for every expert. */
 #ifndef MOEC_COMPILER_POLICY_H
 #define MOEC_COMPILER_POLICY_H
 
 #include "compiler/lua_host.h"
+#include "formats/model/plan.h"
 #include "formats/profile/profile.h"
 
 /* Allowed bitwidths, increasing. */
@@ -29,12 +31,12 @@ struct moec_evaluation {
 };
 
 struct moec_policy_ops {
-    /* `assignment`: (S, E) bitwidths, already checked. Called once for each assignment; a policy that
-     * evaluates it again gets the same result. */
-    enum moec_status (*evaluate)(void *context, const uint8_t *assignment, struct moec_evaluation *out,
+    /* `plan` is already checked; its dense bits are not the policy's. Called once for each assignment; a
+     * policy that evaluates it again gets the same result. */
+    enum moec_status (*evaluate)(void *context, const struct moec_plan *plan, struct moec_evaluation *out,
                                  struct moec_error *err);
     /* Bytes of the whole bundle. */
-    enum moec_status (*size)(void *context, const uint8_t *assignment, uint64_t *n_bytes,
+    enum moec_status (*size)(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
                              struct moec_error *err);
     void (*log)(void *context, const char *line);
 };
@@ -53,11 +55,11 @@ struct moec_policy_request {
     void *context; /* of ops */
 };
 
-/* Runs the policy. `assignment` (S * E bytes, caller's) receives the bitwidths; `n_evaluations` counts
+/* Runs the policy. `plan` (of the model, the caller's) receives the experts' variants; `n_evaluations` counts
  * measured assignments. Errors: MOEC_ERR_SCRIPT, MOEC_ERR_TARGET when the policy itself says that no
  * assignment meets the target. */
 MOEC_WARN_UNUSED enum moec_status moec_policy_run(const struct moec_policy_request *request,
-                                                  uint8_t *assignment, uint32_t *n_evaluations,
+                                                  struct moec_plan *plan, uint32_t *n_evaluations,
                                                   struct moec_error *err);
 
 #endif

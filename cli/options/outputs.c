@@ -1,5 +1,7 @@
 #include "cli/options/outputs.h"
 
+#include "cli/print/print.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -134,7 +136,7 @@ static void tell_written(const struct cli_outputs *outputs)
     for (uint32_t i = 0; i < outputs->n; i++)
         if (stat(outputs->paths[i], &now) == 0 && (S_ISREG(now.st_mode) || S_ISDIR(now.st_mode)) &&
             !(outputs->existed[i] && is_same_entry(&now, &outputs->before[i])))
-            fprintf(stderr, "'%s' was written, and is complete and in place\n", outputs->paths[i]);
+            cli_print(stderr, "'%s' was written, and is complete and in place\n", outputs->paths[i]);
 }
 
 void cli_open_standard_files(void)
@@ -148,8 +150,8 @@ int cli_finish(const char *program, const struct cli_outputs *outputs, int statu
 {
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "%s: cannot write to standard output%s%s\n", program, errno != 0 ? ": " : "",
-                errno != 0 ? strerror(errno) : "");
+        cli_print(stderr, "%s: cannot write to standard output%s%s\n", program, errno != 0 ? ": " : "",
+                  errno != 0 ? strerror(errno) : "");
         status = status != CLI_OK ? status : CLI_FAILED;
     }
     if (status != CLI_OK)

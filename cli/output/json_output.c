@@ -14,6 +14,20 @@ enum moec_status cli_print_json(struct moec_json_out *root, struct moec_error *e
     return status;
 }
 
+void cli_json_variant(struct moec_json_out *array, struct moec_variant variant, bool is_plain)
+{
+    if (moec_variant_is_uniform(variant)) {
+        moec_json_out_u64(array, NULL, variant.bits[0]);
+        return;
+    }
+    struct moec_json_out *node = moec_json_out_object();
+    if (!is_plain)
+        moec_json_out_u64(node, "gate", variant.bits[MOEC_PROJECTION_GATE]);
+    moec_json_out_u64(node, "up", variant.bits[MOEC_PROJECTION_UP]);
+    moec_json_out_u64(node, "down", variant.bits[MOEC_PROJECTION_DOWN]);
+    moec_json_out_node(array, NULL, node);
+}
+
 void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss)
 {
     moec_json_out_double(node, "loss", loss->loss);

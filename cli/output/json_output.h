@@ -3,10 +3,15 @@
 #define MOEC_CLI_JSON_OUTPUT_H
 
 #include "formats/json/json_write.h"
+#include "formats/model/record.h"
 #include "profiler/evaluate/metrics.h"
 
 /* Prints the tree to standard output and frees it in every case. */
 MOEC_WARN_UNUSED enum moec_status cli_print_json(struct moec_json_out *root, struct moec_error *err);
+
+/* Adds bits to an array: a number, or where the projections differ an object of gate (not in plain MLPs), up
+ * and down. */
+void cli_json_variant(struct moec_json_out *array, struct moec_variant variant, bool is_plain);
 
 /* Members loss, loss_low, loss_high, mean_kl. */
 void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss);

@@ -297,21 +297,38 @@ static bool is_cancelled(void *context)
 
 /* ---- the answer ---- */
 
-static void count_bits(const struct moec_compile_report *report, uint32_t count[17])
+/* "experts:  90 at 4 bits  6 whose projections differ, 2.33 bits on average" */
+static void print_experts(const struct moec_plan *plan)
 {
-    memset(count, 0, 17 * sizeof *count);
-    for (uint32_t i = 0; i < report->n_layer * report->n_expert; i++)
-        count[report->assignment[i]]++;
+    uint32_t count[17] = {0}, n_mixed = 0, n_weights = 0;
+    double mixed_bits = 0;
+    for (size_t i = 0; i < moec_plan_count(plan); i++) {
+        const struct moec_variant variant = plan->experts[i];
+        if (moec_variant_is_uniform(variant)) {
+            count[variant.bits[0]]++;
+            continue;
+        }
+        n_mixed++;
+        for (int p = 0; p < MOEC_PROJECTION_COUNT; p++, n_weights++)
+            mixed_bits += variant.bits[p];
+    }
+    cli_print(stdout, "experts:");
+    for (uint32_t bits = 0; bits < 17; bits++)
+        if (count[bits] > 0)
+            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
+    if (n_mixed > 0)
+        cli_print(stdout, "  %" PRIu32 " whose projections differ, %.2f bits on average", n_mixed,
+                  mixed_bits / n_weights);
 }
 
 /* "\ndense weights: 8 bits by gptq (auto; 4 bits: misses the target, 16 bits: 1.20 MB)" */
 static void print_dense(const struct compile_job *job)
 {
     const struct moec_compile_report *report = &job->report;
-    printf("\ndense weights: %" PRIu32 " bits%s", report->dense_bits,
-           report->dense_bits >= 16  ? ""
-           : job->compile.dense_gptq ? " by gptq"
-                                     : " by the linear quantizer");
+    printf("\ndense weights: %" PRIu32 " bits%s", report->plan.dense_bits,
+           report->plan.dense_bits >= 16 ? ""
+           : job->compile.dense_gptq     ? " by gptq"
+                                         : " by the linear quantizer");
     for (uint32_t i = 0; i < report->n_dense_trial; i++) {
         const struct moec_dense_trial *trial = &report->dense_trials[i];
         char size[24];
@@ -328,17 +345,12 @@ static void print_report(const struct compile_job *job)
     const struct moec_compile_report *report = &job->report;
     const struct moec_certificate *certificate = &report->certificate;
     char size[24], source[24];
-    uint32_t count[17];
-    count_bits(report, count);
     cli_print(stdout, "%s: %s, %.1f%% of the %s of weights it came from\n",
               report->is_written ? cli_text(job->args, "output") : "plan (nothing written)",
               cli_size_text(size, report->n_bytes),
               100 * (double)report->n_bytes / (double)report->source_bytes,
               cli_size_text(source, report->source_bytes));
-    cli_print(stdout, "experts:");
-    for (uint32_t bits = 0; bits < 17; bits++)
-        if (count[bits] > 0)
-            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
+    print_experts(&report->plan);
     print_dense(job);
     cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
               report->n_evaluations, job->seconds);
@@ -369,8 +381,8 @@ static struct moec_json_out *json_dense(const struct compile_job *job)
 {
     const struct moec_compile_report *report = &job->report;
     struct moec_json_out *node = moec_json_out_object(), *trials = moec_json_out_array();
-    moec_json_out_u64(node, "bits", report->dense_bits);
-    if (report->dense_bits < 16)
+    moec_json_out_u64(node, "bits", report->plan.dense_bits);
+    if (report->plan.dense_bits < 16)
         moec_json_out_string(node, "quantizer", job->compile.dense_gptq ? "gptq" : "linear");
     for (uint32_t i = 0; i < report->n_dense_trial; i++) {
         const struct moec_dense_trial *trial = &report->dense_trials[i];
@@ -412,10 +424,11 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
         moec_json_out_double(root, "mean_kl", certificate->mean_kl);
         moec_json_out_bool(root, "missed", certificate->missed);
     }
-    for (uint32_t s = 0; s < report->n_layer; s++) {
+    for (uint32_t s = 0; s < report->plan.n_layer; s++) {
         struct moec_json_out *row = moec_json_out_array();
-        for (uint32_t e = 0; e < report->n_expert; e++)
-            moec_json_out_u64(row, NULL, report->assignment[s * report->n_expert + e]);
+        for (uint32_t e = 0; e < report->plan.n_expert; e++)
+            cli_json_variant(row, report->plan.experts[s * report->plan.n_expert + e],
+                             moec_checkpoint_config(job->checkpoint)->plain_mlp);
         moec_json_out_node(layers, NULL, row);
     }
     moec_json_out_node(root, "assignment", layers);

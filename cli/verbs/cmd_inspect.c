@@ -22,6 +22,8 @@ static const uint8_t widths[] = {2, 3, 4, 8, 16};
 
 struct copy_summary {
     uint32_t count[N_WIDTHS]; /* experts at each bitwidth */
+    uint32_t n_mixed;         /* whose projections differ */
+    uint32_t uses[N_WIDTHS];  /* projections at each bitwidth */
     uint64_t n_bytes;         /* records without padding */
 };
 
@@ -29,12 +31,18 @@ static struct copy_summary summarise_copy(const struct moec_bundle *bundle, uint
 {
     struct copy_summary summary = {0};
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
+    const int first = bundle->config.plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
     for (uint32_t s = 0; s < n_layer; s++)
         for (uint32_t e = 0; e < bundle->config.n_expert; e++) {
             const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
             summary.n_bytes += entry->n_bytes;
-            for (size_t i = 0; i < N_WIDTHS; i++)
-                summary.count[i] += widths[i] == entry->bits;
+            const bool is_uniform = moec_variant_is_uniform(entry->variant);
+            summary.n_mixed += !is_uniform;
+            for (size_t i = 0; i < N_WIDTHS; i++) {
+                summary.count[i] += is_uniform && widths[i] == entry->bits;
+                for (int p = first; p < MOEC_PROJECTION_COUNT; p++)
+                    summary.uses[i] += widths[i] == entry->variant.bits[p];
+            }
         }
     return summary;
 }
@@ -47,6 +55,27 @@ static char stack_mark(const struct moec_config *config, uint32_t layer)
     if (!moec_config_is_encoder_decoder(config))
         return ' ';
     return moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? 'e' : 'd';
+}
+
+/* Each mixture of bitwidths once, with how many experts have it. */
+static void print_mixed(const struct moec_bundle *bundle)
+{
+    const size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
+    uint32_t count[MOEC_VARIANT_COUNT] = {0};
+    for (size_t i = 0; i < n; i++)
+        count[moec_variant_index(bundle->records[i].variant)]++;
+    for (size_t i = 0; i < n; i++) {
+        const struct moec_variant variant = bundle->records[i].variant;
+        uint32_t *left = &count[moec_variant_index(variant)];
+        if (*left == 0 || moec_variant_is_uniform(variant))
+            continue;
+        cli_print(stdout, "  * ");
+        if (!bundle->config.plain_mlp)
+            cli_print(stdout, "gate %u, ", variant.bits[MOEC_PROJECTION_GATE]);
+        cli_print(stdout, "up %u, down %u bits: %" PRIu32 " experts\n", variant.bits[MOEC_PROJECTION_UP],
+                  variant.bits[MOEC_PROJECTION_DOWN], *left);
+        *left = 0;
+    }
 }
 
 /* One character an expert, its bitwidth; 16 is shown as F. Colours run from few bits (dark) to many (bright).
@@ -66,15 +95,15 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
             const uint32_t layer = moec_config_moe_layer(&bundle->config, s);
             printf("  layer %3" PRIu32 "%c ", layer, stack_mark(&bundle->config, layer));
             for (uint32_t e = first; e < last; e++) {
-                uint8_t bits = moec_bundle_record(bundle, 0, s, e)->bits;
+                const struct moec_record_entry *entry = moec_bundle_record(bundle, 0, s, e);
                 size_t i = 0;
-                while (i + 1 < N_WIDTHS && widths[i] != bits)
+                while (i + 1 < N_WIDTHS && widths[i] != entry->bits)
                     i++;
+                const char glyph = moec_variant_is_uniform(entry->variant) ? glyphs[i] : '*';
                 if (terminal->colour != CLI_COLOUR_NONE)
-                    printf("\033[48;5;%d;38;5;%dm%c\033[0m", colours[i], i == N_WIDTHS - 1 ? 16 : 231,
-                           glyphs[i]);
+                    printf("\033[48;5;%d;38;5;%dm%c\033[0m", colours[i], i == N_WIDTHS - 1 ? 16 : 231, glyph);
                 else
-                    putchar(glyphs[i]);
+                    putchar(glyph);
             }
             putchar('\n');
         }
@@ -84,7 +113,11 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
     for (size_t i = 0; i < N_WIDTHS; i++)
         if (summary.count[i] > 0)
             printf("%u bits: %" PRIu32 " experts   ", widths[i], summary.count[i]);
+    if (summary.n_mixed > 0)
+        cli_print(stdout, "*, projections differ: %" PRIu32 " experts", summary.n_mixed);
     putchar('\n');
+    if (summary.n_mixed > 0)
+        print_mixed(bundle);
 }
 
 static void print_certificate(const struct moec_certificate *certificate)
@@ -185,15 +218,15 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
         struct copy_summary summary = summarise_copy(bundle, copy);
         double mean = 0, n = 0;
         for (size_t i = 0; i < N_WIDTHS; i++) {
-            mean += widths[i] * (double)summary.count[i];
-            n += summary.count[i];
+            mean += widths[i] * (double)summary.uses[i];
+            n += summary.uses[i];
         }
         cli_print(stdout, "  copy %" PRIu32 ": %s, %.2f bits an expert on average%s\n", copy,
                   cli_size_text(size, summary.n_bytes), mean / n,
                   copy == 0 ? " (the compiled assignment)" : "");
     }
     for (size_t i = 0; i < N_WIDTHS; i++)
-        if (summarise_copy(bundle, 0).count[i] > 0)
+        if (summarise_copy(bundle, 0).uses[i] > 0)
             cli_print(stdout, "  %2u bits: %s\n", widths[i],
                       moec_codec_name(bundle->codecs[widths[i]], text));
     print_map(bundle, terminal);
@@ -234,7 +267,8 @@ static struct moec_json_out *json_copies(const struct moec_bundle *bundle)
         for (uint32_t s = 0; s < n_layer; s++) {
             struct moec_json_out *row = moec_json_out_array();
             for (uint32_t e = 0; e < bundle->config.n_expert; e++)
-                moec_json_out_u64(row, NULL, moec_bundle_record(bundle, copy, s, e)->bits);
+                cli_json_variant(row, moec_bundle_record(bundle, copy, s, e)->variant,
+                                 bundle->config.plain_mlp);
             moec_json_out_node(rows, NULL, row);
         }
         moec_json_out_node(node, "bits", rows);

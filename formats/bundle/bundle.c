@@ -375,12 +375,18 @@ static enum moec_status open_level(struct moec_bundle *bundle, const struct moec
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' has no section 'records of copy %u'", bundle->file.path,
                          index->level);
     MOEC_TRY(moec_section_load_alloc(&bundle->file, index,
-                                     MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES, &bytes, err));
+                                     MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES, &bytes, err));
     enum moec_status status =
         moec_record_index_decode(bytes, (size_t)index->content_bytes, config, records, bundle->alignment,
                                  bundle->codecs, &bundle->copy_bits[copy], bundle->records + copy * n, err);
     free(bytes);
     MOEC_TRY(status);
+    for (size_t i = copy * n; i < (copy + 1) * n; i++) {
+        const struct moec_variant variant = bundle->records[i].variant;
+        struct moec_record_layout *layout = &bundle->layouts[moec_variant_index(variant)];
+        if (layout->n_bytes == 0)
+            *layout = moec_record_layout_of(config, variant, bundle->codecs);
+    }
     if ((bundle->copy_bits[copy] == 0) != (copy == 0))
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' states %u bits, expected %s", index->name,
                          bundle->file.path, bundle->copy_bits[copy],
@@ -409,7 +415,8 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
                 "'%s' has '%s' as number %u of its copy levels, expected 0 first and increasing levels "
                 "below %d",
                 bundle->file.path, section->name, bundle->n_copy, MOEC_MAX_COPIES);
-        if (section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES)
+        if (section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES &&
+            section->content_bytes != MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES)
             return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' has %" PRIu64 " bytes, expected %zu",
                              section->name, bundle->file.path, section->content_bytes,
                              MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES);
@@ -527,6 +534,12 @@ const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bun
     return &bundle->records[row * bundle->config.n_expert + expert];
 }
 
+const struct moec_record_layout *moec_bundle_layout(const struct moec_bundle *bundle, uint32_t copy,
+                                                    uint32_t ordinal, uint32_t expert)
+{
+    return &bundle->layouts[moec_variant_index(moec_bundle_record(bundle, copy, ordinal, expert)->variant)];
+}
+
 enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
                                           uint32_t expert, const uint8_t *bytes, bool check_floats,
                                           struct moec_error *err)
@@ -542,8 +555,7 @@ enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint
             entry->crc32c, entry->n_bytes, entry->offset);
     if (!check_floats)
         return MOEC_OK;
-    struct moec_record_layout layout = moec_record_layout_make(&bundle->config, bundle->codecs[entry->bits]);
-    if (!moec_record_is_finite(&layout, bytes))
+    if (!moec_record_is_finite(moec_bundle_layout(bundle, copy, ordinal, expert), bytes))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "record of layer %u expert %u (copy %u) in '%s' has a %s that is not finite",
                          moec_config_moe_layer(&bundle->config, ordinal), expert, copy, bundle->file.path,

@@ -64,10 +64,11 @@ struct moec_routing_summary {
 
 /* Where one record is in the file. */
 struct moec_record_entry {
-    uint64_t offset;  /* in the file, multiple of the alignment */
-    uint32_t n_bytes; /* without padding */
-    uint32_t crc32c;  /* of the n_bytes */
-    uint8_t bits;
+    uint64_t offset;             /* in the file, multiple of the alignment */
+    uint32_t n_bytes;            /* without padding */
+    uint32_t crc32c;             /* of the n_bytes */
+    uint8_t bits;                /* of all projections; of the widest where they differ */
+    struct moec_variant variant; /* of each projection */
 };
 
 struct moec_bundle {
@@ -80,7 +81,9 @@ struct moec_bundle {
     struct moec_routing_summary routing;
     struct moec_certificate certificate;
     struct moec_provenance provenance;
-    struct moec_codec codecs[17];       /* by bitwidth: codec of records with that many bits */
+    struct moec_codec codecs[17]; /* by bitwidth: codec of projections with that many bits */
+    struct moec_record_layout
+        layouts[MOEC_VARIANT_COUNT];    /* of the variants that there are: moec_bundle_layout */
     uint32_t n_copy;                    /* copy levels; level 0 is the compiled assignment */
     uint8_t copy_bits[MOEC_MAX_COPIES]; /* bits of a level whose experts share one width; 0 for level 0 */
     struct moec_record_entry *records;  /* (n_copy, S, E), owned */
@@ -102,6 +105,10 @@ uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle);
 /* Entry of (copy level, MoE ordinal, expert). */
 const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bundle, uint32_t copy,
                                                    uint32_t ordinal, uint32_t expert);
+
+/* Layout of that record; valid as long as the bundle. */
+const struct moec_record_layout *moec_bundle_layout(const struct moec_bundle *bundle, uint32_t copy,
+                                                    uint32_t ordinal, uint32_t expert);
 
 /* The copy level (1..) whose experts all have these bits. Level 0, the assignment, is never returned. Errors:
  * MOEC_ERR_USAGE if there is no such level, naming those that exist. */

@@ -121,7 +121,8 @@ MOEC_WARN_UNUSED enum moec_status moec_pieces_finish(struct moec_pieces *pieces,
 #define MOEC_ROUTING_HEADER_BYTES 8u
 #define MOEC_ROUTING_ENTRY_BYTES  16u
 #define MOEC_INDEX_HEADER_BYTES   16u
-#define MOEC_INDEX_ENTRY_BYTES    24u
+#define MOEC_INDEX_ENTRY_BYTES    24u /* with one codec of all projections */
+#define MOEC_INDEX_MIXED_BYTES    32u /* with one of each */
 
 MOEC_WARN_UNUSED enum moec_status moec_certificate_encode(const struct moec_certificate *certificate,
                                                           uint8_t *bytes, struct moec_error *err);
@@ -149,10 +150,11 @@ MOEC_WARN_UNUSED enum moec_status moec_dense_table_decode(const uint8_t *bytes, 
                                                           struct moec_dense *dense, struct moec_error *err);
 
 /* Index of one copy level. `entries` (MoE layers x experts) hold absolute offsets, the file offsets relative
- * to `records`; `codecs` (by bits) are used by encode, and filled and compared by decode. */
-void moec_record_index_encode(const struct moec_record_entry *entries, uint32_t n_layer, uint32_t n_expert,
-                              uint8_t level_bits, const struct moec_codec *codecs, uint64_t records_offset,
-                              uint8_t *bytes);
+ * to `records`; `codecs` (by bits) are used by encode, and filled and compared by decode. With `is_mixed` an
+ * entry has a codec of each projection, else of all of them. */
+void moec_record_index_encode(const struct moec_record_entry *entries, const struct moec_config *config,
+                              uint8_t level_bits, bool is_mixed, const struct moec_codec *codecs,
+                              uint64_t records_offset, uint8_t *bytes);
 MOEC_WARN_UNUSED enum moec_status
 moec_record_index_decode(const uint8_t *bytes, size_t n_bytes, const struct moec_config *config,
                          const struct moec_section *records, uint32_t alignment, struct moec_codec *codecs,

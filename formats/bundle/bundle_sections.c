@@ -472,21 +472,31 @@ out:
     return status;
 }
 
-void moec_record_index_encode(const struct moec_record_entry *entries, uint32_t n_layer, uint32_t n_expert,
-                              uint8_t level_bits, const struct moec_codec *codecs, uint64_t records_offset,
-                              uint8_t *bytes)
+void moec_record_index_encode(const struct moec_record_entry *entries, const struct moec_config *config,
+                              uint8_t level_bits, bool is_mixed, const struct moec_codec *codecs,
+                              uint64_t records_offset, uint8_t *bytes)
 {
+    const uint32_t n_layer = moec_config_moe_count(config);
+    const size_t entry_bytes = is_mixed ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES;
     moec_put_u32(bytes, n_layer);
-    moec_put_u32(bytes + 4, n_expert);
+    moec_put_u32(bytes + 4, config->n_expert);
     moec_put_u32(bytes + 8, level_bits);
-    moec_put_u32(bytes + 12, 0);
+    moec_put_u32(bytes + 12, is_mixed);
     bytes += MOEC_INDEX_HEADER_BYTES;
-    for (size_t i = 0; i < (size_t)n_layer * n_expert; i++, bytes += MOEC_INDEX_ENTRY_BYTES) {
+    for (size_t i = 0; i < (size_t)n_layer * config->n_expert; i++, bytes += entry_bytes) {
+        const uint8_t *bits = entries[i].variant.bits;
+        memset(bytes, 0, entry_bytes);
         moec_put_u64(bytes, entries[i].offset - records_offset);
         moec_put_u32(bytes + 8, entries[i].n_bytes);
         moec_put_u32(bytes + 12, entries[i].crc32c);
-        put_codec(bytes + 16, codecs[entries[i].bits]);
-        moec_put_u32(bytes + 20, 0);
+        if (!is_mixed) {
+            put_codec(bytes + 16, codecs[bits[MOEC_PROJECTION_UP]]);
+            continue;
+        }
+        if (!config->plain_mlp)
+            put_codec(bytes + 16, codecs[bits[MOEC_PROJECTION_GATE]]);
+        put_codec(bytes + 20, codecs[bits[MOEC_PROJECTION_UP]]);
+        put_codec(bytes + 24, codecs[bits[MOEC_PROJECTION_DOWN]]);
     }
 }
 
@@ -496,33 +506,61 @@ struct index_check {
     const struct moec_section *records;
     uint32_t alignment;
     uint32_t level_bits;
+    bool is_mixed;
     struct moec_codec *codecs; /* by bits */
     uint64_t end;              /* of the records so far, relative */
 };
+
+static enum moec_status decode_codec(struct index_check *check, const uint8_t *bytes, const char *where,
+                                     uint8_t *bits, struct moec_error *err)
+{
+    const struct moec_codec codec = get_codec(bytes);
+    MOEC_TRY(moec_codec_check(codec, where, err));
+    *bits = (uint8_t)moec_codec_bits(codec);
+    if (*bits > 16 || (check->level_bits != 0 && *bits != check->level_bits))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %u bits, expected %s%u", where, *bits,
+                         check->level_bits != 0 ? "" : "at most ",
+                         check->level_bits != 0 ? check->level_bits : 16);
+    if (check->codecs[*bits].dtype == MOEC_DTYPE_F32) /* no codec of these bits yet: F32 has 32 */
+        check->codecs[*bits] = codec;
+    if (!moec_codec_equal(check->codecs[*bits], codec))
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s has another codec than other records of %u bits",
+                         where, *bits);
+    return MOEC_OK;
+}
+
+/* The codecs of an entry: of all projections, or gate, up and down. */
+static enum moec_status decode_variant(struct index_check *check, const uint8_t *bytes, const char *where,
+                                       struct moec_variant *variant, struct moec_error *err)
+{
+    uint8_t bits = 0;
+    if (!check->is_mixed) {
+        MOEC_TRY(decode_codec(check, bytes + 16, where, &bits, err));
+        *variant = moec_variant_uniform(bits);
+        return check_zero(bytes + 20, 4, where, err);
+    }
+    MOEC_TRY(decode_codec(check, bytes + 20, where, &variant->bits[MOEC_PROJECTION_UP], err));
+    MOEC_TRY(decode_codec(check, bytes + 24, where, &variant->bits[MOEC_PROJECTION_DOWN], err));
+    if (check->config->plain_mlp) {
+        variant->bits[MOEC_PROJECTION_GATE] = variant->bits[MOEC_PROJECTION_UP];
+        MOEC_TRY(check_zero(bytes + 16, 4, where, err));
+    } else {
+        MOEC_TRY(decode_codec(check, bytes + 16, where, &variant->bits[MOEC_PROJECTION_GATE], err));
+    }
+    return check_zero(bytes + 28, 4, where, err);
+}
 
 static enum moec_status decode_index_entry(struct index_check *check, const uint8_t *bytes, uint32_t layer,
                                            uint32_t expert, struct moec_record_entry *entry,
                                            struct moec_error *err)
 {
-    struct moec_codec codec = get_codec(bytes + 16);
     uint64_t offset = moec_get_u64(bytes);
     char where[96];
     (void)snprintf(where, sizeof where, "record of layer %u expert %u in '%s'", layer, expert,
                    check->records->name);
-    MOEC_TRY(moec_codec_check(codec, where, err));
-    MOEC_TRY(check_zero(bytes + 20, 4, where, err));
-    uint32_t bits = moec_codec_bits(codec);
-    if (bits > 16 || (check->level_bits != 0 && bits != check->level_bits))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %u bits, expected %s%u", where, bits,
-                         check->level_bits != 0 ? "" : "at most ",
-                         check->level_bits != 0 ? check->level_bits : 16);
-    if (check->codecs[bits].dtype == MOEC_DTYPE_F32) /* no codec of these bits yet: F32 has 32 */
-        check->codecs[bits] = codec;
-    if (!moec_codec_equal(check->codecs[bits], codec))
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s has another codec than other records of %u bits",
-                         where, bits);
+    MOEC_TRY(decode_variant(check, bytes, where, &entry->variant, err));
     entry->n_bytes = moec_get_u32(bytes + 8);
-    uint64_t expected = moec_record_layout_make(check->config, codec).n_bytes;
+    uint64_t expected = moec_record_layout_of(check->config, entry->variant, check->codecs).n_bytes;
     if (entry->n_bytes != expected)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has %u bytes, expected %" PRIu64, where, entry->n_bytes,
                          expected);
@@ -535,7 +573,9 @@ static enum moec_status decode_index_entry(struct index_check *check, const uint
     check->end = offset + entry->n_bytes;
     entry->offset = check->records->offset + offset;
     entry->crc32c = moec_get_u32(bytes + 12);
-    entry->bits = (uint8_t)bits;
+    entry->bits = 0;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+        entry->bits = entry->variant.bits[p] > entry->bits ? entry->variant.bits[p] : entry->bits;
     return MOEC_OK;
 }
 
@@ -546,8 +586,9 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
                                           struct moec_record_entry *entries, struct moec_error *err)
 {
     uint32_t n_layer = moec_config_moe_count(config), n_expert = config->n_expert;
-    MOEC_TRY(check_size(n_bytes,
-                        MOEC_INDEX_HEADER_BYTES + (uint64_t)n_layer * n_expert * MOEC_INDEX_ENTRY_BYTES,
+    const uint32_t form = n_bytes >= MOEC_INDEX_HEADER_BYTES ? moec_get_u32(bytes + 12) : 0;
+    const uint32_t entry_bytes = form == 1 ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES;
+    MOEC_TRY(check_size(n_bytes, MOEC_INDEX_HEADER_BYTES + (uint64_t)n_layer * n_expert * entry_bytes,
                         "record index", err));
     if (moec_get_u32(bytes) != n_layer || moec_get_u32(bytes + 4) != n_expert)
         return moec_fail(err, MOEC_ERR_FORMAT,
@@ -557,15 +598,18 @@ enum moec_status moec_record_index_decode(const uint8_t *bytes, size_t n_bytes,
                                 .records = records,
                                 .alignment = alignment,
                                 .level_bits = moec_get_u32(bytes + 8),
+                                .is_mixed = form == 1,
                                 .codecs = codecs};
     if (check.level_bits > 16)
         return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' is of %u bits, expected at most 16",
                          records->name, check.level_bits);
-    MOEC_TRY(check_zero(bytes + 12, 4, "record index", err));
+    if (form > 1 || (form == 1 && check.level_bits != 0))
+        return moec_fail(err, MOEC_ERR_FORMAT, "record index of '%s' is of form %u, expected 0%s",
+                         records->name, form, check.level_bits == 0 ? " or 1" : "");
     bytes += MOEC_INDEX_HEADER_BYTES;
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
         uint32_t layer = moec_config_moe_layer(config, ordinal);
-        for (uint32_t expert = 0; expert < n_expert; expert++, bytes += MOEC_INDEX_ENTRY_BYTES)
+        for (uint32_t expert = 0; expert < n_expert; expert++, bytes += entry_bytes)
             MOEC_TRY(decode_index_entry(&check, bytes, layer, expert, entries++, err));
     }
     *level_bits = (uint8_t)check.level_bits;

@@ -154,7 +154,7 @@ static enum moec_status check_record(struct verifier *v, struct level *level, si
         found(v, name, entry->offset, entry->n_bytes);
         return MOEC_OK;
     }
-    struct moec_record_layout layout = moec_record_layout_make(level->config, level->codecs[entry->bits]);
+    struct moec_record_layout layout = moec_record_layout_of(level->config, entry->variant, level->codecs);
     if (!moec_record_is_finite(&layout, level->record))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s in '%s' has a scale or weight that is not finite", name,
                          v->file.path);
@@ -204,7 +204,7 @@ static bool read_level(const struct verifier *v, struct level *level, struct moe
         goto out;
     size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
     uint8_t bits = 0;
-    if (moec_section_load_alloc(&v->file, index, MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_ENTRY_BYTES,
+    if (moec_section_load_alloc(&v->file, index, MOEC_INDEX_HEADER_BYTES + n * MOEC_INDEX_MIXED_BYTES,
                                 &index_bytes, NULL) != MOEC_OK ||
         moec_alloc(&memory, n, sizeof *level->entries, "record index", NULL) != MOEC_OK)
         goto out;

@@ -23,7 +23,7 @@ struct planned_section {
 struct moec_bundle_plan {
     struct moec_config config;
     struct moec_codec codecs[17];
-    uint64_t padded_bytes[17]; /* of a record, by bits; 0 = no codec */
+    bool has_codec[17];
     uint32_t alignment;
     uint32_t n_layer;               /* MoE layers */
     const struct moec_dense *dense; /* borrowed */
@@ -108,7 +108,7 @@ static enum moec_status plan_codecs(struct moec_bundle_plan *plan, const struct 
                              "an expert of %" PRIu64 " bytes at %u bits is over the limit of %u", n_bytes,
                              bits, UINT32_MAX);
         plan->codecs[bits] = codecs[bits];
-        plan->padded_bytes[bits] = moec_align_up(n_bytes, plan->alignment);
+        plan->has_codec[bits] = true;
     }
     return MOEC_OK;
 }
@@ -243,9 +243,28 @@ void moec_bundle_plan_free(struct moec_bundle_plan *plan)
 
 /* ---- layout ---- */
 
-uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, uint32_t bits)
+uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, struct moec_variant variant)
 {
-    return bits <= 16 ? plan->padded_bytes[bits] : 0;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+        if (variant.bits[p] > 16 || !plan->has_codec[variant.bits[p]])
+            return 0;
+    return moec_align_up(moec_record_layout_of(&plan->config, variant, plan->codecs).n_bytes,
+                         plan->alignment);
+}
+
+/* Whether the projections of some expert differ, so that the index has a codec of each. */
+static bool is_mixed(const struct moec_bundle_plan *plan, const struct moec_variant *experts)
+{
+    for (size_t i = 0; i < (size_t)plan->n_layer * plan->config.n_expert; i++)
+        if (!moec_variant_is_uniform(experts[i]))
+            return true;
+    return false;
+}
+
+static uint64_t index_bytes(const struct moec_bundle_plan *plan, bool mixed)
+{
+    return MOEC_INDEX_HEADER_BYTES + (uint64_t)plan->n_layer * plan->config.n_expert *
+                                         (mixed ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES);
 }
 
 static void place(struct moec_contents *contents, uint64_t *end, uint32_t kind, uint32_t level,
@@ -263,25 +282,28 @@ static void place(struct moec_contents *contents, uint64_t *end, uint32_t kind, 
     *end = section->offset + stored;
 }
 
-static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const uint8_t *assignment,
+static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const struct moec_variant *experts,
                                     uint32_t level, uint8_t bits, uint64_t *n_bytes, struct moec_error *err)
 {
     size_t n = (size_t)plan->n_layer * plan->config.n_expert;
     if (level > 0) {
-        if (moec_bundle_plan_record_bytes(plan, bits) == 0)
+        const uint64_t padded = moec_bundle_plan_record_bytes(plan, moec_variant_uniform(bits));
+        if (padded == 0)
             return moec_fail(err, MOEC_ERR_USAGE, "copy level %u has %u bits, for which there is no codec",
                              level, bits);
-        *n_bytes = n * plan->padded_bytes[bits];
+        *n_bytes = n * padded;
         return MOEC_OK;
     }
     uint64_t total = 0;
     for (size_t i = 0; i < n; i++) {
-        uint64_t padded = moec_bundle_plan_record_bytes(plan, assignment[i]);
+        uint64_t padded = moec_bundle_plan_record_bytes(plan, experts[i]);
+        const uint8_t *wanted = experts[i].bits;
         if (padded == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "layer %u expert %zu is assigned %u bits, for which there is no codec",
+                             "layer %u expert %zu is assigned %u, %u and %u bits (gate, up, down), for which "
+                             "there is no codec",
                              moec_config_moe_layer(&plan->config, (uint32_t)(i / plan->config.n_expert)),
-                             i % plan->config.n_expert, assignment[i]);
+                             i % plan->config.n_expert, wanted[0], wanted[1], wanted[2]);
         total += padded;
     }
     *n_bytes = total;
@@ -290,7 +312,7 @@ static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const u
 
 /* Where everything will stand: known before anything is written. All record indices stand before the first
  * records, so that opening reads the start of the file. */
-static enum moec_status lay_out(const struct moec_bundle_plan *plan, const uint8_t *assignment,
+static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struct moec_variant *experts,
                                 const uint8_t *copy_bits, uint32_t n_extra, struct moec_contents *contents,
                                 struct moec_error *err)
 {
@@ -306,25 +328,25 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan, const uint8
         place(contents, &end, section->kind, 0, section->flags, section->stored_bytes,
               section->content_bytes);
     }
-    uint64_t index =
-        MOEC_INDEX_HEADER_BYTES + (uint64_t)plan->n_layer * plan->config.n_expert * MOEC_INDEX_ENTRY_BYTES;
-    for (uint32_t level = 0; level <= n_extra; level++)
+    for (uint32_t level = 0; level <= n_extra; level++) {
+        const uint64_t index = index_bytes(plan, level == 0 && is_mixed(plan, experts));
         place(contents, &end, MOEC_SECTION_RECORD_INDEX, level, 0, index, index);
+    }
     for (uint32_t level = 0; level <= n_extra; level++) {
         uint64_t n_bytes = 0;
-        MOEC_TRY(level_bytes(plan, assignment, level, level > 0 ? copy_bits[level - 1] : 0, &n_bytes, err));
+        MOEC_TRY(level_bytes(plan, experts, level, level > 0 ? copy_bits[level - 1] : 0, &n_bytes, err));
         place(contents, &end, MOEC_SECTION_RECORDS, level, 0, n_bytes, n_bytes);
     }
     contents->file_bytes = end;
     return MOEC_OK;
 }
 
-enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan, const uint8_t *assignment,
-                                        const uint8_t *copy_bits, uint32_t n_extra, uint64_t *n_bytes,
-                                        struct moec_error *err)
+enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
+                                        const struct moec_variant *experts, const uint8_t *copy_bits,
+                                        uint32_t n_extra, uint64_t *n_bytes, struct moec_error *err)
 {
     struct moec_contents contents;
-    MOEC_TRY(lay_out(plan, assignment, copy_bits, n_extra, &contents, err));
+    MOEC_TRY(lay_out(plan, experts, copy_bits, n_extra, &contents, err));
     *n_bytes = contents.file_bytes;
     return MOEC_OK;
 }
@@ -337,7 +359,8 @@ struct moec_bundle_writer {
     struct moec_contents contents;
     uint32_t n_copy;
     uint8_t copy_bits[MOEC_MAX_COPIES];
-    struct moec_record_entry *records; /* (n_copy, S, E), owned; bits are set at opening */
+    bool is_mixed;                     /* level 0: there are experts whose projections differ */
+    struct moec_record_entry *records; /* (n_copy, S, E), owned; variants are set at opening */
     size_t n_record;                   /* appended so far */
     struct moec_sha256 level_digest;   /* of the records of the current level */
 };
@@ -410,7 +433,7 @@ static enum moec_status check_length(const struct moec_bundle_writer *writer, ui
 }
 
 enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan, const char *path,
-                                         const uint8_t *assignment, const uint8_t *copy_bits,
+                                         const struct moec_variant *experts, const uint8_t *copy_bits,
                                          uint32_t n_extra, struct moec_bundle_writer **out,
                                          struct moec_error *err)
 {
@@ -421,7 +444,8 @@ enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan, co
     writer->output.fd = -1;
     writer->n_copy = 1 + n_extra;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(lay_out(plan, assignment, copy_bits, n_extra, &writer->contents, err));
+    MOEC_TRY_OUT(lay_out(plan, experts, copy_bits, n_extra, &writer->contents, err));
+    writer->is_mixed = is_mixed(plan, experts);
     size_t n = experts_per_level(writer);
     MOEC_TRY_OUT(
         moec_alloc(&memory, (uint64_t)writer->n_copy * n, sizeof *writer->records, "record index", err));
@@ -429,7 +453,8 @@ enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan, co
     for (uint32_t copy = 0; copy < writer->n_copy; copy++) {
         writer->copy_bits[copy] = copy > 0 ? copy_bits[copy - 1] : 0;
         for (size_t i = 0; i < n; i++)
-            writer->records[copy * n + i].bits = copy > 0 ? copy_bits[copy - 1] : assignment[i];
+            writer->records[copy * n + i].variant =
+                copy > 0 ? moec_variant_uniform(copy_bits[copy - 1]) : experts[i];
     }
     MOEC_TRY_OUT(moec_output_open(&writer->output, path, err));
     for (uint32_t i = 0; i < plan->n_sections; i++) {
@@ -461,7 +486,7 @@ bool moec_bundle_writer_ahead(const struct moec_bundle_writer *writer, size_t ah
     next->ordinal = (uint32_t)(at % n / plan->config.n_expert);
     next->layer = moec_config_moe_layer(&plan->config, next->ordinal);
     next->expert = (uint32_t)(at % plan->config.n_expert);
-    next->layout = moec_record_layout_make(&plan->config, plan->codecs[writer->records[at].bits]);
+    next->layout = moec_record_layout_of(&plan->config, writer->records[at].variant, plan->codecs);
     return true;
 }
 
@@ -474,8 +499,10 @@ enum moec_status moec_bundle_writer_append(struct moec_bundle_writer *writer, co
     struct moec_record_entry *entry = &writer->records[writer->n_record];
     if (n_bytes != next.layout.n_bytes)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "record of layer %u expert %u has %zu bytes, expected %" PRIu64 " for %u bits",
-                         next.layer, next.expert, n_bytes, next.layout.n_bytes, entry->bits);
+                         "record of layer %u expert %u has %zu bytes, expected %" PRIu64
+                         " for %u, %u and %u bits (gate, up, down)",
+                         next.layer, next.expert, n_bytes, next.layout.n_bytes, entry->variant.bits[0],
+                         entry->variant.bits[1], entry->variant.bits[2]);
     if (!moec_record_is_finite(&next.layout, record))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "record of layer %u expert %u has a scale or weight that is not finite", next.layer,
@@ -492,7 +519,7 @@ enum moec_status moec_bundle_writer_append(struct moec_bundle_writer *writer, co
     entry->n_bytes = (uint32_t)n_bytes;
     entry->crc32c = moec_crc32c(0, record, n_bytes);
     MOEC_TRY(append_hashed(&hashed, record, n_bytes, err));
-    for (uint64_t left = writer->plan->padded_bytes[entry->bits] - n_bytes; left > 0;) {
+    for (uint64_t left = moec_bundle_plan_record_bytes(writer->plan, entry->variant) - n_bytes; left > 0;) {
         size_t n = left < sizeof zeros ? (size_t)left : sizeof zeros;
         MOEC_TRY(append_hashed(&hashed, zeros, n, err));
         left -= n;
@@ -517,11 +544,10 @@ static enum moec_status write_indices(struct moec_bundle_writer *writer, struct 
     size_t n = experts_per_level(writer);
     void *bytes = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_alloc(&bytes, MOEC_INDEX_HEADER_BYTES + (uint64_t)n * MOEC_INDEX_ENTRY_BYTES, 1,
-                        "record index", err));
+    MOEC_TRY(moec_alloc(&bytes, index_bytes(plan, writer->is_mixed), 1, "record index", err));
     for (uint32_t copy = 0; copy < writer->n_copy; copy++) {
-        moec_record_index_encode(writer->records + copy * n, plan->n_layer, plan->config.n_expert,
-                                 writer->copy_bits[copy], plan->codecs,
+        moec_record_index_encode(writer->records + copy * n, &plan->config, writer->copy_bits[copy],
+                                 copy == 0 && writer->is_mixed, plan->codecs,
                                  find_section(writer, MOEC_SECTION_RECORDS, copy)->offset, bytes);
         MOEC_TRY_OUT(
             patch_section(writer, find_section(writer, MOEC_SECTION_RECORD_INDEX, copy), bytes, err));

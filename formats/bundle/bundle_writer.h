@@ -38,27 +38,27 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_create(const struct moec_bund
                                                           struct moec_error *err);
 void moec_bundle_plan_free(struct moec_bundle_plan *plan);
 
-/* Bytes of a record in the file with its padding; 0 for bitwidths without a codec. The size of a file is
- * affine in these: changing one expert from a to b bits changes it by record_bytes(b) - record_bytes(a). */
-uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, uint32_t bits);
+/* Bytes of a record in the file with its padding; 0 where a bitwidth has no codec. The size of a file is
+ * affine in these: changing one expert from a to b changes it by record_bytes(b) - record_bytes(a), but for
+ * the first one whose projections differ, which makes the entries of the record index longer. */
+uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, struct moec_variant variant);
 
-/* Exact size of the file for an assignment (MoE layers x n_expert bitwidths, level 0) and n_extra further
- * copy levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first wrong bitwidth, or for too
- * many levels. */
+/* Exact size of the file for experts (MoE layers x n_expert variants, level 0) and n_extra further copy
+ * levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first wrong bitwidth, or for too many
+ * levels. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
-                                                         const uint8_t *assignment, const uint8_t *copy_bits,
-                                                         uint32_t n_extra, uint64_t *n_bytes,
-                                                         struct moec_error *err);
+                                                         const struct moec_variant *experts,
+                                                         const uint8_t *copy_bits, uint32_t n_extra,
+                                                         uint64_t *n_bytes, struct moec_error *err);
 
 struct moec_bundle_writer;
 
 /* Starts the file beside `path` and writes the sections before the records. The plan is borrowed until commit
- * or abort; assignment and copy_bits are copied. Errors: as moec_bundle_plan_bytes, and of the output. */
-MOEC_WARN_UNUSED enum moec_status moec_bundle_writer_open(const struct moec_bundle_plan *plan,
-                                                          const char *path, const uint8_t *assignment,
-                                                          const uint8_t *copy_bits, uint32_t n_extra,
-                                                          struct moec_bundle_writer **out,
-                                                          struct moec_error *err);
+ * or abort; experts and copy_bits are copied. Errors: as moec_bundle_plan_bytes, and of the output. */
+MOEC_WARN_UNUSED enum moec_status
+moec_bundle_writer_open(const struct moec_bundle_plan *plan, const char *path,
+                        const struct moec_variant *experts, const uint8_t *copy_bits, uint32_t n_extra,
+                        struct moec_bundle_writer **out, struct moec_error *err);
 
 /* Layout of the next record to append, and which it is: level by level (0 = the assignment, then the copies),
  * MoE layer by MoE layer, expert by expert. False when all are written. */

@@ -229,9 +229,9 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
                          layout->n_matrix, layout->n_ff, layout->n_embd, checkpoint->folder,
                          moec_config_mlp_matrices(&checkpoint->config), checkpoint->config.n_ff_expert,
                          checkpoint->config.n_embd);
-    const size_t row_bytes = layout->row_bytes, pair_bytes = (layout->n_matrix - 1u) * row_bytes;
     uint8_t *pairs = record + layout->up_bytes;
-    uint8_t *const rows[MOEC_PROJECTION_COUNT] = {pairs, record, pairs + pair_bytes - row_bytes};
+    uint8_t *const rows[MOEC_PROJECTION_COUNT] = {pairs, record,
+                                                  pairs + layout->row_bytes[MOEC_PROJECTION_GATE]};
     static const enum moec_projection order[] = {MOEC_PROJECTION_UP, MOEC_PROJECTION_GATE,
                                                  MOEC_PROJECTION_DOWN};
     for (size_t i = 0; i < MOEC_PROJECTION_COUNT; i++) {
@@ -241,8 +241,9 @@ enum moec_status moec_checkpoint_encode_expert(const struct moec_checkpoint *che
         const struct moec_checkpoint_tensor tensor =
             moec_checkpoint_expert_tensor(checkpoint, layer, ordinal, expert, p);
         const struct moec_tensor_view view = record_view(&tensor, p);
-        MOEC_TRY(encode_rows(checkpoint, &tensor, &view, layout->codec, 0, view.rows, rows[p],
-                             p == MOEC_PROJECTION_UP ? row_bytes : pair_bytes, scratch, err));
+        MOEC_TRY(encode_rows(checkpoint, &tensor, &view, layout->codecs[p], 0, view.rows, rows[p],
+                             p == MOEC_PROJECTION_UP ? layout->row_bytes[p] : layout->pair_stride_bytes,
+                             scratch, err));
     }
     return MOEC_OK;
 }

@@ -48,14 +48,16 @@ static bool is_float(struct moec_codec codec)
     return codec.dtype <= MOEC_DTYPE_BF16;
 }
 
+/* Records hold floats at 16 bits alone. */
 static enum moec_dtype choose_expert_dtype(const struct moec_bundle *bundle, uint32_t copy)
 {
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
     for (uint32_t s = 0; s < n_layer; s++)
         for (uint32_t e = 0; e < bundle->config.n_expert; e++)
-            if (!is_float(bundle->codecs[moec_bundle_record(bundle, copy, s, e)->bits]))
+            if (!moec_variant_equal(moec_bundle_record(bundle, copy, s, e)->variant,
+                                    moec_variant_uniform(16)))
                 return MOEC_DTYPE_F32;
-    return (enum moec_dtype)bundle->codecs[moec_bundle_record(bundle, copy, 0, 0)->bits].dtype;
+    return (enum moec_dtype)bundle->codecs[16].dtype;
 }
 
 /* Roles that are vectors in files; the shared expert's gate is a matrix of one row. */
@@ -181,13 +183,6 @@ static uint64_t block_floats(const struct moec_matrix *matrix, bool transposed)
     return (uint64_t)ROWS * (transposed ? matrix->rows : matrix->columns);
 }
 
-static struct moec_record_layout record_layout(const struct writing *w, uint32_t ordinal, uint32_t expert)
-{
-    const struct moec_bundle *bundle = w->bundle;
-    uint8_t bits = moec_bundle_record(bundle, w->options->copy, ordinal, expert)->bits;
-    return moec_record_layout_make(&bundle->config, bundle->codecs[bits]);
-}
-
 static enum moec_status allocate_scratch(struct writing *w, struct moec_error *err)
 {
     const struct moec_config *config = &w->bundle->config;
@@ -252,7 +247,8 @@ static enum moec_status write_matrix(struct writing *w, struct moec_safetensors_
 static enum moec_status write_expert(struct writing *w, struct moec_safetensors_writer *writer,
                                      const struct item *item, struct moec_error *err)
 {
-    struct moec_record_layout layout = record_layout(w, item->ordinal, item->expert);
+    const struct moec_record_layout *layout =
+        moec_bundle_layout(w->bundle, w->options->copy, item->ordinal, item->expert);
     struct moec_mlp mlp;
     if (!w->has_record || w->ordinal != item->ordinal || w->expert != item->expert) {
         w->has_record = false;
@@ -262,7 +258,7 @@ static enum moec_status write_expert(struct writing *w, struct moec_safetensors_
         w->ordinal = item->ordinal;
         w->expert = item->expert;
     }
-    moec_record_bind(&layout, w->record, &mlp);
+    moec_record_bind(layout, w->record, &mlp);
     const struct moec_matrix *const matrices[] = {[MOEC_PROJECTION_GATE] = &mlp.gate,
                                                   [MOEC_PROJECTION_UP] = &mlp.up,
                                                   [MOEC_PROJECTION_DOWN] = &mlp.down};

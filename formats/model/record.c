@@ -7,34 +7,76 @@
 
 #define TILE 16 /* a tile row is one cache line of F32 */
 
-struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec)
+uint32_t moec_variant_index(struct moec_variant variant)
 {
-    struct moec_record_layout layout = {.codec = codec,
-                                        .n_matrix = (uint8_t)moec_config_mlp_matrices(config),
+    uint32_t index = 0;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        static const uint8_t widths[] = {2, 3, 4, 8, 16};
+        uint32_t place = 0;
+        while (place < sizeof widths && widths[place] != variant.bits[p])
+            place++;
+        if (place == sizeof widths)
+            return MOEC_VARIANT_COUNT;
+        index = index * (uint32_t)sizeof widths + place;
+    }
+    return index;
+}
+
+static struct moec_record_layout make_layout(const struct moec_config *config, struct moec_codec gate,
+                                             struct moec_codec up, struct moec_codec down)
+{
+    struct moec_record_layout layout = {.n_matrix = (uint8_t)moec_config_mlp_matrices(config),
                                         .activation = config->activation,
                                         .n_ff = config->n_ff_expert,
                                         .n_embd = config->n_embd};
-    layout.row_bytes = moec_codec_row_bytes(codec, config->n_embd);
-    layout.up_bytes = (uint64_t)layout.n_ff * layout.row_bytes;
-    layout.pair_bytes = (layout.n_matrix - 1u) * layout.up_bytes;
+    layout.codecs[MOEC_PROJECTION_UP] = up;
+    layout.codecs[MOEC_PROJECTION_DOWN] = down;
+    if (layout.n_matrix == 3) {
+        layout.codecs[MOEC_PROJECTION_GATE] = gate;
+        layout.row_bytes[MOEC_PROJECTION_GATE] = moec_codec_row_bytes(gate, config->n_embd);
+    }
+    layout.row_bytes[MOEC_PROJECTION_UP] = moec_codec_row_bytes(up, config->n_embd);
+    layout.row_bytes[MOEC_PROJECTION_DOWN] = moec_codec_row_bytes(down, config->n_embd);
+    layout.pair_stride_bytes =
+        layout.row_bytes[MOEC_PROJECTION_GATE] + layout.row_bytes[MOEC_PROJECTION_DOWN];
+    layout.up_bytes = (uint64_t)layout.n_ff * layout.row_bytes[MOEC_PROJECTION_UP];
+    layout.pair_bytes = (uint64_t)layout.n_ff * layout.pair_stride_bytes;
     layout.n_bytes = layout.up_bytes + layout.pair_bytes;
     return layout;
 }
 
+struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec)
+{
+    return make_layout(config, codec, codec, codec);
+}
+
+struct moec_record_layout moec_record_layout_of(const struct moec_config *config, struct moec_variant variant,
+                                                const struct moec_codec codecs[static MOEC_CODEC_TABLE])
+{
+    return make_layout(config, codecs[variant.bits[MOEC_PROJECTION_GATE]],
+                       codecs[variant.bits[MOEC_PROJECTION_UP]], codecs[variant.bits[MOEC_PROJECTION_DOWN]]);
+}
+
+static struct moec_matrix bind_rows(const struct moec_record_layout *layout, enum moec_projection projection,
+                                    const uint8_t *data, size_t stride_bytes)
+{
+    return (struct moec_matrix){.codec = layout->codecs[projection],
+                                .rows = layout->n_ff,
+                                .columns = layout->n_embd,
+                                .stride_bytes = stride_bytes,
+                                .data = data};
+}
+
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp)
 {
-    struct moec_matrix rows = {.codec = layout->codec, .rows = layout->n_ff, .columns = layout->n_embd};
-    mlp->up = rows;
-    mlp->up.stride_bytes = layout->row_bytes;
-    mlp->up.data = record;
+    const size_t *row_bytes = layout->row_bytes;
+    const uint8_t *pairs = record + layout->up_bytes;
+    mlp->up = bind_rows(layout, MOEC_PROJECTION_UP, record, row_bytes[MOEC_PROJECTION_UP]);
     mlp->gate = (struct moec_matrix){0};
-    mlp->down = rows;
-    mlp->down.stride_bytes = (layout->n_matrix - 1u) * layout->row_bytes;
-    mlp->down.data = record + layout->up_bytes;
-    if (layout->n_matrix == 3) {
-        mlp->gate = mlp->down;
-        mlp->down.data += layout->row_bytes;
-    }
+    if (layout->n_matrix == 3)
+        mlp->gate = bind_rows(layout, MOEC_PROJECTION_GATE, pairs, layout->pair_stride_bytes);
+    mlp->down = bind_rows(layout, MOEC_PROJECTION_DOWN, pairs + row_bytes[MOEC_PROJECTION_GATE],
+                          layout->pair_stride_bytes);
     mlp->activation = layout->activation;
     mlp->filter = (struct moec_mlp_filter){0};
 }
@@ -64,7 +106,7 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
                                         struct moec_error *err)
 {
     const uint32_t projections = projections_of(layout, part);
-    const uint64_t pair_bytes = (layout->n_matrix - 1u) * (uint64_t)layout->row_bytes;
+    const uint64_t pair_bytes = layout->pair_stride_bytes, up_bytes = layout->row_bytes[MOEC_PROJECTION_UP];
     if ((projections & ~all_projections(layout)) != 0)
         return moec_fail(err, MOEC_ERR_USAGE, "an expert has no projections %#x, only %#x", projections,
                          all_projections(layout));
@@ -76,8 +118,7 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
         *range =
             (struct moec_record_range){layout->up_bytes + part->first_neuron * pair_bytes, n * pair_bytes};
     else if ((projections & PAIRS) == 0)
-        *range = (struct moec_record_range){(uint64_t)part->first_neuron * layout->row_bytes,
-                                            (uint64_t)n * layout->row_bytes};
+        *range = (struct moec_record_range){part->first_neuron * up_bytes, n * up_bytes};
     else if (n == layout->n_ff)
         *range = (struct moec_record_range){0, layout->n_bytes};
     else
@@ -149,23 +190,25 @@ enum moec_status moec_record_encode(const struct moec_record_layout *layout, con
                                     struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    const size_t n_embd = layout->n_embd, n_ff = layout->n_ff, row_bytes = layout->row_bytes;
-    const size_t pair_bytes = (layout->n_matrix - 1u) * row_bytes;
+    const size_t n_embd = layout->n_embd, n_ff = layout->n_ff, pair_bytes = layout->pair_stride_bytes;
+    const struct moec_codec *codecs = layout->codecs;
     const bool has_gate = layout->n_matrix == 3;
-    uint8_t *pairs = record + layout->up_bytes, *down_rows = pairs + (has_gate ? row_bytes : 0);
+    uint8_t *pairs = record + layout->up_bytes, *down_rows = pairs + layout->row_bytes[MOEC_PROJECTION_GATE];
     void *memory = NULL;
     MOEC_TRY_OUT(
         moec_alloc(&memory, MOEC_TRANSPOSE_NEURONS * n_embd, sizeof(float), "transposed weights", err));
     float *columns = memory;
     for (size_t i = 0; i < n_ff; i++) {
-        status = moec_codec_encode_row(layout->codec, up + i * n_embd, n_embd, record + i * row_bytes, err);
+        status = moec_codec_encode_row(codecs[MOEC_PROJECTION_UP], up + i * n_embd, n_embd,
+                                       record + i * layout->row_bytes[MOEC_PROJECTION_UP], err);
         if (status != MOEC_OK) {
             (void)moec_error_prefix(err, "up projection, neuron %zu", i);
             goto out;
         }
         if (!has_gate)
             continue;
-        status = moec_codec_encode_row(layout->codec, gate + i * n_embd, n_embd, pairs + i * pair_bytes, err);
+        status = moec_codec_encode_row(codecs[MOEC_PROJECTION_GATE], gate + i * n_embd, n_embd,
+                                       pairs + i * pair_bytes, err);
         if (status != MOEC_OK) {
             (void)moec_error_prefix(err, "gate projection, neuron %zu", i);
             goto out;
@@ -175,7 +218,7 @@ enum moec_status moec_record_encode(const struct moec_record_layout *layout, con
         size_t count = n_ff - first < MOEC_TRANSPOSE_NEURONS ? n_ff - first : MOEC_TRANSPOSE_NEURONS;
         moec_transpose_to_f32(MOEC_DTYPE_F32, down, n_embd, n_ff, first, count, columns);
         for (size_t i = 0; i < count; i++) {
-            status = moec_codec_encode_row(layout->codec, columns + i * n_embd, n_embd,
+            status = moec_codec_encode_row(codecs[MOEC_PROJECTION_DOWN], columns + i * n_embd, n_embd,
                                            down_rows + (first + i) * pair_bytes, err);
             if (status != MOEC_OK) {
                 (void)moec_error_prefix(err, "down projection, neuron %zu", first + i);
@@ -188,16 +231,25 @@ out:
     return status;
 }
 
-bool moec_record_rows_are_finite(const struct moec_record_layout *layout, const uint8_t *rows,
-                                 uint64_t n_bytes)
+static bool rows_are_finite(const struct moec_matrix *matrix)
 {
-    for (uint64_t at = 0; at < n_bytes; at += layout->row_bytes)
-        if (!moec_codec_row_is_finite(layout->codec, rows + at, layout->n_embd))
+    for (size_t row = 0; row < matrix->rows; row++)
+        if (!moec_codec_row_is_finite(matrix->codec, matrix->data + row * matrix->stride_bytes,
+                                      matrix->columns))
             return false;
     return true;
 }
 
+bool moec_record_part_is_finite(const struct moec_record_layout *layout, const struct moec_record_part *part,
+                                const uint8_t *bytes)
+{
+    struct moec_mlp mlp;
+    moec_record_part_bind(layout, part, bytes, &mlp);
+    return rows_are_finite(&mlp.up) && rows_are_finite(&mlp.gate) && rows_are_finite(&mlp.down);
+}
+
 bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record)
 {
-    return moec_record_rows_are_finite(layout, record, layout->n_bytes);
+    static const struct moec_record_part whole = {0};
+    return moec_record_part_is_finite(layout, &whole, record);
 }

@@ -1,7 +1,7 @@
-/* The expert record: the bytes of one routed expert at one bitwidth, the unit of storage, caching and
+/* The expert record: the bytes of one routed expert as one variant, the unit of storage, caching and
  * streaming (D2).
  *
- *   up section    n_ff rows of up_proj, up_row_bytes each
+ *   up section    n_ff rows of up_proj
  *   pair section  n_ff pairs: gate_proj row i, then down_proj column i (n_embd weights each, encoded as rows)
  *
  * Where MLPs have no gate, a pair is the down row alone. So the whole record is one read, the up projection
@@ -14,24 +14,53 @@
 #include "formats/model/config.h"
 #include "formats/model/dense.h"
 
-struct moec_record_layout {
-    struct moec_codec codec; /* of all projections */
-    uint8_t n_matrix;        /* 3, or 2 without a gate */
-    uint8_t activation;      /* enum moec_activation */
-    uint32_t n_ff;
-    uint32_t n_embd;
-    size_t row_bytes;    /* one encoded row of n_embd weights */
-    uint64_t up_bytes;   /* size of the up section */
-    uint64_t pair_bytes; /* size of the pair section */
-    uint64_t n_bytes;    /* whole record */
-};
-
 /* The weight matrices of an MLP; a plain one (moec_config's plain_mlp) has no gate. */
 enum moec_projection {
     MOEC_PROJECTION_GATE = 0,
     MOEC_PROJECTION_UP = 1,
     MOEC_PROJECTION_DOWN = 2,
     MOEC_PROJECTION_COUNT
+};
+
+/* How an expert is stored (D16): the bitwidth of each projection. A table of codecs by bitwidth, one for a
+ * whole model, says what these are made of: scheme, group, quantizer. In a plain MLP the gate counts as the
+ * up projection. */
+struct moec_variant {
+    uint8_t bits[MOEC_PROJECTION_COUNT]; /* 2, 3, 4, 8 or 16 each */
+};
+
+static inline struct moec_variant moec_variant_uniform(uint32_t bits)
+{
+    return (struct moec_variant){{(uint8_t)bits, (uint8_t)bits, (uint8_t)bits}};
+}
+
+static inline bool moec_variant_is_uniform(struct moec_variant variant)
+{
+    return variant.bits[0] == variant.bits[1] && variant.bits[1] == variant.bits[2];
+}
+
+static inline bool moec_variant_equal(struct moec_variant a, struct moec_variant b)
+{
+    return a.bits[0] == b.bits[0] && a.bits[1] == b.bits[1] && a.bits[2] == b.bits[2];
+}
+
+/* Place of a variant in a table of all of them; MOEC_VARIANT_COUNT when one of its bitwidths does not exist.
+ */
+#define MOEC_VARIANT_COUNT 125
+uint32_t moec_variant_index(struct moec_variant variant);
+
+struct moec_record_layout {
+    struct moec_codec codecs[MOEC_PROJECTION_COUNT]; /* in a plain MLP the gate's is zero */
+    uint8_t n_matrix;                                /* 3, or 2 without a gate */
+    uint8_t activation;                              /* enum moec_activation */
+    uint32_t n_ff;
+    uint32_t n_embd;
+    size_t row_bytes[MOEC_PROJECTION_COUNT]; /* one encoded row of n_embd weights; 0 for the gate of a plain
+                                                MLP */
+    size_t pair_stride_bytes;                /* from one neuron's pair to the next */
+    uint64_t up_bytes;                       /* size of the up section */
+    uint64_t pair_bytes;                     /* size of the pair section */
+    uint64_t n_bytes;                        /* whole record */
 };
 
 /* Activation sparsity (FloE, eq. 3-5): activations of one kind whose magnitude is under the threshold count
@@ -60,7 +89,12 @@ static inline bool moec_mlp_has_gate(const struct moec_mlp *mlp)
     return mlp->gate.rows > 0;
 }
 
+/* Of a record whose projections have one codec. */
 struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec);
+
+/* Of a variant; `codecs` by bitwidth has those that it names. */
+struct moec_record_layout moec_record_layout_of(const struct moec_config *config, struct moec_variant variant,
+                                                const struct moec_codec codecs[static MOEC_CODEC_TABLE]);
 
 /* Points `mlp` into a record of this layout, without a filter. */
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp);
@@ -110,9 +144,9 @@ void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t column
 /* Neurons of a down projection that are transposed at a time (the last block may be smaller). */
 #define MOEC_TRANSPOSE_NEURONS 64
 
-/* True when every scale or float in the record is finite, or in n_bytes of whole rows of it. */
+/* True if every scale or float in the record is finite, or in a part of it whose range is at `bytes`. */
 bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record);
-bool moec_record_rows_are_finite(const struct moec_record_layout *layout, const uint8_t *rows,
-                                 uint64_t n_bytes);
+bool moec_record_part_is_finite(const struct moec_record_layout *layout, const struct moec_record_part *part,
+                                const uint8_t *bytes);
 
 #endif

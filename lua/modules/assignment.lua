@@ -1,4 +1,5 @@
--- Assignments: assignment[layer][expert] = bitwidth, layers and experts counted from 1 (MoE layers only).
+-- Assignments: assignment[layer][expert] = bitwidth, or {gate =, up =, down =} with one for each projection; layers and
+-- experts counted from 1 (MoE layers only).
 local assignment = {}
 
 -- The same bitwidth for every expert.
@@ -16,7 +17,11 @@ end
 function assignment.copy(source)
   local result = {}
   for layer, experts in ipairs(source) do
-    result[layer] = table.move(experts, 1, #experts, 1, {})
+    result[layer] = {}
+    for expert, bits in ipairs(experts) do
+      if type(bits) == "table" then bits = {gate = bits.gate, up = bits.up, down = bits.down} end
+      result[layer][expert] = bits
+    end
   end
   return result
 end
@@ -49,11 +54,17 @@ function assignment.expert_bytes(moec)
   return sizes
 end
 
--- How many experts have each bitwidth, as text: "2:40 4:216".
+-- "4", or "gate 4, up 3, down 8".
+local function name(bits)
+  if type(bits) ~= "table" then return bits end
+  return (bits.gate and "gate " .. bits.gate .. ", " or "") .. "up " .. bits.up .. ", down " .. bits.down
+end
+
+-- How many experts have each bitwidth, as text: "2:40 4:216"; those whose projections have their own at the end.
 function assignment.describe(source)
   local count = {}
   for _, experts in ipairs(source) do
-    for _, bits in ipairs(experts) do count[bits] = (count[bits] or 0) + 1 end
+    for _, bits in ipairs(experts) do count[name(bits)] = (count[name(bits)] or 0) + 1 end
   end
   local parts = {}
   for bits, n in pairs(count) do parts[#parts + 1] = bits .. ":" .. n end

@@ -115,10 +115,8 @@ static enum moec_status load_record(struct compute_job *job, uint32_t copy, uint
                                     uint8_t *record, struct moec_mlp *mlp, struct moec_error *err)
 {
     const struct moec_bundle *bundle = job->bundle;
-    uint8_t bits = moec_bundle_record(bundle, copy, ordinal, expert)->bits;
-    struct moec_record_layout layout = moec_record_layout_make(&bundle->config, bundle->codecs[bits]);
     MOEC_TRY(moec_bundle_read_record(bundle, copy, ordinal, expert, record, err));
-    moec_record_bind(&layout, record, mlp);
+    moec_record_bind(moec_bundle_layout(bundle, copy, ordinal, expert), record, mlp);
     return MOEC_OK;
 }
 

@@ -41,10 +41,9 @@ struct companion {
 struct waiting {
     struct moec_experts base;
     const struct moec_device_waits_setup *setup;
-    struct moec_forward forward;           /* the setup's, with these experts */
-    struct moec_record_layout layouts[17]; /* by bits */
-    struct moec_reader *reader;            /* owned */
-    uint8_t *slots;                        /* (n_slots, slot_bytes), owned */
+    struct moec_forward forward; /* the setup's, with these experts */
+    struct moec_reader *reader;  /* owned */
+    uint8_t *slots;              /* (n_slots, slot_bytes), owned */
     uint64_t slot_bytes;
     uint32_t n_slots; /* used in turns, so that records arrive where the processor's caches are cold */
     uint32_t n_read;  /* so far */
@@ -196,7 +195,7 @@ static enum moec_status waiting_acquire(struct moec_experts *self, struct moec_e
     uint8_t *slot = waiting->slots + waiting->n_read++ % waiting->n_slots * waiting->slot_bytes;
     const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(&bundle->config, request.layer);
     MOEC_TRY(read_expert(bundle, waiting->reader, ordinal, expert, slot, &waiting->waited_ns, err));
-    moec_record_bind(&waiting->layouts[moec_bundle_record(bundle, 0, ordinal, expert)->bits], slot, mlp);
+    moec_record_bind(moec_bundle_layout(bundle, 0, ordinal, expert), slot, mlp);
     return MOEC_OK;
 }
 
@@ -226,8 +225,6 @@ static enum moec_status open_waiting(struct waiting *waiting, const struct moec_
                                 .setup = setup,
                                 .forward = *setup->forward};
     waiting->forward.experts = &waiting->base;
-    for (uint32_t bits = 0; bits < sizeof waiting->layouts / sizeof *waiting->layouts; bits++)
-        waiting->layouts[bits] = moec_record_layout_make(config, bundle->codecs[bits]);
     for (uint32_t s = 0; s < moec_config_moe_count(config); s++)
         for (uint32_t e = 0; e < config->n_expert; e++) {
             const uint64_t n_bytes = moec_record_slot_bytes(bundle, 0, s, e);

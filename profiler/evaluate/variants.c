@@ -10,7 +10,9 @@
  *  - a slot holds a record (bytes != NULL) or nothing; cached_bytes is the sum over those that hold one
  *  - slots that hold a record and are not borrowed stand in the LRU list, oldest first; borrowed ones do not
  *  - cached_bytes <= limit_bytes (when there is a limit) */
-#define N_BITS 6
+#define N_BITS  6
+#define MIXED   N_BITS       /* index of the variant that a plan gives projections of several bitwidths */
+#define N_SLOTS (N_BITS + 1) /* of an expert */
 
 static const uint32_t bits_of_slot[N_BITS] = {2, 3, 4, 8, 16, 32};
 
@@ -28,8 +30,9 @@ struct moec_variants {
     uint32_t n_moe;
     int32_t ordinals[MOEC_MAX_LAYERS]; /* MoE ordinal of each layer, -1 for dense ones */
     struct moec_record_layout layouts[N_BITS];
-    struct slot *slots;  /* (n_moe, n_expert, N_BITS) */
-    uint8_t *assignment; /* (n_moe, n_expert) bits or codes */
+    struct slot *slots;         /* (n_moe, n_expert, N_SLOTS) */
+    uint8_t *assignment;        /* (n_moe, n_expert) bits or codes, 0: */
+    struct moec_variant *mixed; /* (n_moe, n_expert) */
     uint32_t rest_bits;
     const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
     uint64_t limit_bytes;
@@ -86,7 +89,18 @@ static struct parts parts_of(const struct moec_variants *variants, uint32_t code
 static struct slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert, int index)
 {
     size_t at = (size_t)variants->ordinals[layer] * variants->config->n_expert + expert;
-    return &variants->slots[at * N_BITS + (size_t)index];
+    return &variants->slots[at * N_SLOTS + (size_t)index];
+}
+
+static struct moec_record_layout layout_of(const struct moec_variants *variants, const struct slot *slot)
+{
+    const size_t at = (size_t)(slot - variants->slots);
+    struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
+    if (at % N_SLOTS != MIXED)
+        return variants->layouts[at % N_SLOTS];
+    for (int i = 0; i < N_BITS && bits_of_slot[i] < MOEC_CODEC_TABLE; i++)
+        codecs[bits_of_slot[i]] = variants->layouts[i].codecs[MOEC_PROJECTION_UP];
+    return moec_record_layout_of(variants->config, variants->mixed[at / N_SLOTS], codecs);
 }
 
 static void list_remove(struct slot *slot)
@@ -107,7 +121,7 @@ static void list_append(struct moec_variants *variants, struct slot *slot)
 
 static uint64_t slot_bytes(const struct moec_variants *variants, const struct slot *slot)
 {
-    return variants->layouts[(size_t)(slot - variants->slots) % N_BITS].n_bytes;
+    return layout_of(variants, slot).n_bytes;
 }
 
 static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
@@ -161,22 +175,22 @@ static enum moec_status check_bits(const struct moec_variants *variants, uint32_
 static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uint32_t expert,
                              struct slot *slot, struct moec_error *err)
 {
-    const struct moec_record_layout *layout = &variants->layouts[(size_t)(slot - variants->slots) % N_BITS];
-    if (!make_room(variants, layout->n_bytes))
+    const struct moec_record_layout layout = layout_of(variants, slot);
+    if (!make_room(variants, layout.n_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64
                          " bytes, but borrowed ones fill %" PRIu64 " of the %" PRIu64 " allowed for variants",
-                         expert, layer, layout->n_bytes, variants->cached_bytes, variants->limit_bytes);
+                         expert, layer, layout.n_bytes, variants->cached_bytes, variants->limit_bytes);
     void *bytes = NULL;
-    MOEC_TRY(moec_alloc_aligned(&bytes, layout->n_bytes, 1, "a variant of an expert", err));
-    enum moec_status status = moec_checkpoint_encode_expert(variants->checkpoint, layer, expert, layout,
+    MOEC_TRY(moec_alloc_aligned(&bytes, layout.n_bytes, 1, "a variant of an expert", err));
+    enum moec_status status = moec_checkpoint_encode_expert(variants->checkpoint, layer, expert, &layout,
                                                             variants->scratch, bytes, err);
     if (status != MOEC_OK) {
         free(bytes);
         return status;
     }
     slot->bytes = bytes;
-    variants->cached_bytes += layout->n_bytes;
+    variants->cached_bytes += layout.n_bytes;
     variants->n_encoded++;
     list_append(variants, slot);
     return MOEC_OK;
@@ -191,7 +205,8 @@ static enum moec_status hold(struct moec_variants *variants, uint32_t layer, uin
         MOEC_TRY(fill(variants, layer, expert, slot, err));
     if (slot->n_borrowed++ == 0)
         list_remove(slot);
-    moec_record_bind(&variants->layouts[index], slot->bytes, mlp);
+    const struct moec_record_layout layout = layout_of(variants, slot);
+    moec_record_bind(&layout, slot->bytes, mlp);
     return MOEC_OK;
 }
 
@@ -214,12 +229,17 @@ static void compose(enum moec_projection projection, const struct moec_mlp *name
         mlp->down = named->down;
 }
 
-enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                                      uint32_t bits, struct moec_mlp *mlp, struct moec_error *err)
+/* What an expert is assigned. */
+static struct parts assigned_parts(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
-    MOEC_TRY(check_expert(variants, layer, expert, err));
-    MOEC_TRY(check_bits(variants, bits, err));
-    const struct parts parts = parts_of(variants, bits);
+    const uint8_t code =
+        variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
+    return code == 0 ? (struct parts){.index = {MIXED}, .n = 1} : parts_of(variants, code);
+}
+
+static enum moec_status borrow_parts(struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                                     struct parts parts, struct moec_mlp *mlp, struct moec_error *err)
+{
     struct moec_mlp bound[2];
     pthread_mutex_lock(&variants->lock);
     enum moec_status status = hold(variants, layer, expert, parts.index[0], &bound[0], err);
@@ -236,18 +256,26 @@ enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t l
     return status;
 }
 
-void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t bits)
+static void give_back_parts(struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                            struct parts parts)
 {
-    const struct parts parts = parts_of(variants, bits);
     pthread_mutex_lock(&variants->lock);
     for (uint32_t i = 0; i < parts.n; i++)
         let_go(variants, slot_at(variants, layer, expert, parts.index[i]));
     pthread_mutex_unlock(&variants->lock);
 }
 
-static uint32_t assigned_bits(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
+enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                                      uint32_t bits, struct moec_mlp *mlp, struct moec_error *err)
 {
-    return variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
+    MOEC_TRY(check_expert(variants, layer, expert, err));
+    MOEC_TRY(check_bits(variants, bits, err));
+    return borrow_parts(variants, layer, expert, parts_of(variants, bits), mlp, err);
+}
+
+void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t bits)
+{
+    give_back_parts(variants, layer, expert, parts_of(variants, bits));
 }
 
 struct prepare {
@@ -262,8 +290,10 @@ static void encode_item(void *context, size_t item, int thread)
     struct moec_variants *variants = prepare->variants;
     struct encode_job *job = &variants->jobs[item];
     uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
-    job->status = moec_checkpoint_encode_expert(variants->checkpoint, prepare->layer, job->expert,
-                                                &variants->layouts[job->index], scratch, job->bytes, NULL);
+    const struct moec_record_layout layout =
+        layout_of(variants, slot_at(variants, prepare->layer, job->expert, (int)job->index));
+    job->status = moec_checkpoint_encode_expert(variants->checkpoint, prepare->layer, job->expert, &layout,
+                                                scratch, job->bytes, NULL);
 }
 
 /* Reserves room and memory for a record if it is missing; false when there is none left. */
@@ -271,7 +301,7 @@ static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t ex
                      uint32_t *n_jobs)
 {
     void *bytes = NULL;
-    uint64_t n_bytes = variants->layouts[index].n_bytes;
+    const uint64_t n_bytes = slot_bytes(variants, slot_at(variants, layer, expert, index));
     const struct encode_job *last = *n_jobs > 0 ? &variants->jobs[*n_jobs - 1] : NULL;
     const bool is_planned = last != NULL && last->expert == expert && last->index == (uint32_t)index;
     if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
@@ -292,7 +322,8 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
     for (uint32_t j = 0; j < n_jobs; j++) {
         struct encode_job *job = &variants->jobs[j];
         if (job->status != MOEC_OK) {
-            variants->cached_bytes -= variants->layouts[job->index].n_bytes;
+            variants->cached_bytes -=
+                slot_bytes(variants, slot_at(variants, layer, job->expert, (int)job->index));
             free(job->bytes);
             continue;
         }
@@ -305,7 +336,7 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
 
 static bool is_missing(struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
-    const struct parts parts = parts_of(variants, assigned_bits(variants, layer, expert));
+    const struct parts parts = assigned_parts(variants, layer, expert);
     bool missing = false;
     pthread_mutex_lock(&variants->lock);
     for (uint32_t i = 0; i < parts.n; i++)
@@ -319,7 +350,7 @@ static void keep_expected(struct moec_variants *variants, uint32_t from)
 {
     for (uint32_t at = variants->n_expected; at-- > from;) {
         const uint32_t layer = variants->expected_layer, expert = variants->expected[at];
-        const struct parts parts = parts_of(variants, assigned_bits(variants, layer, expert));
+        const struct parts parts = assigned_parts(variants, layer, expert);
         for (uint32_t i = 0; i < parts.n; i++) {
             struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
             if (slot->bytes == NULL || slot->n_borrowed > 0)
@@ -345,7 +376,7 @@ static void encode_expected(struct moec_variants *variants, uint32_t layer, uint
     for (uint32_t at = from; layer == variants->expected_layer && has_room && at < variants->n_expected;
          at++) {
         const uint32_t next = variants->expected[at];
-        const struct parts parts = parts_of(variants, assigned_bits(variants, layer, next));
+        const struct parts parts = assigned_parts(variants, layer, next);
         for (uint32_t i = 0; has_room && i < parts.n; i++)
             has_room = plan_job(variants, layer, next, parts.index[i], &n_jobs);
     }
@@ -375,7 +406,7 @@ static enum moec_status acquire(struct moec_experts *self, struct moec_expert_re
     MOEC_TRY(check_expert(variants, layer, expert, err));
     if (is_missing(variants, layer, expert))
         encode_expected(variants, layer, expert);
-    MOEC_TRY(moec_variants_borrow(variants, layer, expert, assigned_bits(variants, layer, expert), mlp, err));
+    MOEC_TRY(borrow_parts(variants, layer, expert, assigned_parts(variants, layer, expert), mlp, err));
     if (variants->filters != NULL)
         mlp->filter =
             variants->filters[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
@@ -385,8 +416,8 @@ static enum moec_status acquire(struct moec_experts *self, struct moec_expert_re
 static void release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
-    moec_variants_give_back(variants, request.layer, request.expert,
-                            assigned_bits(variants, request.layer, request.expert));
+    give_back_parts(variants, request.layer, request.expert,
+                    assigned_parts(variants, request.layer, request.expert));
 }
 
 /* Held together as long as the limit has room beside those already held; the first is always tried. Room is
@@ -395,7 +426,7 @@ static bool ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
     const uint32_t layer = request.layer, expert = request.expert;
-    const struct parts parts = parts_of(variants, assigned_bits(variants, layer, expert));
+    const struct parts parts = assigned_parts(variants, layer, expert);
     struct slot *there[2];
     uint32_t n_there = 0;
     uint64_t missing_bytes = 0;
@@ -442,10 +473,12 @@ static enum moec_status make_tables(struct moec_variants *variants, struct moec_
 {
     uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, n_experts * N_BITS, sizeof(struct slot), "the table of variants", err));
+    MOEC_TRY(moec_alloc(&memory, n_experts * N_SLOTS, sizeof(struct slot), "the table of variants", err));
     variants->slots = memory;
     MOEC_TRY(moec_alloc(&memory, n_experts, 1, "the assignment", err));
     variants->assignment = memory;
+    MOEC_TRY(moec_alloc(&memory, n_experts, sizeof *variants->mixed, "the assignment", err));
+    variants->mixed = memory;
     memset(variants->assignment, (int)moec_variants_source_bits(variants), n_experts);
     variants->rest_bits = moec_variants_source_bits(variants);
     MOEC_TRY(moec_alloc(&memory, 2 * (uint64_t)variants->config->n_expert, sizeof *variants->jobs,
@@ -494,13 +527,14 @@ void moec_variants_free(struct moec_variants *variants)
 {
     if (variants == NULL)
         return;
-    size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_BITS;
+    size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_SLOTS;
     for (size_t i = 0; variants->slots != NULL && i < n_slots; i++)
         free(variants->slots[i].bytes);
     free(variants->scratch);
     free(variants->jobs);
     free(variants->expected);
     free(variants->assignment);
+    free(variants->mixed);
     free(variants->slots);
     pthread_mutex_destroy(&variants->lock);
     free(variants);
@@ -516,13 +550,13 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, struct 
                          "variants of %" PRIu32 " bits are the source's own, their codec cannot be set",
                          bits);
     const int index = slot_index(bits);
-    const struct moec_codec old = variants->layouts[index].codec;
+    const struct moec_codec old = variants->layouts[index].codecs[MOEC_PROJECTION_UP];
     if (moec_codec_equal(old, codec) && old.quantizer == codec.quantizer)
         return MOEC_OK;
     pthread_mutex_lock(&variants->lock);
-    const size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_BITS;
-    for (size_t i = (size_t)index; i < n_slots; i += N_BITS)
-        if (variants->slots[i].bytes != NULL)
+    const size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_SLOTS;
+    for (size_t i = 0; i < n_slots; i++)
+        if (variants->slots[i].bytes != NULL && (i % N_SLOTS == (size_t)index || i % N_SLOTS == MIXED))
             evict(variants, &variants->slots[i]);
     variants->layouts[index] = moec_record_layout_make(variants->config, codec);
     pthread_mutex_unlock(&variants->lock);
@@ -531,7 +565,7 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, struct 
 
 struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t bits)
 {
-    return variants->layouts[slot_index(bits)].codec;
+    return variants->layouts[slot_index(bits)].codecs[MOEC_PROJECTION_UP];
 }
 
 enum moec_status moec_variants_set_codecs(struct moec_variants *variants,
@@ -567,6 +601,38 @@ enum moec_status moec_variants_assign(struct moec_variants *variants, const uint
                              moec_config_moe_layer(variants->config, (uint32_t)(i / n_expert)));
     }
     memcpy(variants->assignment, assignment, n);
+    return MOEC_OK;
+}
+
+enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const struct moec_plan *plan,
+                                           struct moec_error *err)
+{
+    const size_t n = moec_plan_count(plan);
+    if (plan->n_layer != variants->n_moe || plan->n_expert != variants->config->n_expert)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "plan of %" PRIu32 " layers of %" PRIu32 " experts, the model has %" PRIu32
+                         " of %" PRIu32,
+                         plan->n_layer, plan->n_expert, variants->n_moe, variants->config->n_expert);
+    for (size_t i = 0; i < n; i++)
+        if (moec_variant_index(plan->experts[i]) == MOEC_VARIANT_COUNT)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "plan gives %u, %u and %u bits to expert %zu of layer %" PRIu32
+                             ", expected 2, 3, 4, 8 or 16 each",
+                             plan->experts[i].bits[0], plan->experts[i].bits[1], plan->experts[i].bits[2],
+                             i % plan->n_expert,
+                             moec_config_moe_layer(variants->config, (uint32_t)(i / plan->n_expert)));
+    pthread_mutex_lock(&variants->lock);
+    for (size_t i = 0; i < n; i++) {
+        const bool is_uniform = moec_variant_is_uniform(plan->experts[i]);
+        variants->assignment[i] = is_uniform ? plan->experts[i].bits[0] : 0;
+        if (is_uniform || moec_variant_equal(variants->mixed[i], plan->experts[i]))
+            continue;
+        struct slot *slot = &variants->slots[i * N_SLOTS + MIXED];
+        if (slot->bytes != NULL)
+            evict(variants, slot);
+        variants->mixed[i] = plan->experts[i];
+    }
+    pthread_mutex_unlock(&variants->lock);
     return MOEC_OK;
 }
 
@@ -612,7 +678,7 @@ static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32
     uint32_t n_jobs = 0;
     for (uint32_t expert = 0; expert < variants->config->n_expert; expert++) {
         const struct parts parts =
-            parts_of(variants, bits != 0 ? bits : assigned_bits(variants, layer, expert));
+            bits != 0 ? parts_of(variants, bits) : assigned_parts(variants, layer, expert);
         for (uint32_t i = 0; i < parts.n; i++) {
             if (!plan_job(variants, layer, expert, parts.index[i], &n_jobs))
                 return n_jobs;

@@ -9,7 +9,8 @@
  * F32, the exact weights of any source. moec_variants_source_bits gives the smallest one that is exact.
  *
  * Where a function takes bits of an expert it also takes the code of one projection at these bits,
- * moec_variants_projection_code: the other two projections then have the bits of moec_variants_set_rest.
+ * moec_variants_projection_code: the other two projections then have the bits of moec_variants_set_rest. Any
+ * other mixture of bitwidths comes from a plan.
  *
  * Thread rule: every function may be called from any thread (one lock inside), except that assigning, setting
  * a codec and freeing need that no forward pass is running on the source. */
@@ -17,6 +18,7 @@
 #define MOEC_PROFILER_VARIANTS_H
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/model/plan.h"
 #include "runtime/policy/experts.h"
 #include "runtime/threads/parallel.h"
 
@@ -73,6 +75,12 @@ void moec_variants_set_filters(struct moec_variants *variants, const struct moec
 MOEC_WARN_UNUSED enum moec_status moec_variants_assign(struct moec_variants *variants,
                                                        const uint8_t *assignment, struct moec_error *err);
 
+/* The same by a plan, whose projections may differ: the record is then encoded as the bundle would hold it.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_variants_assign_plan(struct moec_variants *variants,
+                                                            const struct moec_plan *plan,
+                                                            struct moec_error *err);
+
 /* The same for one expert of one model layer; for every expert at once. */
 MOEC_WARN_UNUSED enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32_t layer,
                                                            uint32_t expert, uint32_t bits,
@@ -80,7 +88,7 @@ MOEC_WARN_UNUSED enum moec_status moec_variants_assign_one(struct moec_variants 
 MOEC_WARN_UNUSED enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t bits,
                                                            struct moec_error *err);
 
-/* The table, (MoE layers, n_expert); borrowed. */
+/* The table, (MoE layers, n_expert), 0 where a plan's projections differ; borrowed. */
 const uint8_t *moec_variants_assignment(const struct moec_variants *variants);
 
 /* Points `mlp` at one variant, whatever is assigned, and holds it until it is given back (as often as

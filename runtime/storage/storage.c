@@ -7,10 +7,9 @@
 
 struct moec_storage {
     struct moec_storage_setup setup;
-    bool is_whole;                         /* the part is the record */
-    struct moec_record_layout layouts[17]; /* by bits */
-    struct moec_record_range ranges[17];   /* of the part, by bits */
-    atomic_uchar seen[];                   /* (S, E): 1 once an expert's floats were found finite */
+    bool is_whole;                                       /* the part is the record */
+    struct moec_record_range ranges[MOEC_VARIANT_COUNT]; /* of the part, by variant */
+    atomic_uchar seen[]; /* (S, E): 1 once an expert's floats were found finite */
 };
 
 uint64_t moec_storage_bytes(const struct moec_bundle *bundle)
@@ -23,12 +22,13 @@ static enum moec_status find_ranges(struct moec_storage *storage, struct moec_er
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
     const struct moec_record_part *part = &storage->setup.part;
-    for (uint32_t bits = 0; bits <= 16; bits++) {
-        storage->layouts[bits] = moec_record_layout_make(&bundle->config, bundle->codecs[bits]);
-        MOEC_TRY(moec_record_part_range(&storage->layouts[bits], part, &storage->ranges[bits], err));
+    /* Variants differ in the lengths of rows alone. */
+    for (uint32_t v = 0; v < MOEC_VARIANT_COUNT; v++) {
+        if (bundle->layouts[v].n_bytes == 0)
+            continue;
+        MOEC_TRY(moec_record_part_range(&bundle->layouts[v], part, &storage->ranges[v], err));
+        storage->is_whole = storage->ranges[v].n_bytes == bundle->layouts[v].n_bytes;
     }
-    /* Bitwidths differ in the length of a row alone. */
-    storage->is_whole = storage->ranges[16].n_bytes == storage->layouts[16].n_bytes;
     if (!storage->is_whole && storage->setup.part_crc32c == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "'%s' has checksums of whole records and none of their parts, so that a part alone "
@@ -68,11 +68,17 @@ static const struct moec_record_entry *entry_of(const struct moec_storage *stora
     return moec_bundle_record(storage->setup.bundle, storage->setup.copy, ordinal, expert);
 }
 
+static const struct moec_record_layout *layout_of(const struct moec_storage *storage, uint32_t ordinal,
+                                                  uint32_t expert)
+{
+    return moec_bundle_layout(storage->setup.bundle, storage->setup.copy, ordinal, expert);
+}
+
 struct moec_storage_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
                                                 uint32_t expert)
 {
     const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
-    const struct moec_record_range *range = &storage->ranges[entry->bits];
+    const struct moec_record_range *range = &storage->ranges[moec_variant_index(entry->variant)];
     if (storage->is_whole)
         return (struct moec_storage_place){.offset = entry->offset, .n_bytes = entry->n_bytes};
     const uint64_t first = entry->offset + range->offset;
@@ -94,7 +100,7 @@ static enum moec_status check_part(const struct moec_storage *storage, uint32_t 
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
     const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
-    const struct moec_record_range *range = &storage->ranges[entry->bits];
+    const struct moec_record_range *range = &storage->ranges[moec_variant_index(entry->variant)];
     const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
     const uint32_t expected = storage->setup.part_crc32c[(size_t)ordinal * bundle->config.n_expert + expert];
     const uint32_t crc = moec_crc32c(0, bytes, range->n_bytes);
@@ -103,7 +109,8 @@ static enum moec_status check_part(const struct moec_storage *storage, uint32_t 
                          "part of the record of layer %u expert %u (copy %u) in '%s' is damaged: CRC32C is "
                          "%08x, expected %08x",
                          layer, expert, storage->setup.copy, bundle->file.path, crc, expected);
-    if (checks_floats && !moec_record_rows_are_finite(&storage->layouts[entry->bits], bytes, range->n_bytes))
+    if (checks_floats &&
+        !moec_record_part_is_finite(layout_of(storage, ordinal, expert), &storage->setup.part, bytes))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "part of the record of layer %u expert %u (copy %u) in '%s' has a %s that is not "
                          "finite",
@@ -130,7 +137,6 @@ enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordin
 void moec_storage_bind(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert,
                        const uint8_t *slot, struct moec_mlp *mlp)
 {
-    const struct moec_record_layout *layout = &storage->layouts[entry_of(storage, ordinal, expert)->bits];
-    moec_record_part_bind(layout, &storage->setup.part,
+    moec_record_part_bind(layout_of(storage, ordinal, expert), &storage->setup.part,
                           slot + moec_storage_place_of(storage, ordinal, expert).skip, mlp);
 }

@@ -121,8 +121,8 @@ end
 EOF
 try 0 "a policy of one's own" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --policy "$work/mine.lua" \
     -o "$work/mine.moec" --quiet
-# The worked example of the documentation.
-awk '/^```lua/ { on = 1; next } /^```/ { on = 0 } on' lua/README.md >"$work/documented.lua"
+# The worked examples of the documentation.
+awk '/^```lua/ { on = ++n; next } /^```/ { on = 0 } on == 1' lua/README.md >"$work/documented.lua"
 try 0 "the documented policy works" "$moec" compile $model --profile "$work/profile.h5" --max-loss 8% \
     --policy "$work/documented.lua" -o "$work/documented.moec" --quiet
 

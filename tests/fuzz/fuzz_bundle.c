@@ -29,8 +29,9 @@ static void reseal_pieces(uint8_t *section, uint64_t n)
 
 static void reseal_index(uint8_t *index, uint64_t n, const uint8_t *records, uint64_t n_records)
 {
-    for (uint64_t at = MOEC_INDEX_HEADER_BYTES; at <= n && n - at >= MOEC_INDEX_ENTRY_BYTES;
-         at += MOEC_INDEX_ENTRY_BYTES) {
+    const bool is_mixed = n >= MOEC_INDEX_HEADER_BYTES && moec_get_u32(index + 12) == 1;
+    const uint64_t entry_bytes = is_mixed ? MOEC_INDEX_MIXED_BYTES : MOEC_INDEX_ENTRY_BYTES;
+    for (uint64_t at = MOEC_INDEX_HEADER_BYTES; at <= n && n - at >= entry_bytes; at += entry_bytes) {
         uint64_t offset = moec_get_u64(index + at);
         uint32_t bytes = moec_get_u32(index + at + 8);
         if (offset <= n_records && bytes <= n_records - offset)
@@ -93,18 +94,17 @@ static void use_records(const struct moec_bundle *bundle)
         uint32_t copy = (uint32_t)(i / n), ordinal = (uint32_t)(i % n / bundle->config.n_expert);
         uint32_t expert = (uint32_t)(i % bundle->config.n_expert);
         const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
-        struct moec_record_layout layout =
-            moec_record_layout_make(&bundle->config, bundle->codecs[entry->bits]);
+        const struct moec_record_layout *layout = moec_bundle_layout(bundle, copy, ordinal, expert);
         uint8_t *record = malloc(entry->n_bytes);
         const size_t stride = moec_lanes_padded(bundle->config.n_embd);
         float *row = calloc(stride, sizeof *row);
         struct moec_mlp mlp;
         if (record != NULL && row != NULL &&
             moec_bundle_read_record(bundle, copy, ordinal, expert, record, NULL) == MOEC_OK) {
-            moec_record_bind(&layout, record, &mlp);
-            moec_codec_decode_row(layout.codec, mlp.down.data + (layout.n_ff - 1) * mlp.down.stride_bytes,
-                                  layout.n_embd, row);
-            moec_kernels_best()->decode_rows(&mlp.down, layout.n_ff - 1, 1, row, stride);
+            moec_record_bind(layout, record, &mlp);
+            moec_codec_decode_row(mlp.down.codec, mlp.down.data + (layout->n_ff - 1) * mlp.down.stride_bytes,
+                                  layout->n_embd, row);
+            moec_kernels_best()->decode_rows(&mlp.down, layout->n_ff - 1, 1, row, stride);
         }
         free(record);
         free(row);

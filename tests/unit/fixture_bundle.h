@@ -35,11 +35,15 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
                                       .alignment = 64};
     const uint8_t copies[] = {4};
     size_t n = (size_t)moec_config_moe_count(config) * config->n_expert;
-    uint8_t *assignment = malloc(n), *record = NULL;
+    struct moec_variant *assignment = malloc(n * sizeof *assignment);
+    uint8_t *record = NULL;
     void *scratch = malloc(moec_checkpoint_expert_scratch_bytes(ck));
     assert_true(assignment != NULL && scratch != NULL);
     for (size_t i = 0; i < n; i++)
-        assignment[i] = is_mixed ? fixture_mixed[i % sizeof fixture_mixed] : 16;
+        assignment[i] = moec_variant_uniform(is_mixed ? fixture_mixed[i % sizeof fixture_mixed] : 16);
+    if (is_mixed) /* and one whose projections differ */
+        assignment[n - 1].bits[MOEC_PROJECTION_DOWN] =
+            assignment[n - 1].bits[MOEC_PROJECTION_UP] == 4 ? 8 : 4;
     assert_status(moec_bundle_plan_create(&parts, &plan, &err), MOEC_OK, err);
     assert_status(moec_bundle_writer_open(plan, path, assignment, copies, 1, &writer, &err), MOEC_OK, err);
     while (moec_bundle_writer_next(writer, &next)) {

@@ -21,7 +21,8 @@ struct sample {
     struct moec_certificate certificate;
     struct moec_provenance provenance;
     struct moec_bundle_parts parts;
-    uint8_t *assignment; /* (SAMPLE_MOE, n_expert) */
+    uint8_t *assignment;        /* (SAMPLE_MOE, n_expert) */
+    struct moec_variant *mixed; /* the same with bits of each projection, instead of it; NULL: none */
     uint8_t copy_bits[2];
     uint32_t n_extra;
     uint64_t seed; /* of records */
@@ -192,6 +193,24 @@ TEMPORARY_UNUSED static void sample_release(struct sample *s)
     free(s->routing.activations);
     free(s->routing.mean_gate_weight);
     free(s->assignment);
+    free(s->mixed);
+}
+
+/* What the expert of level 0 is stored as. */
+TEMPORARY_UNUSED static struct moec_variant sample_variant(const struct sample *s, size_t index)
+{
+    return s->mixed != NULL ? s->mixed[index] : moec_variant_uniform(s->assignment[index]);
+}
+
+/* All of them, the caller's. */
+TEMPORARY_UNUSED static struct moec_variant *sample_experts(const struct sample *s)
+{
+    const size_t n = (size_t)SAMPLE_MOE * s->config.n_expert;
+    struct moec_variant *experts = malloc(n * sizeof *experts);
+    assert_non_null(experts);
+    for (size_t i = 0; i < n; i++)
+        experts[i] = sample_variant(s, i);
+    return experts;
 }
 
 /* The record that the sample holds for (copy, MoE ordinal, expert). */
@@ -199,7 +218,13 @@ TEMPORARY_UNUSED static void sample_record(const struct sample *s, const struct 
                                            uint32_t copy, uint32_t ordinal, uint32_t expert, uint8_t *record)
 {
     uint64_t state = s->seed + 1000003u * (1 + copy) + 1009u * ordinal + expert;
-    sample_rows(layout->codec, 3 * layout->n_ff, layout->n_embd, &state, record);
+    const uint8_t *end = record + layout->n_bytes;
+    sample_rows(layout->codecs[MOEC_PROJECTION_UP], layout->n_ff, layout->n_embd, &state, record);
+    for (record += layout->up_bytes; record < end; record += layout->pair_stride_bytes) {
+        sample_rows(layout->codecs[MOEC_PROJECTION_GATE], 1, layout->n_embd, &state, record);
+        sample_rows(layout->codecs[MOEC_PROJECTION_DOWN], 1, layout->n_embd, &state,
+                    record + layout->row_bytes[MOEC_PROJECTION_GATE]);
+    }
 }
 
 /* Appends every record that a writer still wants. */
@@ -224,10 +249,12 @@ TEMPORARY_UNUSED static uint64_t sample_write(const struct sample *s, const char
     struct moec_bundle_writer *writer = NULL;
     uint64_t predicted = 0;
     assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_OK, err);
-    assert_status(moec_bundle_plan_bytes(plan, s->assignment, s->copy_bits, s->n_extra, &predicted, &err),
+    struct moec_variant *experts = sample_experts(s);
+    assert_status(moec_bundle_plan_bytes(plan, experts, s->copy_bits, s->n_extra, &predicted, &err), MOEC_OK,
+                  err);
+    assert_status(moec_bundle_writer_open(plan, path, experts, s->copy_bits, s->n_extra, &writer, &err),
                   MOEC_OK, err);
-    assert_status(moec_bundle_writer_open(plan, path, s->assignment, s->copy_bits, s->n_extra, &writer, &err),
-                  MOEC_OK, err);
+    free(experts);
     sample_append(s, writer);
     assert_status(moec_bundle_writer_commit(writer, &s->provenance, &s->certificate, &err), MOEC_OK, err);
     moec_bundle_plan_free(plan);

@@ -142,9 +142,18 @@ static void check_records(const struct sample *s, const struct moec_bundle *bund
         for (uint32_t i = 0; i < SAMPLE_MOE * s->config.n_expert; i++) {
             uint32_t ordinal = i / s->config.n_expert, expert = i % s->config.n_expert;
             const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
-            uint8_t bits = copy == 0 ? s->assignment[i] : s->copy_bits[copy - 1];
-            struct moec_record_layout layout = moec_record_layout_make(&s->config, s->codecs[bits]);
-            assert_int_equal(entry->bits, bits);
+            const struct moec_variant variant =
+                copy == 0 ? sample_variant(s, i) : moec_variant_uniform(s->copy_bits[copy - 1]);
+            struct moec_record_layout layout = moec_record_layout_of(&s->config, variant, s->codecs);
+            uint8_t widest = 0;
+            for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+                widest = variant.bits[p] > widest ? variant.bits[p] : widest;
+            assert_true(moec_variant_equal(entry->variant, variant));
+            assert_int_equal(entry->bits, widest);
+            const struct moec_record_layout *bound = moec_bundle_layout(bundle, copy, ordinal, expert);
+            for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+                assert_true(moec_codec_equal(bound->codecs[p], layout.codecs[p]));
+            assert_int_equal(bound->n_bytes, layout.n_bytes);
             assert_int_equal(entry->n_bytes, layout.n_bytes);
             assert_int_equal(entry->offset % bundle->alignment, 0);
             uint8_t *expected = malloc(entry->n_bytes), *got = malloc(entry->n_bytes);
@@ -289,15 +298,17 @@ static void test_bundle__writer_refuses(void **state)
     err = (struct moec_error){0};
     assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_OK, err);
     memset(s->assignment, 4, SAMPLE_MOE * s->config.n_expert);
-    s->assignment[4] = 3;
-    assert_int_equal(moec_bundle_plan_record_bytes(plan, 3), 0);
-    assert_int_equal(moec_bundle_plan_record_bytes(plan, 99), 0);
-    assert_status(moec_bundle_plan_bytes(plan, s->assignment, NULL, 0, &n_bytes, &err), MOEC_ERR_USAGE, err);
-    assert_message(err, "layer 2 expert 1 is assigned 3 bits");
-    s->assignment[4] = 2;
+    struct moec_variant *experts = sample_experts(s);
+    experts[4].bits[MOEC_PROJECTION_UP] = 3;
+    assert_int_equal(moec_bundle_plan_record_bytes(plan, moec_variant_uniform(3)), 0);
+    assert_int_equal(moec_bundle_plan_record_bytes(plan, moec_variant_uniform(99)), 0);
+    assert_int_equal(moec_bundle_plan_record_bytes(plan, experts[4]), 0);
+    assert_status(moec_bundle_plan_bytes(plan, experts, NULL, 0, &n_bytes, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "layer 2 expert 1 is assigned 4, 3 and 4 bits (gate, up, down)");
+    experts[4] = moec_variant_uniform(2);
     err = (struct moec_error){0};
-    assert_status(moec_bundle_writer_open(plan, f->path, s->assignment, NULL, 0, &writer, &err), MOEC_OK,
-                  err);
+    assert_status(moec_bundle_writer_open(plan, f->path, experts, NULL, 0, &writer, &err), MOEC_OK, err);
+    free(experts);
     assert_true(moec_bundle_writer_next(writer, &next));
     uint8_t *record = calloc(1, next.layout.n_bytes);
     assert_status(moec_bundle_writer_append(writer, record, next.layout.n_bytes - 1, &err), MOEC_ERR_USAGE,
@@ -313,6 +324,34 @@ static void test_bundle__writer_refuses(void **state)
     moec_bundle_plan_free(plan);
 }
 
+/* Projections of an expert at bits of their own: every mixture, beside experts that are stored as ever. */
+static void test_bundle__projections_differ(void **state)
+{
+    static const uint8_t widths[] = {2, 3, 4, 8, 16};
+    struct fixture *f = *state;
+    struct sample *s = &f->sample;
+    struct moec_error err = {0};
+    struct moec_bundle *bundle = NULL;
+    const size_t n = (size_t)SAMPLE_MOE * s->config.n_expert;
+    s->mixed = sample_experts(s);
+    for (uint32_t round = 0; round < MOEC_VARIANT_COUNT; round += (uint32_t)n - 1) {
+        for (size_t i = 1; i < n; i++) {
+            const uint32_t at = (round + (uint32_t)i) % MOEC_VARIANT_COUNT;
+            s->mixed[i] = (struct moec_variant){{widths[at / 25], widths[at / 5 % 5], widths[at % 5]}};
+            assert_int_equal(moec_variant_index(s->mixed[i]), at);
+        }
+        const uint64_t predicted = sample_write(s, f->path);
+        err = (struct moec_error){0};
+        assert_status(moec_bundle_verify(f->path, NULL, NULL, &err), MOEC_OK, err);
+        assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_OK, err);
+        assert_int_equal(bundle->file.n_bytes, predicted);
+        check_records(s, bundle);
+        check_dense(s, bundle);
+        moec_bundle_close(bundle);
+    }
+    assert_int_equal(moec_variant_index((struct moec_variant){{4, 5, 4}}), MOEC_VARIANT_COUNT);
+}
+
 /* A disk that fills up at any point leaves no file. */
 static void test_bundle__disk_full(void **state)
 {
@@ -325,8 +364,9 @@ static void test_bundle__disk_full(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_OK, err);
-    assert_status(moec_bundle_plan_bytes(plan, s->assignment, s->copy_bits, s->n_extra, &total, &err),
-                  MOEC_OK, err);
+    struct moec_variant *experts = sample_experts(s);
+    assert_status(moec_bundle_plan_bytes(plan, experts, s->copy_bits, s->n_extra, &total, &err), MOEC_OK,
+                  err);
     for (uint64_t room = 0; room < total; room += 509) {
         struct moec_bundle_writer *writer = NULL;
         struct moec_bundle_next next;
@@ -334,7 +374,7 @@ static void test_bundle__disk_full(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
         err = (struct moec_error){0};
         enum moec_status status =
-            moec_bundle_writer_open(plan, f->path, s->assignment, s->copy_bits, s->n_extra, &writer, &err);
+            moec_bundle_writer_open(plan, f->path, experts, s->copy_bits, s->n_extra, &writer, &err);
         while (status == MOEC_OK && moec_bundle_writer_next(writer, &next)) {
             uint8_t *record = malloc(next.layout.n_bytes);
             sample_record(s, &next.layout, next.copy, next.ordinal, next.expert, record);
@@ -348,6 +388,7 @@ static void test_bundle__disk_full(void **state)
         assert_int_equal(temporary_count(f->folder), 0);
     }
     (void)signal(SIGXFSZ, SIG_DFL);
+    free(experts);
     moec_bundle_plan_free(plan);
 }
 
@@ -588,7 +629,8 @@ static void test_bundle__absurd_indices_are_refused(void **state)
                  {8, 4, "has 2 bits, expected 4"},
                  {8, 0, "states 0 bits"},
                  {8, 1000, "1000 bits"},
-                 {12, 1, "reserved"},
+                 {12, 1, "record index has"}, /* entries of a codec for each projection are longer */
+                 {12, 2, "of form 2, expected 0"},
                  {16, 32, "stands at 32"},
                  {16 + 24, 0, "stands at 0"},
                  {16 + 4, 1, "stands at 4294967296"},
@@ -659,7 +701,8 @@ static void test_bundle__records_that_are_not_finite_are_refused(void **state)
     struct moec_record_layout layout = moec_record_layout_make(&bundle->config, bundle->codecs[2]);
     uint64_t index = moec_get_u64(contents_entry(bytes, MOEC_SECTION_RECORD_INDEX, 1) + 16);
     moec_bundle_close(bundle);
-    moec_put_u16(bytes + entry.offset + layout.row_bytes - 2, 0x7c00); /* infinity in F16 */
+    moec_put_u16(bytes + entry.offset + layout.row_bytes[MOEC_PROJECTION_UP] - 2,
+                 0x7c00); /* infinity in F16 */
     moec_put_u32(bytes + index + 16 + 24 + 12, moec_crc32c(0, bytes + entry.offset, entry.n_bytes));
     reseal_section(bytes, MOEC_SECTION_RECORD_INDEX, 1);
     reseal_section(bytes, MOEC_SECTION_RECORDS, 1);
@@ -711,6 +754,7 @@ int main(void)
         CASE(test_bundle__same_bytes_twice),
         CASE(test_bundle__sections),
         CASE(test_bundle__writer_refuses),
+        CASE(test_bundle__projections_differ),
         CASE(test_bundle__disk_full),
         CASE(test_bundle__every_flipped_byte_is_found),
         CASE(test_bundle__damaged_record_is_named),

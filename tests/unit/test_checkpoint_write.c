@@ -52,7 +52,7 @@ static void check_expert(const struct moec_bundle *bundle, const struct moec_che
 {
     struct moec_error err = {0};
     const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
-    struct moec_record_layout layout = moec_record_layout_make(&bundle->config, bundle->codecs[entry->bits]);
+    struct moec_record_layout layout = moec_record_layout_of(&bundle->config, entry->variant, bundle->codecs);
     size_t n = (size_t)layout.n_ff * layout.n_embd;
     uint8_t *record = malloc(entry->n_bytes);
     float *ours[3];

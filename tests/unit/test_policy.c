@@ -23,30 +23,30 @@ struct counted {
     uint32_t n_evaluate, n_size;
 };
 
-static enum moec_status count_evaluation(void *context, const uint8_t *assignment,
+static enum moec_status count_evaluation(void *context, const struct moec_plan *plan,
                                          struct moec_evaluation *out, struct moec_error *err)
 {
     (void)err;
     struct counted *counted = context;
     counted->n_evaluate++;
-    *out = (struct moec_evaluation){.loss = assignment[0], .accepted = true};
+    *out = (struct moec_evaluation){.loss = plan->experts[0].bits[0], .accepted = true};
     return MOEC_OK;
 }
 
-static enum moec_status count_size(void *context, const uint8_t *assignment, uint64_t *n_bytes,
+static enum moec_status count_size(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
                                    struct moec_error *err)
 {
     (void)err;
     struct counted *counted = context;
     counted->n_size++;
-    *n_bytes = 1000u * assignment[0];
+    *n_bytes = 1000u * plan->experts[0].bits[0];
     return MOEC_OK;
 }
 
 struct outcome {
     enum moec_status status;
     struct moec_error err;
-    uint8_t assignment[N_LAYER * N_EXPERT];
+    struct moec_variant experts[N_LAYER * N_EXPERT];
     uint32_t n_evaluations;
     struct counted counted;
 };
@@ -77,7 +77,8 @@ static struct outcome run_policy(const char *body)
         .ops = {.evaluate = count_evaluation, .size = count_size},
         .context = &outcome.counted,
     };
-    outcome.status = moec_policy_run(&request, outcome.assignment, &outcome.n_evaluations, &outcome.err);
+    struct moec_plan plan = {.n_layer = N_LAYER, .n_expert = N_EXPERT, .experts = outcome.experts};
+    outcome.status = moec_policy_run(&request, &plan, &outcome.n_evaluations, &outcome.err);
     moec_profile_release(&profile);
     (void)unlink(path);
     return outcome;
@@ -96,7 +97,29 @@ static void test_policy__takes_a_whole_assignment(void **state)
     struct outcome outcome = run_policy("local a = uniform(4) a[2][3] = 8.0 return a");
     assert_ok(outcome.status, outcome.err);
     static const uint8_t expected[] = {4, 4, 4, 4, 4, 4, 8, 4};
-    assert_memory_equal(outcome.assignment, expected, sizeof expected);
+    for (size_t i = 0; i < sizeof expected; i++)
+        assert_true(moec_variant_equal(outcome.experts[i], moec_variant_uniform(expected[i])));
+}
+
+static void test_policy__takes_bits_for_each_projection(void **state)
+{
+    (void)state;
+    struct outcome outcome = run_policy("local a = uniform(4)\n"
+                                        "a[1][2] = {gate = 2, up = 16, down = 3}\n"
+                                        "a[2][1] = {gate = 4, up = 4, down = 4}\n"
+                                        "moec.evaluate(a) a[2][1] = 4 moec.evaluate(a)\n" /* the same plan */
+                                        "return a");
+    assert_ok(outcome.status, outcome.err);
+    assert_int_equal(outcome.counted.n_evaluate, 1);
+    assert_true(moec_variant_equal(outcome.experts[1], (struct moec_variant){{2, 16, 3}}));
+    assert_true(moec_variant_equal(outcome.experts[N_EXPERT], moec_variant_uniform(4)));
+    expect_refusal("local a = uniform(4) a[1][2] = {gate = 2, up = 2} return a",
+                   "has no valid bitwidth for down at [1][2]: the nil nil");
+    expect_refusal("local a = uniform(4) a[1][2] = {gate = 2, up = '2', down = 2} return a",
+                   "has no valid bitwidth for up at [1][2]: the string 2");
+    expect_refusal("local a = uniform(4) a[1][2] = {gate = 2, up = 2, down = 2, group = 32} return a",
+                   "has a member 'group' at [1][2], expected gate, up and down");
+    expect_refusal("local a = uniform(4) a[1][2] = {2, 2, 2} return a", "has a member '1' at [1][2]");
 }
 
 static void test_policy__refuses_what_is_no_assignment(void **state)
@@ -158,6 +181,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_policy__takes_a_whole_assignment),
+        cmocka_unit_test(test_policy__takes_bits_for_each_projection),
         cmocka_unit_test(test_policy__refuses_what_is_no_assignment),
         cmocka_unit_test(test_policy__measures_an_assignment_once),
         cmocka_unit_test(test_policy__ends_a_search_that_measures_for_ever),

@@ -72,10 +72,10 @@ static void test_record__sections_hold_rows_and_pairs(void **state)
         struct moec_record_layout layout = moec_record_layout_make(&config, codecs[c]);
         struct moec_mlp mlp;
         struct moec_error err = {0};
-        assert_int_equal(layout.row_bytes, moec_codec_row_bytes(codecs[c], N_EMBD));
-        assert_int_equal(layout.up_bytes, N_FF * layout.row_bytes);
-        assert_int_equal(layout.pair_bytes, 2 * N_FF * layout.row_bytes);
-        assert_int_equal(layout.n_bytes, 3 * N_FF * layout.row_bytes);
+        assert_int_equal(layout.row_bytes[MOEC_PROJECTION_UP], moec_codec_row_bytes(codecs[c], N_EMBD));
+        assert_int_equal(layout.up_bytes, N_FF * layout.row_bytes[MOEC_PROJECTION_UP]);
+        assert_int_equal(layout.pair_bytes, 2 * N_FF * layout.row_bytes[MOEC_PROJECTION_UP]);
+        assert_int_equal(layout.n_bytes, 3 * N_FF * layout.row_bytes[MOEC_PROJECTION_UP]);
         uint8_t *record = malloc(layout.n_bytes);
         assert_non_null(record);
         assert_status(moec_record_encode(&layout, expert->gate, expert->up, expert->down, record, &err),
@@ -84,10 +84,10 @@ static void test_record__sections_hold_rows_and_pairs(void **state)
         moec_record_bind(&layout, record, &mlp);
         assert_ptr_equal(mlp.up.data, record);
         assert_ptr_equal(mlp.gate.data, record + layout.up_bytes);
-        assert_ptr_equal(mlp.down.data, record + layout.up_bytes + layout.row_bytes);
-        assert_int_equal(mlp.up.stride_bytes, layout.row_bytes);
-        assert_int_equal(mlp.gate.stride_bytes, 2 * layout.row_bytes);
-        assert_int_equal(mlp.down.stride_bytes, 2 * layout.row_bytes);
+        assert_ptr_equal(mlp.down.data, record + layout.up_bytes + layout.row_bytes[MOEC_PROJECTION_UP]);
+        assert_int_equal(mlp.up.stride_bytes, layout.row_bytes[MOEC_PROJECTION_UP]);
+        assert_int_equal(mlp.gate.stride_bytes, 2 * layout.row_bytes[MOEC_PROJECTION_UP]);
+        assert_int_equal(mlp.down.stride_bytes, 2 * layout.row_bytes[MOEC_PROJECTION_UP]);
         for (uint32_t i = 0; i < N_FF; i++) {
             float column[N_EMBD];
             for (size_t e = 0; e < N_EMBD; e++)
@@ -127,7 +127,7 @@ static void test_record__parts_stand_in_one_piece(void **state)
     const struct moec_record_layout gated = moec_record_layout_make(&config, codecs[5]);
     config.plain_mlp = true;
     const struct moec_record_layout plain = moec_record_layout_make(&config, codecs[5]);
-    const uint64_t row = gated.row_bytes;
+    const uint64_t row = gated.row_bytes[MOEC_PROJECTION_UP];
     struct moec_record_range range = range_of(&gated, (struct moec_record_part){0});
     assert_true(range.offset == 0 && range.n_bytes == gated.n_bytes);
     range = range_of(&gated, (struct moec_record_part){.projections = PART(UP)});
@@ -170,7 +170,7 @@ static void test_record__parts_bind_their_own_rows(void **state)
     part = (struct moec_record_part){.projections = PART(UP) | PART(DOWN)};
     moec_record_part_bind(&layout, &part, record, &mlp);
     assert_true(mlp.up.rows == N_FF && mlp.gate.rows == 0 && mlp.down.rows == N_FF);
-    assert_ptr_equal(mlp.down.data, record + layout.up_bytes + layout.row_bytes);
+    assert_ptr_equal(mlp.down.data, record + layout.up_bytes + layout.row_bytes[MOEC_PROJECTION_GATE]);
     free(record);
     free(expert);
 }

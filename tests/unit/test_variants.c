@@ -198,6 +198,34 @@ static void test_variants__check_assignments(void **state)
     assert_ok(experts->ops->acquire(experts, moec_expert_request_of(3, 5), &mlp, &err), err);
     assert_int_equal(moec_codec_bits(mlp.gate.codec), 2);
     experts->ops->release(experts, moec_expert_request_of(3, 5));
+
+    /* A plan may give each projection its own; what it gave before is encoded anew. */
+    struct moec_plan plan;
+    assert_ok(moec_plan_create(&plan, moec_checkpoint_config(checkpoint), &err), err);
+    for (uint8_t down = 3; down <= 4; down++) {
+        plan.experts[17] = (struct moec_variant){{2, 8, down}};
+        assert_ok(moec_variants_assign_plan(variants, &plan, &err), err);
+        assert_int_equal(moec_variants_assignment(variants)[17], 0);
+        assert_int_equal(moec_variants_assignment(variants)[16], 16);
+        assert_ok(experts->ops->acquire(experts, moec_expert_request_of(3, 5), &mlp, &err), err);
+        const struct moec_matrix *matrices[] = {&mlp.gate, &mlp.up, &mlp.down};
+        for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+            struct moec_mlp whole;
+            assert_int_equal(moec_codec_bits(matrices[p]->codec), plan.experts[17].bits[p]);
+            assert_ok(moec_variants_borrow(variants, 3, 5, plan.experts[17].bits[p], &whole, &err), err);
+            const struct moec_matrix *same[] = {&whole.gate, &whole.up, &whole.down};
+            for (uint32_t row = 0; row < whole.up.rows; row++)
+                assert_memory_equal(matrices[p]->data + row * matrices[p]->stride_bytes,
+                                    same[p]->data + row * same[p]->stride_bytes,
+                                    moec_codec_row_bytes(same[p]->codec, same[p]->columns));
+            moec_variants_give_back(variants, 3, 5, plan.experts[17].bits[p]);
+        }
+        experts->ops->release(experts, moec_expert_request_of(3, 5));
+    }
+    plan.experts[17].bits[1] = 7;
+    assert_int_equal(moec_variants_assign_plan(variants, &plan, &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "2, 7 and 4 bits to expert 5 of layer 3"));
+    moec_plan_release(&plan);
     assert_int_equal(experts->ops->acquire(experts, moec_expert_request_of(1, 0), &mlp, &err),
                      MOEC_ERR_USAGE);
     moec_variants_free(variants);

@@ -1,0 +1,33 @@
+/* A candidate of a search (D16): what every expert and the dense weights become. Bits for each expert, as in
+ * EdgeMoE, are its plain case. Thread rule: a plan belongs to one thread while it is changed. */
+#ifndef MOEC_FORMATS_PLAN_H
+#define MOEC_FORMATS_PLAN_H
+
+#include "formats/model/record.h"
+
+struct moec_plan {
+    uint32_t n_layer;             /* MoE layers, S */
+    uint32_t n_expert;            /* E */
+    struct moec_variant *experts; /* (S, E), owned */
+    uint32_t dense_bits;          /* of the dense weights: 4, 8, 16 or 32; 0 while that is open */
+};
+
+/* Every expert at 16 bits. Errors: MOEC_ERR_MEMORY. Released by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_plan_create(struct moec_plan *plan, const struct moec_config *config,
+                                                   struct moec_error *err);
+/* Idempotent; of a zero plan a no-op. */
+void moec_plan_release(struct moec_plan *plan);
+
+/* Number of experts, S * E. */
+static inline size_t moec_plan_count(const struct moec_plan *plan)
+{
+    return (size_t)plan->n_layer * plan->n_expert;
+}
+
+/* Every projection of every expert at `bits`. */
+void moec_plan_fill(struct moec_plan *plan, uint32_t bits);
+
+/* Copies into a plan of the same model. */
+void moec_plan_copy(struct moec_plan *to, const struct moec_plan *from);
+
+#endif
