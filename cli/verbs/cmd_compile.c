@@ -495,7 +495,10 @@ const struct cli_command cli_command_compile = {
                "--max-size limits the bundle with --max-loss or instead of it. Without --profile, --data is "
                "profiled first; --policy uniform needs neither.\n"
                "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries "
-               "every bitwidth and takes the one that gives the smallest bundle within --max-loss.",
+               "every bitwidth and takes the one that gives the smallest bundle within --max-loss.\n"
+               "A policy may give each projection of an expert its own bitwidth; lua/README.md tells how.\n"
+               "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second "
+               "compile of the same name from starting.",
     .examples = "moec compile MODEL --profile profile.h5 --max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
     .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run\n"
