@@ -97,8 +97,10 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
         MOEC_TRY(kind->is_moe
                      ? check_range(where, "dense MLP size with experts", kind->n_ff_dense, 0, 0, err)
                      : check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
-        if (!moec_layer_same_attention(&c->kinds[0], kind))
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s attends otherwise than layer 0", where);
+        if (c->n_bucket > 0 && !moec_layer_same_attention(&c->kinds[0], kind))
+            return moec_fail(
+                err, MOEC_ERR_FORMAT,
+                "%s attends otherwise than layer 0, which buckets of relative positions do not allow", where);
         rotates = rotates || kind->rope_theta > 0;
     }
     if (!rotates)
@@ -220,6 +222,14 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
 }
 
 /* ---- layers ---- */
+
+uint32_t moec_config_rope_kind(const struct moec_config *config, uint32_t kind)
+{
+    uint32_t first = 0;
+    while (!moec_layer_same_rope(&config->kinds[first], &config->kinds[kind]))
+        first++;
+    return first;
+}
 
 bool moec_config_add_layer(struct moec_config *config, const struct moec_layer_kind *kind)
 {

@@ -109,6 +109,10 @@ static inline bool moec_config_is_moe(const struct moec_config *config, uint32_t
     return moec_config_layer(config, layer)->is_moe;
 }
 
+/* The first kind that rotates by the angles of this one: itself, where no other does. Tables of angles are
+ * kept by it. */
+uint32_t moec_config_rope_kind(const struct moec_config *config, uint32_t kind);
+
 /* Adds a layer behind the last. False, with nothing changed, where the config has MOEC_MAX_LAYERS, or
  * MOEC_MAX_LAYER_KINDS others than this one. */
 bool moec_config_add_layer(struct moec_config *config, const struct moec_layer_kind *kind);

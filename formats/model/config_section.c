@@ -75,7 +75,8 @@ static float get_f32(const uint8_t **at)
 struct reading {
     struct moec_config config;
     uint32_t n_layer;
-    struct moec_layer_kind attention; /* of every layer; its MLP is not looked at */
+    struct moec_layer_kind attention[MOEC_MAX_LAYER_KINDS]; /* the first from the fixed fields; no MLPs */
+    uint8_t attention_of[MOEC_MAX_LAYERS];
     uint8_t is_moe[MOEC_MAX_LAYERS];
     uint32_t n_ff_dense[MOEC_MAX_LAYERS]; /* looked at where a layer has no experts */
 };
@@ -94,6 +95,100 @@ struct block {
     enum moec_status (*decode)(const uint8_t *payload, size_t n_bytes, struct reading *reading,
                                struct moec_error *err);
 };
+
+/* Attentions in the order of the first layer of each, and which one each layer has; returns how many. */
+static uint32_t list_attentions(const struct moec_config *c, const struct moec_layer_kind **attentions,
+                                uint8_t *attention_of)
+{
+    uint32_t n = 0;
+    for (uint32_t layer = 0; layer < c->n_layer; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(c, layer);
+        uint32_t found = 0;
+        while (found < n && !moec_layer_same_attention(attentions[found], kind))
+            found++;
+        if (found == n)
+            attentions[n++] = kind;
+        attention_of[layer] = (uint8_t)found;
+    }
+    return n;
+}
+
+/* How layers attend: u32 n, the number of attentions beside the first layer's, ATTENTION_BYTES for each, and
+ * a byte for each layer that picks one, 0 the first layer's. */
+#define ATTENTION_BYTES 32u
+
+static size_t attentions_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    return n > 1 ? sizeof(uint32_t) + (size_t)(n - 1) * ATTENTION_BYTES + c->n_layer : 0;
+}
+
+static void encode_attentions(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    put_u32(&payload, n - 1);
+    for (uint32_t i = 1; i < n; i++) {
+        const struct moec_layer_kind *kind = attentions[i];
+        const uint32_t counts[4] = {kind->n_head, kind->n_kv_head, kind->head_dim, kind->window};
+        const uint8_t flags[4] = {kind->qkv_bias, kind->qk_norm, 0, 0};
+        for (size_t j = 0; j < 4; j++)
+            put_u32(&payload, counts[j]);
+        put_f64(&payload, kind->rope_theta);
+        put_f32(&payload, kind->clip_qkv);
+        memcpy(payload, flags, sizeof flags);
+        payload += sizeof flags;
+    }
+    memcpy(payload, attention_of, c->n_layer);
+}
+
+static enum moec_status decode_attention(const uint8_t **at, uint32_t i, struct moec_layer_kind *kind,
+                                         struct moec_error *err)
+{
+    uint32_t *const counts[4] = {&kind->n_head, &kind->n_kv_head, &kind->head_dim, &kind->window};
+    for (size_t j = 0; j < 4; j++)
+        *counts[j] = get_u32(at);
+    kind->rope_theta = get_f64(at);
+    kind->clip_qkv = get_f32(at);
+    for (size_t j = 0; j < 4; j++)
+        if ((*at)[j] > (j < 2 ? 1 : 0))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " has %u for flag %zu of attention %u, expected %s", (*at)[j], j, i,
+                             j < 2 ? "0 or 1" : "0");
+    kind->qkv_bias = (*at)[0] != 0;
+    kind->qk_norm = (*at)[1] != 0;
+    *at += 4;
+    return MOEC_OK;
+}
+
+/* One order is right: that of the first layer of each. */
+static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                                          struct moec_error *err)
+{
+    const uint32_t n = n_bytes < sizeof(uint32_t) ? 0 : get_u32(&payload);
+    if (n < 1 || n >= MOEC_MAX_LAYER_KINDS)
+        return moec_fail(err, MOEC_ERR_LIMIT, SUBJECT " says %u more attentions, expected 1..%u", n,
+                         MOEC_MAX_LAYER_KINDS - 1);
+    const size_t wanted = sizeof(uint32_t) + (size_t)n * ATTENTION_BYTES + reading->n_layer;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes of attentions, expected %zu", n_bytes,
+                         wanted);
+    for (uint32_t i = 1; i <= n; i++)
+        MOEC_TRY(decode_attention(&payload, i, &reading->attention[i], err));
+    uint32_t n_seen = 0;
+    for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
+        if (payload[layer] > n_seen || payload[layer] > n)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " says attention %u of %u for layer %u, out of order", payload[layer], n,
+                             layer);
+        n_seen += payload[layer] == n_seen;
+        reading->attention_of[layer] = payload[layer];
+    }
+    return MOEC_OK;
+}
 
 /* Neurons of the first MLP without experts; 0 where every layer has experts. */
 static uint32_t first_dense_size(const struct moec_config *c)
@@ -181,6 +276,7 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes, st
 }
 
 static const struct block blocks[] = {
+    {1, "attentions", attentions_size, encode_attentions, decode_attentions},
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
     {16, "router", router_size, encode_router, decode_router},
 };
@@ -338,7 +434,7 @@ enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **
 static enum moec_status decode_flags(const uint8_t **at, struct reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    bool *const flags[5] = {&reading->attention.qkv_bias, &reading->attention.qk_norm, &c->tied_head,
+    bool *const flags[5] = {&reading->attention[0].qkv_bias, &reading->attention[0].qk_norm, &c->tied_head,
                             &c->shared_gate, &c->norm_topk_prob};
     for (int i = 0; i < 8; i++) {
         uint8_t value = *(*at)++;
@@ -383,7 +479,7 @@ static enum moec_status decode_family(const uint8_t *at, struct moec_config *c, 
 static enum moec_status decode_fixed(const uint8_t **at, struct reading *reading, struct moec_error *err)
 {
     struct moec_config *c = &reading->config;
-    struct moec_layer_kind *kind = &reading->attention;
+    struct moec_layer_kind *kind = &reading->attention[0];
     MOEC_TRY(decode_family(*at, c, err));
     *at += sizeof c->family;
     uint32_t *const counts[13] = {&reading->n_layer,      &c->n_embd,  &kind->n_head,   &kind->n_kv_head,
@@ -428,7 +524,7 @@ static enum moec_status decode_is_moe(const uint8_t *at, struct reading *reading
 static enum moec_status place_layers(struct reading *reading, struct moec_error *err)
 {
     for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
-        struct moec_layer_kind kind = reading->attention;
+        struct moec_layer_kind kind = reading->attention[reading->attention_of[layer]];
         kind.is_moe = reading->is_moe[layer] != 0;
         kind.n_ff_dense = kind.is_moe ? 0 : reading->n_ff_dense[layer];
         if (!moec_config_add_layer(&reading->config, &kind))

@@ -41,7 +41,8 @@ static inline size_t moec_layer_kv_dim(const struct moec_layer_kind *kind)
     return (size_t)kind->n_kv_head * kind->head_dim;
 }
 
-/* Whether two kinds attend alike, and whether they are alike in all. */
+/* Whether two kinds rotate by the same angles, attend alike, are alike in all. */
+bool moec_layer_same_rope(const struct moec_layer_kind *a, const struct moec_layer_kind *b);
 bool moec_layer_same_attention(const struct moec_layer_kind *a, const struct moec_layer_kind *b);
 bool moec_layer_same(const struct moec_layer_kind *a, const struct moec_layer_kind *b);
 

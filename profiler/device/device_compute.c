@@ -11,6 +11,7 @@
 #include "profiler/common/quantiles.h"
 #include "profiler/common/random.h"
 #include "profiler/device/device_waits.h"
+#include "runtime/forward/kv_state.h"
 #include "runtime/forward/session.h"
 
 #include <inttypes.h>
@@ -188,9 +189,9 @@ static enum moec_status allocate(struct compute_job *job, struct moec_error *err
 }
 
 struct decoder {
-    float *keys, *values; /* (n_layer, n_positions, kv_dim) */
-    float *hidden;        /* (stride) */
-    float *logits;        /* (n_vocab) */
+    struct moec_kv_state kv; /* of the decoder's layers, n_positions */
+    float *hidden;           /* (stride) */
+    float *logits;           /* (n_vocab) */
     struct moec_random random;
 };
 
@@ -200,35 +201,26 @@ static enum moec_status cross_source(struct compute_job *job, struct decoder *d,
                                      struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const size_t first = (size_t)layer * job->n_positions * moec_layer_kv_dim(&config->kinds[0]);
-    const struct moec_span span = {.n_rows = 1,
-                                   .n_source = job->n_positions,
-                                   .k_prefix = d->keys + first,
-                                   .v_prefix = d->values + first};
     if (!moec_config_is_encoder_decoder(config))
         return MOEC_OK;
+    const struct moec_kv_rows rows = moec_kv_state_rows(&d->kv, layer, 0);
+    const struct moec_span span = {
+        .n_rows = 1, .n_source = job->n_positions, .k_prefix = rows.keys, .v_prefix = rows.values};
     return moec_forward_cross(&job->forward, layer, &span, 1, 1, d->hidden, err);
 }
 
 /* One token through all layers that decoded tokens pass; its times become sample `at`. */
-static enum moec_status decode_one(struct compute_job *job, struct decoder *d, uint32_t position, uint32_t at,
+static enum moec_status decode_one(struct compute_job *job, struct decoder *d, uint32_t at,
                                    struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const size_t kv_dim = moec_layer_kv_dim(&config->kinds[0]);
     uint32_t token = (uint32_t)moec_random_below(&d->random, config->n_vocab);
     uint64_t begun = moec_now_ns();
     MOEC_TRY(moec_forward_embed(&job->forward, &token, 1, d->hidden, err));
     job->embed[at] = since(begun);
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
-        const size_t first = (size_t)layer * job->n_positions * kv_dim, own = first + position * kv_dim;
         const size_t sample = (size_t)layer * job->max_samples + at;
-        struct moec_span span = {.n_rows = 1,
-                                 .first_position = position,
-                                 .k_prefix = position > 0 ? d->keys + first : NULL,
-                                 .v_prefix = position > 0 ? d->values + first : NULL,
-                                 .k_own = d->keys + own,
-                                 .v_own = d->values + own};
+        const struct moec_span span = moec_kv_state_span(&d->kv, layer, 0, 1);
         begun = moec_now_ns();
         MOEC_TRY(moec_forward_attention(&job->forward, layer, &span, 1, 1, d->hidden, err));
         MOEC_TRY(cross_source(job, d, layer, err));
@@ -242,6 +234,7 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
     begun = moec_now_ns();
     MOEC_TRY(moec_forward_head(&job->forward, 1, d->hidden, d->logits, config->n_vocab, err));
     job->head[at] = since(begun);
+    moec_kv_state_append(&d->kv, 1);
     return MOEC_OK;
 }
 
@@ -250,17 +243,15 @@ static enum moec_status decode_one(struct compute_job *job, struct decoder *d, u
 static enum moec_status decode(struct compute_job *job, struct moec_error *err)
 {
     const struct moec_config *config = &job->bundle->config;
-    const uint64_t kv = (uint64_t)config->n_layer * job->n_positions * moec_layer_kv_dim(&config->kinds[0]);
     const uint64_t limit_ns = job->options->compute_ns > 0 ? job->options->compute_ns : DECODE_NS;
     struct decoder d = {.random = {1}};
-    void *keys = NULL, *values = NULL, *hidden = NULL, *logits = NULL;
+    void *hidden = NULL, *logits = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc(&keys, kv, sizeof(float), "keys", err));
-    MOEC_TRY_OUT(moec_alloc(&values, kv, sizeof(float), "values", err));
+    MOEC_TRY_OUT(moec_kv_state_create(config, config->n_encoder_layer,
+                                      config->n_layer - config->n_encoder_layer, MOEC_KV_EACH_LAYER,
+                                      job->n_positions, "keys and values", &d.kv, err));
     MOEC_TRY_OUT(moec_alloc_aligned(&hidden, moec_forward_stride(config), sizeof(float), "activations", err));
     MOEC_TRY_OUT(moec_alloc(&logits, config->n_vocab, sizeof(float), "logits", err));
-    d.keys = keys;
-    d.values = values;
     d.hidden = hidden;
     d.logits = logits;
     memset(hidden, 0, moec_forward_stride(config) * sizeof(float));
@@ -271,12 +262,13 @@ static enum moec_status decode(struct compute_job *job, struct moec_error *err)
             break;
         MOEC_TRY_OUT(moec_progress_report(job->options->progress, "decoding", (double)i,
                                           (double)job->max_samples, err));
-        MOEC_TRY_OUT(decode_one(job, &d, i % job->n_positions, i, err));
+        if (i % job->n_positions == 0)
+            moec_kv_state_truncate(&d.kv, 0);
+        MOEC_TRY_OUT(decode_one(job, &d, i, err));
         job->n_samples = i + 1;
     }
 out:
-    free(keys);
-    free(values);
+    moec_kv_state_release(&d.kv);
     free(hidden);
     free(logits);
     return status;

@@ -55,14 +55,10 @@ enum moec_status moec_sweep_create(const struct moec_forward *forward, const str
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
-    *sweep = (struct moec_sweep){.forward = forward,
-                                 .windows = windows,
-                                 .whole = whole,
-                                 .kv_stride = moec_layer_kv_dim(&config->kinds[0])};
-    const uint64_t n_kv = (uint64_t)forward->max_tokens * sweep->kv_stride;
+    *sweep = (struct moec_sweep){.forward = forward, .windows = windows, .whole = whole};
     MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_DECODER, &sweep->row_start, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweep->k, n_kv, sizeof(float), "keys of a batch", err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweep->v, n_kv, sizeof(float), "values of a batch", err));
+    MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
+                                      "keys and values of a batch", &sweep->kv, err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&sweep->spans, windows->n_window, sizeof *sweep->spans, "spans of a batch", err));
     const uint32_t most = forward->max_tokens;
@@ -71,9 +67,8 @@ enum moec_status moec_sweep_create(const struct moec_forward *forward, const str
     if (windows->source == NULL)
         goto out;
     MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_ENCODER, &sweep->source_start, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweep->source_k, n_kv, sizeof(float), "keys of sources", err));
-    MOEC_TRY_OUT(
-        moec_alloc_aligned((void **)&sweep->source_v, n_kv, sizeof(float), "values of sources", err));
+    MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
+                                      "keys and values of sources", &sweep->source_kv, err));
 out:
     if (status != MOEC_OK)
         moec_sweep_release(sweep);
@@ -84,10 +79,8 @@ void moec_sweep_release(struct moec_sweep *sweep)
 {
     free(sweep->row_start);
     free(sweep->source_start);
-    free(sweep->k);
-    free(sweep->v);
-    free(sweep->source_k);
-    free(sweep->source_v);
+    moec_kv_state_release(&sweep->kv);
+    moec_kv_state_release(&sweep->source_kv);
     free(sweep->spans);
     moec_capacities_release(&sweep->capacities);
     *sweep = (struct moec_sweep){0};
@@ -159,35 +152,29 @@ static void leave(const struct moec_sweep_store *store, const float *rows, uint3
 }
 
 /* Keys and values that a layer writes: the caller's, or room for the batch. */
-struct key_room {
-    float *k, *v;
-};
-
-static struct key_room own_keys(const struct moec_sweep *sweep, const struct run *run, uint32_t layer,
-                                const struct moec_sweep_batch *batch, const struct moec_sweep_store *store)
+static struct moec_kv_rows own_rows(const struct moec_sweep *sweep, uint32_t layer,
+                                    const struct moec_sweep_batch *batch,
+                                    const struct moec_sweep_store *store)
 {
     const struct moec_config *config = &sweep->forward->model->config;
-    const uint64_t d = moec_config_stack_layer(config, layer);
-    if (store->k == NULL || moec_config_stack(config, layer) == MOEC_STACK_ENCODER)
-        return (struct key_room){sweep->k, sweep->v};
-    const size_t at = (d * run->n_row + batch->first_row) * sweep->kv_stride;
-    return (struct key_room){store->k + at, store->v + at};
+    if (store->kv == NULL || moec_config_stack(config, layer) == MOEC_STACK_ENCODER)
+        return moec_kv_state_rows(&sweep->kv, layer, 0);
+    return moec_kv_state_rows(store->kv, layer, batch->first_row);
 }
 
-static struct key_room source_keys(const struct moec_sweep *sweep, const struct run *run, uint32_t layer,
-                                   const struct moec_sweep_batch *batch, const struct moec_sweep_store *store)
+static struct moec_kv_rows source_rows(const struct moec_sweep *sweep, const struct run *run, uint32_t layer,
+                                       const struct moec_sweep_batch *batch,
+                                       const struct moec_sweep_store *store)
 {
-    const uint64_t d = moec_config_stack_layer(&sweep->forward->model->config, layer);
-    if (store->source_k == NULL)
-        return (struct key_room){sweep->source_k, sweep->source_v};
-    const uint64_t first = moec_sweep_source_rows(sweep, run->first, batch->first - run->first);
-    const size_t at = (d * run->n_source + first) * sweep->kv_stride;
-    return (struct key_room){store->source_k + at, store->source_v + at};
+    if (store->source_kv == NULL)
+        return moec_kv_state_rows(&sweep->source_kv, layer, 0);
+    return moec_kv_state_rows(store->source_kv, layer,
+                              moec_sweep_source_rows(sweep, run->first, batch->first - run->first));
 }
 
 /* Spans of the batch's windows, and what counts their experts' tokens. */
 static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const struct moec_sweep_batch *batch,
-                       struct key_room own)
+                       struct moec_kv_rows own)
 {
     uint32_t row = 0;
     moec_capacities_clear(&sweep->capacities);
@@ -195,8 +182,8 @@ static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const st
         const uint32_t n = rows_of(sweep, stack, batch->first + i);
         sweep->spans[i] = (struct moec_span){.first_row = row,
                                              .n_rows = n,
-                                             .k_own = own.k + row * sweep->kv_stride,
-                                             .v_own = own.v + row * sweep->kv_stride};
+                                             .k_own = own.keys + row * own.stride,
+                                             .v_own = own.values + row * own.stride};
         moec_capacities_add(&sweep->capacities, n);
         row += n;
     }
@@ -209,18 +196,18 @@ static enum moec_status cross(struct moec_sweep *sweep, const struct run *run,
 {
     const struct moec_forward *forward = sweep->forward;
     const size_t stride = moec_forward_stride(&forward->model->config);
-    const struct key_room keys = source_keys(sweep, run, layer, batch, store);
+    const struct moec_kv_rows rows = source_rows(sweep, run, layer, batch, store);
     const uint64_t first = moec_sweep_source_rows(sweep, run->first, batch->first - run->first);
     const uint32_t n = (uint32_t)moec_sweep_source_rows(sweep, batch->first, batch->n);
     uint64_t source = 0;
-    MOEC_TRY(moec_forward_cross_keys(forward, layer, n, all + first * stride, keys.k, keys.v, err));
+    MOEC_TRY(moec_forward_cross_keys(forward, layer, n, all + first * stride, rows.keys, rows.values, err));
     for (uint32_t i = 0; i < batch->n; i++) {
         struct moec_span *span = &sweep->spans[i];
         *span = (struct moec_span){.first_row = span->first_row,
                                    .n_rows = span->n_rows,
                                    .n_source = rows_of(sweep, MOEC_STACK_ENCODER, batch->first + i),
-                                   .k_prefix = keys.k + source * sweep->kv_stride,
-                                   .v_prefix = keys.v + source * sweep->kv_stride};
+                                   .k_prefix = rows.keys + source * rows.stride,
+                                   .v_prefix = rows.values + source * rows.stride};
         source += span->n_source;
     }
     return moec_forward_cross(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err);
@@ -236,7 +223,7 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     const size_t stride = moec_forward_stride(config);
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     const enum moec_stack stack = moec_config_stack(config, layer);
-    make_spans(sweep, stack, batch, own_keys(sweep, run, layer, batch, store));
+    make_spans(sweep, stack, batch, own_rows(sweep, layer, batch, store));
     MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
     if (stack == MOEC_STACK_DECODER && sweep->source_start != NULL)
         MOEC_TRY(cross(sweep, run, batch, layer, all, hidden, store, err));

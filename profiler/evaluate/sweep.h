@@ -14,6 +14,7 @@
 #include "profiler/evaluate/capacity.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
+#include "runtime/forward/kv_state.h"
 
 #define MOEC_SWEEP_TOKENS 4096 /* tokens that a forward takes at once */
 
@@ -22,11 +23,10 @@ struct moec_sweep {
     const struct moec_windows *windows; /* borrowed */
     bool whole;                         /* last tokens too */
     uint64_t *row_start;                /* (W + 1), owned: first row of each window, sources not counted */
-    uint64_t *source_start;     /* (W + 1), owned: first row of each source; NULL where windows have none */
-    size_t kv_stride;           /* floats of one position's keys */
-    float *k, *v;               /* (max_tokens of the forward, kv_stride), owned: those of one batch */
-    float *source_k, *source_v; /* the same of the batch's sources; NULL where windows have none */
-    struct moec_span *spans;    /* (W), owned */
+    uint64_t *source_start;  /* (W + 1), owned: first row of each source; NULL where windows have none */
+    struct moec_kv_state kv; /* (max_tokens of the forward), owned: of one batch in the layer at work */
+    struct moec_kv_state source_kv; /* the same of the batch's sources; empty where windows have none */
+    struct moec_span *spans;        /* (W), owned */
     struct moec_capacities capacities;
 };
 
@@ -64,8 +64,8 @@ static inline uint64_t moec_stacked_rows(uint32_t index, uint32_t n_encoder, uin
 struct moec_sweep_store {
     float *attention_out; /* (S, R, stride), moec_stacked_rows by MoE ordinal: hidden states of each MoE layer
                            * before its MLP */
-    float *k, *v;         /* (D, R, kv_stride) */
-    float *source_k, *source_v; /* (D, R of sources, kv_stride) */
+    const struct moec_kv_state *kv;        /* each of the D layers, at least R rows */
+    const struct moec_kv_state *source_kv; /* the same of the sources */
 
     /* What `hidden` belongs to: each batch's rows are left behind when a layer is done with them. */
     const struct moec_states *states;

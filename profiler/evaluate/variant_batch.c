@@ -19,22 +19,20 @@ enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch,
 {
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
-    const uint64_t kv = moec_layer_kv_dim(&config->kinds[0]);
     const char *what = "rows of the variants";
     *batch = (struct moec_variant_batch){.forward = forward, .capacity = capacity};
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->hidden, capacity,
                                     moec_forward_stride(config) * sizeof(float), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->items, capacity, sizeof *batch->items, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->spans, forward->max_tokens, sizeof *batch->spans, what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->k, forward->max_tokens, kv * sizeof(float), what, err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->v, forward->max_tokens, kv * sizeof(float), what, err));
+    MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
+                                      what, &batch->kv, err));
     MOEC_TRY_OUT(moec_capacities_create(config, forward->max_tokens, &batch->capacities, err));
     if (moec_config_is_encoder_decoder(config)) {
-        const uint64_t n = forward->max_tokens;
         MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->sources, capacity,
                                         moec_forward_stride(config) * sizeof(float), what, err));
-        MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->source_k, n, kv * sizeof(float), what, err));
-        MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->source_v, n, kv * sizeof(float), what, err));
+        MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
+                                          what, &batch->source_kv, err));
     }
     MOEC_TRY_OUT(moec_alloc((void **)&batch->changed, capacity, sizeof(uint32_t), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&batch->targets, capacity, sizeof(uint32_t), what, err));
@@ -52,11 +50,9 @@ void moec_variant_batch_release(struct moec_variant_batch *batch)
     free(batch->hidden);
     free(batch->items);
     free(batch->spans);
-    free(batch->k);
-    free(batch->v);
+    moec_kv_state_release(&batch->kv);
     free(batch->sources);
-    free(batch->source_k);
-    free(batch->source_v);
+    moec_kv_state_release(&batch->source_kv);
     moec_capacities_release(&batch->capacities);
     free(batch->changed);
     free(batch->targets);
@@ -92,16 +88,14 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
                                          struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
-    const size_t kv = baseline->kv_stride;
     uint32_t row = 0;
     uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_source);
     moec_capacities_clear(&batch->capacities);
     for (uint32_t i = 0; i < tile->n; i++) {
         const struct moec_variant_span *item = &batch->items[tile->first + i];
-        batch->spans[i] = (struct moec_span){.first_row = row,
-                                             .n_rows = item->n_source,
-                                             .k_own = batch->k + row * kv,
-                                             .v_own = batch->v + row * kv};
+        const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
+        batch->spans[i] = (struct moec_span){
+            .first_row = row, .n_rows = item->n_source, .k_own = own.keys, .v_own = own.values};
         moec_capacities_add(&batch->capacities, item->n_source);
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
@@ -118,27 +112,26 @@ static enum moec_status cross(struct moec_variant_batch *batch, const struct moe
                               const struct tile *tile, float *hidden, uint64_t *cost, struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
-    const size_t kv = baseline->kv_stride;
     const uint64_t *start = baseline->source_start;
-    const uint64_t d = moec_config_stack_layer(config, tile->layer);
     const uint32_t first_source = batch->items[tile->first].first_source;
+    const struct moec_kv_rows changed = moec_kv_state_rows(&batch->source_kv, tile->layer, 0);
     if (tile->n_source > 0)
         MOEC_TRY(moec_forward_cross_keys(batch->forward, tile->layer, tile->n_source,
-                                         batch->sources + first_source * baseline->stride, batch->source_k,
-                                         batch->source_v, err));
+                                         batch->sources + first_source * baseline->stride, changed.keys,
+                                         changed.values, err));
     for (uint32_t i = 0; i < tile->n; i++) {
         const struct moec_variant_span *item = &batch->items[tile->first + i];
         const bool is_changed = item->n_source > 0;
-        const size_t row =
-            is_changed ? item->first_source - first_source : d * baseline->n_source + start[item->window];
+        const struct moec_kv_rows rows =
+            is_changed ? moec_kv_state_rows(&batch->source_kv, tile->layer, item->first_source - first_source)
+                       : moec_kv_state_rows(&baseline->source_kv, tile->layer, start[item->window]);
         struct moec_span *span = &batch->spans[i];
-        *span =
-            (struct moec_span){.first_row = span->first_row,
-                               .n_rows = span->n_rows,
-                               .first_position = span->first_position,
-                               .n_source = (uint32_t)(start[item->window + 1] - start[item->window]),
-                               .k_prefix = (is_changed ? batch->source_k : baseline->source_k) + row * kv,
-                               .v_prefix = (is_changed ? batch->source_v : baseline->source_v) + row * kv};
+        *span = (struct moec_span){.first_row = span->first_row,
+                                   .n_rows = span->n_rows,
+                                   .first_position = span->first_position,
+                                   .n_source = (uint32_t)(start[item->window + 1] - start[item->window]),
+                                   .k_prefix = rows.keys,
+                                   .v_prefix = rows.values};
         *cost += moec_cost_cross_attention(config, tile->layer, span->n_source, item->n_rows) +
                  moec_cost_source_keys(config, tile->layer, item->n_source);
     }
@@ -150,22 +143,22 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                          struct moec_error *err)
 {
     const struct moec_config *config = &batch->forward->model->config;
-    const size_t kv = baseline->kv_stride;
-    const uint64_t d = moec_config_stack_layer(config, tile->layer);
     uint32_t row = 0;
     uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_rows);
     moec_capacities_clear(&batch->capacities);
     for (uint32_t i = 0; i < tile->n; i++) {
         const struct moec_variant_span *item = &batch->items[tile->first + i];
-        const size_t prefix = (d * baseline->n_row + baseline->row_start[item->window]) * kv;
+        const struct moec_kv_rows prefix =
+            moec_kv_state_rows(&baseline->kv, tile->layer, baseline->row_start[item->window]);
+        const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
         const bool has_prefix = item->first_position > 0;
         batch->spans[i] = (struct moec_span){.first_row = row,
                                              .n_rows = item->n_rows,
                                              .first_position = item->first_position,
-                                             .k_prefix = has_prefix ? baseline->k + prefix : NULL,
-                                             .v_prefix = has_prefix ? baseline->v + prefix : NULL,
-                                             .k_own = batch->k + row * kv,
-                                             .v_own = batch->v + row * kv};
+                                             .k_prefix = has_prefix ? prefix.keys : NULL,
+                                             .v_prefix = has_prefix ? prefix.values : NULL,
+                                             .k_own = own.keys,
+                                             .v_own = own.values};
         moec_capacities_add(&batch->capacities, item->n_rows);
         row += item->n_rows;
         cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);

@@ -12,6 +12,7 @@
 #include "profiler/evaluate/token_score.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
+#include "runtime/forward/kv_state.h"
 
 /* The baseline on one group of windows: what variants are compared with and continue from. R rows,
  * window-major, and as many of the sources as they have. D layers are not an encoder's. */
@@ -24,10 +25,9 @@ struct moec_baseline {
     uint64_t n_row;               /* R */
     uint64_t n_source;            /* rows of the sources */
     size_t stride;
-    size_t kv_stride;
     float *attention_out;            /* (S, R or rows of sources, stride): moec_stacked_rows */
-    float *k, *v;                    /* (D, R, kv_stride) */
-    float *source_k, *source_v;      /* (D, rows of sources, kv_stride) */
+    struct moec_kv_state kv;         /* each of the D layers, R rows */
+    struct moec_kv_state source_kv;  /* each of the D layers, rows of sources */
     float *hidden;                   /* (rows of sources + R, stride) */
     const float *final_hidden;       /* (R, stride): the last R of these */
     uint32_t *targets;               /* (R) */
@@ -58,8 +58,8 @@ struct moec_variant_batch {
     float *sources;                  /* (capacity, stride); NULL without an encoder */
     struct moec_variant_span *items; /* (capacity) */
     struct moec_span *spans;         /* (max_tokens of the forward) */
-    float *k, *v;                    /* (max_tokens, kv_stride) */
-    float *source_k, *source_v;      /* (max_tokens, kv_stride); NULL without an encoder */
+    struct moec_kv_state kv;         /* (max_tokens) in the layer at work */
+    struct moec_kv_state source_kv;  /* (max_tokens) in the layer at work; empty without an encoder */
     struct moec_capacities capacities;
     uint32_t *changed;        /* (capacity): rows that go through the head, then */
     uint32_t *targets;        /* their targets, */

@@ -16,7 +16,7 @@
 /* Sizes that the plan is made of. */
 struct sizes {
     uint64_t row_bytes;    /* one hidden state */
-    uint64_t kv_bytes;     /* keys or values of one token in one layer */
+    uint64_t kv_bytes;     /* keys and values of one token in the largest layer */
     uint64_t record_bytes; /* one expert, exact */
     uint64_t layer_bytes;  /* all experts of a layer, exact */
     uint64_t all_bytes;    /* every variant of every expert */
@@ -62,9 +62,9 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
 {
     static const uint32_t int_bits[] = {2, 3, 4, 8};
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
-    const uint64_t n_moe = moec_config_moe_count(config), n_layer = config->n_layer;
+    const uint64_t n_moe = moec_config_moe_count(config);
     *sizes = (struct sizes){.row_bytes = moec_forward_stride(config) * sizeof(float),
-                            .kv_bytes = moec_layer_kv_dim(&config->kinds[0]) * sizeof(float),
+                            .kv_bytes = moec_kv_state_bytes(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, 1),
                             .record_bytes = record_bytes(config, config->expert_dtype)};
     sizes->layer_bytes = config->n_expert * sizes->record_bytes;
     uint64_t variants = sizes->record_bytes;
@@ -72,7 +72,8 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
         variants += sizes->record_bytes * (int_bits[i] + 1) / 16;
     sizes->all_bytes = n_moe * config->n_expert * variants;
     const uint64_t k = config->top_k;
-    sizes->sweep_row_bytes = (n_moe + k + 5) * sizes->row_bytes + 2 * n_layer * sizes->kv_bytes +
+    sizes->sweep_row_bytes = (n_moe + k + 5) * sizes->row_bytes +
+                             moec_kv_state_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, 1) +
                              moec_reference_row_bytes(config) + k * 12 + 32;
     for (uint32_t w = 0; request->windows != NULL && w < request->windows->n_window; w++) {
         sizes->longest = larger(sizes->longest, request->windows->length[w]);
@@ -100,12 +101,12 @@ static uint64_t batch_bytes(const struct moec_work_request *request, const struc
     if (request->windows == NULL)
         return 0;
     /* Keys and values, of sources too. */
-    const uint64_t n_kv = moec_config_is_encoder_decoder(config) ? 4 : 2;
+    const uint64_t n_kv = moec_config_is_encoder_decoder(config) ? 2 : 1;
     uint64_t n_bytes =
         request->n_passes *
         (moec_forward_scratch_bytes(config, (uint32_t)n, request->n_threads) + n_kv * n * sizes->kv_bytes);
     if (request->traces)
-        n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + 2 * sizes->kv_bytes);
+        n_bytes += n * ((config->top_k + 5) * sizes->row_bytes + sizes->kv_bytes);
     return n_bytes;
 }
 

@@ -121,29 +121,38 @@ static void plan_kept(struct sensitivity *job)
 
 /* ---- memory ---- */
 
-/* Layers that are not an encoder's: those that keep keys and values. */
-static uint32_t kept_layers(const struct sensitivity *job)
+/* Keys and values of one token in the layers that keep them: those that are not an encoder's. */
+static uint64_t kv_row_bytes(const struct sensitivity *job)
 {
-    return job->config->n_layer - job->config->n_encoder_layer;
+    const struct moec_config *config = job->config;
+    return moec_kv_state_bytes(config, config->n_encoder_layer, config->n_layer - config->n_encoder_layer,
+                               MOEC_KV_EACH_LAYER, 1);
+}
+
+static enum moec_status create_kv(const struct sensitivity *job, uint64_t n_rows, const char *what,
+                                  struct moec_kv_state *state, struct moec_error *err)
+{
+    const struct moec_config *config = job->config;
+    return moec_kv_state_create(config, config->n_encoder_layer, config->n_layer - config->n_encoder_layer,
+                                MOEC_KV_EACH_LAYER, n_rows, what, state, err);
 }
 
 static uint64_t row_bytes(const struct sensitivity *job)
 {
     const struct moec_config *config = job->config;
-    const uint64_t k = config->top_k, kv = job->sweep.kv_stride;
+    const uint64_t k = config->top_k;
     const uint64_t n_moe = job->n_moe - moec_config_moe_encoder_count(config);
     const uint64_t rows = n_moe + 1 /* final */ + (k + 3) /* trace */ + 1 /* changed */;
-    return rows * job->stride * sizeof(float) + 2 * kept_layers(job) * kv * sizeof(float) +
-           moec_reference_row_bytes(config) + k * (2 * sizeof(uint32_t) + sizeof(float)) +
-           2 * sizeof(uint32_t) + 2 * sizeof(double);
+    return rows * job->stride * sizeof(float) + kv_row_bytes(job) + moec_reference_row_bytes(config) +
+           k * (2 * sizeof(uint32_t) + sizeof(float)) + 2 * sizeof(uint32_t) + 2 * sizeof(double);
 }
 
 /* The same of a source's token. */
 static uint64_t source_row_bytes(const struct sensitivity *job)
 {
-    const uint64_t k = job->config->top_k, kv = job->sweep.kv_stride;
+    const uint64_t k = job->config->top_k;
     const uint64_t rows = moec_config_moe_encoder_count(job->config) + 1 + (k + 3) + 1;
-    return rows * job->stride * sizeof(float) + 2 * kept_layers(job) * kv * sizeof(float) +
+    return rows * job->stride * sizeof(float) + kv_row_bytes(job) +
            k * (2 * sizeof(uint32_t) + sizeof(float));
 }
 
@@ -234,15 +243,13 @@ static enum moec_status allocate_units(struct sensitivity *job, struct moec_erro
 /* Arrays of the group's sources. */
 static enum moec_status allocate_sources(struct sensitivity *job, struct moec_error *err)
 {
-    const uint64_t kv = job->sweep.kv_stride * sizeof(float), n = kept_layers(job) * job->source_capacity;
     struct moec_baseline *baseline = &job->baseline;
     const char *what = "keys and values of the sources";
     if (job->options->windows->source == NULL)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&job->source_start, (uint64_t)baseline->windows->n_window + 1,
                         sizeof(uint64_t), what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->source_k, n, kv, what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->source_v, n, kv, what, err));
+    MOEC_TRY(create_kv(job, job->source_capacity, what, &baseline->source_kv, err));
     baseline->source_start = job->source_start;
     return MOEC_OK;
 }
@@ -250,18 +257,15 @@ static enum moec_status allocate_sources(struct sensitivity *job, struct moec_er
 static enum moec_status allocate_baseline(struct sensitivity *job, struct moec_error *err)
 {
     const uint64_t n = job->capacity, row = job->stride * sizeof(float);
-    const uint64_t kv = job->sweep.kv_stride * sizeof(float), n_layer = kept_layers(job);
     const uint64_t n_traced =
         moec_stacked_rows(job->n_moe, moec_config_moe_encoder_count(job->config), job->source_capacity, n);
     struct moec_baseline *baseline = &job->baseline;
     const char *what = "activations of the baseline";
-    *baseline = (struct moec_baseline){
-        .windows = job->options->windows, .stride = job->stride, .kv_stride = job->sweep.kv_stride};
+    *baseline = (struct moec_baseline){.windows = job->options->windows, .stride = job->stride};
     MOEC_TRY(moec_alloc((void **)&job->row_start, (uint64_t)baseline->windows->n_window + 1, sizeof(uint64_t),
                         what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&baseline->attention_out, n_traced, row, what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->k, n_layer * n, kv, what, err));
-    MOEC_TRY(moec_alloc_aligned((void **)&baseline->v, n_layer * n, kv, what, err));
+    MOEC_TRY(create_kv(job, n, what, &baseline->kv, err));
     MOEC_TRY(moec_alloc_aligned((void **)&baseline->hidden, job->source_capacity + n, row, what, err));
     MOEC_TRY(moec_alloc((void **)&baseline->targets, n, sizeof(uint32_t), what, err));
     MOEC_TRY(moec_alloc((void **)&baseline->nll, n, sizeof(double), what, err));
@@ -284,12 +288,10 @@ static void release(struct sensitivity *job)
     moec_sweep_release(&job->sweep);
     moec_forward_release(&job->forward);
     moec_reference_release(&baseline->reference);
+    moec_kv_state_release(&baseline->kv);
+    moec_kv_state_release(&baseline->source_kv);
     void *const owned[] = {baseline->attention_out,
-                           baseline->k,
-                           baseline->v,
                            baseline->hidden,
-                           baseline->source_k,
-                           baseline->source_v,
                            baseline->targets,
                            baseline->nll,
                            baseline->kl,
@@ -391,10 +393,8 @@ static enum moec_status run_baseline(struct sensitivity *job, uint32_t first, ui
         job->planned += cost;
     open_group(job, first, n);
     const struct moec_sweep_store store = {.attention_out = baseline->attention_out,
-                                           .k = baseline->k,
-                                           .v = baseline->v,
-                                           .source_k = baseline->source_k,
-                                           .source_v = baseline->source_v,
+                                           .kv = &baseline->kv,
+                                           .source_kv = &baseline->source_kv,
                                            .worked = worked,
                                            .context = job};
     MOEC_TRY(moec_sweep_run(&job->sweep, first, n, baseline->hidden, &store, err));

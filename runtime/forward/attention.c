@@ -36,8 +36,14 @@ struct attention {
     uint32_t n_spans;
     uint32_t first_row;
     uint32_t n_tok;
-    size_t kv_stride; /* floats of one position's keys */
-    uint32_t group;   /* query heads that share a key/value head */
+    size_t kv_stride;               /* floats of one position's keys */
+    size_t q_stride;                /* of the queries of a token in scratch */
+    size_t head_stride;             /* head_dim, padded */
+    uint32_t tile;                  /* queries in a tile */
+    uint32_t group;                 /* query heads that share a key/value head */
+    const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
+    float *rope;
+    uint32_t *rope_position;
     float scale;
     bool whole_spans; /* an item is a whole span, not a tile of it */
     float *hidden;
@@ -109,16 +115,32 @@ static void rotate(const float *cosine, const float *sine, uint32_t n_heads, uin
     }
 }
 
-static void fill_angles(const struct moec_model *model, uint32_t position, float *cosine, float *sine)
+static void fill_angles(const float *inverse_frequency, uint32_t half, uint32_t position, float *cosine,
+                        float *sine)
 {
-    for (uint32_t i = 0; i < model->config.kinds[0].head_dim / 2; i++) {
+    for (uint32_t i = 0; i < half; i++) {
         double s = 0;
         double c = 0;
-        float angle = (float)position * model->inverse_frequency[i];
+        float angle = (float)position * inverse_frequency[i];
         moec_sincos_f64((double)angle, &s, &c);
         cosine[i] = (float)c;
         sine[i] = (float)s;
     }
+}
+
+/* Positions into a token's queries and keys. */
+static void rotate_token(const struct attention *attention, uint32_t token, uint32_t position, float *q,
+                         float *k)
+{
+    const struct moec_layer_kind *kind = attention->kind;
+    float *cosine = attention->rope + (size_t)token * kind->head_dim;
+    float *sine = cosine + kind->head_dim / 2;
+    if (attention->rope_position[token] != position) {
+        fill_angles(attention->inverse_frequency, kind->head_dim / 2, position, cosine, sine);
+        attention->rope_position[token] = position;
+    }
+    rotate(cosine, sine, kind->n_head, kind->head_dim, q);
+    rotate(cosine, sine, kind->n_kv_head, kind->head_dim, k);
 }
 
 static void place_rows(void *context, size_t item, int thread)
@@ -136,10 +158,8 @@ static void place_rows(void *context, size_t item, int thread)
     for (uint32_t token = first; token < end; token++) {
         const struct moec_span *span = &attention->spans[scratch->row_span[token]];
         uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
-        float *q = scratch->q + token * scratch->q_stride;
+        float *q = scratch->q + token * attention->q_stride;
         float *k = own_row(attention, token, false);
-        float *cosine = scratch->rope + (size_t)token * kind->head_dim;
-        float *sine = cosine + kind->head_dim / 2;
         if (weights->q_norm != NULL) {
             float eps = (float)forward->model->config.rms_eps;
             kernels->rms_norm(q, weights->q_norm, eps, n_q, q);
@@ -150,12 +170,8 @@ static void place_rows(void *context, size_t item, int thread)
             clip(kind->clip_qkv, attention->kv_stride, k);
             clip(kind->clip_qkv, attention->kv_stride, own_row(attention, token, true));
         }
-        if (scratch->rope_position[token] != position) {
-            fill_angles(forward->model, position, cosine, sine);
-            scratch->rope_position[token] = position;
-        }
-        rotate(cosine, sine, kind->n_head, kind->head_dim, q);
-        rotate(cosine, sine, kind->n_kv_head, kind->head_dim, k);
+        if (attention->rope != NULL)
+            rotate_token(attention, token, position, q, k);
     }
 }
 
@@ -175,7 +191,7 @@ static const float *chunk_rows(const struct tile *tile, bool value, uint32_t fir
     const float *prefix = value ? span->v_prefix : span->k_prefix;
     const float *own = value ? span->v_own : span->k_own;
     uint32_t head_dim = attention->kind->head_dim;
-    size_t head_stride = moec_forward_scratch(attention->forward)->head_stride;
+    size_t head_stride = attention->head_stride;
     size_t offset = (size_t)tile->kv_head * head_dim;
     size_t row = attention->kv_stride;
 
@@ -204,7 +220,7 @@ static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    size_t head_stride = moec_forward_scratch(tile->attention->forward)->head_stride;
+    size_t head_stride = tile->attention->head_stride;
     float max = kernels->max(s, n);
     float old = scratch->max[row];
     if (max > old && scratch->total[row] > 0) {
@@ -225,7 +241,7 @@ static void add_values(const struct tile *tile, uint32_t q, uint32_t n, const fl
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
     uint32_t head_dim = tile->attention->kind->head_dim;
-    size_t head_stride = moec_forward_scratch(tile->attention->forward)->head_stride;
+    size_t head_stride = tile->attention->head_stride;
     uint32_t row = q * tile->attention->group;
     uint32_t rows = n * tile->attention->group;
     kernels->sum_chunk(scratch->scores + row * MOEC_SUM_CHUNK + from, MOEC_SUM_CHUNK, rows,
@@ -264,7 +280,7 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
 {
     const struct attention *attention = tile->attention;
     const struct moec_attention_scratch *scratch = tile->scratch;
-    size_t head_stride = moec_forward_scratch(attention->forward)->head_stride;
+    size_t head_stride = attention->head_stride;
     uint32_t group = attention->group;
     uint32_t n_rows = moec_min_u32(MOEC_SUM_CHUNK, tile->n_keys - chunk);
     const bool is_causal = attention->is_causal;
@@ -318,16 +334,17 @@ static void attend_tile(const struct tile *tile)
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
     uint32_t head_dim = attention->kind->head_dim;
-    size_t head_stride = shared->head_stride;
+    size_t head_stride = attention->head_stride;
     uint32_t group = attention->group;
     uint32_t rows = tile->n * group;
     uint32_t first_token =
         tile->span->first_row - attention->first_row + (tile->first - tile->span->first_position);
-    float *q = shared->q + first_token * shared->q_stride + (size_t)tile->kv_head * group * head_dim;
+    float *q = shared->q + first_token * attention->q_stride + (size_t)tile->kv_head * group * head_dim;
 
     for (uint32_t row = 0; row < rows; row++) {
         float *to = scratch->q + row * head_stride;
-        memcpy(to, q + (row / group) * shared->q_stride + (row % group) * head_dim, head_dim * sizeof(float));
+        memcpy(to, q + (row / group) * attention->q_stride + (row % group) * head_dim,
+               head_dim * sizeof(float));
         memset(to + head_dim, 0, (head_stride - head_dim) * sizeof(float));
         scratch->max[row] = -INFINITY;
         scratch->total[row] = 0;
@@ -338,7 +355,7 @@ static void attend_tile(const struct tile *tile)
          chunk += MOEC_SUM_CHUNK)
         attend_chunk(tile, chunk);
     for (uint32_t row = 0; row < rows; row++) {
-        float *to = q + (row / group) * shared->q_stride + (row % group) * head_dim;
+        float *to = q + (row / group) * attention->q_stride + (row % group) * head_dim;
         float *sum = scratch->sum + row * head_stride;
         divide_lanes(sum, head_stride, scratch->total[row]);
         memcpy(to, sum, head_dim * sizeof(float));
@@ -356,7 +373,7 @@ static void attend_item(void *context, size_t item, int thread)
     const struct attention *attention = context;
     const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
     uint32_t n_kv_head = attention->kind->n_kv_head;
-    uint32_t tile_queries = shared->attention_tile;
+    const uint32_t tile_queries = attention->tile;
     struct tile tile = {.attention = attention,
                         .scratch = &shared->threads[thread].attention,
                         .kv_head = (uint32_t)(item % n_kv_head)};
@@ -386,13 +403,12 @@ static void attend_item(void *context, size_t item, int thread)
 static void attend(struct attention *attention)
 {
     const struct moec_forward *forward = attention->forward;
-    const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const struct moec_layer_kind *kind = attention->kind;
     size_t n_units = 0;
     uint64_t work = 0;
     for (uint32_t i = 0; i < attention->n_spans; i++) {
         const struct moec_span *span = &attention->spans[i];
-        n_units += (span->n_rows + scratch->attention_tile - 1) / scratch->attention_tile;
+        n_units += (span->n_rows + attention->tile - 1) / attention->tile;
         work += (uint64_t)span->n_rows * visible_keys(span);
     }
     attention->whole_spans =
@@ -427,12 +443,13 @@ static void project(const struct attention *attention, const float *x)
                               .context = attention,
                               .n_parts = attention->has_own_keys ? 3 : 1};
     qkv.parts[0] = (struct moec_linear_part){weights->q, weights->q_bias, moec_linear_store, scratch->q,
-                                             scratch->q_stride};
+                                             attention->q_stride};
     qkv.parts[1] = (struct moec_linear_part){weights->k, weights->k_bias, store_key, NULL, 0};
     qkv.parts[2] = (struct moec_linear_part){weights->v, weights->v_bias, store_value, NULL, 0};
     moec_linear_run(&qkv);
-    for (uint32_t token = 0; token < attention->n_tok && n_q < scratch->q_stride; token++)
-        memset(scratch->q + token * scratch->q_stride + n_q, 0, (scratch->q_stride - n_q) * sizeof(float));
+    for (uint32_t token = 0; token < attention->n_tok && n_q < attention->q_stride; token++)
+        memset(scratch->q + token * attention->q_stride + n_q, 0,
+               (attention->q_stride - n_q) * sizeof(float));
 }
 
 static void run_block(const struct attention *whole, const struct moec_span *spans, uint32_t n_spans,
@@ -457,7 +474,7 @@ static void run_block(const struct attention *whole, const struct moec_span *spa
     attend(&attention);
 
     struct moec_linear o = {
-        .forward = forward, .x = scratch->q, .x_stride = scratch->q_stride, .n_tok = n_tok, .n_parts = 1};
+        .forward = forward, .x = scratch->q, .x_stride = attention.q_stride, .n_tok = n_tok, .n_parts = 1};
     o.parts[0] = (struct moec_linear_part){attention.weights.o, NULL, moec_linear_add, attention.hidden,
                                            scratch->stride};
     moec_linear_run(&o);
@@ -499,12 +516,20 @@ static void run(const struct attention *attention, const struct moec_span *spans
 static struct attention attention_of(const struct moec_forward *forward, uint32_t layer, float *hidden)
 {
     const struct moec_config *config = &forward->model->config;
-    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+    const uint32_t at = config->layer_kind[layer];
+    const struct moec_layer_kind *kind = &config->kinds[at];
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
     return (struct attention){.forward = forward,
                               .kind = kind,
                               .stack = moec_config_stack(config, layer),
                               .kv_stride = moec_layer_kv_dim(kind),
+                              .q_stride = moec_lanes_padded(moec_layer_q_dim(kind)),
+                              .head_stride = moec_lanes_padded(kind->head_dim),
+                              .tile = moec_attention_tile(kind, forward->max_tokens),
                               .group = kind->n_head / kind->n_kv_head,
+                              .inverse_frequency = forward->model->inverse_frequency[at],
+                              .rope = scratch->rope[at],
+                              .rope_position = scratch->rope_position[at],
                               .scale = 1.0f / sqrtf((float)kind->head_dim),
                               .hidden = hidden};
 }

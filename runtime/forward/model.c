@@ -189,13 +189,26 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
 
 /* transformers computes 1 / theta ** (2i / head_dim) with every step rounded to F32; rounding the same steps
  * keeps the angles of late positions together. */
-static void fill_inverse_frequency(const struct moec_config *config, float *out)
+static void fill_inverse_frequency(const struct moec_layer_kind *kind, float *out)
 {
-    double log_theta = moec_log_f64(config->kinds[0].rope_theta);
-    for (uint32_t i = 0; i < config->kinds[0].head_dim / 2; i++) {
-        float exponent = (float)(2 * i) / (float)config->kinds[0].head_dim;
+    double log_theta = moec_log_f64(kind->rope_theta);
+    for (uint32_t i = 0; i < kind->head_dim / 2; i++) {
+        float exponent = (float)(2 * i) / (float)kind->head_dim;
         float power = (float)moec_exp_f64((double)exponent * log_theta);
         out[i] = 1.0f / power;
+    }
+}
+
+static void bind_rope(struct vector_arena *arena, struct moec_model *model)
+{
+    for (uint32_t i = 0; i < model->config.n_kind; i++) {
+        const struct moec_layer_kind *kind = &model->config.kinds[i];
+        const uint32_t first = moec_config_rope_kind(&model->config, i);
+        model->inverse_frequency[i] = first < i               ? model->inverse_frequency[first]
+                                      : kind->rope_theta == 0 ? NULL
+                                                              : arena_take(arena, kind->head_dim / 2);
+        if (first == i && model->inverse_frequency[i] != NULL)
+            fill_inverse_frequency(kind, model->inverse_frequency[i]);
     }
 }
 
@@ -218,9 +231,7 @@ static enum moec_status bind_model(struct vector_arena *arena, struct moec_model
         return bind_position_bias(arena, config, MOEC_STACK_DECODER,
                                   &model->position_bias[MOEC_STACK_DECODER]);
     }
-    model->inverse_frequency = arena_take(arena, config->kinds[0].head_dim / 2);
-    if (model->inverse_frequency != NULL)
-        fill_inverse_frequency(config, model->inverse_frequency);
+    bind_rope(arena, model);
     return MOEC_OK;
 }
 

@@ -24,8 +24,9 @@ struct moec_model {
                                   buckets */
     struct moec_layer *layers; /* (n_layer), owned; in a streamed model only vectors and router are bound */
     struct moec_model_stream *stream; /* owned; NULL in a resident model */
-    float *inverse_frequency;         /* NULL with buckets; (head_dim / 2), F32 as transformers computes it:
-                                         theta^(-2i / head_dim) */
+    /* By kind of layer: (head_dim / 2), F32 as transformers computes it, theta^(-2i / head_dim); kinds that
+     * rotate alike share it; NULL where nothing is rotated. */
+    float *inverse_frequency[MOEC_MAX_LAYER_KINDS];
 };
 
 /* Takes ownership of `dense` in every case (released on failure). Checks it against the config

@@ -36,8 +36,9 @@ uint64_t moec_position_bias_floats(const struct moec_config *config)
 {
     if (config->n_bucket == 0)
         return 0;
-    return (uint64_t)config->kinds[0].n_head * (moec_position_bias_width(config, MOEC_STACK_ENCODER) +
-                                                moec_position_bias_width(config, MOEC_STACK_DECODER));
+    return (uint64_t)moec_config_layer(config, 0)->n_head *
+           (moec_position_bias_width(config, MOEC_STACK_ENCODER) +
+            moec_position_bias_width(config, MOEC_STACK_DECODER));
 }
 
 void moec_position_bias_fill(const struct moec_config *config, enum moec_stack stack, const float *weights,
@@ -46,8 +47,8 @@ void moec_position_bias_fill(const struct moec_config *config, enum moec_stack s
     const size_t width = moec_position_bias_width(config, stack);
     for (size_t i = 0; i < width; i++) {
         const uint32_t bucket = moec_position_bucket(config, stack, (int64_t)i - config->max_distance);
-        for (uint32_t head = 0; head < config->kinds[0].n_head; head++)
-            table[head * width + i] = weights[(size_t)bucket * config->kinds[0].n_head + head];
+        for (uint32_t head = 0; head < moec_config_layer(config, 0)->n_head; head++)
+            table[head * width + i] = weights[(size_t)bucket * moec_config_layer(config, 0)->n_head + head];
     }
 }
 

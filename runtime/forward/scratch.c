@@ -53,6 +53,17 @@ uint32_t moec_linear_tile_rows(size_t k)
     return rows > LINEAR_TILE_MAX ? LINEAR_TILE_MAX : (uint32_t)rows;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+uint32_t moec_attention_tile(const struct moec_layer_kind *kind, uint32_t max_tokens)
+{
+    const uint32_t queries = MOEC_ATTENTION_ROWS / (kind->n_head / kind->n_kv_head);
+    return moec_min_u32(queries > 0 ? queries : 1, max_tokens);
+}
+
 static uint32_t mlp_tile(size_t stride, uint32_t max_tokens)
 {
     size_t rows = MLP_TILE_FLOATS / stride / 8 * 8;
@@ -98,8 +109,10 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     size_t stride = sizes->stride;
 
     uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;
-    uint64_t tile_floats_o = moec_linear_tile_rows(sizes->q_stride) * sizes->q_stride;
-    tile_floats = tile_floats > tile_floats_o ? tile_floats : tile_floats_o;
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        const size_t q_stride = moec_lanes_padded(moec_layer_q_dim(&config->kinds[i]));
+        tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(q_stride) * q_stride);
+    }
     thread->linear.weights = carve_floats(carver, decodes ? tile_floats : 0, 1);
     thread->linear.y = carve_floats(carver, 1, MOEC_ENCODED_ROWS);
     end = carver->used_bytes > end ? carver->used_bytes : end;
@@ -116,13 +129,22 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
-    uint64_t rows = (uint64_t)sizes->attention_tile * (config->kinds[0].n_head / config->kinds[0].n_kv_head);
-    thread->attention.q = carve_floats(carver, rows, sizes->head_stride);
-    thread->attention.k = carve_floats(carver, MOEC_SUM_CHUNK, sizes->head_stride);
-    thread->attention.v = carve_floats(carver, MOEC_SUM_CHUNK, sizes->head_stride);
+    uint64_t rows = 0, row_floats = 0;
+    size_t head_stride = 0;
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        const struct moec_layer_kind *kind = &config->kinds[i];
+        const size_t stride_of_kind = moec_lanes_padded(kind->head_dim);
+        const uint64_t n = (uint64_t)moec_attention_tile(kind, max_tokens) * (kind->n_head / kind->n_kv_head);
+        rows = larger(rows, n);
+        row_floats = larger(row_floats, n * stride_of_kind);
+        head_stride = larger(head_stride, stride_of_kind);
+    }
+    thread->attention.q = carve_floats(carver, row_floats, 1);
+    thread->attention.k = carve_floats(carver, MOEC_SUM_CHUNK, head_stride);
+    thread->attention.v = carve_floats(carver, MOEC_SUM_CHUNK, head_stride);
     thread->attention.scores = carve_floats(carver, rows, MOEC_SUM_CHUNK);
-    thread->attention.sum = carve_floats(carver, rows, sizes->head_stride);
-    thread->attention.part = carve_floats(carver, rows, sizes->head_stride);
+    thread->attention.sum = carve_floats(carver, row_floats, 1);
+    thread->attention.part = carve_floats(carver, row_floats, 1);
     thread->attention.max = carve_floats(carver, rows, 1);
     thread->attention.total = carve_floats(carver, rows, 1);
     end = carver->used_bytes > end ? carver->used_bytes : end;
@@ -159,6 +181,22 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     scratch->partials = carve_floats(carver, scratch->n_partials, scratch->stride);
 }
 
+static void carve_ropes(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
+                        struct moec_scratch *sizes)
+{
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        const uint32_t first = moec_config_rope_kind(config, i);
+        const bool rotates = config->kinds[i].rope_theta > 0;
+        if (first == i && rotates) {
+            sizes->rope[i] = carve_floats(carver, max_tokens, config->kinds[i].head_dim);
+            sizes->rope_position[i] = carve(carver, max_tokens, sizeof(uint32_t));
+        } else {
+            sizes->rope[i] = rotates ? sizes->rope[first] : NULL;
+            sizes->rope_position[i] = rotates ? sizes->rope_position[first] : NULL;
+        }
+    }
+}
+
 static void carve_all(struct carver *carver, const struct moec_config *config, uint32_t max_tokens,
                       int n_threads, struct moec_scratch *sizes)
 {
@@ -167,8 +205,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
     sizes->threads = threads;
     sizes->jobs = carve(carver, sizes->max_jobs, sizeof *sizes->jobs);
     sizes->normed = carve_floats(carver, max_tokens, sizes->stride);
-    sizes->rope = carve_floats(carver, max_tokens, config->kinds[0].head_dim);
-    sizes->rope_position = carve(carver, max_tokens, sizeof(uint32_t));
+    carve_ropes(carver, config, max_tokens, sizes);
     sizes->row_span = carve(carver, max_tokens, sizeof(uint32_t));
     sizes->last.experts = carve(carver, (uint64_t)max_tokens * config->top_k, sizeof(uint32_t));
     sizes->last.weights = carve_floats(carver, max_tokens, config->top_k);
@@ -195,11 +232,9 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
 {
     struct moec_scratch sizes = {.shared_work_min = MOEC_SHARED_WORK};
     sizes.stride = moec_lanes_padded(config->n_embd);
-    sizes.q_stride = moec_lanes_padded(moec_layer_q_dim(&config->kinds[0]));
-    sizes.head_stride = moec_lanes_padded(config->kinds[0].head_dim);
+    for (uint32_t i = 0; i < config->n_kind; i++)
+        sizes.q_stride = larger(sizes.q_stride, moec_lanes_padded(moec_layer_q_dim(&config->kinds[i])));
     sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);
-    uint32_t queries = MOEC_ATTENTION_ROWS / (config->kinds[0].n_head / config->kinds[0].n_kv_head);
-    sizes.attention_tile = moec_min_u32(queries > 0 ? queries : 1, max_tokens);
     sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
     sizes.attention_block = ATTENTION_BLOCK;
     sizes.moe_block = moe_block(config, sizes.stride);
@@ -224,7 +259,9 @@ enum moec_status moec_scratch_create(const struct moec_config *config, uint32_t 
     struct carver carver = {.base = memory};
     struct moec_scratch sizes = scratch_sizes(config, max_tokens, n_threads);
     carve_all(&carver, config, max_tokens, n_threads, &sizes);
-    memset(sizes.rope_position, 0xff, max_tokens * sizeof(uint32_t));
+    for (uint32_t i = 0; i < config->n_kind; i++)
+        if (sizes.rope_position[i] != NULL)
+            memset(sizes.rope_position[i], 0xff, max_tokens * sizeof(uint32_t));
     *out = memory;
     return MOEC_OK;
 }

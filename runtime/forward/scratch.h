@@ -92,18 +92,18 @@ struct moec_last_choices {
 struct moec_scratch {
     uint64_t shared_work_min; /* MOEC_SHARED_WORK, a test may share less */
     size_t stride;            /* S */
-    size_t q_stride;          /* n_head * head_dim, padded */
-    size_t head_stride;       /* head_dim, padded */
+    size_t q_stride;          /* of the layer with the longest queries, padded */
     uint32_t mlp_tile;        /* tokens in a tile of an MLP */
-    uint32_t attention_tile;  /* queries in a tile of attention */
     uint32_t n_partials;      /* rows of `partials` */
     uint32_t attention_block; /* tokens of spans worked on together, which stay in the cache between steps */
     uint32_t moe_block;       /* tokens whose experts are summed together; a test may take smaller blocks */
 
-    float *normed;           /* (M, S) */
-    float *rope;             /* (M, head_dim): cosines, then sines */
-    uint32_t *rope_position; /* (M): position whose angles stand in rope, MOEC_NO_POSITION = none */
-    uint32_t *row_span;      /* (M) */
+    float *normed; /* (M, S) */
+    /* By kind of layer, shared by kinds that rotate alike; NULL where nothing is rotated: */
+    float *rope[MOEC_MAX_LAYER_KINDS];             /* (M, head_dim): cosines, then sines */
+    uint32_t *rope_position[MOEC_MAX_LAYER_KINDS]; /* (M): position whose angles stand in rope,
+                                                    * MOEC_NO_POSITION = none */
+    uint32_t *row_span;                            /* (M) */
     struct moec_last_choices last;
 
     float *q; /* (M, q_stride), attention only */
@@ -135,6 +135,9 @@ uint64_t moec_scratch_bytes(const struct moec_config *config, uint32_t max_token
 MOEC_WARN_UNUSED enum moec_status moec_scratch_create(const struct moec_config *config, uint32_t max_tokens,
                                                       int n_threads, struct moec_scratch **out,
                                                       struct moec_error *err);
+
+/* Queries in a tile of attention. */
+uint32_t moec_attention_tile(const struct moec_layer_kind *kind, uint32_t max_tokens);
 
 /* Rows of a K-column matrix that are decoded at once. */
 uint32_t moec_linear_tile_rows(size_t k);

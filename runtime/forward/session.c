@@ -1,6 +1,7 @@
 #include "runtime/forward/session.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/kv_state.h"
 #include "runtime/forward/scratch.h"
 
 #include <inttypes.h>
@@ -10,26 +11,18 @@
 /* Sequences stepped in one batch at most. */
 #define EACH_TOKENS 64u
 
-/* Keys and values lie position-major in one piece for each layer, so that a span's own rows stand right
- * behind its prefix. The allocation is zeroed memory fresh from the system: pages cost nothing until
- * positions fill them.
- *
- *   kv: decoder layer 0 keys (n_context, kv_dim) | layer 0 values | layer 1 keys | ...
- *   with an encoder behind them: the same of the source, as the decoder's layers attend to it, and one pair
- * of the encoder layer at work */
 struct moec_session {
     const struct moec_forward *forward; /* borrowed */
     uint32_t n_context;
-    uint32_t length;
-    size_t kv_dim;
     const struct moec_session *first; /* the session that this one stands beside, or itself */
-    float *kv;                        /* owned */
+    struct moec_kv_state kv;          /* of the decoder's layers; its length is the sequence's */
     float *hidden;                    /* (max_tokens, stride), the first's */
 
     /* Encoder-decoder models alone, and the first's alone. */
-    uint32_t n_source;
-    uint64_t source_id; /* equal in sessions that hold the same source; 0 = none */
-    float *source;      /* owned, (n_context, stride): hidden states of the encoder */
+    struct moec_kv_state source_kv;  /* of the source, as the decoder's layers attend to it */
+    struct moec_kv_state encoder_kv; /* of the encoder's layer at work */
+    uint64_t source_id;              /* equal in sessions that hold the same source; 0 = none */
+    float *source;                   /* owned, (n_context, stride): hidden states of the encoder */
     bool counts_capacity;
     uint32_t *counts;  /* owned, (MoE layers, n_expert): tokens of the sequence that each expert was sent */
     uint32_t *choices; /* owned, (decoder's MoE layers, n_context): experts that counted, to take them back */
@@ -43,16 +36,11 @@ static uint32_t decoder_layers(const struct moec_config *config)
     return config->n_layer - config->n_encoder_layer;
 }
 
-/* Pairs of keys and values, each of n_context positions. */
-static uint64_t kv_pairs(const struct moec_config *config)
+/* Keys and values of n_context positions in the decoder's layers. */
+static uint64_t decoder_kv_bytes(const struct moec_config *config, uint32_t n_context)
 {
-    return moec_config_is_encoder_decoder(config) ? 2 * (uint64_t)decoder_layers(config) + 1
-                                                  : config->n_layer;
-}
-
-static uint64_t kv_floats(const struct moec_config *config, uint64_t n_pairs, uint32_t n_context)
-{
-    return 2 * n_pairs * n_context * moec_layer_kv_dim(&config->kinds[0]);
+    return moec_kv_state_bytes(config, config->n_encoder_layer, decoder_layers(config), MOEC_KV_EACH_LAYER,
+                               n_context);
 }
 
 static uint64_t count_items(const struct moec_config *config)
@@ -67,43 +55,35 @@ static uint64_t choice_items(const struct moec_config *config, uint32_t n_contex
 
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens)
 {
-    uint64_t floats =
-        kv_floats(config, kv_pairs(config), n_context) + (uint64_t)max_tokens * moec_forward_stride(config);
-    uint64_t counts = 0;
-    if (moec_config_is_encoder_decoder(config)) {
-        floats += (uint64_t)n_context * moec_forward_stride(config);
-        counts = count_items(config) * sizeof(uint32_t) + choice_items(config, n_context) * sizeof(uint32_t);
-    }
-    return sizeof(struct moec_session) + floats * sizeof(float) + counts;
+    uint64_t n_bytes = sizeof(struct moec_session) + decoder_kv_bytes(config, n_context) +
+                       (uint64_t)max_tokens * moec_forward_stride(config) * sizeof(float);
+    if (moec_config_is_encoder_decoder(config))
+        n_bytes += decoder_kv_bytes(config, n_context) +
+                   moec_kv_state_bytes(config, 0, config->n_encoder_layer, MOEC_KV_ONE_LAYER, n_context) +
+                   (uint64_t)n_context * moec_forward_stride(config) * sizeof(float) +
+                   (count_items(config) + choice_items(config, n_context)) * sizeof(uint32_t);
+    return n_bytes;
 }
 
 uint64_t moec_session_beside_bytes(const struct moec_config *config, uint32_t n_context)
 {
-    return sizeof(struct moec_session) + kv_floats(config, decoder_layers(config), n_context) * sizeof(float);
+    return sizeof(struct moec_session) + decoder_kv_bytes(config, n_context);
 }
 
-static float *pair_rows(const struct moec_session *session, uint32_t pair, bool value)
+static uint32_t length_of(const struct moec_session *session)
 {
-    return session->kv + (2 * (size_t)pair + (value ? 1 : 0)) * session->n_context * session->kv_dim;
-}
-
-/* Of a decoder layer's own positions. */
-static float *layer_rows(const struct moec_session *session, uint32_t layer, bool value)
-{
-    return pair_rows(session, moec_config_stack_layer(&session->forward->model->config, layer), value);
-}
-
-/* Of the source as a decoder layer sees it. */
-static float *source_rows(const struct moec_session *session, uint32_t layer, bool value)
-{
-    const struct moec_config *config = &session->forward->model->config;
-    return pair_rows(session->first, decoder_layers(config) + moec_config_stack_layer(config, layer), value);
+    return (uint32_t)session->kv.length;
 }
 
 static enum moec_status create_source(struct moec_session *session, struct moec_error *err)
 {
     const struct moec_config *config = &session->forward->model->config;
     const uint32_t n_context = session->n_context;
+    const char *what = "keys and values of a source";
+    MOEC_TRY(moec_kv_state_create(config, config->n_encoder_layer, decoder_layers(config), MOEC_KV_EACH_LAYER,
+                                  n_context, what, &session->source_kv, err));
+    MOEC_TRY(moec_kv_state_create(config, 0, config->n_encoder_layer, MOEC_KV_ONE_LAYER, n_context, what,
+                                  &session->encoder_kv, err));
     MOEC_TRY(moec_alloc_aligned((void **)&session->source, (uint64_t)n_context * moec_forward_stride(config),
                                 sizeof(float), "hidden states of a source", err));
     MOEC_TRY(moec_alloc((void **)&session->counts, count_items(config), sizeof *session->counts,
@@ -112,8 +92,8 @@ static enum moec_status create_source(struct moec_session *session, struct moec_
                       "experts of a target", err);
 }
 
-/* With room for n_pairs of keys and values; activations and source are still missing. */
-static enum moec_status create(const struct moec_forward *forward, uint32_t n_context, uint64_t n_pairs,
+/* Activations and source are still missing. */
+static enum moec_status create(const struct moec_forward *forward, uint32_t n_context,
                                struct moec_session **out, struct moec_error *err)
 {
     const struct moec_config *config = &forward->model->config;
@@ -126,9 +106,9 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     session->forward = forward;
     session->n_context = n_context;
     session->first = session;
-    session->kv_dim = moec_layer_kv_dim(&config->kinds[0]);
-    const enum moec_status status = moec_alloc((void **)&session->kv, kv_floats(config, n_pairs, n_context),
-                                               sizeof(float), "keys and values of a session", err);
+    const enum moec_status status =
+        moec_kv_state_create(config, config->n_encoder_layer, decoder_layers(config), MOEC_KV_EACH_LAYER,
+                             n_context, "keys and values of a session", &session->kv, err);
     if (status != MOEC_OK) {
         free(session);
         return status;
@@ -143,7 +123,7 @@ enum moec_status moec_session_create(const struct moec_forward *forward, uint32_
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
     struct moec_session *session = NULL;
-    MOEC_TRY(create(forward, n_context, kv_pairs(config), &session, err));
+    MOEC_TRY(create(forward, n_context, &session, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&session->hidden,
                                     (uint64_t)forward->max_tokens * moec_forward_stride(config),
                                     sizeof(float), "activations of a session", err));
@@ -159,8 +139,7 @@ out:
 enum moec_status moec_session_beside(struct moec_session *first, struct moec_session **out,
                                      struct moec_error *err)
 {
-    MOEC_TRY(
-        create(first->forward, first->n_context, decoder_layers(&first->forward->model->config), out, err));
+    MOEC_TRY(create(first->forward, first->n_context, out, err));
     (*out)->first = first;
     (*out)->hidden = first->hidden;
     return MOEC_OK;
@@ -172,7 +151,9 @@ void moec_session_free(struct moec_session *session)
         return;
     if (session->first == session)
         free(session->hidden);
-    free(session->kv);
+    moec_kv_state_release(&session->kv);
+    moec_kv_state_release(&session->source_kv);
+    moec_kv_state_release(&session->encoder_kv);
     free(session->source);
     free(session->counts);
     free(session->choices);
@@ -220,7 +201,7 @@ static void count_again(struct moec_session *session)
         if (choices == NULL)
             continue;
         memset(counts, 0, config->n_expert * sizeof *counts);
-        for (uint32_t i = 0; i < session->length; i++)
+        for (uint32_t i = 0; i < length_of(session); i++)
             counts[choices[i]]++;
         counts += config->n_expert;
     }
@@ -231,37 +212,38 @@ void moec_session_count_capacity(struct moec_session *session, bool counts)
     if (!moec_config_is_encoder_decoder(&session->forward->model->config) || session->first != session)
         return;
     session->counts_capacity = counts;
-    session->length = 0;
+    moec_kv_state_truncate(&session->kv, 0);
     count_again(session);
 }
 
 /* ---- the source ---- */
 
 /* One encoder layer over the whole source, chunk by chunk: all rows need keys before any can attend. */
-static enum moec_status encode_layer(struct moec_session *session, uint32_t layer, struct moec_error *err)
+static enum moec_status encode_layer(struct moec_session *session, uint32_t layer, uint32_t n_source,
+                                     struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
-    const size_t stride = moec_forward_stride(config), kv_dim = session->kv_dim;
-    const uint32_t n_source = session->n_source, max_tokens = forward->max_tokens;
-    float *keys = pair_rows(session, 2 * decoder_layers(config), false);
-    float *values = pair_rows(session, 2 * decoder_layers(config), true);
+    const size_t stride = moec_forward_stride(config);
+    const uint32_t max_tokens = forward->max_tokens;
+    const struct moec_kv_rows all = moec_kv_state_rows(&session->encoder_kv, layer, 0);
     const bool is_whole = n_source <= max_tokens;
     uint32_t n = 0;
     for (uint32_t done = 0; !is_whole && done < n_source; done += n) {
         n = moec_min_u32(max_tokens, n_source - done);
-        MOEC_TRY(moec_forward_keys(forward, layer, n, session->source + done * stride, keys + done * kv_dim,
-                                   values + done * kv_dim, err));
+        const struct moec_kv_rows rows = moec_kv_state_rows(&session->encoder_kv, layer, done);
+        MOEC_TRY(moec_forward_keys(forward, layer, n, session->source + done * stride, rows.keys, rows.values,
+                                   err));
     }
     for (uint32_t done = 0; done < n_source; done += n) {
         n = moec_min_u32(max_tokens, n_source - done);
         const struct moec_span span = {.n_rows = n,
                                        .first_position = done,
                                        .n_source = is_whole ? 0 : n_source,
-                                       .k_prefix = keys,
-                                       .v_prefix = values,
-                                       .k_own = keys,
-                                       .v_own = values};
+                                       .k_prefix = all.keys,
+                                       .v_prefix = all.values,
+                                       .k_own = all.keys,
+                                       .v_own = all.values};
         float *hidden = session->source + done * stride;
         MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n, hidden, err));
         MOEC_TRY(run_counted(session, layer, n, hidden, NULL, err));
@@ -269,19 +251,19 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
     return MOEC_OK;
 }
 
-static enum moec_status encode(struct moec_session *session, const uint32_t *tokens, struct moec_error *err)
+static enum moec_status encode(struct moec_session *session, const uint32_t *tokens, uint32_t n_source,
+                               struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
-    const size_t stride = moec_forward_stride(config), kv_dim = session->kv_dim;
-    const uint32_t n_source = session->n_source;
+    const size_t stride = moec_forward_stride(config);
     uint32_t n = 0;
     for (uint32_t done = 0; done < n_source; done += n) {
         n = moec_min_u32(forward->max_tokens, n_source - done);
         MOEC_TRY(moec_forward_embed(forward, tokens + done, n, session->source + done * stride, err));
     }
     for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++)
-        MOEC_TRY(encode_layer(session, layer, err));
+        MOEC_TRY(encode_layer(session, layer, n_source, err));
     for (uint32_t done = 0; done < n_source; done += n) {
         float *encoded = session->source + done * stride;
         n = moec_min_u32(forward->max_tokens, n_source - done);
@@ -290,9 +272,9 @@ static enum moec_status encode(struct moec_session *session, const uint32_t *tok
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
         for (uint32_t done = 0; done < n_source; done += n) {
             n = moec_min_u32(forward->max_tokens, n_source - done);
-            MOEC_TRY(moec_forward_cross_keys(forward, layer, n, session->source + done * stride,
-                                             source_rows(session, layer, false) + done * kv_dim,
-                                             source_rows(session, layer, true) + done * kv_dim, err));
+            const struct moec_kv_rows rows = moec_kv_state_rows(&session->source_kv, layer, done);
+            MOEC_TRY(moec_forward_cross_keys(forward, layer, n, session->source + done * stride, rows.keys,
+                                             rows.values, err));
         }
     }
     return MOEC_OK;
@@ -315,64 +297,38 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
                          ", reserve more with --ctx",
                          n_tokens, session->n_context);
     memset(session->counts, 0, count_items(config) * sizeof *session->counts);
-    session->length = 0;
+    moec_kv_state_truncate(&session->kv, 0);
+    moec_kv_state_truncate(&session->source_kv, 0);
     session->source_id = 0;
-    session->n_source = n_tokens;
-    const enum moec_status status = encode(session, tokens, err);
-    if (status == MOEC_OK)
-        session->source_id = atomic_fetch_add(&next_source_id, 1);
-    else
-        session->n_source = 0;
-    return status;
+    MOEC_TRY(encode(session, tokens, n_tokens, err));
+    moec_kv_state_append(&session->source_kv, n_tokens);
+    session->source_id = atomic_fetch_add(&next_source_id, 1);
+    return MOEC_OK;
 }
 
 uint32_t moec_session_source_length(const struct moec_session *session)
 {
-    return session->first->n_source;
+    return (uint32_t)session->first->source_kv.length;
 }
 
 /* ---- steps ---- */
-
-/* The next n_tok positions of a sequence, as rows of a batch. */
-static struct moec_span own_span(const struct moec_session *session, uint32_t layer, uint32_t first_row,
-                                 uint32_t n_tok)
-{
-    const size_t done = session->length * session->kv_dim;
-    float *keys = layer_rows(session, layer, false), *values = layer_rows(session, layer, true);
-    return (struct moec_span){.first_row = first_row,
-                              .n_rows = n_tok,
-                              .first_position = session->length,
-                              .k_prefix = keys,
-                              .v_prefix = values,
-                              .k_own = keys + done,
-                              .v_own = values + done};
-}
-
-static struct moec_span source_span(const struct moec_session *session, uint32_t layer, uint32_t first_row,
-                                    uint32_t n_tok)
-{
-    return (struct moec_span){.first_row = first_row,
-                              .n_rows = n_tok,
-                              .n_source = session->first->n_source,
-                              .k_prefix = source_rows(session, layer, false),
-                              .v_prefix = source_rows(session, layer, true)};
-}
 
 static enum moec_status run_layer(struct moec_session *session, uint32_t layer, uint32_t n_tok,
                                   struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
-    const struct moec_span span = own_span(session, layer, 0, n_tok);
+    const struct moec_span span = moec_kv_state_span(&session->kv, layer, 0, n_tok);
     MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n_tok, session->hidden, err));
     if (moec_config_is_encoder_decoder(&forward->model->config)) {
-        const struct moec_span source = source_span(session, layer, 0, n_tok);
+        const struct moec_span source =
+            moec_kv_state_source_span(&session->first->source_kv, layer, 0, n_tok);
         MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
     }
     if (!session->counts_capacity)
         return moec_forward_mlp(forward, layer, n_tok, session->hidden, NULL, NULL, err);
     uint32_t *choices = choices_of(session, layer);
     return run_counted(session, layer, n_tok, session->hidden,
-                       choices == NULL ? NULL : choices + session->length, err);
+                       choices == NULL ? NULL : choices + length_of(session), err);
 }
 
 /* Runs one chunk through all layers that tokens of a text pass; the final hidden states stay in
@@ -411,13 +367,14 @@ static enum moec_status chunk_logits(struct moec_session *session, uint32_t firs
 static enum moec_status check_step(const struct moec_session *session, uint32_t n_tokens,
                                    const uint32_t *logits_at, uint32_t n_logits, struct moec_error *err)
 {
-    if (moec_config_is_encoder_decoder(&session->forward->model->config) && session->first->n_source == 0)
+    if (moec_config_is_encoder_decoder(&session->forward->model->config) &&
+        session->first->source_kv.length == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the target was given before its source");
-    if (n_tokens > session->n_context - session->length)
+    if (n_tokens > session->n_context - length_of(session))
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "%" PRIu32 " more tokens do not fit into the context of %" PRIu32
                          ", of which %" PRIu32 " are filled, reserve more with --ctx",
-                         n_tokens, session->n_context, session->length);
+                         n_tokens, session->n_context, length_of(session));
     for (uint32_t i = 0; i < n_logits; i++) {
         if (logits_at[i] >= n_tokens || (i > 0 && logits_at[i] <= logits_at[i - 1]))
             return moec_fail(err, MOEC_ERR_USAGE,
@@ -435,7 +392,7 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
     if (logits_at == NULL)
         n_logits = 0;
     MOEC_TRY(check_step(session, n_tokens, logits_at, n_logits, err));
-    uint32_t start = session->length;
+    const uint32_t start = length_of(session);
     uint32_t max_tokens = session->forward->max_tokens;
     uint32_t n_logits_done = 0;
     for (uint32_t done = 0; done < n_tokens;) {
@@ -444,11 +401,11 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
         if (status == MOEC_OK)
             status = chunk_logits(session, done, n, logits_at, n_logits, &n_logits_done, logits, err);
         if (status != MOEC_OK) {
-            session->length = start;
+            moec_kv_state_truncate(&session->kv, start);
             count_again(session);
             return status;
         }
-        session->length += n;
+        moec_kv_state_append(&session->kv, n);
         done += n;
     }
     return MOEC_OK;
@@ -465,11 +422,11 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
     MOEC_TRY(moec_forward_embed(forward, tokens, n, hidden, err));
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++) {
         for (uint32_t i = 0; i < n; i++)
-            spans[i] = own_span(sessions[i], layer, i, 1);
+            spans[i] = moec_kv_state_span(&sessions[i]->kv, layer, i, 1);
         MOEC_TRY(moec_forward_attention(forward, layer, spans, n, n, hidden, err));
         if (moec_config_is_encoder_decoder(config)) {
             for (uint32_t i = 0; i < n; i++)
-                spans[i] = source_span(sessions[i], layer, i, 1);
+                spans[i] = moec_kv_state_source_span(&sessions[i]->first->source_kv, layer, i, 1);
             MOEC_TRY(moec_forward_cross(forward, layer, spans, n, n, hidden, err));
         }
         MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err));
@@ -495,13 +452,13 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     }
     /* Together, so that a failure leaves all of them where they were. */
     for (uint32_t i = 0; i < n; i++)
-        sessions[i]->length++;
+        moec_kv_state_append(&sessions[i]->kv, 1);
     return MOEC_OK;
 }
 
 uint32_t moec_session_length(const struct moec_session *session)
 {
-    return session->length;
+    return length_of(session);
 }
 
 uint32_t moec_session_context(const struct moec_session *session)
@@ -516,36 +473,25 @@ const struct moec_forward *moec_session_forward(const struct moec_session *sessi
 
 void moec_session_truncate(struct moec_session *session, uint32_t n)
 {
-    if (n >= session->length)
+    if (n >= length_of(session))
         return;
-    session->length = n;
+    moec_kv_state_truncate(&session->kv, n);
     count_again(session);
-}
-
-static void copy_pair(float *to_keys, float *to_values, const float *keys, const float *values,
-                      size_t n_bytes)
-{
-    memcpy(to_keys, keys, n_bytes);
-    memcpy(to_values, values, n_bytes);
 }
 
 static void copy_source(struct moec_session *to, const struct moec_session *from)
 {
     const struct moec_config *config = &from->forward->model->config;
     const struct moec_session *origin = from->first;
-    const size_t n_bytes = origin->n_source * from->kv_dim * sizeof(float);
-    if (to->source_id != origin->source_id || to->n_source != origin->n_source)
-        for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
-            copy_pair(source_rows(to, layer, false), source_rows(to, layer, true),
-                      source_rows(from, layer, false), source_rows(from, layer, true), n_bytes);
-    to->n_source = origin->n_source;
+    if (to->source_id != origin->source_id)
+        moec_kv_state_copy(&to->source_kv, &origin->source_kv, 0);
     to->source_id = origin->source_id;
     to->counts_capacity = from->counts_capacity;
     for (uint32_t layer = config->n_encoder_layer; from->counts_capacity && layer < config->n_layer;
          layer++) {
         uint32_t *choices = choices_of(to, layer);
         if (choices != NULL)
-            memcpy(choices, choices_of(from, layer), from->length * sizeof *choices);
+            memcpy(choices, choices_of(from, layer), length_of(from) * sizeof *choices);
     }
 }
 
@@ -557,12 +503,7 @@ void moec_session_copy(struct moec_session *to, const struct moec_session *from)
 void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared)
 {
     const struct moec_config *config = &from->forward->model->config;
-    const size_t first = shared * from->kv_dim;
-    const size_t n_bytes = (from->length - shared) * from->kv_dim * sizeof(float);
-    for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
-        copy_pair(layer_rows(to, layer, false) + first, layer_rows(to, layer, true) + first,
-                  layer_rows(from, layer, false) + first, layer_rows(from, layer, true) + first, n_bytes);
-    to->length = from->length;
+    moec_kv_state_copy(&to->kv, &from->kv, shared);
     if (!moec_config_is_encoder_decoder(config) || to->first == from->first)
         return;
     copy_source(to, from);

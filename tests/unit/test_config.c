@@ -138,6 +138,66 @@ static struct moec_config dense_sizes(void)
     return c;
 }
 
+/* Layer 2 attends within a smaller window, with larger heads that are not rotated; layer 4 with others again.
+ */
+static struct moec_config attentions(void)
+{
+    struct moec_config c = dense_sizes();
+    c.kinds[3] = c.kinds[2];
+    c.kinds[2] =
+        (struct moec_layer_kind){.n_head = 3, .n_kv_head = 3, .head_dim = 9, .window = 5, .is_moe = true};
+    c.kinds[3].qk_norm = true;
+    c.n_kind = 4;
+    c.layer_kind[2] = 2;
+    c.layer_kind[4] = 3;
+    return c;
+}
+
+static void test_config__section_of_attentions(void **state)
+{
+    (void)state;
+    struct moec_config c = attentions(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t block = 112 + 4 * 2 + 5 + 28;
+    assert_int_equal(n, block + 8 + 4 + 2 * 32 + 5 + 8 + 4);
+    assert_memory_equal(bytes + block, ((uint8_t[]){1, 0, 0, 0, 73, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 3}), 17);
+    assert_memory_equal(bytes + block + 76, ((uint8_t[]){0, 0, 1, 0, 2}), 5);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_int_equal(back.n_kind, 4);
+    assert_memory_equal(back.layer_kind, c.layer_kind, sizeof c.layer_kind);
+    for (uint32_t i = 0; i < c.n_kind; i++)
+        assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
+    const struct {
+        size_t at;
+        uint8_t value;
+        enum moec_status status;
+        const char *part;
+    } damages[] = {
+        {8, 0, MOEC_ERR_LIMIT, "0 more attentions, expected 1..31"},
+        {8, 3, MOEC_ERR_FORMAT, "73 bytes of attentions, expected 105"},
+        {12, 2, MOEC_ERR_LIMIT, "layer 2 of config section says key/value heads 3, expected 1..2"},
+        {12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention 1, expected 0 or 1"},
+        {12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention 1, expected 0"},
+        {76, 1, MOEC_ERR_FORMAT, "attention 1 of 2 for layer 0, out of order"},
+        {79, 3, MOEC_ERR_FORMAT, "attention 3 of 2 for layer 3, out of order"},
+        {80, 1, MOEC_ERR_FORMAT, "73 bytes of attentions (block 1), expected 41"},
+        {81, 1, MOEC_ERR_FORMAT, "block 1 after block 1"},
+    };
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        struct moec_error why = {0};
+        uint8_t *byte = &bytes[block + damages[i].at];
+        const uint8_t good = *byte;
+        *byte = damages[i].value;
+        assert_status(moec_config_decode(bytes, n, &back, &why), damages[i].status, why);
+        assert_message(why, damages[i].part);
+        *byte = good;
+    }
+    free(bytes);
+}
+
 static void test_config__section_of_dense_sizes(void **state)
 {
     (void)state;
@@ -289,6 +349,9 @@ static void test_config__section_of_wrong_length(void **state)
     check_lengths(two_stacks());
     check_lengths(dense_sizes());
     check_lengths(sigmoid_router());
+    struct moec_config one_block = attentions(); /* between two blocks a section could end */
+    one_block.kinds[3].n_ff_dense = one_block.kinds[1].n_ff_dense;
+    check_lengths(one_block);
 }
 
 /* No flipped byte may crash, and what is accepted must be a config that passes its checks and encodes to
@@ -325,6 +388,7 @@ static void test_config__section_with_flipped_bytes(void **state)
     check_flips(two_stacks());
     check_flips(dense_sizes());
     check_flips(sigmoid_router());
+    check_flips(attentions());
 }
 
 static void expect_refusal(const struct moec_config *c, enum moec_status status, const char *part)
@@ -404,6 +468,8 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.n_ff_expert = 0, MOEC_ERR_LIMIT, "expert size");
     REFUSED(c.n_ff_shared = 0, MOEC_ERR_FORMAT, "no shared expert");
     REFUSED(c.kinds[1].n_ff_dense = 0, MOEC_ERR_LIMIT, "layer 1 of 'config.json' says dense MLP size");
+    REFUSED(c = two_stacks(); c.kinds[1].head_dim = 9, MOEC_ERR_FORMAT, "attends otherwise than layer 0");
+    REFUSED(c.kinds[1].n_kv_head = 4, MOEC_ERR_FORMAT, "layer 1 of 'config.json' says 6 attention heads");
     REFUSED(c.kinds[1].is_moe = true, MOEC_ERR_LIMIT, "dense MLP size with experts");
     REFUSED((c.kinds[0].is_moe = false, c.kinds[0].n_ff_dense = 50), MOEC_ERR_FORMAT,
             "no layer with experts");
@@ -444,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_two_stacks),
         cmocka_unit_test(test_config__section_of_dense_sizes),
         cmocka_unit_test(test_config__section_of_routers),
+        cmocka_unit_test(test_config__section_of_attentions),
         cmocka_unit_test(test_config__layers_are_added),
         cmocka_unit_test(test_config__section_of_wrong_length),
         cmocka_unit_test(test_config__section_with_flipped_bytes),
