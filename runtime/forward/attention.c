@@ -494,7 +494,9 @@ static bool spans_are_in_order(const struct moec_span *spans, uint32_t n_spans)
 
 static void run_blocks(const struct attention *attention, const struct moec_span *spans, uint32_t n_spans)
 {
-    uint32_t block = moec_forward_scratch(attention->forward)->attention_block;
+    const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
+    const uint32_t block = scratch->test_hook.attention_block > 0 ? scratch->test_hook.attention_block
+                                                                  : scratch->attention_block;
     for (uint32_t first = 0, next = 0; first < n_spans; first = next) {
         uint32_t rows = spans[next++].n_rows;
         while (next < n_spans && rows + spans[next].n_rows <= block)

@@ -232,7 +232,9 @@ static void release_group(const struct moe *moe, const uint32_t *active, uint32_
 /* With every expert held, or none needed: block by block. */
 static void run_blocks(struct moe *moe, const uint32_t *active, uint32_t n_held)
 {
-    uint32_t block = moec_forward_scratch(moe->forward)->moe_block;
+    const struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
+    const uint32_t block =
+        scratch->test_hook.moe_block > 0 ? scratch->test_hook.moe_block : scratch->moe_block;
     for (uint32_t first = 0; first < moe->n_tok; first += block) {
         set_block(moe, first, moec_min_u32(block, moe->n_tok - first));
         run_held(moe, active, n_held, true);

@@ -230,8 +230,7 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
 
 static struct moec_scratch scratch_sizes(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
-    struct moec_scratch sizes = {.shared_work_min = MOEC_SHARED_WORK};
-    sizes.stride = moec_lanes_padded(config->n_embd);
+    struct moec_scratch sizes = {.stride = moec_lanes_padded(config->n_embd)};
     for (uint32_t i = 0; i < config->n_kind; i++)
         sizes.q_stride = larger(sizes.q_stride, moec_lanes_padded(moec_layer_q_dim(&config->kinds[i])));
     sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);

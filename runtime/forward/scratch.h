@@ -12,6 +12,7 @@
 
 #include "formats/model/config.h"
 #include "formats/model/record.h"
+#include "runtime/forward/scratch_test_hook.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/policy/experts.h"
 
@@ -90,13 +91,13 @@ struct moec_last_choices {
 };
 
 struct moec_scratch {
-    uint64_t shared_work_min; /* MOEC_SHARED_WORK, a test may share less */
     size_t stride;            /* S */
     size_t q_stride;          /* of the layer with the longest queries, padded */
     uint32_t mlp_tile;        /* tokens in a tile of an MLP */
     uint32_t n_partials;      /* rows of `partials` */
     uint32_t attention_block; /* tokens of spans worked on together, which stay in the cache between steps */
-    uint32_t moe_block;       /* tokens whose experts are summed together; a test may take smaller blocks */
+    uint32_t moe_block;       /* tokens whose experts are summed together */
+    struct moec_scratch_test_hook test_hook;
 
     float *normed; /* (M, S) */
     /* By kind of layer, shared by kinds that rotate alike; NULL where nothing is rotated: */

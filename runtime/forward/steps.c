@@ -19,7 +19,8 @@ enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t
 void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64_t work,
                       moec_parallel_body *body, void *context)
 {
-    if (n_items > 1 && work >= moec_forward_scratch(forward)->shared_work_min) {
+    if (n_items > 1 &&
+        (work >= MOEC_SHARED_WORK || moec_forward_scratch(forward)->test_hook.shares_all_work)) {
         if (work < BRIEF_WORK)
             moec_parallel_for_brief(&forward->pool, n_items, body, context);
         else

@@ -59,7 +59,7 @@ enum moec_io {
     MOEC_IO_CACHED,   /* the page cache */
 };
 
-/* Which system interface reads; tests and measurements choose, users get AUTO. */
+/* Which system interface reads; measurements choose, users get AUTO. */
 enum moec_io_engine {
     MOEC_IO_ENGINE_AUTO = 0, /* io_uring where the kernel allows it, else threads */
     MOEC_IO_ENGINE_URING,

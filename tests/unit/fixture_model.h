@@ -107,7 +107,7 @@ FIXTURE_UNUSED static float *fixture_run(const struct fixture *fixture, const st
     assert_ok(moec_forward_init(&forward, fixture->model, kernels, n_threads,
                                 moec_variants_experts(fixture->variants), max_tokens, &err),
               err);
-    moec_forward_scratch(&forward)->shared_work_min = 0; /* tiny models use the threads too */
+    moec_forward_scratch(&forward)->test_hook.shares_all_work = true; /* tiny models use the threads too */
     assert_ok(
         moec_session_create(&forward, n_tok > fixture->n_source ? n_tok : fixture->n_source, &session, &err),
         err);

@@ -214,7 +214,7 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     const struct moec_capacity_span span = {N_TOK, counts};
     const struct moec_capacity capacity = {&span, 1};
     for (uint32_t block = 2; block <= N_TOK; block += N_TOK - 2) {
-        moec_forward_scratch(&forward)->moe_block = block;
+        moec_forward_scratch(&forward)->test_hook.moe_block = block;
         memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));
         struct layer_run full = run_layer(&forward, layer, &capacity);
         assert_same_bits(full.hidden, dropped.hidden, n_hidden, "what leaves the layer");

@@ -340,7 +340,7 @@ static void open_session(struct made *made, const struct moec_kernels *kernels, 
     assert_ok(
         moec_forward_init(forward, made->model, kernels, n_threads, &made->experts.base, max_tokens, &err),
         err);
-    moec_forward_scratch(forward)->shared_work_min = 0;
+    moec_forward_scratch(forward)->test_hook.shares_all_work = true;
     assert_ok(moec_session_create(forward, N_TOK, session, &err), err);
 }
 

@@ -72,9 +72,9 @@ static struct batch open_batch(const char *name, uint32_t block)
     assert_ok(moec_forward_init(&batch.forward, batch.fixture.model, moec_kernels_best(), 2,
                                 moec_variants_experts(batch.fixture.variants), MAX_ROWS, &err),
               err);
-    moec_forward_scratch(&batch.forward)->shared_work_min = 0;
-    moec_forward_scratch(&batch.forward)->attention_block = block;
-    moec_forward_scratch(&batch.forward)->moe_block = block;
+    moec_forward_scratch(&batch.forward)->test_hook.shares_all_work = true;
+    moec_forward_scratch(&batch.forward)->test_hook.attention_block = block;
+    moec_forward_scratch(&batch.forward)->test_hook.moe_block = block;
     float **buffers[] = {&batch.keys, &batch.values, &batch.own_keys, &batch.own_values};
     for (size_t i = 0; i < 4; i++)
         *buffers[i] = floats(MAX_ROWS * batch.kv);

@@ -145,7 +145,7 @@ static struct routed route(const struct bench *bench, const struct manner *manne
     assert_ok(moec_forward_init(&forward, bench->fixture.model, manner->kernels, manner->n_threads,
                                 moec_variants_experts(bench->fixture.variants), N_TOK, &err),
               err);
-    moec_forward_scratch(&forward)->shared_work_min = 0;
+    moec_forward_scratch(&forward)->test_hook.shares_all_work = true;
     forward.choice = manner->choice;
     forward.residents = manner->residents;
     for (uint32_t done = 0; done < N_TOK; done += manner->chunk) {

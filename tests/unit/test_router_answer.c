@@ -220,7 +220,7 @@ static void check_batch(const struct fixture *fixture, uint32_t n_tok, int n_thr
     assert_ok(moec_forward_init(&forward, fixture->model, moec_kernels_best(), n_threads, &listener.experts,
                                 n_tok, &err),
               err);
-    moec_forward_scratch(&forward)->shared_work_min = 0;
+    moec_forward_scratch(&forward)->test_hook.shares_all_work = true;
     struct batch batch = batch_make(&forward, tokens, n_tok);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         batch_layer(&forward, &batch, layer, true);
@@ -279,7 +279,7 @@ static void test_router_answer__next_gate_is_the_same_with_any_threads_and_kerne
                                     n_threads == 1 ? &moec_kernels_scalar : moec_kernels_best(), n_threads,
                                     &listener.experts, n_tok, &err),
                   err);
-        moec_forward_scratch(&forward)->shared_work_min = 0;
+        moec_forward_scratch(&forward)->test_hook.shares_all_work = true;
         struct batch batch = batch_make(&forward, tokens, n_tok);
         batch_layer(&forward, &batch, 0, false);
         assert_true(listener.has_next_gate);
