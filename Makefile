@@ -216,7 +216,7 @@ check-all: check
 	@tests/install_packages.sh $(PACKAGES_CHECK_ALL)
 	@mkdir -p build/tidy
 	@printf '%s\n' $(filter-out -Werror -I.,$(ALL_CFLAGS)) -I$(CURDIR) $(EVERY_ISA) > build/tidy/compile_flags.txt
-	printf '%s\n' $(call c_files,formats runtime profiler compiler cli experiments) | \
+	@echo 'clang-tidy' && printf '%s\n' $(call c_files,formats runtime profiler compiler cli experiments) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/tidy
 	@$(MAKE) --no-print-directory CC=clang DEV=1 test
 	@for sanitizer in undefined address thread; do \

@@ -99,7 +99,9 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
                 size_t i = 0;
                 while (i + 1 < N_WIDTHS && widths[i] != entry->bits)
                     i++;
-                const char glyph = moec_variant_is_uniform(entry->variant) ? glyphs[i] : '*';
+                char glyph = '*';
+                if (moec_variant_is_uniform(entry->variant))
+                    glyph = glyphs[i];
                 if (terminal->colour != CLI_COLOUR_NONE)
                     printf("\033[48;5;%d;38;5;%dm%c\033[0m", colours[i], i == N_WIDTHS - 1 ? 16 : 231, glyph);
                 else
