@@ -1,6 +1,7 @@
 #include "profiler/evaluate/variants.h"
 
 #include "formats/base/memory.h"
+#include "profiler/evaluate/variants_test_hook.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -668,11 +669,6 @@ void moec_variants_set_filters(struct moec_variants *variants, const struct moec
     variants->filters = filters;
 }
 
-const uint8_t *moec_variants_assignment(const struct moec_variants *variants)
-{
-    return variants->assignment;
-}
-
 static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t bits)
 {
     uint32_t n_jobs = 0;
@@ -704,6 +700,8 @@ uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32
     const struct parts parts = parts_of(variants, bits);
     return parts.n == 0 ? 0 : variants->layouts[parts.index[0]].n_bytes;
 }
+
+/* ---- for tests ---- */
 
 uint64_t moec_variants_cached_bytes(const struct moec_variants *variants)
 {

@@ -88,9 +88,6 @@ MOEC_WARN_UNUSED enum moec_status moec_variants_assign_one(struct moec_variants 
 MOEC_WARN_UNUSED enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t bits,
                                                            struct moec_error *err);
 
-/* The table, (MoE layers, n_expert), 0 where a plan's projections differ; borrowed. */
-const uint8_t *moec_variants_assignment(const struct moec_variants *variants);
-
 /* Points `mlp` at one variant, whatever is assigned, and holds it until it is given back (as often as
  * borrowed). Errors: MOEC_ERR_USAGE (bits, layer, expert), MOEC_ERR_BUDGET when borrowed variants alone fill
  * the limit, and those of moec_checkpoint_encode_expert. */
@@ -107,9 +104,5 @@ MOEC_WARN_UNUSED enum moec_status moec_variants_prepare(struct moec_variants *va
 /* Bytes of one record at these bits (of a code: of the record that the projection comes from); 0 for bits
  * that do not exist. */
 uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t bits);
-
-/* Bytes of records in memory now, and records encoded since creation (those made again count again). */
-uint64_t moec_variants_cached_bytes(const struct moec_variants *variants);
-uint64_t moec_variants_encoded_count(const struct moec_variants *variants);
 
 #endif

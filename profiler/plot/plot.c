@@ -335,8 +335,9 @@ void moec_plot_rectangle(struct moec_plot *plot, double x, double y, double widt
     cairo_fill(plot->cairo);
 }
 
-void moec_plot_frame(struct moec_plot *plot, double x, double y, double width, double height, double line,
-                     struct moec_colour colour)
+/* Outline of `line` points, drawn inside the rectangle. */
+static void frame(struct moec_plot *plot, double x, double y, double width, double height, double line,
+                  struct moec_colour colour)
 {
     use_colour(plot, colour);
     cairo_set_line_width(plot->cairo, line);
@@ -490,7 +491,7 @@ void moec_plot_bar(struct moec_plot *plot, double x, double y, double width, dou
     stroke_bar(plot->cairo, x, y, width, height, series);
     cairo_restore(plot->cairo);
     if (width > 2 && height > 1)
-        moec_plot_frame(plot, x, y, width, height, 0.6, (struct moec_colour){40, 40, 40});
+        frame(plot, x, y, width, height, 0.6, (struct moec_colour){40, 40, 40});
 }
 
 /* ---- text ---- */
@@ -618,7 +619,7 @@ void moec_plot_colour_bar(struct moec_plot *plot, double x, double y, double wid
     cairo_set_source(plot->cairo, gradient);
     cairo_fill(plot->cairo);
     cairo_pattern_destroy(gradient);
-    moec_plot_frame(plot, x, y, width, height, 0.6, font.colour);
+    frame(plot, x, y, width, height, 0.6, font.colour);
     struct moec_ticks ticks = moec_ticks_choose(low, high, (uint32_t)fmax(2, fmin(9, height / 22)));
     for (uint32_t i = 0; i < ticks.n; i++) {
         char number[64];

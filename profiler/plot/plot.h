@@ -91,9 +91,6 @@ void moec_plot_free(struct moec_plot *plot);
 
 void moec_plot_rectangle(struct moec_plot *plot, double x, double y, double width, double height,
                          struct moec_colour colour);
-/* Outline of `line` points, drawn inside the rectangle. */
-void moec_plot_frame(struct moec_plot *plot, double x, double y, double width, double height, double line,
-                     struct moec_colour colour);
 /* Light grey with dark diagonal strokes: no value. */
 void moec_plot_hatch(struct moec_plot *plot, double x, double y, double width, double height);
 void moec_plot_line(struct moec_plot *plot, double x0, double y0, double x1, double y1, double line,

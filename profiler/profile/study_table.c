@@ -52,7 +52,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-bool moec_study_is_loss(const struct moec_study *study)
+/* Whether values are losses: fractions of the original's perplexity, shown in percent. */
+static bool is_loss(const struct moec_study *study)
 {
     return study->units[0] == '\0' && (ends_with(study->name, "loss") || ends_with(study->name, "loss_low") ||
                                        ends_with(study->name, "loss_high"));
@@ -89,7 +90,7 @@ const char *moec_study_axis_text(const struct moec_study_axis *axis, uint64_t i,
 /* Of `n` values that stand `stride` apart. */
 static struct format format_of(const struct moec_study *study, uint64_t first, uint64_t n, uint64_t stride)
 {
-    struct format format = {.percent = moec_study_is_loss(study), .whole = true};
+    struct format format = {.percent = is_loss(study), .whole = true};
     double most = 0;
     for (uint64_t i = 0; i < n; i++) {
         const double value = study->values[first + i * stride];
@@ -206,7 +207,7 @@ static void put_axis_names(const struct table *table, uint32_t n)
 static void put_list(const struct table *table, const struct moec_studies *studies)
 {
     const struct moec_study *columns[1 + N_SIBLING] = {table->study};
-    const char *heads[1 + N_SIBLING] = {moec_study_is_loss(table->study) ? "loss" : "value"};
+    const char *heads[1 + N_SIBLING] = {is_loss(table->study) ? "loss" : "value"};
     struct format formats[1 + N_SIBLING] = {table->format};
     int widths[1 + N_SIBLING];
     uint32_t n = 1;
@@ -215,7 +216,7 @@ static void put_list(const struct table *table, const struct moec_studies *studi
         if (sibling == NULL)
             continue;
         columns[n] = sibling;
-        formats[n] = moec_study_is_loss(sibling) ? table->format : format_of_all(sibling);
+        formats[n] = is_loss(sibling) ? table->format : format_of_all(sibling);
         heads[n++] = sibling_names[i];
     }
     put_axis_names(table, table->n_axis);

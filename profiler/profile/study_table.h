@@ -22,9 +22,6 @@ MOEC_WARN_UNUSED enum moec_status moec_study_list(const struct moec_studies *stu
 /* Whether `what` asks for the study: "all", its name, or its group (what stands before the slash). */
 bool moec_study_matches(const struct moec_study *study, const char *what);
 
-/* Whether values are losses: fractions of the original's perplexity, shown in percent. */
-bool moec_study_is_loss(const struct moec_study *study);
-
 /* The study that stands beside "X/loss" as "X/`dataset`", with the same axes; NULL when there is none. */
 const struct moec_study *moec_study_sibling(const struct moec_studies *studies,
                                             const struct moec_study *study, const char *dataset);

@@ -59,9 +59,4 @@ MOEC_WARN_UNUSED enum moec_status moec_sensitivity_run(const struct moec_sensiti
                                                        struct moec_sensitivity *result,
                                                        struct moec_error *err);
 
-/* The same by its definition: one full evaluation of each variant with a scorer. */
-MOEC_WARN_UNUSED enum moec_status moec_sensitivity_run_naive(const struct moec_sensitivity_options *options,
-                                                             struct moec_sensitivity *result,
-                                                             struct moec_error *err);
-
 #endif

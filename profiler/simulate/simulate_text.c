@@ -23,7 +23,8 @@ static double share(const struct moec_simulation *simulation, uint64_t bytes)
     return 100 * (double)bytes / (double)simulation->sweep.model->all_bytes;
 }
 
-uint32_t moec_simulation_none(const struct moec_simulation *simulation)
+/* Index of the predictor "none", n_predictor when it was not simulated. */
+static uint32_t none_of(const struct moec_simulation *simulation)
 {
     uint32_t p = 0;
     while (p < simulation->sweep.n_predictor && simulation->sweep.predictors[p] != &moec_predict_none)
@@ -102,7 +103,7 @@ static double mean_bound(const struct moec_simulation *simulation)
 static void describe_policies(const struct moec_simulation *simulation, struct moec_paragraphs *out)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
-    const uint32_t none = moec_simulation_none(simulation);
+    const uint32_t none = none_of(simulation);
     double rate = 0;
     if (none == sweep->n_predictor || simulation->belady[0].asked == 0)
         return;

@@ -9,9 +9,6 @@
  * gain; what predictions add; times. */
 void moec_simulation_describe(const struct moec_simulation *simulation, struct moec_paragraphs *paragraphs);
 
-/* Index of the predictor "none", n_predictor when it was not simulated. */
-uint32_t moec_simulation_none(const struct moec_simulation *simulation);
-
 /* Policy with the highest mean hit rate over all budgets (late ones count), and that mean. */
 uint32_t moec_simulation_best_policy(const struct moec_simulation *simulation, uint32_t predictor,
                                      double *mean_rate);

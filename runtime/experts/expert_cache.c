@@ -54,7 +54,8 @@ static void admit_or_wait(struct moec_expert_cache *cache, uint32_t key)
         moec_cache_entry_wait(cache, key);
 }
 
-void moec_cache_admit(struct moec_expert_cache *cache)
+/* Admits what waits for room, as far as there is some. */
+static void admit_waiting(struct moec_expert_cache *cache)
 {
     while (cache->lists[MOEC_CACHE_WAITING].n > 0 && admit(cache, cache->lists[MOEC_CACHE_WAITING].oldest))
         continue;
@@ -246,7 +247,7 @@ static enum moec_status describe_failure(const struct moec_expert_cache *cache, 
 /* What waited for room or for a place may go on. */
 static void go_on(struct moec_expert_cache *cache)
 {
-    moec_cache_admit(cache);
+    admit_waiting(cache);
     moec_loader_begin(cache);
     if (cache->n_sleeping > 0)
         (void)pthread_cond_broadcast(&cache->changed);

@@ -129,8 +129,6 @@ void moec_cache_trace(struct moec_expert_cache *cache, enum moec_trace_lane lane
 
 extern const struct moec_experts_ops moec_cache_ops;
 
-/* Admits what waits for room, as far as there is some. */
-void moec_cache_admit(struct moec_expert_cache *cache);
 /* Of a residency (its context is the cache): a key was given up. */
 void moec_cache_evicted(void *context, uint32_t key);
 /* Makes room for what the preloader names and puts it into the queue. */

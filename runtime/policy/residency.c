@@ -4,6 +4,7 @@
 #include "runtime/policy/residency.h"
 
 #include "formats/base/memory.h"
+#include "runtime/policy/residency_test_hook.h"
 
 #include <string.h>
 
@@ -98,16 +99,6 @@ void moec_residency_free(struct moec_residency *residency)
 bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key)
 {
     return residency->keys[key].is_present;
-}
-
-bool moec_residency_is_demanded(const struct moec_residency *residency, uint32_t key)
-{
-    return residency->keys[key].demands > 0;
-}
-
-uint64_t moec_residency_used_bytes(const struct moec_residency *residency)
-{
-    return residency->used_bytes;
 }
 
 /* ---- changes of one key ---- */
@@ -275,4 +266,16 @@ bool moec_residency_foresee(void *context, uint32_t key)
     if (residency->keys[key].is_present)
         set_foreseen(residency, key, true);
     return residency->keys[key].is_present;
+}
+
+/* ---- for tests ---- */
+
+bool moec_residency_is_demanded(const struct moec_residency *residency, uint32_t key)
+{
+    return residency->keys[key].demands > 0;
+}
+
+uint64_t moec_residency_used_bytes(const struct moec_residency *residency)
+{
+    return residency->used_bytes;
 }

@@ -55,8 +55,6 @@ MOEC_WARN_UNUSED enum moec_status moec_residency_create(const struct moec_reside
 void moec_residency_free(struct moec_residency *residency); /* NULL-safe */
 
 bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key);
-bool moec_residency_is_demanded(const struct moec_residency *residency, uint32_t key);
-uint64_t moec_residency_used_bytes(const struct moec_residency *residency);
 
 /* Fills the empty buffer with the likeliest experts in form 0 by frequency (all layers together; ties to the
  * lower key), passing over those that no longer fit: keys (room for n_key) receives them, likeliest first;

@@ -568,9 +568,3 @@ uint32_t moec_tokenizer_bos_id(const struct moec_tokenizer *tokenizer)
     const struct moec_tokenizer_model *m = tokenizer->model;
     return m->n_prefix > 0 ? m->prefix[0] : MOEC_TOKENIZER_NO_ID;
 }
-
-uint32_t moec_tokenizer_eos_id(const struct moec_tokenizer *tokenizer)
-{
-    const struct moec_tokenizer_model *m = tokenizer->model;
-    return m->n_suffix > 0 ? m->suffix[m->n_suffix - 1] : MOEC_TOKENIZER_NO_ID;
-}

@@ -123,8 +123,6 @@ bool moec_tokenizer_is_special(const struct moec_tokenizer *tokenizer, uint32_t 
 
 /* The id that the post-processor puts first (BOS), or MOEC_TOKENIZER_NO_ID. */
 uint32_t moec_tokenizer_bos_id(const struct moec_tokenizer *tokenizer);
-/* The id that the post-processor puts last (EOS), or MOEC_TOKENIZER_NO_ID. */
-uint32_t moec_tokenizer_eos_id(const struct moec_tokenizer *tokenizer);
 
 /* Versions of the libraries in use, "10.42 2022-12-11" and "2.8.0". */
 void moec_tokenizer_pcre2_version(char text[static 64]);

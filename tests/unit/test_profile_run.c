@@ -1,3 +1,4 @@
+#include "tests/unit/naive_sensitivity.h"
 #include "tests/unit/temporary.h"
 
 #include "formats/profile/profile_h5.h"
@@ -105,7 +106,7 @@ static void test_profile_run__sweep_equals_full_evaluations_on_the_sample(void *
                                                    .baseline_bits = 4,
                                                    .bits = profile.bits,
                                                    .n_bits = profile.n_bits};
-    MUST(moec_sensitivity_run_naive(&sweep, &naive, &err));
+    MUST(naive_sensitivity(&sweep, &naive, &err));
     check_same_bytes(naive.baseline.nll, profile.baseline.nll, n_window * sizeof(double));
     check_same_bytes(naive.baseline.kl, profile.baseline.kl, n_window * sizeof(double));
     check_same_bytes(naive.expert_nll, profile.expert_nll, n_cell * sizeof(double));

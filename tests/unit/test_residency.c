@@ -2,7 +2,7 @@
  * the header one by one. */
 #include "tests/unit/temporary.h"
 
-#include "runtime/policy/residency.h"
+#include "runtime/policy/residency_test_hook.h"
 
 #define N_LAYER  4u
 #define N_EXPERT 6u

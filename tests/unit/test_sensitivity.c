@@ -1,3 +1,4 @@
+#include "tests/unit/naive_sensitivity.h"
 #include "tests/unit/status.h"
 
 #include "profiler/common/random.h"
@@ -134,7 +135,7 @@ static void check_exact(const char *folder, uint32_t baseline_bits)
                                                .reference_hidden = moec_scorer_reference_hidden(scorer)};
     size_t n_cell = 0;
     struct moec_sensitivity naive = result_make(&bench, n_bits, &n_cell);
-    MUST(moec_sensitivity_run_naive(&options, &naive, &err));
+    MUST(naive_sensitivity(&options, &naive, &err));
     size_t n_different = 0;
     for (size_t i = 0; i < n_cell; i++)
         n_different += naive.expert_nll[i] != naive.baseline.nll[i % bench.windows.n_window];
