@@ -1,4 +1,4 @@
-/* What the files of `moec compile` share; nobody else includes it.
+/* What the files of `moec compile` share; no other file includes it.
  *
  *   compile_part.c         a part of the data: opened, and measured for a plan
  *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
@@ -24,8 +24,8 @@ struct moec_compile_part {
     struct moec_scorer *scorer;
     double *reference_nll;        /* (W), owned */
     struct moec_measure measured; /* (W) each, owned: of the last run */
-    double *reference_scores;     /* (rows of the part), owned; instead of all these where rows are scored */
-    double *scores;               /* the same of the last run */
+    double *reference_scores;     /* (rows of the part), owned; where rows are scored, instead of the above */
+    double *scores;               /* the same for the last run */
     enum moec_part which;
 };
 
@@ -40,7 +40,7 @@ struct moec_compile_run {
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     uint32_t dense_bits[MOEC_MAX_DENSE_TRIALS]; /* (n_dense_bits) to be tried, increasing */
     uint32_t n_dense_bits;
-    bool has_f32;                 /* among the checkpoint's dense weights */
+    bool has_f32;                 /* some of the checkpoint's dense weights are F32 */
     struct moec_row_metric *rows; /* NULL: perplexity is measured */
     struct moec_dense_fit *fit;   /* NULL: integers by the linear quantizer */
     struct moec_model *original;  /* dense weights as in the checkpoint; NULL without a profile */
@@ -51,10 +51,10 @@ struct moec_compile_run {
     struct moec_bundle_plan *plan;
     struct moec_compile_part search;
     struct moec_loss search_loss; /* of the plan evaluated last */
-    struct moec_loss safest; /* the lowest upper end that this search has measured; n_window 0: none yet */
+    struct moec_loss safest; /* the loss with the lowest upper end in this search; n_window 0: none yet */
 };
 
-/* ---- said on the way: compile.c ---- */
+/* ---- progress: compile.c ---- */
 
 /* A line for the log; longer ones are cut. */
 void moec_compile_say(const struct moec_compile_run *run, const char *format, ...) MOEC_PRINTF(2, 3);
@@ -69,11 +69,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
 /* Windows or rows of a part with what the original scores on them, to be measured with the dense weights that
- * are bound. Errors: MOEC_ERR_MISMATCH when the original is not what the profile measured. */
+ * are currently bound. Errors: MOEC_ERR_MISMATCH when the original is not what the profile measured. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
-/* Frees what it holds; it is zero again. */
+/* Frees what the part holds and zeroes it. */
 void moec_compile_part_release(struct moec_compile_part *part);
 
 /* The loss of a plan on a part, with the dense weights that are bound, at the options' confidence. */

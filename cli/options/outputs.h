@@ -1,8 +1,8 @@
-/* The files that a command line names: no output may be an input, by whatever name (hard links and symbolic
- * links lead to the same file), and no two outputs the same; and which outputs are in place when a verb fails
- * at its end. The option tables say which values are inputs and outputs (CLI_INPUT, CLI_OUTPUT); arguments
- * without an option are inputs. Of a folder that is an input the files of a checkpoint count: *.safetensors,
- * *.gguf, *.json, *.model. Thread rule: main thread. */
+/* The files that a command line names: no output may be an input, whatever its name (hard links and symbolic
+ * links lead to the same file), and no two outputs may be the same file. Also, which outputs are in place
+ * when a verb fails at its end. The option tables say which values are inputs and outputs (CLI_INPUT,
+ * CLI_OUTPUT); arguments without an option are inputs. If an input is a folder, the files of a checkpoint in
+ * it count: *.safetensors, *.gguf, *.json, *.model. Thread rule: main thread. */
 #ifndef MOEC_CLI_OUTPUTS_H
 #define MOEC_CLI_OUTPUTS_H
 
@@ -12,7 +12,7 @@
 
 #define CLI_MAX_OUTPUTS 16
 
-/* What stood under the names of the outputs before the work. */
+/* What the names of the outputs referred to before the work. */
 struct cli_outputs {
     uint32_t n;
     const char *paths[CLI_MAX_OUTPUTS]; /* borrowed from argv */
@@ -20,8 +20,8 @@ struct cli_outputs {
     bool existed[CLI_MAX_OUTPUTS];
 };
 
-/* Checks every output before any work, and fills `outputs`. Errors: MOEC_ERR_USAGE naming option, file and
- * what it is besides. */
+/* Checks every output before any work, and fills `outputs`. Errors: MOEC_ERR_USAGE naming the option, the
+ * file and what else the file is. */
 MOEC_WARN_UNUSED enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outputs *outputs,
                                                     struct moec_error *err);
 
@@ -29,14 +29,14 @@ MOEC_WARN_UNUSED enum moec_status cli_check_outputs(const struct cli_args *args,
 MOEC_WARN_UNUSED enum moec_status cli_check_output(const struct cli_args *args, const char *option,
                                                    const char *path, struct moec_error *err);
 
-/* The start of a program: where stdin, stdout or stderr are closed, the next files to be opened would take
- * their place, and messages would be written into them. Reading nothing and failing to write stand there
- * instead. */
+/* For the start of a program: where stdin, stdout or stderr is closed, the next file to be opened would take
+ * its place, and messages would be written into that file. Puts /dev/null there instead, opened for reading:
+ * reading gives nothing, and writing fails. */
 void cli_open_standard_files(void);
 
-/* The end of a program: a full disk or a closed pipe behind stdout must not look like success, and an output
- * that is in place must not look like failure. Flushes stdout, and after a failure says on stderr what was
- * written all the same. `status` of the verb; returns the program's. */
+/* For the end of a program: a full disk or a closed pipe behind stdout must not look like success, and an
+ * output that is in place must not look like failure. Flushes stdout, and after a failure says on stderr what
+ * was written all the same. `status` of the verb; returns the program's. */
 int cli_finish(const char *program, const struct cli_outputs *outputs, int status);
 
 #endif

@@ -1,8 +1,8 @@
-/* A claim on an output: a long job says beforehand which file it is going to write, so that a second one that
- * was started by mistake ends at once and not after hours, or in a fight over the same journal.
+/* A claim on an output: a long job announces which file it is going to write, so that a second job that was
+ * started by mistake ends at once, instead of after hours or while both write the same journal.
  *
  * A claim is a lock (flock) on the file `.NAME.moec-lock` beside the output, which is removed with the claim.
- * One that a killed process left is nobody's and is taken over. Thread rule: one thread. */
+ * A file that a killed process left behind is not locked, and is taken over. Thread rule: one thread. */
 #ifndef MOEC_FORMATS_CLAIM_H
 #define MOEC_FORMATS_CLAIM_H
 
@@ -13,11 +13,11 @@ struct moec_claim {
     char *path; /* owned: of the lock */
 };
 
-/* Claims `path` and removes what killed processes left of it. On file systems without locks nothing is
- * claimed. Errors: MOEC_ERR_IO when another process has the claim, or nothing can be written there. */
+/* Claims `path` and removes temporary files that killed processes left of it. On file systems without locks
+ * nothing is claimed. Errors: MOEC_ERR_IO if another process has it or nothing can be written there. */
 MOEC_WARN_UNUSED enum moec_status moec_claim_take(struct moec_claim *claim, const char *path,
                                                   struct moec_error *err);
-/* Idempotent; of a zero or failed claim a no-op. */
+/* Idempotent; does nothing to a claim that is zero or failed. */
 void moec_claim_release(struct moec_claim *claim);
 
 #endif

@@ -1,10 +1,10 @@
 /* Where weights come from: the named tensors of a container, whatever its format (D18).
  *
- * A container is a small table of functions: it finds a tensor by name and says its shape, its place and how
- * its weights are coded, and it reads bytes of it. Safetensors are the first
- * (formats/checkpoint/safetensors_source.h). What a matrix of the model is in such a tensor (all of it, one
- * expert's slice, every other row) is a view: formats/checkpoint/tensor_view.h. Thread rule: immutable after
- * opening; reading from several threads is fine. */
+ * A container is a small table of functions, which find a tensor by its name, tell its shape, its place and
+ * how its weights are coded, and read its bytes. Safetensors is the first
+ * (formats/checkpoint/safetensors_source.h). A view (formats/checkpoint/tensor_view.h) says which weights of
+ * a tensor make up a matrix of the model: all of them, one expert's slice, every other row. Thread rule:
+ * immutable after opening; reading from several threads is fine. */
 #ifndef MOEC_FORMATS_TENSOR_SOURCE_H
 #define MOEC_FORMATS_TENSOR_SOURCE_H
 
@@ -14,8 +14,8 @@
 #define MOEC_TENSOR_MAX_DIMS    8
 #define MOEC_TENSOR_SHAPE_BYTES 192 /* of a shape as text */
 
-/* How weights stand in bytes: blocks of `block_weights` weights in `block_bytes` bytes, along the last
- * dimension. */
+/* How weights are stored: blocks of `block_weights` weights in `block_bytes` bytes, along the last
+ * dimension of the tensor. */
 struct moec_tensor_coding {
     uint32_t block_weights; /* 1 for floats */
     uint32_t block_bytes;
@@ -24,14 +24,14 @@ struct moec_tensor_coding {
     void (*decode)(const uint8_t *blocks, size_t n, float *weights);
 };
 
-/* The coding of little-endian floats; NULL for a dtype that is none. */
+/* The coding of little-endian floats; NULL if the dtype is not a float type. */
 const struct moec_tensor_coding *moec_tensor_coding_of(enum moec_dtype dtype);
 
 struct moec_tensor {
     const char *dtype_name;                  /* as the container calls it; a static string */
     const struct moec_tensor_coding *coding; /* a static object; NULL: weights that moec cannot read */
     uint32_t n_dims;
-    uint32_t file; /* of the source's files */
+    uint32_t file; /* index among the source's files */
     uint64_t shape[MOEC_TENSOR_MAX_DIMS];
     uint64_t offset; /* of its bytes in the file */
     uint64_t n_bytes;
@@ -50,9 +50,9 @@ struct moec_tensor_source {
     /* Reads n bytes at an offset of file `file`. Errors name the file: MOEC_ERR_IO. */
     enum moec_status (*read)(const struct moec_tensor_source *self, uint32_t file, uint64_t offset,
                              void *bytes, size_t n, struct moec_error *err);
-    /* Borrowed until free. In the order in which a digest covers them. */
+    /* Borrowed until free. Files are numbered in the order in which a digest covers them. */
     const struct moec_file *(*file)(const struct moec_tensor_source *self, uint32_t file);
-    /* Releases the table of names: nothing will be looked for any more. */
+    /* Releases the table of names; `find` must not be called after it. */
     void (*forget)(struct moec_tensor_source *self);
     void (*free)(struct moec_tensor_source *self);
 };

@@ -3,15 +3,15 @@
  * Files hold a linear layer as (outputs, inputs), or transposed; one tensor for each expert, or all of them
  * stacked; gate and up apart, or fused in one tensor. A layout says which, a view is the matrix that results:
  * its weight (r, c) is the tensor's weight number first + r x row_step + c x column_step in row-major order.
- * Where rows lie as they are wanted, bytes are read straight to where they go; else the span that the matrix
- * covers is read once and gathered from. Thread rule: views are plain data; a reader belongs to one thread.
- */
+ * Rows that are stored as they are wanted are read straight to their destination; for others, the span that
+ * the matrix covers is read once, and rows are gathered from it. Thread rule: views are plain data; a reader
+ * belongs to one thread. */
 #ifndef MOEC_FORMATS_TENSOR_VIEW_H
 #define MOEC_FORMATS_TENSOR_VIEW_H
 
 #include "formats/checkpoint/tensor_source.h"
 
-/* Rows that are decoded at a time at most. */
+/* The most rows that are decoded at a time. */
 #define MOEC_TENSOR_ROWS 64
 
 /* How a tensor holds a matrix (rows = outputs, columns = inputs). Zero: the tensor is the matrix. */
@@ -33,23 +33,23 @@ struct moec_tensor_view {
     uint32_t rows, columns;
 };
 
-/* The matrix (rows, columns) of `expert` among n_expert in a tensor of this layout; both are ignored unless
- * it is stacked. A matrix of one row may be a vector. `where` names the tensor in messages ("tensor 'a' in
- * 'b'"). Errors: MOEC_ERR_UNSUPPORTED for weights that cannot be read, MOEC_ERR_FORMAT for another shape, or
- * bytes that the shape does not fit into. */
+/* The matrix (rows, columns) of `expert` among n_expert in a tensor of this layout; expert and n_expert are
+ * ignored unless it is stacked. A matrix of one row may be a vector. `where` names the tensor in messages
+ * ("tensor 'a' in 'b'"). Errors: MOEC_ERR_UNSUPPORTED for weights that cannot be read, MOEC_ERR_FORMAT for
+ * another shape, or for a shape that does not fit the tensor's bytes. */
 MOEC_WARN_UNUSED enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor,
                                                         struct moec_tensor_layout layout, uint32_t rows,
                                                         uint32_t columns, uint32_t expert, uint32_t n_expert,
                                                         const char *where, struct moec_tensor_view *view,
                                                         struct moec_error *err);
 
-/* Its columns as rows. */
+/* The transposed matrix: the view's columns as rows. */
 struct moec_tensor_view moec_tensor_view_transpose(const struct moec_tensor_view *view);
 
-/* Bytes of its weights as they are stored, those of other matrices of the tensor not counted. */
+/* The stored bytes of the matrix's own weights, without those of other matrices in the tensor. */
 uint64_t moec_tensor_view_bytes(const struct moec_tensor_view *view);
 
-/* What its weights are without loss of any: the floats that they are stored as, else F32. */
+/* The dtype that holds the weights without loss: that of the stored floats, else F32. */
 enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view);
 
 /* Whether each row is a run of bytes in the file, row after row in blocks of the coding. */
@@ -61,23 +61,23 @@ struct moec_tensor_reader {
     struct moec_tensor_view view;
     const char *name; /* of the tensor, for messages; borrowed */
     void *scratch;    /* borrowed, moec_tensor_scratch_bytes; aligned for F32 */
-    bool has_span;    /* what is gathered from stands there */
+    bool has_span;    /* scratch holds the span to gather from */
 };
 
 uint64_t moec_tensor_scratch_bytes(const struct moec_tensor_view *view);
 
 /* Rows first .. first + count - 1 (count <= MOEC_TENSOR_ROWS) as F32, (count, columns) row-major. Errors:
- * MOEC_ERR_FORMAT for NaN and infinity with their place in the file, those of reading. */
+ * MOEC_ERR_FORMAT for NaN and infinity, with their place in the file; those of reading. */
 MOEC_WARN_UNUSED enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t first,
                                                         size_t count, float *weights, struct moec_error *err);
 
-/* The same rows, any number, as the floats that they are stored as, stride_bytes apart: for a view that has
- * rows (moec_tensor_view_has_rows) of a float coding. */
+/* The same for any number of rows, as the floats that they are stored as, stride_bytes apart. Only for a view
+ * of a float coding that has rows (moec_tensor_view_has_rows). */
 MOEC_WARN_UNUSED enum moec_status moec_tensor_read_stored(struct moec_tensor_reader *reader, size_t first,
                                                           size_t count, uint8_t *rows, size_t stride_bytes,
                                                           struct moec_error *err);
 
-/* All rows as F32. Makes its own scratch, where it needs any: the reader's may be NULL. */
+/* All rows as F32. Allocates its own scratch if it needs any, so the reader's may be NULL. */
 MOEC_WARN_UNUSED enum moec_status moec_tensor_read_matrix(const struct moec_tensor_reader *reader,
                                                           float *weights, struct moec_error *err);
 

@@ -2,7 +2,7 @@
  *
  * An encoder-decoder model is one row of layers: the encoder's blocks are layers 0 .. n_encoder_layer - 1,
  * the decoder's follow. So tables, records, profiles, assignments and caches need no second index, and which
- * stack a layer belongs to follows from its number. What counts MoE layers in the order in which a token
+ * stack a layer belongs to follows from its number. Code that counts MoE layers in the order in which a token
  * passes them (paths, next-layer gates, eviction distance) counts within one stack.
  *
  * formats/checkpoint/family.c fills it from a checkpoint's config.json; a bundle carries it as a binary
@@ -25,11 +25,9 @@
 #define MOEC_MAX_EOS        16
 #define MOEC_MAX_BUCKETS    4096       /* of relative positions */
 #define MOEC_MAX_BIASES     (1u << 22) /* heads x max_distance */
-#define MOEC_MAX_DISTANCE   (1u << 16) /* that buckets tell apart */
+#define MOEC_MAX_DISTANCE   (1u << 16) /* the largest that buckets tell apart */
 
-/* What an MLP does to its neurons; out = activation(gate . x) * (up . x), or activation(up . x) without a
- * gate.
- */
+/* What an MLP computes for a neuron: activation(gate . x) * (up . x); without a gate, activation(up . x). */
 enum moec_activation {
     MOEC_ACTIVATION_SILU = 0,
     MOEC_ACTIVATION_RELU = 1,
@@ -52,8 +50,8 @@ struct moec_config {
 
     uint32_t n_layer;         /* of both stacks */
     uint32_t n_encoder_layer; /* 0 = a decoder alone */
-    /* What the layers are: kinds in the order of the first layer of each, no two alike; read them through
-     * moec_config_layer, fill them by moec_config_add_layer. */
+    /* The kinds of layers in the order in which they first occur, no two equal. They are read through
+     * moec_config_layer and filled by moec_config_add_layer. */
     uint32_t n_kind;
     struct moec_layer_kind kinds[MOEC_MAX_LAYER_KINDS];
     uint8_t layer_kind[MOEC_MAX_LAYERS]; /* index into kinds; 0 past n_layer */
@@ -63,9 +61,10 @@ struct moec_config {
     uint32_t n_position; /* max_position_embeddings; MOEC_MAX_POSITIONS where the model sets no limit */
     double rms_eps;      /* used as F32 */
     bool tied_head;      /* the head is the embedding */
-    /* Buckets of relative positions, each with a bias for each head that is added to scores (T5): two-sided
-     * in the encoder, of the past alone in the decoder, none between them; a table for each stack. Scores are
-     * not scaled then, and nothing is rotated. 0 = layers rotate, and scores are scaled by head_dim^-0.5. */
+    /* Buckets of relative positions (T5): each head has a bias for each bucket, which is added to attention
+     * scores. Each stack has its own table; buckets are two-sided in the encoder and cover only the past in
+     * the decoder, and cross attention has none. With buckets, scores are not scaled, and queries and keys
+     * are not rotated. 0 = no buckets: layers rotate, and scores are scaled by head_dim^-0.5. */
     uint32_t n_bucket;
     uint32_t max_distance; /* from here on all distances share the last bucket; 0 without buckets */
     bool scaled_head;      /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
@@ -84,7 +83,7 @@ struct moec_config {
     bool norm_topk_prob;     /* weights of the chosen are divided by their sum */
     float router_scale;      /* and then multiplied by this; 0 = off */
     /* Tokens of one sequence that an expert takes, counted over the whole source and over the whole target;
-     * those after them pass the layer by. 0 = no limit. See moec_capacity in runtime/forward/forward.h. */
+     * further ones skip the expert. 0 = no limit. See moec_capacity in runtime/forward/forward.h. */
     uint32_t expert_capacity;
 
     uint8_t expert_dtype; /* enum moec_dtype of the routed experts in the source checkpoint */
@@ -109,15 +108,15 @@ static inline bool moec_config_is_moe(const struct moec_config *config, uint32_t
     return moec_config_layer(config, layer)->is_moe;
 }
 
-/* The first kind that rotates by the angles of this one: itself, where no other does. Tables of angles are
- * kept by it. */
+/* The first kind with the same rotary angles as this one, which may be this one. Tables of angles are stored
+ * under that kind. */
 uint32_t moec_config_rope_kind(const struct moec_config *config, uint32_t kind);
 
-/* Adds a layer behind the last. False, with nothing changed, where the config has MOEC_MAX_LAYERS, or
- * MOEC_MAX_LAYER_KINDS others than this one. */
+/* Appends a layer. False, with nothing changed, if the config already has MOEC_MAX_LAYERS layers, or
+ * MOEC_MAX_LAYER_KINDS kinds that all differ from this one. */
 bool moec_config_add_layer(struct moec_config *config, const struct moec_layer_kind *kind);
 
-/* Makes the n_layer layers of a config without kinds as yet: all like kinds[0], with experts where is_moe
+/* Fills the n_layer layers of a config from kinds[0], which serves as a template: with experts where is_moe
  * (n_layer; NULL = everywhere) is not 0, and with an MLP of kinds[0].n_ff_dense neurons elsewhere. */
 MOEC_WARN_UNUSED enum moec_status moec_config_place_layers(struct moec_config *config, const uint8_t *is_moe,
                                                            const char *subject, struct moec_error *err);

@@ -1,15 +1,15 @@
-/* Dense weights: everything but the routed experts, as it lies in memory and in a bundle.
+/* Dense weights: everything but the routed experts, as stored in memory and in a bundle.
  *
- * One blob of encoded rows and a table that says where each tensor stands. Checkpoint reader and bundle
- * reader both give this, so the engine binds either the same way. MLP down projections (shared expert, dense
- * MLP) are stored transposed, one row for each neuron, like those of routed experts (see record.h). Router,
+ * One blob of encoded rows and a table that says where each tensor is. The checkpoint reader and the bundle
+ * reader both produce this, so the engine binds either the same way. MLP down projections (shared expert,
+ * dense MLP) are stored transposed, one row for each neuron, as in routed experts (see record.h). Router,
  * norms and biases keep their source dtype; q, k, v, o (of both attentions), embedding, head and dense MLPs
- * take the dense codec (--dense-bits). In models with an encoder "final norm" is the decoder's. The router is
- * F32, F16 or BF16 always.
+ * take the dense codec (--dense-bits). In models with an encoder, "final norm" is the decoder's. The router
+ * is always F32, F16 or BF16.
  *
  * Where the blob is too large for memory, the table comes with a source instead, which makes any rows of any
- * tensor when they are asked for; `moec_dense_emit` and runtime/forward/model.h hide the difference. Thread
- * rule: immutable after creation; a source serves one thread at a time. */
+ * tensor on request; `moec_dense_emit` and runtime/forward/model.h hide the difference. Thread rule:
+ * immutable after creation; a source serves one thread at a time. */
 #ifndef MOEC_FORMATS_DENSE_H
 #define MOEC_FORMATS_DENSE_H
 
@@ -69,7 +69,7 @@ struct moec_matrix {
     uint32_t columns;
     size_t stride_bytes;
     const uint8_t *data;
-    const struct moec_dense_entry *entry; /* of the dense tensor that it is; NULL for others */
+    const struct moec_dense_entry *entry; /* the dense tensor's; NULL for other matrices */
 };
 
 struct moec_dense_entry {
@@ -94,7 +94,7 @@ struct moec_dense {
     struct moec_dense_entry *entries; /* owned; sorted by (layer, role), MOEC_LAYER_NONE last */
     uint32_t n_entries;
     uint8_t *blob;                    /* owned, 64-byte aligned; NULL with a source */
-    uint64_t blob_bytes;              /* what it has, or would have */
+    uint64_t blob_bytes;              /* of the blob, or of the one that a source stands for */
     struct moec_dense_source *source; /* owned; NULL with a blob */
 };
 
@@ -107,7 +107,8 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
 /* Whether --dense-bits applies to this role (else the source dtype is kept). */
 bool moec_role_is_quantisable(enum moec_role role);
 
-/* Expected shape in a layer of the config, or of a tensor that belongs to none (MOEC_LAYER_NONE). */
+/* The tensor's expected shape in a layer of the config (MOEC_LAYER_NONE for a tensor that belongs to no
+ * layer). */
 void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t layer, uint32_t *rows,
                      uint32_t *columns);
 
@@ -133,15 +134,15 @@ MOEC_WARN_UNUSED enum moec_status moec_dense_check(const struct moec_dense *dens
 const struct moec_dense_entry *moec_dense_entry_find(const struct moec_dense *dense, enum moec_role role,
                                                      uint32_t layer);
 
-/* Whether the down projections of this role are stored transposed; a source reads the whole of such a tensor
- * for any of its rows. */
+/* Whether tensors of this role are stored transposed, which down projections are; a source reads the whole of
+ * such a tensor for any of its rows. */
 bool moec_role_is_transposed(enum moec_role role);
 
-/* Rows of an entry that stand at `rows`. */
+/* The matrix of n_rows rows of an entry that are stored at `rows`. */
 struct moec_matrix moec_dense_matrix(const struct moec_dense_entry *entry, uint32_t n_rows,
                                      const uint8_t *rows);
 
-/* Makes everything at once: the source gives way to a blob. On failure nothing has changed. */
+/* Makes all weights at once: a blob takes the place of the source. On failure nothing has changed. */
 MOEC_WARN_UNUSED enum moec_status moec_dense_load(struct moec_dense *dense, struct moec_error *err);
 
 /* Gives the blob's bytes to `sink` in order, in pieces of at most a few MiB where rows can be made alone:

@@ -1,9 +1,9 @@
-/* What one layer of a model is: its attention, how positions turn its queries and keys, and its MLP or its
+/* What one layer of a model is: its attention, how positions rotate its queries and keys, and its MLP or its
  * router and experts.
  *
- * Most layers of a model are alike, so a config (config.h) holds the few kinds that it has and a byte for
- * each layer that picks one; moec_config_layer finds it. What all layers of every known model share (hidden
- * size, shape and number of experts, activation) stands in the config itself. Thread rule: plain data. */
+ * Most layers of a model are alike, so a config (config.h) holds the few kinds that occur, and for each layer
+ * a byte that selects one; moec_config_layer looks it up. What all layers of every known model share (hidden
+ * size, shape and number of experts, activation) is in the config itself. Thread rule: plain data. */
 #ifndef MOEC_FORMATS_LAYER_H
 #define MOEC_FORMATS_LAYER_H
 
@@ -22,13 +22,13 @@ struct moec_layer_kind {
     uint32_t n_head;     /* query heads */
     uint32_t n_kv_head;  /* key/value heads; divides n_head */
     uint32_t head_dim;   /* even where positions rotate it */
-    uint32_t window;     /* positions that a token sees, its own included; 0 = all before it */
+    uint32_t window;     /* positions that a token sees, its own included; 0 = all up to its own */
     double rope_theta;   /* base of the rotary angles, within the bounds above; 0 = q and k are not rotated */
     float clip_qkv;      /* |q|, |k|, |v| are clamped to this; 0 = off (OLMoE) */
     bool qkv_bias;       /* biases on q, k, v (Qwen2) */
     bool qk_norm;        /* RMS norm over the whole q and k projections before heads are split (OLMoE) */
-    bool is_moe;         /* router and experts where others have an MLP */
-    uint32_t n_ff_dense; /* neurons of that MLP; 0 with experts */
+    bool is_moe;         /* router and experts instead of an MLP */
+    uint32_t n_ff_dense; /* neurons of the MLP; 0 with experts */
 };
 
 /* Floats of one position's queries, and of its keys (as many as of its values). */
@@ -41,7 +41,7 @@ static inline size_t moec_layer_kv_dim(const struct moec_layer_kind *kind)
     return (size_t)kind->n_kv_head * kind->head_dim;
 }
 
-/* Whether two kinds rotate by the same angles, attend alike, are alike in all. */
+/* Whether two kinds are equal: in their rotary angles, in their attention, in everything. */
 bool moec_layer_same_rope(const struct moec_layer_kind *a, const struct moec_layer_kind *b);
 bool moec_layer_same_attention(const struct moec_layer_kind *a, const struct moec_layer_kind *b);
 bool moec_layer_same(const struct moec_layer_kind *a, const struct moec_layer_kind *b);

@@ -1,5 +1,6 @@
-/* A candidate of a search (D16): what every expert and the dense weights become. Bits for each expert, as in
- * EdgeMoE, are its plain case. Thread rule: a plan belongs to one thread while it is changed. */
+/* A candidate of a search (D16): the bitwidths of every expert and of the dense weights. One bitwidth for
+ * each expert, as in EdgeMoE, is the simplest case. Thread rule: a plan belongs to one thread while it is
+ * changed. */
 #ifndef MOEC_FORMATS_PLAN_H
 #define MOEC_FORMATS_PLAN_H
 
@@ -9,13 +10,13 @@ struct moec_plan {
     uint32_t n_layer;             /* MoE layers, S */
     uint32_t n_expert;            /* E */
     struct moec_variant *experts; /* (S, E), owned */
-    uint32_t dense_bits;          /* of the dense weights: 4, 8, 16 or 32; 0 while that is open */
+    uint32_t dense_bits;          /* of the dense weights: 4, 8, 16 or 32; 0 = not decided yet */
 };
 
 /* Every expert at 16 bits. Errors: MOEC_ERR_MEMORY. Released by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_plan_create(struct moec_plan *plan, const struct moec_config *config,
                                                    struct moec_error *err);
-/* Idempotent; of a zero plan a no-op. */
+/* Idempotent; does nothing to a zeroed plan. */
 void moec_plan_release(struct moec_plan *plan);
 
 /* Number of experts, S * E. */

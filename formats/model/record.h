@@ -4,17 +4,17 @@
  *   up section    n_ff rows of up_proj
  *   pair section  n_ff pairs: gate_proj row i, then down_proj column i (n_embd weights each, encoded as rows)
  *
- * Where MLPs have no gate, a pair is the down row alone. So the whole record is one read, the up projection
- * is one read, and neuron i of gate and down is one read (FloE's compact neuron layout). Down's channel or
- * groups run along its column, hence one neuron decodes alone. Bundles align records; the padding after a
- * record is zero bytes and not part of it. */
+ * Where MLPs have no gate, a pair is the down row alone. With this order each of these is one contiguous
+ * read: the whole record, the up projection, and neuron i of gate and down (FloE's compact neuron layout).
+ * Channels and groups of down run along its columns, so one neuron can be decoded alone. Bundles align
+ * records; the padding after a record is zero bytes and not part of it. */
 #ifndef MOEC_FORMATS_RECORD_H
 #define MOEC_FORMATS_RECORD_H
 
 #include "formats/model/config.h"
 #include "formats/model/dense.h"
 
-/* The weight matrices of an MLP; a plain one (moec_config's plain_mlp) has no gate. */
+/* The weight matrices of an MLP; a plain MLP (moec_config's plain_mlp) has no gate. */
 enum moec_projection {
     MOEC_PROJECTION_GATE = 0,
     MOEC_PROJECTION_UP = 1,
@@ -22,9 +22,9 @@ enum moec_projection {
     MOEC_PROJECTION_COUNT
 };
 
-/* How an expert is stored (D16): the bitwidth of each projection. A table of codecs by bitwidth, one for a
- * whole model, says what these are made of: scheme, group, quantizer. In a plain MLP the gate counts as the
- * up projection. */
+/* How an expert is stored (D16): the bitwidth of each projection. A table of codecs by bitwidth, one table
+ * for a whole model, says what each bitwidth means: scheme, group, quantizer. In a plain MLP the gate counts
+ * as the up projection. */
 struct moec_variant {
     uint8_t bits[MOEC_PROJECTION_COUNT]; /* 2, 3, 4, 8 or 16 each */
 };
@@ -44,8 +44,7 @@ static inline bool moec_variant_equal(struct moec_variant a, struct moec_variant
     return a.bits[0] == b.bits[0] && a.bits[1] == b.bits[1] && a.bits[2] == b.bits[2];
 }
 
-/* Place of a variant in a table of all of them; MOEC_VARIANT_COUNT when one of its bitwidths does not exist.
- */
+/* Index of a variant in a table of all; MOEC_VARIANT_COUNT if one of its bitwidths does not exist. */
 #define MOEC_VARIANT_COUNT 125
 uint32_t moec_variant_index(struct moec_variant variant);
 
@@ -55,8 +54,7 @@ struct moec_record_layout {
     uint8_t activation;                              /* enum moec_activation */
     uint32_t n_ff;
     uint32_t n_embd;
-    size_t row_bytes[MOEC_PROJECTION_COUNT]; /* one encoded row of n_embd weights; 0 for the gate of a plain
-                                                MLP */
+    size_t row_bytes[MOEC_PROJECTION_COUNT]; /* an encoded row of n_embd weights; a plain MLP's gate: 0 */
     size_t pair_stride_bytes;                /* from one neuron's pair to the next */
     uint64_t up_bytes;                       /* size of the up section */
     uint64_t pair_bytes;                     /* size of the pair section */
@@ -73,7 +71,7 @@ struct moec_mlp_filter {
     float threshold; /* 0 zeroes nothing */
 };
 
-/* An MLP as kernels read it: matrices of n_ff rows x n_embd columns (down transposed), out = sum over neurons
+/* An MLP as kernels read it: matrices of n_ff rows x n_embd columns (down transposed); out = sum over neurons
  * i of activation(gate_i . x) * (up_i . x) * down_i, or of activation(up_i . x) * down_i without a gate.
  * Borrows its data. Also used for shared experts and dense MLPs. */
 struct moec_mlp {
@@ -89,17 +87,17 @@ static inline bool moec_mlp_has_gate(const struct moec_mlp *mlp)
     return mlp->gate.rows > 0;
 }
 
-/* Of a record whose projections have one codec. */
+/* The layout of a record whose projections all have this codec. */
 struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec);
 
-/* Of a variant; `codecs` by bitwidth has those that it names. */
+/* The layout of a variant; `codecs`, by bitwidth, has those that the variant names. */
 struct moec_record_layout moec_record_layout_of(const struct moec_config *config, struct moec_variant variant,
                                                 const struct moec_codec codecs[static MOEC_CODEC_TABLE]);
 
 /* Points `mlp` into a record of this layout, without a filter. */
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp);
 
-/* A part of a record: these projections of these neurons. Zero is the whole record. */
+/* A part of a record: these projections of these neurons. All zero is the whole record. */
 struct moec_record_part {
     uint32_t projections; /* 1u << enum moec_projection, several added; 0 = all that the MLP has */
     uint32_t first_neuron;
@@ -136,15 +134,15 @@ MOEC_WARN_UNUSED enum moec_status moec_record_encode(const struct moec_record_la
 void moec_transpose_to_f32(enum moec_dtype dtype, const void *source, size_t rows, size_t columns,
                            size_t first, size_t count, float *out);
 
-/* Gathers `count` rows of `columns` floats: the float (i, c) of out is source[first + i * step + c * line].
- */
+/* Gathers `count` rows of `columns` floats: out (count, columns) has source[first + i * step + c * line] in
+ * row i, column c. */
 void moec_gather_to_f32(enum moec_dtype dtype, const void *source, size_t columns, size_t line, size_t first,
                         size_t step, size_t count, float *out);
 
 /* Neurons of a down projection that are transposed at a time (the last block may be smaller). */
 #define MOEC_TRANSPOSE_NEURONS 64
 
-/* True if every scale or float in the record is finite, or in a part of it whose range is at `bytes`. */
+/* True if every scale or float is finite, in a record or in a part of it whose range is at `bytes`. */
 bool moec_record_is_finite(const struct moec_record_layout *layout, const uint8_t *record);
 bool moec_record_part_is_finite(const struct moec_record_layout *layout, const struct moec_record_part *part,
                                 const uint8_t *bytes);

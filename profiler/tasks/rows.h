@@ -1,7 +1,7 @@
 /* Rows of a data file: plain text, JSONL, CSV or a JSON array, each optionally compressed with zstd.
  *
- * A row is the prompt, the reference and the choices that the task's templates give. Text is bytes; what is
- * not valid UTF-8 is the tokenizer's to replace. A byte order mark is dropped. Blank lines are no rows.
+ * A row is the prompt, the reference and the choices that the task's templates give. Text is bytes; the
+ * tokenizer replaces what is not valid UTF-8. A byte order mark is dropped, and blank lines are skipped.
  * Thread rule: immutable once read. */
 #ifndef MOEC_PROFILER_ROWS_H
 #define MOEC_PROFILER_ROWS_H
@@ -13,8 +13,8 @@
 #define MOEC_ROWS_MAX_ROWS   ((uint64_t)1 << 26)
 #define MOEC_ROWS_MAX_FIELDS 1024 /* columns of a CSV file */
 
-/* What text may take of a work memory: all of it, and this much of a smaller one, so that what is refused
- * then is the work, with what it needs. 0 stays 0, no bound. */
+/* What text may take of the work memory: all of it, but at least this much, so that a work memory that is too
+ * small is refused by the work itself, which says how much it needs. 0, no bound, stays 0. */
 #define MOEC_ROWS_LEAST_BYTES ((uint64_t)16 << 20)
 static inline uint64_t moec_rows_budget(uint64_t work_bytes)
 {
@@ -54,25 +54,24 @@ struct moec_rows {
 
 /* Reads a file, and the file of labels beside it where the task names one. The file, what it holds when
  * decompressed and the rows stay within memory_bytes (0: no bound but MOEC_ROWS_MAX_BYTES); running text that
- * is one row without more is kept as it was read. On failure `rows` is empty. Errors: MOEC_ERR_FORMAT (the
- * task, or the data with file and line), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO, MOEC_ERR_LIMIT, MOEC_ERR_BUDGET
- * (memory_bytes, before it is passed), MOEC_ERR_UNSUPPORTED (gzip, UTF-16).
- */
+ * is a single row as it stands is not copied. On failure `rows` is empty. Errors: MOEC_ERR_FORMAT (the task,
+ * or the data with file and line), MOEC_ERR_NOT_FOUND, MOEC_ERR_IO, MOEC_ERR_LIMIT, MOEC_ERR_BUDGET (before
+ * memory_bytes is exceeded), MOEC_ERR_UNSUPPORTED (gzip, UTF-16). */
 MOEC_WARN_UNUSED enum moec_status moec_rows_read(const struct moec_task *task, const char *path,
                                                  uint64_t memory_bytes, struct moec_rows *rows,
                                                  struct moec_error *err);
 
-/* Memory that the rows take. */
+/* The memory that the rows take. */
 uint64_t moec_rows_memory_bytes(const struct moec_rows *rows);
 
-/* What of memory_bytes (0: no bound) the rows leave, at least 1. */
+/* What the rows leave of memory_bytes, at least 1; 0, no bound, stays 0. */
 uint64_t moec_rows_left_bytes(const struct moec_rows *rows, uint64_t memory_bytes);
 
 /* Frees texts, rows and choices; name, digest and file_bytes stay. */
 void moec_rows_drop_texts(struct moec_rows *rows);
 
-/* The same from memory, uncompressed; `format` must not be AUTO. `subject` names the data in messages. `name`
- * and `digest` stay zero. */
+/* Like moec_rows_read, from uncompressed bytes in memory; `format` must not be AUTO. `subject` names the data
+ * in messages. `name` and `digest` stay zero. */
 MOEC_WARN_UNUSED enum moec_status moec_rows_parse(const struct moec_task *task, enum moec_task_format format,
                                                   char delimiter, const char *bytes, size_t n_bytes,
                                                   const char *subject, struct moec_rows *rows,

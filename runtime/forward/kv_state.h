@@ -1,10 +1,10 @@
-/* KV state: the keys and values that layers keep for the positions of a sequence, or for the rows of a batch
- * of many (D10). Everything that holds them asks here for their size and their place, because both depend on
+/* KV state: the keys and values that layers keep for the positions of one sequence, or for the rows of a
+ * batch of many (D10). All code that holds them asks here for their size and place, because both depend on
  * the layer: kinds of layers differ in heads and head dimension.
  *
- * Today's attentions, full and sliding, keep every position: a layer's keys (n_rows, kv_dim) stand in one
- * piece and its values behind them, layer after layer, so that a span's own rows stand right behind its
- * prefix. A layer with a window reads the last of them alone. Thread rule: one thread at a time. */
+ * Full and sliding-window attention both keep every position: a layer's keys (n_rows, kv_dim) are contiguous
+ * and its values follow them, layer after layer, so a span's own rows directly follow its prefix. A layer
+ * with a window reads only the last positions. Thread rule: one thread at a time. */
 #ifndef MOEC_RUNTIME_KV_STATE_H
 #define MOEC_RUNTIME_KV_STATE_H
 
@@ -13,14 +13,14 @@
 
 enum moec_kv_room {
     MOEC_KV_EACH_LAYER, /* every layer has its own rows */
-    MOEC_KV_ONE_LAYER,  /* the layer at work has the rows, which the next one overwrites */
+    MOEC_KV_ONE_LAYER,  /* there is one set of rows, which each layer overwrites in turn */
 };
 
 struct moec_kv_state {
     const struct moec_config *config; /* borrowed */
     uint32_t first_layer, n_layer;    /* whose rows it holds */
     enum moec_kv_room room;
-    uint64_t n_rows; /* positions that there is room for */
+    uint64_t n_rows; /* room, in positions */
     uint64_t length; /* positions that are filled, from 0 on */
     float *floats;   /* owned */
 };
@@ -35,12 +35,12 @@ struct moec_kv_rows {
 uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                              enum moec_kv_room room, uint64_t n_rows);
 
-/* Empty. The memory is touched as rows are written. `what` names it in messages. */
+/* Creates an empty state. Its memory is first touched when rows are written. `what` names it in messages. */
 MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t first_layer,
                                                        uint32_t n_layer, enum moec_kv_room room,
                                                        uint64_t n_rows, const char *what,
                                                        struct moec_kv_state *state, struct moec_error *err);
-/* Also of a zeroed struct. */
+/* A zeroed struct is allowed. */
 void moec_kv_state_release(struct moec_kv_state *state);
 
 /* Where row `row` (< n_rows) of a layer stands. */
@@ -54,12 +54,12 @@ struct moec_span moec_kv_state_span(const struct moec_kv_state *state, uint32_t 
 struct moec_span moec_kv_state_source_span(const struct moec_kv_state *state, uint32_t layer,
                                            uint32_t first_row, uint32_t n_rows);
 
-/* n more positions are filled; there is room for them. */
+/* Counts n more positions as filled; there must be room for them. */
 void moec_kv_state_append(struct moec_kv_state *state, uint64_t n);
-/* Forgets what is from position n on. */
+/* Forgets all positions from n on. */
 void moec_kv_state_truncate(struct moec_kv_state *state, uint64_t n);
-/* Makes `to`, of the same layers and with room for from's positions, hold what `from` holds. Both hold the
- * same up to position `shared` already. Each layer has its own rows in both. */
+/* Copies what `from` holds to `to`, which has the same layers and room for from's positions. Both already
+ * hold the same before position `shared`. In both, each layer has its own rows (MOEC_KV_EACH_LAYER). */
 void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *from, uint64_t shared);
 
 #endif

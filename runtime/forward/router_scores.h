@@ -1,13 +1,13 @@
-/* What a router's logits say: the first of routing's two steps, and the weights that end the second (internal
- * to runtime/). The config's router_kind says how (formats/model/config.h):
+/* From a router's logits to scores, which is the first of routing's two steps, and from the chosen experts'
+ * scores to weights, which ends the second (internal to runtime/). The config's router_kind says how
+ * (formats/model/config.h):
  *
  *   MOEC_ROUTER_SOFTMAX         scores = softmax(logits); weights = scores of the chosen
  *   MOEC_ROUTER_SIGMOID         scores = sigmoid(logits); weights = scores of the chosen
  *   MOEC_ROUTER_SOFTMAX_CHOSEN  scores = logits; weights = softmax over the logits of the chosen
  *
- * Then, with norm_topk_prob, the weights are divided by their sum, and multiplied by router_scale. Which
- * experts are chosen is the business of runtime/policy/choice.h. Pure functions, F32 throughout, in a fixed
- * order. */
+ * Then, with norm_topk_prob, the weights are divided by their sum, and multiplied by router_scale. The choice
+ * of experts is in runtime/policy/choice.h. Pure functions, F32 throughout, in a fixed order. */
 #ifndef MOEC_RUNTIME_ROUTER_SCORES_H
 #define MOEC_RUNTIME_ROUTER_SCORES_H
 
@@ -17,14 +17,14 @@
 /* Logits (n_expert) become scores, in place. */
 void moec_router_score(const struct moec_config *config, const struct moec_kernels *kernels, float *logits);
 
-/* weights (top_k) of the chosen, 0 for those that are skipped; sums are added in rank order. Where all are
- * skipped all weights are 0. */
+/* weights (top_k) of the chosen, 0 for those that are skipped; sums are added in rank order. If all are
+ * skipped, all weights are 0. */
 void moec_router_weigh(const struct moec_config *config, const struct moec_kernels *kernels,
                        const float *scores, const uint32_t *experts, const bool *skips, float *weights);
 
 /* Logits (n_expert) become shares, in place: numbers from 0 on that sum to 1 (to 0 where a bias leaves
- * nothing) and say how much the choice leans to each expert. `bias` counts for the choice alone; may be NULL.
- */
+ * nothing) and say how much the choice leans to each expert. `bias` counts for the choice alone and may be
+ * NULL. */
 void moec_router_shares(const struct moec_config *config, const struct moec_kernels *kernels,
                         const float *bias, float *logits);
 

@@ -1,21 +1,20 @@
-/* Rows of a batch that belong to one sequence, and where their keys and values are. Thread rule: plain data.
- */
+/* Rows of a batch that belong to one sequence, with their keys and values. Thread rule: plain data. */
 #ifndef MOEC_RUNTIME_SPAN_H
 #define MOEC_RUNTIME_SPAN_H
 
 #include <stdint.h>
 
-/* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence.
- * Keys and values of one layer: rows of moec_layer_kv_dim floats, position-major. Positions before
- * first_position are read from k_prefix/v_prefix (row 0 = position 0; NULL when first_position is 0), those
- * of the span are written to and read from k_own/v_own (row 0 = first_position). moec_kv_state_span points
- * own right behind its prefix.
+/* Rows first_row .. first_row + n_rows - 1 of the batch are positions first_position .. of one sequence. Keys
+ * and values of one layer: rows of moec_layer_kv_dim floats, position-major. Positions before first_position
+ * are read from k_prefix/v_prefix (row 0 = position 0; NULL when first_position is 0), those of the span are
+ * written to and read from k_own/v_own (row 0 = first_position). moec_kv_state_span makes own directly follow
+ * the prefix.
  *
  * A row of a decoder layer sees the positions before it and itself; one of an encoder layer sees the whole
- * source, so there a span holds all of it, from position 0 on. Where n_source is not 0, the keys and values
- * of a source of so many positions are in k_prefix and v_prefix already, made by moec_forward_keys or
- * moec_forward_cross_keys: rows see all of them, none are written, and own is not looked at. Spans of one
- * call are alike in that. */
+ * source, so there a span holds all of it, from position 0 on. If n_source is not 0, k_prefix and v_prefix
+ * already hold the keys and values of a source of that many positions, made by moec_forward_keys or
+ * moec_forward_cross_keys: rows see all of them, none are written, and k_own and v_own are ignored. In one
+ * call, either all spans have a source or none has. */
 struct moec_span {
     uint32_t first_row;
     uint32_t n_rows;

@@ -4,8 +4,8 @@
  * such as routing that prefers what is in memory (cache-conditional experts, arXiv:2412.00099).
  *
  * Choices decide, so they stay pure (D15): a function of what they are given. They are asked for every token
- * of a batch, in any order and from any thread of the pool, so nothing that one looks at may change during a
- * call of moec_forward_mlp. */
+ * of a batch, in any order and from any thread of the pool, so nothing that a choice reads may change during
+ * a call of moec_forward_mlp. */
 #ifndef MOEC_RUNTIME_CHOICE_H
 #define MOEC_RUNTIME_CHOICE_H
 
@@ -27,9 +27,9 @@ struct moec_scored_token {
 };
 
 struct moec_choice {
-    /* experts (top_k) receives the choice, the best first, each expert once. skips (top_k) is all false
-     * before; an expert whose place is true gets weight 0, and the others theirs as if the model's top-k were
-     * smaller. */
+    /* experts (top_k) receives the choice, the best first, each expert once. skips (top_k) is all false at
+     * first; an expert whose entry is set to true gets weight 0, and the others get the weights of a smaller
+     * top-k. */
     void (*choose)(const void *context, const struct moec_scored_token *token, uint32_t *experts,
                    bool *skips);
     const void *context;

@@ -1,5 +1,6 @@
-/* Doubly linked lists through the keys of an eviction policy (internal to runtime/): a key is in at
- * most one list that uses its link. Oldest first; nothing allocates. */
+/* Doubly linked lists of the keys of an eviction policy, oldest first (internal to runtime/). The links are
+ * an array with one element for each key, so nothing is allocated, and a key is in at most one of the lists
+ * that share the array. */
 #ifndef MOEC_RUNTIME_KEY_LIST_H
 #define MOEC_RUNTIME_KEY_LIST_H
 
@@ -58,7 +59,7 @@ static inline void moec_key_list_remove(struct moec_key_list *list, struct moec_
     list->n--;
 }
 
-/* The oldest key that may be given up, or MOEC_EVICT_NONE. */
+/* The oldest key that may be evicted, or MOEC_EVICT_NONE. */
 static inline uint32_t moec_key_list_oldest(const struct moec_key_list *list,
                                             const struct moec_key_link *links, moec_evictable_fn *evictable,
                                             void *context)

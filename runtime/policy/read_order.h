@@ -25,7 +25,7 @@
 /* What does not change while a buffer is used. */
 struct moec_read_rules {
     uint32_t preload_count; /* guesses after each answer; 0 = bounded by time */
-    bool begins_in_turn;    /* struct moec_reader */
+    bool begins_in_turn;    /* as in struct moec_reader */
 };
 
 /* Rule 2. */
@@ -41,7 +41,7 @@ static inline bool moec_read_takes_guesses_back(const struct moec_read_rules *ru
 }
 
 enum moec_read_turn {
-    MOEC_READ_NOTHING, /* now */
+    MOEC_READ_NOTHING, /* for now */
     MOEC_READ_DEMANDED,
     MOEC_READ_GUESS,
     MOEC_READ_WARMING,
@@ -52,7 +52,7 @@ struct moec_read_moment {
     uint32_t n_demanded;     /* not begun */
     uint32_t n_warming;      /* not begun */
     uint32_t n_flying;       /* in all */
-    uint32_t n_guess_flying; /* that nobody has asked for meanwhile */
+    uint32_t n_guess_flying; /* of these, guesses that nobody has asked for since */
     bool has_guess;          /* one is queued, or may be made */
     bool is_idle;            /* nothing demanded is in flight, and the loader's thread asks */
     bool is_hurried;         /* somebody waits for the warm start */
@@ -73,8 +73,8 @@ static inline enum moec_read_turn moec_read_next(const struct moec_read_rules *r
     return MOEC_READ_NOTHING;
 }
 
-/* Rule 5: writes the numbers 0 .. n - 1 of an answer's experts into order. was_present: before the answer
- * made room; is_tight: something waits for room. */
+/* Rule 5: writes the numbers 0 .. n - 1 of an answer's experts into order. was_present: in the cache before
+ * room was made for the answer; is_tight: a key waits for room. */
 static inline void moec_read_order(uint32_t n, const bool *was_present, const bool *is_ready, bool is_tight,
                                    uint32_t *order)
 {
