@@ -101,10 +101,17 @@ static enum moec_status check_inputs(const struct cli_args *args, const struct c
 enum moec_status cli_check_output(const struct cli_args *args, const char *option, const char *path,
                                   struct moec_error *err)
 {
-    const struct cli_option *at = args->command->options;
+    const struct cli_option *options = args->command->options, *at = options;
     while (strcmp(at->name, option) != 0)
         at++;
-    return check_inputs(args, at, path, err);
+    MOEC_TRY(check_inputs(args, at, path, err));
+    for (size_t o = 0; options[o].name != NULL; o++)
+        for (uint32_t v = 0; v < args->n_values[o] && (options[o].flags & CLI_OUTPUT) != 0; v++)
+            if (&options[o] != at && is_same_file(path, args->values[o][v]))
+                return moec_fail(err, MOEC_ERR_USAGE,
+                                 "--%s would overwrite '%s', which --%s writes too: name another file",
+                                 option, path, options[o].name);
+    return MOEC_OK;
 }
 
 enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outputs *outputs,

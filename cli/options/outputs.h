@@ -25,7 +25,8 @@ struct cli_outputs {
 MOEC_WARN_UNUSED enum moec_status cli_check_outputs(const struct cli_args *args, struct cli_outputs *outputs,
                                                     struct moec_error *err);
 
-/* The same for one more file that an output option leads to: a journal, a figure in a folder. */
+/* The same for one more file that an option leads to: a journal, a figure or a trace in a folder. It may not
+ * be what another option writes either. */
 MOEC_WARN_UNUSED enum moec_status cli_check_output(const struct cli_args *args, const char *option,
                                                    const char *path, struct moec_error *err);
 

@@ -1,4 +1,5 @@
 #include "cli/options/bench_options.h"
+#include "cli/options/outputs.h"
 #include "cli/options/policy_options.h"
 #include "cli/output/bench_output.h"
 #include "cli/output/figure_output.h"
@@ -105,6 +106,13 @@ static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
     return MOEC_OK;
 }
 
+/* A trace may have the name of an input that stands in the same folder. */
+static enum moec_status check_trace(void *context, const char *path, struct moec_error *err)
+{
+    const struct bench_job *job = context;
+    return cli_check_output(job->args, "traces", path, err);
+}
+
 static enum moec_status make_trace_folder(struct bench_job *job, struct moec_error *err)
 {
     const char *folder = cli_text(job->args, "traces");
@@ -112,6 +120,8 @@ static enum moec_status make_trace_folder(struct bench_job *job, struct moec_err
         return moec_fail(err, MOEC_ERR_IO, "cannot make the folder '%s' for traces: %s", folder,
                          strerror(errno));
     job->options.bench.traces = folder;
+    job->options.bench.check_trace = check_trace;
+    job->options.bench.check_context = job;
     return MOEC_OK;
 }
 

@@ -88,6 +88,24 @@ static enum moec_status find_bandwidth(const struct moec_bundle *bundle, struct 
     return MOEC_OK;
 }
 
+/* A file of the row's own: its name with what file names should not have made plain. */
+static enum moec_status name_trace(const struct moec_bench *bench, struct moec_bench_row *row,
+                                   struct moec_error *err)
+{
+    char name[MOEC_BENCH_NAME + 8];
+    if (bench->options.traces == NULL)
+        return MOEC_OK;
+    (void)snprintf(name, sizeof name, "%s.json", row->name);
+    for (char *at = name; *at != '\0'; at++)
+        if (*at == ' ' || *at == '/' || *at == ',' || *at == '%')
+            *at = '_';
+    MOEC_TRY(moec_path_join(&row->trace, bench->options.traces, name, err));
+    row->engine.trace = row->trace;
+    return bench->options.check_trace != NULL
+               ? bench->options.check_trace(bench->options.check_context, row->trace, err)
+               : MOEC_OK;
+}
+
 static enum moec_status prepare(struct moec_bench *bench, struct moec_error *err)
 {
     const struct moec_bench_options *options = &bench->options;
@@ -97,6 +115,8 @@ static enum moec_status prepare(struct moec_bench *bench, struct moec_error *err
     MOEC_TRY_OUT(check_tokens(bundle, options, err));
     MOEC_TRY_OUT(moec_bench_plan(bundle, bench, err));
     MOEC_TRY_OUT(check_memory(bundle, bench, err));
+    for (uint32_t r = 0; r < bench->n_row; r++)
+        MOEC_TRY_OUT(name_trace(bench, &bench->rows[r], err));
     bench->tokens = (struct moec_bench_tokens){.n_sample = options->n_sample,
                                                .prompt_tokens = options->prompt_tokens,
                                                .n_tokens = options->n_tokens};
@@ -145,22 +165,6 @@ static enum moec_status settle(struct run *run, struct moec_bench_row *row, uint
     return MOEC_OK;
 }
 
-/* A file of the row's own: its name with what file names should not have made plain. */
-static enum moec_status name_trace(const struct moec_bench *bench, struct moec_bench_row *row,
-                                   struct moec_error *err)
-{
-    char name[MOEC_BENCH_NAME + 8];
-    if (bench->options.traces == NULL)
-        return MOEC_OK;
-    (void)snprintf(name, sizeof name, "%s.json", row->name);
-    for (char *at = name; *at != '\0'; at++)
-        if (*at == ' ' || *at == '/' || *at == ',' || *at == '%')
-            *at = '_';
-    MOEC_TRY(moec_path_join(&row->trace, bench->options.traces, name, err));
-    row->engine.trace = row->trace;
-    return MOEC_OK;
-}
-
 static enum moec_status open_row(struct run *run, uint32_t r, struct moec_error *err)
 {
     struct moec_bench *bench = run->bench;
@@ -171,7 +175,6 @@ static enum moec_status open_row(struct run *run, uint32_t r, struct moec_error 
     MOEC_TRY(moec_alloc((void **)&row->samples, n_sample, sizeof *row->samples, "samples", err));
     MOEC_TRY(moec_alloc((void **)&row->token_ns, n_sample * bench->tokens.n_tokens, sizeof *row->token_ns,
                         "times", err));
-    MOEC_TRY(name_trace(bench, row, err));
     run->setups[r] = (struct moec_bench_worker_setup){
         .path = bench->options.path, .engine = row->engine, .tokens = &bench->tokens};
     MOEC_TRY(moec_bench_worker_start(&run->setups[r], run->workers, r, &run->workers[r], err));

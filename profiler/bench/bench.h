@@ -56,9 +56,12 @@ struct moec_bench_options {
     const char *predict;    /* of the mode cache; NULL: its own */
     uint32_t preload_count; /* of rows that guess; 0: bounded by time */
     const char *traces;     /* folder that exists, for a trace of each row; NULL: none */
-    const char *io;         /* "auto", "direct", "cached"; NULL: auto */
-    bool against_none;      /* beside each row that preloads the same one without */
-    bool ablation;          /* rows for EdgeMoE's Fig. 18 */
+    /* Called with the file of each trace before any work; a failure ends the bench. May be NULL. */
+    enum moec_status (*check_trace)(void *context, const char *path, struct moec_error *err);
+    void *check_context;
+    const char *io;    /* "auto", "direct", "cached"; NULL: auto */
+    bool against_none; /* beside each row that preloads the same one without */
+    bool ablation;     /* rows for EdgeMoE's Fig. 18 */
     uint32_t n_sample, prompt_tokens, n_tokens;
     int n_threads;                /* 0 = all cores that this process may use */
     const char *cpu;              /* NULL: "auto" */

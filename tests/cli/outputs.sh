@@ -59,6 +59,8 @@ refused "the bundle as description" "the same file as the input" device "$work/m
 refused "the bundle as result" "the same file as the input" bench "$work/m.moec" -o "$work/m.moec"
 refused "one file twice" "which is already an output" \
     profile "$model" --data "$work/data.txt" "$@" -o "$work/new.h5" --report "$work/../$(basename "$work")/new.h5"
+refused "the journal as heatmap" "output would overwrite '.*new.h5.journal', which --heatmap writes too" \
+    profile "$model" --data "$work/data.txt" "$@" -o "$work/new.h5" --heatmap "$work/new.h5.journal"
 try 1 "none of them wrote" test -e "$work/new.h5"
 
 # A figure may be named as the data that stand beside it.
@@ -69,6 +71,39 @@ try 2 "a figure of the name of the data" "$moec" profile "$model" --data "$work/
     --plots "$work/plots"
 says stderr "plots would overwrite '.*recall.csv'" "is refused"
 same "$work/recall.csv" "$work/plots/recall.csv" "and the data are as they were"
+
+# A figure may not be what another option writes, nor may a trace; a trace has its row's name.
+try 2 "a figure of the name of the report" "$moec" profile --show "$work/p.h5" --report "$work/plots/recall.svg" \
+    --plots "$work/plots"
+says stderr "plots would overwrite '.*recall.svg', which --report writes too" "is refused"
+mkdir "$work/traces"
+trace=$work/traces/cache_25__lru.json
+cp "$work/m.moec" "$trace"
+# timed STATUS NAME BUNDLE OPTIONS...: a bench with traces ends with this status.
+timed() {
+    status=$1
+    name=$2
+    bundle=$3
+    shift 3
+    try "$status" "$name" "$moec" bench "$bundle" --modes cache --memory 25% --samples 1 --prompt-tokens 4 --tokens 2 --quiet \
+        --traces "$work/traces" "$@"
+}
+timed 2 "a trace of the name of the bundle" "$trace"
+says stderr "traces would overwrite '.*cache_25__lru.json', which is the same file as the input" "is refused"
+same "$work/m.moec" "$trace" "and the bundle is as it was"
+rm "$trace"
+ln -s "$work/data.txt" "$trace"
+cp "$work/data.txt" "$work/data.copy"
+timed 2 "a trace of the name of a link to the data" "$work/m.moec" --data "$work/data.txt"
+says stderr "traces would overwrite '.*cache_25__lru.json', which is the same file as --data" "is refused"
+same "$work/data.copy" "$work/data.txt" "and the data are as they were"
+rm "$trace"
+timed 2 "a trace of the name of the result" "$work/m.moec" -o "$trace"
+says stderr "traces would overwrite '.*cache_25__lru.json', which --output writes too" "is refused"
+try 1 "and nothing was written" test -e "$trace"
+timed 0 "a result beside the traces" "$work/m.moec" -o "$work/traces/result.json"
+timed 0 "over traces of another run" "$work/m.moec"
+try 0 "the trace" grep -q traceEvents "$trace"
 
 try 0 "strip onto the bundle itself" "$moec" strip "$work/m.moec" --copies 2 -o "$work/m.moec"
 try 0 "a new file in the model's folder" "$moec" compile "$model" --policy uniform --bits 4 -o "$model/new.moec" --quiet
