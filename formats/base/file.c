@@ -411,6 +411,17 @@ static enum moec_status sync_renamed(const char *path, struct moec_error *err)
                      problem.message);
 }
 
+/* Gives a finished output its name. From the rename on it is in place, and `temporary` is freed and NULL. */
+static enum moec_status put_in_place(char **temporary, const char *path, struct moec_error *err)
+{
+    if (rename(*temporary, path) != 0)
+        return moec_fail(err, MOEC_ERR_IO, "cannot rename '%s' to '%s': %s", *temporary, path,
+                         strerror(errno));
+    free(*temporary);
+    *temporary = NULL;
+    return sync_renamed(path, err);
+}
+
 enum moec_status moec_output_commit(struct moec_output *output, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
@@ -424,14 +435,7 @@ enum moec_status moec_output_commit(struct moec_output *output, struct moec_erro
         status = moec_fail(err, MOEC_ERR_IO, "cannot close '%s': %s", output->path, strerror(errno));
         goto out;
     }
-    if (rename(output->temporary, output->path) != 0) {
-        status = moec_fail(err, MOEC_ERR_IO, "cannot rename '%s' to '%s': %s", output->temporary,
-                           output->path, strerror(errno));
-        goto out;
-    }
-    free(output->temporary);
-    output->temporary = NULL;
-    status = sync_renamed(output->path, err);
+    status = put_in_place(&output->temporary, output->path, err);
 out:
     moec_output_abort(output);
     return status;
@@ -542,14 +546,7 @@ enum moec_status moec_output_folder_commit(struct moec_output_folder *output, st
                            strerror(errno));
         goto out;
     }
-    if (rename(output->temporary, output->path) != 0) {
-        status = moec_fail(err, MOEC_ERR_IO, "cannot rename '%s' to '%s': %s", output->temporary,
-                           output->path, strerror(errno));
-        goto out;
-    }
-    free(output->temporary);
-    output->temporary = NULL;
-    status = sync_renamed(output->path, err);
+    status = put_in_place(&output->temporary, output->path, err);
 out:
     moec_output_folder_abort(output);
     return status;
