@@ -524,7 +524,7 @@ static enum moec_status decode_codec(struct index_check *check, const uint8_t *b
     if (check->codecs[*bits].dtype == MOEC_DTYPE_F32) /* no codec of these bits yet: F32 has 32 */
         check->codecs[*bits] = codec;
     if (!moec_codec_equal(check->codecs[*bits], codec))
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s has another codec than other records of %u bits",
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s has a different codec from other records of %u bits",
                          where, *bits);
     return MOEC_OK;
 }

@@ -36,8 +36,8 @@ static enum moec_status check_bytes(const struct moec_tensor *tensor, uint64_t l
     bool overflow = false;
     if (line % coding->block_weights != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s has lines of %" PRIu64 " weights, expected a multiple of the %" PRIu32
-                         " of a block of %s",
+                         "%s has %" PRIu64 " weights in its last dimension, expected a multiple of the "
+                         "%" PRIu32 " in a block of %s",
                          where, line, coding->block_weights, tensor->dtype_name);
     for (uint32_t i = 0; i + 1 < tensor->n_dims; i++)
         overflow |= __builtin_mul_overflow(blocks, tensor->shape[i], &blocks);

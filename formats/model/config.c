@@ -43,7 +43,8 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g, expected %g to %g", subject,
                          k->rope_theta, MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA);
     if (has_buckets && k->rope_theta != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g and buckets of relative positions",
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s says RoPE theta %g and buckets of relative positions, expected only one of them",
                          subject, k->rope_theta);
     MOEC_TRY(check_range(subject, "head dimension", k->head_dim, 2, MOEC_MAX_DIMENSION, err));
     if (k->head_dim % 2 != 0 && k->rope_theta > 0)
@@ -58,8 +59,8 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
     return MOEC_OK;
 }
 
-/* The table in its one form: every kind is the first of its like, stands in the order of the first layer that
- * is of it, and is of some use. */
+/* Checks that the table has its only valid form: all kinds differ, stand in the order in which layers first
+ * use them, and are used. */
 static enum moec_status check_table(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
     uint32_t n_seen = 0;
@@ -75,8 +76,9 @@ static enum moec_status check_table(const struct moec_config *c, const char *sub
     for (uint32_t kind = 1; kind < c->n_kind; kind++)
         for (uint32_t before = 0; before < kind; before++)
             if (moec_layer_same(&c->kinds[before], &c->kinds[kind]))
-                return moec_fail(err, MOEC_ERR_FORMAT, "%s has kinds %u and %u of layers alike", subject,
-                                 before, kind);
+                return moec_fail(err, MOEC_ERR_FORMAT,
+                                 "%s says the same for kinds %u and %u of layers, expected different kinds",
+                                 subject, before, kind);
     return MOEC_OK;
 }
 
@@ -98,9 +100,10 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
                      ? check_range(where, "dense MLP size with experts", kind->n_ff_dense, 0, 0, err)
                      : check_range(where, "dense MLP size", kind->n_ff_dense, 1, MOEC_MAX_DIMENSION, err));
         if (c->n_bucket > 0 && !moec_layer_same_attention(&c->kinds[0], kind))
-            return moec_fail(
-                err, MOEC_ERR_FORMAT,
-                "%s attends otherwise than layer 0, which buckets of relative positions do not allow", where);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "the attention of %s differs from layer 0's, but with buckets of relative "
+                             "positions all layers need the same",
+                             where);
         rotates = rotates || kind->rope_theta > 0;
     }
     if (!rotates)
@@ -120,8 +123,8 @@ static enum moec_status check_positions(const struct moec_config *c, const char 
         return check_buckets(c, subject, err);
     if (c->max_distance > 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %u as a distance of relative positions without buckets", subject,
-                         c->max_distance);
+                         "%s says %u as the distance of relative positions without buckets, expected 0",
+                         subject, c->max_distance);
     return MOEC_OK;
 }
 
@@ -151,7 +154,8 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
                          subject, (double)c->router_scale);
     if (c->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN && c->norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s divides weights by their sum that a softmax over the chosen experts has made 1",
+                         "%s divides router weights by their sum, but a softmax over the chosen experts "
+                         "already makes it 1",
                          subject);
     return MOEC_OK;
 }
@@ -169,16 +173,16 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
     const struct moec_layer_kind *kind = &c->kinds[0];
     if (has_encoder &&
         (kind->window > 0 || kind->clip_qkv > 0 || kind->qkv_bias || kind->qk_norm || c->n_ff_shared > 0))
-        return moec_fail(
-            err, MOEC_ERR_FORMAT,
-            "%s has an encoder with a window, a clip, biases or norms of q, k, v or a shared expert",
-            subject);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has an encoder with a window, a clip, biases or norms of q, k, v or a shared "
+                         "expert, expected none of these",
+                         subject);
     if (!has_encoder && c->scaled_head)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s scales the head's input without an encoder", subject);
     if (!has_encoder)
         MOEC_TRY(check_range(subject, "expert capacity without an encoder", c->expert_capacity, 0, 0, err));
     if (c->expert_capacity > 0)
-        MOEC_TRY(check_range(subject, "experts for each token of limited experts", c->top_k, 1, 1, err));
+        MOEC_TRY(check_range(subject, "experts for each token with an expert capacity", c->top_k, 1, 1, err));
     const uint32_t last_id = has_encoder ? c->n_vocab - 1 : 0;
     MOEC_TRY(check_range(subject, "decoder start id", c->decoder_start_id, 0, last_id, err));
     return check_range(subject, "padding id", c->pad_id, 0, last_id, err);

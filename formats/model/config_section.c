@@ -170,12 +170,12 @@ static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes
 {
     const uint32_t n = n_bytes < sizeof(uint32_t) ? 0 : get_u32(&payload);
     if (n < 1 || n >= MOEC_MAX_LAYER_KINDS)
-        return moec_fail(err, MOEC_ERR_LIMIT, SUBJECT " says %u more attentions, expected 1..%u", n,
+        return moec_fail(err, MOEC_ERR_LIMIT, SUBJECT " says %u more kinds of attention, expected 1..%u", n,
                          MOEC_MAX_LAYER_KINDS - 1);
     const size_t wanted = sizeof(uint32_t) + (size_t)n * ATTENTION_BYTES + reading->n_layer;
     if (n_bytes != wanted)
-        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes of attentions, expected %zu", n_bytes,
-                         wanted);
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes for kinds of attention, expected %zu",
+                         n_bytes, wanted);
     for (uint32_t i = 1; i <= n; i++)
         MOEC_TRY(decode_attention(&payload, i, &reading->attention[i], err));
     uint32_t n_seen = 0;
@@ -231,9 +231,8 @@ static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_byte
             continue;
         if (!is_first && (size_t)(end - payload) < sizeof(uint32_t))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             SUBJECT " has %zu bytes of MLP sizes, one is missing for "
-                                     "layer %u",
-                             n_bytes, layer);
+                             SUBJECT " has %zu bytes for MLP sizes, which leave none for layer %u", n_bytes,
+                             layer);
         if (!is_first)
             reading->n_ff_dense[layer] = get_u32(&payload);
         is_first = false;
@@ -262,11 +261,11 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes, st
 {
     struct moec_config *c = &reading->config;
     if (n_bytes != ROUTER_BYTES)
-        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes of router, expected %u", n_bytes,
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes for the router, expected %u", n_bytes,
                          ROUTER_BYTES);
     if (payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         SUBJECT " has %u, %u and %u behind the kind of router, expected 0 or 1, 0 and 0",
+                         SUBJECT " has %u, %u and %u after the kind of router, expected 0 or 1, 0 and 0",
                          payload[1], payload[2], payload[3]);
     c->router_kind = payload[0];
     c->router_choice_bias = payload[1] != 0;
@@ -276,9 +275,9 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes, st
 }
 
 static const struct block blocks[] = {
-    {1, "attentions", attentions_size, encode_attentions, decode_attentions},
+    {1, "kinds of attention", attentions_size, encode_attentions, decode_attentions},
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
-    {16, "router", router_size, encode_router, decode_router},
+    {16, "the router", router_size, encode_router, decode_router},
 };
 
 #define N_BLOCKS (sizeof blocks / sizeof *blocks)
@@ -312,24 +311,25 @@ static enum moec_status decode_blocks(const uint8_t *at, size_t n_left, struct r
     uint32_t last = 0;
     while (n_left > 0) {
         if (n_left < BLOCK_HEADER)
-            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " ends with %zu bytes of a block's header",
-                             n_left);
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " ends with %zu bytes, expected a block's header of %u", n_left,
+                             BLOCK_HEADER);
         const uint32_t tag = get_u32(&at), n_bytes = get_u32(&at);
         n_left -= BLOCK_HEADER;
         if (tag <= last)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              SUBJECT " has block %u after block %u, expected rising tags", tag, last);
         if (n_bytes > n_left)
-            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes left for block %u of %u", n_left,
-                             tag, n_bytes);
+            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes left for block %u, which has %u",
+                             n_left, tag, n_bytes);
         size_t i = 0;
         while (i < N_BLOCKS && blocks[i].tag != tag)
             i++;
         if (i == N_BLOCKS)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              SUBJECT
-                             " has a block with tag %u, which this version does not know: the model has "
-                             "something that a newer moec wrote down, use that to run it",
+                             " has a block with tag %u, which this version of moec does not know: it was "
+                             "written by a newer version; use that one",
                              tag);
         MOEC_TRY(blocks[i].decode(at, n_bytes, reading, err));
         at += n_bytes;
@@ -348,7 +348,7 @@ static enum moec_status check_blocks(const uint8_t *at, size_t n_left, const str
         const bool is_here = n_left > 0 && moec_get_u32(at) == blocks[i].tag;
         const uint32_t n_bytes = is_here ? moec_get_u32(at + 4) : 0;
         if (n_bytes != wanted || is_here != (wanted > 0))
-            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %u bytes of %s (block %u), expected %zu",
+            return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %u bytes for %s (block %u), expected %zu",
                              n_bytes, blocks[i].name, blocks[i].tag, wanted);
         if (is_here) {
             at += BLOCK_HEADER + n_bytes;

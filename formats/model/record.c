@@ -123,8 +123,8 @@ enum moec_status moec_record_part_range(const struct moec_record_layout *layout,
         *range = (struct moec_record_range){0, layout->n_bytes};
     else
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "the up projection of some neurons does not stand in one piece with their other "
-                         "projections; ask for it by itself");
+                         "the up projection of some neurons is not in one piece with their other "
+                         "projections; request it by itself");
     return MOEC_OK;
 }
 

@@ -106,8 +106,9 @@ MOEC_WARN_UNUSED static inline enum moec_status moec_experts_check_form(const st
     const uint32_t n_form = self->n_form > 1 ? self->n_form : 1;
     if (request.form < n_form)
         return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE, "layer %u expert %u is asked for in form %u, but there are only %u",
-                     request.layer, request.expert, request.form, n_form);
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "layer %u expert %u is requested in form %u, expected a form below %u", request.layer,
+                     request.expert, request.form, n_form);
 }
 
 #endif

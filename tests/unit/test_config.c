@@ -176,14 +176,14 @@ static void test_config__section_of_attentions(void **state)
         enum moec_status status;
         const char *part;
     } damages[] = {
-        {8, 0, MOEC_ERR_LIMIT, "0 more attentions, expected 1..31"},
-        {8, 3, MOEC_ERR_FORMAT, "73 bytes of attentions, expected 105"},
+        {8, 0, MOEC_ERR_LIMIT, "0 more kinds of attention, expected 1..31"},
+        {8, 3, MOEC_ERR_FORMAT, "73 bytes for kinds of attention, expected 105"},
         {12, 2, MOEC_ERR_LIMIT, "layer 2 of config section says key/value heads 3, expected 1..2"},
         {12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention 1, expected 0 or 1"},
         {12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention 1, expected 0"},
         {76, 1, MOEC_ERR_FORMAT, "attention 1 of 2 for layer 0, out of order"},
         {79, 3, MOEC_ERR_FORMAT, "attention 3 of 2 for layer 3, out of order"},
-        {80, 1, MOEC_ERR_FORMAT, "73 bytes of attentions (block 1), expected 41"},
+        {80, 1, MOEC_ERR_FORMAT, "73 bytes for kinds of attention (block 1), expected 41"},
         {81, 1, MOEC_ERR_FORMAT, "block 1 after block 1"},
     };
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
@@ -223,9 +223,9 @@ static void test_config__section_of_dense_sizes(void **state)
     } damages[] = {
         {block, 77, MOEC_ERR_UNSUPPORTED, "a block with tag 77"},
         {block, 0, MOEC_ERR_FORMAT, "rising tags"},
-        {block + 4, 5, MOEC_ERR_FORMAT, "4 bytes left for block 2 of 5"},
+        {block + 4, 5, MOEC_ERR_FORMAT, "4 bytes left for block 2, which has 5"},
         {block + 8, 40, MOEC_ERR_FORMAT,
-         "4 bytes of MLP sizes (block 2), expected 0"}, /* the first one's size */
+         "4 bytes for MLP sizes (block 2), expected 0"}, /* the first one's size */
         {0, 2, MOEC_ERR_FORMAT, "bytes, expected"},
     };
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
@@ -276,11 +276,11 @@ static void test_config__section_of_routers(void **state)
         enum moec_status status;
         const char *part;
     } damages[] = {
-        {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes of router, expected 8"},
+        {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes for the router, expected 8"},
         {block + 8, 3, MOEC_ERR_LIMIT, "kind of router 3, expected 0..2"},
-        {block + 8, 2, MOEC_ERR_FORMAT, "divides weights by their sum"},
-        {block + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 behind the kind of router"},
-        {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 behind the kind of router"},
+        {block + 8, 2, MOEC_ERR_FORMAT, "divides router weights by their sum"},
+        {block + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of router"},
+        {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 after the kind of router"},
         {block + 15, 0xc0, MOEC_ERR_FORMAT, "-2.5 as the scale of router weights"},
     };
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
@@ -294,7 +294,7 @@ static void test_config__section_of_routers(void **state)
     struct moec_error why = {0};
     memset(bytes + block + 8, 0, 8); /* which the fixed fields say too */
     assert_status(moec_config_decode(bytes, n, &back, &why), MOEC_ERR_FORMAT, why);
-    assert_message(why, "8 bytes of router (block 16), expected 0");
+    assert_message(why, "8 bytes for the router (block 16), expected 0");
     free(bytes);
 }
 
@@ -417,7 +417,7 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.router_scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
     REFUSED(c.router_scale = -0.0f, MOEC_ERR_FORMAT, "-0 as the scale");
     REFUSED((c.router_kind = MOEC_ROUTER_SOFTMAX_CHOSEN, c.norm_topk_prob = true), MOEC_ERR_FORMAT,
-            "divides weights by their sum");
+            "divides router weights by their sum");
     REFUSED(c.n_layer = 0, MOEC_ERR_LIMIT, "layers 0, expected 1..1024");
     REFUSED(c.n_layer = 1025, MOEC_ERR_LIMIT, "layers 1025");
     REFUSED(c.n_embd = 0, MOEC_ERR_LIMIT, "hidden size");
@@ -468,7 +468,8 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.n_ff_expert = 0, MOEC_ERR_LIMIT, "expert size");
     REFUSED(c.n_ff_shared = 0, MOEC_ERR_FORMAT, "no shared expert");
     REFUSED(c.kinds[1].n_ff_dense = 0, MOEC_ERR_LIMIT, "layer 1 of 'config.json' says dense MLP size");
-    REFUSED(c = two_stacks(); c.kinds[1].head_dim = 9, MOEC_ERR_FORMAT, "attends otherwise than layer 0");
+    REFUSED((c = two_stacks(), c.kinds[1].head_dim = 9), MOEC_ERR_FORMAT,
+            "the attention of layer 1 of 'config.json' differs from layer 0's");
     REFUSED(c.kinds[1].n_kv_head = 4, MOEC_ERR_FORMAT, "layer 1 of 'config.json' says 6 attention heads");
     REFUSED(c.kinds[1].is_moe = true, MOEC_ERR_LIMIT, "dense MLP size with experts");
     REFUSED((c.kinds[0].is_moe = false, c.kinds[0].n_ff_dense = 50), MOEC_ERR_FORMAT,
@@ -477,7 +478,7 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.layer_kind[0] = 1, MOEC_ERR_FORMAT, "out of order");
     REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3), MOEC_ERR_LIMIT, "kinds of layers in use");
     REFUSED((c.kinds[2] = c.kinds[0], c.n_kind = 3, c.layer_kind[4] = 2), MOEC_ERR_FORMAT,
-            "0 and 2 of layers alike");
+            "says the same for kinds 0 and 2 of layers");
     REFUSED(c.n_kind = 0, MOEC_ERR_LIMIT, "kinds of layers");
     REFUSED(c.n_kind = 33, MOEC_ERR_LIMIT, "kinds of layers 33");
     REFUSED(c.layer_kind[5] = 1, MOEC_ERR_FORMAT, "layer 5 of 5");

@@ -261,7 +261,7 @@ static void test_expert_forms__refuses(void **state)
 {
     const struct fixture *f = *state;
     const struct moec_expert_form up = forms[1];
-    refuse(f, (struct moec_cache_form){.form = up}, 1, MOEC_ERR_UNSUPPORTED, "none of their parts");
+    refuse(f, (struct moec_cache_form){.form = up}, 1, MOEC_ERR_UNSUPPORTED, "not of their parts");
     refuse(f, (struct moec_cache_form){.form = {.copy = 3}}, 1, MOEC_ERR_USAGE, "no precision copy 3");
     refuse(f, (struct moec_cache_form){.form = {.pool = (enum moec_expert_pool)1}}, 1, MOEC_ERR_UNSUPPORTED,
            "no pool 1");

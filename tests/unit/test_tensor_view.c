@@ -436,7 +436,7 @@ static void test_tensor_view__wrong_tensors_are_refused(void **state)
          6,
          1,
          MOEC_ERR_FORMAT,
-         "has lines of 6 weights, expected a multiple of the 4 of a block of BLOCKS"},
+         "has 6 weights in its last dimension, expected a multiple of the 4 in a block of BLOCKS"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct moec_tensor_view view;
