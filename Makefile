@@ -117,8 +117,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/libtests.a $(BUILD)/libcl
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ -lcmocka $(TOOL_LIBS)
 
-# Programs for measuring and comparing by hand; no test needs them.
-$(BUILD)/tools/make_bundle_seeds: TOOL_LIBS += -lcmocka
+# Programs for measuring and comparing by hand; tests need those that make something (test-programs).
+$(BUILD)/tools/make_bundle_seeds $(BUILD)/tools/make_refused_bundle: TOOL_LIBS += -lcmocka
 $(BUILD)/tools/%: $(BUILD)/obj/tests/tools/%.o $(BUILD)/libmoec.a $(BUILD)/libmoert.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SAN_FLAGS) $^ -o $@ $(TOOL_LIBS)
@@ -148,8 +148,8 @@ test: deps-test
 	@MOEC_BUILD=$(BUILD) $(if $(SANITIZE),TEST_TIMEOUT_SECONDS=$${TEST_TIMEOUT_SECONDS:-3600}) \
 	    JOBS=$(JOBS) tests/run.sh tests/check_rooms.sh $(CLI_TESTS) $(UNIT_BIN) $(if $(SANITIZE),,tests/fuzz/run.sh)
 
-test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/edgemoe_report \
-    $(if $(SANITIZE),,fuzz-programs)
+test-programs: all $(UNIT_BIN) $(BUILD)/tools/make_random_checkpoint $(BUILD)/tools/make_refused_bundle \
+    $(BUILD)/tools/edgemoe_report $(if $(SANITIZE),,fuzz-programs)
 
 # The fuzz targets are built with clang, libFuzzer, ASan and UBSan, the library with them.
 fuzz-programs:

@@ -81,10 +81,10 @@ struct moec_compile_report {
 
 /* `profile` may be NULL for policies that need none; `profile_digest` is its file's. `path` NULL plans only
  * (--dry-run): the search runs, the certificate is not measured and nothing is written. Errors:
- * MOEC_ERR_MISMATCH (profile of another model), MOEC_ERR_TARGET (no assignment meets the targets, or the
- * certificate missed: the message gives the loss and how many samples would do), MOEC_ERR_SCRIPT,
- * MOEC_ERR_BUDGET (work_bytes is too little, itemised), MOEC_ERR_IO, MOEC_ERR_CANCELLED. After
- * MOEC_ERR_TARGET from the certificate the report is filled. */
+ * MOEC_ERR_UNSUPPORTED (a tokenizer that cannot be used), MOEC_ERR_MISMATCH (profile of another model),
+ * MOEC_ERR_TARGET (no assignment meets the targets, or the certificate missed: the message gives the loss and
+ * how many samples would do), MOEC_ERR_SCRIPT, MOEC_ERR_BUDGET (work_bytes is too little, itemised),
+ * MOEC_ERR_IO, MOEC_ERR_CANCELLED. After MOEC_ERR_TARGET from the certificate the report is filled. */
 MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoint,
                                                const struct moec_profile *profile,
                                                const uint8_t profile_digest[static MOEC_SHA256_BYTES],

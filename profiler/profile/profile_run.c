@@ -70,7 +70,11 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
                          "'%s' has no tokenizer.json or tokenizer.model, so text cannot be measured on it",
                          folder);
     MOEC_TRY(moec_tokenizer_model_fits(tokenizer, job->config->n_vocab, folder, err));
-    MOEC_TRY(moec_tokenizer_create(tokenizer, &job->tokenizer, err));
+    const enum moec_status status = moec_tokenizer_create(tokenizer, &job->tokenizer, err);
+    if (status != MOEC_OK) {
+        (void)moec_error_prefix(err, "'%s' has a tokenizer that cannot be used", folder);
+        return status;
+    }
     MOEC_TRY(moec_rows_read(&options->task, options->data_path, moec_rows_budget(options->memory_bytes),
                             &job->rows, err));
     const struct moec_pool pool = moec_pool_make(options->n_threads);

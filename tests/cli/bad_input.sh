@@ -83,6 +83,11 @@ says stderr "nan|NaN|finite" "NaN weights: the message"
 fresh
 echo '{"version": "1.0"' >"$work/model/tokenizer.json"
 refuses "malformed tokenizer.json" "tokenizer.json"
+sed '0,/"type": *"ByteLevel"/s//"type":"Split","pattern":{"Regex":"(open"},"behavior":"Isolated","invert":false/' \
+    $sample/tokenizer.json >"$work/model/tokenizer.json"
+refuses "a tokenizer pattern that is no regular expression" "model' has a tokenizer that cannot be used: .*'\(open'"
+try 1 "a profile with it" "$moec" profile "$work/model" --data "$work/no-such-text" --seq-len 16 -o "$work/pattern.h5" --quiet
+says stderr "model' has a tokenizer that cannot be used: .*'\(open'" "is refused before the data are read"
 fresh
 sed -i 's/: 2047$/: 999999/' "$work/model/tokenizer.json"
 refuses "a tokenizer whose ids exceed the vocabulary" "tokenizer.json.*999999"
@@ -144,10 +149,7 @@ for cut in 0 100 4096 100000 $((length - 1)); do
     try 1 "a bundle of $cut bytes" "$build/moec-run" "$work/cut.moec" -p "The" -n 2
 done
 # Not damaged, and still of no use.
-fresh
-sed '0,/"type": *"ByteLevel"/s//"type":"Split","pattern":{"Regex":"(open"},"behavior":"Isolated","invert":false/' \
-    $sample/tokenizer.json >"$work/model/tokenizer.json"
-"$moec" compile "$work/model" --policy uniform --bits 4 -o "$work/pattern.moec" --quiet >"$work/stdout" 2>"$work/stderr"
+try 0 "a bundle whose tokenizer is of no use" "$build/tools/make_refused_bundle" "$work/pattern.moec"
 try 1 "verify refuses a tokenizer that run refuses" "$moec" verify "$work/pattern.moec"
 says stderr "pattern.moec' is not damaged, but .moec run. cannot use it: .*'\(open'" "the message names the pattern"
 try 1 "run refuses it" "$build/moec-run" "$work/pattern.moec" -p "The" -n 2
