@@ -13,6 +13,7 @@
 #include "profiler/bench/bench_json.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -101,7 +102,18 @@ static enum moec_status read_data(struct bench_job *job, struct moec_error *err)
         return MOEC_OK;
     MOEC_TRY(
         moec_task_load(cli_has(job->args, "task") ? cli_text(job->args, "task") : "text", &job->task, err));
-    MOEC_TRY(moec_rows_read(&job->task, cli_text(job->args, "data"), TEXT_BYTES, &job->rows, err));
+    struct moec_error own = {0};
+    const enum moec_status status =
+        moec_rows_read(&job->task, cli_text(job->args, "data"), TEXT_BYTES, &job->rows, &own);
+    if (status == MOEC_ERR_BUDGET) /* whose message names an option that a bench does not have */
+        return moec_fail(err, status,
+                         "reading '%s' takes more than the %.0f MiB that the text of a bench may take; give "
+                         "less text: %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens are all it uses",
+                         cli_text(job->args, "data"), (double)TEXT_BYTES / (1 << 20),
+                         job->options.bench.n_sample, job->options.bench.prompt_tokens,
+                         job->options.bench.n_tokens);
+    if (status != MOEC_OK)
+        return moec_fail(err, status, "%s", own.message);
     job->options.bench.rows = &job->rows;
     return MOEC_OK;
 }

@@ -15,6 +15,12 @@ try 1 "the same of a profile" "$moec" profile $sample --data "$work/line.txt" --
 says stderr "'.*line.txt' has 67108864 bytes, .* text may take 48.0 MiB: raise --work-memory" "says what it has"
 try 1 "a small file that unpacks to a large one" "$moec" eval $sample --data "$work/bomb.txt.zst" --work-memory 64MiB --quiet
 says stderr "more than the limit of .* bytes when decompressed; text may take 64.0 MiB: raise --work-memory" "says what it holds"
+# A bench has no --work-memory: half a GiB that stands twice, as read and as the task's prompt, is too much for it.
+echo 'return {name = "say", rows = {format = "text"}, prompt = "say {text}"}' >"$work/say.lua"
+"$moec" compile $sample --policy uniform --bits 4 -o "$work/m.moec" --quiet >"$work/stdout" 2>"$work/stderr"
+try 1 "the same of a bench" "$moec" bench "$work/m.moec" --data "$work/bomb.txt.zst" --task "$work/say.lua" --samples 3 --quiet
+says stderr "reading '.*bomb.txt.zst' takes more than the 1024 MiB .* give less text: 3 samples of 64 . 32 tokens" "says what works there"
+if grep -q work-memory "$work/stderr"; then fail "names no option of others"; else pass "names no option of others"; fi
 head -c 4096 $sample/model.safetensors >"$work/random.txt.zst"
 try 1 "a .zst that is none" "$moec" eval $sample --data "$work/random.txt.zst" --quiet
 says stderr "random.txt.zst' is not zstd data, although its name ends in .zst" "says so"
