@@ -24,8 +24,8 @@ struct moec_kernels;
 /* The result of one bitwidth of dense weights. */
 struct moec_dense_trial {
     uint32_t bits;
-    bool is_measured; /* false: even with all experts at 2 bits it is not smaller than another that meets the
-                         target */
+    /* False: even with all experts at 2 bits it is not smaller than another that meets the target. */
+    bool is_measured;
     bool meets;       /* some assignment meets the target; then: */
     uint64_t n_bytes; /* of its bundle */
     double loss;      /* on the search part */
@@ -53,11 +53,11 @@ struct moec_compile_options {
     uint64_t seed;     /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
-    uint64_t work_bytes;      /* of the process, in addition to the largest layer's weights; 0 = 1 GiB
-                                 (profiler/profile/work_plan.h) */
+    /* Of the process, beside the largest layer's weights (profiler/profile/work_plan.h); 0 = 1 GiB. */
+    uint64_t work_bytes;
     const char *spill_folder; /* for hidden states that do not fit into memory; NULL = they stay in memory */
-    const char
-        *options_text; /* the options that shaped the bundle in canonical spelling, for the provenance */
+    /* The options that shaped the bundle, in canonical spelling, for the provenance. */
+    const char *options_text;
     const char *source_name;
 };
 

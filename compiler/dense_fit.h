@@ -24,8 +24,8 @@ struct moec_dense_fit;
 
 struct moec_dense_fit_request {
     const struct moec_checkpoint *checkpoint; /* borrowed until free */
-    struct moec_scorer
-        *scorer; /* of the original's dense weights, whose experts answer with the original's */
+    /* Of the original's dense weights, whose experts answer with the original's. */
+    struct moec_scorer *scorer;
     const struct moec_measure *measure; /* (W) each, filled by the evaluation */
     const struct moec_codec *codecs;    /* integer codecs, each for one set of dense weights */
     uint32_t n_codec;                   /* 1..MOEC_DENSE_FIT_MAX_CODECS */

@@ -6,8 +6,8 @@
  * which are built into the program; pairs and next go in sorted order and math.random is seeded, so that a
  * script's answer depends on its inputs alone. The parent checks everything that it is sent.
  *
- * Thread rule: one guest at a time; call from the main thread while no parallel region runs (the child is
- * forked). */
+ * Thread rule: one guest at a time; call from the main thread while no parallel region runs
+ * (the child is forked). */
 #ifndef MOEC_COMPILER_LUA_HOST_H
 #define MOEC_COMPILER_LUA_HOST_H
 
@@ -42,8 +42,8 @@ enum moec_guest_message {
  * Must leave the answer's bytes in a Lua string on top of the stack. May raise Lua errors. */
 typedef int moec_guest_body(lua_State *lua);
 
-/* Called in the parent for each question; fills `answer` (malloc'ed, freed by the host). An error ends the
- * guest. */
+/* Called in the parent for each question; fills `answer` (malloc'ed, freed by the host).
+ * An error ends the guest. */
 typedef enum moec_status moec_guest_answer(void *context, const uint8_t *question, size_t n, uint8_t **answer,
                                            size_t *n_answer, struct moec_error *err);
 typedef void moec_guest_log(void *context, const char *line);

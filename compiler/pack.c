@@ -32,8 +32,8 @@ static void encode_slot(void *context, size_t item, int thread)
 static enum moec_status make_slots(const struct moec_checkpoint *checkpoint, int n, struct pack_slot *slots,
                                    struct moec_error *err)
 {
-    /* No codec takes more than F32 or 8 bits with a scale for each 32 weights; 16 bits is the largest
-     * assignable. */
+    /* No codec takes more than F32 or 8 bits with a scale for each 32 weights;
+     * 16 bits is the largest assignable. */
     const struct moec_config *config = moec_checkpoint_config(checkpoint);
     struct moec_codec widest = {.dtype = MOEC_DTYPE_BF16};
     uint64_t bytes = moec_record_layout_make(config, widest).n_bytes;

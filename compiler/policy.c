@@ -273,8 +273,8 @@ static void push_kl(lua_State *lua, const struct policy_run *run, uint32_t s, ui
     push_by_bits(lua, run, run->kl, s, e);
 }
 
-/* Loss and mean KL on the search part, without an interval. Fails only for values that moec_profile_check
- * refuses. */
+/* Loss and mean KL on the search part, without an interval.
+ * Fails only for values that moec_profile_check refuses. */
 static struct moec_loss search_part(const struct moec_profile *profile, const double *nll, const double *kl)
 {
     struct moec_loss_options options = moec_loss_options_default();

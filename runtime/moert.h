@@ -163,8 +163,8 @@ MOERT_API enum moert_status moert_engine_open(const char *path, const struct moe
 MOERT_API void moert_engine_close(struct moert_engine *engine);
 /* Closes the engine and reports whether the trace was written completely (MOERT_ERR_IO if not). */
 MOERT_API enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_error *err);
-/* Waits until the buffer holds the experts that it starts with. Without this call they are read in the
- * background. */
+/* Waits until the buffer holds the experts that it starts with.
+ * Without this call they are read in the background. */
 MOERT_API void moert_engine_warm(struct moert_engine *engine);
 MOERT_API struct moert_info moert_engine_info(const struct moert_engine *engine);
 /* Writes a warning about the budget, such as an expert buffer below one token's working set, and returns

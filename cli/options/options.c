@@ -434,8 +434,8 @@ static const char *row_meaning(const char *line)
     return tab == NULL ? NULL : tab + 1;
 }
 
-/* Wraps one line at word boundaries to 80 columns with a hanging indent; `column` is where the cursor
- * stands. */
+/* Wraps one line at word boundaries to 80 columns with a hanging indent;
+ * `column` is where the cursor stands. */
 static void print_line(FILE *out, const char *text, const char *end, int indent, int column)
 {
     while (text < end) {

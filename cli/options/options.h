@@ -28,8 +28,8 @@ enum {
 struct cli_option {
     const char *name; /* without dashes; NULL ends a table */
     char letter;      /* 0 = none */
-    const char
-        *argument; /* placeholder ("FILE"), NULL for a flag; "[a|b]": one of the choices, or none ("") */
+    /* Placeholder ("FILE"), NULL for a flag; "[a|b]": one of the choices, or none (""). */
+    const char *argument;
     const char *choices; /* "a|b|c" for completion and checking, NULL = free */
     const char *help; /* one or more sentences, defaults included; a line "value\tmeaning" is a table row */
     unsigned flags;
@@ -69,8 +69,8 @@ struct cli_args {
 bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
                char **argv, int first, int *status);
 
-/* Whether an option was given, its last value (NULL when absent), and its values. The name must be in the
- * table. */
+/* Whether an option was given, its last value (NULL when absent), and its values.
+ * The name must be in the table. */
 bool cli_has(const struct cli_args *args, const char *name);
 const char *cli_text(const struct cli_args *args, const char *name);
 uint32_t cli_count(const struct cli_args *args, const char *name);
@@ -103,8 +103,8 @@ MOEC_WARN_UNUSED enum moec_status cli_u32_list(const struct cli_args *args, cons
 /* Prints the command line as a shell takes it, with --`flag` after the verb when it is not there yet. */
 void cli_print_again(FILE *out, const struct cli_args *args, const char *flag);
 
-/* Prints "moec VERB: message" to stderr and returns the exit status: CLI_USAGE for MOEC_ERR_USAGE, else
- * CLI_FAILED. */
+/* Prints "moec VERB: message" to stderr and returns the exit status:
+ * CLI_USAGE for MOEC_ERR_USAGE, else CLI_FAILED. */
 int cli_fail(const struct cli_args *args, const struct moec_error *err);
 
 /* Help of one command: the usual options, in at most 48 lines of 80 columns (tests/cli/help.sh counts them);

@@ -5,8 +5,8 @@
 
 #include "cli/options/options.h"
 
-/* From now on a signal is a request to stop. Ignored signals (nohup, background jobs of scripts) stay
- * ignored. */
+/* From now on a signal is a request to stop.
+ * Ignored signals (nohup, background jobs of scripts) stay ignored. */
 void cli_interrupt_catch(void);
 /* The signal that was received, 0 = none. Any thread. */
 int cli_interrupt_signal(void);

@@ -1,6 +1,6 @@
 /* The verbs of moec; each cmd_*.c defines one. Adding a verb: a cmd_NAME.c with its table and run function, a
- * line here, a line in main.c. Help, man page and completion follow from the table; tests/cli/help.sh checks
- * them. */
+ * line here, a line in main.c. Help, man page and completion follow from the table;
+ * tests/cli/help.sh checks them. */
 #ifndef MOEC_CLI_COMMANDS_H
 #define MOEC_CLI_COMMANDS_H
 

@@ -92,8 +92,8 @@ double moec_log_f64(double x)
     return e * 0x1.62e42fefp-1 - ((half_square - small) - f);
 }
 
-/* x less n * pi/2, with pi/2 in three parts, is r plus a rest below the last bit of r; Taylor terms do the
- * rest. */
+/* x less n * pi/2, with pi/2 in three parts, is r plus a rest below the last bit of r;
+ * Taylor terms do the rest. */
 void moec_sincos_f64(double x, double *sine, double *cosine)
 {
     static const double sine_terms[] = {

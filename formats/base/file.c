@@ -262,8 +262,8 @@ static int make_folder(const char *name)
     return mkdir(name, 0777) != 0 ? -1 : open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-/* Makes what becomes `path`, locked, under a new name beside it, which is the caller's. `what` it is, for the
- * message. */
+/* Makes what becomes `path`, locked, under a new name beside it, which is the caller's.
+ * `what` it is, for the message. */
 static enum moec_status make_temporary(const char *path, int (*make)(const char *name), const char *what,
                                        char **name, int *fd, struct moec_error *err)
 {

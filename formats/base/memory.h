@@ -26,8 +26,8 @@ MOEC_WARN_UNUSED enum moec_status moec_alloc_aligned(void **out, uint64_t count,
 MOEC_WARN_UNUSED enum moec_status moec_alloc_pages(void **out, uint64_t n_bytes, const char *what,
                                                    struct moec_error *err);
 
-/* Grows `*array` (capacity `*capacity` items) so that `needed` items fit; doubles. On failure both are
- * unchanged. */
+/* Grows `*array` (capacity `*capacity` items) so that `needed` items fit; doubles.
+ * On failure both are unchanged. */
 MOEC_WARN_UNUSED enum moec_status moec_grow(void **array, size_t *capacity, size_t needed, size_t item_bytes,
                                             const char *what, struct moec_error *err);
 

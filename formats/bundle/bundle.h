@@ -2,8 +2,8 @@
  *
  * Reading validates header, contents table and every small section when it opens; dense weights by SHA-256
  * when loaded; each expert record by CRC32C before its first use (the reader of records does it). Writing is
- * all-or-nothing and reproducible. Thread rule: an open bundle is immutable; reads from several threads are
- * fine. */
+ * all-or-nothing and reproducible. Thread rule: an open bundle is immutable;
+ * reads from several threads are fine. */
 #ifndef MOEC_FORMATS_BUNDLE_H
 #define MOEC_FORMATS_BUNDLE_H
 
@@ -28,8 +28,8 @@ struct moec_certificate {
     double reference;
     double compiled;
     double loss; /* (compiled - reference) / reference */
-    double
-        loss_low; /* two-sided 90 % paired bootstrap; loss_high is the upper end of the one-sided 95 % one */
+    /* Two-sided 90 % paired bootstrap; loss_high is the upper end of the one-sided 95 % one. */
+    double loss_low;
     double loss_high;
     double search_loss; /* the same on the search part, when the search accepted */
     double search_loss_high;
@@ -82,8 +82,8 @@ struct moec_bundle {
     struct moec_certificate certificate;
     struct moec_provenance provenance;
     struct moec_codec codecs[17]; /* by bitwidth: codec of projections with that many bits */
-    struct moec_record_layout
-        layouts[MOEC_VARIANT_COUNT];    /* of the variants that there are: moec_bundle_layout */
+    /* Of the variants that there are: moec_bundle_layout. */
+    struct moec_record_layout layouts[MOEC_VARIANT_COUNT];
     uint32_t n_copy;                    /* copy levels; level 0 is the compiled assignment */
     uint8_t copy_bits[MOEC_MAX_COPIES]; /* bits of a level whose experts share one width; 0 for level 0 */
     struct moec_record_entry *records;  /* (n_copy, S, E), owned */

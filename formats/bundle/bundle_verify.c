@@ -187,8 +187,8 @@ static enum moec_status check_level(struct verifier *v, struct level *level, str
     return MOEC_OK;
 }
 
-/* Reads config and index of a level; false when either is damaged, and records can only be checked as a
- * whole. */
+/* Reads config and index of a level; false when either is damaged,
+ * and records can only be checked as a whole. */
 static bool read_level(const struct verifier *v, struct level *level, struct moec_config *config)
 {
     const struct moec_section *section = moec_contents_find(&v->contents, MOEC_SECTION_CONFIG, 0);

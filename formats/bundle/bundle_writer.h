@@ -44,8 +44,8 @@ void moec_bundle_plan_free(struct moec_bundle_plan *plan);
 uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, struct moec_variant variant);
 
 /* Exact size of the file for experts (MoE layers x n_expert variants, level 0) and n_extra further copy
- * levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first wrong bitwidth, or for too many
- * levels. */
+ * levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first wrong bitwidth,
+ * or for too many levels. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
                                                          const struct moec_variant *experts,
                                                          const uint8_t *copy_bits, uint32_t n_extra,

@@ -36,8 +36,8 @@ static enum moec_status encode_block(const struct moec_tensor_reader *reader, st
     return MOEC_OK;
 }
 
-/* Encodes rows from .. end - 1 of a view of a tensor one after the other, stride_bytes apart. Scratch: see
- * scratch_bytes. */
+/* Encodes rows from .. end - 1 of a view of a tensor one after the other, stride_bytes apart.
+ * Scratch: see scratch_bytes. */
 static enum moec_status encode_rows(const struct moec_checkpoint *ck,
                                     const struct moec_checkpoint_tensor *tensor,
                                     const struct moec_tensor_view *view, struct moec_codec codec, size_t from,

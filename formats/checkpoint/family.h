@@ -25,8 +25,8 @@ struct moec_family {
     void (*write)(const struct moec_config *config, struct moec_json_out *root);
     bool has_own_fields;
     const char *architecture; /* config.json's, of the class in transformers */
-    /* What transformers assumes if config.json says nothing; kinds[0] is what layers are like before they are
-     * placed. */
+    /* What transformers assumes if config.json says nothing;
+     * kinds[0] is what layers are like before they are placed. */
     struct moec_config defaults; /* n_kv_head 0: as many as heads; eos_ids as in the class */
     /* Tensor names with {L} for the layer within its stack, {E} for the expert, and {_1} for "_1" where MLPs
      * have a gate; NULL where the family has none. An encoder's layers have their own. */
@@ -48,8 +48,8 @@ const struct moec_family *moec_family_find(const char *model_type);
 
 /* Fills `config` from the root of config.json and finds the family. `where` names the file
  * ("'x/config.json'"). expert_dtype stays F32: tensors decide it. Errors: MOEC_ERR_UNSUPPORTED (family,
- * activation, RoPE scaling, quantised weights, ...), MOEC_ERR_FORMAT, MOEC_ERR_LIMIT. The result has passed
- * moec_config_check. */
+ * activation, RoPE scaling, quantised weights, ...), MOEC_ERR_FORMAT, MOEC_ERR_LIMIT.
+ * The result has passed moec_config_check. */
 MOEC_WARN_UNUSED enum moec_status moec_family_read_config(const struct moec_json *root, const char *where,
                                                           const struct moec_family **family,
                                                           struct moec_config *config, struct moec_error *err);
@@ -63,8 +63,8 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_eos(const struct moec_json *r
  * this config and generation (the config is checked before they are handed out) but for expert_dtype, which
  * tensors decide.
  * `torch_dtype` is the type that transformers is to compute in ("float32"); `subject` names the source in
- * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family, or a config that its config.json cannot
- * express. */
+ * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family,
+ * or a config that its config.json cannot express. */
 MOEC_WARN_UNUSED enum moec_status moec_family_write_config(const struct moec_config *config,
                                                            const struct moec_generation *generation,
                                                            const char *torch_dtype, const char *subject,

@@ -1,8 +1,8 @@
 /* Writing safetensors (formats/checkpoint/safetensors.h has the format): the table first, then the bytes of
  * one tensor after the other, as a stream. The file appears under its name when it is complete. The header is
  * padded with spaces so that the data starts at a multiple of 8, as the reference implementation does, and
- * carries the metadata {"format": "pt"} that transformers asks for. Thread rule: a writer belongs to one
- * thread. */
+ * carries the metadata {"format": "pt"} that transformers asks for.
+ * Thread rule: a writer belongs to one thread. */
 #ifndef MOEC_FORMATS_SAFETENSORS_WRITE_H
 #define MOEC_FORMATS_SAFETENSORS_WRITE_H
 

@@ -18,8 +18,8 @@
  * stay.
  *
  * With the symmetric scheme there is no zero point to move: the scale alone is fitted. Every result is the
- * same bits on every machine: sums run in 32 lanes added in one order, pow is our own. Thread rule: pure
- * functions. */
+ * same bits on every machine: sums run in 32 lanes added in one order, pow is our own.
+ * Thread rule: pure functions. */
 #ifndef MOEC_FORMATS_HQQ_H
 #define MOEC_FORMATS_HQQ_H
 

@@ -4,8 +4,8 @@
 #include <jansson.h>
 #include <string.h>
 
-/* struct moec_json is json_t seen from outside; jansson's API takes non-const pointers even where it only
- * reads. */
+/* struct moec_json is json_t seen from outside;
+ * jansson's API takes non-const pointers even where it only reads. */
 static json_t *raw(const struct moec_json *node)
 {
     return (json_t *)(uintptr_t)node;
@@ -20,8 +20,8 @@ struct place {
     size_t line, column;
 };
 
-/* jansson counts columns in code points and gives no line for text that it never reached; a byte offset fits
- * both. */
+/* jansson counts columns in code points and gives no line for text that it never reached;
+ * a byte offset fits both. */
 static struct place place_of(const char *bytes, size_t offset)
 {
     struct place at = {1, 1};

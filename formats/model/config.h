@@ -158,8 +158,8 @@ int32_t moec_config_moe_ordinal(const struct moec_config *config, uint32_t layer
 /* Model layer of the MoE layer with this ordinal. */
 uint32_t moec_config_moe_layer(const struct moec_config *config, uint32_t ordinal);
 
-/* Binary section of a bundle (formats/bundle/FORMAT.md, "config"). encode gives malloc'ed bytes, owned by the
- * caller. */
+/* Binary section of a bundle (formats/bundle/FORMAT.md, "config").
+ * encode gives malloc'ed bytes, owned by the caller. */
 MOEC_WARN_UNUSED enum moec_status moec_config_encode(const struct moec_config *config, uint8_t **bytes,
                                                      size_t *n_bytes, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_config_decode(const uint8_t *bytes, size_t n_bytes,

@@ -158,8 +158,8 @@ void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t 
 
 /* ---- table ---- */
 
-/* Walks what a config expects in table order: layer by layer, the tensors of no layer last. Start with {0,
- * -1}. */
+/* Walks what a config expects in table order: layer by layer, the tensors of no layer last.
+ * Start with {0, -1}. */
 struct expectation {
     uint32_t layer;
     int role;

@@ -107,8 +107,8 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
 /* Whether --dense-bits applies to this role (else the source dtype is kept). */
 bool moec_role_is_quantisable(enum moec_role role);
 
-/* The tensor's expected shape in a layer of the config (MOEC_LAYER_NONE for a tensor that belongs to no
- * layer). */
+/* The tensor's expected shape in a layer of the config (MOEC_LAYER_NONE for a tensor that
+ * belongs to no layer). */
 void moec_role_shape(const struct moec_config *c, enum moec_role role, uint32_t layer, uint32_t *rows,
                      uint32_t *columns);
 

@@ -42,8 +42,8 @@ struct moec_path_table {
     uint32_t n_value; /* values a key: min(2 * top_k, n_expert) */
     uint32_t n_key;
     struct moec_path_key *keys; /* (n_key), owned */
-    struct moec_path_value
-        *values; /* (n_key, n_value), owned; by falling probability, ties to the lower index */
+    /* (n_key, n_value), owned; by falling probability, ties to the lower index */
+    struct moec_path_value *values;
     struct moec_path_value *frequency; /* (n_layer, n_expert), owned; by falling probability */
 };
 

@@ -1,6 +1,6 @@
 /* A candidate of a search (D16): the bitwidths of every expert and of the dense weights. One bitwidth for
- * each expert, as in EdgeMoE, is the simplest case. Thread rule: a plan belongs to one thread while it is
- * changed. */
+ * each expert, as in EdgeMoE, is the simplest case.
+ * Thread rule: a plan belongs to one thread while it is changed. */
 #ifndef MOEC_FORMATS_PLAN_H
 #define MOEC_FORMATS_PLAN_H
 

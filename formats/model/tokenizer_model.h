@@ -40,12 +40,12 @@
 #define MOEC_TOKENIZER_FUSE_UNK      1u /* neighbouring unknown characters become one unk token */
 #define MOEC_TOKENIZER_BYTE_FALLBACK 2u /* an unknown character becomes its UTF-8 bytes as <0x00>..<0xFF> */
 #define MOEC_TOKENIZER_IGNORE_MERGES 4u /* a word that is itself a token is not split */
-#define MOEC_TOKENIZER_UNIGRAM                                                                               \
-    8u /* the likeliest cut of a word by scores, not BPE; of the others only                                 \
-          BYTE_FALLBACK and SENTENCEPIECE may stand beside it */
-#define MOEC_TOKENIZER_SENTENCEPIECE                                                                         \
-    16u /* a Unigram model of SentencePiece's own: sums are rounded to F32, and tokens                       \
-           with a score of minus infinity never stand in a text */
+/* A word is cut into its likeliest tokens by their scores, not by BPE. Of the other flags, only BYTE_FALLBACK
+ * and SENTENCEPIECE may be set with it. */
+#define MOEC_TOKENIZER_UNIGRAM 8u
+/* A Unigram model of SentencePiece's own: sums are rounded to F32, and tokens with a score of minus infinity
+ * never occur in a text. */
+#define MOEC_TOKENIZER_SENTENCEPIECE 16u
 
 /* Bits of moec_tokenizer_added.flags. */
 #define MOEC_ADDED_SPECIAL     1u  /* left out by a decode that skips special tokens */

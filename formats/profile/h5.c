@@ -182,8 +182,8 @@ enum moec_status moec_h5_create(uint64_t user_block_bytes, struct moec_h5 **out,
     return MOEC_OK;
 }
 
-/* Whether the image that HDF5 gives begins with the user block differs between its versions, so it is looked
- * at. */
+/* Whether the image that HDF5 gives begins with the user block differs between its versions,
+ * so it is looked at. */
 enum moec_status moec_h5_take_bytes(struct moec_h5 *h5, uint8_t **bytes, size_t *n_bytes,
                                     struct moec_error *err)
 {

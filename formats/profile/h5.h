@@ -7,8 +7,8 @@
  *
  * Reading trusts nothing but HDF5 itself: a dataset is checked for type, rank, extent, storage and filters
  * before memory is made for it; links to other files, virtual datasets and filter plugins are refused. HDF5's
- * own messages never reach stderr. Thread rule: HDF5 has one global state; one thread of the process at a
- * time. */
+ * own messages never reach stderr. Thread rule: HDF5 has one global state;
+ * one thread of the process at a time. */
 #ifndef MOEC_FORMATS_H5_H
 #define MOEC_FORMATS_H5_H
 
@@ -98,8 +98,8 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_write_texts(struct moec_h5 *h5, const 
 MOEC_WARN_UNUSED enum moec_status moec_h5_has_attribute(struct moec_h5 *h5, const char *path,
                                                         const char *name, bool *has, struct moec_error *err);
 
-/* Reads attributes back; a missing one, another type or a text that does not fit `capacity` with its NUL is
- * MOEC_ERR_FORMAT. */
+/* Reads attributes back; a missing one, another type or a text that does not fit `capacity`
+ * with its NUL is MOEC_ERR_FORMAT. */
 MOEC_WARN_UNUSED enum moec_status moec_h5_read_text(struct moec_h5 *h5, const char *path, const char *name,
                                                     char *text, size_t capacity, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_h5_read_u64(struct moec_h5 *h5, const char *path, const char *name,

@@ -139,8 +139,8 @@ void moec_profile_release(struct moec_profile *profile);
 
 /* Allocates every array, zeroed, for the dimensions already set (n_moe_layer, n_expert, top_k, n_window,
  * seq_len_tokens, n_uniform, n_bits, n_trace_token, config.n_encoder_layer); the path table is left alone. On
- * failure the profile is released. Errors: MOEC_ERR_FORMAT for a dimension out of range, MOEC_ERR_LIMIT,
- * MOEC_ERR_MEMORY. */
+ * failure the profile is released. Errors: MOEC_ERR_FORMAT for a dimension out of range,
+ * MOEC_ERR_LIMIT, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err);
 
 /* Checks that the dimensions lie within their limits, so that products of them fit 64 bits. */

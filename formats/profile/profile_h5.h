@@ -11,8 +11,8 @@
 
 #define MOEC_PROFILE_USER_BLOCK_BYTES 512
 
-/* Checks the profile and writes it whole or not at all. Derived datasets (losses, perplexities) are computed
- * here. */
+/* Checks the profile and writes it whole or not at all.
+ * Derived datasets (losses, perplexities) are computed here. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_write(const struct moec_profile *profile, const char *path,
                                                      struct moec_error *err);
 

@@ -14,8 +14,8 @@ MOEC_WARN_UNUSED enum moec_status moec_profile_h5_write_quantizer(struct moec_h5
                                                                   const struct moec_profile *profile,
                                                                   struct moec_error *err);
 
-/* Reads them back. A file without `quantizer` predates the choice and is linear. Errors:
- * MOEC_ERR_FORMAT. */
+/* Reads them back. A file without `quantizer` predates the choice and is linear.
+ * Errors: MOEC_ERR_FORMAT. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5,
                                                                  struct moec_profile *profile,
                                                                  const char *subject, struct moec_error *err);

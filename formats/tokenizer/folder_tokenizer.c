@@ -15,8 +15,8 @@ static const char *const json_files[] = {"tokenizer.json", NULL};
 static const char *const model_files[] = {"tokenizer.model", "tokenizer_config.json", NULL};
 static const char *const spiece_files[] = {"spiece.model", "tokenizer_config.json", NULL};
 
-/* Loads a file of the folder; `*bytes` stays NULL when it is not there. `*path` is the caller's in every
- * case. */
+/* Loads a file of the folder; `*bytes` stays NULL when it is not there.
+ * `*path` is the caller's in every case. */
 static enum moec_status load(const char *folder, const char *name, uint64_t limit_bytes, char **path,
                              char **bytes, size_t *n_bytes, struct moec_error *err)
 {

@@ -655,8 +655,8 @@ static enum moec_status read_added_token(struct reader *r, const struct moec_jso
     if (added.id != MOEC_TOKENIZER_NO_ID) {
         added.flags |= MOEC_ADDED_IN_MODEL;
     } else {
-        /* The library's rule: past the vocabulary's count, or past the largest added id if that is further
-         * on. */
+        /* The library's rule: past the vocabulary's count,
+         * or past the largest added id if that is further on. */
         added.id = *any && *largest >= r->n_vocab ? *largest + 1 : (uint32_t)r->n_vocab;
         if (added.id >= MOEC_TOKENIZER_MAX_TOKENS)
             return moec_fail(r->err, MOEC_ERR_LIMIT,
@@ -781,8 +781,8 @@ static void shift_strings(struct step_list *list, uint32_t by)
     }
 }
 
-/* Builds flat arrays and sends them through the binary form, whose reader is the one place that checks a
- * model. */
+/* Builds flat arrays and sends them through the binary form,
+ * whose reader is the one place that checks a model. */
 static enum moec_status assemble(struct reader *r, struct moec_tokenizer_model *model)
 {
     enum moec_status status = MOEC_OK;

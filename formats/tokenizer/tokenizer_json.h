@@ -23,8 +23,8 @@
 
 /* Parses `json[n_bytes]`; `subject` is the file's name for messages. On success `model` owns its arrays
  * (moec_tokenizer_model_release); on failure it is zeroed.
- * Errors: MOEC_ERR_FORMAT, MOEC_ERR_LIMIT, MOEC_ERR_UNSUPPORTED (a part that moec does not have),
- * MOEC_ERR_MEMORY. */
+ * Errors: MOEC_ERR_FORMAT, MOEC_ERR_LIMIT,
+ * MOEC_ERR_UNSUPPORTED (a part that moec does not have), MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_json_read(const char *json, size_t n_bytes,
                                                            const char *subject,
                                                            struct moec_tokenizer_model *model,

@@ -66,8 +66,8 @@ struct moec_device_expert {
     uint64_t check_ns; /* CRC32C of its record */
 };
 
-/* What a token loses when the computing thread waits this long for a record, in addition to the wait and the
- * check. */
+/* What a token loses when the computing thread waits this long for a record,
+ * in addition to the wait and the check. */
 struct moec_device_wait {
     uint64_t stall_ns;
     uint64_t first_ns; /* by the first wait in a layer, */

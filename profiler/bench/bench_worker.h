@@ -95,8 +95,8 @@ MOEC_WARN_UNUSED enum moec_status moec_bench_worker_opened(struct moec_bench_wor
                                                            struct moec_bench_opened *opened,
                                                            struct moec_error *err);
 
-/* Computes a sample (n_sample: the one that is not counted) and waits for it; token_ns (n_tokens). Errors as
- * above. */
+/* Computes a sample (n_sample: the one that is not counted) and waits for it; token_ns (n_tokens).
+ * Errors as above. */
 MOEC_WARN_UNUSED enum moec_status moec_bench_worker_run(struct moec_bench_worker *worker,
                                                         const struct moec_bench_tokens *tokens,
                                                         uint32_t sample, const struct moec_bench_wait *wait,

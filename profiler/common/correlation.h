@@ -18,8 +18,8 @@ double moec_correlation_pearson(const double *a, const double *b, size_t n);
 MOEC_WARN_UNUSED enum moec_status moec_correlation_spearman(const double *a, const double *b, size_t n,
                                                             double *out, struct moec_error *err);
 
-/* ranks[i] = 1 + how many values are smaller than values[i] + half of the others that equal it. Values are
- * finite. */
+/* ranks[i] = 1 + how many values are smaller than values[i] + half of the others that equal it.
+ * Values are finite. */
 MOEC_WARN_UNUSED enum moec_status moec_correlation_ranks(const double *values, size_t n, double *ranks,
                                                          struct moec_error *err);
 

@@ -1,6 +1,6 @@
 /* Text for people: a few paragraphs that say in words and numbers what was found. Terminals wrap them,
- * reports put them first, --json lists them. No markup, no line breaks within a paragraph. Thread rule: plain
- * data. */
+ * reports put them first, --json lists them. No markup, no line breaks within a paragraph.
+ * Thread rule: plain data. */
 #ifndef MOEC_PROFILER_PARAGRAPHS_H
 #define MOEC_PROFILER_PARAGRAPHS_H
 

@@ -18,8 +18,8 @@
 
 struct moec_units;
 
-/* An array of a unit: read when it is kept, filled when it is found. Little-endian like all that moec
- * writes. */
+/* An array of a unit: read when it is kept, filled when it is found.
+ * Little-endian like all that moec writes. */
 struct moec_unit_part {
     void *data;
     uint64_t n_bytes;

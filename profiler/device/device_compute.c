@@ -1,8 +1,8 @@
 /* The parts of a decoded token with every expert in memory.
  *
  * The forward pass is the runtime's own; a source of experts that never waits stands behind it and notes when
- * the router's answer came, so that the time before and the time after are told apart where the runtime may
- * stall. */
+ * the router's answer came, so that the time before and the time after are told apart
+ * where the runtime may stall. */
 #include "profiler/device/device_measure.h"
 
 #include "formats/base/clock.h"
@@ -437,8 +437,8 @@ static enum moec_status load_specimens(struct compute_job *job, uint32_t bits, s
     return MOEC_OK;
 }
 
-/* Records take turns, so that none is computed from the processor's caches unless all fit there, as while
- * decoding. */
+/* Records take turns, so that none is computed from the processor's caches unless all fit there,
+ * as while decoding. */
 static enum moec_status time_specimens(struct compute_job *job, const struct specimen *specimens, uint32_t n,
                                        struct moec_device_expert *expert, struct moec_error *err)
 {

@@ -4,8 +4,8 @@
  * would put behind it. One that does not fit into the context loses tokens from the left, behind the start.
  * An encoder-decoder model reads it as its source: with what the post-processor puts behind it, and losing
  * tokens from the right before that; answers and candidates are targets.
- * By D1 the numbers depend on model and tokens alone. Thread rule: one thread at a time; it parallelises
- * inside. */
+ * By D1 the numbers depend on model and tokens alone. Thread rule: one thread at a time;
+ * it parallelises inside. */
 #ifndef MOEC_PROFILER_CONTINUATION_H
 #define MOEC_PROFILER_CONTINUATION_H
 
@@ -21,8 +21,8 @@ struct moec_continuation; /* opaque */
 struct moec_continuation_options {
     const struct moec_kernels *kernels;
     int n_threads; /* as moec_pool_make */
-    uint32_t
-        n_context; /* tokens of prompt and answer; 0 = MOEC_CONTINUATION_CONTEXT, or what the model allows */
+    /* Tokens of prompt and answer; 0 = MOEC_CONTINUATION_CONTEXT, or what the model allows. */
+    uint32_t n_context;
     const struct moec_generation *generation; /* but for its greatest length; copied */
     uint64_t text_bytes;                      /* that tokenising a text may take; 0 = no bound */
 };

@@ -3,8 +3,8 @@
  *
  * Counted: all projections, products of queries with keys and of weights with values over the positions that
  * a token sees, router, the top-k experts, shared expert with its gate, the sum of expert outputs, dense
- * MLPs, head. Not counted: norms, rotation, exp, decoding of weights, embedding look-ups. Thread rule: pure
- * functions. */
+ * MLPs, head. Not counted: norms, rotation, exp, decoding of weights, embedding look-ups.
+ * Thread rule: pure functions. */
 #ifndef MOEC_PROFILER_COST_H
 #define MOEC_PROFILER_COST_H
 
@@ -15,8 +15,8 @@ uint64_t moec_cost_attention(const struct moec_config *config, uint32_t layer, u
                              uint32_t n);
 /* That of one layer of an encoder, where every token sees all n. */
 uint64_t moec_cost_encoder_attention(const struct moec_config *config, uint32_t layer, uint32_t n);
-/* Of one layer of a decoder with an encoder: keys and values of the source, and attention of n tokens to
- * them. */
+/* Of one layer of a decoder with an encoder:
+ * keys and values of the source, and attention of n tokens to them. */
 uint64_t moec_cost_source_keys(const struct moec_config *config, uint32_t layer, uint32_t n_source);
 uint64_t moec_cost_cross_attention(const struct moec_config *config, uint32_t layer, uint32_t n_source,
                                    uint32_t n);
@@ -28,8 +28,8 @@ uint64_t moec_cost_expert(const struct moec_config *config, uint64_t n);
 uint64_t moec_cost_head(const struct moec_config *config, uint64_t n);
 
 /* One layer without the MLP for one sequence: all of its source in an encoder's layer; in a decoder's its n
- * tokens at positions first_position.., with the keys and values of the source. n_source is 0 without an
- * encoder. */
+ * tokens at positions first_position.., with the keys and values of the source.
+ * n_source is 0 without an encoder. */
 uint64_t moec_cost_mixing(const struct moec_config *config, uint32_t layer, uint32_t n_source,
                           uint32_t first_position, uint32_t n);
 

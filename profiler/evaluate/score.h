@@ -41,8 +41,8 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_set_reference(struct moec_scorer *
                                                             const struct moec_progress *progress,
                                                             struct moec_error *err);
 
-/* Final hidden states of the reference, (scored tokens, moec_forward_stride), borrowed; NULL before
- * set_reference. */
+/* Final hidden states of the reference, (scored tokens, moec_forward_stride), borrowed;
+ * NULL before set_reference. */
 const float *moec_scorer_reference_hidden(const struct moec_scorer *scorer);
 /* The same as states, for those who leave rows behind. */
 const struct moec_states *moec_scorer_reference_states(const struct moec_scorer *scorer);

@@ -36,8 +36,8 @@ struct moec_states {
     uint64_t n_bytes;
 };
 
-/* `work` may be NULL. Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT, MOEC_ERR_IO naming the folder when it has no
- * room. */
+/* `work` may be NULL. Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT,
+ * MOEC_ERR_IO naming the folder when it has no room. */
 MOEC_WARN_UNUSED enum moec_status moec_states_create(struct moec_work_memory *work, uint64_t n_row,
                                                      size_t stride, const char *what,
                                                      struct moec_states *states, struct moec_error *err);

@@ -57,8 +57,8 @@ moec_token_scorer_run(struct moec_token_scorer *scorer, const struct moec_forwar
                       const float *hidden, const uint32_t *targets, const struct moec_reference *reference,
                       const uint32_t *reference_rows, double *nll, double *kl, struct moec_error *err);
 
-/* NLL of one token given its logits (n_vocab), which are overwritten. The same bits as moec_token_scorer_run
- * gives. */
+/* NLL of one token given its logits (n_vocab), which are overwritten.
+ * The same bits as moec_token_scorer_run gives. */
 double moec_token_nll(const struct moec_kernels *kernels, float *logits, uint32_t n_vocab, uint32_t target);
 
 #endif

@@ -54,8 +54,8 @@ struct moec_windows {
 
 struct moec_windows_options {
     uint32_t seq_len_tokens; /* 2.. */
-    uint32_t
-        n_sample; /* windows to draw; fewer are taken when the data has fewer; 0 = all, in the data's order */
+    /* Windows to draw; fewer are taken when the data has fewer; 0 = all, in the data's order. */
+    uint32_t n_sample;
     uint64_t seed;
     uint32_t min_part_windows; /* windows that each part must have; 0 = no parts, any number from 1 */
     bool has_source;           /* windows of an encoder-decoder model */
@@ -133,8 +133,8 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_from_profile(const struct moec_pr
 void moec_windows_release(struct moec_windows *windows);
 
 /* Tokens of all windows that a forward pass traces (moec_windows_traced), those of them that are sources,
- * those that are scored, and how many hidden states an evaluation has: those of sources and of what is
- * scored. */
+ * those that are scored, and how many hidden states an evaluation has:
+ * those of sources and of what is scored. */
 uint64_t moec_windows_token_count(const struct moec_windows *windows);
 uint64_t moec_windows_source_count(const struct moec_windows *windows);
 uint64_t moec_windows_scored_count(const struct moec_windows *windows);

@@ -29,8 +29,8 @@ struct moec_plot {
     struct sink sink;
 };
 
-/* Fontconfig keeps its configuration until the process ends, behind pointers that leak checkers cannot
- * follow. */
+/* Fontconfig keeps its configuration until the process ends,
+ * behind pointers that leak checkers cannot follow. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define __SANITIZE_ADDRESS__ 1 /* as gcc says it */

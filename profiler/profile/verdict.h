@@ -4,8 +4,8 @@
  *
  * The *effect* of an expert at b bits is what changes when it alone goes from the baseline to b bits: the
  * mean difference of KL against the original (nats a token), which is smooth, and of NLL, which becomes loss
- * against the baseline. Experts that the data never reached are left out of every figure. Thread rule: pure
- * functions. */
+ * against the baseline. Experts that the data never reached are left out of every figure.
+ * Thread rule: pure functions. */
 #ifndef MOEC_PROFILER_VERDICT_H
 #define MOEC_PROFILER_VERDICT_H
 
@@ -33,8 +33,8 @@ struct moec_verdict_bits {
     uint32_t n_worse;  /* experts whose lower end is above 0 */
     uint32_t n_better; /* experts whose upper end is under 0 */
     uint32_t n_unclear;
-    /* Additivity: all experts at these bits, measured, against the sum of single experts; both from the
-     * baseline. */
+    /* Additivity: all experts at these bits, measured, against the sum of single experts;
+     * both from the baseline. */
     double joint_kl, sum_kl;     /* nats a token */
     double joint_loss, sum_loss; /* sum_loss = exp(sum of differences of mean NLL) - 1 */
     double additivity;           /* joint_kl / sum_kl */

@@ -172,8 +172,8 @@ static enum moec_status refuse(const struct moec_work_request *request, const st
         MIB(needed - layer + (1u << 20) - 1));
 }
 
-/* The whole model where it is a small part of what there is, else the layer at work, with the head if that
- * is. */
+/* The whole model where it is a small part of what there is, else the layer at work,
+ * with the head if that is. */
 static void plan_dense(const struct moec_work_request *request, const struct sizes *sizes, uint64_t left,
                        struct moec_work_plan *plan)
 {

@@ -45,8 +45,8 @@ struct moec_work_plan {
     struct moec_work_memory work; /* for the windows */
 };
 
-/* Errors: MOEC_ERR_BUDGET when the least of everything is more than there is, itemised; those of the
- * checkpoint. */
+/* Errors: MOEC_ERR_BUDGET when the least of everything is more than there is, itemised;
+ * those of the checkpoint. */
 MOEC_WARN_UNUSED enum moec_status moec_work_plan_make(const struct moec_work_request *request,
                                                       struct moec_work_plan *plan, struct moec_error *err);
 

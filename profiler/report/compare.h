@@ -4,8 +4,8 @@
  *
  * Experts are compared by their effect (profiler/profile/verdict.h): the KL that one of them adds at b bits.
  * How well two measurements of the same thing would agree is seen in each profile's own halves, even windows
- * against odd ones. What disagreement costs is seen by spending A's assignment on B. Thread rule: pure
- * functions. */
+ * against odd ones. What disagreement costs is seen by spending A's assignment on B.
+ * Thread rule: pure functions. */
 #ifndef MOEC_PROFILER_COMPARE_H
 #define MOEC_PROFILER_COMPARE_H
 
@@ -57,8 +57,8 @@ struct moec_compare {
     double path_coverage;      /* share of B's keyed tokens whose key A's path table has; NaN without keys */
     double path_overlap;       /* mean overlap of the first k predictions of common keys */
     uint32_t n_listed;
-    struct moec_compare_expert
-        listed[MOEC_COMPARE_LISTED]; /* by difference of rank, at the lowest bitwidth */
+    /* By difference of rank, at the lowest bitwidth. */
+    struct moec_compare_expert listed[MOEC_COMPARE_LISTED];
     struct moec_compare_cross a_on_b[MOEC_MIXED_TARGETS], b_on_a[MOEC_MIXED_TARGETS];
 };
 

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* More experts than this get their intervals from fewer resamples, which keeps the figure a matter of
- * seconds. */
+/* More experts than this get their intervals from fewer resamples,
+ * which keeps the figure a matter of seconds. */
 #define MANY_EXPERTS   1024
 #define FEW_RESAMPLES  1000
 #define LEAST_RESAMPLE 200

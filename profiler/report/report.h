@@ -9,8 +9,8 @@
 
 #include "profiler/report/figures.h"
 
-/* Writes the page whole or not at all. `figures` are those of the profile. Errors: MOEC_ERR_IO,
- * MOEC_ERR_MEMORY. */
+/* Writes the page whole or not at all. `figures` are those of the profile.
+ * Errors: MOEC_ERR_IO, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_report_write(const struct moec_profile *profile,
                                                     const struct moec_figures *figures, const char *path,
                                                     struct moec_error *err);

@@ -68,8 +68,8 @@ static void end_colour(const struct page *page)
 
 /* ---- text ---- */
 
-/* Columns of UTF-8 text, one for each character: names of files in wide scripts may break earlier than they
- * must. */
+/* Columns of UTF-8 text, one for each character:
+ * names of files in wide scripts may break earlier than they must. */
 static size_t count_columns(const char *text, size_t n_bytes)
 {
     size_t n = 0;
@@ -182,8 +182,8 @@ static void put_numbers_right(const struct page *page)
     (void)fputc('\n', page->stream);
 }
 
-/* Numbers of experts over the columns where their cells begin, as many as keep a space between them, and a
- * rule. */
+/* Numbers of experts over the columns where their cells begin, as many as keep a space between them,
+ * and a rule. */
 static void put_numbers_left(const struct page *page, uint32_t first, uint32_t last)
 {
     bool utf8 = page->terminal.utf8;
@@ -296,8 +296,8 @@ static void put_legend(const struct page *page)
     (void)fputc('\n', page->stream);
 }
 
-/* The most sensitive reached experts, the largest loss first; equal ones by index. Returns how many there
- * are. */
+/* The most sensitive reached experts, the largest loss first; equal ones by index.
+ * Returns how many there are. */
 static uint32_t find_most_sensitive(const struct moec_heatmap *map, uint64_t most[static N_MOST])
 {
     uint32_t n = 0;

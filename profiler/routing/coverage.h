@@ -39,8 +39,8 @@ struct moec_coverage {
     uint32_t target_bits[MOEC_COVERAGE_TARGETS];
     uint64_t target_windows[MOEC_COVERAGE_TARGETS];
     /* At the lowest profiled bitwidth: windows after which nine of ten reached experts would differ from the
-     * baseline beyond noise, at the effects seen so far; 0 when it cannot be said or sensitivities are
-     * estimates. */
+     * baseline beyond noise, at the effects seen so far;
+     * 0 when it cannot be said or sensitivities are estimates. */
     uint32_t difference_bits;
     uint64_t windows_for_differences;
 };

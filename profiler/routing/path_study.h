@@ -20,8 +20,8 @@
 #include "formats/profile/profile.h"
 
 /* Makes the path table of a profile and its recalls from its windows, routing trace and activations, and adds
- * the studies. The table is made of all windows. gate_recall: (S, 3) of the next-layer gate
- * (profiler/routing/router_study.h). */
+ * the studies. The table is made of all windows.
+ * gate_recall: (S, 3) of the next-layer gate (profiler/routing/router_study.h). */
 MOEC_WARN_UNUSED enum moec_status moec_path_study_run(struct moec_profile *profile, const double *gate_recall,
                                                       struct moec_error *err);
 

@@ -23,8 +23,8 @@ struct moec_path_trace {
 
 /* Counts, for every pair of a token's choices in the two MoE layers before n (and every single choice in the
  * one before), which experts the token then activated in layer n; a value's probability is the share of the
- * key's tokens that activated the expert. The layers' frequencies likewise. Released with
- * moec_path_table_release. */
+ * key's tokens that activated the expert. The layers' frequencies likewise.
+ * Released with moec_path_table_release. */
 MOEC_WARN_UNUSED enum moec_status moec_paths_build(const struct moec_path_trace *trace, const uint8_t *used,
                                                    struct moec_path_table *table, struct moec_error *err);
 

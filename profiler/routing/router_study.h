@@ -39,8 +39,8 @@ struct moec_router_results {
     uint64_t n_value;
     double *margin;             /* (S, quantile) */
     double *cosine, *gate_top1; /* (S) */
-    double
-        *gate_recall; /* (S, 3) for k, k + 1, 2k; NaN in the first row of a stack, before which no gate is */
+    /* (S, 3) for k, k + 1, 2k; NaN in the first row of a stack, which has no gate before it. */
+    double *gate_recall;
     double *correlation, *output_correlation; /* (S) */
     double *output_norm, *weighted_norm;      /* (MOEC_GATE_BINS) */
     double *up_quantiles;                     /* (S, E, MOEC_UP_QUANTILES) */
@@ -52,8 +52,8 @@ MOEC_WARN_UNUSED enum moec_status moec_router_results_create(const struct moec_c
                                                              struct moec_error *err);
 void moec_router_results_release(struct moec_router_results *results);
 
-/* Adds the studies to a profile of the same model, all but the recalls (profiler/routing/path_study.h has
- * them). */
+/* Adds the studies to a profile of the same model,
+ * all but the recalls (profiler/routing/path_study.h has them). */
 MOEC_WARN_UNUSED enum moec_status moec_router_results_add(const struct moec_router_results *results,
                                                           struct moec_profile *profile,
                                                           struct moec_error *err);

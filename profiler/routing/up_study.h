@@ -39,8 +39,8 @@ MOEC_WARN_UNUSED enum moec_status moec_up_study_create(const struct moec_config 
 void moec_up_study_free(struct moec_up_study *study);
 
 /* Takes windows first .. first + n - 1 in one MoE layer: their tokens' choices (rows, k) and normed inputs
- * (rows, stride). All windows of a layer come, in order, before those of the next. Errors of the expert
- * source. */
+ * (rows, stride). All windows of a layer come, in order, before those of the next.
+ * Errors of the expert source. */
 MOEC_WARN_UNUSED enum moec_status moec_up_study_windows(struct moec_up_study *study, uint32_t ordinal,
                                                         uint32_t first, uint32_t n, const uint32_t *experts,
                                                         const float *input, struct moec_error *err);

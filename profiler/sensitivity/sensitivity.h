@@ -37,8 +37,8 @@ struct moec_sensitivity_options {
     const float
         *reference_hidden; /* final hidden states of the original, moec_scorer_reference_hidden; borrowed */
     const struct moec_states *reference_states; /* what they are rows of, to be left behind; may be NULL */
-    uint64_t work_bytes; /* for activations, beside weights and results; 0 = 1 GiB. At least what one window
-                            takes. */
+    /* For activations, beside weights and results; 0 = 1 GiB. At least what one window takes. */
+    uint64_t work_bytes;
     const struct moec_progress *progress; /* may be NULL */
     struct moec_units *units;             /* where finished variants are kept and found; may be NULL */
     const char *unit_name;                /* of this sweep among others of the job; NULL = "sensitivity" */

@@ -36,8 +36,8 @@ double moec_simulated_wait_cost(const struct moec_simulated_device *device, doub
 /* Times of a described device, whose storage may be replaced by an emulated one (NULL = its own). `described`
  * has the sizes that it was measured with, those of the compiled assignment; NULL: the model's. Without a
  * device computing takes what it took in the recording, where that is a trace; without an emulated storage
- * either nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model of other layers,
- * MOEC_ERR_MEMORY. */
+ * either nothing takes any time. Errors: MOEC_ERR_USAGE when it describes a model
+ * of other layers, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status
 moec_simulated_device_make(const struct moec_device *device, const struct moec_emulation *emulation,
                            const struct moec_recording *recording, const struct moec_simulated_model *model,

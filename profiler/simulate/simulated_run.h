@@ -44,8 +44,8 @@ struct moec_simulated_result {
 };
 
 /* Runs it. `layers` (S) gets the counts of both phases by layer, NULL = not wanted. Errors: MOEC_ERR_BUDGET
- * for a buffer under the largest slot, MOEC_ERR_USAGE for a predictor that the recording cannot feed,
- * MOEC_ERR_MEMORY. */
+ * for a buffer under the largest slot, MOEC_ERR_USAGE for a predictor
+ * that the recording cannot feed, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
                                                      struct moec_simulated_result *result,
                                                      struct moec_simulated_counts *layers,

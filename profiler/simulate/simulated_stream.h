@@ -1,6 +1,6 @@
 /* A simulated run of the mode that reads every expert of every layer in order
- * (runtime/experts/expert_stream.h; STI), into a ring of the buffer's size. Thread rule: as
- * profiler/simulate/simulated_run.h. */
+ * (runtime/experts/expert_stream.h; STI), into a ring of the buffer's size.
+ * Thread rule: as profiler/simulate/simulated_run.h. */
 #ifndef MOEC_PROFILER_SIMULATED_STREAM_H
 #define MOEC_PROFILER_SIMULATED_STREAM_H
 

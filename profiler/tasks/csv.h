@@ -35,8 +35,8 @@ void moec_csv_init(struct moec_csv *csv, const char *bytes, size_t n_bytes, char
 void moec_csv_release(struct moec_csv *csv);
 
 /* Reads the next record into `cells` and `text`, replacing the last one; `*more` is false at the end of the
- * data. Errors: MOEC_ERR_FORMAT (text after a closing quote, a quote never closed), MOEC_ERR_LIMIT (more than
- * max_cells). */
+ * data. Errors: MOEC_ERR_FORMAT (text after a closing quote, a quote never closed),
+ * MOEC_ERR_LIMIT (more than max_cells). */
 MOEC_WARN_UNUSED enum moec_status moec_csv_next(struct moec_csv *csv, size_t max_cells, bool *more,
                                                 struct moec_error *err);
 

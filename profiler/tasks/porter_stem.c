@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The word at work: letters 0..n-1. Rules shorten it or write a replacement that is never longer than the
- * suffix. */
+/* The word at work: letters 0..n-1. Rules shorten it or write a replacement that is never longer
+ * than the suffix. */
 struct word {
     char *letters;
     size_t n;

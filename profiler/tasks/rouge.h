@@ -4,8 +4,8 @@
  * and pairs of neighbouring words that both texts have (each as often as it occurs in both), ROUGE-L the
  * longest common subsequence of words. Equal to Python's rouge-score 0.1.2, with and without its stemmer:
  * text is put in lower case, words are separated by everything but a-z and 0-9, words of more than three
- * letters are stemmed on request, and ROUGE-L takes the whole text as one sentence. Thread rule: pure
- * functions. */
+ * letters are stemmed on request, and ROUGE-L takes the whole text as one sentence.
+ * Thread rule: pure functions. */
 #ifndef MOEC_PROFILER_ROUGE_H
 #define MOEC_PROFILER_ROUGE_H
 

@@ -38,8 +38,8 @@ struct moec_row_fields {
 };
 
 /* Appends the template with its fields filled in. The template must have passed moec_task_check. Errors:
- * MOEC_ERR_FORMAT (a field that the row lacks, with those that it has; one that is no string or number),
- * MOEC_ERR_LIMIT. */
+ * MOEC_ERR_FORMAT (a field that the row lacks, with those that it has; one that is no string or
+ * number), MOEC_ERR_LIMIT. */
 MOEC_WARN_UNUSED enum moec_status moec_row_fields_render(const struct moec_row_fields *fields,
                                                          const char *template, struct moec_row_text *out,
                                                          struct moec_error *err);

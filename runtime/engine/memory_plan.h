@@ -15,8 +15,8 @@
  * experts fit beside a larger chunk, or the buffer's size is fixed, the chunk may take more than the quarter.
  *
  * One token's working set is the line under which an LRU buffer hits nothing while decoding: each record is
- * evicted before its layer comes round again. Thread rule: pure functions; moec_memory_peak_bytes reads
- * /proc. */
+ * evicted before its layer comes round again. Thread rule: pure functions;
+ * moec_memory_peak_bytes reads /proc. */
 #ifndef MOEC_RUNTIME_MEMORY_PLAN_H
 #define MOEC_RUNTIME_MEMORY_PLAN_H
 
@@ -79,8 +79,8 @@ MOEC_WARN_UNUSED enum moec_status moec_memory_plan_make(const struct moec_memory
 /* Writes a warning about the plan for the user and returns true; returns false if there is none. */
 bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity);
 
-/* Peak resident size of this process so far: VmHWM of /proc/self/status. Errors: MOEC_ERR_UNSUPPORTED without
- * it. */
+/* Peak resident size of this process so far: VmHWM of /proc/self/status.
+ * Errors: MOEC_ERR_UNSUPPORTED without it. */
 MOEC_WARN_UNUSED enum moec_status moec_memory_peak_bytes(uint64_t *bytes, struct moec_error *err);
 
 /* Its resident size now: VmRSS. Errors as above. */

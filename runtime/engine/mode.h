@@ -53,8 +53,8 @@ struct moec_mode_choice {
     const struct moec_evict_ops *evict; /* NULL = nothing is evicted */
     const struct moec_predict_ops *predict;
     uint32_t preload_count;
-    bool
-        lacks_paths; /* the mode would guess by the path table, and the bundle has none: it guesses nothing */
+    /* The mode would guess by the path table, but the bundle has none, so it guesses nothing. */
+    bool lacks_paths;
 };
 
 /* Decides how this bundle is run. Errors: MOEC_ERR_USAGE for names that there are not, for choices that
@@ -63,8 +63,8 @@ MOEC_WARN_UNUSED enum moec_status moec_mode_choose(const struct moec_bundle *bun
                                                    const struct moec_mode_request *request,
                                                    struct moec_mode_choice *out, struct moec_error *err);
 
-/* Whether the plan suits the mode. Errors: MOEC_ERR_BUDGET with sizes, where a resident mode's experts do not
- * fit. */
+/* Whether the plan suits the mode. Errors: MOEC_ERR_BUDGET with sizes,
+ * where a resident mode's experts do not fit. */
 MOEC_WARN_UNUSED enum moec_status moec_mode_check_plan(const struct moec_mode *mode,
                                                        const struct moec_memory_plan *plan,
                                                        struct moec_error *err);

@@ -170,8 +170,8 @@ struct run {
 };
 
 /* Among runs of unpinned slots with holes of at least n bytes in all, the one that moves the fewest bytes. A
- * window over the list: its right end advances over every slot, its left end as far as the holes still
- * suffice. */
+ * window over the list: its right end advances over every slot,
+ * its left end as far as the holes still suffice. */
 static bool find_run(const struct moec_arena *arena, uint64_t n, struct run *best)
 {
     struct run run = {.before = NONE, .last = NONE};

@@ -7,8 +7,8 @@
  * largest size would waste up to seven eighths on INT2 beside BF16; slabs by size would let one size starve
  * another and break an eviction policy's order.)
  *
- * Thread rule: the caller's lock covers every call on one instance; bytes of pinned slots may be used without
- * it. */
+ * Thread rule: the caller's lock covers every call on one instance;
+ * bytes of pinned slots may be used without it. */
 #ifndef MOEC_RUNTIME_ARENA_H
 #define MOEC_RUNTIME_ARENA_H
 
@@ -22,8 +22,8 @@ struct moec_arena;
 uint64_t moec_arena_table_bytes(uint32_t n_key);
 
 /* A buffer of n_bytes at a page's start. slot_bytes: (n_key), what each key takes, borrowed until freed;
- * where all are multiples of a power of two up to 4096, every slot stands at one. Errors: MOEC_ERR_LIMIT,
- * MOEC_ERR_MEMORY. */
+ * where all are multiples of a power of two up to 4096, every slot stands at one.
+ * Errors: MOEC_ERR_LIMIT, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_arena_create(const uint64_t *slot_bytes, uint32_t n_key,
                                                     uint64_t n_bytes, struct moec_arena **out,
                                                     struct moec_error *err);

@@ -1,6 +1,6 @@
 /* What sessions ask, hold and give back. A session's wish for a present key is a demand of the residency's as
- * n_demands below counts it; keys that wait for room are absent. The life of an entry is
- * runtime/experts/cache_entry.h's. */
+ * n_demands below counts it; keys that wait for room are absent.
+ * The life of an entry is runtime/experts/cache_entry.h's. */
 #include "runtime/experts/expert_cache_internal.h"
 
 #include "formats/base/clock.h"

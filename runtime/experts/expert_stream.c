@@ -51,8 +51,8 @@ struct moec_expert_stream {
     uint64_t tail;    /* oldest record in the ring */
     uint64_t head;    /* next one to ask for */
     uint64_t decided; /* routers have answered for those before */
-    uint64_t base;    /* record that is key 0 of the input at work; may lie before the stream's beginning (mod
-                         2^64) */
+    /* Record that is key 0 of the input at work; may lie before the stream's beginning (mod 2^64). */
+    uint64_t base;
     uint64_t write_at; /* offset behind the newest record */
     bool is_draining;  /* nothing is asked for until the ring is empty */
     bool is_closing;
@@ -298,8 +298,8 @@ static void count_answer(struct moec_expert_stream *stream, uint64_t first)
     }
 }
 
-/* Goes on with a layer that the input at work has passed: another input has begun, or another part of a long
- * one. */
+/* Goes on with a layer that the input at work has passed:
+ * another input has begun, or another part of a long one. */
 static void begin_again(struct moec_expert_stream *stream, uint32_t first)
 {
     stream->is_draining = true;

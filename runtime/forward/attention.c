@@ -214,8 +214,8 @@ static const float *chunk_rows(const struct tile *tile, bool value, uint32_t fir
     return copy;
 }
 
-/* Folds one row's scores s[0..n-1] into its running maximum and total, and scales its sum when the maximum
- * grows. */
+/* Folds one row's scores s[0..n-1] into its running maximum and total,
+ * and scales its sum when the maximum grows. */
 static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_t n)
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
@@ -233,8 +233,8 @@ static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_
     scratch->total[row] += kernels->exp_sum(s, scratch->max[row], n, s);
 }
 
-/* Adds the weighted values of n queries from query `q` on, which see positions from .. from + n_rows - 1 of a
- * chunk. */
+/* Adds the weighted values of n queries from query `q` on,
+ * which see positions from .. from + n_rows - 1 of a chunk. */
 static void add_values(const struct tile *tile, uint32_t q, uint32_t n, const float *values, size_t stride,
                        uint32_t from, uint32_t n_rows)
 {
@@ -254,8 +254,8 @@ static void add_values(const struct tile *tile, uint32_t q, uint32_t n, const fl
         kernels->add(scratch->part + i * head_stride, head_dim, scratch->sum + (row + i) * head_stride);
 }
 
-/* Scores of a query's rows over positions from .. to - 1 of a chunk: scaled, or with the biases of their
- * distances. */
+/* Scores of a query's rows over positions from .. to - 1 of a chunk:
+ * scaled, or with the biases of their distances. */
 static void finish_scores(const struct tile *tile, uint32_t q, uint32_t chunk, uint32_t from, uint32_t to)
 {
     const struct attention *attention = tile->attention;

@@ -11,8 +11,8 @@ struct mlp_run {
     uint32_t n_jobs;
     uint32_t tile; /* tokens in a tile */
 
-    /* Split by neurons: a wave is the chunks that fit into the partial rows, from (first_job, first_chunk)
-     * on. */
+    /* Split by neurons: a wave is the chunks that fit into the partial rows,
+     * from (first_job, first_chunk) on. */
     uint32_t first_job;
     uint32_t first_chunk;
     uint32_t n_items;
@@ -170,8 +170,8 @@ static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint3
     return copy;
 }
 
-/* Adds a chunk's sum to an output row of `width` floats; the first is the output itself. Padding becomes
- * zero. */
+/* Adds a chunk's sum to an output row of `width` floats; the first is the output itself.
+ * Padding becomes zero. */
 static void add_chunk(const struct moec_kernels *kernels, bool first, const float *sum, size_t columns,
                       size_t width, float *out)
 {

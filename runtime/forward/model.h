@@ -20,8 +20,8 @@ struct moec_model {
     struct moec_matrix head;      /* the embedding when tied */
     float *final_norm;            /* (n_embd), of the decoder */
     float *encoder_norm;          /* (n_embd), NULL without an encoder */
-    float *position_bias[2];   /* by enum moec_stack: tables of runtime/forward/position_bias.h; NULL without
-                                  buckets */
+    /* By enum moec_stack: tables of runtime/forward/position_bias.h; NULL without buckets. */
+    float *position_bias[2];
     struct moec_layer *layers; /* (n_layer), owned; in a streamed model only vectors and router are bound */
     struct moec_model_stream *stream; /* owned; NULL in a resident model */
     /* By kind of layer: (head_dim / 2), F32 as transformers computes it, theta^(-2i / head_dim); kinds that

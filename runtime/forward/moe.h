@@ -23,8 +23,8 @@ struct moec_mlp_trace {
     float *shared_output; /* (T, stride): shared expert's output times its gate; zero rows without one */
 };
 
-/* moec_forward_mlp for a layer with experts, whose `weights` are held; n_tok is within the forward pass's
- * limit. */
+/* moec_forward_mlp for a layer with experts, whose `weights` are held;
+ * n_tok is within the forward pass's limit. */
 MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forward,
                                                const struct moec_layer *weights, uint32_t layer,
                                                uint32_t n_tok, float *hidden,
@@ -32,8 +32,8 @@ MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forwar
                                                const struct moec_mlp_trace *trace, struct moec_error *err);
 
 /* The sum that ends a MoE layer for one token: hidden += (w_0 y_0, then fma in rank order, shared output
- * last). `rank_outputs` are k pointers to rows; `shared_output` may be NULL for models without a shared
- * expert. */
+ * last). `rank_outputs` are k pointers to rows;
+ * `shared_output` may be NULL for models without a shared expert. */
 void moec_forward_combine(const struct moec_forward *forward, const float *const *rank_outputs,
                           const float *weights, const float *shared_output, float *hidden);
 

@@ -11,8 +11,8 @@
 #include "formats/model/config.h"
 #include "runtime/kernels/kernels.h"
 
-/* Bucket of a key that stands `offset` positions after the query (negative: before it). The config has
- * buckets. */
+/* Bucket of a key that stands `offset` positions after the query (negative: before it).
+ * The config has buckets. */
 uint32_t moec_position_bucket(const struct moec_config *config, enum moec_stack stack, int64_t offset);
 
 /* A table holds the bias of every head at every distance that buckets tell apart: for each head

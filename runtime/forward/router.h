@@ -2,8 +2,8 @@
  *
  * Logits are the router's product with the normed input, plus its bias. Two steps follow: scores and, of what
  * is chosen, weights (runtime/forward/router_scores.h), and between them the choice
- * (runtime/policy/choice.h). With top-1 and a limited capacity, tokens that find their expert full get weight
- * 0. */
+ * (runtime/policy/choice.h). With top-1 and a limited capacity,
+ * tokens that find their expert full get weight 0. */
 #ifndef MOEC_RUNTIME_ROUTER_H
 #define MOEC_RUNTIME_ROUTER_H
 

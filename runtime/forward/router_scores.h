@@ -23,8 +23,8 @@ void moec_router_weigh(const struct moec_config *config, const struct moec_kerne
                        const float *scores, const uint32_t *experts, const bool *skips, float *weights);
 
 /* Logits (n_expert) become shares, in place: numbers from 0 on that sum to 1 (to 0 where a bias leaves
- * nothing) and say how much the choice leans to each expert. `bias` counts for the choice alone and may be
- * NULL. */
+ * nothing) and say how much the choice leans to each expert.
+ * `bias` counts for the choice alone and may be NULL. */
 void moec_router_shares(const struct moec_config *config, const struct moec_kernels *kernels,
                         const float *bias, float *logits);
 

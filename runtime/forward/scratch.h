@@ -16,19 +16,19 @@
 #include "runtime/kernels/kernels.h"
 #include "runtime/policy/experts.h"
 
-#define MOEC_TILE_TOKENS  64  /* tokens in a tile of a dense product or of a step that works row by row */
-#define MOEC_GROUP_TOKENS 512 /* tokens that share one decoding of a tile of weights */
-#define MOEC_ENCODED_TOKENS                                                                                  \
-    2 /* up to this many tokens, products read encoded weights; with more, they decode a tile first */
-#define MOEC_ENCODED_ROWS   4096 /* outputs at most of one item of a product with encoded weights */
+#define MOEC_TILE_TOKENS    64   /* tokens in a tile of a dense product or of a step that works row by row */
+#define MOEC_GROUP_TOKENS   512  /* tokens that share one decoding of a tile of weights */
+#define MOEC_ENCODED_ROWS   4096 /* the most outputs in one item of a product with encoded weights */
 #define MOEC_ATTENTION_ROWS 64   /* (query, head) rows in a tile of attention */
 #define MOEC_ROUTER_TOKENS  32   /* tokens in a tile of the router */
 #define MOEC_ROUTER_ROWS    64   /* experts decoded at once by the router */
 #define MOEC_SPLIT_ROWS     32   /* MLP rows up to which work is split by neurons instead of tokens */
-#define MOEC_SHARED_WORK                                                                                     \
-    32768                    /* multiply-adds under which waking a second thread costs more than it saves    \
-                              */
-#define MOEC_HELD_EXPERTS 64 /* experts computed together at most */
+#define MOEC_HELD_EXPERTS   64   /* the most experts computed together */
+
+/* Up to this many tokens, products read encoded weights; with more, they decode a tile first. */
+#define MOEC_ENCODED_TOKENS 2
+/* With fewer multiply-adds than this, waking a second thread costs more than it saves. */
+#define MOEC_SHARED_WORK 32768
 
 struct moec_linear_scratch {
     float *weights; /* tile of decoded rows */
@@ -41,8 +41,8 @@ struct moec_mlp_scratch {
     float *y;       /* (tile, S) one chunk's sums */
     float *gate;    /* (tile, MOEC_SUM_CHUNK); the up products of an MLP without a gate */
     float *up;      /* (tile, MOEC_SUM_CHUNK) */
-    float
-        *exponents; /* (tile, MOEC_SUM_CHUNK) of activations other than ReLU and a gate's SiLU; else empty */
+    /* (tile, MOEC_SUM_CHUNK) of activations other than ReLU and a gate's SiLU; else empty. */
+    float *exponents;
 };
 
 struct moec_attention_scratch {
@@ -69,8 +69,8 @@ struct moec_thread_scratch {
     float *row; /* (S) */
 };
 
-/* One MLP and the rows that it is applied to: output row p = pairs[i] comes from input row p /
- * pairs_per_row. */
+/* One MLP and the rows that it is applied to:
+ * output row p = pairs[i] comes from input row p / pairs_per_row. */
 struct moec_mlp_job {
     struct moec_mlp mlp;
     const uint32_t *pairs; /* (n) or NULL: 0, 1, .. */

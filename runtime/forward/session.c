@@ -331,8 +331,8 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
                        choices == NULL ? NULL : choices + length_of(session), err);
 }
 
-/* Runs one chunk through all layers that tokens of a text pass; the final hidden states stay in
- * session->hidden. */
+/* Runs one chunk through all layers that tokens of a text pass;
+ * the final hidden states stay in session->hidden. */
 static enum moec_status run_chunk(struct moec_session *session, const uint32_t *tokens, uint32_t n_tok,
                                   struct moec_error *err)
 {

@@ -32,8 +32,8 @@ struct moec_generator {
 
     /* with beams */
     struct moec_beams *beams; /* owned */
-    struct moec_session
-        *sequences[MOEC_MAX_BEAMS]; /* of the running beams, best first; owned, but `session` */
+    /* Of the running beams, best first; owned, but `session`. */
+    struct moec_session *sequences[MOEC_MAX_BEAMS];
     bool is_searched;
     uint32_t n_given; /* of the best text */
     float score;

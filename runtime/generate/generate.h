@@ -60,8 +60,8 @@ void moec_generator_free(struct moec_generator *generator);
 
 /* Reads a prompt: text to continue, or the source of an encoder-decoder model, with whatever the tokenizer
  * puts around it, whose target begins with decoder_start_id. At most n_tokens are generated, end-of-text
- * token included. Errors: MOEC_ERR_USAGE for no prompt, MOEC_ERR_LIMIT where it does not fit, those of the
- * session. */
+ * token included. Errors: MOEC_ERR_USAGE for no prompt, MOEC_ERR_LIMIT where it does not fit,
+ * those of the session. */
 MOEC_WARN_UNUSED enum moec_status moec_generator_start(struct moec_generator *generator,
                                                        const uint32_t *prompt, uint32_t n_prompt,
                                                        uint32_t n_tokens, struct moec_error *err);

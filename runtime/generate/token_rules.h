@@ -3,8 +3,8 @@
  * The rules of transformers 4.57 in its order: repetition penalty, no n-gram twice, least length, forced
  * first and last token, suppressed tokens, tokens suppressed at the beginning. What a rule forbids gets
  * -infinity; a forced token gets 0 and everything else -infinity. Greedy search applies them to logits, beam
- * search to log probabilities, so that the repetition penalty means different things there. Thread rule: one
- * thread. */
+ * search to log probabilities, so that the repetition penalty means different things there.
+ * Thread rule: one thread. */
 #ifndef MOEC_RUNTIME_TOKEN_RULES_H
 #define MOEC_RUNTIME_TOKEN_RULES_H
 

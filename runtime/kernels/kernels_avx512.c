@@ -132,8 +132,8 @@ INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero
     case MOEC_DTYPE_INT2:
         codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
         break;
-    case MOEC_DTYPE_INT3: /* bits 0 and 1 of an index are the code's, bit 2 is its neighbour's, bit 3 the high
-                             bit */
+    case MOEC_DTYPE_INT3:
+        /* Bits 0 and 1 of an index are the code's, bit 2 is its neighbour's, bit 3 is the high bit. */
         codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7);
         break;
     case MOEC_DTYPE_INT4:

@@ -114,8 +114,8 @@ static void dot_eight_rows(const float *x, size_t x_stride, uint32_t n_tok, cons
                 y_stride);
 }
 
-/* A last group of fewer than DOT_ROWS rows: its last row stands for the missing ones, whose results are
- * dropped. */
+/* A last group of fewer than DOT_ROWS rows:
+ * its last row stands for the missing ones, whose results are dropped. */
 static void dot_last_rows(const float *x, size_t x_stride, uint32_t n_tok, const struct slice *rows,
                           uint32_t n_rows, float *y, size_t y_stride)
 {

@@ -11,8 +11,8 @@
 
 #include "formats/model/config.h"
 
-/* A view of the experts that are in memory, or in a logical cache that stands for it. First member of every
- * implementation. */
+/* A view of the experts that are in memory, or in a logical cache that stands for it.
+ * First member of every implementation. */
 struct moec_residents {
     bool (*has)(const struct moec_residents *self, uint32_t layer, uint32_t expert); /* layer: the model's */
 };
@@ -28,8 +28,8 @@ struct moec_scored_token {
 
 struct moec_choice {
     /* experts (top_k) receives the choice, the best first, each expert once. skips (top_k) is all false at
-     * first; an expert whose entry is set to true gets weight 0, and the others get the weights of a smaller
-     * top-k. */
+     * first; an expert whose entry is set to true gets weight 0,
+     * and the others get the weights of a smaller top-k. */
     void (*choose)(const void *context, const struct moec_scored_token *token, uint32_t *experts,
                    bool *skips);
     const void *context;

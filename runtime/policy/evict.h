@@ -20,8 +20,8 @@ struct moec_evict_setup {
     uint32_t n_expert;      /* experts a layer; n_key = n_layer * n_expert */
     const float *frequency; /* (n_layer, n_expert): share of calibration tokens that activated each expert;
                              * NULL = unknown, borrowed for the call */
-    uint32_t n_encoder; /* how many layers, counted from the first, are an encoder's, which reads each input
-                           once */
+    /* How many layers, counted from the first, are an encoder's, which reads each input once. */
+    uint32_t n_encoder;
 };
 
 /* First member of every policy's state. */

@@ -217,8 +217,8 @@ static uint32_t layers_ahead(uint32_t from, uint32_t to, uint32_t n)
     return ahead > 0 ? ahead : n;
 }
 
-/* Distances that a stack's own round does not give, which are alike in both formulas: false within the
- * decoder. */
+/* Distances that a stack's own round does not give, which are alike in both formulas:
+ * false within the decoder. */
 static bool distance_of_stacks(const struct frequency *state, uint32_t ordinal, uint32_t *distance)
 {
     if (state->current >= state->n_encoder && ordinal >= state->n_encoder)

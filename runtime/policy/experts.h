@@ -91,8 +91,8 @@ struct moec_experts_ops {
 /* First member of every implementation. */
 struct moec_experts {
     const struct moec_experts_ops *ops;
-    uint32_t
-        max_held; /* experts that may be held at once; 0 and 1 mean that each is released before the next */
+    /* Experts that may be held at once; 0 and 1 mean that each is released before the next. */
+    uint32_t max_held;
     uint32_t n_form;      /* forms that may be asked for; 0 and 1 mean form 0 alone */
     bool wants_choices;   /* answers carry experts, weights, last_experts and last_weights */
     bool wants_next_gate; /* answers that are to be guessed from carry next_gate */

@@ -13,9 +13,8 @@
 #define CELL_PRIOR  8.0f    /* guesses that the rate of the rank counts for, in the rate of a score */
 #define STEP        0.0625f /* weight of a new sample in a mean of times */
 #define MOST_CHANGE 4.0f    /* a time counts as at most so many times the mean before, and as little */
-#define PRICE                                                                                                \
-    0.2f /* c / t: the chance that the record that makes room would have been used before                    \
-          * the wrong guess is */
+/* c / t: the chance that the record that makes room would have been used before the wrong guess is. */
+#define PRICE 0.2f
 
 /* How often something was right. */
 struct rate {

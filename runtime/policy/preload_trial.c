@@ -91,8 +91,8 @@ static void begin_block(struct moec_preload_trial *trial)
         trial->n_settled = 0;
 }
 
-/* A kind that is only tried is left when it was timed as often as it takes; the very first block is not
- * tried. */
+/* A kind that is only tried is left when it was timed as often as it takes;
+ * the very first block is not tried. */
 static bool has_enough(const struct moec_preload_trial *trial)
 {
     const bool is_tried = !trial->has_mind || trial->is_guessing != trial->is_preferred;

@@ -86,8 +86,8 @@ static inline void moec_read_order(uint32_t n, const bool *was_present, const bo
 }
 
 /* Rule 6: what a read took by itself, from when it was begun or the read before it was done, whichever is
- * later, until it was done; 0 when its times tell nothing. All in ns on one clock; somebody began to wait at
- * waited_ns. */
+ * later, until it was done; 0 when its times tell nothing. All in ns on one clock;
+ * somebody began to wait at waited_ns. */
 static inline double moec_read_own_ns(double begun_ns, double done_ns, double last_done_ns, double waited_ns)
 {
     const double start_ns = begun_ns > last_done_ns ? begun_ns : last_done_ns;

@@ -63,8 +63,8 @@ uint32_t moec_residency_warm(struct moec_residency *residency, uint32_t *keys);
 
 /* A router asks for these experts of one layer (increasing), in one form. Every one that is present is
  * demanded and counts as used, all of them before any other makes room; is_present (n) receives which ones
- * were. The rest are admitted with moec_residency_admit, in the same order. Ends what was foreseen for this
- * layer. */
+ * were. The rest are admitted with moec_residency_admit, in the same order.
+ * Ends what was foreseen for this layer. */
 void moec_residency_ask(struct moec_residency *residency, uint32_t ordinal, uint32_t form,
                         const uint32_t *experts, uint32_t n_experts, bool *is_present);
 /* Makes an absent key present and demanded, giving up what the policy chooses. False, with nothing given up,
@@ -84,8 +84,8 @@ bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
 /* Evicts what the policy chooses, although nothing asked for its room; false when everything is demanded. For
  * a buffer with enough room in pieces that cannot be joined. */
 bool moec_residency_shrink(struct moec_residency *residency);
-/* Gives up a present key that nobody demands (a read that failed, modes that keep nothing); not reported as
- * evicted. */
+/* Gives up a present key that nobody demands (a read that failed, modes that keep nothing);
+ * not reported as evicted. */
 void moec_residency_drop(struct moec_residency *residency, uint32_t key);
 
 #endif

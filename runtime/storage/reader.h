@@ -93,8 +93,8 @@ MOEC_WARN_UNUSED enum moec_status moec_io_find(const char *name, enum moec_io *o
 /* --- a slower device ---------------------------------------------------------------------------------------
  * A reader on top of another that lets each request end when a device of this latency and bandwidth would
  * have ended it: done = max(issue + latency, previous done) + bytes / bandwidth, in issue order, with bytes
- * as asked for, without padding. A request begins when the one before it is done, and can be cancelled
- * before. */
+ * as asked for, without padding. A request begins when the one before it is done,
+ * and can be cancelled before. */
 struct moec_emulation {
     uint64_t bytes_per_second;
     uint64_t latency_ns;

@@ -1,5 +1,5 @@
-/* What the readers share (internal to runtime/storage/reader*.c): lists of requests, and how a read
- * continues. */
+/* What the readers share (internal to runtime/storage/reader*.c):
+ * lists of requests, and how a read continues. */
 #ifndef MOEC_RUNTIME_READER_INTERNAL_H
 #define MOEC_RUNTIME_READER_INTERNAL_H
 

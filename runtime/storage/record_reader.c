@@ -32,8 +32,8 @@ static struct extent extent_of(const struct moec_bundle *bundle, uint32_t copy)
 }
 
 /* What stands under an emulated device is to be faster than it, or its times are not those that were asked
- * for: the page cache, unless the user says otherwise, filled beforehand with as much as can be expected to
- * fit. */
+ * for: the page cache, unless the user says otherwise,
+ * filled beforehand with as much as can be expected to fit. */
 #define FETCH_MAX_BYTES ((uint64_t)1 << 30)
 
 static enum moec_io way_under_emulation(const struct moec_bundle *bundle, const struct extent *extent,

@@ -27,8 +27,8 @@ MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bu
                                                             uint64_t buffer_bytes, struct moec_reader **out,
                                                             struct moec_error *err);
 
-/* Bytes to a multiple of which offsets and buffers of this reader's requests stand: a record may be read in
- * parts. */
+/* Bytes to a multiple of which offsets and buffers of this reader's requests stand:
+ * a record may be read in parts. */
 uint64_t moec_record_read_unit(const struct moec_bundle *bundle);
 
 /* What a record takes in a buffer that this reader fills: padded as in the file, so that direct reads fit. */

@@ -5,8 +5,8 @@
  * nanosecond a byte where storage takes several, and either may fail at any time. That scales and floats are
  * finite is a property of the same bytes and is checked on the first read only. A bundle has checksums of
  * whole records and none of parts: a caller that reads parts supplies their checksums, computed from whole
- * records that passed the check, and is refused without them. Thread rule: any number of threads may call at
- * once. */
+ * records that passed the check, and is refused without them.
+ * Thread rule: any number of threads may call at once. */
 #ifndef MOEC_RUNTIME_STORAGE_H
 #define MOEC_RUNTIME_STORAGE_H
 
@@ -18,8 +18,8 @@ struct moec_storage_setup {
     const struct moec_bundle *bundle; /* borrowed until freed */
     uint32_t copy;
     struct moec_record_part part;
-    /* (S, E): CRC32C of each part's bytes (moec_record_part_range), borrowed until freed; unused for whole
-     * records. */
+    /* (S, E): CRC32C of each part's bytes (moec_record_part_range), borrowed until freed;
+     * unused for whole records. */
     const uint32_t *part_crc32c;
 };
 

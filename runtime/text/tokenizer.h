@@ -100,8 +100,8 @@ struct moec_detokenizer {
 
 void moec_detokenizer_init(struct moec_detokenizer *detokenizer, const struct moec_tokenizer *tokenizer,
                            bool skip_special);
-/* Adds one id. `*piece` (valid UTF-8, `*n_bytes` long, maybe 0, NUL-terminated) is borrowed until the next
- * call. */
+/* Adds one id. `*piece` (valid UTF-8, `*n_bytes` long, maybe 0, NUL-terminated) is borrowed
+ * until the next call. */
 MOEC_WARN_UNUSED enum moec_status moec_detokenizer_push(struct moec_detokenizer *detokenizer, uint32_t id,
                                                         const char **piece, size_t *n_bytes,
                                                         struct moec_error *err);

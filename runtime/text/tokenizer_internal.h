@@ -83,8 +83,8 @@ struct moec_tokenizer {
     uint64_t *special;       /* bit per id */
     uint32_t longest_token_bytes;
     bool byte_level; /* the last pre-tokenizer is ByteLevel: words are bytes */
-    uint32_t
-        byte_symbol[256]; /* id of the character that ByteLevel writes for a byte, or MOEC_TOKENIZER_NO_ID */
+    /* Id of the character that ByteLevel writes for a byte, or MOEC_TOKENIZER_NO_ID. */
+    uint32_t byte_symbol[256];
     uint32_t byte_token[256]; /* id of <0xNN>, or MOEC_TOKENIZER_NO_ID */
     struct moec_pattern *normalizer_patterns[MOEC_TOKENIZER_MAX_STEPS];
     struct moec_pattern *pretokenizer_patterns[MOEC_TOKENIZER_MAX_STEPS];
@@ -99,8 +99,8 @@ struct moec_tokenizer {
 
     /* The decoder, taken apart: steps on single tokens, how bytes are joined, characters off the start. */
     uint32_t n_token_steps;
-    uint32_t
-        joiner; /* MOEC_STEP_BYTE_LEVEL, MOEC_STEP_BYTE_FALLBACK, MOEC_STEP_FUSE, or 0: joined by spaces */
+    /* MOEC_STEP_BYTE_LEVEL, MOEC_STEP_BYTE_FALLBACK, MOEC_STEP_FUSE, or 0: joined by spaces. */
+    uint32_t joiner;
     uint32_t strip_count;
     struct moec_tokenizer_string strip_char;
 };
@@ -145,8 +145,8 @@ struct moec_encoding {
     size_t n_heap, heap_capacity;
     struct moec_unigram_node *nodes; /* of a Unigram word: [bytes + 1] */
     size_t nodes_capacity;
-    struct moec_tokenizer_buffer
-        scratch[MOEC_TOKENIZER_MAX_STEPS];      /* text that a pre-tokenizer step rewrites */
+    /* Text that a pre-tokenizer step rewrites. */
+    struct moec_tokenizer_buffer scratch[MOEC_TOKENIZER_MAX_STEPS];
     void *match_data[MOEC_TOKENIZER_MAX_STEPS]; /* of the pre-tokenizer's patterns */
     struct moec_tokenizer_buffer mapped;        /* a word in ByteLevel's characters */
     struct moec_tokenizer_buffer normal[2];     /* normalizer steps alternate */

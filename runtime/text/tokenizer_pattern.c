@@ -23,8 +23,8 @@
  * Extension H and I,
  * ...) are "unassigned" here and the library's words may end elsewhere. */
 
-/* PCRE2 keeps its backtracking points on the heap; 64 MiB is 100 KB of the worst published pattern many times
- * over. */
+/* PCRE2 keeps its backtracking points on the heap;
+ * 64 MiB is 100 KB of the worst published pattern many times over. */
 #define HEAP_LIMIT_KIB 65536u
 #define MATCH_LIMIT    10000000u
 
@@ -615,8 +615,8 @@ static enum moec_status search(struct moec_pattern_walk *walk, struct moec_error
     return MOEC_OK;
 }
 
-/* The next match that the library's iterator would give: an empty one right behind the last match is passed
- * over. */
+/* The next match that the library's iterator would give:
+ * an empty one right behind the last match is passed over. */
 static enum moec_status next_match(struct moec_pattern_walk *walk, struct moec_error *err)
 {
     for (;;) {

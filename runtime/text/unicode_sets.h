@@ -17,8 +17,8 @@ bool moec_unicode_is_numeric(uint32_t code_point);
 /* \w of Rust's regex crate: Alphabetic, M, Nd, Pc, Join_Control. */
 bool moec_unicode_is_word(uint32_t code_point);
 
-/* The library's punctuation: the ASCII symbols and general category P of Unicode 8 (unicode_categories
- * 0.1.1). */
+/* The library's punctuation: the ASCII symbols and general category P
+ * of Unicode 8 (unicode_categories 0.1.1). */
 bool moec_unicode_is_punctuation(uint32_t code_point);
 
 /* Characters that the library's normalizers leave alone, with combining class 0, although utf8proc 2.8

@@ -21,14 +21,14 @@ struct moec_pool {
 struct moec_pool moec_pool_make(int n_threads);
 
 /* Calls body(context, item, thread) for each item in 0..n_items-1; thread is in 0..pool->n_threads-1 and no
- * two items run at once with the same thread number (use it to pick scratch memory). Returns when all are
- * done. */
+ * two items run at once with the same thread number (use it to pick scratch memory).
+ * Returns when all are done. */
 typedef void moec_parallel_body(void *context, size_t item, int thread);
 void moec_parallel_for(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body, void *context);
 
 /* The same for work of some hundred microseconds at most, such as a part of one token: threads of the team
- * that are awake take part; those that sleep are woken only when so much has been done without them that it
- * pays. */
+ * that are awake take part; those that sleep are woken only when so much has been done without them
+ * that it pays. */
 void moec_parallel_for_brief(const struct moec_pool *pool, size_t n_items, moec_parallel_body *body,
                              void *context);
 
