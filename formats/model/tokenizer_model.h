@@ -153,8 +153,8 @@ struct moec_tokenizer_model {
     const struct moec_tokenizer_step *pretokenizer;
     const struct moec_tokenizer_step *decoder; /* n_decoder 0: tokens are joined by a space */
     const uint32_t *prefix, *suffix;
-    const uint32_t
-        *scores;      /* [2 n_tokens], low and high word of an F64 each; of a Unigram model, else empty */
+    /* [2 n_tokens]: low and high word of an F64 for each token; empty unless this is a Unigram model. */
+    const uint32_t *scores;
     const char *text; /* token texts in the order of ids, then step strings */
     /* [charsmap_bytes] as SentencePiece compiles it: u32 bytes of a trie, the trie (a Darts double array of
      * u32 units), then the texts it points to, each ended by a NUL. Little-endian, no alignment. */

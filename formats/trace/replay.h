@@ -37,8 +37,8 @@ struct moec_replay {
     uint32_t n_layer, n_expert, top_k; /* S, E, k */
     uint32_t n_encoder;                /* of S, the first ones: read a source, once for each input */
     uint32_t *moe_layers;              /* (S), owned: model layer of each MoE layer */
-    const struct moec_path_table
-        *paths; /* its frequencies warm the buffer up; n_layer 0 when there is none */
+    /* Its frequencies warm the buffer up; n_layer 0 when there is none. */
+    const struct moec_path_table *paths;
 
     /* what ran; in a replay of a profile all of it is empty: NULL, 0, "" */
     uint64_t *record_bytes; /* (S, E), owned: as read */

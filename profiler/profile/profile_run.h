@@ -22,8 +22,8 @@ struct moec_profile_options {
     uint32_t seq_len_tokens;
     uint32_t n_sample; /* windows to draw, at least 2 * MOEC_MIN_PART_WINDOWS */
     uint64_t seed;
-    const uint32_t
-        *bits; /* (n_bits) of 2, 3, 4, 8, 16, in any order, each once; the baseline's may be among them */
+    /* (n_bits) of 2, 3, 4, 8, 16, in any order, each once; the baseline's may be among them. */
+    const uint32_t *bits;
     uint32_t n_bits;
     uint32_t baseline_bits; /* 4 or 16 */
     enum moec_quantizer quantizer;

@@ -34,8 +34,8 @@ struct moec_sensitivity_options {
     uint32_t baseline_bits;
     const uint32_t *bits; /* (n_bits) other bitwidths to measure */
     uint32_t n_bits;
-    const float
-        *reference_hidden; /* final hidden states of the original, moec_scorer_reference_hidden; borrowed */
+    /* Final hidden states of the original, moec_scorer_reference_hidden; borrowed. */
+    const float *reference_hidden;
     const struct moec_states *reference_states; /* what they are rows of, to be left behind; may be NULL */
     /* For activations, beside weights and results; 0 = 1 GiB. At least what one window takes. */
     uint64_t work_bytes;
