@@ -153,6 +153,27 @@ static struct moec_config attentions(void)
     return c;
 }
 
+/* A byte of a section that is changed, and what decoding then says. */
+struct damage {
+    size_t at;
+    uint8_t value;
+    enum moec_status status;
+    const char *part; /* of the message */
+};
+
+static void check_damages(uint8_t *bytes, size_t n, const struct damage *damages, size_t n_damages)
+{
+    for (size_t i = 0; i < n_damages; i++) {
+        struct moec_config back;
+        struct moec_error why = {0};
+        const uint8_t good = bytes[damages[i].at];
+        bytes[damages[i].at] = damages[i].value;
+        assert_status(moec_config_decode(bytes, n, &back, &why), damages[i].status, why);
+        assert_message(why, damages[i].part);
+        bytes[damages[i].at] = good;
+    }
+}
+
 static void test_config__section_of_attentions(void **state)
 {
     (void)state;
@@ -170,31 +191,18 @@ static void test_config__section_of_attentions(void **state)
     assert_memory_equal(back.layer_kind, c.layer_kind, sizeof c.layer_kind);
     for (uint32_t i = 0; i < c.n_kind; i++)
         assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
-    const struct {
-        size_t at;
-        uint8_t value;
-        enum moec_status status;
-        const char *part;
-    } damages[] = {
-        {8, 0, MOEC_ERR_LIMIT, "0 more kinds of attention, expected 1..31"},
-        {8, 3, MOEC_ERR_FORMAT, "73 bytes for kinds of attention, expected 105"},
-        {12, 2, MOEC_ERR_LIMIT, "layer 2 of config section says key/value heads 3, expected 1..2"},
-        {12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention 1, expected 0 or 1"},
-        {12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention 1, expected 0"},
-        {76, 1, MOEC_ERR_FORMAT, "attention 1 of 2 for layer 0, out of order"},
-        {79, 3, MOEC_ERR_FORMAT, "attention 3 of 2 for layer 3, out of order"},
-        {80, 1, MOEC_ERR_FORMAT, "73 bytes for kinds of attention (block 1), expected 41"},
-        {81, 1, MOEC_ERR_FORMAT, "block 1 after block 1"},
+    const struct damage damages[] = {
+        {block + 8, 0, MOEC_ERR_LIMIT, "0 more kinds of attention, expected 1..31"},
+        {block + 8, 3, MOEC_ERR_FORMAT, "73 bytes for kinds of attention, expected 105"},
+        {block + 12, 2, MOEC_ERR_LIMIT, "layer 2 of config section says key/value heads 3, expected 1..2"},
+        {block + 12 + 28, 2, MOEC_ERR_FORMAT, "2 for flag 0 of attention 1, expected 0 or 1"},
+        {block + 12 + 31, 1, MOEC_ERR_FORMAT, "1 for flag 3 of attention 1, expected 0"},
+        {block + 76, 1, MOEC_ERR_FORMAT, "attention 1 of 2 for layer 0, out of order"},
+        {block + 79, 3, MOEC_ERR_FORMAT, "attention 3 of 2 for layer 3, out of order"},
+        {block + 80, 1, MOEC_ERR_FORMAT, "73 bytes for kinds of attention (block 1), expected 41"},
+        {block + 81, 1, MOEC_ERR_FORMAT, "block 1 after block 1"},
     };
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        struct moec_error why = {0};
-        uint8_t *byte = &bytes[block + damages[i].at];
-        const uint8_t good = *byte;
-        *byte = damages[i].value;
-        assert_status(moec_config_decode(bytes, n, &back, &why), damages[i].status, why);
-        assert_message(why, damages[i].part);
-        *byte = good;
-    }
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
 }
 
@@ -215,12 +223,7 @@ static void test_config__section_of_dense_sizes(void **state)
     assert_int_equal(moec_config_layer(&back, 1)->n_ff_dense, 40);
     assert_int_equal(moec_config_layer(&back, 4)->n_ff_dense, 41);
 
-    const struct {
-        size_t at;
-        uint8_t value;
-        enum moec_status status;
-        const char *part;
-    } damages[] = {
+    const struct damage damages[] = {
         {block, 77, MOEC_ERR_UNSUPPORTED, "a block with tag 77"},
         {block, 0, MOEC_ERR_FORMAT, "rising tags"},
         {block + 4, 5, MOEC_ERR_FORMAT, "4 bytes left for block 2, which has 5"},
@@ -228,14 +231,7 @@ static void test_config__section_of_dense_sizes(void **state)
          "4 bytes for MLP sizes (block 2), expected 0"}, /* the first one's size */
         {0, 2, MOEC_ERR_FORMAT, "bytes, expected"},
     };
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        struct moec_error why = {0};
-        const uint8_t good = bytes[damages[i].at];
-        bytes[damages[i].at] = damages[i].value;
-        assert_status(moec_config_decode(bytes, n, &back, &why), damages[i].status, why);
-        assert_message(why, damages[i].part);
-        bytes[damages[i].at] = good;
-    }
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     struct moec_error why = {0};
     assert_status(moec_config_decode(bytes, block, &back, &why), MOEC_ERR_FORMAT, why);
     assert_message(why, "expected more than");
@@ -270,12 +266,7 @@ static void test_config__section_of_routers(void **state)
     assert_int_equal(back.router_kind, MOEC_ROUTER_SIGMOID);
     assert_true(back.router_choice_bias && back.norm_topk_prob && back.router_scale == 2.5f);
 
-    const struct {
-        size_t at;
-        uint8_t value;
-        enum moec_status status;
-        const char *part;
-    } damages[] = {
+    const struct damage damages[] = {
         {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes for the router, expected 8"},
         {block + 8, 3, MOEC_ERR_LIMIT, "kind of router 3, expected 0..2"},
         {block + 8, 2, MOEC_ERR_FORMAT, "divides router weights by their sum"},
@@ -283,14 +274,7 @@ static void test_config__section_of_routers(void **state)
         {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 after the kind of router"},
         {block + 15, 0xc0, MOEC_ERR_FORMAT, "-2.5 as the scale of router weights"},
     };
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        struct moec_error why = {0};
-        const uint8_t good = bytes[damages[i].at];
-        bytes[damages[i].at] = damages[i].value;
-        assert_status(moec_config_decode(bytes, n, &back, &why), damages[i].status, why);
-        assert_message(why, damages[i].part);
-        bytes[damages[i].at] = good;
-    }
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     struct moec_error why = {0};
     memset(bytes + block + 8, 0, 8); /* which the fixed fields say too */
     assert_status(moec_config_decode(bytes, n, &back, &why), MOEC_ERR_FORMAT, why);
