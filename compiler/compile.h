@@ -69,8 +69,9 @@ struct moec_compile_hooks {
 };
 
 struct moec_compile_report {
-    struct moec_plan plan; /* owned; moec_compile_report_release */
-    uint64_t n_bytes;      /* of the bundle, exact */
+    struct moec_plan plan;                      /* owned; moec_compile_report_release */
+    struct moec_codec codecs[MOEC_CODEC_TABLE]; /* that the plan's numbers stand for */
+    uint64_t n_bytes;                           /* of the bundle, exact */
     uint64_t source_bytes;
     uint32_t n_evaluations; /* of all trials together */
     uint32_t n_dense_trial; /* with MOEC_DENSE_BITS_AUTO */

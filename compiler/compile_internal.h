@@ -36,8 +36,8 @@ struct moec_compile_run {
     const struct moec_compile_hooks *hooks;
     struct moec_progress stopper; /* of measurements */
     struct moec_compile_report *report;
-    uint32_t group; /* the profile's, else the options' */
-    struct moec_codec codecs[MOEC_CODEC_TABLE];
+    uint32_t group;                             /* the profile's, else the options' */
+    struct moec_codec codecs[MOEC_CODEC_TABLE]; /* by number */
     uint32_t dense_bits[MOEC_MAX_DENSE_TRIALS]; /* (n_dense_bits) to be tried, increasing */
     uint32_t n_dense_bits;
     bool has_f32;                 /* some of the checkpoint's dense weights are F32 */

@@ -402,7 +402,7 @@ static enum moec_status read_message(const struct policy_run *run, const uint8_t
                              "policy '%s' sent bitwidth %u, expected one of 2, 3, 4, 8, 16",
                              run->request->policy, message[i]);
     for (size_t i = 0; i < n_expert; i++)
-        memcpy(plan->experts[i].bits, message + 1 + EXPERT_BYTES * i, EXPERT_BYTES);
+        memcpy(plan->experts[i].codecs, message + 1 + EXPERT_BYTES * i, EXPERT_BYTES);
     return MOEC_OK;
 }
 

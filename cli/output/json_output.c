@@ -14,17 +14,21 @@ enum moec_status cli_print_json(struct moec_json_out *root, struct moec_error *e
     return status;
 }
 
-void cli_json_variant(struct moec_json_out *array, struct moec_variant variant, bool is_plain)
+void cli_json_variant(struct moec_json_out *array, struct moec_variant variant,
+                      const struct moec_codec codecs[static MOEC_CODEC_TABLE], bool is_plain)
 {
-    if (moec_variant_is_uniform(variant)) {
-        moec_json_out_u64(array, NULL, variant.bits[0]);
+    uint32_t bits[MOEC_PROJECTION_COUNT];
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+        bits[p] = moec_codec_bits(codecs[variant.codecs[p]]);
+    if (bits[0] == bits[1] && bits[1] == bits[2]) {
+        moec_json_out_u64(array, NULL, bits[0]);
         return;
     }
     struct moec_json_out *node = moec_json_out_object();
     if (!is_plain)
-        moec_json_out_u64(node, "gate", variant.bits[MOEC_PROJECTION_GATE]);
-    moec_json_out_u64(node, "up", variant.bits[MOEC_PROJECTION_UP]);
-    moec_json_out_u64(node, "down", variant.bits[MOEC_PROJECTION_DOWN]);
+        moec_json_out_u64(node, "gate", bits[MOEC_PROJECTION_GATE]);
+    moec_json_out_u64(node, "up", bits[MOEC_PROJECTION_UP]);
+    moec_json_out_u64(node, "down", bits[MOEC_PROJECTION_DOWN]);
     moec_json_out_node(array, NULL, node);
 }
 

@@ -9,9 +9,10 @@
 /* Prints the tree to standard output and frees it in every case. */
 MOEC_WARN_UNUSED enum moec_status cli_print_json(struct moec_json_out *root, struct moec_error *err);
 
-/* Adds bits to an array: a number, or where the projections differ an object of gate (not in plain MLPs), up
- * and down. */
-void cli_json_variant(struct moec_json_out *array, struct moec_variant variant, bool is_plain);
+/* Adds the bits of a variant of this table of codecs to an array: a number, or where the projections differ
+ * an object of gate (not in plain MLPs), up and down. */
+void cli_json_variant(struct moec_json_out *array, struct moec_variant variant,
+                      const struct moec_codec codecs[static MOEC_CODEC_TABLE], bool is_plain);
 
 /* Members loss, loss_low, loss_high, mean_kl. */
 void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss);

@@ -298,24 +298,30 @@ static bool is_cancelled(void *context)
 /* ---- the answer ---- */
 
 /* "experts:  90 at 4 bits  6 whose projections differ, 2.33 bits on average" */
-static void print_experts(const struct moec_plan *plan)
+static void print_experts(const struct moec_compile_report *report)
 {
-    uint32_t count[17] = {0}, n_mixed = 0, n_weights = 0;
+    const struct moec_plan *plan = &report->plan;
+    uint32_t count[MOEC_CODEC_TABLE] = {0}, n_mixed = 0, n_weights = 0;
     double mixed_bits = 0;
     for (size_t i = 0; i < moec_plan_count(plan); i++) {
         const struct moec_variant variant = plan->experts[i];
         if (moec_variant_is_uniform(variant)) {
-            count[variant.bits[0]]++;
+            count[variant.codecs[0]]++;
             continue;
         }
         n_mixed++;
         for (int p = 0; p < MOEC_PROJECTION_COUNT; p++, n_weights++)
-            mixed_bits += variant.bits[p];
+            mixed_bits += moec_codec_bits(report->codecs[variant.codecs[p]]);
     }
     cli_print(stdout, "experts:");
-    for (uint32_t bits = 0; bits < 17; bits++)
-        if (count[bits] > 0)
-            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bits", count[bits], bits);
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
+        char text[40];
+        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER)
+            cli_print(stdout, "  %" PRIu32 " at %" PRIu32 " bits", count[number], number);
+        else if (count[number] > 0)
+            cli_print(stdout, "  %" PRIu32 " in %s", count[number],
+                      moec_codec_name(report->codecs[number], text));
+    }
     if (n_mixed > 0)
         cli_print(stdout, "  %" PRIu32 " whose projections differ, %.2f bits on average", n_mixed,
                   mixed_bits / n_weights);
@@ -350,7 +356,7 @@ static void print_report(const struct compile_job *job)
               cli_size_text(size, report->n_bytes),
               100 * (double)report->n_bytes / (double)report->source_bytes,
               cli_size_text(source, report->source_bytes));
-    print_experts(&report->plan);
+    print_experts(report);
     print_dense(job);
     cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
               report->n_evaluations, job->seconds);
@@ -427,7 +433,7 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
     for (uint32_t s = 0; s < report->plan.n_layer; s++) {
         struct moec_json_out *row = moec_json_out_array();
         for (uint32_t e = 0; e < report->plan.n_expert; e++)
-            cli_json_variant(row, report->plan.experts[s * report->plan.n_expert + e],
+            cli_json_variant(row, report->plan.experts[s * report->plan.n_expert + e], report->codecs,
                              moec_checkpoint_config(job->checkpoint)->plain_mlp);
         moec_json_out_node(layers, NULL, row);
     }

@@ -17,14 +17,14 @@ static const struct cli_option options[] = {
     {0},
 };
 
-static const uint8_t widths[] = {2, 3, 4, 8, 16};
+static const uint8_t widths[] = {2, 3, 4, 5, 6, 8, 16};
 #define N_WIDTHS (sizeof widths / sizeof *widths)
 
 struct copy_summary {
-    uint32_t count[N_WIDTHS]; /* experts at each bitwidth */
-    uint32_t n_mixed;         /* whose projections differ */
-    uint32_t uses[N_WIDTHS];  /* projections at each bitwidth */
-    uint64_t n_bytes;         /* records without padding */
+    uint32_t count[N_WIDTHS];        /* experts at each bitwidth */
+    uint32_t n_mixed;                /* whose projections differ */
+    uint32_t uses[MOEC_CODEC_TABLE]; /* projections with each codec of the bundle */
+    uint64_t n_bytes;                /* records without padding */
 };
 
 static struct copy_summary summarise_copy(const struct moec_bundle *bundle, uint32_t copy)
@@ -38,11 +38,10 @@ static struct copy_summary summarise_copy(const struct moec_bundle *bundle, uint
             summary.n_bytes += entry->n_bytes;
             const bool is_uniform = moec_variant_is_uniform(entry->variant);
             summary.n_mixed += !is_uniform;
-            for (size_t i = 0; i < N_WIDTHS; i++) {
+            for (size_t i = 0; i < N_WIDTHS; i++)
                 summary.count[i] += is_uniform && widths[i] == entry->bits;
-                for (int p = first; p < MOEC_PROJECTION_COUNT; p++)
-                    summary.uses[i] += widths[i] == entry->variant.bits[p];
-            }
+            for (int p = first; p < MOEC_PROJECTION_COUNT; p++)
+                summary.uses[entry->variant.codecs[p]]++;
         }
     return summary;
 }
@@ -57,33 +56,41 @@ static char stack_mark(const struct moec_config *config, uint32_t layer)
     return moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? 'e' : 'd';
 }
 
-/* Each mixture of bitwidths once, with how many experts have it. */
+static uint32_t projection_bits(const struct moec_bundle *bundle, struct moec_variant variant,
+                                enum moec_projection projection)
+{
+    return moec_codec_bits(bundle->codecs[variant.codecs[projection]]);
+}
+
+/* Each mixture of codecs once, in the order of the first expert that has it, and how many have it. */
 static void print_mixed(const struct moec_bundle *bundle)
 {
     const size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
-    uint32_t count[MOEC_VARIANT_COUNT] = {0};
-    for (size_t i = 0; i < n; i++)
-        count[moec_variant_index(bundle->records[i].variant)]++;
-    for (size_t i = 0; i < n; i++) {
+    uint32_t *count = calloc(bundle->n_layout, sizeof *count);
+    for (size_t i = 0; count != NULL && i < n; i++)
+        count[bundle->records[i].layout]++;
+    for (size_t i = 0; count != NULL && i < n; i++) {
         const struct moec_variant variant = bundle->records[i].variant;
-        uint32_t *left = &count[moec_variant_index(variant)];
+        uint32_t *left = &count[bundle->records[i].layout];
         if (*left == 0 || moec_variant_is_uniform(variant))
             continue;
         cli_print(stdout, "  * ");
         if (!bundle->config.plain_mlp)
-            cli_print(stdout, "gate %u, ", variant.bits[MOEC_PROJECTION_GATE]);
-        cli_print(stdout, "up %u, down %u bits: %" PRIu32 " experts\n", variant.bits[MOEC_PROJECTION_UP],
-                  variant.bits[MOEC_PROJECTION_DOWN], *left);
+            cli_print(stdout, "gate %" PRIu32 ", ", projection_bits(bundle, variant, MOEC_PROJECTION_GATE));
+        cli_print(stdout, "up %" PRIu32 ", down %" PRIu32 " bits: %" PRIu32 " experts\n",
+                  projection_bits(bundle, variant, MOEC_PROJECTION_UP),
+                  projection_bits(bundle, variant, MOEC_PROJECTION_DOWN), *left);
         *left = 0;
     }
+    free(count);
 }
 
 /* One character an expert, its bitwidth; 16 is shown as F. Colours run from few bits (dark) to many (bright).
  */
 static void print_map(const struct moec_bundle *bundle, const struct cli_terminal *terminal)
 {
-    static const int colours[N_WIDTHS] = {54, 61, 31, 36, 226};
-    static const char glyphs[] = "2348F";
+    static const int colours[N_WIDTHS] = {54, 61, 31, 30, 37, 36, 226};
+    static const char glyphs[] = "234568F";
     uint32_t n_layer = moec_config_moe_count(&bundle->config);
     uint32_t n_expert = bundle->config.n_expert;
     uint32_t band = (uint32_t)(terminal->columns > 90 ? 80 : 64);
@@ -219,18 +226,19 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
     for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
         struct copy_summary summary = summarise_copy(bundle, copy);
         double mean = 0, n = 0;
-        for (size_t i = 0; i < N_WIDTHS; i++) {
-            mean += widths[i] * (double)summary.uses[i];
+        for (size_t i = 0; i < MOEC_CODEC_TABLE; i++) {
+            mean += moec_codec_bits(bundle->codecs[i]) * (double)summary.uses[i];
             n += summary.uses[i];
         }
         cli_print(stdout, "  copy %" PRIu32 ": %s, %.2f bits an expert on average%s\n", copy,
                   cli_size_text(size, summary.n_bytes), mean / n,
                   copy == 0 ? " (the compiled assignment)" : "");
     }
-    for (size_t i = 0; i < N_WIDTHS; i++)
-        if (summarise_copy(bundle, 0).uses[i] > 0)
-            cli_print(stdout, "  %2u bits: %s\n", widths[i],
-                      moec_codec_name(bundle->codecs[widths[i]], text));
+    const struct copy_summary compiled = summarise_copy(bundle, 0);
+    for (size_t i = 0; i < MOEC_CODEC_TABLE; i++)
+        if (compiled.uses[i] > 0)
+            cli_print(stdout, "  %2" PRIu32 " bits: %s\n", moec_codec_bits(bundle->codecs[i]),
+                      moec_codec_name(bundle->codecs[i], text));
     print_map(bundle, terminal);
     print_certificate(&bundle->certificate);
     print_provenance(&bundle->provenance);
@@ -269,7 +277,7 @@ static struct moec_json_out *json_copies(const struct moec_bundle *bundle)
         for (uint32_t s = 0; s < n_layer; s++) {
             struct moec_json_out *row = moec_json_out_array();
             for (uint32_t e = 0; e < bundle->config.n_expert; e++)
-                cli_json_variant(row, moec_bundle_record(bundle, copy, s, e)->variant,
+                cli_json_variant(row, moec_bundle_record(bundle, copy, s, e)->variant, bundle->codecs,
                                  bundle->config.plain_mlp);
             moec_json_out_node(rows, NULL, row);
         }

@@ -381,17 +381,44 @@ static enum moec_status open_level(struct moec_bundle *bundle, const struct moec
                                  bundle->codecs, &bundle->copy_bits[copy], bundle->records + copy * n, err);
     free(bytes);
     MOEC_TRY(status);
-    for (size_t i = copy * n; i < (copy + 1) * n; i++) {
-        const struct moec_variant variant = bundle->records[i].variant;
-        struct moec_record_layout *layout = &bundle->layouts[moec_variant_index(variant)];
-        if (layout->n_bytes == 0)
-            *layout = moec_record_layout_of(config, variant, bundle->codecs);
-    }
     if ((bundle->copy_bits[copy] == 0) != (copy == 0))
         return moec_fail(err, MOEC_ERR_FORMAT, "'%s' of '%s' states %u bits, expected %s", index->name,
                          bundle->file.path, bundle->copy_bits[copy],
                          copy == 0 ? "0 for the compiled assignment" : "2, 3, 4, 8 or 16");
     return MOEC_OK;
+}
+
+/* One layout for each variant that there is. Which one a variant has is looked up by all three numbers, so
+ * that a file with as many variants as records takes no longer than others. */
+static enum moec_status make_layouts(struct moec_bundle *bundle, struct moec_error *err)
+{
+    const struct moec_config *config = &bundle->config;
+    const size_t n = (size_t)bundle->n_copy * moec_config_moe_count(config) * config->n_expert;
+    const uint64_t n_variant = (uint64_t)MOEC_CODEC_TABLE * MOEC_CODEC_TABLE * MOEC_CODEC_TABLE;
+    size_t capacity = 0;
+    uint32_t *places = NULL; /* 1 + index of the layout; 0: none yet */
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc((void **)&places, n_variant, sizeof *places, "layouts of records", err));
+    for (size_t i = 0; i < n; i++) {
+        struct moec_record_entry *entry = &bundle->records[i];
+        const uint8_t *codecs = entry->variant.codecs;
+        uint32_t *place =
+            &places[((size_t)codecs[0] * MOEC_CODEC_TABLE + codecs[1]) * MOEC_CODEC_TABLE + codecs[2]];
+        if (*place == 0) {
+            void *memory = bundle->layouts;
+            status = moec_grow(&memory, &capacity, bundle->n_layout + (size_t)1, sizeof *bundle->layouts,
+                               "layouts of records", err);
+            bundle->layouts = memory;
+            MOEC_TRY_OUT(status);
+            bundle->layouts[bundle->n_layout++] =
+                moec_record_layout_of(config, entry->variant, bundle->codecs);
+            *place = bundle->n_layout;
+        }
+        entry->layout = *place - 1;
+    }
+out:
+    free(places);
+    return status;
 }
 
 /* Copy levels in increasing order; numbers may be missing where a level was stripped, but not level 0. */
@@ -429,7 +456,7 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
     bundle->records = memory;
     for (uint32_t copy = 0; copy < bundle->n_copy && levels[copy] != NULL; copy++)
         MOEC_TRY(open_level(bundle, levels[copy], copy, err));
-    return MOEC_OK;
+    return make_layouts(bundle, err);
 }
 
 enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, struct moec_error *err)
@@ -475,6 +502,7 @@ void moec_bundle_close(struct moec_bundle *bundle)
     free(bundle->routing.activations);
     free(bundle->routing.mean_gate_weight);
     free(bundle->records);
+    free(bundle->layouts);
     free(bundle->sections);
     free(bundle);
 }
@@ -537,7 +565,7 @@ const struct moec_record_entry *moec_bundle_record(const struct moec_bundle *bun
 const struct moec_record_layout *moec_bundle_layout(const struct moec_bundle *bundle, uint32_t copy,
                                                     uint32_t ordinal, uint32_t expert)
 {
-    return &bundle->layouts[moec_variant_index(moec_bundle_record(bundle, copy, ordinal, expert)->variant)];
+    return &bundle->layouts[moec_bundle_record(bundle, copy, ordinal, expert)->layout];
 }
 
 enum moec_status moec_bundle_check_record(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,

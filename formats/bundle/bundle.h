@@ -67,8 +67,9 @@ struct moec_record_entry {
     uint64_t offset;             /* in the file, multiple of the alignment */
     uint32_t n_bytes;            /* without padding */
     uint32_t crc32c;             /* of the n_bytes */
+    uint32_t layout;             /* of the bundle's layouts */
     uint8_t bits;                /* of all projections; of the widest where they differ */
-    struct moec_variant variant; /* of each projection */
+    struct moec_variant variant; /* numbers in the bundle's table of codecs */
 };
 
 struct moec_bundle {
@@ -81,9 +82,10 @@ struct moec_bundle {
     struct moec_routing_summary routing;
     struct moec_certificate certificate;
     struct moec_provenance provenance;
-    struct moec_codec codecs[17]; /* by bitwidth: codec of projections with that many bits */
-    /* Of the variants that there are: moec_bundle_layout. */
-    struct moec_record_layout layouts[MOEC_VARIANT_COUNT];
+    /* By number: the first codec of a bitwidth in the file has that bitwidth as its number. */
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
+    struct moec_record_layout *layouts; /* (n_layout), owned: one for each variant that there is */
+    uint32_t n_layout;
     uint32_t n_copy;                    /* copy levels; level 0 is the compiled assignment */
     uint8_t copy_bits[MOEC_MAX_COPIES]; /* bits of a level whose experts share one width; 0 for level 0 */
     struct moec_record_entry *records;  /* (n_copy, S, E), owned */

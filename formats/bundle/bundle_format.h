@@ -150,8 +150,8 @@ MOEC_WARN_UNUSED enum moec_status moec_dense_table_decode(const uint8_t *bytes, 
                                                           struct moec_dense *dense, struct moec_error *err);
 
 /* Index of one copy level. `entries` (MoE layers x experts) hold absolute offsets, the file offsets relative
- * to `records`; `codecs` (by bits) are used by encode, and filled and compared by decode. With `is_mixed` an
- * entry has a codec of each projection, else of all of them. */
+ * to `records`; `codecs` (MOEC_CODEC_TABLE, by number) are used by encode, and filled by decode. With
+ * `is_mixed` (form 1) an entry has a codec of each projection, else of all of them. */
 void moec_record_index_encode(const struct moec_record_entry *entries, const struct moec_config *config,
                               uint8_t level_bits, bool is_mixed, const struct moec_codec *codecs,
                               uint64_t records_offset, uint8_t *bytes);

@@ -484,19 +484,19 @@ void moec_record_index_encode(const struct moec_record_entry *entries, const str
     moec_put_u32(bytes + 12, is_mixed);
     bytes += MOEC_INDEX_HEADER_BYTES;
     for (size_t i = 0; i < (size_t)n_layer * config->n_expert; i++, bytes += entry_bytes) {
-        const uint8_t *bits = entries[i].variant.bits;
+        const uint8_t *numbers = entries[i].variant.codecs;
         memset(bytes, 0, entry_bytes);
         moec_put_u64(bytes, entries[i].offset - records_offset);
         moec_put_u32(bytes + 8, entries[i].n_bytes);
         moec_put_u32(bytes + 12, entries[i].crc32c);
         if (!is_mixed) {
-            put_codec(bytes + 16, codecs[bits[MOEC_PROJECTION_UP]]);
+            put_codec(bytes + 16, codecs[numbers[MOEC_PROJECTION_UP]]);
             continue;
         }
         if (!config->plain_mlp)
-            put_codec(bytes + 16, codecs[bits[MOEC_PROJECTION_GATE]]);
-        put_codec(bytes + 20, codecs[bits[MOEC_PROJECTION_UP]]);
-        put_codec(bytes + 24, codecs[bits[MOEC_PROJECTION_DOWN]]);
+            put_codec(bytes + 16, codecs[numbers[MOEC_PROJECTION_GATE]]);
+        put_codec(bytes + 20, codecs[numbers[MOEC_PROJECTION_UP]]);
+        put_codec(bytes + 24, codecs[numbers[MOEC_PROJECTION_DOWN]]);
     }
 }
 
@@ -507,45 +507,69 @@ struct index_check {
     uint32_t alignment;
     uint32_t level_bits;
     bool is_mixed;
-    struct moec_codec *codecs; /* by bits */
-    uint64_t end;              /* of the records so far, relative */
+    struct moec_codec *codecs;                       /* by number */
+    struct moec_codec level[MOEC_CODEC_FIRST_OTHER]; /* by bits: the level's first; F32: none yet */
+    uint64_t end;                                    /* of the records so far, relative */
 };
 
+/* The number of a codec in the table, which takes it up if it is new. */
+static enum moec_status number_codec(struct moec_codec *codecs, struct moec_codec codec, const char *where,
+                                     uint8_t *number, struct moec_error *err)
+{
+    const uint32_t bits = moec_codec_bits(codec);
+    uint32_t at = bits;
+    if (codecs[bits].dtype != MOEC_DTYPE_F32 && !moec_codec_equal(codecs[bits], codec)) {
+        at = MOEC_CODEC_FIRST_OTHER;
+        while (at < MOEC_CODEC_TABLE && codecs[at].dtype != MOEC_DTYPE_F32 &&
+               !moec_codec_equal(codecs[at], codec))
+            at++;
+    }
+    if (at == MOEC_CODEC_TABLE)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has a codec that is one too many: beside the first of each bitwidth, records of "
+                         "a file may have %d",
+                         where, MOEC_CODEC_TABLE - MOEC_CODEC_FIRST_OTHER);
+    codecs[at] = codec;
+    *number = (uint8_t)at;
+    return MOEC_OK;
+}
+
 static enum moec_status decode_codec(struct index_check *check, const uint8_t *bytes, const char *where,
-                                     uint8_t *bits, struct moec_error *err)
+                                     uint8_t *number, struct moec_error *err)
 {
     const struct moec_codec codec = get_codec(bytes);
     MOEC_TRY(moec_codec_check(codec, where, err));
-    *bits = (uint8_t)moec_codec_bits(codec);
-    if (*bits > 16 || (check->level_bits != 0 && *bits != check->level_bits))
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %u bits, expected %s%u", where, *bits,
+    const uint32_t bits = moec_codec_bits(codec);
+    if (bits > 16 || (check->level_bits != 0 && bits != check->level_bits))
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s has %" PRIu32 " bits, expected %s%" PRIu32, where, bits,
                          check->level_bits != 0 ? "" : "at most ",
                          check->level_bits != 0 ? check->level_bits : 16);
-    if (check->codecs[*bits].dtype == MOEC_DTYPE_F32) /* no codec of these bits yet: F32 has 32 */
-        check->codecs[*bits] = codec;
-    if (!moec_codec_equal(check->codecs[*bits], codec))
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s has a different codec from other records of %u bits",
-                         where, *bits);
-    return MOEC_OK;
+    if (check->level[bits].dtype == MOEC_DTYPE_F32)
+        check->level[bits] = codec;
+    if (!check->is_mixed && !moec_codec_equal(check->level[bits], codec))
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s has a different codec from other records of %" PRIu32 " bits in its level",
+                         where, bits);
+    return number_codec(check->codecs, codec, where, number, err);
 }
 
 /* The codecs of an entry: of all projections, or gate, up and down. */
 static enum moec_status decode_variant(struct index_check *check, const uint8_t *bytes, const char *where,
                                        struct moec_variant *variant, struct moec_error *err)
 {
-    uint8_t bits = 0;
+    uint8_t number = 0;
     if (!check->is_mixed) {
-        MOEC_TRY(decode_codec(check, bytes + 16, where, &bits, err));
-        *variant = moec_variant_uniform(bits);
+        MOEC_TRY(decode_codec(check, bytes + 16, where, &number, err));
+        *variant = moec_variant_uniform(number);
         return check_zero(bytes + 20, 4, where, err);
     }
-    MOEC_TRY(decode_codec(check, bytes + 20, where, &variant->bits[MOEC_PROJECTION_UP], err));
-    MOEC_TRY(decode_codec(check, bytes + 24, where, &variant->bits[MOEC_PROJECTION_DOWN], err));
+    MOEC_TRY(decode_codec(check, bytes + 20, where, &variant->codecs[MOEC_PROJECTION_UP], err));
+    MOEC_TRY(decode_codec(check, bytes + 24, where, &variant->codecs[MOEC_PROJECTION_DOWN], err));
     if (check->config->plain_mlp) {
-        variant->bits[MOEC_PROJECTION_GATE] = variant->bits[MOEC_PROJECTION_UP];
+        variant->codecs[MOEC_PROJECTION_GATE] = variant->codecs[MOEC_PROJECTION_UP];
         MOEC_TRY(check_zero(bytes + 16, 4, where, err));
     } else {
-        MOEC_TRY(decode_codec(check, bytes + 16, where, &variant->bits[MOEC_PROJECTION_GATE], err));
+        MOEC_TRY(decode_codec(check, bytes + 16, where, &variant->codecs[MOEC_PROJECTION_GATE], err));
     }
     return check_zero(bytes + 28, 4, where, err);
 }
@@ -573,9 +597,7 @@ static enum moec_status decode_index_entry(struct index_check *check, const uint
     check->end = offset + entry->n_bytes;
     entry->offset = check->records->offset + offset;
     entry->crc32c = moec_get_u32(bytes + 12);
-    entry->bits = 0;
-    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
-        entry->bits = entry->variant.bits[p] > entry->bits ? entry->variant.bits[p] : entry->bits;
+    entry->bits = (uint8_t)moec_variant_bits(entry->variant, check->codecs);
     return MOEC_OK;
 }
 

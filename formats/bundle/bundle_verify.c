@@ -137,7 +137,7 @@ static enum moec_status check_section(struct verifier *v, const struct moec_sect
 struct level {
     const struct moec_config *config;
     const struct moec_section *section;
-    struct moec_codec codecs[17];
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     struct moec_record_entry *entries; /* owned */
     uint8_t *record;                   /* owned, room for the largest */
     struct moec_sha256 digest;

@@ -22,8 +22,7 @@ struct planned_section {
 
 struct moec_bundle_plan {
     struct moec_config config;
-    struct moec_codec codecs[17];
-    bool has_codec[17];
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     uint32_t alignment;
     uint32_t n_layer;               /* MoE layers */
     const struct moec_dense *dense; /* borrowed */
@@ -92,23 +91,23 @@ static enum moec_status plan_compressed(struct moec_bundle_plan *plan, uint32_t 
 static enum moec_status plan_codecs(struct moec_bundle_plan *plan, const struct moec_codec *codecs,
                                     struct moec_error *err)
 {
-    static const uint8_t widths[] = {2, 3, 4, 8, 16};
-    for (size_t i = 0; i < sizeof widths; i++) {
-        uint32_t bits = widths[i];
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
+        const struct moec_codec codec = codecs[number];
         char subject[64];
-        (void)snprintf(subject, sizeof subject, "codec for %u bits", bits);
-        MOEC_TRY(moec_codec_check(codecs[bits], subject, err));
-        if (codecs[bits].dtype == MOEC_DTYPE_F32)
+        (void)snprintf(subject, sizeof subject, "codec %" PRIu32 " of the records", number);
+        MOEC_TRY(moec_codec_check(codec, subject, err));
+        if (codec.dtype == MOEC_DTYPE_F32)
             continue;
-        if (moec_codec_bits(codecs[bits]) != bits)
-            return moec_fail(err, MOEC_ERR_USAGE, "%s has %u bits", subject, moec_codec_bits(codecs[bits]));
-        uint64_t n_bytes = moec_record_layout_make(&plan->config, codecs[bits]).n_bytes;
+        const uint32_t bits = moec_codec_bits(codec);
+        if (number < MOEC_CODEC_FIRST_OTHER && bits != number)
+            return moec_fail(err, MOEC_ERR_USAGE, "%s has %" PRIu32 " bits, expected as many as its number",
+                             subject, bits);
+        uint64_t n_bytes = moec_record_layout_make(&plan->config, codec).n_bytes;
         if (n_bytes > UINT32_MAX)
             return moec_fail(err, MOEC_ERR_LIMIT,
-                             "an expert of %" PRIu64 " bytes at %u bits is over the limit of %u", n_bytes,
-                             bits, UINT32_MAX);
-        plan->codecs[bits] = codecs[bits];
-        plan->has_codec[bits] = true;
+                             "an expert of %" PRIu64 " bytes at %" PRIu32 " bits is over the limit of %u",
+                             n_bytes, bits, UINT32_MAX);
+        plan->codecs[number] = codec;
     }
     return MOEC_OK;
 }
@@ -245,19 +244,27 @@ void moec_bundle_plan_free(struct moec_bundle_plan *plan)
 
 uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, struct moec_variant variant)
 {
-    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
-        if (variant.bits[p] > 16 || !plan->has_codec[variant.bits[p]])
-            return 0;
+    if (!moec_variant_exists(variant, plan->codecs))
+        return 0;
     return moec_align_up(moec_record_layout_of(&plan->config, variant, plan->codecs).n_bytes,
                          plan->alignment);
 }
 
-/* Whether the projections of some expert differ, so that the index has a codec of each. */
+/* Whether form 0 of the index, one codec an entry and one codec a bitwidth, does not suffice for level 0. */
 static bool is_mixed(const struct moec_bundle_plan *plan, const struct moec_variant *experts)
 {
-    for (size_t i = 0; i < (size_t)plan->n_layer * plan->config.n_expert; i++)
-        if (!moec_variant_is_uniform(experts[i]))
+    struct moec_codec seen[MOEC_CODEC_FIRST_OTHER] = {0}; /* by bits; F32: none yet */
+    for (size_t i = 0; i < (size_t)plan->n_layer * plan->config.n_expert; i++) {
+        const struct moec_codec *codecs = plan->codecs, up = codecs[experts[i].codecs[MOEC_PROJECTION_UP]];
+        struct moec_codec *first = &seen[moec_codec_bits(up)];
+        for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+            if (!moec_codec_equal(codecs[experts[i].codecs[p]], up))
+                return true;
+        if (first->dtype == MOEC_DTYPE_F32)
+            *first = up;
+        if (!moec_codec_equal(*first, up))
             return true;
+    }
     return false;
 }
 
@@ -297,11 +304,11 @@ static enum moec_status level_bytes(const struct moec_bundle_plan *plan, const s
     uint64_t total = 0;
     for (size_t i = 0; i < n; i++) {
         uint64_t padded = moec_bundle_plan_record_bytes(plan, experts[i]);
-        const uint8_t *wanted = experts[i].bits;
+        const uint8_t *wanted = experts[i].codecs;
         if (padded == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "layer %u expert %zu is assigned %u, %u and %u bits (gate, up, down), for which "
-                             "there is no codec",
+                             "layer %u expert %zu has the codecs %u, %u and %u (gate, up, down), which "
+                             "are not all there",
                              moec_config_moe_layer(&plan->config, (uint32_t)(i / plan->config.n_expert)),
                              i % plan->config.n_expert, wanted[0], wanted[1], wanted[2]);
         total += padded;
@@ -328,15 +335,16 @@ static enum moec_status lay_out(const struct moec_bundle_plan *plan, const struc
         place(contents, &end, section->kind, 0, section->flags, section->stored_bytes,
               section->content_bytes);
     }
+    uint64_t n_bytes[MOEC_MAX_COPIES] = {0};
+    for (uint32_t level = 0; level <= n_extra; level++)
+        MOEC_TRY(
+            level_bytes(plan, experts, level, level > 0 ? copy_bits[level - 1] : 0, &n_bytes[level], err));
     for (uint32_t level = 0; level <= n_extra; level++) {
         const uint64_t index = index_bytes(plan, level == 0 && is_mixed(plan, experts));
         place(contents, &end, MOEC_SECTION_RECORD_INDEX, level, 0, index, index);
     }
-    for (uint32_t level = 0; level <= n_extra; level++) {
-        uint64_t n_bytes = 0;
-        MOEC_TRY(level_bytes(plan, experts, level, level > 0 ? copy_bits[level - 1] : 0, &n_bytes, err));
-        place(contents, &end, MOEC_SECTION_RECORDS, level, 0, n_bytes, n_bytes);
-    }
+    for (uint32_t level = 0; level <= n_extra; level++)
+        place(contents, &end, MOEC_SECTION_RECORDS, level, 0, n_bytes[level], n_bytes[level]);
     contents->file_bytes = end;
     return MOEC_OK;
 }
@@ -359,7 +367,7 @@ struct moec_bundle_writer {
     struct moec_contents contents;
     uint32_t n_copy;
     uint8_t copy_bits[MOEC_MAX_COPIES];
-    bool is_mixed;                     /* level 0: there are experts whose projections differ */
+    bool is_mixed;                     /* the index of level 0 has form 1 */
     struct moec_record_entry *records; /* (n_copy, S, E), owned; variants are set at opening */
     size_t n_record;                   /* appended so far */
     struct moec_sha256 level_digest;   /* of the records of the current level */
@@ -500,9 +508,9 @@ enum moec_status moec_bundle_writer_append(struct moec_bundle_writer *writer, co
     if (n_bytes != next.layout.n_bytes)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "record of layer %u expert %u has %zu bytes, expected %" PRIu64
-                         " for %u, %u and %u bits (gate, up, down)",
-                         next.layer, next.expert, n_bytes, next.layout.n_bytes, entry->variant.bits[0],
-                         entry->variant.bits[1], entry->variant.bits[2]);
+                         " for codecs %u, %u and %u (gate, up, down)",
+                         next.layer, next.expert, n_bytes, next.layout.n_bytes, entry->variant.codecs[0],
+                         entry->variant.codecs[1], entry->variant.codecs[2]);
     if (!moec_record_is_finite(&next.layout, record))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "record of layer %u expert %u has a scale or weight that is not finite", next.layer,

@@ -22,8 +22,7 @@ struct moec_bundle_parts {
     const struct moec_path_table *paths;          /* NULL or n_layer 0: none */
     const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */
     const struct moec_dense *dense;
-    const struct moec_codec *codecs; /* [17] by bitwidth: codec of records with 2, 3, 4, 8 and 16 bits;
-                                        bitwidths that no record uses may be left zero */
+    const struct moec_codec *codecs; /* [MOEC_CODEC_TABLE] by number: those of records, of at most 16 bits */
     uint32_t alignment;              /* power of two, 64 to 1 MiB; MOEC_BUNDLE_ALIGNMENT by default */
 };
 
@@ -38,13 +37,14 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_create(const struct moec_bund
                                                           struct moec_error *err);
 void moec_bundle_plan_free(struct moec_bundle_plan *plan);
 
-/* Bytes of a record in the file with its padding; 0 where a bitwidth has no codec. The size of a file is
- * affine in these: changing one expert from a to b changes it by record_bytes(b) - record_bytes(a), but for
- * the first one whose projections differ, which makes the entries of the record index longer. */
+/* Bytes of a record in the file with its padding; 0 where a number has no codec. The size of a file is
+ * affine in these: changing one expert from a to b changes it by record_bytes(b) - record_bytes(a), except
+ * that the first one whose projections differ, or the first second codec of a bitwidth, makes the entries of
+ * the record index longer. */
 uint64_t moec_bundle_plan_record_bytes(const struct moec_bundle_plan *plan, struct moec_variant variant);
 
 /* Exact size of the file for experts (MoE layers x n_expert variants, level 0) and n_extra further copy
- * levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first wrong bitwidth,
+ * levels of copy_bits[i] bits each. Errors: MOEC_ERR_USAGE naming the first expert without a codec,
  * or for too many levels. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
                                                          const struct moec_variant *experts,

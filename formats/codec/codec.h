@@ -71,7 +71,12 @@ struct moec_codec {
     uint8_t quantizer; /* enum moec_quantizer: how rows are encoded */
 };
 
-#define MOEC_CODEC_TABLE 17 /* entries of a table of codecs by bitwidth, 0..16 */
+/* A table of codecs gives each one a number. Numbers up to 32 are bitwidths and mean the codec that this
+ * bitwidth alone names; numbers from MOEC_CODEC_FIRST_OTHER on are further codecs, of whatever bitwidth. F32
+ * stands for "none", also at 32, except where a comment says that it is a codec. Files hold codecs, not
+ * numbers. */
+#define MOEC_CODEC_TABLE       64
+#define MOEC_CODEC_FIRST_OTHER 33
 
 /* Linear codec for a bitwidth in {2, 3, 4, 8, 16}; 16 takes `source_dtype` (F32 sources become BF16). */
 MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uint32_t group,
@@ -79,7 +84,7 @@ MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_s
                                                       struct moec_error *err);
 
 /* Codecs of one quantizer (not AUTO), scheme and group at every bitwidth that experts may have: entries 2, 3,
- * 4, 8 and 16 of `codecs`; the others become F32, which stands for none. Errors as moec_codec_for_bits,
+ * 4, 8 and 16 of `codecs`; there are no others. Errors as moec_codec_for_bits,
  * MOEC_ERR_USAGE for AUTO. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_scheme scheme,
                                                    uint32_t group, enum moec_dtype source_dtype,

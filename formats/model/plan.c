@@ -20,10 +20,10 @@ void moec_plan_release(struct moec_plan *plan)
     *plan = (struct moec_plan){0};
 }
 
-void moec_plan_fill(struct moec_plan *plan, uint32_t bits)
+void moec_plan_fill(struct moec_plan *plan, uint32_t number)
 {
     for (size_t i = 0; i < moec_plan_count(plan); i++)
-        plan->experts[i] = moec_variant_uniform(bits);
+        plan->experts[i] = moec_variant_uniform(number);
 }
 
 void moec_plan_copy(struct moec_plan *to, const struct moec_plan *from)

@@ -1,5 +1,5 @@
-/* A candidate of a search (D16): the bitwidths of every expert and of the dense weights. One bitwidth for
- * each expert, as in EdgeMoE, is the simplest case.
+/* A candidate of a search (D16): the codecs of every expert, and the bitwidth of the dense weights. One
+ * bitwidth for each expert, as in EdgeMoE, is the simplest case.
  * Thread rule: a plan belongs to one thread while it is changed. */
 #ifndef MOEC_FORMATS_PLAN_H
 #define MOEC_FORMATS_PLAN_H
@@ -25,8 +25,8 @@ static inline size_t moec_plan_count(const struct moec_plan *plan)
     return (size_t)plan->n_layer * plan->n_expert;
 }
 
-/* Every projection of every expert at `bits`. */
-void moec_plan_fill(struct moec_plan *plan, uint32_t bits);
+/* Every projection of every expert with the codec of this number. */
+void moec_plan_fill(struct moec_plan *plan, uint32_t number);
 
 /* Copies into a plan of the same model. */
 void moec_plan_copy(struct moec_plan *to, const struct moec_plan *from);

@@ -7,19 +7,23 @@
 
 #define TILE 16 /* a tile row is one cache line of F32 */
 
-uint32_t moec_variant_index(struct moec_variant variant)
+bool moec_variant_exists(struct moec_variant variant, const struct moec_codec codecs[static MOEC_CODEC_TABLE])
 {
-    uint32_t index = 0;
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+        if (variant.codecs[p] >= MOEC_CODEC_TABLE || codecs[variant.codecs[p]].dtype == MOEC_DTYPE_F32)
+            return false;
+    return true;
+}
+
+uint32_t moec_variant_bits(struct moec_variant variant,
+                           const struct moec_codec codecs[static MOEC_CODEC_TABLE])
+{
+    uint32_t widest = 0;
     for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
-        static const uint8_t widths[] = {2, 3, 4, 8, 16};
-        uint32_t place = 0;
-        while (place < sizeof widths && widths[place] != variant.bits[p])
-            place++;
-        if (place == sizeof widths)
-            return MOEC_VARIANT_COUNT;
-        index = index * (uint32_t)sizeof widths + place;
+        const uint32_t bits = moec_codec_bits(codecs[variant.codecs[p]]);
+        widest = bits > widest ? bits : widest;
     }
-    return index;
+    return widest;
 }
 
 static struct moec_record_layout make_layout(const struct moec_config *config, struct moec_codec gate,
@@ -53,8 +57,9 @@ struct moec_record_layout moec_record_layout_make(const struct moec_config *conf
 struct moec_record_layout moec_record_layout_of(const struct moec_config *config, struct moec_variant variant,
                                                 const struct moec_codec codecs[static MOEC_CODEC_TABLE])
 {
-    return make_layout(config, codecs[variant.bits[MOEC_PROJECTION_GATE]],
-                       codecs[variant.bits[MOEC_PROJECTION_UP]], codecs[variant.bits[MOEC_PROJECTION_DOWN]]);
+    const uint8_t *numbers = variant.codecs;
+    return make_layout(config, codecs[numbers[MOEC_PROJECTION_GATE]], codecs[numbers[MOEC_PROJECTION_UP]],
+                       codecs[numbers[MOEC_PROJECTION_DOWN]]);
 }
 
 static struct moec_matrix bind_rows(const struct moec_record_layout *layout, enum moec_projection projection,

@@ -22,31 +22,35 @@ enum moec_projection {
     MOEC_PROJECTION_COUNT
 };
 
-/* How an expert is stored (D16): the bitwidth of each projection. A table of codecs by bitwidth, one table
- * for a whole model, says what each bitwidth means: scheme, group, quantizer. In a plain MLP the gate counts
- * as the up projection. */
+/* How an expert is stored (D16): the codec of each projection, by its number in a table of codecs
+ * (formats/codec/codec.h), one table for a whole model. In a plain MLP the gate counts as the up projection.
+ */
 struct moec_variant {
-    uint8_t bits[MOEC_PROJECTION_COUNT]; /* 2, 3, 4, 8 or 16 each */
+    uint8_t codecs[MOEC_PROJECTION_COUNT]; /* numbers below MOEC_CODEC_TABLE: bitwidths, or further codecs */
 };
 
-static inline struct moec_variant moec_variant_uniform(uint32_t bits)
+static inline struct moec_variant moec_variant_uniform(uint32_t number)
 {
-    return (struct moec_variant){{(uint8_t)bits, (uint8_t)bits, (uint8_t)bits}};
+    return (struct moec_variant){{(uint8_t)number, (uint8_t)number, (uint8_t)number}};
 }
 
 static inline bool moec_variant_is_uniform(struct moec_variant variant)
 {
-    return variant.bits[0] == variant.bits[1] && variant.bits[1] == variant.bits[2];
+    return variant.codecs[0] == variant.codecs[1] && variant.codecs[1] == variant.codecs[2];
 }
 
 static inline bool moec_variant_equal(struct moec_variant a, struct moec_variant b)
 {
-    return a.bits[0] == b.bits[0] && a.bits[1] == b.bits[1] && a.bits[2] == b.bits[2];
+    return a.codecs[0] == b.codecs[0] && a.codecs[1] == b.codecs[1] && a.codecs[2] == b.codecs[2];
 }
 
-/* Index of a variant in a table of all; MOEC_VARIANT_COUNT if one of its bitwidths does not exist. */
-#define MOEC_VARIANT_COUNT 125
-uint32_t moec_variant_index(struct moec_variant variant);
+/* Whether the table has a codec, which is not F32, for each projection. */
+bool moec_variant_exists(struct moec_variant variant,
+                         const struct moec_codec codecs[static MOEC_CODEC_TABLE]);
+
+/* Bits of the widest projection. The variant exists. */
+uint32_t moec_variant_bits(struct moec_variant variant,
+                           const struct moec_codec codecs[static MOEC_CODEC_TABLE]);
 
 struct moec_record_layout {
     struct moec_codec codecs[MOEC_PROJECTION_COUNT]; /* in a plain MLP the gate's is zero */
@@ -90,7 +94,7 @@ static inline bool moec_mlp_has_gate(const struct moec_mlp *mlp)
 /* The layout of a record whose projections all have this codec. */
 struct moec_record_layout moec_record_layout_make(const struct moec_config *config, struct moec_codec codec);
 
-/* The layout of a variant; `codecs`, by bitwidth, has those that the variant names. */
+/* The layout of a variant whose numbers stand in the table. */
 struct moec_record_layout moec_record_layout_of(const struct moec_config *config, struct moec_variant variant,
                                                 const struct moec_codec codecs[static MOEC_CODEC_TABLE]);
 

@@ -93,14 +93,21 @@ static struct slot *slot_at(const struct moec_variants *variants, uint32_t layer
     return &variants->slots[at * N_SLOTS + (size_t)index];
 }
 
+static void fill_codecs(const struct moec_variants *variants,
+                        struct moec_codec codecs[static MOEC_CODEC_TABLE])
+{
+    memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
+    for (int i = 0; i < N_BITS; i++)
+        codecs[bits_of_slot[i]] = variants->layouts[i].codecs[MOEC_PROJECTION_UP];
+}
+
 static struct moec_record_layout layout_of(const struct moec_variants *variants, const struct slot *slot)
 {
     const size_t at = (size_t)(slot - variants->slots);
-    struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     if (at % N_SLOTS != MIXED)
         return variants->layouts[at % N_SLOTS];
-    for (int i = 0; i < N_BITS && bits_of_slot[i] < MOEC_CODEC_TABLE; i++)
-        codecs[bits_of_slot[i]] = variants->layouts[i].codecs[MOEC_PROJECTION_UP];
+    fill_codecs(variants, codecs);
     return moec_record_layout_of(variants->config, variants->mixed[at / N_SLOTS], codecs);
 }
 
@@ -609,23 +616,25 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
                                            struct moec_error *err)
 {
     const size_t n = moec_plan_count(plan);
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
+    fill_codecs(variants, codecs);
     if (plan->n_layer != variants->n_moe || plan->n_expert != variants->config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "plan of %" PRIu32 " layers of %" PRIu32 " experts, the model has %" PRIu32
                          " of %" PRIu32,
                          plan->n_layer, plan->n_expert, variants->n_moe, variants->config->n_expert);
     for (size_t i = 0; i < n; i++)
-        if (moec_variant_index(plan->experts[i]) == MOEC_VARIANT_COUNT)
+        if (!moec_variant_exists(plan->experts[i], codecs))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "plan gives %u, %u and %u bits to expert %zu of layer %" PRIu32
                              ", expected 2, 3, 4, 8 or 16 each",
-                             plan->experts[i].bits[0], plan->experts[i].bits[1], plan->experts[i].bits[2],
-                             i % plan->n_expert,
+                             plan->experts[i].codecs[0], plan->experts[i].codecs[1],
+                             plan->experts[i].codecs[2], i % plan->n_expert,
                              moec_config_moe_layer(variants->config, (uint32_t)(i / plan->n_expert)));
     pthread_mutex_lock(&variants->lock);
     for (size_t i = 0; i < n; i++) {
         const bool is_uniform = moec_variant_is_uniform(plan->experts[i]);
-        variants->assignment[i] = is_uniform ? plan->experts[i].bits[0] : 0;
+        variants->assignment[i] = is_uniform ? plan->experts[i].codecs[0] : 0;
         if (is_uniform || moec_variant_equal(variants->mixed[i], plan->experts[i]))
             continue;
         struct slot *slot = &variants->slots[i * N_SLOTS + MIXED];

@@ -7,27 +7,32 @@
 
 struct moec_storage {
     struct moec_storage_setup setup;
-    bool is_whole;                                       /* the part is the record */
-    struct moec_record_range ranges[MOEC_VARIANT_COUNT]; /* of the part, by variant */
-    atomic_uchar seen[]; /* (S, E): 1 once an expert's floats were found finite */
+    bool is_whole;                    /* the part is the record */
+    struct moec_record_range *ranges; /* of the part, by layout of the bundle; owned */
+    atomic_uchar seen[];              /* (S, E): 1 once an expert's floats were found finite */
 };
 
-uint64_t moec_storage_bytes(const struct moec_bundle *bundle)
+static uint64_t struct_bytes(const struct moec_bundle *bundle)
 {
     return sizeof(struct moec_storage) +
            (uint64_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
+}
+
+uint64_t moec_storage_bytes(const struct moec_bundle *bundle)
+{
+    return struct_bytes(bundle) + (uint64_t)bundle->n_layout * sizeof(struct moec_record_range);
 }
 
 static enum moec_status find_ranges(struct moec_storage *storage, struct moec_error *err)
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
     const struct moec_record_part *part = &storage->setup.part;
-    /* Variants differ in the lengths of rows alone. */
-    for (uint32_t v = 0; v < MOEC_VARIANT_COUNT; v++) {
-        if (bundle->layouts[v].n_bytes == 0)
-            continue;
-        MOEC_TRY(moec_record_part_range(&bundle->layouts[v], part, &storage->ranges[v], err));
-        storage->is_whole = storage->ranges[v].n_bytes == bundle->layouts[v].n_bytes;
+    MOEC_TRY(moec_alloc((void **)&storage->ranges, bundle->n_layout, sizeof *storage->ranges,
+                        "ranges of records", err));
+    /* Layouts differ in the lengths of rows alone. */
+    for (uint32_t i = 0; i < bundle->n_layout; i++) {
+        MOEC_TRY(moec_record_part_range(&bundle->layouts[i], part, &storage->ranges[i], err));
+        storage->is_whole = storage->ranges[i].n_bytes == bundle->layouts[i].n_bytes;
     }
     if (!storage->is_whole && storage->setup.part_crc32c == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -45,7 +50,7 @@ enum moec_status moec_storage_create(const struct moec_storage_setup *setup, str
     if (setup->copy >= bundle->n_copy)
         return moec_fail(err, MOEC_ERR_USAGE, "'%s' has no precision copy %u, only 0 to %u",
                          bundle->file.path, setup->copy, bundle->n_copy - 1);
-    MOEC_TRY(moec_alloc(&memory, moec_storage_bytes(bundle), 1, "record reader", err));
+    MOEC_TRY(moec_alloc(&memory, struct_bytes(bundle), 1, "record reader", err));
     struct moec_storage *storage = memory;
     storage->setup = *setup;
     const enum moec_status status = find_ranges(storage, err);
@@ -59,6 +64,8 @@ enum moec_status moec_storage_create(const struct moec_storage_setup *setup, str
 
 void moec_storage_free(struct moec_storage *storage)
 {
+    if (storage != NULL)
+        free(storage->ranges);
     free(storage);
 }
 
@@ -78,7 +85,7 @@ struct moec_storage_place moec_storage_place_of(const struct moec_storage *stora
                                                 uint32_t expert)
 {
     const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
-    const struct moec_record_range *range = &storage->ranges[moec_variant_index(entry->variant)];
+    const struct moec_record_range *range = &storage->ranges[entry->layout];
     if (storage->is_whole)
         return (struct moec_storage_place){.offset = entry->offset, .n_bytes = entry->n_bytes};
     const uint64_t first = entry->offset + range->offset;
@@ -100,7 +107,7 @@ static enum moec_status check_part(const struct moec_storage *storage, uint32_t 
 {
     const struct moec_bundle *bundle = storage->setup.bundle;
     const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
-    const struct moec_record_range *range = &storage->ranges[moec_variant_index(entry->variant)];
+    const struct moec_record_range *range = &storage->ranges[entry->layout];
     const uint32_t layer = moec_config_moe_layer(&bundle->config, ordinal);
     const uint32_t expected = storage->setup.part_crc32c[(size_t)ordinal * bundle->config.n_expert + expert];
     const uint32_t crc = moec_crc32c(0, bytes, range->n_bytes);

@@ -15,7 +15,7 @@ int main(int argc, char **argv)
          *levels = temporary_path(argv[1], "levels.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
-    struct moec_codec kept[17];
+    struct moec_codec kept[MOEC_CODEC_TABLE];
     memcpy(kept, s.codecs, sizeof kept);
     for (uint32_t bits = 2; bits <= 4; bits++)
         s.codecs[bits].scheme = bits == 3 ? MOEC_SCHEME_LOGARITHMIC : MOEC_SCHEME_GAUSSIAN;

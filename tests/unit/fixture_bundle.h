@@ -18,7 +18,7 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
     struct moec_dense dense = {0};
     struct moec_bundle_plan *plan = NULL;
     struct moec_bundle_writer *writer = NULL;
-    struct moec_codec codecs[17] = {0};
+    struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
     struct moec_bundle_next next;
     assert_status(moec_checkpoint_open(fixture, &ck, &err), MOEC_OK, err);
     const struct moec_config *config = moec_checkpoint_config(ck);
@@ -42,8 +42,8 @@ TEMPORARY_UNUSED static void fixture_bundle_write(const char *fixture, const cha
     for (size_t i = 0; i < n; i++)
         assignment[i] = moec_variant_uniform(is_mixed ? fixture_mixed[i % sizeof fixture_mixed] : 16);
     if (is_mixed) /* and one whose projections differ */
-        assignment[n - 1].bits[MOEC_PROJECTION_DOWN] =
-            assignment[n - 1].bits[MOEC_PROJECTION_UP] == 4 ? 8 : 4;
+        assignment[n - 1].codecs[MOEC_PROJECTION_DOWN] =
+            assignment[n - 1].codecs[MOEC_PROJECTION_UP] == 4 ? 8 : 4;
     assert_status(moec_bundle_plan_create(&parts, &plan, &err), MOEC_OK, err);
     assert_status(moec_bundle_writer_open(plan, path, assignment, copies, 1, &writer, &err), MOEC_OK, err);
     while (moec_bundle_writer_next(writer, &next)) {

@@ -17,7 +17,7 @@ struct sample {
     struct moec_path_table paths;
     struct moec_routing_summary routing;
     struct moec_dense dense;
-    struct moec_codec codecs[17];
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     struct moec_certificate certificate;
     struct moec_provenance provenance;
     struct moec_bundle_parts parts;

@@ -29,7 +29,7 @@ static enum moec_status count_evaluation(void *context, const struct moec_plan *
     (void)err;
     struct counted *counted = context;
     counted->n_evaluate++;
-    *out = (struct moec_evaluation){.loss = plan->experts[0].bits[0], .accepted = true};
+    *out = (struct moec_evaluation){.loss = plan->experts[0].codecs[0], .accepted = true};
     return MOEC_OK;
 }
 
@@ -39,7 +39,7 @@ static enum moec_status count_size(void *context, const struct moec_plan *plan, 
     (void)err;
     struct counted *counted = context;
     counted->n_size++;
-    *n_bytes = 1000u * plan->experts[0].bits[0];
+    *n_bytes = 1000u * plan->experts[0].codecs[0];
     return MOEC_OK;
 }
 

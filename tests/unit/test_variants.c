@@ -224,18 +224,18 @@ static void test_variants__check_assignments(void **state)
         const struct moec_matrix *matrices[] = {&mlp.gate, &mlp.up, &mlp.down};
         for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
             struct moec_mlp whole;
-            assert_int_equal(moec_codec_bits(matrices[p]->codec), plan.experts[17].bits[p]);
-            assert_ok(moec_variants_borrow(variants, 3, 5, plan.experts[17].bits[p], &whole, &err), err);
+            assert_int_equal(moec_codec_bits(matrices[p]->codec), plan.experts[17].codecs[p]);
+            assert_ok(moec_variants_borrow(variants, 3, 5, plan.experts[17].codecs[p], &whole, &err), err);
             const struct moec_matrix *same[] = {&whole.gate, &whole.up, &whole.down};
             for (uint32_t row = 0; row < whole.up.rows; row++)
                 assert_memory_equal(matrices[p]->data + row * matrices[p]->stride_bytes,
                                     same[p]->data + row * same[p]->stride_bytes,
                                     moec_codec_row_bytes(same[p]->codec, same[p]->columns));
-            moec_variants_give_back(variants, 3, 5, plan.experts[17].bits[p]);
+            moec_variants_give_back(variants, 3, 5, plan.experts[17].codecs[p]);
         }
         experts->ops->release(experts, moec_expert_request_of(3, 5));
     }
-    plan.experts[17].bits[1] = 7;
+    plan.experts[17].codecs[1] = 7;
     assert_int_equal(moec_variants_assign_plan(variants, &plan, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "2, 7 and 4 bits to expert 5 of layer 3"));
     moec_plan_release(&plan);
