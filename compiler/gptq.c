@@ -1,6 +1,5 @@
 #include "compiler/gptq.h"
 
-#include "formats/base/half.h"
 #include "formats/base/memory.h"
 
 #include <inttypes.h>
@@ -251,11 +250,10 @@ struct encoding {
     size_t groups;
     size_t row_bytes;
     uint8_t *rows;
-    float *scales;    /* (n_row, groups) */
-    uint8_t *zeros;   /* (n_row, groups) */
-    uint16_t *halves; /* (n_row, groups): the scales as they are stored */
-    uint8_t *codes;   /* (n_row, columns) */
-    double *scratch;  /* (threads, 2, K, LANES): weights in order, and errors of those that are rounded */
+    float *scales;   /* (n_row, groups) */
+    uint8_t *zeros;  /* (n_row, groups) */
+    uint8_t *codes;  /* (n_row, columns) */
+    double *scratch; /* (threads, 2, K, LANES): weights in order, and errors of those that are rounded */
     struct moec_error *errors; /* (threads) */
 };
 
@@ -269,10 +267,8 @@ static void encode_linear(void *context, size_t item, int thread)
     if (moec_codec_encode_row(e->codec, e->weights + item * e->columns, e->columns, row,
                               &e->errors[thread]) != MOEC_OK)
         return;
-    moec_codec_row_scales(e->codec, row, e->columns, e->halves + item * e->groups,
+    moec_codec_row_scales(e->codec, row, e->columns, e->scales + item * e->groups,
                           e->zeros + item * e->groups);
-    for (size_t g = 0; g < e->groups; g++)
-        e->scales[item * e->groups + g] = moec_f16_to_f32(e->halves[item * e->groups + g]);
 }
 
 /* Where weight (input, output) stands in the matrix. */
@@ -347,8 +343,8 @@ static void pack(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct encoding *e = context;
-    moec_codec_pack_row(e->codec, e->codes + item * e->columns, e->halves + item * e->groups,
-                        e->zeros + item * e->groups, e->columns, e->rows + item * e->row_bytes);
+    moec_codec_replace_codes(e->codec, e->codes + item * e->columns, e->columns,
+                             e->rows + item * e->row_bytes);
 }
 
 enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moec_pool *pool,
@@ -375,7 +371,6 @@ enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moe
     MOEC_TRY_OUT(moec_alloc((void **)&e.errors, n_threads, sizeof *e.errors, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&e.scales, n_group, sizeof *e.scales, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&e.zeros, n_group, 1, what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&e.halves, n_group, sizeof *e.halves, what, err));
     moec_parallel_for(pool, n_row, encode_linear, &e);
     for (uint64_t i = 0; i < n_threads; i++)
         if (e.errors[i].status != MOEC_OK) {
@@ -393,7 +388,6 @@ out:
     free(e.errors);
     free(e.scales);
     free(e.zeros);
-    free(e.halves);
     free(e.codes);
     free(e.scratch);
     return status;

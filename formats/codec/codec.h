@@ -1,24 +1,32 @@
-/* How a row of weights is stored: 16- and 32-bit floats as they are, or INT2, INT3, INT4, INT8 codes with
- * scales.
+/* How a row of weights is stored: 16- and 32-bit floats as they are, or INT2 to INT8 codes with scales.
  *
  * A *row* is the unit of encoding: n consecutive weights that share a channel scale or are cut into groups.
  * Matrices are arrays of rows with a fixed stride. Decoding gives F32(code - zero) * F32(scale), rounded once
  * (the F32 subtraction is exact), so every kernel that multiplies decoded weights sees the same bits.
  *
  * Row layout for INTb with n weights: codes | scales | zeros, or codes | scales | outliers | places
- *   codes   ceil(n / 32) blocks of 32 codes, 4*b bytes each; codes past n are the zero code
+ *   codes   ceil(n / 32) blocks of 32 codes, 4*b bytes each; codes past n are the zero code of the last group
  *           INT8: byte i = code[i]
  *           INT4: byte i = code[i] | code[i + 16] << 4                                      (i in 0..15)
  *           INT2: byte i = code[i] | code[i + 8] << 2 | code[i + 16] << 4 | code[i + 24] << 6 (i in 0..7)
  *           INT3: 8 bytes as INT2 with the low two bits, then a little-endian u32 whose bit i is the high bit
  *           of code[i]
+ *           INT5: 16 bytes as INT4 with the low four bits, then such a u32
+ *           INT6: 16 bytes as INT4 with the low four bits, then 8 bytes as INT2 with the high two
  *   scales  one F16 (little-endian) for each group; group 0 ("channel") means one for the row
- *   zeros   asymmetric only: one byte for each group, 0..2^b - 1
+ *           nested: one F16 for the row, then one byte for each group
+ *   zeros   asymmetric: one byte for each group, 0..2^b - 1
+ *           nested and asymmetric: b bits for each group, the least significant first, then bits of 0 up to
+ *           a whole byte
  *   outliers, places
  *           gaussian only: for every 128 weights of the row, begun or whole, the F16 of one of them, and then
  *           for every 128 one byte, its place among them
  * Codes are unsigned. Symmetric: code = q + 2^(b-1), zero = 2^(b-1) implied. Gaussian and logarithmic: codes
  * stand for levels (formats/codec/dictionary.h), codes past n are 0. There is no padding.
+ *
+ * The nested schemes keep scales of scales (Dettmers, Pagnoni, Holtzman & Zettlemoyer, "QLoRA", 2023, double
+ * quantization; llama.cpp's k-quants): a group's scale is F32(byte) * F32(scale of the row) * 2^-8, which F32
+ * holds exactly. At 2 bits a group of 32 then costs 8 to 10 bits in place of 16 to 24.
  *
  * The scalar functions here define the bytes; kernels are checked against them. Thread rule: pure functions.
  */
@@ -38,6 +46,8 @@ enum moec_dtype {
     MOEC_DTYPE_INT3 = 4,
     MOEC_DTYPE_INT4 = 5,
     MOEC_DTYPE_INT8 = 6,
+    MOEC_DTYPE_INT5 = 7,
+    MOEC_DTYPE_INT6 = 8,
     MOEC_DTYPE_COUNT
 };
 
@@ -46,6 +56,8 @@ enum moec_scheme {
     MOEC_SCHEME_ASYMMETRIC = 1,
     MOEC_SCHEME_GAUSSIAN = 2, /* these two: formats/codec/dictionary.h */
     MOEC_SCHEME_LOGARITHMIC = 3,
+    MOEC_SCHEME_SYMMETRIC_NESTED = 4,
+    MOEC_SCHEME_ASYMMETRIC_NESTED = 5,
     MOEC_SCHEME_COUNT
 };
 
@@ -56,14 +68,17 @@ enum moec_quantizer {
     MOEC_QUANTIZER_AUTO = 2,    /* of no codec: a profile measures and chooses for each bitwidth */
     MOEC_QUANTIZER_OUTLIER = 3, /* the gaussian scheme's, and no other */
     MOEC_QUANTIZER_LOG = 4,     /* the logarithmic scheme's, and no other */
+    MOEC_QUANTIZER_GPTQ = 5,    /* codes by what a matrix is multiplied with, which a row alone does not tell:
+                                   compiler/gptq.h */
     MOEC_QUANTIZER_COUNT
 };
 
 #define MOEC_CODEC_BLOCK        32  /* codes in a packed block */
 #define MOEC_CODEC_OUTLIER_SPAN 128 /* weights of a row of which the gaussian scheme keeps one apart */
 
-/* group: weights that share a scale, 0 (the whole row), 32, 64 or 128. scheme, group and quantizer are 0 for
- * float dtypes. Files do not store the quantizer, for bytes do not tell it: a codec read from one has 0. */
+/* group: weights that share a scale, 0 (the whole row), 16, 32, 64 or 128. scheme, group and quantizer are 0
+ * for float dtypes. Nested schemes have groups; dictionaries have 2, 3, 4 or 8 bits and no groups of 16.
+ * Files do not store the quantizer, for bytes do not tell it: a codec read from one has 0. */
 struct moec_codec {
     uint8_t dtype;  /* enum moec_dtype */
     uint8_t scheme; /* enum moec_scheme */
@@ -78,13 +93,13 @@ struct moec_codec {
 #define MOEC_CODEC_TABLE       64
 #define MOEC_CODEC_FIRST_OTHER 33
 
-/* Linear codec for a bitwidth in {2, 3, 4, 8, 16}; 16 takes `source_dtype` (F32 sources become BF16). */
+/* Linear codec of 2, 3, 4, 5, 6, 8 or 16 bits; 16 takes `source_dtype` (F32 sources become BF16). */
 MOEC_WARN_UNUSED enum moec_status moec_codec_for_bits(uint32_t bits, enum moec_scheme scheme, uint32_t group,
                                                       enum moec_dtype source_dtype, struct moec_codec *codec,
                                                       struct moec_error *err);
 
-/* Codecs of one quantizer (not AUTO), scheme and group at every bitwidth that experts may have: entries 2, 3,
- * 4, 8 and 16 of `codecs`; there are no others. Errors as moec_codec_for_bits,
+/* Codecs of one quantizer (not AUTO), scheme and group at every bitwidth that they have: entries 2, 3, 4, 5,
+ * 6, 8 and 16 of `codecs`, for dictionaries not 5 and 6; there are no others. Errors as moec_codec_for_bits,
  * MOEC_ERR_USAGE for AUTO. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer, enum moec_scheme scheme,
                                                    uint32_t group, enum moec_dtype source_dtype,
@@ -95,10 +110,10 @@ MOEC_WARN_UNUSED enum moec_status moec_codec_table(enum moec_quantizer quantizer
 MOEC_WARN_UNUSED enum moec_status moec_codec_check(struct moec_codec codec, const char *subject,
                                                    struct moec_error *err);
 
-/* 2, 3, 4, 8, 16 or 32. */
+/* 2, 3, 4, 5, 6, 8, 16 or 32. */
 uint32_t moec_codec_bits(struct moec_codec codec);
 
-/* "int4 symmetric channel", "int2 asymmetric g64", "bf16"; a static string for floats, else `text`. */
+/* "int4 symmetric channel", "int2 asymmetric nested g64", "bf16"; a static string for floats, else `text`. */
 const char *moec_codec_name(struct moec_codec codec, char text[static 40]);
 
 /* Same bytes for the same codes: the quantizer is not compared. */
@@ -107,45 +122,74 @@ bool moec_codec_equal(struct moec_codec a, struct moec_codec b);
 /* Whether codes stand for levels of a dictionary: gaussian and logarithmic. */
 static inline bool moec_scheme_is_dictionary(enum moec_scheme scheme)
 {
-    return scheme >= MOEC_SCHEME_GAUSSIAN;
+    return scheme == MOEC_SCHEME_GAUSSIAN || scheme == MOEC_SCHEME_LOGARITHMIC;
 }
 
-/* Whether the quantizer makes codes of this scheme: linear and hqq symmetric and asymmetric ones. */
+/* Whether rows have a zero point for each group. */
+static inline bool moec_scheme_has_zeros(enum moec_scheme scheme)
+{
+    return scheme == MOEC_SCHEME_ASYMMETRIC || scheme == MOEC_SCHEME_ASYMMETRIC_NESTED;
+}
+
+/* Whether the scales of groups are bytes under a scale of the row. */
+static inline bool moec_scheme_is_nested(enum moec_scheme scheme)
+{
+    return scheme == MOEC_SCHEME_SYMMETRIC_NESTED || scheme == MOEC_SCHEME_ASYMMETRIC_NESTED;
+}
+
+/* Whether the quantizer makes codes of this scheme: linear, hqq and gptq all but those of dictionaries. */
 bool moec_quantizer_makes(enum moec_quantizer quantizer, enum moec_scheme scheme);
 
-/* "linear", "hqq", "auto", "outlier", "log"; "symmetric", "asymmetric", "gaussian", "logarithmic". */
+/* "linear", "hqq", "auto", "outlier", "log", "gptq"; "symmetric", "asymmetric", "gaussian", "logarithmic",
+ * "symmetric-nested", "asymmetric-nested". */
 const char *moec_quantizer_name(enum moec_quantizer quantizer);
 const char *moec_scheme_name(enum moec_scheme scheme);
 
 /* Bytes of one encoded row of n weights (n <= 2^31, checked by the caller through moec_config limits). */
 size_t moec_codec_row_bytes(struct moec_codec codec, size_t n);
 
-/* Number of scales in a row, and of outliers. */
+/* Number of groups in a row, and of outliers; bytes of what a row stores as scales. */
 size_t moec_codec_row_groups(struct moec_codec codec, size_t n);
 size_t moec_codec_row_outliers(struct moec_codec codec, size_t n);
+size_t moec_codec_scales_bytes(struct moec_codec codec, size_t n);
 
 /* Encodes n weights by linear quantisation (D4; EdgeMoE III-B, "channel-wise linear quantization"):
  *   symmetric   s = F16(absmax / (2^(b-1) - 1)),  q = clamp(round-half-even(w / s), -2^(b-1), 2^(b-1) - 1)
  *   asymmetric  s = F16((max - min) / (2^b - 1)), zero = clamp(round-half-even(-min / s), 0, 2^b - 1),
  *               code = clamp(round-half-even(w / s) + zero, 0, 2^b - 1)
- * with the rounded s; w / s is one F32 division. max and min are taken over the weights and 0: a row of
- * positive weights would otherwise need a zero point below 0, and 0 stays representable. s = 0 encodes zeros
- * (symmetric: the implied zero code; asymmetric: code 0, zero 0); that happens when all weights are 0 and
- * also when the quotient is below 2^-25 and F16 rounds it to 0. Float dtypes convert with round to nearest
- * even; gaussian and logarithmic: formats/codec/dictionary.h. `row` holds moec_codec_row_bytes bytes. Errors:
- * MOEC_ERR_FORMAT when a weight is NaN or infinite, or a scale or a 16-bit float overflows (the message gives
- * the index). */
+ * with the rounded s (nested: moec_codec_round_scales of the quotients); w / s is one F32 division. max and
+ * min are taken over the weights and 0: a row of positive weights would otherwise need a zero point below 0,
+ * and 0 stays representable. s = 0 encodes zeros (symmetric: the implied zero code; asymmetric: code 0, zero
+ * 0); that happens when all weights are 0 and, where F16 rounds a group's scale, also when the quotient is
+ * below 2^-25. HQQ chooses scale and zero its own way (formats/codec/hqq.h), and so does GPTQ here, which has
+ * only the weights. Float dtypes convert with round to nearest even; gaussian and logarithmic:
+ * formats/codec/dictionary.h. `row` holds moec_codec_row_bytes bytes. Errors: MOEC_ERR_FORMAT when a weight
+ * is NaN or infinite, or a scale or a 16-bit float overflows (the message gives the index); MOEC_ERR_LIMIT
+ * when there is no memory for the groups of a very long row. */
 MOEC_WARN_UNUSED enum moec_status moec_codec_encode_row(struct moec_codec codec, const float *weights,
                                                         size_t n, uint8_t *row, struct moec_error *err);
 
-/* Packs given codes, F16 scales and zeros (NULL unless asymmetric): what quantisers other than the linear one
- * call. Of a gaussian row all but the outliers. */
-void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const uint16_t *scales,
+/* Rounds the scales that a quantizer wants for the groups of a row of n weights, finite and not negative, to
+ * those that rows can have: scales[g] becomes the very F32 value that codes of group g are multiplied with,
+ * and `stored`, moec_codec_scales_bytes bytes, what a row stores. To F16, or for nested schemes: the row's
+ * scale R is the least F16 with R * 255 / 256 >= the largest, a group's byte that of the nearest multiple of
+ * R / 256, but at least 1 where the wanted scale is not 0. Integer dtypes only. Errors: MOEC_ERR_FORMAT when
+ * a scale overflows F16. */
+MOEC_WARN_UNUSED enum moec_status moec_codec_round_scales(struct moec_codec codec, size_t n, float *scales,
+                                                          uint8_t *stored, struct moec_error *err);
+
+/* Packs given codes, scales as moec_codec_round_scales stores them, and zeros, one byte for each group (NULL
+ * unless the scheme has them): what quantisers other than the linear one call. Of a gaussian row all but the
+ * outliers. */
+void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const uint8_t *stored,
                          const uint8_t *zeros, size_t n, uint8_t *row);
 
-/* The scales of an encoded row, moec_codec_row_groups F16 values, and its zeros (not of dictionaries): what
- * each group subtracts from its codes, 2^(b-1) when symmetric. */
-void moec_codec_row_scales(struct moec_codec codec, const uint8_t *row, size_t n, uint16_t *scales,
+/* Puts other codes in an encoded row, which keeps its scales and zeros. Not of dictionaries. */
+void moec_codec_replace_codes(struct moec_codec codec, const uint8_t *codes, size_t n, uint8_t *row);
+
+/* The scales of an encoded row as codes are multiplied with them, moec_codec_row_groups values, and its zeros
+ * (not of dictionaries): what each group subtracts from its codes, 2^(b-1) when symmetric. */
+void moec_codec_row_scales(struct moec_codec codec, const uint8_t *row, size_t n, float *scales,
                            uint8_t *zeros);
 
 /* Scalar reference decoder: writes n F32 weights. */

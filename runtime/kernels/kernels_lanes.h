@@ -482,9 +482,21 @@ INLINE int kind_of(struct moec_codec codec)
         break;                                                                                               \
     }
 
+/* Codecs whose rows are decoded by the definition alone. */
+static bool is_defined_only(struct moec_codec codec)
+{
+    return codec.dtype == MOEC_DTYPE_INT5 || codec.dtype == MOEC_DTYPE_INT6 || codec.group == 16 ||
+           moec_scheme_is_nested((enum moec_scheme)codec.scheme);
+}
+
 static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
-                        size_t stride){
-    WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)}
+                        size_t stride)
+{
+    if (is_defined_only(matrix->codec))
+        moec_kernels_scalar.decode_rows(matrix, first, n_rows, out, stride);
+    else
+        WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)
+}
 
 /* nr rows against x, weights in registers only. */
 INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
@@ -621,7 +633,13 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 }
 
 static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                        float *y){WITH_DTYPE(matrix->codec, dot_all, matrix, first, n_rows, x, y)}
+                        float *y)
+{
+    if (is_defined_only(matrix->codec))
+        moec_kernels_scalar.dot_encoded(matrix, first, n_rows, x, y);
+    else
+        WITH_DTYPE(matrix->codec, dot_all, matrix, first, n_rows, x, y)
+}
 
 /* y += h[r] * row r for nr rows in order; the sums start at 0 when `fresh`. */
 INLINE void sum_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
@@ -710,8 +728,13 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 }
 
 static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                              const float *h,
-                              float *y){WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)}
+                              const float *h, float *y)
+{
+    if (is_defined_only(matrix->codec))
+        moec_kernels_scalar.sum_chunk_encoded(matrix, first, n_rows, h, y);
+    else
+        WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)
+}
 
 /* ---- element by element ---- */
 

@@ -96,7 +96,7 @@ static void decode(const struct encoded *encoded, const struct matrix *m, double
 {
     const size_t n_group = moec_codec_row_groups(encoded->codec, encoded->columns);
     float *row = malloc(encoded->columns * sizeof(float));
-    uint16_t *scales = malloc(n_group * sizeof *scales);
+    float *scales = malloc(n_group * sizeof *scales);
     uint8_t *zeros = malloc(n_group);
     for (uint32_t r = 0; r < encoded->n_row; r++) {
         const uint8_t *bytes = encoded->rows + r * encoded->row_bytes;
@@ -107,7 +107,7 @@ static void decode(const struct encoded *encoded, const struct matrix *m, double
             const size_t at = encoded->by_input ? (size_t)c * m->n_input + r : (size_t)r * m->n_input + c;
             weights[at] = (double)row[c];
             if (codes != NULL)
-                codes[at] = (uint8_t)(row[c] / moec_f16_to_f32(scales[group]) + zeros[group]);
+                codes[at] = (uint8_t)(row[c] / scales[group] + zeros[group]);
         }
     }
     free(row);

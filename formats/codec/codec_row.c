@@ -1,0 +1,349 @@
+#include "formats/base/half.h"
+#include "formats/codec/codec_internal.h"
+#include "formats/codec/dictionary.h"
+
+#include <string.h>
+
+/* ---- blocks ---- */
+
+static void pack_two_bits(const uint8_t codes[static BLOCK], uint8_t *out)
+{
+    for (int i = 0; i < 8; i++)
+        out[i] = (uint8_t)((codes[i] & 3) | (codes[i + 8] & 3) << 2 | (codes[i + 16] & 3) << 4 |
+                           (codes[i + 24] & 3) << 6);
+}
+
+static void unpack_two_bits(const uint8_t *in, uint8_t codes[static BLOCK])
+{
+    for (int i = 0; i < 8; i++)
+        for (int part = 0; part < 4; part++)
+            codes[i + 8 * part] = (uint8_t)((in[i] >> (2 * part)) & 3);
+}
+
+static void pack_four_bits(const uint8_t codes[static BLOCK], uint8_t *out)
+{
+    for (int i = 0; i < 16; i++)
+        out[i] = (uint8_t)((codes[i] & 15) | (codes[i + 16] & 15) << 4);
+}
+
+static void unpack_four_bits(const uint8_t *in, uint8_t codes[static BLOCK])
+{
+    for (int i = 0; i < 16; i++) {
+        codes[i] = in[i] & 15;
+        codes[i + 16] = in[i] >> 4;
+    }
+}
+
+/* Bit `place` of every code. */
+static uint32_t gather_bit(const uint8_t codes[static BLOCK], int place)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < BLOCK; i++)
+        bits |= (uint32_t)((codes[i] >> place) & 1) << i;
+    return bits;
+}
+
+static void scatter_bit(uint32_t bits, int place, uint8_t codes[static BLOCK])
+{
+    for (int i = 0; i < BLOCK; i++)
+        codes[i] = (uint8_t)(codes[i] | ((bits >> i) & 1) << place);
+}
+
+void moec_codec_pack_block(uint32_t bits, const uint8_t codes[static BLOCK], uint8_t *out)
+{
+    uint8_t high[BLOCK];
+    switch (bits) {
+    case 2:
+        pack_two_bits(codes, out);
+        break;
+    case 3:
+        pack_two_bits(codes, out);
+        store_u32(out + 8, gather_bit(codes, 2));
+        break;
+    case 4:
+        pack_four_bits(codes, out);
+        break;
+    case 5:
+        pack_four_bits(codes, out);
+        store_u32(out + 16, gather_bit(codes, 4));
+        break;
+    case 6:
+        for (int i = 0; i < BLOCK; i++)
+            high[i] = (uint8_t)(codes[i] >> 4);
+        pack_four_bits(codes, out);
+        pack_two_bits(high, out + 16);
+        break;
+    default:
+        memcpy(out, codes, BLOCK);
+        break;
+    }
+}
+
+void moec_codec_unpack_block(uint32_t bits, const uint8_t *in, uint8_t codes[static BLOCK])
+{
+    uint8_t high[BLOCK];
+    switch (bits) {
+    case 2:
+        unpack_two_bits(in, codes);
+        break;
+    case 3:
+        unpack_two_bits(in, codes);
+        scatter_bit(load_u32(in + 8), 2, codes);
+        break;
+    case 4:
+        unpack_four_bits(in, codes);
+        break;
+    case 5:
+        unpack_four_bits(in, codes);
+        scatter_bit(load_u32(in + 16), 4, codes);
+        break;
+    case 6:
+        unpack_four_bits(in, codes);
+        unpack_two_bits(in + 16, high);
+        for (int i = 0; i < BLOCK; i++)
+            codes[i] = (uint8_t)(codes[i] | high[i] << 4);
+        break;
+    default:
+        memcpy(codes, in, BLOCK);
+        break;
+    }
+}
+
+/* ---- scales and zeros ---- */
+
+/* The scale of group g, from the scales of a row: codes are multiplied with it. */
+static float scale_at(struct moec_codec codec, const uint8_t *stored, size_t g)
+{
+    if (!moec_scheme_is_nested((enum moec_scheme)codec.scheme))
+        return moec_f16_to_f32(load_u16(stored + 2 * g));
+    return (float)stored[2 + g] * (moec_f16_to_f32(load_u16(stored)) * 0x1p-8f);
+}
+
+/* The zero of group g, from the zeros of a row: what its codes are taken less; 0 in a dictionary, which may
+ * have no code of 0. */
+static uint8_t zero_at(struct moec_codec codec, const uint8_t *zeros, size_t g)
+{
+    const uint32_t bits = code_bits(codec.dtype);
+    if (codec.scheme == MOEC_SCHEME_ASYMMETRIC)
+        return zeros[g];
+    if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme))
+        return 0;
+    if (codec.scheme != MOEC_SCHEME_ASYMMETRIC_NESTED)
+        return (uint8_t)(1u << (bits - 1));
+    const uint32_t shift = (uint32_t)(g % 8) * bits % 8;
+    const uint8_t *at = zeros + g / 8 * bits + g % 8 * bits / 8;
+    const uint32_t pair = shift + bits > 8 ? (uint32_t)at[0] | (uint32_t)at[1] << 8 : at[0];
+    return (uint8_t)((pair >> shift) & ((1u << bits) - 1));
+}
+
+void moec_codec_store_zeros(struct moec_codec codec, const uint8_t *zeros, size_t n, uint8_t *row)
+{
+    const uint32_t bits = code_bits(codec.dtype);
+    const size_t groups = moec_codec_row_groups(codec, n), n_bytes = moec_codec_zeros_bytes(codec, n);
+    uint8_t *at = row + codes_bytes(codec, n) + moec_codec_scales_bytes(codec, n);
+    if (codec.scheme == MOEC_SCHEME_ASYMMETRIC)
+        memcpy(at, zeros, groups);
+    if (codec.scheme != MOEC_SCHEME_ASYMMETRIC_NESTED)
+        return;
+    memset(at, 0, n_bytes);
+    for (size_t g = 0, bit = 0; g < groups; g++)
+        for (uint32_t i = 0; i < bits; i++, bit++)
+            at[bit / 8] = (uint8_t)(at[bit / 8] | ((zeros[g] >> i) & 1) << bit % 8);
+}
+
+/* The least F16 whose 255 parts of 256 are no less than `top`; infinity where there is none. */
+static uint16_t row_scale_over(float top)
+{
+    uint16_t scale = moec_f32_to_f16(top * (256.0f / 255.0f));
+    while (scale > 0 && moec_f16_to_f32((uint16_t)(scale - 1)) * (255 * 0x1p-8f) >= top)
+        scale--;
+    while (scale < F16_INF && moec_f16_to_f32(scale) * (255 * 0x1p-8f) < top)
+        scale++;
+    return scale;
+}
+
+enum moec_status moec_codec_round_scales(struct moec_codec codec, size_t n, float *scales, uint8_t *stored,
+                                         struct moec_error *err)
+{
+    const size_t groups = moec_codec_row_groups(codec, n);
+    const bool is_nested = moec_scheme_is_nested((enum moec_scheme)codec.scheme);
+    float top = 0;
+    for (size_t g = 0; g < groups; g++) {
+        const uint16_t half = moec_f32_to_f16(scales[g]);
+        if (half >= F16_INF) /* and where it is negative or NaN */
+            return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows F16", scales[g]);
+        top = scales[g] > top ? scales[g] : top;
+        if (!is_nested)
+            store_u16(stored + 2 * g, half);
+    }
+    if (is_nested && groups > 0) {
+        const uint16_t half = row_scale_over(top);
+        if (half >= F16_INF)
+            return moec_fail(err, MOEC_ERR_FORMAT, "scale %g overflows the F16 that a row scales it with",
+                             top);
+        store_u16(stored, half);
+        const float step = moec_f16_to_f32(half) * 0x1p-8f;
+        for (size_t g = 0; g < groups; g++) {
+            const float code = scales[g] > 0 ? (scales[g] / step + 0x1.8p23f) - 0x1.8p23f : 0;
+            stored[2 + g] = (uint8_t)(scales[g] > 0 && code < 1 ? 1 : code);
+        }
+    }
+    for (size_t g = 0; g < groups; g++)
+        scales[g] = scale_at(codec, stored, g);
+    return MOEC_OK;
+}
+
+void moec_codec_row_scales(struct moec_codec codec, const uint8_t *row, size_t n, float *scales,
+                           uint8_t *zeros)
+{
+    const size_t groups = moec_codec_row_groups(codec, n);
+    const uint8_t *stored = row + codes_bytes(codec, n);
+    for (size_t g = 0; g < groups; g++) {
+        scales[g] = scale_at(codec, stored, g);
+        zeros[g] = zero_at(codec, stored + moec_codec_scales_bytes(codec, n), g);
+    }
+}
+
+/* ---- packing ---- */
+
+static void pack_codes(struct moec_codec codec, const uint8_t *codes, size_t n, uint8_t *row)
+{
+    const uint32_t bits = code_bits(codec.dtype);
+    const size_t groups = moec_codec_row_groups(codec, n);
+    const uint8_t *zeros = row + codes_bytes(codec, n) + moec_codec_scales_bytes(codec, n);
+    for (size_t i = 0; i < n; i += BLOCK, row += (size_t)4 * bits) {
+        if (n - i >= BLOCK) {
+            moec_codec_pack_block(bits, codes + i, row);
+            continue;
+        }
+        uint8_t last[BLOCK];
+        memset(last, zero_at(codec, zeros, groups - 1), sizeof last);
+        memcpy(last, codes + i, n - i);
+        moec_codec_pack_block(bits, last, row);
+    }
+}
+
+void moec_codec_pack_row(struct moec_codec codec, const uint8_t *codes, const uint8_t *stored,
+                         const uint8_t *zeros, size_t n, uint8_t *row)
+{
+    memcpy(row + codes_bytes(codec, n), stored, moec_codec_scales_bytes(codec, n));
+    moec_codec_store_zeros(codec, zeros, n, row);
+    pack_codes(codec, codes, n, row);
+}
+
+void moec_codec_replace_codes(struct moec_codec codec, const uint8_t *codes, size_t n, uint8_t *row)
+{
+    pack_codes(codec, codes, n, row);
+}
+
+/* ---- decoding ---- */
+
+static void decode_dictionary(struct moec_codec codec, const uint8_t *row, size_t n, size_t first,
+                              size_t count, float *weights)
+{
+    const uint32_t bits = code_bits(codec.dtype);
+    const float *levels = moec_dictionary_levels((enum moec_scheme)codec.scheme, bits);
+    const uint8_t *scales = row + codes_bytes(codec, n);
+    const uint8_t *outliers = scales + 2 * moec_codec_row_groups(codec, n);
+    const size_t n_outlier = moec_codec_row_outliers(codec, n);
+    const uint8_t *codes_at = row + first / BLOCK * 4 * bits;
+    for (size_t i = 0; i < count; i += BLOCK, codes_at += (size_t)4 * bits) {
+        const size_t group = codec.group == 0 ? 0 : (first + i) / codec.group;
+        const float scale = moec_f16_to_f32(load_u16(scales + 2 * group));
+        const size_t left = count - i < BLOCK ? count - i : BLOCK;
+        uint8_t codes[BLOCK];
+        moec_codec_unpack_block(bits, codes_at, codes);
+        for (size_t j = 0; j < left; j++)
+            weights[i + j] = levels[codes[j]] * scale;
+    }
+    for (size_t span = first / SPAN; span < n_outlier && span * SPAN < first + count; span++) {
+        const size_t place = outliers[2 * n_outlier + span], at = span * SPAN + place;
+        if (place < SPAN && at >= first && at - first < count)
+            weights[at - first] = moec_f16_to_f32(load_u16(outliers + 2 * span));
+    }
+}
+
+static void decode_integers(struct moec_codec codec, const uint8_t *row, size_t n, size_t first, size_t count,
+                            float *weights)
+{
+    const uint32_t bits = code_bits(codec.dtype);
+    const uint8_t *stored = row + codes_bytes(codec, n);
+    const uint8_t *zeros = stored + moec_codec_scales_bytes(codec, n);
+    const size_t run = codec.group == 16 ? 16 : BLOCK; /* codes of a block that share a scale */
+    row += first / BLOCK * 4 * bits;
+    for (size_t i = 0; i < count; i += BLOCK, row += (size_t)4 * bits) {
+        const size_t left = count - i < BLOCK ? count - i : BLOCK;
+        uint8_t codes[BLOCK];
+        moec_codec_unpack_block(bits, row, codes);
+        for (size_t j = 0; j < left; j += run) {
+            const size_t group = codec.group == 0 ? 0 : (first + i + j) / codec.group;
+            const float scale = scale_at(codec, stored, group);
+            const int zero = zero_at(codec, zeros, group);
+            for (size_t k = j; k < left && k < j + run; k++)
+                weights[i + k] = (float)((int)codes[k] - zero) * scale;
+        }
+    }
+}
+
+static void decode_floats(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
+{
+    switch (codec.dtype) {
+    case MOEC_DTYPE_F32:
+        for (size_t i = 0; i < n; i++)
+            weights[i] = moec_f32_from_bits(load_u32(row + 4 * i));
+        break;
+    case MOEC_DTYPE_F16:
+        for (size_t i = 0; i < n; i++)
+            weights[i] = moec_f16_to_f32(load_u16(row + 2 * i));
+        break;
+    default:
+        for (size_t i = 0; i < n; i++)
+            weights[i] = moec_bf16_to_f32(load_u16(row + 2 * i));
+        break;
+    }
+}
+
+void moec_codec_decode_span(struct moec_codec codec, const uint8_t *row, size_t n, size_t first, size_t count,
+                            float *weights)
+{
+    if (dtype_is_float(codec.dtype)) {
+        decode_floats(codec, row + first * moec_codec_bits(codec) / 8, count, weights);
+        return;
+    }
+    if (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme)) {
+        decode_dictionary(codec, row, n, first, count, weights);
+        return;
+    }
+    decode_integers(codec, row, n, first, count, weights);
+}
+
+void moec_codec_decode_row(struct moec_codec codec, const uint8_t *row, size_t n, float *weights)
+{
+    moec_codec_decode_span(codec, row, n, 0, n, weights);
+}
+
+bool moec_codec_row_is_finite(struct moec_codec codec, const uint8_t *row, size_t n)
+{
+    uint32_t infinity = codec.dtype == MOEC_DTYPE_BF16 ? BF16_INF : F16_INF;
+    size_t halves = n;
+    if (codec.dtype == MOEC_DTYPE_F32) {
+        for (size_t i = 0; i < n; i++)
+            if ((load_u32(row + 4 * i) & 0x7fffffffu) >= F32_INF)
+                return false;
+        return true;
+    }
+    if (!dtype_is_float(codec.dtype)) {
+        const size_t n_outlier = moec_codec_row_outliers(codec, n);
+        row += codes_bytes(codec, n);
+        halves = moec_codec_row_groups(codec, n) + n_outlier; /* outliers follow scales */
+        if (moec_scheme_is_nested((enum moec_scheme)codec.scheme))
+            halves = halves > 0 ? 1 : 0;
+        for (size_t span = 0; span < n_outlier; span++)
+            if (row[2 * halves + span] >= (n - span * SPAN < SPAN ? n - span * SPAN : SPAN))
+                return false;
+    }
+    for (size_t i = 0; i < halves; i++)
+        if ((load_u16(row + 2 * i) & 0x7fffu) >= infinity)
+            return false;
+    return true;
+}
