@@ -183,8 +183,8 @@ static enum moec_status write_bundle(struct moec_compile_run *run, const struct 
     MOEC_TRY(moec_bundle_writer_open(run->plan, path, run->report->plan.experts, options->copy_bits,
                                      options->n_copy_bits, &writer, err));
     uint64_t n_records = moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits);
-    enum moec_status status =
-        moec_pack_records(run->checkpoint, writer, n_records, options->n_threads, show_packing, run, err);
+    enum moec_status status = moec_pack_records(run->checkpoint, NULL, writer, n_records, options->n_threads,
+                                                show_packing, run, err);
     if (status != MOEC_OK) {
         moec_bundle_writer_abort(writer);
         return status;

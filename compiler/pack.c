@@ -14,7 +14,7 @@ struct pack_slot {
 };
 
 struct pack_batch {
-    const struct moec_checkpoint *checkpoint;
+    const struct moec_expert_encoder *encoder;
     struct pack_slot *slots;
 };
 
@@ -24,8 +24,8 @@ static void encode_slot(void *context, size_t item, int thread)
     struct pack_batch *batch = context;
     struct pack_slot *slot = &batch->slots[item];
     enum moec_status status =
-        moec_checkpoint_encode_expert(batch->checkpoint, slot->next.layer, slot->next.expert,
-                                      &slot->next.layout, slot->scratch, slot->record, &slot->err);
+        batch->encoder->encode(batch->encoder, slot->next.layer, slot->next.expert, &slot->next.layout,
+                               slot->scratch, slot->record, &slot->err);
     (void)status; /* kept in the slot's error, looked at in order */
 }
 
@@ -58,9 +58,11 @@ static enum moec_status append_batch(struct moec_bundle_writer *writer, struct p
 }
 
 enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
+                                   const struct moec_expert_encoder *encoder,
                                    struct moec_bundle_writer *writer, uint64_t n_records, int n_threads,
                                    moec_pack_progress *progress, void *context, struct moec_error *err)
 {
+    const struct moec_checkpoint_encoder own = moec_checkpoint_encoder_make(checkpoint);
     struct moec_pool pool = moec_pool_make(n_threads);
     struct pack_slot *slots = NULL;
     uint64_t done = 0;
@@ -73,7 +75,7 @@ enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
             n++;
         if (n == 0)
             break;
-        struct pack_batch batch = {.checkpoint = checkpoint, .slots = slots};
+        struct pack_batch batch = {encoder != NULL ? encoder : &own.encoder, slots};
         moec_parallel_for(&pool, n, encode_slot, &batch);
         MOEC_TRY_OUT(append_batch(writer, slots, n, err));
         done += n;

@@ -1,18 +1,20 @@
-/* Packing: encodes every expert of a checkpoint at its bitwidths and writes the bundle. Experts are read,
+/* Packing: encodes every expert of a checkpoint in its codecs and writes the bundle. Experts are read,
  * encoded and appended a few at a time, on all threads; only those few are in memory. */
 #ifndef MOEC_COMPILER_PACK_H
 #define MOEC_COMPILER_PACK_H
 
 #include "formats/bundle/bundle_writer.h"
-#include "formats/checkpoint/checkpoint.h"
+#include "profiler/evaluate/expert_encoder.h"
 
 /* false stops the work. */
 typedef bool moec_pack_progress(void *context, uint64_t done, uint64_t total);
 
-/* Appends every record that the writer asks for, until it has all. `progress` counts experts (may be NULL).
+/* Appends every record that the writer asks for, made by `encoder` (NULL: the checkpoint's own), until it has
+ * all. `progress` counts experts (may be NULL).
  * The caller keeps the writer, also on failure. Errors: MOEC_ERR_CANCELLED when `progress` stops it,
  * those of every part. */
 MOEC_WARN_UNUSED enum moec_status moec_pack_records(const struct moec_checkpoint *checkpoint,
+                                                    const struct moec_expert_encoder *encoder,
                                                     struct moec_bundle_writer *writer, uint64_t n_records,
                                                     int n_threads, moec_pack_progress *progress,
                                                     void *context, struct moec_error *err);

@@ -11,14 +11,12 @@
  *  - a slot holds a record (bytes != NULL) or nothing; cached_bytes is the sum over those that hold one
  *  - slots that hold a record and are not borrowed stand in the LRU list, oldest first; borrowed ones do not
  *  - cached_bytes <= limit_bytes (when there is a limit) */
-#define N_BITS  6
-#define MIXED   N_BITS       /* index of the variant that a plan gives projections of several bitwidths */
-#define N_SLOTS (N_BITS + 1) /* of an expert */
-
-static const uint32_t bits_of_slot[N_BITS] = {2, 3, 4, 8, 16, 32};
+#define MIXED     MOEC_CODEC_TABLE /* in place of a number: the variant whose projections a plan lets differ */
+#define N_INDICES (MOEC_CODEC_TABLE + 1)
 
 struct slot {
     uint8_t *bytes;
+    uint64_t n_bytes;
     uint32_t n_borrowed;
     struct slot *older;
     struct slot *newer;
@@ -30,11 +28,14 @@ struct moec_variants {
     const struct moec_config *config;
     uint32_t n_moe;
     int32_t ordinals[MOEC_MAX_LAYERS]; /* MoE ordinal of each layer, -1 for dense ones */
-    struct moec_record_layout layouts[N_BITS];
-    struct slot *slots;         /* (n_moe, n_expert, N_SLOTS) */
-    uint8_t *assignment;        /* (n_moe, n_expert) bits or codes, 0: */
-    struct moec_variant *mixed; /* (n_moe, n_expert) */
-    uint32_t rest_bits;
+    struct moec_checkpoint_encoder own_encoder;
+    const struct moec_expert_encoder *encoder;           /* the own one, or borrowed */
+    struct moec_codec codecs[MOEC_CODEC_TABLE];          /* at 32 F32 is a codec, elsewhere it means none */
+    struct moec_record_layout layouts[MOEC_CODEC_TABLE]; /* n_bytes 0: no such number */
+    struct slot *slots[N_INDICES]; /* (n_moe, n_expert) each, owned; NULL: no such number */
+    uint8_t *assignment;           /* (n_moe, n_expert) numbers or codes, 0: */
+    struct moec_variant *mixed;    /* (n_moe, n_expert) */
+    uint32_t rest_number;
     const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
     uint64_t limit_bytes;
     uint64_t cached_bytes;
@@ -58,18 +59,14 @@ struct encode_job {
     enum moec_status status;
 };
 
-static int slot_index(uint32_t bits)
+static bool has_number(const struct moec_variants *variants, uint32_t number)
 {
-    for (int i = 0; i < N_BITS; i++) {
-        if (bits_of_slot[i] == bits)
-            return i;
-    }
-    return -1;
+    return number < MOEC_CODEC_TABLE && variants->layouts[number].n_bytes > 0;
 }
 
-/* The layouts that a code needs, and the projection that comes from the first of them. */
+/* The indices that a code needs, and the projection that comes from the first of them. */
 struct parts {
-    int index[2];
+    uint32_t index[2];
     uint32_t n; /* 1: the whole expert from index[0] */
     enum moec_projection projection;
 };
@@ -77,8 +74,8 @@ struct parts {
 /* n = 0 for a code that does not exist. */
 static struct parts parts_of(const struct moec_variants *variants, uint32_t code)
 {
-    struct parts parts = {{slot_index(code & 63u), slot_index(variants->rest_bits)}, .n = 1};
-    if (parts.index[0] < 0 || code > UINT8_MAX)
+    struct parts parts = {{code & 63u, variants->rest_number}, .n = 1};
+    if (!has_number(variants, parts.index[0]) || code > UINT8_MAX)
         return (struct parts){.n = 0};
     if (code >> 6 != 0) {
         parts.projection = (enum moec_projection)((code >> 6) - 1);
@@ -87,28 +84,24 @@ static struct parts parts_of(const struct moec_variants *variants, uint32_t code
     return parts;
 }
 
-static struct slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert, int index)
+static size_t place_of(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
-    size_t at = (size_t)variants->ordinals[layer] * variants->config->n_expert + expert;
-    return &variants->slots[at * N_SLOTS + (size_t)index];
+    return (size_t)variants->ordinals[layer] * variants->config->n_expert + expert;
 }
 
-static void fill_codecs(const struct moec_variants *variants,
-                        struct moec_codec codecs[static MOEC_CODEC_TABLE])
+static struct slot *slot_at(const struct moec_variants *variants, uint32_t layer, uint32_t expert,
+                            uint32_t index)
 {
-    memset(codecs, 0, MOEC_CODEC_TABLE * sizeof *codecs);
-    for (int i = 0; i < N_BITS; i++)
-        codecs[bits_of_slot[i]] = variants->layouts[i].codecs[MOEC_PROJECTION_UP];
+    return &variants->slots[index][place_of(variants, layer, expert)];
 }
 
-static struct moec_record_layout layout_of(const struct moec_variants *variants, const struct slot *slot)
+static struct moec_record_layout layout_of(const struct moec_variants *variants, uint32_t layer,
+                                           uint32_t expert, uint32_t index)
 {
-    const size_t at = (size_t)(slot - variants->slots);
-    struct moec_codec codecs[MOEC_CODEC_TABLE];
-    if (at % N_SLOTS != MIXED)
-        return variants->layouts[at % N_SLOTS];
-    fill_codecs(variants, codecs);
-    return moec_record_layout_of(variants->config, variants->mixed[at / N_SLOTS], codecs);
+    if (index != MIXED)
+        return variants->layouts[index];
+    return moec_record_layout_of(variants->config, variants->mixed[place_of(variants, layer, expert)],
+                                 variants->codecs);
 }
 
 static void list_remove(struct slot *slot)
@@ -127,11 +120,6 @@ static void list_append(struct moec_variants *variants, struct slot *slot)
     variants->lru.older = slot;
 }
 
-static uint64_t slot_bytes(const struct moec_variants *variants, const struct slot *slot)
-{
-    return layout_of(variants, slot).n_bytes;
-}
-
 static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
 {
     return variants->limit_bytes == 0 ||
@@ -141,7 +129,7 @@ static bool fits(const struct moec_variants *variants, uint64_t n_bytes)
 static void evict(struct moec_variants *variants, struct slot *slot)
 {
     list_remove(slot);
-    variants->cached_bytes -= slot_bytes(variants, slot);
+    variants->cached_bytes -= slot->n_bytes;
     free(slot->bytes);
     slot->bytes = NULL;
 }
@@ -170,20 +158,31 @@ static enum moec_status check_expert(const struct moec_variants *variants, uint3
     return MOEC_OK;
 }
 
-static enum moec_status check_bits(const struct moec_variants *variants, uint32_t bits,
+static enum moec_status check_code(const struct moec_variants *variants, uint32_t code,
                                    struct moec_error *err)
 {
-    if (parts_of(variants, bits).n == 0)
+    if (parts_of(variants, code).n == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
-                         "no variants of %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", bits);
+                         "no variants of number %" PRIu32 ": neither a bitwidth of experts, nor a codec that "
+                         "was set",
+                         code & 63u);
     return MOEC_OK;
 }
 
-/* Fills an empty slot. */
-static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                             struct slot *slot, struct moec_error *err)
+/* A record in memory, into its empty slot. Its bytes are counted already. */
+static void keep(struct moec_variants *variants, struct slot *slot, uint8_t *bytes, uint64_t n_bytes)
 {
-    const struct moec_record_layout layout = layout_of(variants, slot);
+    slot->bytes = bytes;
+    slot->n_bytes = n_bytes;
+    variants->n_encoded++;
+    list_append(variants, slot);
+}
+
+/* Fills an empty slot. */
+static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
+                             struct moec_error *err)
+{
+    const struct moec_record_layout layout = layout_of(variants, layer, expert, index);
     if (!make_room(variants, layout.n_bytes))
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "expert %" PRIu32 " of layer %" PRIu32 " needs %" PRIu64
@@ -191,29 +190,27 @@ static enum moec_status fill(struct moec_variants *variants, uint32_t layer, uin
                          expert, layer, layout.n_bytes, variants->cached_bytes, variants->limit_bytes);
     void *bytes = NULL;
     MOEC_TRY(moec_alloc_aligned(&bytes, layout.n_bytes, 1, "a variant of an expert", err));
-    enum moec_status status = moec_checkpoint_encode_expert(variants->checkpoint, layer, expert, &layout,
-                                                            variants->scratch, bytes, err);
+    enum moec_status status =
+        variants->encoder->encode(variants->encoder, layer, expert, &layout, variants->scratch, bytes, err);
     if (status != MOEC_OK) {
         free(bytes);
         return status;
     }
-    slot->bytes = bytes;
     variants->cached_bytes += layout.n_bytes;
-    variants->n_encoded++;
-    list_append(variants, slot);
+    keep(variants, slot_at(variants, layer, expert, index), bytes, layout.n_bytes);
     return MOEC_OK;
 }
 
 /* Under the lock: takes a record out of the list of those that may go. */
-static enum moec_status hold(struct moec_variants *variants, uint32_t layer, uint32_t expert, int index,
+static enum moec_status hold(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
                              struct moec_mlp *mlp, struct moec_error *err)
 {
     struct slot *slot = slot_at(variants, layer, expert, index);
     if (slot->bytes == NULL)
-        MOEC_TRY(fill(variants, layer, expert, slot, err));
+        MOEC_TRY(fill(variants, layer, expert, index, err));
     if (slot->n_borrowed++ == 0)
         list_remove(slot);
-    const struct moec_record_layout layout = layout_of(variants, slot);
+    const struct moec_record_layout layout = layout_of(variants, layer, expert, index);
     moec_record_bind(&layout, slot->bytes, mlp);
     return MOEC_OK;
 }
@@ -240,8 +237,7 @@ static void compose(enum moec_projection projection, const struct moec_mlp *name
 /* What an expert is assigned. */
 static struct parts assigned_parts(const struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
-    const uint8_t code =
-        variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
+    const uint8_t code = variants->assignment[place_of(variants, layer, expert)];
     return code == 0 ? (struct parts){.index = {MIXED}, .n = 1} : parts_of(variants, code);
 }
 
@@ -274,16 +270,16 @@ static void give_back_parts(struct moec_variants *variants, uint32_t layer, uint
 }
 
 enum moec_status moec_variants_borrow(struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                                      uint32_t bits, struct moec_mlp *mlp, struct moec_error *err)
+                                      uint32_t code, struct moec_mlp *mlp, struct moec_error *err)
 {
     MOEC_TRY(check_expert(variants, layer, expert, err));
-    MOEC_TRY(check_bits(variants, bits, err));
-    return borrow_parts(variants, layer, expert, parts_of(variants, bits), mlp, err);
+    MOEC_TRY(check_code(variants, code, err));
+    return borrow_parts(variants, layer, expert, parts_of(variants, code), mlp, err);
 }
 
-void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t bits)
+void moec_variants_give_back(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t code)
 {
-    give_back_parts(variants, layer, expert, parts_of(variants, bits));
+    give_back_parts(variants, layer, expert, parts_of(variants, code));
 }
 
 struct prepare {
@@ -298,27 +294,25 @@ static void encode_item(void *context, size_t item, int thread)
     struct moec_variants *variants = prepare->variants;
     struct encode_job *job = &variants->jobs[item];
     uint8_t *scratch = variants->scratch + (size_t)thread * variants->scratch_bytes;
-    const struct moec_record_layout layout =
-        layout_of(variants, slot_at(variants, prepare->layer, job->expert, (int)job->index));
-    job->status = moec_checkpoint_encode_expert(variants->checkpoint, prepare->layer, job->expert, &layout,
-                                                scratch, job->bytes, NULL);
+    const struct moec_record_layout layout = layout_of(variants, prepare->layer, job->expert, job->index);
+    job->status = variants->encoder->encode(variants->encoder, prepare->layer, job->expert, &layout, scratch,
+                                            job->bytes, NULL);
 }
 
 /* Reserves room and memory for a record if it is missing; false when there is none left. */
-static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t expert, int index,
+static bool plan_job(struct moec_variants *variants, uint32_t layer, uint32_t expert, uint32_t index,
                      uint32_t *n_jobs)
 {
     void *bytes = NULL;
-    const uint64_t n_bytes = slot_bytes(variants, slot_at(variants, layer, expert, index));
+    const uint64_t n_bytes = layout_of(variants, layer, expert, index).n_bytes;
     const struct encode_job *last = *n_jobs > 0 ? &variants->jobs[*n_jobs - 1] : NULL;
-    const bool is_planned = last != NULL && last->expert == expert && last->index == (uint32_t)index;
+    const bool is_planned = last != NULL && last->expert == expert && last->index == index;
     if (is_planned || slot_at(variants, layer, expert, index)->bytes != NULL)
         return true;
     if (!make_room(variants, n_bytes) || moec_alloc_aligned(&bytes, n_bytes, 1, "a variant", NULL) != MOEC_OK)
         return false;
     variants->cached_bytes += n_bytes;
-    variants->jobs[(*n_jobs)++] =
-        (struct encode_job){.expert = expert, .index = (uint32_t)index, .bytes = bytes};
+    variants->jobs[(*n_jobs)++] = (struct encode_job){.expert = expert, .index = index, .bytes = bytes};
     return true;
 }
 
@@ -329,16 +323,13 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
     moec_parallel_for(&variants->pool, n_jobs, encode_item, &prepare);
     for (uint32_t j = 0; j < n_jobs; j++) {
         struct encode_job *job = &variants->jobs[j];
-        if (job->status != MOEC_OK) {
-            variants->cached_bytes -=
-                slot_bytes(variants, slot_at(variants, layer, job->expert, (int)job->index));
-            free(job->bytes);
+        const uint64_t n_bytes = layout_of(variants, layer, job->expert, job->index).n_bytes;
+        if (job->status == MOEC_OK) {
+            keep(variants, slot_at(variants, layer, job->expert, job->index), job->bytes, n_bytes);
             continue;
         }
-        struct slot *slot = slot_at(variants, layer, job->expert, (int)job->index);
-        slot->bytes = job->bytes;
-        variants->n_encoded++;
-        list_append(variants, slot);
+        variants->cached_bytes -= n_bytes;
+        free(job->bytes);
     }
 }
 
@@ -416,8 +407,7 @@ static enum moec_status acquire(struct moec_experts *self, struct moec_expert_re
         encode_expected(variants, layer, expert);
     MOEC_TRY(borrow_parts(variants, layer, expert, assigned_parts(variants, layer, expert), mlp, err));
     if (variants->filters != NULL)
-        mlp->filter =
-            variants->filters[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert];
+        mlp->filter = variants->filters[place_of(variants, layer, expert)];
     return MOEC_OK;
 }
 
@@ -442,7 +432,7 @@ static bool ready(struct moec_experts *self, struct moec_expert_request request)
     for (uint32_t i = 0; i < parts.n; i++) {
         struct slot *slot = slot_at(variants, layer, expert, parts.index[i]);
         if (slot->bytes == NULL) {
-            missing_bytes += slot_bytes(variants, slot);
+            missing_bytes += layout_of(variants, layer, expert, parts.index[i]).n_bytes;
             continue;
         }
         if (slot->n_borrowed++ == 0)
@@ -459,16 +449,30 @@ static bool ready(struct moec_experts *self, struct moec_expert_request request)
 static const struct moec_experts_ops variants_ops = {
     .acquire = acquire, .release = release, .expect = expect, .ready = ready};
 
-static enum moec_status make_layouts(struct moec_variants *variants, enum moec_scheme scheme, uint32_t group,
-                                     struct moec_error *err)
+/* A codec that there was none of: its layout, and an empty slot for each expert. */
+static enum moec_status add_number(struct moec_variants *variants, uint32_t number, struct moec_codec codec,
+                                   struct moec_error *err)
 {
-    enum moec_dtype source = (enum moec_dtype)variants->config->expert_dtype;
-    for (int i = 0; i < N_BITS; i++) {
-        struct moec_codec codec = {.dtype = MOEC_DTYPE_F32};
-        if (bits_of_slot[i] != 32)
-            MOEC_TRY(moec_codec_for_bits(bits_of_slot[i], scheme, group, source, &codec, err));
-        variants->layouts[i] = moec_record_layout_make(variants->config, codec);
-    }
+    const uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
+    if (variants->slots[number] == NULL)
+        MOEC_TRY(moec_alloc((void **)&variants->slots[number], n_experts, sizeof(struct slot),
+                            "the table of variants", err));
+    variants->codecs[number] = codec;
+    variants->layouts[number] = moec_record_layout_make(variants->config, codec);
+    return MOEC_OK;
+}
+
+/* Which bitwidths there are is the codec's affair; an error about scheme or group shows at the first. */
+static enum moec_status add_bitwidths(struct moec_variants *variants, enum moec_scheme scheme, uint32_t group,
+                                      struct moec_error *err)
+{
+    const enum moec_dtype source = (enum moec_dtype)variants->config->expert_dtype;
+    struct moec_codec codec = {.dtype = MOEC_DTYPE_F32};
+    MOEC_TRY(add_number(variants, 32, codec, err));
+    MOEC_TRY(moec_codec_for_bits(2, scheme, group, source, &codec, err));
+    for (uint32_t bits = 2; bits <= 16; bits++)
+        if (moec_codec_for_bits(bits, scheme, group, source, &codec, NULL) == MOEC_OK)
+            MOEC_TRY(add_number(variants, bits, codec, err));
     uint64_t one = moec_variants_record_bytes(variants, moec_variants_source_bits(variants));
     if (variants->limit_bytes != 0 && variants->limit_bytes < one)
         return moec_fail(err, MOEC_ERR_BUDGET,
@@ -481,14 +485,14 @@ static enum moec_status make_tables(struct moec_variants *variants, struct moec_
 {
     uint64_t n_experts = (uint64_t)variants->n_moe * variants->config->n_expert;
     void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, n_experts * N_SLOTS, sizeof(struct slot), "the table of variants", err));
-    variants->slots = memory;
+    MOEC_TRY(moec_alloc(&memory, n_experts, sizeof(struct slot), "the table of variants", err));
+    variants->slots[MIXED] = memory;
     MOEC_TRY(moec_alloc(&memory, n_experts, 1, "the assignment", err));
     variants->assignment = memory;
     MOEC_TRY(moec_alloc(&memory, n_experts, sizeof *variants->mixed, "the assignment", err));
     variants->mixed = memory;
     memset(variants->assignment, (int)moec_variants_source_bits(variants), n_experts);
-    variants->rest_bits = moec_variants_source_bits(variants);
+    variants->rest_number = moec_variants_source_bits(variants);
     MOEC_TRY(moec_alloc(&memory, 2 * (uint64_t)variants->config->n_expert, sizeof *variants->jobs,
                         "encoding jobs", err));
     variants->jobs = memory;
@@ -515,13 +519,15 @@ enum moec_status moec_variants_create(const struct moec_checkpoint *checkpoint, 
     variants->lru.newer = &variants->lru;
     variants->experts = (struct moec_experts){.ops = &variants_ops, .max_held = UINT32_MAX};
     variants->checkpoint = checkpoint;
+    variants->own_encoder = moec_checkpoint_encoder_make(checkpoint);
+    variants->encoder = &variants->own_encoder.encoder;
     variants->config = moec_checkpoint_config(checkpoint);
     variants->limit_bytes = cache_limit_bytes;
     variants->pool = moec_pool_make(n_threads);
     variants->n_moe = moec_config_moe_count(variants->config);
     for (uint32_t layer = 0; layer < variants->config->n_layer; layer++)
         variants->ordinals[layer] = moec_config_moe_ordinal(variants->config, layer);
-    MOEC_TRY_OUT(make_layouts(variants, scheme, group, err));
+    MOEC_TRY_OUT(add_bitwidths(variants, scheme, group, err));
     MOEC_TRY_OUT(make_tables(variants, err));
     *out = variants;
     return MOEC_OK;
@@ -535,21 +541,39 @@ void moec_variants_free(struct moec_variants *variants)
 {
     if (variants == NULL)
         return;
-    size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_SLOTS;
-    for (size_t i = 0; variants->slots != NULL && i < n_slots; i++)
-        free(variants->slots[i].bytes);
+    const size_t n = (size_t)variants->n_moe * variants->config->n_expert;
+    for (uint32_t index = 0; index < N_INDICES; index++) {
+        for (size_t i = 0; variants->slots[index] != NULL && i < n; i++)
+            free(variants->slots[index][i].bytes);
+        free(variants->slots[index]);
+    }
     free(variants->scratch);
     free(variants->jobs);
     free(variants->expected);
     free(variants->assignment);
     free(variants->mixed);
-    free(variants->slots);
     pthread_mutex_destroy(&variants->lock);
     free(variants);
 }
 
-enum moec_status moec_variants_set_codec(struct moec_variants *variants, struct moec_codec codec,
-                                         struct moec_error *err)
+/* Drops the records of a number, those included that have it for one projection. */
+static void drop_number(struct moec_variants *variants, uint32_t number)
+{
+    const size_t n = (size_t)variants->n_moe * variants->config->n_expert;
+    pthread_mutex_lock(&variants->lock);
+    for (size_t i = 0; i < n; i++) {
+        struct slot *own = &variants->slots[number][i], *mixed = &variants->slots[MIXED][i];
+        const uint8_t *used = variants->mixed[i].codecs;
+        if (own->bytes != NULL)
+            evict(variants, own);
+        if (mixed->bytes != NULL && (used[0] == number || used[1] == number || used[2] == number))
+            evict(variants, mixed);
+    }
+    pthread_mutex_unlock(&variants->lock);
+}
+
+enum moec_status moec_variants_set_codec(struct moec_variants *variants, uint32_t number,
+                                         struct moec_codec codec, struct moec_error *err)
 {
     MOEC_TRY(moec_codec_check(codec, "the codec of variants", err));
     const uint32_t bits = moec_codec_bits(codec);
@@ -557,32 +581,41 @@ enum moec_status moec_variants_set_codec(struct moec_variants *variants, struct 
         return moec_fail(err, MOEC_ERR_USAGE,
                          "variants of %" PRIu32 " bits are the source's own, their codec cannot be set",
                          bits);
-    const int index = slot_index(bits);
-    const struct moec_codec old = variants->layouts[index].codecs[MOEC_PROJECTION_UP];
+    if (number >= MOEC_CODEC_TABLE || (number < MOEC_CODEC_FIRST_OTHER && number != bits))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a codec of %" PRIu32 " bits cannot have the number %" PRIu32 ", only %" PRIu32
+                         " or %d to %d",
+                         bits, number, bits, MOEC_CODEC_FIRST_OTHER, MOEC_CODEC_TABLE - 1);
+    if (!has_number(variants, number))
+        return add_number(variants, number, codec, err);
+    const struct moec_codec old = variants->codecs[number];
     if (moec_codec_equal(old, codec) && old.quantizer == codec.quantizer)
         return MOEC_OK;
-    pthread_mutex_lock(&variants->lock);
-    const size_t n_slots = (size_t)variants->n_moe * variants->config->n_expert * N_SLOTS;
-    for (size_t i = 0; i < n_slots; i++)
-        if (variants->slots[i].bytes != NULL && (i % N_SLOTS == (size_t)index || i % N_SLOTS == MIXED))
-            evict(variants, &variants->slots[i]);
-    variants->layouts[index] = moec_record_layout_make(variants->config, codec);
-    pthread_mutex_unlock(&variants->lock);
-    return MOEC_OK;
+    drop_number(variants, number);
+    return add_number(variants, number, codec, err);
 }
 
-struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t bits)
+struct moec_codec moec_variants_codec(const struct moec_variants *variants, uint32_t number)
 {
-    return variants->layouts[slot_index(bits)].codecs[MOEC_PROJECTION_UP];
+    return variants->codecs[number];
 }
 
 enum moec_status moec_variants_set_codecs(struct moec_variants *variants,
                                           const struct moec_codec codecs[static MOEC_CODEC_TABLE],
                                           struct moec_error *err)
 {
-    for (int i = 0; i < N_BITS && bits_of_slot[i] < 16; i++)
-        MOEC_TRY(moec_variants_set_codec(variants, codecs[bits_of_slot[i]], err));
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
+        if (moec_codec_bits(codecs[number]) < 16)
+            MOEC_TRY(moec_variants_set_codec(variants, number, codecs[number], err));
     return MOEC_OK;
+}
+
+void moec_variants_set_encoder(struct moec_variants *variants, const struct moec_expert_encoder *encoder)
+{
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
+        if (has_number(variants, number) && moec_codec_bits(variants->codecs[number]) < 16)
+            drop_number(variants, number);
+    variants->encoder = encoder != NULL ? encoder : &variants->own_encoder.encoder;
 }
 
 struct moec_experts *moec_variants_experts(struct moec_variants *variants)
@@ -603,9 +636,9 @@ enum moec_status moec_variants_assign(struct moec_variants *variants, const uint
     for (size_t i = 0; i < n; i++) {
         if (parts_of(variants, assignment[i]).n == 0)
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "assignment gives %u bits to expert %" PRIu32 " of layer %" PRIu32
-                             ", expected 2, 3, 4, 8, 16 or 32",
-                             assignment[i], (uint32_t)(i % n_expert),
+                             "assignment gives number %u to expert %" PRIu32 " of layer %" PRIu32
+                             ", which has no codec",
+                             assignment[i] & 63u, (uint32_t)(i % n_expert),
                              moec_config_moe_layer(variants->config, (uint32_t)(i / n_expert)));
     }
     memcpy(variants->assignment, assignment, n);
@@ -616,18 +649,16 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
                                            struct moec_error *err)
 {
     const size_t n = moec_plan_count(plan);
-    struct moec_codec codecs[MOEC_CODEC_TABLE];
-    fill_codecs(variants, codecs);
     if (plan->n_layer != variants->n_moe || plan->n_expert != variants->config->n_expert)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "plan of %" PRIu32 " layers of %" PRIu32 " experts, the model has %" PRIu32
                          " of %" PRIu32,
                          plan->n_layer, plan->n_expert, variants->n_moe, variants->config->n_expert);
     for (size_t i = 0; i < n; i++)
-        if (!moec_variant_exists(plan->experts[i], codecs))
+        if (!moec_variant_exists(plan->experts[i], variants->codecs))
             return moec_fail(err, MOEC_ERR_USAGE,
-                             "plan gives %u, %u and %u bits to expert %zu of layer %" PRIu32
-                             ", expected 2, 3, 4, 8 or 16 each",
+                             "plan gives numbers %u, %u and %u to expert %zu of layer %" PRIu32
+                             ", which do not all have a codec",
                              plan->experts[i].codecs[0], plan->experts[i].codecs[1],
                              plan->experts[i].codecs[2], i % plan->n_expert,
                              moec_config_moe_layer(variants->config, (uint32_t)(i / plan->n_expert)));
@@ -637,7 +668,7 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
         variants->assignment[i] = is_uniform ? plan->experts[i].codecs[0] : 0;
         if (is_uniform || moec_variant_equal(variants->mixed[i], plan->experts[i]))
             continue;
-        struct slot *slot = &variants->slots[i * N_SLOTS + MIXED];
+        struct slot *slot = &variants->slots[MIXED][i];
         if (slot->bytes != NULL)
             evict(variants, slot);
         variants->mixed[i] = plan->experts[i];
@@ -647,29 +678,28 @@ enum moec_status moec_variants_assign_plan(struct moec_variants *variants, const
 }
 
 enum moec_status moec_variants_assign_one(struct moec_variants *variants, uint32_t layer, uint32_t expert,
-                                          uint32_t bits, struct moec_error *err)
+                                          uint32_t code, struct moec_error *err)
 {
     MOEC_TRY(check_expert(variants, layer, expert, err));
-    MOEC_TRY(check_bits(variants, bits, err));
-    variants->assignment[(size_t)variants->ordinals[layer] * variants->config->n_expert + expert] =
-        (uint8_t)bits;
+    MOEC_TRY(check_code(variants, code, err));
+    variants->assignment[place_of(variants, layer, expert)] = (uint8_t)code;
     return MOEC_OK;
 }
 
-enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t bits,
+enum moec_status moec_variants_assign_all(struct moec_variants *variants, uint32_t code,
                                           struct moec_error *err)
 {
-    MOEC_TRY(check_bits(variants, bits, err));
-    memset(variants->assignment, (int)bits, (size_t)variants->n_moe * variants->config->n_expert);
+    MOEC_TRY(check_code(variants, code, err));
+    memset(variants->assignment, (int)code, (size_t)variants->n_moe * variants->config->n_expert);
     return MOEC_OK;
 }
 
-enum moec_status moec_variants_set_rest(struct moec_variants *variants, uint32_t bits, struct moec_error *err)
+enum moec_status moec_variants_set_rest(struct moec_variants *variants, uint32_t number,
+                                        struct moec_error *err)
 {
-    if (slot_index(bits) < 0)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "other projections at %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", bits);
-    variants->rest_bits = bits;
+    if (!has_number(variants, number))
+        return check_code(variants, number, err);
+    variants->rest_number = number;
     return MOEC_OK;
 }
 
@@ -678,12 +708,12 @@ void moec_variants_set_filters(struct moec_variants *variants, const struct moec
     variants->filters = filters;
 }
 
-static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t bits)
+static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32_t code)
 {
     uint32_t n_jobs = 0;
     for (uint32_t expert = 0; expert < variants->config->n_expert; expert++) {
         const struct parts parts =
-            bits != 0 ? parts_of(variants, bits) : assigned_parts(variants, layer, expert);
+            code != 0 ? parts_of(variants, code) : assigned_parts(variants, layer, expert);
         for (uint32_t i = 0; i < parts.n; i++) {
             if (!plan_job(variants, layer, expert, parts.index[i], &n_jobs))
                 return n_jobs;
@@ -692,21 +722,21 @@ static uint32_t plan_jobs(struct moec_variants *variants, uint32_t layer, uint32
     return n_jobs;
 }
 
-enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer, uint32_t bits,
+enum moec_status moec_variants_prepare(struct moec_variants *variants, uint32_t layer, uint32_t code,
                                        struct moec_error *err)
 {
     MOEC_TRY(check_expert(variants, layer, 0, err));
-    if (bits != 0)
-        MOEC_TRY(check_bits(variants, bits, err));
+    if (code != 0)
+        MOEC_TRY(check_code(variants, code, err));
     pthread_mutex_lock(&variants->lock);
-    encode_jobs(variants, layer, plan_jobs(variants, layer, bits));
+    encode_jobs(variants, layer, plan_jobs(variants, layer, code));
     pthread_mutex_unlock(&variants->lock);
     return MOEC_OK;
 }
 
-uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t bits)
+uint64_t moec_variants_record_bytes(const struct moec_variants *variants, uint32_t code)
 {
-    const struct parts parts = parts_of(variants, bits);
+    const struct parts parts = parts_of(variants, code);
     return parts.n == 0 ? 0 : variants->layouts[parts.index[0]].n_bytes;
 }
 

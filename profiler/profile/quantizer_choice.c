@@ -129,7 +129,7 @@ static enum moec_status choose_width(struct choice *choice, uint32_t at, struct 
         MOEC_TRY(moec_codec_for_bits(bits, (enum moec_scheme)candidates[c].choice.scheme, profile->group,
                                      (enum moec_dtype)profile->config.expert_dtype, &codec, err));
         codec.quantizer = candidates[c].choice.quantizer;
-        MOEC_TRY(moec_variants_set_codec(job->variants, codec, err));
+        MOEC_TRY(moec_variants_set_codec(job->variants, moec_codec_bits(codec), codec, err));
         MOEC_TRY(moec_job_score(job, key, &choice->measure, err));
         choice->n_done++;
         MOEC_TRY(moec_loss_study_set(&choice->study, (uint64_t)c * choice->n_width + at, profile,
@@ -148,7 +148,7 @@ static enum moec_status choose_width(struct choice *choice, uint32_t at, struct 
         memcpy(profile->uniform[u].nll, choice->best.nll, profile->n_window * sizeof(double));
         memcpy(profile->uniform[u].kl, choice->best.kl, profile->n_window * sizeof(double));
     }
-    return moec_variants_set_codec(job->variants, best, err);
+    return moec_variants_set_codec(job->variants, moec_codec_bits(best), best, err);
 }
 
 enum moec_status moec_quantizer_choose(struct moec_profile_job *job, struct moec_error *err)

@@ -59,11 +59,12 @@ static enum moec_status measure(struct quantizer_study *study, uint32_t q, uint3
     study->bits_per_weight[at] = 8 * (double)moec_record_layout_make(job->config, codec).n_bytes / n_weight;
     if (moec_codec_equal(codec, own) && codec.quantizer == own.quantizer)
         return moec_loss_study_set(&study->loss, at, profile, &profile->uniform[u], err);
-    MOEC_TRY(moec_variants_set_codec(job->variants, codec, err));
+    MOEC_TRY(moec_variants_set_codec(job->variants, moec_codec_bits(codec), codec, err));
     MOEC_TRY_OUT(moec_variants_assign_all(job->variants, bits, err));
     status = moec_weight_run_measure(study->run, NULL, &study->loss, at, err);
 out:;
-    const enum moec_status back = moec_variants_set_codec(job->variants, own, status == MOEC_OK ? err : NULL);
+    const enum moec_status back =
+        moec_variants_set_codec(job->variants, moec_codec_bits(own), own, status == MOEC_OK ? err : NULL);
     return status == MOEC_OK ? back : status;
 }
 
@@ -76,12 +77,14 @@ static enum moec_status measure_all(struct quantizer_study *study, uint32_t q, u
     const struct moec_codec own = moec_variants_codec(job->variants, bits);
     enum moec_status status = MOEC_OK;
     if (bits < 16)
-        MOEC_TRY(moec_variants_set_codec(job->variants, codec_of(study, q, job->profile->group, bits), err));
+        MOEC_TRY(
+            moec_variants_set_codec(job->variants, bits, codec_of(study, q, job->profile->group, bits), err));
     status = moec_weight_run_measure_all(study->run, bits, &study->all,
                                          (uint64_t)q * job->profile->n_uniform + u, err);
     if (bits >= 16)
         return status;
-    const enum moec_status back = moec_variants_set_codec(job->variants, own, status == MOEC_OK ? err : NULL);
+    const enum moec_status back =
+        moec_variants_set_codec(job->variants, moec_codec_bits(own), own, status == MOEC_OK ? err : NULL);
     return status == MOEC_OK ? back : status;
 }
 

@@ -64,10 +64,10 @@ static void test_variants__change_their_codec(void **state)
                    at_four = n_encoded / 2 * moec_variants_record_bytes(variants, 4);
     struct moec_codec codec;
     assert_ok(moec_codec_for_bits(2, MOEC_SCHEME_ASYMMETRIC, 32, MOEC_DTYPE_BF16, &codec, &err), err);
-    assert_ok(moec_variants_set_codec(variants, codec, &err), err);
+    assert_ok(moec_variants_set_codec(variants, moec_codec_bits(codec), codec, &err), err);
     assert_true(moec_variants_cached_bytes(variants) > at_four); /* the same codec: nothing is lost */
     codec.quantizer = MOEC_QUANTIZER_HQQ;
-    assert_ok(moec_variants_set_codec(variants, codec, &err), err);
+    assert_ok(moec_variants_set_codec(variants, moec_codec_bits(codec), codec, &err), err);
     assert_int_equal(moec_variants_cached_bytes(variants), at_four);
     struct moec_mlp mlp;
     assert_ok(moec_variants_borrow(variants, 0, 1, 2, &mlp, &err), err);
@@ -75,14 +75,14 @@ static void test_variants__change_their_codec(void **state)
     moec_variants_give_back(variants, 0, 1, 2);
     assert_int_equal(moec_variants_encoded_count(variants), n_encoded + 1);
     codec.group = 0;
-    assert_ok(moec_variants_set_codec(variants, codec, &err), err);
+    assert_ok(moec_variants_set_codec(variants, moec_codec_bits(codec), codec, &err), err);
     assert_int_equal(moec_variants_record_bytes(variants, 2),
                      moec_record_layout_make(moec_checkpoint_config(checkpoint), codec).n_bytes);
     assert_int_equal(moec_variants_cached_bytes(variants), at_four);
     codec.group = 5;
-    assert_int_equal(moec_variants_set_codec(variants, codec, &err), MOEC_ERR_FORMAT);
+    assert_int_equal(moec_variants_set_codec(variants, moec_codec_bits(codec), codec, &err), MOEC_ERR_FORMAT);
     codec = (struct moec_codec){.dtype = MOEC_DTYPE_BF16};
-    assert_int_equal(moec_variants_set_codec(variants, codec, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_variants_set_codec(variants, moec_codec_bits(codec), codec, &err), MOEC_ERR_USAGE);
     moec_variants_free(variants);
     moec_checkpoint_close(checkpoint);
 }
@@ -98,7 +98,7 @@ static void test_variants__are_the_records_of_a_bundle(void **state)
         check_record(checkpoint, variants, 3, 5, bits[b]);
     }
     assert_int_equal(moec_variants_encoded_count(variants), 12);
-    assert_int_equal(moec_variants_record_bytes(variants, 5), 0);
+    assert_int_equal(moec_variants_record_bytes(variants, 7), 0);
     moec_variants_free(variants);
     moec_checkpoint_close(checkpoint);
 }
@@ -205,7 +205,7 @@ static void test_variants__check_assignments(void **state)
     err = (struct moec_error){0};
     assert_int_equal(moec_variants_assign_one(variants, 0, 6, 4, &err), MOEC_ERR_USAGE);
     err = (struct moec_error){0};
-    assert_int_equal(moec_variants_assign_all(variants, 5, &err), MOEC_ERR_USAGE);
+    assert_int_equal(moec_variants_assign_all(variants, 7, &err), MOEC_ERR_USAGE);
     err = (struct moec_error){0};
     struct moec_experts *experts = moec_variants_experts(variants);
     struct moec_mlp mlp;
@@ -237,7 +237,7 @@ static void test_variants__check_assignments(void **state)
     }
     plan.experts[17].codecs[1] = 7;
     assert_int_equal(moec_variants_assign_plan(variants, &plan, &err), MOEC_ERR_USAGE);
-    assert_non_null(strstr(err.message, "2, 7 and 4 bits to expert 5 of layer 3"));
+    assert_non_null(strstr(err.message, "numbers 2, 7 and 4 to expert 5 of layer 3"));
     moec_plan_release(&plan);
     assert_int_equal(experts->ops->acquire(experts, moec_expert_request_of(1, 0), &mlp, &err),
                      MOEC_ERR_USAGE);
@@ -300,10 +300,98 @@ static void test_variants__one_projection_at_other_bits(void **state)
     moec_variants_give_back(variants, 0, 1, 4);
     moec_variants_give_back(variants, 0, 1, 2);
     assert_int_equal(moec_variants_encoded_count(variants), 2);
-    const uint8_t none = moec_variants_projection_code(5, MOEC_PROJECTION_UP);
+    const uint8_t none = moec_variants_projection_code(7, MOEC_PROJECTION_UP);
     assert_int_equal(moec_variants_assign_one(variants, 0, 1, none, &err), MOEC_ERR_USAGE);
     err = (struct moec_error){0};
     assert_int_equal(moec_variants_set_rest(variants, 7, &err), MOEC_ERR_USAGE);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+/* A second codec of two bits stands beside the first, alone and in mixtures. */
+static void test_variants__further_codecs(void **state)
+{
+    (void)state;
+    struct moec_checkpoint *checkpoint = open_checkpoint("qwen2_moe");
+    struct moec_variants *variants = make(checkpoint, 0);
+    struct moec_experts *experts = moec_variants_experts(variants);
+    struct moec_error err = {0};
+    struct moec_plan plan;
+    struct moec_mlp first, other, mlp;
+    const struct moec_codec codec = {.dtype = MOEC_DTYPE_INT2, .quantizer = MOEC_QUANTIZER_HQQ};
+    assert_int_equal(moec_variants_borrow(variants, 0, 1, 40, &other, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_int_equal(moec_variants_set_codec(variants, 3, codec, &err), MOEC_ERR_USAGE);
+    assert_non_null(strstr(err.message, "a codec of 2 bits cannot have the number 3"));
+    err = (struct moec_error){0};
+    assert_int_equal(moec_variants_set_codec(variants, MOEC_CODEC_TABLE, codec, &err), MOEC_ERR_USAGE);
+    err = (struct moec_error){0};
+    assert_ok(moec_variants_set_codec(variants, 40, codec, &err), err);
+    assert_ok(moec_variants_borrow(variants, 0, 1, 2, &first, &err), err);
+    assert_ok(moec_variants_borrow(variants, 0, 1, 40, &other, &err), err);
+    assert_int_equal(first.up.codec.group, 32);
+    assert_true(moec_codec_equal(other.up.codec, codec));
+    assert_true(moec_variants_record_bytes(variants, 40) < moec_variants_record_bytes(variants, 2));
+    const uint8_t code = moec_variants_projection_code(40, MOEC_PROJECTION_DOWN);
+    assert_ok(moec_variants_set_rest(variants, 2, &err), err);
+    assert_ok(moec_variants_borrow(variants, 0, 1, code, &mlp, &err), err);
+    check_same_matrix(&mlp.down, &other.down);
+    check_same_matrix(&mlp.up, &first.up);
+    moec_variants_give_back(variants, 0, 1, code);
+    assert_ok(moec_plan_create(&plan, moec_checkpoint_config(checkpoint), &err), err);
+    plan.experts[1] = (struct moec_variant){{40, 2, 40}};
+    assert_ok(moec_variants_assign_plan(variants, &plan, &err), err);
+    assert_ok(experts->ops->acquire(experts, moec_expert_request_of(0, 1), &mlp, &err), err);
+    assert_true(moec_codec_equal(mlp.up.codec, first.up.codec));
+    assert_memory_equal(mlp.up.data, first.up.data, moec_codec_row_bytes(first.up.codec, first.up.columns));
+    assert_true(moec_codec_equal(mlp.gate.codec, codec) && moec_codec_equal(mlp.down.codec, codec));
+    assert_memory_equal(mlp.down.data, other.down.data, moec_codec_row_bytes(codec, other.down.columns));
+    experts->ops->release(experts, moec_expert_request_of(0, 1));
+    moec_plan_release(&plan);
+    moec_variants_free(variants);
+    moec_checkpoint_close(checkpoint);
+}
+
+/* Fills records with the number of the expert. */
+static enum moec_status encode_as_number(const struct moec_expert_encoder *self, uint32_t layer,
+                                         uint32_t expert, const struct moec_record_layout *layout,
+                                         void *scratch, uint8_t *record, struct moec_error *err)
+{
+    (void)self;
+    (void)layer;
+    (void)scratch;
+    memset(record, (int)(10 + expert), layout->n_bytes);
+    if (expert == 2)
+        return moec_fail(err, MOEC_ERR_IO, "no expert 2");
+    return MOEC_OK;
+}
+
+/* Another encoder makes every record of integers anew, and its errors come through. */
+static void test_variants__another_encoder(void **state)
+{
+    (void)state;
+    static const struct moec_expert_encoder encoder = {encode_as_number};
+    struct moec_checkpoint *checkpoint = open_checkpoint("qwen2_moe");
+    struct moec_variants *variants = make(checkpoint, 0);
+    struct moec_error err = {0};
+    struct moec_mlp mlp;
+    assert_ok(moec_variants_prepare(variants, 0, 4, &err), err);
+    const uint64_t with_four = moec_variants_cached_bytes(variants);
+    assert_ok(moec_variants_prepare(variants, 0, 16, &err), err);
+    const uint64_t with_both = moec_variants_cached_bytes(variants);
+    moec_variants_set_encoder(variants, &encoder);
+    assert_int_equal(moec_variants_cached_bytes(variants), with_both - with_four);
+    assert_ok(moec_variants_borrow(variants, 0, 1, 4, &mlp, &err), err);
+    assert_int_equal(mlp.up.data[0], 11);
+    moec_variants_give_back(variants, 0, 1, 4);
+    assert_ok(moec_variants_prepare(variants, 0, 4, &err), err);
+    assert_ok(moec_variants_borrow(variants, 0, 3, 4, &mlp, &err), err);
+    assert_int_equal(mlp.down.data[0], 13);
+    moec_variants_give_back(variants, 0, 3, 4);
+    assert_int_equal(moec_variants_borrow(variants, 0, 2, 4, &mlp, &err), MOEC_ERR_IO);
+    assert_non_null(strstr(err.message, "no expert 2"));
+    moec_variants_set_encoder(variants, NULL);
+    check_record(checkpoint, variants, 0, 2, 4);
     moec_variants_free(variants);
     moec_checkpoint_close(checkpoint);
 }
@@ -381,6 +469,8 @@ int main(void)
         cmocka_unit_test(test_variants__check_assignments),
         cmocka_unit_test(test_variants__prepare_what_fits),
         cmocka_unit_test(test_variants__one_projection_at_other_bits),
+        cmocka_unit_test(test_variants__further_codecs),
+        cmocka_unit_test(test_variants__another_encoder),
         cmocka_unit_test(test_variants__projections_run_in_a_model),
         cmocka_unit_test(test_variants__run_a_model_larger_than_the_limit),
     };

@@ -117,7 +117,7 @@ static void test_weight_studies__are_full_evaluations(void **state)
     check_value(&made, &bench, "dense/loss", 1);
     check_value(&made, &bench, "quantizer/loss", 1); /* the profile's own */
     const struct moec_codec codec = {.dtype = MOEC_DTYPE_INT2, .scheme = MOEC_SCHEME_ASYMMETRIC, .group = 64};
-    MUST(moec_variants_set_codec(bench.variants, codec, &err));
+    MUST(moec_variants_set_codec(bench.variants, moec_codec_bits(codec), codec, &err));
     MUST(moec_variants_assign_all(bench.variants, 2, &err));
     MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
     check_value(&made, &bench, "quantizer/loss", (1 * 4 + 2) * 2); /* linear asymmetric, 64, 2 bits */

@@ -1,0 +1,29 @@
+/* Who makes the record of an expert: what variants and the packer ask, so that both get the same bytes.
+ *
+ * The layout names a codec for each projection, quantizers included. The encoder that a checkpoint gives
+ * encodes its weights row by row (moec_checkpoint_encode_expert); another one may choose codes by more than
+ * the weights, as long as it gives the same bytes for the same layout each time. Thread rule: encode is
+ * called from several threads at once, each with scratch of its own. */
+#ifndef MOEC_PROFILER_EXPERT_ENCODER_H
+#define MOEC_PROFILER_EXPERT_ENCODER_H
+
+#include "formats/checkpoint/checkpoint.h"
+
+/* First member of every implementation. */
+struct moec_expert_encoder {
+    /* Fills layout->n_bytes of `record`. `scratch` has moec_checkpoint_expert_scratch_bytes bytes and is
+     * 64-byte aligned. Errors: as moec_checkpoint_encode_expert. */
+    enum moec_status (*encode)(const struct moec_expert_encoder *self, uint32_t layer, uint32_t expert,
+                               const struct moec_record_layout *layout, void *scratch, uint8_t *record,
+                               struct moec_error *err);
+};
+
+/* The checkpoint's own. */
+struct moec_checkpoint_encoder {
+    struct moec_expert_encoder encoder;
+    const struct moec_checkpoint *checkpoint; /* borrowed */
+};
+
+struct moec_checkpoint_encoder moec_checkpoint_encoder_make(const struct moec_checkpoint *checkpoint);
+
+#endif
