@@ -131,8 +131,8 @@ static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct m
             const struct moec_dense_entry *entry =
                 moec_dense_entry_find(&store->table, (enum moec_role)role, layer);
             const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
-            MOEC_TRY_OUT(moec_gptq_encode(gptq, &fit->pool, entry->codec, by_input, weights, n_row,
-                                          entry->columns, raw, err));
+            const struct moec_gptq_matrix matrix = {weights, n_row, entry->columns, by_input};
+            MOEC_TRY_OUT(moec_gptq_encode(gptq, &fit->pool, &matrix, entry->codec, raw, err));
             MOEC_TRY_OUT(store_write(store, entry->offset + row * row_bytes, raw, n_row * row_bytes, err));
             store->fitted[entry - store->table.entries] = true;
         }
@@ -178,7 +178,7 @@ static void take(void *context, const struct moec_dense_entry *const *entries, u
         return;
     if (find_group(fit, entries[0]) == NULL && add_group(fit, entries, n_entries, &fit->problem) != MOEC_OK)
         return;
-    moec_gptq_add(find_group(fit, entries[0])->gptq, &fit->pool, x, stride, n_tok);
+    moec_gptq_add(find_group(fit, entries[0])->gptq, &fit->pool, x, stride, NULL, n_tok);
 }
 
 static float *make_room(void *context, uint32_t n_tok, size_t stride)
@@ -202,7 +202,7 @@ static float *make_room(void *context, uint32_t n_tok, size_t stride)
 static enum moec_status finish_group(struct moec_dense_fit *fit, const struct group *group,
                                      struct moec_error *err)
 {
-    MOEC_TRY(moec_gptq_factor(group->gptq, &fit->pool, err));
+    MOEC_TRY(moec_gptq_factor(group->gptq, MOEC_GPTQ_BY_INPUT, &fit->pool, err));
     for (uint32_t r = 0; r < group->n_role; r++)
         MOEC_TRY(encode_tensor(fit, group->gptq, group->roles[r], group->layer, err));
     return MOEC_OK;

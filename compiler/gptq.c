@@ -1,4 +1,4 @@
-#include "compiler/gptq.h"
+#include "compiler/gptq_internal.h"
 
 #include "formats/base/memory.h"
 
@@ -6,37 +6,25 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows and columns are worked on in lanes: a constant inner count is what lets the compiler use vector
- * instructions at -O2. Every element sees its own operations in one order, so lanes never show in a result.
- */
-#define LANES        16u
 #define CHUNK_TOKENS 32u
-
-struct moec_gptq {
-    uint32_t n; /* K */
-    uint64_t n_token;
-    double *h;       /* lower triangle: row i at row_offset(i), i + 1 values and padding to whole lanes */
-    double *factor;  /* the same, in order: R_ji / R_ii at (i, j), j < i; NULL before moec_gptq_factor */
-    double *inputs;  /* (CHUNK_TOKENS, K padded) */
-    uint32_t *order; /* (K) inputs in the order in which they are rounded */
-};
-
-static uint32_t padded(uint32_t n)
-{
-    return (n + LANES - 1) / LANES * LANES;
-}
-
-/* Row i has (i / LANES + 1) * LANES values. */
-static uint64_t row_offset(uint32_t i)
-{
-    const uint64_t q = i / LANES;
-    return LANES * (LANES * q * (q + 1) / 2 + (i % LANES) * (q + 1));
-}
+#define GROUP_MOST   128u /* the longest groups that codecs have */
 
 uint64_t moec_gptq_bytes(uint32_t n_input)
 {
     return row_offset(padded(n_input)) * sizeof(double) +
            (uint64_t)CHUNK_TOKENS * padded(n_input) * sizeof(double) + n_input * sizeof(uint32_t);
+}
+
+uint64_t moec_gptq_factor_bytes(uint32_t n_input)
+{
+    return row_offset(padded(n_input)) * sizeof(double) + (uint64_t)n_input * n_input * sizeof(float);
+}
+
+uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
+{
+    const uint64_t n_weight = (uint64_t)n_row * columns, n_input = by_input ? n_row : columns;
+    const uint64_t tile = moec_gptq_tile_bytes((uint32_t)n_input, by_input ? GROUP_MOST : LANES);
+    return n_weight + n_weight / LANES * (sizeof(float) + 1) + (uint64_t)n_threads * tile;
 }
 
 enum moec_status moec_gptq_create(uint32_t n_input, struct moec_gptq **out, struct moec_error *err)
@@ -66,6 +54,7 @@ void moec_gptq_free(struct moec_gptq *gptq)
         return;
     free(gptq->h);
     free(gptq->factor);
+    free(gptq->square);
     free(gptq->inputs);
     free(gptq->order);
     free(gptq);
@@ -103,17 +92,32 @@ static void add_band(void *context, size_t item, int thread)
 }
 
 void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const float *x, size_t stride,
-                   uint32_t n_tok)
+                   const float *factors, uint32_t n_tok)
 {
     const uint32_t width = padded(gptq->n);
     for (uint32_t first = 0; first < n_tok; first += CHUNK_TOKENS) {
         struct adding adding = {gptq, n_tok - first < CHUNK_TOKENS ? n_tok - first : CHUNK_TOKENS};
-        for (uint32_t t = 0; t < adding.n_tok; t++)
+        for (uint32_t t = 0; t < adding.n_tok; t++) {
+            const double factor = factors != NULL ? (double)factors[first + t] : 1;
             for (uint32_t i = 0; i < width; i++)
-                gptq->inputs[(size_t)t * width + i] = (double)x[(first + t) * stride + i];
+                gptq->inputs[(size_t)t * width + i] = factor * (double)x[(first + t) * stride + i];
+        }
         moec_parallel_for(pool, width / LANES, add_band, &adding);
     }
     gptq->n_token += n_tok;
+}
+
+uint64_t moec_gptq_token_count(const struct moec_gptq *gptq)
+{
+    return gptq->n_token;
+}
+
+void moec_gptq_mix(struct moec_gptq *gptq, const struct moec_gptq *other, double weight)
+{
+    const uint64_t n = row_offset(padded(gptq->n));
+    for (uint64_t i = 0; i < n; i++)
+        gptq->h[i] += weight * other->h[i];
+    gptq->n_token += weight > 0 && other->n_token > 0;
 }
 
 /* ---- order and factor ---- */
@@ -134,8 +138,46 @@ static double h_at(const struct moec_gptq *gptq, uint32_t i, uint32_t j)
     return i > j ? gptq->h[row_offset(i) + j] : gptq->h[row_offset(j) + i];
 }
 
+/* A run of the order's inputs, first .. first + n - 1, and the sum of their H_ii. */
+struct run {
+    uint32_t first, n;
+    double sum;
+};
+
+static int compare_runs(const void *a, const void *b)
+{
+    const struct run *left = a, *right = b;
+    if (left->sum != right->sum)
+        return left->sum > right->sum ? -1 : 1;
+    return left->first < right->first ? -1 : 1;
+}
+
+/* Writes the order of inputs first .. first + n - 1: runs of `length` with the largest sums first, each of
+ * them by halves in the same way. Runs of LANES, the shortest groups, are in the order of H_ii. */
+static void order_runs(struct moec_gptq *gptq, uint32_t first, uint32_t n, uint32_t length, uint32_t *order)
+{
+    struct run runs[MOEC_GPTQ_MAX_INPUTS / GROUP_MOST];
+    uint32_t n_run = 0;
+    if (length < LANES) {
+        for (uint32_t i = 0; i < n; i++)
+            order[i] = first + i;
+        qsort_r(order, n, sizeof *order, compare_inputs, gptq);
+        return;
+    }
+    for (uint32_t from = first; from < first + n; from += length) {
+        struct run *run = &runs[n_run++];
+        *run = (struct run){from, first + n - from < length ? first + n - from : length, 0};
+        for (uint32_t i = from; i < from + run->n; i++)
+            run->sum += gptq->h[row_offset(i) + i];
+    }
+    qsort(runs, n_run, sizeof *runs, compare_runs);
+    for (uint32_t r = 0; r < n_run; r++, order += runs[r - 1].n)
+        order_runs(gptq, runs[r].first, runs[r].n, length / 2, order);
+}
+
 /* Copies H in order, with damping, into `factor`. */
-static enum moec_status copy_ordered(struct moec_gptq *gptq, struct moec_error *err)
+static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_order order,
+                                     struct moec_error *err)
 {
     double sum = 0;
     for (uint32_t i = 0; i < gptq->n; i++) {
@@ -145,8 +187,12 @@ static enum moec_status copy_ordered(struct moec_gptq *gptq, struct moec_error *
         gptq->order[i] = i;
         sum += square;
     }
-    const double damping = MOEC_GPTQ_DAMPING * sum / gptq->n;
-    qsort_r(gptq->order, gptq->n, sizeof *gptq->order, compare_inputs, gptq);
+    const double damping =
+        (order == MOEC_GPTQ_BY_GROUP ? MOEC_GPTQ_FIT_DAMPING : MOEC_GPTQ_DAMPING) * sum / gptq->n;
+    if (order == MOEC_GPTQ_BY_GROUP)
+        order_runs(gptq, 0, gptq->n, GROUP_MOST, gptq->order);
+    else
+        qsort_r(gptq->order, gptq->n, sizeof *gptq->order, compare_inputs, gptq);
     for (uint32_t i = 0; i < gptq->n; i++) {
         double *row = gptq->factor + row_offset(i);
         for (uint32_t j = 0; j <= i; j++)
@@ -212,22 +258,48 @@ static enum moec_status factorise(struct moec_gptq *gptq, const struct moec_pool
     return MOEC_OK;
 }
 
-enum moec_status moec_gptq_factor(struct moec_gptq *gptq, const struct moec_pool *pool,
-                                  struct moec_error *err)
+static void forget_factor(struct moec_gptq *gptq)
+{
+    free(gptq->factor);
+    free(gptq->square);
+    gptq->factor = NULL;
+    gptq->square = NULL;
+}
+
+/* `factor`, before it is one, as a square of both triangles. */
+static void copy_square(struct moec_gptq *gptq)
+{
+    const uint32_t n = gptq->n;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j <= i; j++) {
+            const float value = (float)gptq->factor[row_offset(i) + j];
+            gptq->square[(size_t)i * n + j] = value;
+            gptq->square[(size_t)j * n + i] = value;
+        }
+}
+
+enum moec_status moec_gptq_factor(struct moec_gptq *gptq, enum moec_gptq_order order,
+                                  const struct moec_pool *pool, struct moec_error *err)
 {
     double most = 0;
     for (uint32_t i = 0; i < gptq->n; i++)
         most = gptq->h[row_offset(i) + i] > most ? gptq->h[row_offset(i) + i] : most;
     if (gptq->n_token == 0 || (most == 0 && !isnan(gptq->h[0])))
         return MOEC_OK;
+    forget_factor(gptq);
     MOEC_TRY(moec_alloc((void **)&gptq->factor, row_offset(padded(gptq->n)), sizeof(double),
                         "the factor of the inputs' products", err));
-    enum moec_status status = copy_ordered(gptq, err);
+    enum moec_status status = copy_ordered(gptq, order, err);
+    if (status == MOEC_OK && order == MOEC_GPTQ_BY_GROUP) {
+        status = moec_alloc((void **)&gptq->square, (uint64_t)gptq->n * gptq->n, sizeof *gptq->square,
+                            "the inputs' products in order", err);
+        if (status == MOEC_OK)
+            copy_square(gptq);
+    }
     if (status == MOEC_OK)
         status = factorise(gptq, pool, err);
     if (status != MOEC_OK) {
-        free(gptq->factor);
-        gptq->factor = NULL;
+        forget_factor(gptq);
         return status;
     }
     for (uint32_t i = 0; i < gptq->n; i++) {
@@ -239,23 +311,6 @@ enum moec_status moec_gptq_factor(struct moec_gptq *gptq, const struct moec_pool
 }
 
 /* ---- codes ---- */
-
-struct encoding {
-    const struct moec_gptq *gptq;
-    struct moec_codec codec;
-    bool by_input;
-    const float *weights;
-    uint32_t n_row, columns;
-    uint32_t n_output;
-    size_t groups;
-    size_t row_bytes;
-    uint8_t *rows;
-    float *scales;   /* (n_row, groups) */
-    uint8_t *zeros;  /* (n_row, groups) */
-    uint8_t *codes;  /* (n_row, columns) */
-    double *scratch; /* (threads, 2, K, LANES): weights in order, and errors of those that are rounded */
-    struct moec_error *errors; /* (threads) */
-};
 
 /* The linear quantizer's row, for its scales, and where there is no factor to stay. */
 static void encode_linear(void *context, size_t item, int thread)
@@ -269,32 +324,6 @@ static void encode_linear(void *context, size_t item, int thread)
         return;
     moec_codec_row_scales(e->codec, row, e->columns, e->scales + item * e->groups,
                           e->zeros + item * e->groups);
-}
-
-/* Where weight (input, output) stands in the matrix. */
-struct place {
-    size_t weight; /* of weights and codes */
-    size_t group;  /* of scales and zeros */
-};
-
-static struct place place_of(const struct encoding *e, uint32_t input, uint32_t output)
-{
-    const size_t row = e->by_input ? input : output, column = e->by_input ? output : input;
-    const size_t group = e->codec.group == 0 ? 0 : column / e->codec.group;
-    return (struct place){row * e->columns + column, row * e->groups + group};
-}
-
-/* u = w + sum of factors times errors, for LANES outputs. */
-static void compensate(const double *factors, uint32_t n, const double *errors, const double *w, double *u)
-{
-    double sums[LANES];
-    memcpy(sums, w, sizeof sums);
-    for (uint32_t j = 0; j < n; j++, errors += LANES) {
-        const double factor = factors[j];
-        for (uint32_t lane = 0; lane < LANES; lane++)
-            sums[lane] += factor * errors[lane];
-    }
-    memcpy(u, sums, sizeof sums);
 }
 
 static uint8_t round_code(double u, float scale, uint8_t zero, double highest, double *decoded)
@@ -326,7 +355,7 @@ static void encode_outputs(void *context, size_t item, int thread)
     for (uint32_t i = 0; i < gptq->n; i++) {
         const double *w = weights + i * LANES;
         double u[LANES];
-        compensate(gptq->factor + row_offset(i), i, errors, w, u);
+        compensate(gptq->factor + row_offset(i), i, errors, LANES, w, u);
         for (uint32_t lane = 0; lane < LANES; lane++) {
             double decoded = 0;
             if (lane < n) {
@@ -347,48 +376,130 @@ static void pack(void *context, size_t item, int thread)
                              e->rows + item * e->row_bytes);
 }
 
+/* Rows as the codec alone would have them: for their scales, and where there is no factor to stay. */
+static enum moec_status encode_rows(struct encoding *e, const struct moec_pool *pool, struct moec_error *err)
+{
+    moec_parallel_for(pool, e->n_row, encode_linear, e);
+    for (int i = 0; i < pool->n_threads; i++)
+        if (e->errors[i].status != MOEC_OK)
+            return moec_fail(err, e->errors[i].status, "%s", e->errors[i].message);
+    return MOEC_OK;
+}
+
+static enum moec_status encode_plain(struct encoding *e, const struct moec_pool *pool, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc_aligned((void **)&e->scratch, (size_t)pool->n_threads * 2 * e->gptq->n * LANES,
+                                sizeof(double), "weights in order", err));
+    moec_parallel_for(pool, (e->n_output + LANES - 1) / LANES, encode_outputs, e);
+    moec_parallel_for(pool, e->n_row, pack, e);
+    free(e->scratch);
+    return status;
+}
+
 enum moec_status moec_gptq_encode(const struct moec_gptq *gptq, const struct moec_pool *pool,
-                                  struct moec_codec codec, bool by_input, const float *weights,
-                                  uint32_t n_row, uint32_t columns, uint8_t *rows, struct moec_error *err)
+                                  const struct moec_gptq_matrix *matrix, struct moec_codec codec,
+                                  uint8_t *rows, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const char *what = "codes of a matrix";
     struct encoding e = {.gptq = gptq,
                          .codec = codec,
-                         .by_input = by_input,
-                         .weights = weights,
-                         .n_row = n_row,
-                         .columns = columns,
-                         .n_output = by_input ? columns : n_row,
-                         .groups = moec_codec_row_groups(codec, columns),
-                         .row_bytes = moec_codec_row_bytes(codec, columns),
+                         .by_input = matrix->by_input,
+                         .weights = matrix->weights,
+                         .n_row = matrix->n_row,
+                         .columns = matrix->columns,
+                         .n_output = matrix->by_input ? matrix->columns : matrix->n_row,
+                         .groups = moec_codec_row_groups(codec, matrix->columns),
+                         .row_bytes = moec_codec_row_bytes(codec, matrix->columns),
                          .rows = rows};
-    const uint64_t n_group = (uint64_t)n_row * e.groups, n_threads = (uint64_t)pool->n_threads;
-    e.codec.quantizer = MOEC_QUANTIZER_LINEAR;
-    if ((by_input ? n_row : columns) != gptq->n)
-        return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix of %" PRIu32 " inputs, expected %" PRIu32,
-                         by_input ? n_row : columns, gptq->n);
+    const uint64_t n_group = (uint64_t)e.n_row * e.groups, n_threads = (uint64_t)pool->n_threads;
+    const uint32_t n_input = e.by_input ? e.n_row : e.columns;
+    const bool is_fitted = codec.quantizer == MOEC_QUANTIZER_GPTQ;
+    if (n_input != gptq->n)
+        return moec_fail(err, MOEC_ERR_MISMATCH, "a matrix of %" PRIu32 " inputs, expected %" PRIu32, n_input,
+                         gptq->n);
+    if (is_fitted && gptq->factor != NULL && gptq->square == NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "the inputs' products are in the order of single inputs, "
+                         "expected that of groups");
+    if (gptq->factor != NULL || !is_fitted)
+        e.codec.quantizer = MOEC_QUANTIZER_LINEAR;
     MOEC_TRY_OUT(moec_alloc((void **)&e.errors, n_threads, sizeof *e.errors, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&e.scales, n_group, sizeof *e.scales, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&e.zeros, n_group, 1, what, err));
-    moec_parallel_for(pool, n_row, encode_linear, &e);
-    for (uint64_t i = 0; i < n_threads; i++)
-        if (e.errors[i].status != MOEC_OK) {
-            status = moec_fail(err, e.errors[i].status, "%s", e.errors[i].message);
-            goto out;
-        }
+    MOEC_TRY_OUT(encode_rows(&e, pool, err));
     if (gptq->factor == NULL)
         goto out;
-    MOEC_TRY_OUT(moec_alloc((void **)&e.codes, (uint64_t)n_row * columns, 1, what, err));
-    MOEC_TRY_OUT(
-        moec_alloc_aligned((void **)&e.scratch, n_threads * 2 * gptq->n * LANES, sizeof(double), what, err));
-    moec_parallel_for(pool, (e.n_output + LANES - 1) / LANES, encode_outputs, &e);
-    moec_parallel_for(pool, n_row, pack, &e);
+    MOEC_TRY_OUT(moec_alloc((void **)&e.codes, (uint64_t)e.n_row * e.columns, 1, what, err));
+    MOEC_TRY_OUT(is_fitted ? moec_gptq_encode_fitted(&e, pool, err) : encode_plain(&e, pool, err));
 out:
     free(e.errors);
     free(e.scales);
     free(e.zeros);
     free(e.codes);
-    free(e.scratch);
+    return status;
+}
+
+/* ---- errors ---- */
+
+struct measuring {
+    const struct moec_gptq *gptq;
+    const struct moec_gptq_matrix *matrix;
+    const float *decoded;
+    uint32_t n_output;
+    double *scratch; /* (threads, K, LANES) */
+    double *sums;    /* (items) */
+};
+
+/* The sum of (R' d)^2 for LANES outputs, d their errors in order. */
+static void measure_outputs(void *context, size_t item, int thread)
+{
+    const struct measuring *m = context;
+    const uint32_t n = m->gptq->n, first = (uint32_t)item * LANES;
+    double *errors = m->scratch + (size_t)thread * n * LANES;
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            const size_t input = m->gptq->order[i], output = first + lane;
+            const size_t at = m->matrix->by_input ? input * m->matrix->columns + output
+                                                  : output * m->matrix->columns + input;
+            double *error = &errors[(size_t)i * LANES + lane];
+            *error = output < m->n_output ? (double)m->matrix->weights[at] : 0;
+            if (m->decoded != NULL && output < m->n_output)
+                *error -= (double)m->decoded[at];
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        const double *factors = m->gptq->factor + row_offset(i), square = factors[i] * factors[i];
+        double u[LANES];
+        compensate(factors, i, errors, LANES, errors + (size_t)i * LANES, u);
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            sum += square * u[lane] * u[lane];
+    }
+    m->sums[item] = sum;
+}
+
+enum moec_status moec_gptq_error(const struct moec_gptq *gptq, const struct moec_pool *pool,
+                                 const struct moec_gptq_matrix *matrix, const float *decoded, double *error,
+                                 struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct measuring m = {.gptq = gptq,
+                          .matrix = matrix,
+                          .decoded = decoded,
+                          .n_output = matrix->by_input ? matrix->columns : matrix->n_row};
+    const uint32_t n_item = (m.n_output + LANES - 1) / LANES;
+    *error = 0;
+    if (gptq->factor == NULL)
+        return MOEC_OK;
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&m.scratch, (size_t)pool->n_threads * gptq->n * LANES,
+                                    sizeof(double), "errors of a matrix", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&m.sums, n_item, sizeof(double), "errors of a matrix", err));
+    moec_parallel_for(pool, n_item, measure_outputs, &m);
+    for (uint32_t i = 0; i < n_item; i++)
+        *error += m.sums[i];
+out:
+    free(m.scratch);
+    free(m.sums);
     return status;
 }

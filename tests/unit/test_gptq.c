@@ -52,9 +52,9 @@ static struct moec_gptq *gptq_of(const struct matrix *m, int n_threads, uint32_t
     struct moec_gptq *gptq = NULL;
     MUST(moec_gptq_create(m->n_input, &gptq, &err));
     for (uint32_t t = 0; t < m->n_token; t += batch)
-        moec_gptq_add(gptq, &pool, m->x + t * m->stride, m->stride,
+        moec_gptq_add(gptq, &pool, m->x + t * m->stride, m->stride, NULL,
                       m->n_token - t < batch ? m->n_token - t : batch);
-    MUST(moec_gptq_factor(gptq, &pool, &err));
+    MUST(moec_gptq_factor(gptq, MOEC_GPTQ_BY_INPUT, &pool, &err));
     return gptq;
 }
 
@@ -85,8 +85,8 @@ static struct encoded encode(const struct matrix *m, const struct moec_gptq *gpt
     float *rows = stored_rows(m, by_input);
     encoded.row_bytes = moec_codec_row_bytes(codec, encoded.columns);
     encoded.rows = calloc(encoded.n_row, encoded.row_bytes);
-    MUST(moec_gptq_encode(gptq, &pool, codec, by_input, rows, encoded.n_row, encoded.columns, encoded.rows,
-                          &err));
+    const struct moec_gptq_matrix matrix = {rows, encoded.n_row, encoded.columns, by_input};
+    MUST(moec_gptq_encode(gptq, &pool, &matrix, codec, encoded.rows, &err));
     free(rows);
     return encoded;
 }
@@ -230,6 +230,7 @@ static void test_gptq__edges(void **state)
     struct moec_gptq *gptq = NULL;
     const struct moec_pool pool = {1};
     float x[16] = {0}, weights[16] = {1, -2, 3};
+    const struct moec_gptq_matrix three = {weights, 1, 3, false}, four = {weights, 1, 4, false};
     uint8_t rows[64], linear[64];
     struct moec_codec codec;
     assert_int_equal(moec_gptq_create(0, &gptq, &problem), MOEC_ERR_LIMIT);
@@ -238,29 +239,27 @@ static void test_gptq__edges(void **state)
 
     /* Inputs that are all zero say nothing: linear. */
     MUST(moec_gptq_create(3, &gptq, &err));
-    moec_gptq_add(gptq, &pool, x, 16, 1);
-    MUST(moec_gptq_factor(gptq, &pool, &err));
-    MUST(moec_gptq_encode(gptq, &pool, codec, false, weights, 1, 3, rows, &err));
+    moec_gptq_add(gptq, &pool, x, 16, NULL, 1);
+    MUST(moec_gptq_factor(gptq, MOEC_GPTQ_BY_INPUT, &pool, &err));
+    MUST(moec_gptq_encode(gptq, &pool, &three, codec, rows, &err));
     MUST(moec_codec_encode_row(codec, weights, 3, linear, &err));
     assert_memory_equal(rows, linear, moec_codec_row_bytes(codec, 3));
-    assert_int_equal(moec_gptq_encode(gptq, &pool, codec, false, weights, 1, 4, rows, &problem),
-                     MOEC_ERR_MISMATCH);
+    assert_int_equal(moec_gptq_encode(gptq, &pool, &four, codec, rows, &problem), MOEC_ERR_MISMATCH);
     moec_gptq_free(gptq);
 
     MUST(moec_gptq_create(3, &gptq, &err));
     x[1] = INFINITY;
-    moec_gptq_add(gptq, &pool, x, 16, 1);
-    assert_int_equal(moec_gptq_factor(gptq, &pool, &problem), MOEC_ERR_FORMAT);
+    moec_gptq_add(gptq, &pool, x, 16, NULL, 1);
+    assert_int_equal(moec_gptq_factor(gptq, MOEC_GPTQ_BY_INPUT, &pool, &problem), MOEC_ERR_FORMAT);
     moec_gptq_free(gptq);
 
     MUST(moec_gptq_create(3, &gptq, &err));
     x[1] = 2;
-    moec_gptq_add(gptq, &pool, x, 16, 1);
-    MUST(moec_gptq_factor(gptq, &pool, &err));
+    moec_gptq_add(gptq, &pool, x, 16, NULL, 1);
+    MUST(moec_gptq_factor(gptq, MOEC_GPTQ_BY_INPUT, &pool, &err));
     weights[2] = NAN;
     problem = (struct moec_error){0};
-    assert_int_equal(moec_gptq_encode(gptq, &pool, codec, false, weights, 1, 3, rows, &problem),
-                     MOEC_ERR_FORMAT);
+    assert_int_equal(moec_gptq_encode(gptq, &pool, &three, codec, rows, &problem), MOEC_ERR_FORMAT);
     assert_non_null(strstr(problem.message, "weight 2"));
     moec_gptq_free(gptq);
 }
