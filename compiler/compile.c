@@ -217,6 +217,29 @@ static enum moec_status check_options(const struct moec_compile_options *options
     return MOEC_OK;
 }
 
+/* What the report shows of the plan that the search ended with. */
+static enum moec_status note_choice(struct moec_compile_run *run, struct moec_error *err)
+{
+    struct moec_compile_report *report = run->report;
+    const struct moec_compile_options *options = run->options;
+    const struct moec_loss *loss = &run->search_loss;
+    if (run->profile != NULL) {
+        report->trace.has_chosen = true;
+        report->trace.chosen = (struct moec_trace_point){.part = MOEC_TRACE_SEARCH,
+                                                         .dense_bits = report->plan.dense_bits,
+                                                         .n_bytes = report->n_bytes,
+                                                         .loss = loss->loss,
+                                                         .low = loss->low,
+                                                         .high = loss->high,
+                                                         .kl = loss->mean_kl};
+        if (options->measure_uniform)
+            MOEC_TRY(moec_compile_measure_uniform(run, err));
+    }
+    return moec_bundle_shares_make(run->plan, moec_checkpoint_config(run->checkpoint), run->codecs,
+                                   &run->compiled->dense, &report->plan, options->copy_bits,
+                                   options->n_copy_bits, &report->shares, err);
+}
+
 static void release_run(struct moec_compile_run *run)
 {
     moec_compile_dense_unbind(run);
@@ -261,6 +284,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense_bits, err));
         MOEC_TRY_OUT(moec_compile_search(&run, err));
     }
+    MOEC_TRY_OUT(note_choice(&run, err));
     if (path == NULL)
         goto out;
     moec_compile_part_release(&run.search);
@@ -278,4 +302,6 @@ out:
 void moec_compile_report_release(struct moec_compile_report *report)
 {
     moec_plan_release(&report->plan);
+    moec_search_trace_release(&report->trace);
+    moec_bundle_shares_release(&report->shares);
 }

@@ -9,8 +9,10 @@
 #ifndef MOEC_COMPILER_COMPILE_H
 #define MOEC_COMPILER_COMPILE_H
 
+#include "compiler/bundle_shares.h"
 #include "compiler/policy.h"
 #include "compiler/row_metric.h"
+#include "compiler/search_trace.h"
 #include "formats/bundle/bundle.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/metrics.h"
@@ -48,9 +50,10 @@ struct moec_compile_options {
     uint32_t group;
     /* The metric of losses, measured on rows; needs a profile. NULL: perplexity, on the profile's windows */
     const struct moec_row_metric_options *rows;
-    double confidence; /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
-    bool accept_miss;  /* write and mark a bundle that misses its target */
-    uint64_t seed;     /* of the policy's random numbers */
+    double confidence;    /* MOEC_CONFIDENCE_POINT or 0.5 < c < 1 */
+    bool accept_miss;     /* write and mark a bundle that misses its target */
+    bool measure_uniform; /* for comparison: all experts at 2, 3, 4 and 8 bits, where the search did not */
+    uint64_t seed;        /* of the policy's random numbers */
     int n_threads;
     const struct moec_kernels *kernels;
     /* Of the process, beside the largest layer's weights (profiler/profile/work_plan.h); 0 = 1 GiB. */
@@ -77,6 +80,8 @@ struct moec_compile_report {
     uint32_t n_dense_trial; /* with MOEC_DENSE_BITS_AUTO */
     struct moec_dense_trial dense_trials[MOEC_MAX_DENSE_TRIALS];
     struct moec_certificate certificate;
+    struct moec_search_trace trace;   /* everything measured, of all trials; owned */
+    struct moec_bundle_shares shares; /* of the plan's bundle; owned */
     bool is_written;
 };
 
@@ -85,7 +90,8 @@ struct moec_compile_report {
  * MOEC_ERR_UNSUPPORTED (a tokenizer that cannot be used), MOEC_ERR_MISMATCH (profile of another model),
  * MOEC_ERR_TARGET (no assignment meets the targets, or the certificate missed: the message gives the loss and
  * how many samples would do), MOEC_ERR_SCRIPT, MOEC_ERR_BUDGET (work_bytes is too little, itemised),
- * MOEC_ERR_IO, MOEC_ERR_CANCELLED. After MOEC_ERR_TARGET from the certificate the report is filled. */
+ * MOEC_ERR_IO, MOEC_ERR_CANCELLED. After MOEC_ERR_TARGET from the certificate the report is filled; after
+ * every failure its trace has what was measured before. */
 MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoint,
                                                const struct moec_profile *profile,
                                                const uint8_t profile_digest[static MOEC_SHA256_BYTES],

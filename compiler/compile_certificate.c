@@ -40,6 +40,24 @@ static void fill_certificate(struct moec_compile_run *run, const struct moec_los
     memcpy(certificate->arithmetic, profile->arithmetic, sizeof certificate->arithmetic);
 }
 
+/* One plan is tested: a sequence of one. */
+static void note_test(struct moec_compile_run *run, const struct moec_loss *loss)
+{
+    const bool missed = run->report->certificate.missed;
+    run->report->trace.n_sequence = 1;
+    run->report->trace.sequence[0] = (struct moec_sequence_step){
+        .n_bytes = run->report->n_bytes,
+        .search_loss = run->search_loss.loss,
+        .search_high = run->search_loss.high,
+        .loss = loss->loss,
+        .low = loss->low,
+        .high = loss->high,
+        .kl = loss->mean_kl,
+        .result = missed ? MOEC_SEQUENCE_FAILED : MOEC_SEQUENCE_PASSED,
+        .is_chosen = !missed || run->options->accept_miss,
+    };
+}
+
 enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_part part = {0};
@@ -47,10 +65,13 @@ enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_
     enum moec_status status = moec_compile_part_open(run, MOEC_PART_CERTIFICATE, &part, err);
     if (status == MOEC_OK)
         status = moec_compile_part_measure(run, &part, &run->report->plan, &loss, err);
+    if (status == MOEC_OK)
+        status = moec_compile_note(run, MOEC_TRACE_CERTIFICATE, &run->report->plan, &loss, false, err);
     moec_compile_part_release(&part);
     if (status != MOEC_OK)
         return status;
     fill_certificate(run, &loss);
+    note_test(run, &loss);
     if (!run->report->certificate.missed)
         return MOEC_OK;
     if (run->options->accept_miss) {

@@ -81,6 +81,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_
                                                             struct moec_compile_part *part,
                                                             const struct moec_plan *plan,
                                                             struct moec_loss *loss, struct moec_error *err);
+/* Adds what was measured of a plan to the report's trace. `is_extra`: for comparison only. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_note(struct moec_compile_run *run, enum moec_trace_part part,
+                                                    const struct moec_plan *plan,
+                                                    const struct moec_loss *loss, bool is_extra,
+                                                    struct moec_error *err);
 /* Whether the upper end of a loss is within the target; true without one. */
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
 
@@ -119,6 +124,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_size(void *context, const struct 
  * independently of the policy: report->plan, n_bytes and search_loss. Errors: MOEC_ERR_TARGET,
  * MOEC_ERR_SCRIPT, MOEC_ERR_CANCELLED. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_error *err);
+
+/* All experts at 2, 3, 4 and 8 bits with the chosen plan's dense weights, which are bound: measured on the
+ * search part where the search did not, for the trace. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_measure_uniform(struct moec_compile_run *run,
+                                                               struct moec_error *err);
 
 /* ---- the certificate: compile_certificate.c ---- */
 

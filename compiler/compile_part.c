@@ -107,6 +107,33 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
                              part->windows.n_window, MOEC_PART_ALL, &options, loss, err);
 }
 
+/* Bits that all projections of all experts share; 0 where they differ, or share another codec of these bits.
+ */
+static uint32_t uniform_bits(const struct moec_plan *plan)
+{
+    const struct moec_variant first = plan->experts[0];
+    for (size_t i = 0; i < moec_plan_count(plan); i++)
+        if (!moec_variant_is_uniform(plan->experts[i]) || !moec_variant_equal(plan->experts[i], first))
+            return 0;
+    return first.codecs[0] < MOEC_CODEC_FIRST_OTHER ? first.codecs[0] : 0;
+}
+
+enum moec_status moec_compile_note(struct moec_compile_run *run, enum moec_trace_part part,
+                                   const struct moec_plan *plan, const struct moec_loss *loss, bool is_extra,
+                                   struct moec_error *err)
+{
+    struct moec_trace_point point = {.part = part,
+                                     .uniform_bits = uniform_bits(plan),
+                                     .dense_bits = run->report->plan.dense_bits,
+                                     .is_extra = is_extra,
+                                     .loss = loss->loss,
+                                     .low = loss->low,
+                                     .high = loss->high,
+                                     .kl = loss->mean_kl};
+    MOEC_TRY(moec_compile_size(run, plan, &point.n_bytes, err));
+    return moec_search_trace_add(&run->report->trace, &point, err);
+}
+
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss)
 {
     return isnan(run->options->max_loss) || loss->high <= run->options->max_loss;

@@ -16,7 +16,7 @@ static enum moec_status answer_evaluate(void *context, const struct moec_plan *p
         .kl = run->search_loss.mean_kl,
         .accepted = moec_compile_meets(run, &run->search_loss),
     };
-    return MOEC_OK;
+    return moec_compile_note(run, MOEC_TRACE_SEARCH, plan, &run->search_loss, false, err);
 }
 
 enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, uint64_t *n_bytes,
@@ -90,6 +90,7 @@ static enum moec_status confirm(struct moec_compile_run *run, struct moec_error 
     MOEC_TRY(moec_compile_part_measure(run, &run->search, &run->report->plan, &run->search_loss, err));
     const struct moec_loss *loss = &run->search_loss;
     char advice[MOEC_COMPILE_ADVICE_BYTES];
+    MOEC_TRY(moec_compile_note(run, MOEC_TRACE_SEARCH, &run->report->plan, loss, false, err));
     if (!moec_compile_meets(run, loss))
         return moec_fail(
             err, MOEC_ERR_TARGET,
@@ -106,4 +107,41 @@ enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_e
         MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
     MOEC_TRY(run_policy(run, err));
     return run->profile != NULL ? confirm(run, err) : MOEC_OK;
+}
+
+/* ---- for comparison ---- */
+
+static enum moec_status measure_at(struct moec_compile_run *run, uint32_t bits, struct moec_plan *plan,
+                                   struct moec_error *err)
+{
+    struct moec_loss loss;
+    uint64_t n_bytes = 0;
+    moec_plan_copy(plan, &run->report->plan);
+    moec_plan_fill(plan, bits);
+    if (moec_search_trace_uniform(&run->report->trace, bits, plan->dense_bits) != NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_compile_part_measure(run, &run->search, plan, &loss, err));
+    MOEC_TRY(moec_compile_note(run, MOEC_TRACE_SEARCH, plan, &loss, true, err));
+    MOEC_TRY(moec_compile_size(run, plan, &n_bytes, err));
+    moec_compile_say(run,
+                     "for comparison: all experts at %" PRIu32 " bits: %" PRIu64
+                     " bytes, loss %.3f%% (at most %.3f%%)",
+                     bits, n_bytes, 100 * loss.loss, 100 * loss.high);
+    return MOEC_OK;
+}
+
+enum moec_status moec_compile_measure_uniform(struct moec_compile_run *run, struct moec_error *err)
+{
+    static const uint32_t widths[] = {2, 3, 4, 8};
+    struct moec_plan plan = {0};
+    enum moec_status status = MOEC_OK;
+    const bool is_open = run->search.scorer != NULL || run->search.scores != NULL;
+    if (!is_open)
+        MOEC_TRY_OUT(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
+    MOEC_TRY_OUT(moec_plan_create(&plan, moec_checkpoint_config(run->checkpoint), err));
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        MOEC_TRY_OUT(measure_at(run, widths[i], &plan, err));
+out:
+    moec_plan_release(&plan);
+    return status;
 }

@@ -276,7 +276,7 @@ static enum moec_status put_chart(const struct report *report, const struct moec
 {
     if (chart->name[0] == '\0')
         return MOEC_OK;
-    MOEC_TRY(moec_html_figure(report->page, chart, err));
+    MOEC_TRY(moec_html_figure(report->page, chart, "a .tsv file beside the page has all of them", err));
     return write_tsv(report, chart, err);
 }
 

@@ -7,6 +7,7 @@
 #include "cli/verbs/commands.h"
 #include "cli/verbs/run_profile.h"
 #include "compiler/compile.h"
+#include "compiler/compile_page.h"
 #include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
 
@@ -36,6 +37,8 @@ static const struct cli_option options[] = {
      "auto\twhat gives the smallest bundle",
      0},
     {"copies", 0, "LIST", NULL, "Bitwidths of extra copies of every expert: 2,4.", 0},
+    {"report", 0, "FILE.html", NULL, "A page about the search and its result; up to 4 more evaluations.",
+     CLI_OUTPUT},
     {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTION,
@@ -87,6 +90,7 @@ struct compile_job {
     struct cli_progress progress;
     struct moec_compile_report report;
     struct moec_claim claim; /* of the output */
+    struct moec_claim report_claim;
     double seconds;
 };
 
@@ -218,6 +222,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         .policy = cli_has(args, "policy") ? cli_text(args, "policy") : "edgemoe",
         .max_loss = NAN,
         .accept_miss = cli_has(args, "accept-miss"),
+        .measure_uniform = cli_has(args, "report"),
     };
     MOEC_TRY(cli_read_measure_options(args, 64, &job->measure, err));
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
@@ -361,6 +366,8 @@ static void print_report(const struct compile_job *job)
     cli_print(stdout, "search: policy %s, %" PRIu32 " measurements, %.1f s\n", job->compile.policy,
               report->n_evaluations, job->seconds);
     cli_print(stdout, "peak memory: %s\n", cli_memory_text(size, cli_peak_memory_bytes()));
+    if (cli_has(job->args, "report"))
+        cli_print(stdout, "report: %s\n", cli_text(job->args, "report"));
     if (!certificate->present) {
         cli_print(stdout, "certificate: none, no loss was measured%s\n",
                   report->is_written ? "" : " on the certificate part");
@@ -442,12 +449,40 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
     return cli_print_json(root, err);
 }
 
+/* --report, also of a target that was missed, which is when it is needed most. `status` of the compile. */
+static enum moec_status write_report(const struct compile_job *job, const uint8_t *model_digest,
+                                     enum moec_status status, struct moec_error *err)
+{
+    const char *path = cli_text(job->args, "report");
+    struct moec_error failed = {0};
+    if (path == NULL || (status != MOEC_OK && status != MOEC_ERR_TARGET))
+        return status;
+    const struct moec_compile_page page = {
+        .report = &job->report,
+        .options = &job->compile,
+        .config = moec_checkpoint_config(job->checkpoint),
+        .profile = job->has_profile ? &job->profile : NULL,
+        .model_digest = model_digest,
+        .failure = status == MOEC_OK ? NULL : err->message,
+    };
+    const enum moec_status written = moec_compile_page_write(&page, path, &failed);
+    if (written == MOEC_OK)
+        return status;
+    if (status == MOEC_OK)
+        *err = failed;
+    else
+        cli_print(stderr, "the report is missing: %s\n", failed.message);
+    return status == MOEC_OK ? written : status;
+}
+
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
     cli_progress_init(&job->progress, "experts", job->measure.is_quiet);
     if (!cli_has(job->args, "dry-run"))
         MOEC_TRY(moec_claim_take(&job->claim, cli_text(job->args, "output"), err));
+    if (cli_has(job->args, "report"))
+        MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
     MOEC_TRY(get_profile(job, err));
     /* The digest is read at once and cannot be stopped: until it is there a signal ends the program as usual.
@@ -468,7 +503,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
         cli_has(job->args, "dry-run") ? NULL : cli_text(job->args, "output"), &job->report, err);
     job->seconds = cli_seconds() - start;
     cli_progress_end(&job->progress);
-    return status;
+    return write_report(job, digest, status, err);
 }
 
 static int run_compile(const struct cli_args *args)
@@ -481,6 +516,7 @@ static int run_compile(const struct cli_args *args)
     else if (status == MOEC_OK)
         print_report(&job);
     moec_claim_release(&job.claim);
+    moec_claim_release(&job.report_claim);
     moec_compile_report_release(&job.report);
     moec_profile_release(&job.profile);
     moec_checkpoint_close(job.checkpoint);
@@ -502,12 +538,17 @@ const struct cli_command cli_command_compile = {
                "profiled first; --policy uniform needs neither.\n"
                "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries "
                "every bitwidth and takes the one that gives the smallest bundle within --max-loss.\n"
+               "--report shows every measurement of the search as a curve of size against loss, uniform "
+               "settings beside it (all experts at 2, 3, 4 and 8 bits, measured for it where the search did "
+               "not: up to four more evaluations), what each part of the bundle takes, the bits of every "
+               "expert, the tests of the certificate, and all settings. It is also written if the target "
+               "is missed.\n"
                "A policy may give each projection of an expert its own bitwidth; lua/README.md tells how.\n"
                "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second "
                "compile of the same name from starting.",
     .examples = "moec compile MODEL --profile profile.h5 --max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
-    .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run\n"
+    .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run --report report.html\n"
                      "moec compile MODEL --profile profile.h5 --max-loss 2% --max-size 20MB --policy "
                      "marginal -o model.moec\n"
                      "moec compile MODEL --profile profile.h5 --max-loss 2% --dense-bits auto -o model.moec\n"

@@ -359,6 +359,27 @@ enum moec_status moec_bundle_plan_bytes(const struct moec_bundle_plan *plan,
     return MOEC_OK;
 }
 
+enum moec_status moec_bundle_plan_sections(const struct moec_bundle_plan *plan,
+                                           const struct moec_variant *experts, const uint8_t *copy_bits,
+                                           uint32_t n_extra, moec_bundle_section_sink *sink, void *context,
+                                           struct moec_error *err)
+{
+    struct moec_contents contents;
+    MOEC_TRY(lay_out(plan, experts, copy_bits, n_extra, &contents, err));
+    for (uint32_t i = 0; i < contents.n_sections; i++) {
+        const struct moec_section *section = &contents.sections[i];
+        const struct moec_bundle_section shown = {
+            .name = section->name,
+            .offset = section->offset,
+            .stored_bytes = section->stored_bytes,
+            .content_bytes = section->content_bytes,
+            .is_compressed = (section->flags & MOEC_SECTION_FLAG_COMPRESSED) != 0,
+        };
+        MOEC_TRY(sink(context, &shown, err));
+    }
+    return MOEC_OK;
+}
+
 /* ---- writer ---- */
 
 struct moec_bundle_writer {

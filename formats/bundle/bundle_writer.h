@@ -51,6 +51,16 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_bytes(const struct moec_bundl
                                                          const uint8_t *copy_bits, uint32_t n_extra,
                                                          uint64_t *n_bytes, struct moec_error *err);
 
+/* The sections of that file in their order, one call each; names live as long as the call. Errors: the same.
+ */
+typedef enum moec_status moec_bundle_section_sink(void *context, const struct moec_bundle_section *section,
+                                                  struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_sections(const struct moec_bundle_plan *plan,
+                                                            const struct moec_variant *experts,
+                                                            const uint8_t *copy_bits, uint32_t n_extra,
+                                                            moec_bundle_section_sink *sink, void *context,
+                                                            struct moec_error *err);
+
 struct moec_bundle_writer;
 
 /* Starts the file beside `path` and writes the sections before the records. The plan is borrowed until commit

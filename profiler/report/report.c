@@ -1,6 +1,5 @@
 #include "profiler/report/report.h"
 
-#include "formats/base/file.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/profile/study_table.h"
 #include "profiler/profile/verdict.h"
@@ -53,34 +52,7 @@ static void put_contents(const struct page *page)
               "</ul></nav>\n");
 }
 
-static void open_section(const struct page *page, const char *id, const char *title)
-{
-    (void)fprintf(page->stream, "<section id=\"%s\" aria-labelledby=\"h-%s\">\n<h2 id=\"h-%s\">", id, id, id);
-    moec_html_text(page->stream, title);
-    put(page, "</h2>\n");
-}
-
-static void close_section(const struct page *page)
-{
-    put(page, "</section>\n");
-}
-
 /* ---- what was measured ---- */
-
-MOEC_PRINTF(3, 4)
-static void put_fact(const struct page *page, const char *name, const char *format, ...)
-{
-    char text[1024];
-    va_list list;
-    va_start(list, format);
-    (void)vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    put(page, "<dt>");
-    moec_html_text(page->stream, name);
-    put(page, "</dt><dd>");
-    moec_html_text(page->stream, text);
-    put(page, "</dd>\n");
-}
 
 static enum moec_status loss_of(const struct moec_profile *profile, const struct moec_measure *measure,
                                 struct moec_loss *loss, struct moec_error *err)
@@ -147,23 +119,23 @@ static enum moec_status put_measured(const struct page *page, struct moec_error 
         (void)snprintf(list + used, sizeof list - used, "%s%.6s", b > 0 ? ", " : "", bits);
     }
     moec_heatmap_bits_name(profile->baseline_bits, bits);
-    open_section(page, "measured", "What was measured");
+    moec_html_section_open(page->stream, "measured", "What was measured");
     put(page, "<dl>\n");
-    put_fact(page, "Model", "%s", page->words.model);
-    put_fact(page, "Data",
-             "%s, task %s: %" PRIu32 " of %" PRIu64 " windows of up to %" PRIu32 " tokens, %" PRIu64
-             " tokens scored, seed %" PRIu64,
-             page->data, task, profile->n_window, profile->n_window_available, profile->seq_len_tokens,
-             n_scored, profile->seed);
-    put_fact(page, "Experts", "each alone at %s, the others at %s", list, bits);
-    put_fact(page, "Sensitivities", "%s",
-             profile->sensitivity == MOEC_SENSITIVITY_FAST
-                 ? "estimated from local output errors, scaled by a few exact measurements"
-                 : "measured exactly: the whole model with that one expert changed");
-    put_fact(page, "Loss", "%s", page->words.measure);
+    moec_html_fact(page->stream, "Model", "%s", page->words.model);
+    moec_html_fact(page->stream, "Data",
+                   "%s, task %s: %" PRIu32 " of %" PRIu64 " windows of up to %" PRIu32 " tokens, %" PRIu64
+                   " tokens scored, seed %" PRIu64,
+                   page->data, task, profile->n_window, profile->n_window_available, profile->seq_len_tokens,
+                   n_scored, profile->seed);
+    moec_html_fact(page->stream, "Experts", "each alone at %s, the others at %s", list, bits);
+    moec_html_fact(page->stream, "Sensitivities", "%s",
+                   profile->sensitivity == MOEC_SENSITIVITY_FAST
+                       ? "estimated from local output errors, scaled by a few exact measurements"
+                       : "measured exactly: the whole model with that one expert changed");
+    moec_html_fact(page->stream, "Loss", "%s", page->words.measure);
     put(page, "</dl>\n");
     MOEC_TRY(put_losses(page, err));
-    close_section(page);
+    moec_html_section_close(page->stream);
     return MOEC_OK;
 }
 
@@ -202,9 +174,9 @@ static enum moec_status put_verdict(const struct page *page, struct moec_error *
     struct moec_paragraphs text = {0};
     MOEC_TRY(moec_verdict_make(page->profile, &verdict, err));
     moec_verdict_describe(page->profile, &verdict, &text);
-    open_section(page, "verdict", "Verdict");
+    moec_html_section_open(page->stream, "verdict", "Verdict");
     put_paragraphs(page, "Verdict", &text);
-    close_section(page);
+    moec_html_section_close(page->stream);
     return MOEC_OK;
 }
 
@@ -214,10 +186,10 @@ static enum moec_status put_coverage(const struct page *page, struct moec_error 
     struct moec_paragraphs text = {0};
     MOEC_TRY(moec_coverage_make(page->profile, &coverage, err));
     moec_coverage_describe(page->profile, &coverage, &text);
-    open_section(page, "coverage", "Coverage");
+    moec_html_section_open(page->stream, "coverage", "Coverage");
     put_paragraphs(page, "Coverage", &text);
     put(page, "<p><a href=\"#figure-tokens\">Tokens of every expert</a></p>\n");
-    close_section(page);
+    moec_html_section_close(page->stream);
     return MOEC_OK;
 }
 
@@ -259,16 +231,17 @@ static void put_routing_words(const struct page *page)
 static enum moec_status put_figures(const struct page *page, enum moec_figure_section section, const char *id,
                                     const char *title, struct moec_error *err)
 {
-    open_section(page, id, title);
+    moec_html_section_open(page->stream, id, title);
     if (section == MOEC_FIGURE_ROUTING)
         put_routing_words(page);
     for (uint32_t f = 0; f < page->figures->n; f++) {
         const struct moec_figure *figure = &page->figures->items[f];
         for (uint32_t c = 0; figure->section == section && c < figure->n_chart; c++)
-            MOEC_TRY(moec_html_figure(page->stream, &figure->charts[c], err));
+            MOEC_TRY(
+                moec_html_figure(page->stream, &figure->charts[c], "--plots writes all of them as CSV", err));
     }
     put_missing(page, section);
-    close_section(page);
+    moec_html_section_close(page->stream);
     return MOEC_OK;
 }
 
@@ -348,20 +321,21 @@ static void put_cost(const struct page *page)
 {
     const struct moec_profile *profile = page->profile;
     char digest[2 * MOEC_SHA256_BYTES + 1], text[sizeof profile->moec_version];
-    open_section(page, "cost", "Cost and provenance");
+    moec_html_section_open(page->stream, "cost", "Cost and provenance");
     put(page, "<dl>\n");
-    put_fact(page, "Cost",
-             "%.1f passes over the windows; one evaluation for each expert and bitwidth would have been %.0f",
-             profile->cost_passes, profile->naive_passes);
+    moec_html_fact(
+        page->stream, "Cost",
+        "%.1f passes over the windows; one evaluation for each expert and bitwidth would have been %.0f",
+        profile->cost_passes, profile->naive_passes);
     moec_plot_clean_text(text, sizeof text, profile->moec_version);
-    put_fact(page, "Made by", "moec %s", text);
+    moec_html_fact(page->stream, "Made by", "moec %s", text);
     moec_sha256_hex(profile->model_digest, digest);
-    put_fact(page, "SHA-256 of the model", "%s", digest);
+    moec_html_fact(page->stream, "SHA-256 of the model", "%s", digest);
     moec_sha256_hex(profile->data_digest, digest);
-    put_fact(page, "SHA-256 of the data", "%s", digest);
+    moec_html_fact(page->stream, "SHA-256 of the data", "%s", digest);
     put(page, "</dl>\n");
     put_studies(page);
-    close_section(page);
+    moec_html_section_close(page->stream);
 }
 
 /* ---- page ---- */
@@ -379,19 +353,6 @@ static enum moec_status put_page(const struct page *page, struct moec_error *err
     put_cost(page);
     moec_html_end(page->stream);
     return MOEC_OK;
-}
-
-static enum moec_status write_whole(const char *path, const char *text, size_t n_bytes,
-                                    struct moec_error *err)
-{
-    struct moec_output output = {.fd = -1};
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_output_open(&output, path, err));
-    MOEC_TRY_OUT(moec_output_append(&output, text, n_bytes, err));
-    MOEC_TRY_OUT(moec_output_commit(&output, err));
-out:
-    moec_output_abort(&output);
-    return status;
 }
 
 enum moec_status moec_report_write(const struct moec_profile *profile, const struct moec_figures *figures,
@@ -414,7 +375,7 @@ enum moec_status moec_report_write(const struct moec_profile *profile, const str
     if (fclose(page.stream) != 0 || is_broken)
         status = moec_fail(err, MOEC_ERR_MEMORY, "out of memory: report '%s'", path);
     if (status == MOEC_OK)
-        status = write_whole(path, text, n_bytes, err);
+        status = moec_html_write(path, text, n_bytes, err);
     free(text);
     return status;
 }

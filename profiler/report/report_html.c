@@ -1,6 +1,7 @@
 #include "profiler/report/report_html.h"
 
 #include "formats/base/base64.h"
+#include "formats/base/file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -115,7 +116,45 @@ void moec_html_end(FILE *stream)
     (void)fputs("</main>\n</body>\n</html>\n", stream);
 }
 
+void moec_html_section_open(FILE *stream, const char *id, const char *title)
+{
+    (void)fprintf(stream, "<section id=\"%s\" aria-labelledby=\"h-%s\">\n<h2 id=\"h-%s\">", id, id, id);
+    moec_html_text(stream, title);
+    (void)fputs("</h2>\n", stream);
+}
+
+void moec_html_section_close(FILE *stream)
+{
+    (void)fputs("</section>\n", stream);
+}
+
+enum moec_status moec_html_write(const char *path, const char *text, size_t n_bytes, struct moec_error *err)
+{
+    struct moec_output output = {.fd = -1};
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(moec_output_open(&output, path, err));
+    MOEC_TRY_OUT(moec_output_append(&output, text, n_bytes, err));
+    MOEC_TRY_OUT(moec_output_commit(&output, err));
+out:
+    moec_output_abort(&output);
+    return status;
+}
+
 /* ---- cells ---- */
+
+void moec_html_fact(FILE *stream, const char *name, const char *format, ...)
+{
+    char text[4096];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    (void)fputs("<dt>", stream);
+    moec_html_text(stream, name);
+    (void)fputs("</dt><dd>", stream);
+    moec_html_text(stream, text);
+    (void)fputs("</dd>\n", stream);
+}
 
 void moec_html_cell(FILE *stream, const char *text)
 {
@@ -214,7 +253,7 @@ static void put_x(FILE *stream, const struct moec_chart_axis *axis, double value
 }
 
 /* Series side by side: they stand over the same places of x in every figure. */
-static void put_series_table(FILE *stream, const struct moec_chart *chart)
+static void put_series_table(FILE *stream, const struct moec_chart *chart, const char *where_all)
 {
     uint64_t n = 0;
     for (uint32_t s = 0; s < chart->n_series; s++)
@@ -244,11 +283,10 @@ static void put_series_table(FILE *stream, const struct moec_chart *chart)
     }
     (void)fputs("</tbody></table>\n", stream);
     if (n > MOST_ROWS)
-        (void)fprintf(stream, "<p>The first %d of %" PRIu64 " rows; --plots writes all of them as CSV.</p>\n",
-                      MOST_ROWS, n);
+        (void)fprintf(stream, "<p>The first %d of %" PRIu64 " rows; %s.</p>\n", MOST_ROWS, n, where_all);
 }
 
-static void put_cells_table(FILE *stream, const struct moec_chart *chart)
+static void put_cells_table(FILE *stream, const struct moec_chart *chart, const char *where_all)
 {
     const struct moec_chart_cells *cells = &chart->cells;
     char text[MOEC_CHART_NUMBER];
@@ -273,12 +311,11 @@ static void put_cells_table(FILE *stream, const struct moec_chart *chart)
     }
     (void)fputs("</tbody></table>\n", stream);
     if (n_row < cells->n_row)
-        (void)fprintf(
-            stream, "<p>The first %" PRIu32 " of %" PRIu32 " rows; --plots writes all of them as CSV.</p>\n",
-            n_row, cells->n_row);
+        (void)fprintf(stream, "<p>The first %" PRIu32 " of %" PRIu32 " rows; %s.</p>\n", n_row, cells->n_row,
+                      where_all);
 }
 
-static void put_table(FILE *stream, const struct moec_chart *chart)
+static void put_table(FILE *stream, const struct moec_chart *chart, const char *where_all)
 {
     (void)fputs("<details><summary>Numbers</summary><div class=\"scroll\" role=\"region\" tabindex=\"0\" "
                 "aria-label=\"",
@@ -286,13 +323,14 @@ static void put_table(FILE *stream, const struct moec_chart *chart)
     moec_html_format(stream, "Numbers: %s", chart->title);
     (void)fputs("\">\n", stream);
     if (chart->kind == MOEC_CHART_CELLS)
-        put_cells_table(stream, chart);
+        put_cells_table(stream, chart, where_all);
     else
-        put_series_table(stream, chart);
+        put_series_table(stream, chart, where_all);
     (void)fputs("</div></details>\n", stream);
 }
 
-enum moec_status moec_html_figure(FILE *stream, const struct moec_chart *chart, struct moec_error *err)
+enum moec_status moec_html_figure(FILE *stream, const struct moec_chart *chart, const char *where_all,
+                                  struct moec_error *err)
 {
     (void)fprintf(stream, "<figure id=\"figure-%s\">\n<h3>", chart->name);
     moec_html_text(stream, chart->title);
@@ -306,7 +344,7 @@ enum moec_status moec_html_figure(FILE *stream, const struct moec_chart *chart, 
         (void)fputs(".</span>", stream);
     }
     (void)fputs("</figcaption>\n", stream);
-    put_table(stream, chart);
+    put_table(stream, chart, where_all);
     (void)fputs("</figure>\n", stream);
     return MOEC_OK;
 }

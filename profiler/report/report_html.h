@@ -12,6 +12,10 @@
 void moec_html_begin(FILE *stream, const char *title);
 void moec_html_end(FILE *stream);
 
+/* A section with its heading; the contents of the page link to `id`. */
+void moec_html_section_open(FILE *stream, const char *id, const char *title);
+void moec_html_section_close(FILE *stream);
+
 /* Text with & < > " ' as entities and control characters as '?'. */
 void moec_html_text(FILE *stream, const char *text);
 MOEC_PRINTF(2, 3) void moec_html_format(FILE *stream, const char *format, ...);
@@ -20,11 +24,20 @@ MOEC_PRINTF(2, 3) void moec_html_format(FILE *stream, const char *format, ...);
 void moec_html_cell(FILE *stream, const char *text);
 void moec_html_row_heading(FILE *stream, const char *text);
 
+/* An entry of a description list (<dl>, the caller's): what, and its value. */
+MOEC_PRINTF(3, 4)
+void moec_html_fact(FILE *stream, const char *name, const char *format, ...);
+
 /* "data:image/...;base64,..." */
 void moec_html_data(FILE *stream, enum moec_plot_format format, const uint8_t *bytes, size_t n_bytes);
 
-/* A figure: picture, title, caption, numbers. */
+/* A figure: picture, title, caption, numbers. `where_all` says where the rows of a table that is too long for
+ * a page are found: "--plots writes all of them as CSV". */
 MOEC_WARN_UNUSED enum moec_status moec_html_figure(FILE *stream, const struct moec_chart *chart,
-                                                   struct moec_error *err);
+                                                   const char *where_all, struct moec_error *err);
+
+/* Writes a finished page whole or not at all. Errors: MOEC_ERR_IO. */
+MOEC_WARN_UNUSED enum moec_status moec_html_write(const char *path, const char *text, size_t n_bytes,
+                                                  struct moec_error *err);
 
 #endif

@@ -1,0 +1,62 @@
+/* What a compile measured, in its order: the points of the curve of size against loss, and the sequence of
+ * the certificate. Losses are fractions (0.02 is 2 %), sizes are those of whole bundles.
+ *
+ * A trace owns its points; zero is an empty one. Thread rule: belongs to one thread. */
+#ifndef MOEC_COMPILER_SEARCH_TRACE_H
+#define MOEC_COMPILER_SEARCH_TRACE_H
+
+#include "formats/base/error.h"
+
+#include <stddef.h>
+
+/* The part of the data that a plan was measured on. */
+enum moec_trace_part { MOEC_TRACE_SEARCH, MOEC_TRACE_SELECT, MOEC_TRACE_CERTIFICATE, MOEC_TRACE_N_PART };
+
+struct moec_trace_point {
+    enum moec_trace_part part;
+    uint32_t uniform_bits; /* of all experts; 0: they differ */
+    uint32_t dense_bits;   /* of the weights outside experts */
+    bool is_extra;         /* measured for comparison, not by the search */
+    uint64_t n_bytes;
+    double loss, low, high; /* and the ends of its interval at the options' confidence */
+    double kl;              /* mean nats a token against the original; 0 of rows */
+};
+
+/* Fixed-sequence testing (Learn then Test, arXiv:2110.01052): plans in an order that is fixed before the
+ * certificate part is read, each tested at the same level until the first that fails; the last that passed is
+ * written. A sequence of one is a single test. */
+#define MOEC_MAX_SEQUENCE 8
+enum moec_sequence_result { MOEC_SEQUENCE_NOT_TESTED, MOEC_SEQUENCE_PASSED, MOEC_SEQUENCE_FAILED };
+struct moec_sequence_step {
+    uint64_t n_bytes;
+    double search_loss, search_high; /* NaN: not measured */
+    double loss, low, high, kl;      /* on the certificate part; NaN: not tested */
+    enum moec_sequence_result result;
+    bool is_chosen; /* the plan that the bundle has */
+};
+
+struct moec_search_trace {
+    size_t n;
+    struct moec_trace_point *points; /* (n), owned */
+    size_t capacity;
+    bool has_chosen; /* the search found a plan: */
+    struct moec_trace_point chosen;
+    uint32_t n_sequence;
+    struct moec_sequence_step sequence[MOEC_MAX_SEQUENCE]; /* (n_sequence) from the safest to the smallest */
+};
+
+/* Adds a point unless the same one is there already: a plan that is measured again gives the same numbers.
+ * Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_search_trace_add(struct moec_search_trace *trace,
+                                                        const struct moec_trace_point *point,
+                                                        struct moec_error *err);
+/* Idempotent. */
+void moec_search_trace_release(struct moec_search_trace *trace);
+
+/* The search part's point of all experts at these bits, and of the dense weights; NULL when there is none. */
+const struct moec_trace_point *moec_search_trace_uniform(const struct moec_search_trace *trace, uint32_t bits,
+                                                         uint32_t dense_bits);
+/* The smallest bundle of the search part whose upper end is at most `loss`; NULL when there is none. */
+const struct moec_trace_point *moec_search_trace_smallest(const struct moec_search_trace *trace, double loss);
+
+#endif

@@ -1,0 +1,238 @@
+/* The report of a compile: the trace keeps each measurement once, shares add up to the file, and the page has
+ * every part whatever was measured. */
+#include "compiler/compile_page.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "tests/unit/temporary.h"
+
+#include <math.h>
+
+#define FIXTURE "tests/fixtures/families/olmoe"
+
+static void add_point(struct moec_search_trace *trace, enum moec_trace_part part, uint32_t uniform_bits,
+                      uint64_t n_bytes, double loss)
+{
+    const struct moec_trace_point point = {.part = part,
+                                           .uniform_bits = uniform_bits,
+                                           .dense_bits = 16,
+                                           .n_bytes = n_bytes,
+                                           .loss = loss,
+                                           .low = loss - 0.01,
+                                           .high = loss + 0.01};
+    assert_int_equal(moec_search_trace_add(trace, &point, NULL), MOEC_OK);
+}
+
+static void test_trace__keeps_each_measurement_once(void **state)
+{
+    (void)state;
+    struct moec_search_trace trace = {0};
+    add_point(&trace, MOEC_TRACE_SEARCH, 2, 1000, 0.5);
+    add_point(&trace, MOEC_TRACE_SEARCH, 0, 1500, 0.015);
+    add_point(&trace, MOEC_TRACE_SEARCH, 0, 1500, 0.015);
+    add_point(&trace, MOEC_TRACE_SEARCH, 3, 2000, 0.01);
+    add_point(&trace, MOEC_TRACE_CERTIFICATE, 0, 1500, 0.015);
+    add_point(&trace, MOEC_TRACE_CERTIFICATE, 0, 1, 0.001);
+    assert_int_equal(trace.n, 5);
+    assert_int_equal(moec_search_trace_uniform(&trace, 3, 16)->n_bytes, 2000);
+    assert_null(moec_search_trace_uniform(&trace, 3, 8));
+    assert_null(moec_search_trace_uniform(&trace, 4, 16));
+    assert_int_equal(moec_search_trace_smallest(&trace, 0.026)->n_bytes, 1500);
+    assert_int_equal(moec_search_trace_smallest(&trace, 0.021)->n_bytes, 2000);
+    assert_null(moec_search_trace_smallest(&trace, 0.001));
+    moec_search_trace_release(&trace);
+    assert_int_equal(trace.n, 0);
+}
+
+static void test_shares__add_up_to_the_file(void **state)
+{
+    (void)state;
+    struct moec_error err = {0};
+    struct moec_checkpoint *checkpoint = NULL;
+    struct moec_dense dense = {0};
+    struct moec_bundle_plan *bundle = NULL;
+    struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
+    struct moec_plan plan = {0};
+    struct moec_bundle_shares shares = {0};
+    static const uint8_t copies[] = {2, 8};
+    assert_status(moec_checkpoint_open(FIXTURE, &checkpoint, &err), MOEC_OK, err);
+    const struct moec_config *config = moec_checkpoint_config(checkpoint);
+    assert_status(moec_checkpoint_load_dense(checkpoint, 16, 0, &dense, &err), MOEC_OK, err);
+    assert_status(
+        moec_codec_table(MOEC_QUANTIZER_LINEAR, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_BF16, codecs, &err),
+        MOEC_OK, err);
+    const struct moec_bundle_parts parts = {
+        .config = config, .dense = &dense, .codecs = codecs, .alignment = MOEC_BUNDLE_ALIGNMENT};
+    assert_status(moec_bundle_plan_create(&parts, &bundle, &err), MOEC_OK, err);
+    assert_status(moec_plan_create(&plan, config, &err), MOEC_OK, err);
+    for (size_t i = 0; i < moec_plan_count(&plan); i++)
+        plan.experts[i] = moec_variant_uniform(i % 2 ? 3 : 8);
+    plan.experts[0].codecs[MOEC_PROJECTION_DOWN] = 2;
+    for (uint32_t n_copy = 0; n_copy <= 2; n_copy++) {
+        uint64_t n_bytes = 0, sum = 0, n_weight = 0, n_matrix = 0;
+        assert_status(moec_bundle_plan_bytes(bundle, plan.experts, copies, n_copy, &n_bytes, &err), MOEC_OK,
+                      err);
+        assert_status(
+            moec_bundle_shares_make(bundle, config, codecs, &dense, &plan, copies, n_copy, &shares, &err),
+            MOEC_OK, err);
+        for (size_t i = 0; i < shares.n; i++) {
+            sum += shares.items[i].n_bytes;
+            if (strcmp(shares.items[i].name, "down of experts") == 0) {
+                n_weight += shares.items[i].n_weight;
+                n_matrix += shares.items[i].n_matrix;
+            }
+        }
+        assert_int_equal(sum, n_bytes);
+        assert_int_equal(n_matrix, moec_plan_count(&plan));
+        assert_int_equal(n_weight, moec_plan_count(&plan) * config->n_ff_expert * config->n_embd);
+        moec_bundle_shares_release(&shares);
+    }
+    moec_plan_release(&plan);
+    moec_bundle_plan_free(bundle);
+    moec_dense_release(&dense);
+    moec_checkpoint_close(checkpoint);
+}
+
+/* A report as a search with a sequence of eight leaves it. */
+static void fill_report(struct moec_compile_report *report, const struct moec_config *config)
+{
+    assert_int_equal(moec_plan_create(&report->plan, config, NULL), MOEC_OK);
+    assert_int_equal(moec_codec_table(MOEC_QUANTIZER_LINEAR, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_BF16,
+                                      report->codecs, NULL),
+                     MOEC_OK);
+    moec_plan_fill(&report->plan, 3);
+    report->plan.experts[1].codecs[MOEC_PROJECTION_DOWN] = 4;
+    report->source_bytes = 9000;
+    report->n_bytes = 1500;
+    for (uint32_t i = 0; i < 700; i++) /* more than a table of a figure holds */
+        add_point(&report->trace, MOEC_TRACE_SEARCH, 0, 1500 + i, 0.02 + 0.001 * i);
+    add_point(&report->trace, MOEC_TRACE_SEARCH, 2, 1000, 1.5);
+    add_point(&report->trace, MOEC_TRACE_SELECT, 0, 1501, 0.017);
+    report->trace.has_chosen = true;
+    report->trace.chosen = report->trace.points[0];
+    report->trace.n_sequence = MOEC_MAX_SEQUENCE;
+    for (uint32_t i = 0; i < MOEC_MAX_SEQUENCE; i++)
+        report->trace.sequence[i] = (struct moec_sequence_step){
+            .n_bytes = 5000 - 500 * i,
+            .search_loss = (double)NAN,
+            .search_high = (double)NAN,
+            .loss = i < 7 ? 0.001 * i : (double)NAN,
+            .low = i < 7 ? 0 : (double)NAN,
+            .high = i < 7 ? 0.002 * i : (double)NAN,
+            .result = i < 6    ? MOEC_SEQUENCE_PASSED
+                      : i == 6 ? MOEC_SEQUENCE_FAILED
+                               : MOEC_SEQUENCE_NOT_TESTED,
+            .is_chosen = i == 5,
+        };
+    void *items = calloc(1, sizeof *report->shares.items);
+    assert_non_null(items);
+    report->shares = (struct moec_bundle_shares){.n = 1, .items = items, .capacity = 1};
+    report->shares.items[0] =
+        (struct moec_bundle_share){.part = "tokenizer", .name = "tokenizer", .n_bytes = 1500};
+}
+
+static uint32_t count(const char *text, const char *word)
+{
+    uint32_t n = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word))
+        n++;
+    return n;
+}
+
+static char *write_page(const struct moec_compile_page *page, const char *folder)
+{
+    struct moec_error err = {0};
+    char *path = temporary_path(folder, "page.html");
+    size_t n = 0;
+    assert_status(moec_compile_page_write(page, path, &err), MOEC_OK, err);
+    free(path);
+    return (char *)temporary_read(folder, "page.html", &n);
+}
+
+static void test_page__has_every_part(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"result", "curve", "bytes", "bits", "certificate", "settings"};
+    static const char *const figures[] = {"curve", "curve_near", "bytes", "bits", "bits_gate", "bits_down"};
+    static const uint8_t digest[MOEC_SHA256_BYTES] = {1};
+    struct moec_error err = {0};
+    struct moec_checkpoint *checkpoint = NULL;
+    assert_status(moec_checkpoint_open(FIXTURE, &checkpoint, &err), MOEC_OK, err);
+    struct moec_compile_report report = {0};
+    const struct moec_compile_options options = {.policy = "<b>mine</b>.lua",
+                                                 .max_loss = 0.03,
+                                                 .max_bytes = 2000,
+                                                 .confidence = 0.95,
+                                                 .options_text = "max-loss=0.03",
+                                                 .source_name = "<script>a</script>"};
+    fill_report(&report, moec_checkpoint_config(checkpoint));
+    struct moec_compile_page page = {.report = &report,
+                                     .options = &options,
+                                     .config = moec_checkpoint_config(checkpoint),
+                                     .model_digest = digest};
+    char *folder = temporary_folder(), *text = write_page(&page, folder), word[64];
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        (void)snprintf(word, sizeof word, "<section id=\"%s\"", parts[i]);
+        assert_int_equal(count(text, word), 1);
+        (void)snprintf(word, sizeof word, "href=\"#%s\"", parts[i]);
+        assert_int_equal(count(text, word), 1);
+    }
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        (void)snprintf(word, sizeof word, "<figure id=\"figure-%s\"", figures[i]);
+        assert_int_equal(count(text, word), 1);
+    }
+    assert_int_equal(count(text, "<td>passed</td>"), 5);
+    assert_int_equal(count(text, "<td>passed, chosen</td>"), 1);
+    assert_int_equal(count(text, "<td>failed</td>"), 1);
+    assert_int_equal(count(text, "<td>not tested</td>"), 1);
+    assert_int_equal(count(text, "<script"), 0);
+    assert_int_equal(count(text, "<b>"), 0);
+    assert_int_equal(count(text, "&lt;script&gt;a&lt;/script&gt;"), 3);
+    char *again = write_page(&page, folder);
+    assert_string_equal(text, again);
+    free(again);
+    free(text);
+    moec_compile_report_release(&report);
+    temporary_remove(folder);
+    moec_checkpoint_close(checkpoint);
+}
+
+/* A search that found nothing: what it measured is shown, and why there is no bundle. */
+static void test_page__of_a_search_without_result(void **state)
+{
+    (void)state;
+    static const uint8_t digest[MOEC_SHA256_BYTES] = {1};
+    struct moec_error err = {0};
+    struct moec_checkpoint *checkpoint = NULL;
+    assert_status(moec_checkpoint_open(FIXTURE, &checkpoint, &err), MOEC_OK, err);
+    struct moec_compile_report report = {0};
+    const struct moec_compile_options options = {
+        .policy = "edgemoe", .max_loss = 0.0, .options_text = "", .source_name = "m"};
+    const struct moec_compile_page page = {.report = &report,
+                                           .options = &options,
+                                           .config = moec_checkpoint_config(checkpoint),
+                                           .model_digest = digest,
+                                           .failure = "the <target> is missed"};
+    char *folder = temporary_folder(), *text = write_page(&page, folder);
+    assert_int_equal(count(text, "No loss was measured."), 1);
+    assert_int_equal(count(text, "the &lt;target&gt; is missed"), 1);
+    assert_int_equal(count(text, "<figure"), 0);
+    free(text);
+    add_point(&report.trace, MOEC_TRACE_SEARCH, 4, 100, -0.5);
+    text = write_page(&page, folder);
+    assert_int_equal(count(text, "<figure"), 1);
+    assert_int_equal(count(text, "all at 4 bits"), 1);
+    free(text);
+    moec_compile_report_release(&report);
+    temporary_remove(folder);
+    moec_checkpoint_close(checkpoint);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trace__keeps_each_measurement_once),
+        cmocka_unit_test(test_shares__add_up_to_the_file),
+        cmocka_unit_test(test_page__has_every_part),
+        cmocka_unit_test(test_page__of_a_search_without_result),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
