@@ -28,6 +28,12 @@ enum moec_status moec_compress(const void *bytes, size_t n, uint8_t **out, size_
     return MOEC_OK;
 }
 
+uint64_t moec_compressed_content_bytes(const void *bytes, size_t n)
+{
+    const unsigned long long content = moec_is_zstd(bytes, n) ? ZSTD_getFrameContentSize(bytes, n) : 0;
+    return content == ZSTD_CONTENTSIZE_ERROR || content == ZSTD_CONTENTSIZE_UNKNOWN ? 0 : content;
+}
+
 enum moec_status moec_decompress(const void *bytes, size_t n, uint64_t expected_bytes, uint8_t **out,
                                  const char *subject, struct moec_error *err)
 {

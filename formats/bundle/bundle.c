@@ -104,8 +104,10 @@ static enum moec_status check_section(const struct moec_contents *contents, uint
                          " bytes, expected a multiple of %u within %" PRIu64 "..%" PRIu64,
                          section->name, path, section->offset, section->stored_bytes, alignment, end,
                          contents->file_bytes);
-    bool compressed = section->flags == MOEC_SECTION_FLAG_COMPRESSED;
-    if (section->flags > MOEC_SECTION_FLAG_COMPRESSED || (compressed && is_record_kind(section->kind)))
+    const bool is_cut = section->flags == (MOEC_SECTION_FLAG_COMPRESSED | MOEC_SECTION_FLAG_CUT);
+    bool compressed = is_cut || section->flags == MOEC_SECTION_FLAG_COMPRESSED;
+    if ((section->flags != 0 && !compressed) || (is_cut && section->kind != MOEC_SECTION_DENSE) ||
+        (compressed && is_record_kind(section->kind)))
         return moec_fail(err, MOEC_ERR_FORMAT, "section '%s' of '%s' has flags %u", section->name, path,
                          section->flags);
     uint64_t pieces =

@@ -29,8 +29,8 @@
 /* Small sections (everything but dense weights, record indices and records) hold at most this much. */
 #define MOEC_SMALL_SECTION_MAX_BYTES ((uint64_t)1 << 30)
 
-/* Compressed sections are cut into pieces of this many content bytes, each compressed alone: readers need one
- * piece of memory, and damage is located. */
+/* Compressed sections are cut into pieces of this many content bytes, or of at most as many with
+ * MOEC_SECTION_FLAG_CUT, each compressed alone: readers need one piece of memory, and damage is located. */
 #define MOEC_PIECE_BYTES        ((size_t)1 << 18)
 #define MOEC_PIECE_HEADER_BYTES 8u /* u32 stored bytes (bit 31: not compressed), u32 CRC32C of them */
 #define MOEC_PIECE_RAW          0x80000000u
@@ -52,6 +52,7 @@ enum moec_section_kind {
     0x8000u /* kinds from here on may be skipped by readers that do not know them */
 
 #define MOEC_SECTION_FLAG_COMPRESSED 1u
+#define MOEC_SECTION_FLAG_CUT        2u /* of dense weights, compressed ones: pieces may be shorter */
 
 struct moec_section {
     uint32_t kind;

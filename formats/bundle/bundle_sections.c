@@ -95,21 +95,23 @@ static enum moec_status read_stored(struct section_reader *reader, uint8_t *byte
     return MOEC_OK;
 }
 
-/* Reads the next piece, which holds exactly n bytes of content. `buffer` has MOEC_PIECE_BYTES. */
-static enum moec_status read_piece(struct section_reader *reader, uint8_t *buffer, uint8_t *content, size_t n,
-                                   struct moec_error *err)
+/* Reads the next piece, of at most *n bytes of content, or of exactly as many in a section without
+ * MOEC_SECTION_FLAG_CUT; *n becomes its content. `buffer` has MOEC_PIECE_BYTES. */
+static enum moec_status read_piece(struct section_reader *reader, uint8_t *buffer, uint8_t *content,
+                                   size_t *n, struct moec_error *err)
 {
     const struct moec_section *section = reader->section;
+    const bool is_cut = (section->flags & MOEC_SECTION_FLAG_CUT) != 0;
     uint64_t at = section->offset + reader->done;
     uint8_t header[MOEC_PIECE_HEADER_BYTES] = {0};
     MOEC_TRY(read_stored(reader, header, sizeof header, err));
     bool raw = (moec_get_u32(header) & MOEC_PIECE_RAW) != 0;
     uint32_t n_stored = moec_get_u32(header) & ~MOEC_PIECE_RAW;
-    if (raw ? n_stored != n : n_stored == 0 || n_stored >= n)
+    if (n_stored == 0 || (raw ? (is_cut ? n_stored > *n : n_stored != *n) : n_stored >= *n))
         return moec_fail(err, MOEC_ERR_CHECKSUM,
                          "section '%s' of '%s' is damaged at offset %" PRIu64
                          ": piece of %u stored bytes for %zu",
-                         section->name, reader->file->path, at, n_stored, n);
+                         section->name, reader->file->path, at, n_stored, *n);
     MOEC_TRY(read_stored(reader, buffer, n_stored, err));
     uint32_t crc = moec_crc32c(0, buffer, n_stored);
     if (crc != moec_get_u32(header + 4))
@@ -118,14 +120,18 @@ static enum moec_status read_piece(struct section_reader *reader, uint8_t *buffe
                          ": its piece of %u bytes has CRC32C %08x, expected %08x",
                          section->name, reader->file->path, at, n_stored, crc, moec_get_u32(header + 4));
     if (raw) {
-        memcpy(content, buffer, n);
+        memcpy(content, buffer, n_stored);
+        *n = n_stored;
         return MOEC_OK;
     }
+    const uint64_t stated = moec_compressed_content_bytes(buffer, n_stored);
+    if (is_cut && stated > n_stored && stated <= *n)
+        *n = (size_t)stated;
     uint8_t *unpacked = NULL;
     char subject[64];
     (void)snprintf(subject, sizeof subject, "section '%s'", section->name);
-    MOEC_TRY(moec_decompress(buffer, n_stored, n, &unpacked, subject, err));
-    memcpy(content, unpacked, n);
+    MOEC_TRY(moec_decompress(buffer, n_stored, *n, &unpacked, subject, err));
+    memcpy(content, unpacked, *n);
     free(unpacked);
     return MOEC_OK;
 }
@@ -139,7 +145,7 @@ static enum moec_status read_pieces(struct section_reader *reader, uint8_t *cont
     for (uint64_t done = 0; done < section->content_bytes;) {
         uint64_t left = section->content_bytes - done;
         size_t n = left < MOEC_PIECE_BYTES ? (size_t)left : MOEC_PIECE_BYTES;
-        MOEC_TRY_OUT(read_piece(reader, buffer, content + done, n, err));
+        MOEC_TRY_OUT(read_piece(reader, buffer, content + done, &n, err));
         done += n;
     }
     if (reader->done != section->stored_bytes)

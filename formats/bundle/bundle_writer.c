@@ -2,7 +2,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
-#include "formats/bundle/bundle_format.h"
+#include "formats/bundle/bundle_dense.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,6 +26,7 @@ struct moec_bundle_plan {
     uint32_t alignment;
     uint32_t n_layer;               /* MoE layers */
     const struct moec_dense *dense; /* borrowed */
+    bool cuts_dense;
     struct planned_section sections[MAX_PLANNED];
     uint32_t n_sections;
 };
@@ -88,9 +89,10 @@ static enum moec_status plan_compressed(struct moec_bundle_plan *plan, uint32_t 
     return MOEC_OK;
 }
 
-static enum moec_status plan_codecs(struct moec_bundle_plan *plan, const struct moec_codec *codecs,
-                                    struct moec_error *err)
+enum moec_status moec_bundle_plan_set_codecs(struct moec_bundle_plan *plan, const struct moec_codec *codecs,
+                                             struct moec_error *err)
 {
+    struct moec_codec checked[MOEC_CODEC_TABLE] = {0};
     for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
         const struct moec_codec codec = codecs[number];
         char subject[64];
@@ -107,8 +109,9 @@ static enum moec_status plan_codecs(struct moec_bundle_plan *plan, const struct 
             return moec_fail(err, MOEC_ERR_LIMIT,
                              "an expert of %" PRIu64 " bytes at %" PRIu32 " bits is over the limit of %u",
                              n_bytes, bits, UINT32_MAX);
-        plan->codecs[number] = codec;
+        checked[number] = codec;
     }
+    memcpy(plan->codecs, checked, sizeof checked);
     return MOEC_OK;
 }
 
@@ -165,41 +168,55 @@ static enum moec_status plan_statistics(struct moec_bundle_plan *plan, const str
     return MOEC_OK;
 }
 
-static enum moec_status push_piece(void *context, const uint8_t *bytes, size_t n, struct moec_error *err)
+static enum moec_status plan_dense_table(struct moec_bundle_plan *plan, const struct moec_dense *dense,
+                                         struct moec_error *err)
 {
-    return moec_pieces_push(context, bytes, n, err);
-}
-
-/* Dense weights as a section: compressed pieces, in order. */
-static enum moec_status encode_dense(const struct moec_dense *dense, moec_section_sink *sink, void *context,
-                                     struct moec_error *err)
-{
-    void *buffer = NULL;
-    MOEC_TRY(moec_alloc(&buffer, MOEC_PIECE_BYTES, 1, "a piece of the dense weights", err));
-    struct moec_pieces pieces = {.sink = sink, .context = context, .buffer = buffer};
-    enum moec_status status = moec_dense_emit(dense, push_piece, &pieces, err);
-    if (status == MOEC_OK)
-        status = moec_pieces_finish(&pieces, err);
-    free(buffer);
-    return status;
-}
-
-static enum moec_status plan_dense(struct moec_bundle_plan *plan, const struct moec_bundle_parts *parts,
-                                   struct moec_error *err)
-{
-    const struct moec_dense *dense = parts->dense;
     void *table = NULL;
     uint64_t n = MOEC_DENSE_HEADER_BYTES + (uint64_t)dense->n_entries * MOEC_DENSE_ENTRY_BYTES;
-    MOEC_TRY(moec_dense_check(dense, parts->config, err));
+    MOEC_TRY(moec_dense_check(dense, &plan->config, err));
     MOEC_TRY(moec_alloc(&table, n, 1, "table of dense weights", err));
     moec_dense_table_encode(dense, table);
-    MOEC_TRY(plan_compressed(plan, MOEC_SECTION_DENSE_TABLE, table, n, err));
-    uint64_t stored = 0;
-    MOEC_TRY(encode_dense(dense, count_bytes, &stored, err));
+    return plan_compressed(plan, MOEC_SECTION_DENSE_TABLE, table, n, err);
+}
+
+static void plan_dense_weights(struct moec_bundle_plan *plan, const struct moec_dense *dense,
+                               uint64_t stored_bytes)
+{
+    const uint32_t flags = MOEC_SECTION_FLAG_COMPRESSED | (plan->cuts_dense ? MOEC_SECTION_FLAG_CUT : 0);
+    plan->dense = dense;
     plan->sections[plan->n_sections++] = (struct planned_section){.kind = MOEC_SECTION_DENSE,
-                                                                  .flags = MOEC_SECTION_FLAG_COMPRESSED,
+                                                                  .flags = flags,
                                                                   .content_bytes = dense->blob_bytes,
-                                                                  .stored_bytes = stored};
+                                                                  .stored_bytes = stored_bytes};
+}
+
+/* The last two sections of a plan. */
+static enum moec_status plan_dense(struct moec_bundle_plan *plan, const struct moec_dense *dense,
+                                   struct moec_error *err)
+{
+    uint64_t stored = 0;
+    MOEC_TRY(plan_dense_table(plan, dense, err));
+    MOEC_TRY(moec_bundle_dense_encode(dense, plan->cuts_dense, count_bytes, &stored, err));
+    plan_dense_weights(plan, dense, stored);
+    return MOEC_OK;
+}
+
+enum moec_status moec_bundle_plan_set_dense(struct moec_bundle_plan *plan, const struct moec_dense *dense,
+                                            uint64_t stored_bytes, struct moec_error *err)
+{
+    struct planned_section *table = &plan->sections[plan->n_sections - 2];
+    const struct planned_section old[2] = {table[0], table[1]};
+    if (!plan->cuts_dense)
+        return moec_fail(err, MOEC_ERR_USAGE, "a plan whose dense weights are not cut keeps them");
+    plan->n_sections -= 2;
+    const enum moec_status status = plan_dense_table(plan, dense, err);
+    if (status != MOEC_OK) {
+        memcpy(table, old, sizeof old);
+        plan->n_sections += 2;
+        return status;
+    }
+    free((void *)(uintptr_t)old[0].stored);
+    plan_dense_weights(plan, dense, stored_bytes);
     return MOEC_OK;
 }
 
@@ -218,12 +235,12 @@ enum moec_status moec_bundle_plan_create(const struct moec_bundle_parts *parts, 
     plan->config = *parts->config;
     plan->alignment = alignment;
     plan->n_layer = moec_config_moe_count(parts->config);
-    plan->dense = parts->dense;
+    plan->cuts_dense = parts->cuts_dense;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(plan_codecs(plan, parts->codecs, err));
+    MOEC_TRY_OUT(moec_bundle_plan_set_codecs(plan, parts->codecs, err));
     MOEC_TRY_OUT(plan_model(plan, parts, err));
     MOEC_TRY_OUT(plan_statistics(plan, parts, err));
-    MOEC_TRY_OUT(plan_dense(plan, parts, err));
+    MOEC_TRY_OUT(plan_dense(plan, parts->dense, err));
     *out = plan;
     plan = NULL;
 out:
@@ -442,7 +459,8 @@ static enum moec_status write_planned(struct moec_bundle_writer *writer,
     if (planned->stored != NULL) {
         MOEC_TRY(append_hashed(&hashed, planned->stored, (size_t)planned->stored_bytes, err));
     } else if (planned->kind == MOEC_SECTION_DENSE) {
-        MOEC_TRY(encode_dense(writer->plan->dense, append_hashed, &hashed, err));
+        MOEC_TRY(moec_bundle_dense_encode(writer->plan->dense, writer->plan->cuts_dense, append_hashed,
+                                          &hashed, err));
     } else {
         return fill_to(&writer->output, section->offset + section->stored_bytes, err);
     }

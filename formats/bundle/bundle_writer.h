@@ -6,8 +6,8 @@
  * _commit
  *
  * Memory use: the small sections and one piece of dense weights. The same inputs give the same bytes
- * (with one version of zstd). Thread rule: a plan is immutable after creation, and its sizes may be asked for
- * from any thread; a writer belongs to one thread. */
+ * (with one version of zstd). Thread rule: a plan is immutable after creation but for its dense weights and
+ * codecs, and its sizes may be asked for from any thread; a writer belongs to one thread. */
 #ifndef MOEC_FORMATS_BUNDLE_WRITER_H
 #define MOEC_FORMATS_BUNDLE_WRITER_H
 
@@ -23,7 +23,10 @@ struct moec_bundle_parts {
     const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */
     const struct moec_dense *dense;
     const struct moec_codec *codecs; /* [MOEC_CODEC_TABLE] by number: those of records, of at most 16 bits */
-    uint32_t alignment;              /* power of two, 64 to 1 MiB; MOEC_BUNDLE_ALIGNMENT by default */
+    /* Pieces of the dense weights are cut by runs (formats/bundle/bundle_dense.h): for a search that changes
+     * single matrices. */
+    bool cuts_dense;
+    uint32_t alignment; /* power of two, 64 to 1 MiB; MOEC_BUNDLE_ALIGNMENT by default */
 };
 
 struct moec_bundle_plan;
@@ -36,6 +39,20 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_create(const struct moec_bund
                                                           struct moec_bundle_plan **out,
                                                           struct moec_error *err);
 void moec_bundle_plan_free(struct moec_bundle_plan *plan);
+
+/* Puts other dense weights of the same config in place of the plan's, borrowed like them; only with
+ * cuts_dense. stored_bytes is the sum of moec_bundle_dense_run_bytes over the runs, from which the file is
+ * sized; nothing is read before it is written, so that for sizes alone the table suffices. Not while sizes
+ * are asked for. Errors: as creation. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_set_dense(struct moec_bundle_plan *plan,
+                                                             const struct moec_dense *dense,
+                                                             uint64_t stored_bytes, struct moec_error *err);
+
+/* Puts another table of codecs in place of the plan's, as parts->codecs. Not while sizes are asked for.
+ * Errors: as creation; the plan then keeps its codecs. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_set_codecs(struct moec_bundle_plan *plan,
+                                                              const struct moec_codec *codecs,
+                                                              struct moec_error *err);
 
 /* Bytes of a record in the file with its padding; 0 where a number has no codec. The size of a file is
  * affine in these: changing one expert from a to b changes it by record_bytes(b) - record_bytes(a), except

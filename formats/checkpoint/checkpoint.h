@@ -59,6 +59,13 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense_as(const struct m
                                                                   struct moec_dense *dense,
                                                                   struct moec_error *err);
 
+/* The same with a codec for each matrix that a plan has one for (formats/model/plan.h), in that order; F32 =
+ * as it is stored. */
+MOEC_WARN_UNUSED enum moec_status moec_checkpoint_stream_dense_each(const struct moec_checkpoint *checkpoint,
+                                                                    const struct moec_codec *codecs,
+                                                                    struct moec_dense *dense,
+                                                                    struct moec_error *err);
+
 /* Reads one expert as F32: gate (untouched in a model of plain MLPs, may be NULL there), up (n_ff, n_embd),
  * down (n_embd, n_ff), row-major. NaN or infinite weights are MOEC_ERR_FORMAT naming the tensor. */
 MOEC_WARN_UNUSED enum moec_status moec_checkpoint_load_expert(const struct moec_checkpoint *checkpoint,

@@ -71,18 +71,22 @@ static uint64_t scratch_bytes(const struct moec_tensor_view *view)
 struct dense_choice {
     const struct moec_checkpoint *ck;
     const struct moec_codec *quantised; /* NULL: every tensor in its source dtype */
+    bool has_each;                      /* quantised[i] is of matrix i, else it is of all */
+    uint32_t n_chosen;
 };
 
+/* Asked for each tensor in the order of the table. */
 static struct moec_codec choose_dense_codec(void *context, enum moec_role role, uint32_t layer)
 {
-    const struct dense_choice *choice = context;
+    struct dense_choice *choice = context;
     const enum moec_dtype dtype =
         moec_tensor_view_dtype(moec_checkpoint_dense_tensor(choice->ck, role, layer).view);
-    const bool is_halved = choice->quantised != NULL && moec_codec_bits(*choice->quantised) == 16;
-    if (choice->quantised != NULL && moec_role_is_quantisable(role) &&
-        (!is_halved || dtype == MOEC_DTYPE_F32))
-        return *choice->quantised;
-    return (struct moec_codec){.dtype = (uint8_t)dtype};
+    const struct moec_codec stored = {.dtype = (uint8_t)dtype};
+    if (choice->quantised == NULL || !moec_role_is_quantisable(role))
+        return stored;
+    const struct moec_codec wanted = choice->quantised[choice->has_each ? choice->n_chosen++ : 0];
+    const bool is_float = moec_codec_bits(wanted) >= 16;
+    return !is_float || (dtype == MOEC_DTYPE_F32 && wanted.dtype != MOEC_DTYPE_F32) ? wanted : stored;
 }
 
 struct dense_stream {
@@ -120,16 +124,14 @@ enum moec_status moec_checkpoint_stream_dense(const struct moec_checkpoint *chec
     return moec_checkpoint_stream_dense_as(checkpoint, dense_bits == 16 ? NULL : &codec, dense, err);
 }
 
-enum moec_status moec_checkpoint_stream_dense_as(const struct moec_checkpoint *checkpoint,
-                                                 const struct moec_codec *codec, struct moec_dense *dense,
-                                                 struct moec_error *err)
+static enum moec_status stream_dense(const struct moec_checkpoint *checkpoint, struct dense_choice *choice,
+                                     struct moec_dense *dense, struct moec_error *err)
 {
-    struct dense_choice choice = {.ck = checkpoint, .quantised = codec};
     struct moec_dense made = {0};
     struct dense_stream *stream = NULL;
     uint64_t needed = 0;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_dense_create_table(&checkpoint->config, choose_dense_codec, &choice, &made, err));
+    MOEC_TRY(moec_dense_create_table(&checkpoint->config, choose_dense_codec, choice, &made, err));
     for (uint32_t i = 0; i < made.n_entries; i++) {
         const struct moec_dense_entry *entry = &made.entries[i];
         const uint64_t bytes = scratch_bytes(
@@ -145,6 +147,22 @@ enum moec_status moec_checkpoint_stream_dense_as(const struct moec_checkpoint *c
 out:
     moec_dense_release(&made);
     return status;
+}
+
+enum moec_status moec_checkpoint_stream_dense_as(const struct moec_checkpoint *checkpoint,
+                                                 const struct moec_codec *codec, struct moec_dense *dense,
+                                                 struct moec_error *err)
+{
+    struct dense_choice choice = {.ck = checkpoint, .quantised = codec};
+    return stream_dense(checkpoint, &choice, dense, err);
+}
+
+enum moec_status moec_checkpoint_stream_dense_each(const struct moec_checkpoint *checkpoint,
+                                                   const struct moec_codec *codecs, struct moec_dense *dense,
+                                                   struct moec_error *err)
+{
+    struct dense_choice choice = {.ck = checkpoint, .quantised = codecs, .has_each = true};
+    return stream_dense(checkpoint, &choice, dense, err);
 }
 
 enum moec_status moec_checkpoint_load_dense(const struct moec_checkpoint *checkpoint, uint32_t dense_bits,

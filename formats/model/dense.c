@@ -386,6 +386,7 @@ static uint32_t emitted_rows(const struct moec_dense_entry *entry)
     return rows > 0 ? (uint32_t)rows : 1;
 }
 
+/* `buffer` is of a source, NULL with a blob. */
 static enum moec_status emit_entry(const struct moec_dense *dense, const struct moec_dense_entry *entry,
                                    uint8_t *buffer, moec_dense_sink *sink, void *context,
                                    struct moec_error *err)
@@ -393,7 +394,9 @@ static enum moec_status emit_entry(const struct moec_dense *dense, const struct 
     static const uint8_t zeros[BLOB_ALIGNMENT];
     const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
     const uint64_t end = entry->offset + entry->n_bytes;
-    for (uint32_t row = 0; row < entry->rows;) {
+    if (buffer == NULL)
+        MOEC_TRY(sink(context, dense->blob + entry->offset, (size_t)entry->n_bytes, err));
+    for (uint32_t row = 0; buffer != NULL && row < entry->rows;) {
         uint32_t n = emitted_rows(entry);
         n = n < entry->rows - row ? n : entry->rows - row;
         MOEC_TRY(dense->source->load(dense->source, entry, row, n, buffer, err));
@@ -403,25 +406,32 @@ static enum moec_status emit_entry(const struct moec_dense *dense, const struct 
     return sink(context, zeros, (size_t)(aligned(end) - end), err);
 }
 
+enum moec_status moec_dense_emit_entries(const struct moec_dense *dense, uint32_t first, uint32_t n,
+                                         moec_dense_sink *sink, void *context, struct moec_error *err)
+{
+    uint64_t n_buffer = 0;
+    for (uint32_t i = first; i < first + n; i++) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        uint64_t bytes = emitted_rows(entry) * (uint64_t)moec_codec_row_bytes(entry->codec, entry->columns);
+        n_buffer = bytes > n_buffer ? bytes : n_buffer;
+    }
+    void *buffer = NULL;
+    enum moec_status status = MOEC_OK;
+    if (dense->source != NULL)
+        MOEC_TRY(moec_alloc_aligned(&buffer, n_buffer, 1, "a piece of the dense weights", err));
+    for (uint32_t i = first; i < first + n; i++)
+        MOEC_TRY_OUT(emit_entry(dense, &dense->entries[i], buffer, sink, context, err));
+out:
+    free(buffer);
+    return status;
+}
+
 enum moec_status moec_dense_emit(const struct moec_dense *dense, moec_dense_sink *sink, void *context,
                                  struct moec_error *err)
 {
     if (dense->source == NULL)
         return sink(context, dense->blob, (size_t)dense->blob_bytes, err);
-    uint64_t n_buffer = 0;
-    for (uint32_t i = 0; i < dense->n_entries; i++) {
-        const struct moec_dense_entry *entry = &dense->entries[i];
-        uint64_t n = emitted_rows(entry) * (uint64_t)moec_codec_row_bytes(entry->codec, entry->columns);
-        n_buffer = n > n_buffer ? n : n_buffer;
-    }
-    void *buffer = NULL;
-    enum moec_status status = MOEC_OK;
-    MOEC_TRY(moec_alloc_aligned(&buffer, n_buffer, 1, "a piece of the dense weights", err));
-    for (uint32_t i = 0; i < dense->n_entries; i++)
-        MOEC_TRY_OUT(emit_entry(dense, &dense->entries[i], buffer, sink, context, err));
-out:
-    free(buffer);
-    return status;
+    return moec_dense_emit_entries(dense, 0, dense->n_entries, sink, context, err);
 }
 
 void moec_dense_release(struct moec_dense *dense)

@@ -152,6 +152,11 @@ typedef enum moec_status moec_dense_sink(void *context, const uint8_t *bytes, si
 MOEC_WARN_UNUSED enum moec_status moec_dense_emit(const struct moec_dense *dense, moec_dense_sink *sink,
                                                   void *context, struct moec_error *err);
 
+/* The same for `n` entries of the table from `first` on, each with the zeros up to a multiple of 64 bytes. */
+MOEC_WARN_UNUSED enum moec_status moec_dense_emit_entries(const struct moec_dense *dense, uint32_t first,
+                                                          uint32_t n, moec_dense_sink *sink, void *context,
+                                                          struct moec_error *err);
+
 /* False when the table has no such entry. With a source the matrix has no data. */
 bool moec_dense_find(const struct moec_dense *dense, enum moec_role role, uint32_t layer,
                      struct moec_matrix *matrix);

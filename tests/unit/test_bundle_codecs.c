@@ -185,6 +185,18 @@ static void test_bundle_codecs__wrong_tables_are_refused(void **state)
     err = (struct moec_error){0};
     assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_ERR_FORMAT, err);
     assert_message(err, "codec 63 of the records has groups of 7");
+    s->codecs[63] = (struct moec_codec){0};
+    err = (struct moec_error){0};
+    assert_status(moec_bundle_plan_create(&s->parts, &plan, &err), MOEC_OK, err);
+    assert_int_equal(moec_bundle_plan_record_bytes(plan, moec_variant_uniform(50)), 0);
+    s->codecs[50] = (struct moec_codec){.dtype = MOEC_DTYPE_INT2, .group = 32};
+    assert_status(moec_bundle_plan_set_codecs(plan, s->codecs, &err), MOEC_OK, err);
+    const uint64_t n_bytes = moec_bundle_plan_record_bytes(plan, moec_variant_uniform(50));
+    assert_true(n_bytes > 0);
+    s->codecs[50].group = 7;
+    assert_status(moec_bundle_plan_set_codecs(plan, s->codecs, &err), MOEC_ERR_FORMAT, err);
+    assert_int_equal(moec_bundle_plan_record_bytes(plan, moec_variant_uniform(50)), n_bytes);
+    moec_bundle_plan_free(plan);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
