@@ -26,7 +26,7 @@ static enum moec_status check_reference(const struct moec_compile_run *run,
 {
     uint32_t at = 0;
     for (uint32_t w = 0; w < run->profile->n_window; w++) {
-        if (!moec_part_has(which, w))
+        if (!moec_part_has(which, run->profile->window_part, w))
             continue;
         if (part->reference_nll[at] != run->profile->reference.nll[w])
             return moec_fail(err, MOEC_ERR_MISMATCH,
@@ -103,8 +103,9 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
                                         moec_row_metric_count(run->rows, part->which), &options, loss, err);
     }
     MOEC_TRY(moec_scorer_run(part->scorer, &part->measured, &run->stopper, err));
-    return moec_loss_measure(part->reference_nll, part->measured.nll, part->measured.kl, part->windows.scored,
-                             part->windows.n_window, MOEC_PART_ALL, &options, loss, err);
+    const struct moec_loss_windows windows = moec_windows_loss_windows(&part->windows);
+    return moec_loss_measure(&windows, part->reference_nll, part->measured.nll, part->measured.kl, &options,
+                             loss, err);
 }
 
 /* Bits that all projections of all experts share; 0 where they differ, or share another codec of these bits.

@@ -25,8 +25,11 @@ struct policy_run {
     uint32_t n_expert;
     struct moec_evaluation_cache *measured; /* owned */
     struct moec_plan plan;                  /* of the question that is answered */
-    double *loss;                           /* (B, S, E) on the search part, NULL without a profile */
-    double *kl;                             /* (B, S, E) */
+    /* Of the search part, NULL without a profile: */
+    uint64_t *activations;    /* (S, E) */
+    double *mean_gate_weight; /* (S, E) */
+    double *loss;             /* (B, S, E), on windows that sensitivities are of */
+    double *kl;               /* (B, S, E) */
 };
 
 /* ---- the child's side ---- */
@@ -244,12 +247,12 @@ static size_t expert_index(const struct policy_run *run, uint32_t s, uint32_t e)
 
 static void push_activations(lua_State *lua, const struct policy_run *run, uint32_t s, uint32_t e)
 {
-    lua_pushinteger(lua, (lua_Integer)run->request->profile->activations[expert_index(run, s, e)]);
+    lua_pushinteger(lua, (lua_Integer)run->activations[expert_index(run, s, e)]);
 }
 
 static void push_gate_weight(lua_State *lua, const struct policy_run *run, uint32_t s, uint32_t e)
 {
-    lua_pushnumber(lua, run->request->profile->mean_gate_weight[expert_index(run, s, e)]);
+    lua_pushnumber(lua, run->mean_gate_weight[expert_index(run, s, e)]);
 }
 
 static void push_by_bits(lua_State *lua, const struct policy_run *run, const double *array, uint32_t s,
@@ -273,26 +276,38 @@ static void push_kl(lua_State *lua, const struct policy_run *run, uint32_t s, ui
     push_by_bits(lua, run, run->kl, s, e);
 }
 
-/* Loss and mean KL on the search part, without an interval.
+/* Loss and mean KL on those of the first n_window windows that are of the search part, without an interval.
  * Fails only for values that moec_profile_check refuses. */
-static struct moec_loss search_part(const struct moec_profile *profile, const double *nll, const double *kl)
+static struct moec_loss search_part(const struct moec_profile *profile, uint32_t n_window, const double *nll,
+                                    const double *kl)
 {
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = MOEC_CONFIDENCE_POINT;
     struct moec_loss loss = {.loss = NAN, .mean_kl = NAN};
-    enum moec_status status = moec_loss_measure(profile->reference.nll, nll, kl, profile->window_scored,
-                                                profile->n_window, MOEC_PART_SEARCH, &options, &loss, NULL);
+    struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_SEARCH);
+    windows.n_window = n_window;
+    enum moec_status status =
+        moec_loss_measure(&windows, profile->reference.nll, nll, kl, &options, &loss, NULL);
     (void)status;
     return loss;
 }
 
-static void push_measure(lua_State *lua, const struct moec_profile *profile,
+static void push_measure(lua_State *lua, const struct moec_profile *profile, uint32_t n_window,
                          const struct moec_measure *measure)
 {
-    struct moec_loss loss = search_part(profile, measure->nll, measure->kl);
+    struct moec_loss loss = search_part(profile, n_window, measure->nll, measure->kl);
     lua_createtable(lua, 0, 2);
     set_number(lua, "loss", loss.loss);
     set_number(lua, "kl", loss.mean_kl);
+}
+
+static uint64_t search_tokens(const struct moec_profile *profile)
+{
+    uint64_t n = 0;
+    for (uint32_t w = 0; w < profile->n_window; w++)
+        if (moec_part_has(MOEC_PART_SEARCH, profile->window_part, w))
+            n += moec_profile_traced(profile, w);
+    return n;
 }
 
 static void push_profile(lua_State *lua)
@@ -306,11 +321,11 @@ static void push_profile(lua_State *lua)
         lua_rawseti(lua, -2, b + 1);
     }
     lua_setfield(lua, -2, "bits");
-    push_measure(lua, profile, &profile->baseline);
+    push_measure(lua, profile, profile->n_sensitivity_window, &profile->baseline);
     lua_setfield(lua, -2, "baseline");
     lua_createtable(lua, 0, (int)profile->n_uniform);
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
-        push_measure(lua, profile, &profile->uniform[u]);
+        push_measure(lua, profile, profile->n_window, &profile->uniform[u]);
         lua_rawseti(lua, -2, profile->uniform_bits[u]);
     }
     lua_setfield(lua, -2, "uniform");
@@ -322,8 +337,8 @@ static void push_profile(lua_State *lua)
     lua_setfield(lua, -2, "activations");
     push_expert_table(lua, push_gate_weight);
     lua_setfield(lua, -2, "mean_gate_weight");
-    set_integer(lua, "windows", profile->n_window);
-    set_integer(lua, "tokens", profile->n_trace_token);
+    set_integer(lua, "windows", moec_profile_part_count(profile, MOEC_PART_SEARCH));
+    set_integer(lua, "tokens", search_tokens(profile));
 }
 
 static void push_request(lua_State *lua)
@@ -465,7 +480,8 @@ static void expert_divergences(const struct policy_run *run, uint32_t b, double 
         double worst = 0;
         for (uint32_t e = 0; e < run->n_expert; e++) {
             double *kl = &out[expert_index(run, s, e)];
-            *kl = search_part(profile, moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
+            *kl = search_part(profile, profile->n_sensitivity_window,
+                              moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
                               moec_profile_expert_row(profile, profile->expert_kl, s, e, b))
                       .mean_kl;
             if (moec_profile_expert_reached(profile, s, e))
@@ -483,6 +499,10 @@ static enum moec_status prepare_losses(struct policy_run *run, struct moec_error
     if (profile == NULL)
         return MOEC_OK;
     uint64_t n_experts = (uint64_t)run->n_layer * run->n_expert;
+    MOEC_TRY(moec_alloc((void **)&run->activations, n_experts, sizeof(uint64_t), "routing of experts", err));
+    MOEC_TRY(
+        moec_alloc((void **)&run->mean_gate_weight, n_experts, sizeof(double), "routing of experts", err));
+    moec_part_routing(profile, MOEC_PART_SEARCH, run->activations, run->mean_gate_weight);
     MOEC_TRY(
         moec_alloc((void **)&run->loss, n_experts * profile->n_bits, sizeof(double), "expert losses", err));
     MOEC_TRY(moec_alloc((void **)&run->kl, n_experts * profile->n_bits, sizeof(double), "expert divergences",
@@ -540,6 +560,8 @@ out:
     free(result);
     free(source);
     moec_evaluation_cache_free(run.measured);
+    free(run.activations);
+    free(run.mean_gate_weight);
     free(run.loss);
     free(run.kl);
     moec_plan_release(&run.plan);

@@ -1,74 +1,125 @@
 #include "compiler/row_metric.h"
 
 #include "formats/base/memory.h"
-#include "profiler/common/random.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-#define DEFAULT_SAMPLES 64u
 
 struct moec_row_metric {
     const struct moec_row_metric_options *options;
     const struct moec_checkpoint *checkpoint;
     struct moec_rows rows;
-    uint64_t *chosen[2]; /* rows of each part, owned */
-    uint32_t n_chosen[2];
+    uint64_t *chosen[MOEC_PART_COUNT]; /* rows of each part, owned */
+    uint32_t n_chosen[MOEC_PART_COUNT];
 };
 
 /* ---- rows ---- */
 
-/* Whether the profile's windows are rows of this file. */
+/* Whether the profile was made from the same file, so that rows may have been seen before. */
+static bool is_same_file(const struct moec_rows *rows, const struct moec_profile *profile)
+{
+    return profile != NULL && memcmp(rows->digest, profile->data_digest, sizeof rows->digest) == 0;
+}
+
+/* Whether each row of the file is a window of the profile. */
 static bool is_profiled(const struct moec_rows *rows, const struct moec_profile *profile)
 {
-    return profile != NULL && profile->window_source != NULL &&
-           memcmp(rows->digest, profile->data_digest, sizeof rows->digest) == 0 &&
+    return is_same_file(rows, profile) && profile->window_source != NULL &&
            profile->n_window_available == rows->n_row;
 }
 
-static enum moec_status draw(const struct moec_row_metric_options *options, const struct moec_rows *rows,
-                             uint32_t n, uint64_t **order, struct moec_error *err)
+static enum moec_status take_rows(struct moec_row_metric *metric, enum moec_part part, uint32_t n,
+                                  struct moec_error *err)
 {
-    MOEC_TRY(moec_alloc((void **)order, rows->n_row, sizeof **order, "the list of rows", err));
-    for (size_t i = 0; i < rows->n_row; i++)
-        (*order)[i] = i;
-    struct moec_random random = {options->seed};
-    moec_random_draw(&random, *order, rows->n_row, n);
+    return moec_alloc((void **)&metric->chosen[part], (uint64_t)n + 1, sizeof(uint64_t), "rows of a part",
+                      err);
+}
+
+/* The rows of the profile, for what they were drawn for; of each part no more than asked for. */
+static enum moec_status take_profiled(struct moec_row_metric *metric, const struct moec_profile *profile,
+                                      struct moec_error *err)
+{
+    uint32_t sizes[MOEC_PART_COUNT] = {0};
+    struct moec_part_request request = metric->options->parts;
+    const bool all = request.n_window == 0;
+    request.min_part_windows = MOEC_MIN_PART_WINDOWS;
+    MOEC_TRY(moec_parts_size(&request, profile->n_window, sizes, err));
+    for (int p = 0; p < MOEC_PART_COUNT; p++)
+        MOEC_TRY(take_rows(metric, (enum moec_part)p, profile->n_window, err));
+    for (uint32_t w = 0; w < profile->n_window; w++)
+        for (int p = 0; p < MOEC_PART_COUNT; p++)
+            if (moec_part_has((enum moec_part)p, profile->window_part, w) &&
+                (all || metric->n_chosen[p] < sizes[p]))
+                metric->chosen[p][metric->n_chosen[p]++] = profile->window_index[w];
     return MOEC_OK;
 }
 
-/* Even places of the order are the search's, odd ones the certificate's. */
-static enum moec_status part_rows(struct moec_row_metric *metric, const uint64_t *order, uint32_t n,
+/* Leaves in `fresh` the rows whose windows neither ranked experts nor fitted weights. */
+static enum moec_status list_fresh(const struct moec_rows *rows, const struct moec_profile *profile,
+                                   uint64_t *fresh, uint64_t *n_fresh, struct moec_error *err)
+{
+    uint8_t *seen = NULL;
+    *n_fresh = 0;
+    if (is_same_file(rows, profile) && profile->n_document != rows->n_row)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "the profile was made from the same data, '%s', but not row by row as this task reads "
+            "it: any of its rows may have ranked experts; profile with this task's rows, or "
+            "give other rows",
+            rows->name);
+    MOEC_TRY(moec_alloc((void **)&seen, rows->n_row, 1, "rows that were seen", err));
+    for (uint32_t w = 0; is_same_file(rows, profile) && w < profile->n_window; w++)
+        if (!moec_part_has(MOEC_PART_CERTIFICATE, profile->window_part, w))
+            seen[profile->window_document[w]] = 1;
+    for (uint64_t r = 0; r < rows->n_row; r++)
+        if (seen[r] == 0)
+            fresh[(*n_fresh)++] = r;
+    free(seen);
+    if (*n_fresh < 2 * MOEC_MIN_PART_WINDOWS && *n_fresh < rows->n_row)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "all but %" PRIu64
+                         " of the %zu rows of '%s' ranked experts or fitted weights, and a "
+                         "certificate on rows that were seen proves nothing: expected at least %d others; "
+                         "profile fewer windows (--samples), or give other rows",
+                         *n_fresh, rows->n_row, rows->name, 2 * MOEC_MIN_PART_WINDOWS);
+    return MOEC_OK;
+}
+
+static enum moec_status draw_rows(struct moec_row_metric *metric, const uint64_t *fresh, uint64_t n_fresh,
                                   struct moec_error *err)
 {
-    if (n / 2 < MOEC_MIN_PART_WINDOWS)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         "%" PRIu32 " rows of '%s' give %" PRIu32
-                         " to each part, expected at least %d; draw at least %d",
-                         n, metric->rows.name, n / 2, MOEC_MIN_PART_WINDOWS, 2 * MOEC_MIN_PART_WINDOWS);
-    for (uint32_t part = 0; part < 2; part++)
-        MOEC_TRY(moec_alloc((void **)&metric->chosen[part], (uint64_t)n / 2 + 1, sizeof(uint64_t),
-                            "rows of a part", err));
-    for (uint32_t i = 0; i < n; i++)
-        metric->chosen[i & 1u][metric->n_chosen[i & 1u]++] = order[i];
-    return MOEC_OK;
+    enum moec_status status = MOEC_OK;
+    uint32_t sizes[MOEC_PART_COUNT];
+    uint64_t *starts = NULL;
+    struct moec_part_draw draw = {0};
+    struct moec_part_request request = metric->options->parts;
+    request.min_part_windows = MOEC_MIN_PART_WINDOWS;
+    MOEC_TRY_OUT(moec_parts_size(&request, n_fresh, sizes, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&starts, n_fresh, sizeof *starts, "the list of rows", err));
+    for (uint64_t i = 0; i < n_fresh; i++)
+        starts[i] = i;
+    MOEC_TRY_OUT(moec_parts_draw(starts, n_fresh, n_fresh, sizes, metric->options->seed, &draw, err));
+    for (int p = 0; p < MOEC_PART_COUNT; p++)
+        MOEC_TRY_OUT(take_rows(metric, (enum moec_part)p, sizes[p], err));
+    for (uint32_t i = 0; i < draw.n_window; i++)
+        metric->chosen[draw.parts[i]][metric->n_chosen[draw.parts[i]]++] = fresh[draw.index[i]];
+out:
+    free(starts);
+    moec_part_draw_release(&draw);
+    return status;
 }
 
 static enum moec_status choose_rows(struct moec_row_metric *metric, const struct moec_profile *profile,
                                     struct moec_error *err)
 {
-    const struct moec_row_metric_options *options = metric->options;
-    uint64_t *order = NULL;
-    if (is_profiled(&metric->rows, profile)) {
-        const uint32_t all = profile->n_window, asked = options->n_sample;
-        return part_rows(metric, profile->window_index, asked > 0 && asked < all ? asked : all, err);
-    }
-    uint64_t n = options->n_sample > 0 ? options->n_sample : DEFAULT_SAMPLES;
-    n = n < metric->rows.n_row ? n : metric->rows.n_row;
-    enum moec_status status = draw(options, &metric->rows, (uint32_t)n, &order, err);
+    uint64_t *fresh = NULL, n_fresh = 0;
+    if (is_profiled(&metric->rows, profile))
+        return take_profiled(metric, profile, err);
+    MOEC_TRY(moec_alloc((void **)&fresh, metric->rows.n_row, sizeof *fresh, "the list of rows", err));
+    enum moec_status status = list_fresh(&metric->rows, profile, fresh, &n_fresh, err);
     if (status == MOEC_OK)
-        status = part_rows(metric, order, (uint32_t)n, err);
-    free(order);
+        status = draw_rows(metric, fresh, n_fresh, err);
+    free(fresh);
     return status;
 }
 
@@ -102,8 +153,8 @@ void moec_row_metric_free(struct moec_row_metric *metric)
     if (metric == NULL)
         return;
     moec_rows_release(&metric->rows);
-    free(metric->chosen[0]);
-    free(metric->chosen[1]);
+    for (int p = 0; p < MOEC_PART_COUNT; p++)
+        free(metric->chosen[p]);
     free(metric);
 }
 

@@ -1,9 +1,9 @@
 /* A loss measured on rows of a task, by ROUGE, exact match or accuracy, in place of perplexity.
  *
- * Rows are in the order in which they were drawn: even ones for the search, odd ones for the certificate (D5,
- * D6). Where the data is the file that the profile's windows are rows of, they are the profile's rows in its
- * order, so that no row that the profile or the search saw is in the certificate; else they are drawn here.
- * Thread rule: one thread, parallel inside. */
+ * Where each window of the profile is a row of this data (encoder-decoder models), rows are the profile's,
+ * for what they were drawn for. Else they are drawn here (profiler/evaluate/parts.h), and where the profile
+ * was made from the same file only among rows that neither ranked experts nor fitted weights. Thread rule:
+ * one thread, parallel inside. */
 #ifndef MOEC_COMPILER_ROW_METRIC_H
 #define MOEC_COMPILER_ROW_METRIC_H
 
@@ -16,8 +16,7 @@
 struct moec_row_metric_options {
     struct moec_task task; /* its metric is the loss's */
     const char *data_path;
-    uint32_t n_sample; /* rows to draw, or how many of the profile's rows to use; 0 = all of the profile's,
-                          else 64 */
+    struct moec_part_request parts; /* rows to draw, or how many of the profile's to use */
     uint64_t seed;
     uint64_t memory_bytes; /* that the rows may take; 0 = no bound */
     uint32_t n_context;    /* of prompt and answer; 0 = the default of profiler/evaluate/continuation.h */
@@ -26,8 +25,8 @@ struct moec_row_metric_options {
 struct moec_row_metric;
 
 /* Reads and draws. `options` is borrowed until free; `profile` is not kept. Errors: MOEC_ERR_USAGE (a metric
- * of windows), MOEC_ERR_UNSUPPORTED (no tokenizer), MOEC_ERR_LIMIT (fewer than MOEC_MIN_PART_WINDOWS rows a
- * part), those of moec_rows_read. */
+ * of windows), MOEC_ERR_UNSUPPORTED (no tokenizer), MOEC_ERR_LIMIT (fewer than MOEC_MIN_PART_WINDOWS rows for
+ * the search or the certificate), those of moec_rows_read. */
 MOEC_WARN_UNUSED enum moec_status moec_row_metric_open(const struct moec_row_metric_options *options,
                                                        const struct moec_checkpoint *checkpoint,
                                                        const struct moec_profile *profile,

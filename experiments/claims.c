@@ -278,8 +278,8 @@ static void find_sensitivity(const struct experiment_sample *sample, struct expe
         return;
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++) {
-            const double loss =
-                moec_profile_loss(profile, moec_profile_expert_row(profile, profile->expert_nll, s, e, 0));
+            const double loss = moec_profile_sensitivity_loss(
+                profile, moec_profile_expert_row(profile, profile->expert_nll, s, e, 0));
             least = fmin(least, loss);
             most = fmax(most, loss);
         }

@@ -6,12 +6,17 @@
 #include <string.h>
 
 /* Verbs leave out the options that mean nothing to them. */
-static bool has_option(const struct cli_args *args, const char *name)
+static bool knows_option(const struct cli_args *args, const char *name)
 {
     for (const struct cli_option *option = args->command->options; option->name != NULL; option++)
         if (strcmp(option->name, name) == 0)
-            return cli_has(args, name);
+            return true;
     return false;
+}
+
+static bool has_option(const struct cli_args *args, const char *name)
+{
+    return knows_option(args, name) && cli_has(args, name);
 }
 
 static enum moec_status read_quantiser(const struct cli_args *args, struct cli_measure_options *out,
@@ -63,6 +68,7 @@ static enum moec_status read_sensitivity(const struct cli_args *args, struct cli
         const char *mode = cli_text(args, "sensitivity");
         out->sensitivity = strcmp(mode, "exact") == 0  ? MOEC_SENSITIVITY_EXACT
                            : strcmp(mode, "fast") == 0 ? MOEC_SENSITIVITY_FAST
+                           : strcmp(mode, "none") == 0 ? MOEC_SENSITIVITY_NONE
                                                        : MOEC_SENSITIVITY_AUTO;
     }
     if (has_option(args, "time-limit")) {
@@ -76,13 +82,38 @@ static enum moec_status read_sensitivity(const struct cli_args *args, struct cli
     return MOEC_OK;
 }
 
-enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t default_samples,
-                                          struct cli_measure_options *out, struct moec_error *err)
+/* Windows in all, and those of each part. */
+static enum moec_status read_samples(const struct cli_args *args, struct cli_measure_options *out,
+                                     struct moec_error *err)
+{
+    static const struct {
+        const char *name;
+        enum moec_part part;
+    } parts[] = {{"search-samples", MOEC_PART_SEARCH},
+                 {"select-samples", MOEC_PART_SELECT},
+                 {"certificate-samples", MOEC_PART_CERTIFICATE}};
+    MOEC_TRY(cli_u32(args, "samples", 1, 1u << 24, &out->n_sample, err));
+    out->parts.n_window = out->n_sample;
+    out->parts.min_part_windows = MOEC_MIN_PART_WINDOWS;
+    if (!knows_option(args, "certificate-samples"))
+        return MOEC_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const uint32_t least = parts[i].part == MOEC_PART_SELECT ? 0 : MOEC_MIN_PART_WINDOWS;
+        if (!cli_has(args, parts[i].name))
+            continue;
+        MOEC_TRY(cli_u32(args, parts[i].name, least, 1u << 24, &out->parts.n_part[parts[i].part], err));
+        if (parts[i].part == MOEC_PART_SELECT)
+            out->parts.no_select = out->parts.n_part[MOEC_PART_SELECT] == 0;
+    }
+    return cli_u32(args, "sensitivity-samples", 1, 1u << 24, &out->n_sensitivity_window, err);
+}
+
+enum moec_status cli_read_measure_options(const struct cli_args *args, struct cli_measure_options *out,
+                                          struct moec_error *err)
 {
     *out = (struct cli_measure_options){
         .data = cli_text(args, "data"),
         .seq_len_tokens = 256,
-        .n_sample = default_samples,
         .scheme = MOEC_SCHEME_SYMMETRIC,
         .baseline_bits = 4,
         .sensitivity = MOEC_SENSITIVITY_AUTO,
@@ -92,7 +123,7 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, uint32_t 
     };
     uint32_t n_threads = 0;
     MOEC_TRY(cli_u32(args, "seq-len", 2, 1u << 20, &out->seq_len_tokens, err));
-    MOEC_TRY(cli_u32(args, "samples", 1, 1u << 24, &out->n_sample, err));
+    MOEC_TRY(read_samples(args, out, err));
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->seed, err));
     MOEC_TRY(cli_u32(args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(cli_bytes(args, "work-memory", &out->work_bytes, err));

@@ -6,6 +6,7 @@
 #include "cli/options/options.h"
 #include "formats/codec/codec.h"
 #include "formats/profile/profile.h"
+#include "profiler/evaluate/parts.h"
 #include "profiler/tasks/task.h"
 #include "runtime/kernels/kernels.h"
 
@@ -24,9 +25,35 @@
         "seed", 0, "S", NULL, "Seed for drawing windows (default 0).", CLI_RARE                              \
     }
 
-#define CLI_SAMPLES_OPTION                                                                                   \
+#define CLI_SAMPLES_OPTIONS                                                                                  \
+    {"samples",                                                                                              \
+     0,                                                                                                      \
+     "N",                                                                                                    \
+     NULL,                                                                                                   \
+     "Windows to draw in all (default: all, at most 896; at least 32). Half certify, a third search, the "   \
+     "rest selects.",                                                                                        \
+     0},                                                                                                     \
+        {"search-samples",                                                                                   \
+         0,                                                                                                  \
+         "N",                                                                                                \
+         NULL,                                                                                               \
+         "Windows that rank experts, fit weights and guide the search (at most 256 by default).",            \
+         CLI_RARE},                                                                                          \
+        {"select-samples",                                                                                   \
+         0,                                                                                                  \
+         "N",                                                                                                \
+         NULL,                                                                                               \
+         "Windows that choose among settings (at most 128 by default; 0 = none).",                           \
+         CLI_RARE},                                                                                          \
+        {"certificate-samples",                                                                              \
+         0,                                                                                                  \
+         "N",                                                                                                \
+         NULL,                                                                                               \
+         "Windows that prove the loss (at most 512 by default).",                                            \
+         CLI_RARE},                                                                                          \
     {                                                                                                        \
-        "samples", 0, "N", NULL, "Windows to draw (default 64; at least 32).", 0                             \
+        "sensitivity-samples", 0, "N", NULL,                                                                 \
+            "Windows of the search part that single experts are measured on (default 64).", CLI_RARE         \
     }
 
 /* `use` is 0 or CLI_RARE. */
@@ -61,11 +88,12 @@
     {"sensitivity",                                                                                          \
      0,                                                                                                      \
      "MODE",                                                                                                 \
-     "auto|exact|fast",                                                                                      \
+     "auto|exact|fast|none",                                                                                 \
      "How each expert's sensitivity is found:\n"                                                             \
      "auto\texact if it should finish within --time-limit, else fast (default)\n"                            \
      "exact\tthe model is measured for every expert and bitwidth\n"                                          \
-     "fast\testimated from local errors in a few passes",                                                    \
+     "fast\testimated from local errors in a few passes\n"                                                   \
+     "none\tnot at all",                                                                                     \
      CLI_RARE},                                                                                              \
     {                                                                                                        \
         "time-limit", 0, "DURATION", NULL, "Longer measurements are estimated (default 30min).", use         \
@@ -97,7 +125,9 @@ struct cli_measure_options {
     const char *data; /* NULL when not given */
     struct moec_task task;
     uint32_t seq_len_tokens;
-    uint32_t n_sample; /* 0 = all windows (eval's default) */
+    uint32_t n_sample; /* 0 = all windows (eval's default), or as many as parts have by default */
+    struct moec_part_request parts;
+    uint32_t n_sensitivity_window; /* 0 = default */
     uint64_t seed;
     uint32_t group;
     enum moec_quantizer quantizer;
@@ -117,9 +147,7 @@ struct cli_measure_options {
     bool resume;
 };
 
-/* `default_samples` is used if --samples is not given. */
 MOEC_WARN_UNUSED enum moec_status cli_read_measure_options(const struct cli_args *args,
-                                                           uint32_t default_samples,
                                                            struct cli_measure_options *out,
                                                            struct moec_error *err);
 

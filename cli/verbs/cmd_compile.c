@@ -41,7 +41,7 @@ static const struct cli_option options[] = {
      CLI_OUTPUT},
     {"dry-run", 0, NULL, NULL, "Search and print the plan; write nothing.", 0},
     CLI_DATA_OPTIONS,
-    CLI_SAMPLES_OPTION,
+    CLI_SAMPLES_OPTIONS,
     {"metric", 0, "NAME",
      "perplexity|rouge-1|rouge-2|rouge-l|exact-match|accuracy|accuracy-bytes|accuracy-tokens",
      "The metric that --max-loss limits:\n"
@@ -206,8 +206,7 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
                                                  .seed = job->measure.seed,
                                                  .memory_bytes = job->measure.work_bytes};
     job->rows.task.metric = metric;
-    if (cli_has(args, "samples"))
-        job->rows.n_sample = job->measure.n_sample;
+    job->rows.parts = job->measure.parts;
     job->compile.rows = &job->rows;
     return cli_u32(args, "ctx", 2, 1u << 24, &job->rows.n_context, err);
 }
@@ -224,7 +223,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         .accept_miss = cli_has(args, "accept-miss"),
         .measure_uniform = cli_has(args, "report"),
     };
-    MOEC_TRY(cli_read_measure_options(args, 64, &job->measure, err));
+    MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     MOEC_TRY(cli_fraction(args, "max-loss", &compile->max_loss, err));
     MOEC_TRY(cli_bytes(args, "max-size", &compile->max_bytes, err));
     MOEC_TRY(cli_u32(args, "bits", 2, 16, &compile->bits, err));

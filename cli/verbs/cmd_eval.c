@@ -137,7 +137,7 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
 
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
 {
-    MOEC_TRY(cli_read_measure_options(job->args, 0, &job->measure, err));
+    MOEC_TRY(cli_read_measure_options(job->args, &job->measure, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
     const bool is_rows = moec_task_metric_kind(job->measure.task.metric) != MOEC_TASK_KIND_WINDOWS;
@@ -164,8 +164,9 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     struct moec_loss_options loss_options = moec_loss_options_default();
     struct moec_loss loss;
     const double *reference = job->reference_nll != NULL ? job->reference_nll : job->measured.nll;
-    MOEC_TRY(moec_loss_measure(reference, job->measured.nll, job->measured.kl, job->windows.scored,
-                               job->windows.n_window, MOEC_PART_ALL, &loss_options, &loss, err));
+    const struct moec_loss_windows windows = moec_windows_loss_windows(&job->windows);
+    MOEC_TRY(moec_loss_measure(&windows, reference, job->measured.nll, job->measured.kl, &loss_options, &loss,
+                               err));
     if (cli_has(job->args, "json"))
         return print_json(job, &loss, err);
     print_result(job, &loss);

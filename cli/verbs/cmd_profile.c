@@ -28,7 +28,7 @@
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
-    CLI_SAMPLES_OPTION,
+    CLI_SAMPLES_OPTIONS,
     {"bits", 0, "LIST", NULL, "Bitwidths to measure (default 2,3,4,8).", 0},
     CLI_QUANTISER_OPTIONS(0),
     CLI_SENSITIVITY_OPTIONS(0),
@@ -135,8 +135,9 @@ static enum moec_status loss_of(const struct moec_profile *profile, const struct
                                 struct moec_loss *loss, struct moec_error *err)
 {
     struct moec_loss_options loss_options = moec_loss_options_default();
-    return moec_loss_measure(profile->reference.nll, measure->nll, measure->kl, profile->window_scored,
-                             profile->n_window, MOEC_PART_ALL, &loss_options, loss, err);
+    const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+    return moec_loss_measure(&windows, profile->reference.nll, measure->nll, measure->kl, &loss_options, loss,
+                             err);
 }
 
 static uint32_t stdout_columns(const struct profile_job *job)
@@ -196,6 +197,21 @@ static enum moec_status print_choices(const struct profile_job *job, struct moec
     return MOEC_OK;
 }
 
+/* "parts: 256 windows search, 128 select, 512 certify", and how many single experts were measured on. */
+static void print_parts(const struct moec_profile *profile)
+{
+    cli_print(stdout, "parts: %" PRIu32 " windows search, %" PRIu32 " select, %" PRIu32 " certify%s",
+              moec_profile_part_count(profile, MOEC_PART_SEARCH),
+              moec_profile_part_count(profile, MOEC_PART_SELECT),
+              moec_profile_part_count(profile, MOEC_PART_CERTIFICATE),
+              profile->parts_by_document ? ", no document in two parts" : "");
+    if (profile->n_bits > 0)
+        cli_print(stdout, "\nsingle experts: measured on %s %" PRIu32 " windows",
+                  profile->n_sensitivity_window < profile->n_window ? "the first" : "all",
+                  profile->n_sensitivity_window);
+    cli_print(stdout, "\n");
+}
+
 static enum moec_status print_report(const struct profile_job *job, struct moec_error *err)
 {
     const struct moec_profile *profile = &job->profile;
@@ -205,6 +221,7 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
               "perplexity of the original: %.4f on %" PRIu32 " of %" PRIu64 " windows (%" PRIu64
               " tokens scored)\n",
               loss.reference, profile->n_window, profile->n_window_available, loss.n_token);
+    print_parts(profile);
     cli_print(stdout,
               "baseline, all experts at %" PRIu32
               " bits: loss %.3f%% (%.3f%% to %.3f%%), KL %.5f nats a token\n",
@@ -217,7 +234,9 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     }
     print_unreached(profile);
     cli_print(stdout, "sensitivity: %s (%s)\n",
-              profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated from local errors" : "measured",
+              profile->sensitivity == MOEC_SENSITIVITY_FAST   ? "estimated from local errors"
+              : profile->sensitivity == MOEC_SENSITIVITY_NONE ? "not measured"
+                                                              : "measured",
               profile->sensitivity_choice);
     MOEC_TRY(cli_print_verdict(profile, err));
     cli_print_routing(profile, "\n");
@@ -299,6 +318,17 @@ static enum moec_status json_measured_studies(const struct profile_job *job, str
     return cli_json_studies(&job->profile.studies, list, out, err);
 }
 
+static struct moec_json_out *json_parts(const struct moec_profile *profile)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    for (int p = 0; p < MOEC_PART_COUNT; p++)
+        moec_json_out_u64(node, moec_part_name((enum moec_part)p),
+                          moec_profile_part_count(profile, (enum moec_part)p));
+    moec_json_out_u64(node, "sensitivity", profile->n_bits > 0 ? profile->n_sensitivity_window : 0);
+    moec_json_out_bool(node, "by_document", profile->parts_by_document);
+    return node;
+}
+
 static enum moec_status print_json(const struct profile_job *job, struct moec_error *err)
 {
     const struct moec_profile *profile = &job->profile;
@@ -311,12 +341,15 @@ static enum moec_status print_json(const struct profile_job *job, struct moec_er
     moec_json_out_double(root, "value", loss.reference);
     moec_json_out_u64(root, "tokens", loss.n_token);
     moec_json_out_u64(root, "samples", profile->n_window);
+    moec_json_out_node(root, "parts", json_parts(profile));
     moec_json_out_u64(root, "baseline_bits", profile->baseline_bits);
     moec_json_out_node(root, "baseline", json_loss(&loss));
     moec_json_out_node(root, "uniform", json_uniform(profile));
     moec_json_out_node(root, "unreached", json_unreached(profile));
     moec_json_out_string(root, "sensitivity",
-                         profile->sensitivity == MOEC_SENSITIVITY_FAST ? "fast" : "exact");
+                         profile->sensitivity == MOEC_SENSITIVITY_FAST   ? "fast"
+                         : profile->sensitivity == MOEC_SENSITIVITY_NONE ? "none"
+                                                                         : "exact");
     moec_json_out_string(root, "sensitivity_choice", profile->sensitivity_choice);
     struct moec_json_out *routing = cli_json_routing(profile);
     if (routing != NULL)
@@ -363,7 +396,9 @@ static enum moec_status show(struct profile_job *job, struct moec_error *err)
     } else if (is_json) {
         MOEC_TRY(print_json(job, err));
     } else {
-        MOEC_TRY(show_profile(job, err));
+        if (job->profile.n_bits > 0)
+            MOEC_TRY(show_profile(job, err));
+        print_parts(&job->profile);
         MOEC_TRY(cli_print_verdict(&job->profile, err));
         cli_print_routing(&job->profile, "\n");
     }
@@ -420,7 +455,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     const struct cli_args *args = job->args;
     if (args->n_positional == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "missing argument: expected MODEL, or --show PROFILE.h5");
-    MOEC_TRY(cli_read_measure_options(args, 64, &job->measure, err));
+    MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     if (cli_has(args, "study"))
         MOEC_TRY(moec_weight_studies_parse(cli_text(args, "study"), &job->measure.studies, err));
     job->measure.projections = cli_has(args, "projections");
@@ -470,9 +505,10 @@ const struct cli_command cli_command_profile = {
     .name = "profile",
     .summary = "measure what each expert loses at each bitwidth, and the routing",
     .usage = "MODEL",
-    .about = "Measures what MODEL, a Hugging Face folder, loses when one expert at a time is quantised to "
-             "each bitwidth, and records how tokens are routed. Half of the windows guide the search of moec "
-             "compile; the other half certify its result.",
+    .about =
+        "Measures what MODEL, a Hugging Face folder, loses when one expert at a time is quantised to "
+        "each bitwidth, and records how tokens are routed. Half of the windows certify the result of moec "
+        "compile; of the others most guide its search and the rest choose among settings.",
     .details =
         "The sensitivity of an expert is the loss of the whole model when that expert alone has the "
         "bitwidth and all others have the baseline. What the change cannot affect is not computed "

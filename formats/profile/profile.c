@@ -25,6 +25,8 @@ void moec_profile_release(struct moec_profile *profile)
     free(profile->window_tokens);
     free(profile->window_index);
     free(profile->window_scored);
+    free(profile->window_document);
+    free(profile->window_part);
     measure_release(&profile->reference);
     measure_release(&profile->baseline);
     for (size_t u = 0; u < MOEC_PROFILE_MAX_BITS; u++)
@@ -63,7 +65,9 @@ enum moec_status moec_profile_check_dimensions(const struct moec_profile *profil
     MOEC_TRY(check_range(profile->n_uniform, 0, MOEC_PROFILE_MAX_BITS, "number of whole-model bitwidths",
                          subject, err));
     MOEC_TRY(
-        check_range(profile->n_bits, 1, MOEC_PROFILE_MAX_BITS, "number of profiled bitwidths", subject, err));
+        check_range(profile->n_bits, 0, MOEC_PROFILE_MAX_BITS, "number of profiled bitwidths", subject, err));
+    MOEC_TRY(check_range(profile->n_sensitivity_window, 0, profile->n_window,
+                         "number of windows with sensitivities", subject, err));
     uint64_t most_tokens = (uint64_t)profile->n_window * moec_profile_window_stride(profile);
     return check_range(profile->n_trace_token, 0, most_tokens, "number of traced tokens", subject, err);
 }
@@ -78,7 +82,7 @@ static enum moec_status measure_allocate(struct moec_measure *measure, uint32_t 
 static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
 {
     uint64_t experts = (uint64_t)p->n_moe_layer * p->n_expert;
-    uint64_t losses = experts * p->n_bits * p->n_window;
+    uint64_t losses = experts * p->n_bits * p->n_sensitivity_window;
     uint64_t choices = p->n_trace_token * p->n_moe_layer * p->top_k;
     uint64_t recalls = (uint64_t)p->n_moe_layer * 3;
     const struct {
@@ -103,6 +107,12 @@ static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, arrays[i].what, err));
+    if (p->n_document > 0) {
+        MOEC_TRY(moec_alloc((void **)&p->window_document, p->n_window, sizeof(uint64_t),
+                            "the windows of a profile", err));
+        MOEC_TRY(moec_alloc((void **)&p->window_part, p->n_window, sizeof(uint8_t),
+                            "the windows of a profile", err));
+    }
     if (p->config.n_encoder_layer > 0)
         MOEC_TRY(moec_alloc((void **)&p->window_source, p->n_window, sizeof(uint32_t),
                             "the windows of a profile", err));
@@ -116,6 +126,8 @@ static enum moec_status allocate(struct moec_profile *p, struct moec_error *err)
 enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err)
 {
     MOEC_TRY(moec_profile_check_dimensions(profile, "a profile", err));
+    if (profile->n_sensitivity_window == 0)
+        profile->n_sensitivity_window = profile->n_window;
     enum moec_status status = allocate(profile, err);
     if (status != MOEC_OK)
         moec_profile_release(profile);
@@ -163,9 +175,15 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
     if (p->group != 0 && p->group != 32 && p->group != 64 && p->group != 128)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 32, 64 or 128", subject,
                          (unsigned)p->group);
-    if (p->sensitivity != MOEC_SENSITIVITY_EXACT && p->sensitivity != MOEC_SENSITIVITY_FAST)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: sensitivity is %u, expected 0 (exact) or 1 (fast)",
-                         subject, (unsigned)p->sensitivity);
+    if (p->sensitivity != MOEC_SENSITIVITY_EXACT && p->sensitivity != MOEC_SENSITIVITY_FAST &&
+        p->sensitivity != MOEC_SENSITIVITY_NONE)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: sensitivity is %u, expected 0 (exact), 1 (fast) or 3 (none)", subject,
+                         (unsigned)p->sensitivity);
+    if ((p->sensitivity == MOEC_SENSITIVITY_NONE) != (p->n_bits == 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: number of profiled bitwidths is %" PRIu32 " with a sensitivity of %s", subject,
+                         p->n_bits, p->n_bits == 0 ? "exact or fast" : "none");
     MOEC_TRY(check_text(p->sensitivity_choice, sizeof p->sensitivity_choice, "the choice of sensitivity",
                         subject, err));
     if (!isfinite(p->cost_passes) || p->cost_passes < 0 || !isfinite(p->naive_passes) || p->naive_passes < 0)
@@ -242,13 +260,36 @@ static enum moec_status check_lengths(const struct moec_profile *p, uint32_t w, 
     return MOEC_OK;
 }
 
+/* Where a window comes from and what it is for. */
+static enum moec_status check_part(const struct moec_profile *p, uint32_t w, const char *subject,
+                                   struct moec_error *err)
+{
+    if (p->window_part == NULL)
+        return MOEC_OK;
+    if (p->window_part[w] >= MOEC_PART_COUNT)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: window %" PRIu32 " is of part %u, expected 0 to %d",
+                         subject, w, (unsigned)p->window_part[w], MOEC_PART_COUNT - 1);
+    if (p->window_document[w] >= p->n_document)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: window %" PRIu32 " is of document %" PRIu64 ", expected less than %" PRIu64,
+                         subject, w, p->window_document[w], p->n_document);
+    return MOEC_OK;
+}
+
 static enum moec_status check_windows(const struct moec_profile *p, const char *subject,
                                       struct moec_error *err)
 {
     const uint32_t stride = moec_profile_window_stride(p);
+    if ((p->n_document > 0) != (p->window_part != NULL) ||
+        (p->n_document > 0) != (p->window_document != NULL))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: %" PRIu64 " documents, expected the part and document of each window if there "
+                         "are any",
+                         subject, p->n_document);
     for (uint32_t w = 0; w < p->n_window; w++) {
         uint32_t length = p->window_length[w];
         MOEC_TRY(check_lengths(p, w, subject, err));
+        MOEC_TRY(check_part(p, w, subject, err));
         if (p->window_index[w] >= p->n_window_available)
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: window %" PRIu32 " is number %" PRIu64
@@ -291,7 +332,7 @@ static enum moec_status check_measure(const struct moec_measure *measure, uint32
 static enum moec_status check_losses(const struct moec_profile *p, const char *subject,
                                      struct moec_error *err)
 {
-    uint64_t n = (uint64_t)p->n_moe_layer * p->n_expert * p->n_bits * p->n_window;
+    uint64_t n = (uint64_t)p->n_moe_layer * p->n_expert * p->n_bits * p->n_sensitivity_window;
     MOEC_TRY(check_measure(&p->reference, p->n_window, "measurement of the original", subject, err));
     MOEC_TRY(check_measure(&p->baseline, p->n_window, "measurement of the baseline", subject, err));
     for (uint32_t u = 0; u < p->n_uniform; u++)
@@ -382,6 +423,14 @@ void moec_profile_layer_label(const struct moec_profile *profile, size_t capacit
                        config->n_encoder_layer - 1, config->n_encoder_layer, config->n_layer - 1);
 }
 
+uint32_t moec_profile_part_count(const struct moec_profile *profile, enum moec_part part)
+{
+    uint32_t n = 0;
+    for (uint32_t w = 0; w < profile->n_window; w++)
+        n += moec_part_has(part, profile->window_part, w);
+    return n;
+}
+
 double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32_t n_window)
 {
     double sum = 0;
@@ -393,15 +442,25 @@ double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32
     return exp(sum / (double)n_token);
 }
 
-double moec_profile_loss(const struct moec_profile *profile, const double *nll)
+static double loss_of_first(const struct moec_profile *profile, const double *nll, uint32_t n_window)
 {
     double difference = 0;
     uint64_t n_token = 0;
-    for (uint32_t w = 0; w < profile->n_window; w++) {
+    for (uint32_t w = 0; w < n_window; w++) {
         difference += nll[w] - profile->reference.nll[w];
         n_token += profile->window_scored[w];
     }
     return expm1(difference / (double)n_token);
+}
+
+double moec_profile_loss(const struct moec_profile *profile, const double *nll)
+{
+    return loss_of_first(profile, nll, profile->n_window);
+}
+
+double moec_profile_sensitivity_loss(const struct moec_profile *profile, const double *nll)
+{
+    return loss_of_first(profile, nll, profile->n_sensitivity_window);
 }
 
 /* ---- studies ---- */

@@ -1,10 +1,10 @@
 /* A profile: everything that `moec profile` measured, in memory. formats/profile/profile_h5.h stores it as
  * HDF5.
  *
- * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, T
- * tokens of all windows. Arrays are row-major and owned by the profile. NLL values are sums in nats over the
- * scored tokens of one window, F64; every loss and interval is computed from them, paired by window (D5).
- * Even windows are the search part, odd ones the certificate part.
+ * Letters: S MoE layers, E experts, k top-k, B profiled bitwidths other than the baseline, W windows, M
+ * windows that sensitivities are of, T tokens of all windows. Arrays are row-major and owned by the profile.
+ * NLL values are sums in nats over the scored tokens of one window, F64; every loss and interval is computed
+ * from them, paired by window (D5). Each window belongs to a part (enum moec_part).
  *
  * Of an encoder-decoder model (config.n_encoder_layer > 0) a window is a source with its target, and layers
  * are those of both stacks, the encoder's first. T then counts the tokens of the source and those that the
@@ -23,12 +23,29 @@
 #define MOEC_PROFILE_NO_TOKEN    0xffffffffu /* unused tail of a row of window_tokens */
 #define MOEC_PROFILE_NO_EXPERT   0xffffu     /* in trace_experts: the token chose none in this layer */
 
+/* What a window may be used for. Nothing that is decided may look at another part. */
+enum moec_part {
+    MOEC_PART_SEARCH = 0,      /* ranks experts, fits weights, guides the search */
+    MOEC_PART_CERTIFICATE = 1, /* proves the loss that is promised */
+    MOEC_PART_SELECT = 2,      /* chooses among settings; may be empty */
+    MOEC_PART_ALL = 3,
+};
+#define MOEC_PART_COUNT 3 /* without ALL */
+
+/* Whether window w belongs to the part. `parts`: (W) enum moec_part; NULL, as in profiles from before there
+ * were three parts: even windows search, odd ones certify. */
+static inline bool moec_part_has(enum moec_part part, const uint8_t *parts, uint32_t w)
+{
+    return part == MOEC_PART_ALL || (parts != NULL ? parts[w] : w & 1u) == (uint32_t)part;
+}
+
 /* How expert_nll and expert_kl were obtained. */
 enum moec_sensitivity_mode {
     MOEC_SENSITIVITY_EXACT = 0, /* measured: the whole model with that one expert changed */
     MOEC_SENSITIVITY_FAST =
         1, /* estimated from local output errors (profiler/sensitivity/fast_sensitivity.h) */
     MOEC_SENSITIVITY_AUTO = 2, /* exact where time allows, else fast; never in a profile */
+    MOEC_SENSITIVITY_NONE = 3, /* not obtained: n_bits is 0 */
 };
 
 /* NLL and KL of one variant on every window. */
@@ -59,7 +76,7 @@ struct moec_profile {
     uint8_t scheme;         /* enum moec_scheme; for MOEC_QUANTIZER_AUTO that of bitwidths not chosen for */
     uint16_t group;         /* 0 = channel */
     struct moec_quantizer_choice choices[MOEC_CODEC_TABLE]; /* by bitwidth, for MOEC_QUANTIZER_AUTO */
-    uint8_t sensitivity;                                    /* MOEC_SENSITIVITY_EXACT or _FAST */
+    uint8_t sensitivity;                                    /* MOEC_SENSITIVITY_EXACT, _FAST or _NONE */
     char sensitivity_choice[64];                            /* who chose it and why */
 
     /* model */
@@ -77,6 +94,12 @@ struct moec_profile {
     uint32_t *window_tokens;     /* (W, moec_profile_window_stride), unused tail 0xffffffff */
     uint64_t *window_index;      /* (W): which of the available windows it is */
     uint32_t *window_scored;     /* (W): scored tokens (length - source - 1) */
+    /* Documents (rows of the data) that windows come from; 0 in profiles from before there were three parts,
+     * which have neither of the arrays. */
+    uint64_t n_document;
+    uint64_t *window_document; /* (W): less than n_document */
+    uint8_t *window_part;   /* (W): enum moec_part; windows of a part follow each other, the search first */
+    bool parts_by_document; /* no document has windows in two parts */
 
     /* losses */
     struct moec_measure reference;                /* original weights; kl is zero */
@@ -84,10 +107,13 @@ struct moec_profile {
     uint32_t n_uniform;                           /* whole-model measurements */
     uint32_t uniform_bits[MOEC_PROFILE_MAX_BITS]; /* (n_uniform), increasing, without 16 unless asked */
     struct moec_measure uniform[MOEC_PROFILE_MAX_BITS];
-    uint32_t n_bits;                      /* B */
+    uint32_t n_bits;                      /* B; 0 = single experts were not measured */
     uint32_t bits[MOEC_PROFILE_MAX_BITS]; /* (B), increasing, baseline left out */
-    double *expert_nll; /* (S, E, B, W): that expert alone at that bitwidth, the others at the baseline */
-    double *expert_kl;  /* (S, E, B, W) */
+    /* M: single experts were measured on windows 0 .. M - 1, all of the search part. Profiles from before
+     * there were three parts have all windows here. */
+    uint32_t n_sensitivity_window;
+    double *expert_nll; /* (S, E, B, M): that expert alone at that bitwidth, the others at the baseline */
+    double *expert_kl;  /* (S, E, B, M) */
 
     /* routing, on the original weights */
     uint64_t *activations;    /* (S, E): tokens that chose the expert */
@@ -97,7 +123,8 @@ struct moec_profile {
     uint64_t n_trace_token;   /* T */
     struct moec_path_table paths;
     double *path_recall;      /* (S, 3): recall of the activated experts among the top k, k+1, 2k predicted,
-                               * counted on odd windows with a table made from even ones; row 0 is frequency */
+                               * counted on the certificate part with a table made from the search part; row 0
+                               * is frequency */
     double *frequency_recall; /* (S, 3): the same, predicting by frequency alone */
 
     /* offline cost, in passes (design: multiply-adds of one full evaluation) */
@@ -134,13 +161,16 @@ static inline char moec_profile_stack_mark(const struct moec_profile *profile, u
     return moec_config_stack(&profile->config, layer) == MOEC_STACK_ENCODER ? 'e' : 'd';
 }
 
+/* Windows of a part. */
+uint32_t moec_profile_part_count(const struct moec_profile *profile, enum moec_part part);
+
 /* Frees the members and zeroes the struct. */
 void moec_profile_release(struct moec_profile *profile);
 
 /* Allocates every array, zeroed, for the dimensions already set (n_moe_layer, n_expert, top_k, n_window,
- * seq_len_tokens, n_uniform, n_bits, n_trace_token, config.n_encoder_layer); the path table is left alone. On
- * failure the profile is released. Errors: MOEC_ERR_FORMAT for a dimension out of range,
- * MOEC_ERR_LIMIT, MOEC_ERR_MEMORY. */
+ * seq_len_tokens, n_document, n_uniform, n_bits, n_sensitivity_window where 0 becomes n_window,
+ * n_trace_token, config.n_encoder_layer); the path table is left alone. On failure the profile is released.
+ * Errors: MOEC_ERR_FORMAT for a dimension out of range, MOEC_ERR_LIMIT, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec_error *err);
 
 /* Checks that the dimensions lie within their limits, so that products of them fit 64 bits. */
@@ -175,6 +205,8 @@ double moec_profile_perplexity(const double *nll, const uint32_t *scored, uint32
  * reference, computed as exp(mean paired difference of NLL) - 1, which keeps small losses exact. nll: (W).
  * 0.02 is 2 %. */
 double moec_profile_loss(const struct moec_profile *profile, const double *nll);
+/* The same on the windows that sensitivities are of. nll: (M) or more. */
+double moec_profile_sensitivity_loss(const struct moec_profile *profile, const double *nll);
 
 /* One of the axes that every profile has and studies share (formats/profile/PROFILE.md, "Axes"). */
 struct moec_profile_axis {
@@ -194,11 +226,12 @@ MOEC_WARN_UNUSED enum moec_status moec_profile_add_study(struct moec_profile *pr
                                                          const struct moec_study *study,
                                                          struct moec_study **added, struct moec_error *err);
 
-/* Row of expert_nll / expert_kl: W doubles of (moe ordinal s, expert e, bit index b). */
+/* Row of expert_nll / expert_kl: M doubles of (moe ordinal s, expert e, bit index b). */
 static inline double *moec_profile_expert_row(const struct moec_profile *profile, double *array, uint32_t s,
                                               uint32_t e, uint32_t b)
 {
-    return array + (((size_t)s * profile->n_expert + e) * profile->n_bits + b) * profile->n_window;
+    return array +
+           (((size_t)s * profile->n_expert + e) * profile->n_bits + b) * profile->n_sensitivity_window;
 }
 
 #endif

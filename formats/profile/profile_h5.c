@@ -19,7 +19,7 @@
 /* --- the schema -------------------------------------------------------------------------------------------
  * * Axes by letter: S MoE layer, E expert, B profiled bitwidth, U whole-model bitwidth, W window, P position,
  * T token, R rank of a choice, C cut of a prediction, K key of the path table, V value of a key, Y byte of
- * the config. */
+ * the config, M window with sensitivities (W where these are all). */
 
 enum {
     AXIS_S,
@@ -34,10 +34,11 @@ enum {
     AXIS_K,
     AXIS_V,
     AXIS_Y,
+    AXIS_M,
     N_AXIS
 };
 
-static const char axis_letters[N_AXIS + 1] = "SEBUWPTRCKVY";
+static const char axis_letters[N_AXIS + 1] = "SEBUWPTRCKVYM";
 
 static const struct {
     const char *path, *units, *description;
@@ -46,7 +47,7 @@ static const struct {
     [AXIS_E] = {"/axes/expert", "expert", "index of a routed expert in its layer"},
     [AXIS_B] = {"/axes/bits", "bit", "bitwidth of the one expert that was measured"},
     [AXIS_U] = {"/axes/uniform_bits", "bit", "bitwidth of all experts together"},
-    [AXIS_W] = {"/axes/window", "window", "windows of tokens; even: search part, odd: certificate part"},
+    [AXIS_W] = {"/axes/window", "window", "windows of tokens"},
     [AXIS_P] = {"/axes/position", "token", "position in a window"},
     [AXIS_T] = {"/axes/token", "token", "tokens of all windows, one window after the other"},
     [AXIS_R] = {"/axes/rank", "rank", "experts of one token by falling gate weight, 0 = highest"},
@@ -54,6 +55,8 @@ static const struct {
     [AXIS_K] = {"/axes/path_key", "key", "row of the path table"},
     [AXIS_V] = {"/axes/path_value", "rank", "successors of a key by falling probability, 0 = most probable"},
     [AXIS_Y] = {"/axes/config_byte", "byte", "byte of the encoded config"},
+    [AXIS_M] = {"/axes/sensitivity_window", "window",
+                "the first windows, on which single experts were measured"},
 };
 
 static const char *const groups[] = {"/axes",    "/model",       "/windows", "/reference", "/baseline",
@@ -83,15 +86,24 @@ struct column {
     void *data; /* NULL before there is memory */
 };
 
-#define MAX_COLUMNS 48
-#define FIG_7A      "EdgeMoE III-B, Fig. 7(a)"
-#define PATHS       "EdgeMoE III-C1, Fig. 8"
-#define SOURCE_PATH "/windows/source"
-#define STACK_PATH  "/model/stack"
-#define REPEATS_D5  "perplexity over all windows relative to the original weights, minus 1"
+#define MAX_COLUMNS   48
+#define FIG_7A        "EdgeMoE III-B, Fig. 7(a)"
+#define PATHS         "EdgeMoE III-C1, Fig. 8"
+#define SOURCE_PATH   "/windows/source"
+#define STACK_PATH    "/model/stack"
+#define PART_PATH     "/windows/part"
+#define DOCUMENT_PATH "/windows/document"
+#define REPEATS_D5    "perplexity over all windows relative to the original weights, minus 1"
+
+/* Whether sensitivities are of some windows only, which then have an axis of their own. */
+static bool has_own_windows(const struct moec_profile *p)
+{
+    return p->n_sensitivity_window > 0 && p->n_sensitivity_window < p->n_window;
+}
 
 static size_t list_columns(struct moec_profile *p, struct scratch *s, struct column *out)
 {
+    const char *sensitivity_axes = has_own_windows(p) ? "SEBM" : "SEBW";
     const struct column columns[] = {
         {"/model/config", MOEC_H5_U8, false, "Y", "1", "the config as a bundle carries it", NULL, s->config},
         {"/windows/tokens", MOEC_H5_U32, false, "WP", "1", "token ids; 4294967295 after the end of a window",
@@ -106,6 +118,10 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
          p->window_scored},
         {"/windows/index", MOEC_H5_U64, false, "W", "1", "which of the windows of the data this is", NULL,
          p->window_index},
+        {PART_PATH, MOEC_H5_U8, false, "W", "1", "part of each window: 0 search, 1 certificate, 2 select",
+         NULL, p->window_part},
+        {DOCUMENT_PATH, MOEC_H5_U64, false, "W", "1", "document (row of the data) of each window", NULL,
+         p->window_document},
         {"/reference/nll", MOEC_H5_F64, false, "W", "nats",
          "negative log-likelihood of the original weights, sum over scored "
          "tokens",
@@ -120,11 +136,11 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
          s->uniform_kl},
         {"/uniform/loss", MOEC_H5_F64, true, "U", "1", "from nll: " REPEATS_D5, "EdgeMoE III-B, Fig. 6",
          s->uniform_loss},
-        {"/sensitivity/nll", MOEC_H5_F64, false, "SEBW", "nats",
+        {"/sensitivity/nll", MOEC_H5_F64, false, sensitivity_axes, "nats",
          "negative log-likelihood with this expert alone at this bitwidth, the others at the baseline",
          FIG_7A, p->expert_nll},
-        {"/sensitivity/kl", MOEC_H5_F64, false, "SEBW", "nats", "KL(original || that variant)", FIG_7A,
-         p->expert_kl},
+        {"/sensitivity/kl", MOEC_H5_F64, false, sensitivity_axes, "nats", "KL(original || that variant)",
+         FIG_7A, p->expert_kl},
         {"/sensitivity/loss", MOEC_H5_F64, true, "SEB", "1", "from nll: " REPEATS_D5, FIG_7A,
          s->sensitivity_loss},
         {"/routing/activations", MOEC_H5_U64, false, "SE", "tokens",
@@ -152,7 +168,7 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
         {"/paths/frequency_probability", MOEC_H5_U16, false, "SE", "1/65535", "their frequencies", PATHS,
          s->frequency_probabilities},
         {"/paths/recall", MOEC_H5_F64, false, "SC", "1",
-         "recall of the activated experts, odd windows predicted from a table of the even ones", PATHS,
+         "recall of the activated experts, certificate part predicted from a table of the search part", PATHS,
          p->path_recall},
         {"/paths/frequency_recall", MOEC_H5_F64, false, "SC", "1", "the same, predicted by frequency alone",
          PATHS, p->frequency_recall},
@@ -163,7 +179,9 @@ static size_t list_columns(struct moec_profile *p, struct scratch *s, struct col
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         const bool of_encoder =
             strcmp(columns[i].path, SOURCE_PATH) == 0 || strcmp(columns[i].path, STACK_PATH) == 0;
-        if (has_encoder || !of_encoder)
+        const bool of_parts =
+            strcmp(columns[i].path, PART_PATH) == 0 || strcmp(columns[i].path, DOCUMENT_PATH) == 0;
+        if ((has_encoder || !of_encoder) && (p->n_document > 0 || !of_parts))
             out[n++] = columns[i];
     }
     return n;
@@ -221,12 +239,19 @@ static void set_dims(struct scratch *s, const struct moec_profile *p, uint64_t n
 {
     uint32_t n_value = 2 * p->top_k < p->n_expert ? 2 * p->top_k : p->n_expert;
     uint64_t dims[N_AXIS] = {
-        [AXIS_S] = p->n_moe_layer,   [AXIS_E] = p->n_expert,
-        [AXIS_B] = p->n_bits,        [AXIS_U] = p->n_uniform,
-        [AXIS_W] = p->n_window,      [AXIS_P] = moec_profile_window_stride(p),
-        [AXIS_T] = p->n_trace_token, [AXIS_R] = p->top_k,
-        [AXIS_C] = N_RECALL,         [AXIS_K] = n_key,
-        [AXIS_V] = n_value,          [AXIS_Y] = n_config_byte,
+        [AXIS_S] = p->n_moe_layer,
+        [AXIS_E] = p->n_expert,
+        [AXIS_B] = p->n_bits,
+        [AXIS_U] = p->n_uniform,
+        [AXIS_W] = p->n_window,
+        [AXIS_P] = moec_profile_window_stride(p),
+        [AXIS_T] = p->n_trace_token,
+        [AXIS_R] = p->top_k,
+        [AXIS_C] = N_RECALL,
+        [AXIS_K] = n_key,
+        [AXIS_V] = n_value,
+        [AXIS_Y] = n_config_byte,
+        [AXIS_M] = has_own_windows(p) ? p->n_sensitivity_window : p->n_window,
     };
     memcpy(s->dims, dims, sizeof dims);
     s->cuts[0] = p->top_k;
@@ -299,7 +324,8 @@ static enum moec_status scratch_fill(struct scratch *s, const struct moec_profil
         s->uniform_loss[u] = moec_profile_loss(p, p->uniform[u].nll);
     }
     for (uint64_t row = 0; row < n_row; row++)
-        s->sensitivity_loss[row] = moec_profile_loss(p, p->expert_nll + row * p->n_window);
+        s->sensitivity_loss[row] =
+            moec_profile_sensitivity_loss(p, p->expert_nll + row * p->n_sensitivity_window);
     for (uint32_t i = 0; i < p->paths.n_key; i++) {
         s->key_layer[i] = p->paths.keys[i].layer;
         s->key_first[i] = p->paths.keys[i].first;
@@ -354,7 +380,7 @@ static enum moec_status scratch_unpack(const struct scratch *s, struct moec_prof
 /* ---- attributes of the root ---- */
 
 static const char *const sensitivity_names[] = {
-    [MOEC_SENSITIVITY_EXACT] = "exact", [MOEC_SENSITIVITY_FAST] = "fast"};
+    [MOEC_SENSITIVITY_EXACT] = "exact", [MOEC_SENSITIVITY_FAST] = "fast", [MOEC_SENSITIVITY_NONE] = "none"};
 
 static enum moec_status write_numbers(struct moec_h5 *h5, const struct moec_profile *p,
                                       const struct scratch *s, struct moec_error *err)
@@ -383,6 +409,12 @@ static enum moec_status write_numbers(struct moec_h5 *h5, const struct moec_prof
         MOEC_TRY(moec_h5_write_u64(h5, "/", numbers[i].name, numbers[i].value, err));
     if (p->config.n_encoder_layer > 0)
         MOEC_TRY(moec_h5_write_u64(h5, "/", "n_encoder_layer", p->config.n_encoder_layer, err));
+    if (has_own_windows(p))
+        MOEC_TRY(moec_h5_write_u64(h5, "/", "n_sensitivity_window", p->n_sensitivity_window, err));
+    if (p->n_document > 0) {
+        MOEC_TRY(moec_h5_write_u64(h5, "/", "n_document", p->n_document, err));
+        MOEC_TRY(moec_h5_write_u64(h5, "/", "parts_by_document", p->parts_by_document, err));
+    }
     MOEC_TRY(moec_h5_write_f64(h5, "/", "cost_passes", p->cost_passes, err));
     return moec_h5_write_f64(h5, "/", "naive_passes", p->naive_passes, err);
 }
@@ -461,9 +493,9 @@ static enum moec_status read_u32(struct moec_h5 *h5, const char *name, uint32_t 
 static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p, struct scratch *s,
                                      const char *subject, struct moec_error *err)
 {
-    uint64_t version = 0, n_config_byte = 0;
+    uint64_t version = 0, n_config_byte = 0, by_document = 0;
     uint32_t group = 0, n_key = 0;
-    bool has_encoder = false;
+    bool has_encoder = false, has_documents = false, has_windows = false;
     MOEC_TRY(moec_h5_read_u64(h5, "/", "format_version", &version, err));
     if (version != FORMAT_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -501,6 +533,16 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
     MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_encoder_layer", &has_encoder, err));
     if (has_encoder)
         MOEC_TRY(read_u32(h5, "n_encoder_layer", &p->config.n_encoder_layer, subject, err));
+    MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_sensitivity_window", &has_windows, err));
+    p->n_sensitivity_window = p->n_window;
+    if (has_windows)
+        MOEC_TRY(read_u32(h5, "n_sensitivity_window", &p->n_sensitivity_window, subject, err));
+    MOEC_TRY(moec_h5_has_attribute(h5, "/", "n_document", &has_documents, err));
+    if (has_documents) {
+        MOEC_TRY(moec_h5_read_u64(h5, "/", "n_document", &p->n_document, err));
+        MOEC_TRY(moec_h5_read_u64(h5, "/", "parts_by_document", &by_document, err));
+        p->parts_by_document = by_document != 0;
+    }
     MOEC_TRY(moec_profile_check_dimensions(p, subject, err));
     set_dims(s, p, n_key, n_config_byte);
     return MOEC_OK;
@@ -541,9 +583,11 @@ static enum moec_status read_sensitivity(struct moec_h5 *h5, struct moec_profile
     MOEC_TRY(moec_h5_read_text(h5, "/", "sensitivity", mode, sizeof mode, err));
     if (strcmp(mode, sensitivity_names[MOEC_SENSITIVITY_FAST]) == 0)
         p->sensitivity = MOEC_SENSITIVITY_FAST;
+    else if (strcmp(mode, sensitivity_names[MOEC_SENSITIVITY_NONE]) == 0)
+        p->sensitivity = MOEC_SENSITIVITY_NONE;
     else if (strcmp(mode, sensitivity_names[MOEC_SENSITIVITY_EXACT]) != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: attribute 'sensitivity' is '%s', expected exact or fast",
-                         subject, mode);
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s: attribute 'sensitivity' is '%s', expected exact, fast or none", subject, mode);
     return moec_h5_read_text(h5, "/", "sensitivity_choice", p->sensitivity_choice,
                              sizeof p->sensitivity_choice, err);
 }
@@ -576,6 +620,8 @@ static enum moec_status write_scales(struct moec_h5 *h5, struct moec_profile *p,
                                      struct moec_error *err)
 {
     for (size_t axis = 0; axis < N_AXIS; axis++) {
+        if (axis == AXIS_M && !has_own_windows(p))
+            continue;
         const void *values = axis == AXIS_S   ? p->moe_layers
                              : axis == AXIS_B ? p->bits
                              : axis == AXIS_U ? p->uniform_bits

@@ -48,6 +48,7 @@ return function(moec)
   if not moec.max_loss and not moec.max_size then return nil, "give --max-loss or --max-size" end
 
   local lowest = profile.bits[1]
+  if not lowest then return nil, "needs a profile with sensitivities: profile without --sensitivity none" end
   local ranking = assignment.ranking(moec, function(layer, expert)
     return profile.kl[layer][expert][lowest]
   end)

@@ -99,6 +99,9 @@ return function(moec)
   local profile = moec.profile
   if not profile then return nil, "needs a --profile or --data to measure with" end
   if not moec.max_loss and not moec.max_size then return nil, "give --max-loss or --max-size" end
+  if not profile.bits[1] then
+    return nil, "needs a profile with sensitivities: profile without --sensitivity none"
+  end
   local widths = profiled_widths(profile)
   local top = widths[#widths]
   local steps = all_steps(moec, widths)

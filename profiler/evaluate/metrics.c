@@ -58,12 +58,13 @@ static enum moec_status bootstrap(const struct pair *pairs, uint32_t n,
     return MOEC_OK;
 }
 
-enum moec_status moec_loss_measure(const double *nll_reference, const double *nll_variant, const double *kl,
-                                   const uint32_t *scored, uint32_t n_window, enum moec_part part,
+enum moec_status moec_loss_measure(const struct moec_loss_windows *windows, const double *nll_reference,
+                                   const double *nll_variant, const double *kl,
                                    const struct moec_loss_options *options, struct moec_loss *loss,
                                    struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
+    const uint32_t n_window = windows->n_window, *scored = windows->scored;
     struct pair *pairs = NULL;
     uint32_t n = 0;
     double reference = 0, compiled = 0, sum_kl = 0;
@@ -71,7 +72,7 @@ enum moec_status moec_loss_measure(const double *nll_reference, const double *nl
     MOEC_TRY(check_options(options, err));
     MOEC_TRY(moec_alloc((void **)&pairs, n_window, sizeof *pairs, "windows of a part", err));
     for (uint32_t w = 0; w < n_window; w++) {
-        if (!moec_part_has(part, w))
+        if (!moec_part_has(windows->part, windows->parts, w))
             continue;
         if (!isfinite(nll_reference[w]) || !isfinite(nll_variant[w]) || scored[w] == 0) {
             status = moec_fail(err, MOEC_ERR_FORMAT,
@@ -174,17 +175,18 @@ bool moec_profile_expert_reached(const struct moec_profile *profile, uint32_t s,
         return false;
     for (uint32_t b = 0; b < profile->n_bits; b++) {
         const double *nll = moec_profile_expert_row(profile, profile->expert_nll, s, e, b);
-        if (memcmp(nll, profile->baseline.nll, profile->n_window * sizeof *nll) != 0)
+        if (memcmp(nll, profile->baseline.nll, profile->n_sensitivity_window * sizeof *nll) != 0)
             return true;
     }
-    return false;
+    return profile->n_bits == 0;
 }
 
+/* On those windows of the part that sensitivities are of. */
 static double part_loss(const struct moec_profile *profile, enum moec_part part, const double *nll)
 {
     double difference = 0, n_token = 0;
-    for (uint32_t w = 0; w < profile->n_window; w++) {
-        if (!moec_part_has(part, w))
+    for (uint32_t w = 0; w < profile->n_sensitivity_window; w++) {
+        if (!moec_part_has(part, profile->window_part, w))
             continue;
         difference += nll[w] - profile->reference.nll[w];
         n_token += profile->window_scored[w];

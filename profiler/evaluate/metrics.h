@@ -31,16 +31,45 @@ struct moec_loss {
     uint64_t n_token;  /* scored; 0 of rows */
 };
 
-/* Loss on the windows of a part. nll_reference, nll_variant, kl (NULL allowed): (n_window) sums in nats;
- * scored: (n_window). The interval is the percentile bootstrap (Efron, 1979) of the ratio of perplexities
+/* The windows that a loss is measured on: those of one part. Everything is borrowed. */
+struct moec_loss_windows {
+    uint32_t n_window;
+    const uint32_t *scored;    /* (n_window): scored tokens */
+    const uint64_t *documents; /* (n_window): windows of a document count as one; NULL: each by itself */
+    const uint8_t *parts;      /* (n_window), as moec_part_has takes them */
+    enum moec_part part;
+};
+
+static inline struct moec_loss_windows moec_profile_loss_windows(const struct moec_profile *profile,
+                                                                 enum moec_part part)
+{
+    return (struct moec_loss_windows){.n_window = profile->n_window,
+                                      .scored = profile->window_scored,
+                                      .documents =
+                                          profile->parts_by_document ? profile->window_document : NULL,
+                                      .parts = profile->window_part,
+                                      .part = part};
+}
+
+/* All of the windows. */
+static inline struct moec_loss_windows moec_windows_loss_windows(const struct moec_windows *windows)
+{
+    return (struct moec_loss_windows){.n_window = windows->n_window,
+                                      .scored = windows->scored,
+                                      .documents = windows->by_document ? windows->document : NULL,
+                                      .parts = windows->part,
+                                      .part = MOEC_PART_ALL};
+}
+
+/* Loss on windows. nll_reference, nll_variant, kl (NULL allowed): (n_window) sums in nats. The interval is
+ * the percentile bootstrap (Efron, 1979) of the ratio of perplexities
  * over windows: a resample draws as many windows as the part has, with replacement, and its loss is exp(sum
  * of nll differences / sum of scored tokens) - 1; high and low are the values at ceil(c * n) and ceil((1 - c)
  * * n) of n sorted ones. Deterministic for a seed. Errors: MOEC_ERR_USAGE (options, no windows),
  * MOEC_ERR_FORMAT (not finite). */
-MOEC_WARN_UNUSED enum moec_status moec_loss_measure(const double *nll_reference, const double *nll_variant,
-                                                    const double *kl, const uint32_t *scored,
-                                                    uint32_t n_window, enum moec_part part,
-                                                    const struct moec_loss_options *options,
+MOEC_WARN_UNUSED enum moec_status moec_loss_measure(const struct moec_loss_windows *windows,
+                                                    const double *nll_reference, const double *nll_variant,
+                                                    const double *kl, const struct moec_loss_options *options,
                                                     struct moec_loss *loss, struct moec_error *err);
 
 /* Loss of a score, of which more is better (ROUGE, accuracy), over rows: reference and variant (n_row) are
@@ -59,13 +88,14 @@ MOEC_WARN_UNUSED enum moec_status moec_loss_measure_scores(const double *referen
 uint64_t moec_loss_windows_needed(const struct moec_loss *loss, double target);
 
 /* False for an expert that the data never reached: no activation on the original weights, or no change of any
- * bit in any window at any bitwidth (as for an expert that only the original weights route to). Its measured
- * loss is the baseline's and says nothing about it. */
+ * bit in any window with sensitivities at any bitwidth (as for an expert that only the original weights route
+ * to). Its measured loss is the baseline's and says nothing about it. */
 bool moec_profile_expert_reached(const struct moec_profile *profile, uint32_t s, uint32_t e);
 
-/* What each expert loses at bits[b] with the others at the baseline: importance (S, E) = loss on the part
- * against the original weights. Experts that the data never reached get the largest loss of the reached ones
- * of their layer (of the model where the layer has none), so that no search takes them for insensitive. */
+/* What each expert loses at bits[b] with the others at the baseline: importance (S, E) = loss against the
+ * original weights on those windows of the part that sensitivities are of. Experts that the data never
+ * reached get the largest loss of the reached ones of their layer (of the model where the layer has none), so
+ * that no search takes them for insensitive. */
 void moec_profile_importance(const struct moec_profile *profile, enum moec_part part, uint32_t b,
                              double *importance);
 

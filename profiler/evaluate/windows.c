@@ -188,29 +188,29 @@ static uint64_t window_count(const struct row_tokens *row, uint32_t text_tokens,
 static enum moec_status check_count(const struct moec_rows *rows, const struct moec_windows_options *options,
                                     uint64_t n_available, uint64_t n_data_tokens, struct moec_error *err)
 {
-    uint64_t needed = options->min_part_windows > 0 ? 2 * (uint64_t)options->min_part_windows : 1;
+    uint64_t needed = options->has_parts ? 2 * (uint64_t)options->parts.min_part_windows : 1;
     if (n_available >= needed)
         return MOEC_OK;
     if (options->has_source)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "'%s' has %" PRIu64 " rows, expected at least %" PRIu64 " (%" PRIu32
                          " to search on and %" PRIu32 " to certify with)",
-                         rows->name, n_available, needed, options->min_part_windows,
-                         options->min_part_windows);
+                         rows->name, n_available, needed, options->parts.min_part_windows,
+                         options->parts.min_part_windows);
     double bytes_per_token = n_data_tokens > 0 ? (double)rows->text_bytes / (double)n_data_tokens : 4.0;
     double more = (double)(needed - n_available) * options->seq_len_tokens * bytes_per_token;
-    if (options->min_part_windows == 0)
+    if (!options->has_parts)
         return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has no window of at least 2 tokens", rows->name);
     return moec_fail(err, MOEC_ERR_LIMIT,
                      "'%s' has %" PRIu64 " windows of %" PRIu32 " tokens, expected at least %" PRIu64
                      " (%" PRIu32 " to search on and %" PRIu32
                      " to certify with); give about %.0f more bytes of text, or shorter windows",
-                     rows->name, n_available, options->seq_len_tokens, needed, options->min_part_windows,
-                     options->min_part_windows, more);
+                     rows->name, n_available, options->seq_len_tokens, needed,
+                     options->parts.min_part_windows, options->parts.min_part_windows, more);
 }
 
 static enum moec_status allocate(struct moec_windows *windows, uint32_t n_window, uint32_t seq_len,
-                                 bool has_source, struct moec_error *err)
+                                 bool has_source, bool has_document, bool has_part, struct moec_error *err)
 {
     *windows = (struct moec_windows){.n_window = n_window, .seq_len_tokens = seq_len};
     const char *what = "windows";
@@ -224,24 +224,46 @@ static enum moec_status allocate(struct moec_windows *windows, uint32_t n_window
         status = moec_alloc((void **)&windows->scored, n_window, sizeof(uint32_t), what, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&windows->index, n_window, sizeof(uint64_t), what, err);
+    if (status == MOEC_OK && has_document)
+        status = moec_alloc((void **)&windows->document, n_window, sizeof(uint64_t), what, err);
+    if (status == MOEC_OK && has_part)
+        status = moec_alloc((void **)&windows->part, n_window, sizeof(uint8_t), what, err);
     if (status != MOEC_OK)
         moec_windows_release(windows);
     return status;
 }
 
-/* order[0..n_window) = the draws. */
-static enum moec_status draw(uint64_t n_available, uint32_t n_window,
-                             const struct moec_windows_options *options, uint64_t **order,
-                             struct moec_error *err)
+/* draw->index[0..n_window) = the draws. */
+static enum moec_status draw_all(uint64_t n_available, const struct moec_windows_options *options,
+                                 struct moec_part_draw *draw, struct moec_error *err)
 {
-    MOEC_TRY(moec_alloc((void **)order, n_available, sizeof **order, "the list of windows", err));
+    const uint32_t n_sample = options->n_sample;
+    draw->n_window = (uint32_t)(n_sample > 0 && n_sample < n_available ? n_sample : n_available);
+    MOEC_TRY(moec_alloc((void **)&draw->index, n_available, sizeof *draw->index, "the list of windows", err));
     for (uint64_t i = 0; i < n_available; i++)
-        (*order)[i] = i;
-    if (options->n_sample == 0)
-        return MOEC_OK;
+        draw->index[i] = i;
     struct moec_random random = {options->seed};
-    moec_random_draw(&random, *order, n_available, n_window);
+    if (n_sample > 0)
+        moec_random_draw(&random, draw->index, n_available, draw->n_window);
     return MOEC_OK;
+}
+
+static enum moec_status draw_windows(const struct moec_rows *rows, const uint64_t *starts,
+                                     uint64_t n_available, const struct moec_windows_options *options,
+                                     struct moec_part_draw *draw, struct moec_error *err)
+{
+    uint32_t sizes[MOEC_PART_COUNT];
+    uint64_t most = options->has_parts ? options->parts.n_window : options->n_sample;
+    most = most > 0 && most < n_available ? most : n_available;
+    if (options->has_parts && options->parts.n_window == 0)
+        most = 0; /* the shares have limits of their own */
+    if (most > MOEC_PROFILE_MAX_WINDOWS)
+        return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %" PRIu64 " windows, expected at most %u; draw fewer",
+                         rows->name, most, MOEC_PROFILE_MAX_WINDOWS);
+    if (!options->has_parts)
+        return draw_all(n_available, options, draw, err);
+    MOEC_TRY(moec_parts_size(&options->parts, n_available, sizes, err));
+    return moec_parts_draw(starts, rows->n_row, n_available, sizes, options->seed, draw, err);
 }
 
 /* The row that holds window `index`: starts[r] <= index < starts[r + 1]. */
@@ -313,37 +335,37 @@ static enum moec_status cut(const struct moec_rows *rows, const struct tokenisin
                             struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
-    uint64_t *starts = NULL, *order = NULL, n_available = 0, n_data_tokens = 0;
+    uint64_t *starts = NULL, n_available = 0, n_data_tokens = 0, n_document = 0;
+    struct moec_part_draw draw = {0};
     const uint32_t text_tokens = window_text(options, job->bos);
     MOEC_TRY_OUT(moec_alloc((void **)&starts, rows->n_row, sizeof *starts, "windows of the rows", err));
     for (size_t r = 0; r < rows->n_row; r++) {
         starts[r] = n_available;
         n_available += job->has_source ? 1 : window_count(&job->tokens[r], text_tokens, job->bos);
+        n_document += n_available > starts[r];
         n_data_tokens += job->tokens[r].n - job->tokens[r].first;
     }
     MOEC_TRY_OUT(check_count(rows, options, n_available, n_data_tokens, err));
-    uint64_t n_window =
-        options->n_sample > 0 && options->n_sample < n_available ? options->n_sample : n_available;
-    if (n_window > MOEC_PROFILE_MAX_WINDOWS) {
-        status =
-            moec_fail(err, MOEC_ERR_LIMIT, "'%s' has %" PRIu64 " windows, expected at most %u; draw fewer",
-                      rows->name, n_window, MOEC_PROFILE_MAX_WINDOWS);
-        goto out;
-    }
-    MOEC_TRY_OUT(draw(n_available, (uint32_t)n_window, options, &order, err));
-    MOEC_TRY_OUT(allocate(windows, (uint32_t)n_window, options->seq_len_tokens, job->has_source, err));
+    MOEC_TRY_OUT(draw_windows(rows, starts, n_available, options, &draw, err));
+    MOEC_TRY_OUT(allocate(windows, draw.n_window, options->seq_len_tokens, job->has_source, true,
+                          options->has_parts, err));
     windows->n_available = n_available;
+    windows->n_document = rows->n_row;
+    windows->by_document = options->has_parts ? draw.by_document : n_document >= MOEC_MIN_DOCUMENTS;
     for (uint32_t w = 0; w < windows->n_window; w++) {
-        windows->index[w] = order[w];
-        size_t row = row_of_window(starts, rows->n_row, order[w]);
+        const size_t row = row_of_window(starts, rows->n_row, draw.index[w]);
+        windows->index[w] = draw.index[w];
+        windows->document[w] = row;
+        if (options->has_parts)
+            windows->part[w] = draw.parts[w];
         if (job->has_source)
             fill_pair(windows, w, &job->tokens[row], options);
         else
-            fill_window(windows, w, &job->tokens[row], order[w] - starts[row], text_tokens, job->bos);
+            fill_window(windows, w, &job->tokens[row], draw.index[w] - starts[row], text_tokens, job->bos);
     }
 out:
     free(starts);
-    free(order);
+    moec_part_draw_release(&draw);
     return status;
 }
 
@@ -375,12 +397,10 @@ enum moec_status moec_windows_make(const struct moec_rows *rows, const struct mo
     if (options->seq_len_tokens < 2 || options->seq_len_tokens > MOEC_MAX_POSITIONS)
         return moec_fail(err, MOEC_ERR_USAGE, "windows of %" PRIu32 " tokens, expected 2..%u",
                          options->seq_len_tokens, MOEC_MAX_POSITIONS);
-    if (options->n_sample > 0 && options->n_sample / 2 < options->min_part_windows)
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "%" PRIu32 " windows give %" PRIu32 " to each part, expected at least %" PRIu32
-                         "; draw at least %" PRIu32,
-                         options->n_sample, options->n_sample / 2, options->min_part_windows,
-                         2 * options->min_part_windows);
+    if (options->has_parts && options->parts.n_window > 0) {
+        uint32_t sizes[MOEC_PART_COUNT];
+        MOEC_TRY(moec_parts_size(&options->parts, options->parts.n_window, sizes, err));
+    }
     struct tokenising job = {.rows = rows,
                              .tokenizer = tokenizer,
                              .bos = options->has_source ? MOEC_TOKENIZER_NO_ID
@@ -398,28 +418,34 @@ enum moec_status moec_windows_make(const struct moec_rows *rows, const struct mo
     return status;
 }
 
-/* Copies those windows that belong to the part. */
-static enum moec_status copy_part(const struct moec_windows *from, enum moec_part part,
+/* Copies those windows that belong to the part, every step-th of them. */
+static enum moec_status copy_part(const struct moec_windows *from, enum moec_part part, uint32_t step,
                                   struct moec_windows *out, struct moec_error *err)
 {
     const size_t stride = moec_windows_stride(from);
-    uint32_t n = 0;
+    uint32_t n = 0, seen = 0, to = 0;
     for (uint32_t w = 0; w < from->n_window; w++)
-        n += moec_part_has(part, w);
-    MOEC_TRY(allocate(out, n, from->seq_len_tokens, from->source != NULL, err));
-    uint32_t to = 0;
+        n += moec_part_has(part, from->part, w);
+    MOEC_TRY(allocate(out, (n + step - 1) / step, from->seq_len_tokens, from->source != NULL,
+                      from->document != NULL, from->part != NULL, err));
     for (uint32_t w = 0; w < from->n_window; w++) {
-        if (!moec_part_has(part, w))
+        if (!moec_part_has(part, from->part, w) || seen++ % step != 0)
             continue;
         memcpy(out->tokens + to * stride, from->tokens + w * stride, stride * sizeof *from->tokens);
         out->length[to] = from->length[w];
         if (from->source != NULL)
             out->source[to] = from->source[w];
+        if (from->document != NULL)
+            out->document[to] = from->document[w];
+        if (from->part != NULL)
+            out->part[to] = from->part[w];
         out->scored[to] = from->scored[w];
         out->index[to] = from->index[w];
         to++;
     }
     out->n_available = from->n_available;
+    out->n_document = from->n_document;
+    out->by_document = from->by_document;
     out->work = from->work;
     return MOEC_OK;
 }
@@ -427,7 +453,21 @@ static enum moec_status copy_part(const struct moec_windows *from, enum moec_par
 enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec_part part,
                                    struct moec_windows *out, struct moec_error *err)
 {
-    return copy_part(windows, part, out, err);
+    return copy_part(windows, part, 1, out, err);
+}
+
+enum moec_status moec_windows_part_every(const struct moec_windows *windows, enum moec_part part,
+                                         uint32_t step, struct moec_windows *out, struct moec_error *err)
+{
+    return copy_part(windows, part, step, out, err);
+}
+
+enum moec_status moec_windows_first(const struct moec_windows *windows, uint32_t n, struct moec_windows *out,
+                                    struct moec_error *err)
+{
+    struct moec_windows first = *windows; /* borrows all of them */
+    first.n_window = n;
+    return copy_part(&first, MOEC_PART_ALL, 1, out, err);
 }
 
 enum moec_status moec_windows_from_profile(const struct moec_profile *profile, enum moec_part part,
@@ -440,8 +480,12 @@ enum moec_status moec_windows_from_profile(const struct moec_profile *profile, e
                                      .source = profile->window_source,
                                      .scored = profile->window_scored,
                                      .index = profile->window_index,
-                                     .n_available = profile->n_window_available};
-    return copy_part(&all, part, out, err);
+                                     .document = profile->window_document,
+                                     .part = profile->window_part,
+                                     .n_available = profile->n_window_available,
+                                     .n_document = profile->n_document,
+                                     .by_document = profile->parts_by_document};
+    return copy_part(&all, part, 1, out, err);
 }
 
 void moec_windows_release(struct moec_windows *windows)
@@ -451,6 +495,8 @@ void moec_windows_release(struct moec_windows *windows)
     free(windows->source);
     free(windows->scored);
     free(windows->index);
+    free(windows->document);
+    free(windows->part);
     *windows = (struct moec_windows){0};
 }
 

@@ -14,54 +14,47 @@
  * and the target before it (teacher forcing); the source and the start are context. Every row is a window.
  *
  * Windows are drawn without replacement with SplitMix64 (profiler/common/random.h): draw i swaps place i of
- * the list of all windows with a place in i..n-1 (Fisher and Yates). They are kept in the order of the draws:
- * even ones are the search part, odd ones the certificate part. Thread rule: immutable once made. */
+ * the list of all windows with a place in i..n-1 (Fisher and Yates). They are kept in the order of the draws,
+ * those of the search part first, then those that select, then those that certify
+ * (profiler/evaluate/parts.h). Thread rule: immutable once made. */
 #ifndef MOEC_PROFILER_WINDOWS_H
 #define MOEC_PROFILER_WINDOWS_H
 
 #include "formats/profile/profile.h"
+#include "profiler/evaluate/parts.h"
 #include "profiler/evaluate/states.h"
 #include "profiler/tasks/rows.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/threads/parallel.h"
 
-#define MOEC_MIN_PART_WINDOWS 16 /* fewer windows a part are refused */
-
-/* Windows are numbered in the order of the draws. */
-enum moec_part {
-    MOEC_PART_SEARCH = 0,      /* even ones */
-    MOEC_PART_CERTIFICATE = 1, /* odd ones */
-    MOEC_PART_ALL = 2,
-};
-
-/* Whether window w belongs to the part. */
-static inline bool moec_part_has(enum moec_part part, uint32_t w)
-{
-    return part == MOEC_PART_ALL || (w & 1u) == (uint32_t)part;
-}
-
 struct moec_windows {
     uint32_t n_window; /* W */
     uint32_t seq_len_tokens;
-    uint32_t *tokens; /* (W, moec_windows_stride), owned; unused tail MOEC_PROFILE_NO_TOKEN */
-    uint32_t *length; /* (W): 2..moec_windows_stride, owned */
-    uint32_t *source; /* (W): how many of them are the source, owned; NULL = there are no sources */
-    uint32_t *scored; /* (W): length - source - 1, owned */
-    uint64_t *index;  /* (W): which of the available windows it is, owned */
+    uint32_t *tokens;   /* (W, moec_windows_stride), owned; unused tail MOEC_PROFILE_NO_TOKEN */
+    uint32_t *length;   /* (W): 2..moec_windows_stride, owned */
+    uint32_t *source;   /* (W): how many of them are the source, owned; NULL = there are no sources */
+    uint32_t *scored;   /* (W): length - source - 1, owned */
+    uint64_t *index;    /* (W): which of the available windows it is, owned */
+    uint64_t *document; /* (W): row of the data that it comes from, owned; NULL = not known */
+    uint8_t *part;      /* (W): enum moec_part, owned; NULL = as moec_part_has says of NULL */
     uint64_t n_available;
+    uint64_t n_document;           /* rows of the data; 0 = not known */
+    bool by_document;              /* there are many documents, none with windows in two parts */
     struct moec_work_memory *work; /* borrowed: what evaluations on these windows may take; NULL: no bound */
 };
 
 struct moec_windows_options {
     uint32_t seq_len_tokens; /* 2.. */
-    /* Windows to draw; fewer are taken when the data has fewer; 0 = all, in the data's order. */
+    bool has_parts;
+    /* With parts. A part that is smaller than min_part_windows of it is refused. */
+    struct moec_part_request parts;
+    /* Without: windows to draw; fewer are taken when the data has fewer; 0 = all, in the data's order. */
     uint32_t n_sample;
     uint64_t seed;
-    uint32_t min_part_windows; /* windows that each part must have; 0 = no parts, any number from 1 */
-    bool has_source;           /* windows of an encoder-decoder model */
-    uint32_t start_token;      /* of its targets */
-    uint32_t end_token;        /* of its sources and targets */
-    uint64_t memory_bytes;     /* of the rows and their tokens, and of tokenising; 0 = no bound */
+    bool has_source;       /* windows of an encoder-decoder model */
+    uint32_t start_token;  /* of its targets */
+    uint32_t end_token;    /* of its sources and targets */
+    uint64_t memory_bytes; /* of the rows and their tokens, and of tokenising; 0 = no bound */
 };
 
 /* Places of a window. */
@@ -121,9 +114,17 @@ MOEC_WARN_UNUSED enum moec_status moec_windows_make(const struct moec_rows *rows
                                                     const struct moec_pool *pool,
                                                     struct moec_windows *windows, struct moec_error *err);
 
-/* A part of the windows, in their order; a copy that shares their work memory. */
+/* A part of the windows, in their order; a copy that shares their work memory. And of those every step-th,
+ * the first among them. */
 MOEC_WARN_UNUSED enum moec_status moec_windows_part(const struct moec_windows *windows, enum moec_part part,
                                                     struct moec_windows *out, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_windows_part_every(const struct moec_windows *windows,
+                                                          enum moec_part part, uint32_t step,
+                                                          struct moec_windows *out, struct moec_error *err);
+
+/* The first n of the windows; a copy that shares their work memory. */
+MOEC_WARN_UNUSED enum moec_status moec_windows_first(const struct moec_windows *windows, uint32_t n,
+                                                     struct moec_windows *out, struct moec_error *err);
 
 /* The windows that a profile was made on, or a part of them; a copy. */
 MOEC_WARN_UNUSED enum moec_status moec_windows_from_profile(const struct moec_profile *profile,

@@ -39,8 +39,9 @@ enum moec_status moec_loss_study_set(struct moec_loss_study *study, uint64_t at,
 {
     const struct moec_loss_options options = moec_loss_options_default();
     struct moec_loss loss;
-    MOEC_TRY(moec_loss_measure(profile->reference.nll, measure->nll, measure->kl, profile->window_scored,
-                               profile->n_window, MOEC_PART_ALL, &options, &loss, err));
+    const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+    MOEC_TRY(
+        moec_loss_measure(&windows, profile->reference.nll, measure->nll, measure->kl, &options, &loss, err));
     study->loss[at] = loss.loss;
     study->kl[at] = loss.mean_kl;
     study->low[at] = loss.low;

@@ -15,10 +15,11 @@ static double total(const double *values, uint32_t n)
     return sum;
 }
 
-static double scored_tokens(const struct moec_profile *profile)
+/* Of the first n windows. */
+static double scored_tokens(const struct moec_profile *profile, uint32_t n_window)
 {
     double n = 0;
-    for (uint32_t w = 0; w < profile->n_window; w++)
+    for (uint32_t w = 0; w < n_window; w++)
         n += profile->window_scored[w];
     return n;
 }
@@ -61,7 +62,9 @@ static const struct moec_measure *whole_model(const struct moec_profile *profile
 static void fill_effects(const struct moec_profile *profile, uint32_t b, uint32_t option,
                          struct moec_mixed_model *model)
 {
-    const double n_token = scored_tokens(profile);
+    const uint32_t n_window = profile->n_sensitivity_window;
+    const double n_token = scored_tokens(profile, n_window);
+    const double baseline_kl = total(profile->baseline.kl, n_window) / n_token;
     double largest = 0;
     for (uint32_t s = 0; s < profile->n_moe_layer; s++) {
         double layer_largest = 0;
@@ -76,7 +79,7 @@ static void fill_effects(const struct moec_profile *profile, uint32_t b, uint32_
                 if (pass == 1 || !reached)
                     continue;
                 const double *kl = moec_profile_expert_row(profile, profile->expert_kl, s, e, b);
-                *effect = total(kl, profile->n_window) / n_token - model->baseline_kl;
+                *effect = total(kl, n_window) / n_token - baseline_kl;
                 layer_largest = any && layer_largest > *effect ? layer_largest : *effect;
                 any = true;
             }
@@ -102,7 +105,7 @@ static void scale_effects(const struct moec_profile *profile, uint32_t option, s
 enum moec_status moec_mixed_model_make(const struct moec_profile *profile, struct moec_mixed_model *model,
                                        struct moec_error *err)
 {
-    const double n_token = scored_tokens(profile);
+    const double n_token = scored_tokens(profile, profile->n_window);
     *model = (struct moec_mixed_model){.n_expert = profile->n_moe_layer * profile->n_expert};
     model->baseline_kl = total(profile->baseline.kl, profile->n_window) / n_token;
     MOEC_TRY(list_options(profile, model, err));

@@ -17,8 +17,9 @@ struct moec_profile_job {
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
     struct moec_windows windows;
-    struct moec_work_memory work; /* of the windows */
-    uint64_t dense_keep_bytes;    /* for dense weights in memory, moec_load_model; 0 = all */
+    struct moec_windows sensitivity_windows; /* the first of them */
+    struct moec_work_memory work;            /* of the windows */
+    uint64_t dense_keep_bytes;               /* for dense weights in memory, moec_load_model; 0 = all */
     struct moec_model *model;
     struct moec_variants *variants;  /* a phase may assign as it likes; the next one assigns again */
     struct moec_scorer *scorer;      /* its reference is the original, once that is measured */
@@ -43,8 +44,8 @@ MOEC_WARN_UNUSED enum moec_status moec_job_studies(struct moec_profile_job *job,
 MOEC_WARN_UNUSED enum moec_status moec_job_choose_sensitivity(struct moec_profile_job *job,
                                                               struct moec_error *err);
 
-/* Measures the baseline and estimates the sensitivities (profiler/sensitivity/fast_sensitivity.h); the
- * whole-model measurements are there. */
+/* Estimates the sensitivities (profiler/sensitivity/fast_sensitivity.h); the
+ * baseline and the whole-model measurements are there. */
 MOEC_WARN_UNUSED enum moec_status moec_job_estimate_sensitivity(struct moec_profile_job *job,
                                                                 struct moec_error *err);
 

@@ -25,7 +25,8 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
     const uint32_t baseline = options->baseline_bits;
     if (baseline != 4 && baseline != 16)
         return moec_fail(err, MOEC_ERR_USAGE, "a baseline of %" PRIu32 " bits, expected 4 or 16", baseline);
-    if (options->n_bits == 0 || options->n_bits > MOEC_PROFILE_MAX_BITS)
+    const bool has_sensitivity = options->sensitivity != MOEC_SENSITIVITY_NONE;
+    if ((options->n_bits == 0 && has_sensitivity) || options->n_bits > MOEC_PROFILE_MAX_BITS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " bitwidths, expected 1..%d", options->n_bits,
                          MOEC_PROFILE_MAX_BITS);
     bool has_other = false;
@@ -40,7 +41,7 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
         }
         has_other = has_other || bits != baseline;
     }
-    if (!has_other)
+    if (!has_other && has_sensitivity)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the only bitwidth, %" PRIu32 ", is the baseline's; give another to measure",
                          baseline);
@@ -79,13 +80,12 @@ static enum moec_status read_windows(struct moec_profile_job *job, struct moec_e
                             &job->rows, err));
     const struct moec_pool pool = moec_pool_make(options->n_threads);
     struct moec_windows_options windows = {.seq_len_tokens = options->seq_len_tokens,
-                                           .n_sample = options->n_sample,
+                                           .has_parts = true,
+                                           .parts = options->parts,
                                            .seed = options->seed,
-                                           .min_part_windows = MOEC_MIN_PART_WINDOWS,
                                            .memory_bytes = moec_rows_budget(options->memory_bytes)};
     moec_windows_options_for(job->config, &windows);
-    if (options->n_sample == 0)
-        return moec_fail(err, MOEC_ERR_USAGE, "0 windows, expected at least %d", 2 * MOEC_MIN_PART_WINDOWS);
+    windows.parts.min_part_windows = MOEC_MIN_PART_WINDOWS;
     MOEC_TRY(moec_windows_make(&job->rows, job->tokenizer, &windows, &pool, &job->windows, err));
     moec_rows_drop_texts(&job->rows);
     return MOEC_OK;
@@ -107,9 +107,18 @@ static void sort_bits(const struct moec_profile_options *options, struct moec_pr
         if (!asked)
             continue;
         profile->uniform_bits[profile->n_uniform++] = known[i];
-        if (known[i] != options->baseline_bits)
+        if (known[i] != options->baseline_bits && options->sensitivity != MOEC_SENSITIVITY_NONE)
             profile->bits[profile->n_bits++] = known[i];
     }
+}
+
+/* They are the first. */
+static uint32_t count_search(const struct moec_windows *windows)
+{
+    uint32_t n = 0;
+    while (n < windows->n_window && moec_part_has(MOEC_PART_SEARCH, windows->part, n))
+        n++;
+    return n;
 }
 
 static enum moec_status describe(struct moec_profile_job *job, struct moec_error *err)
@@ -129,6 +138,8 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
                                      .top_k = job->config->top_k,
                                      .n_window = windows->n_window,
                                      .n_window_available = windows->n_available,
+                                     .n_document = windows->n_document,
+                                     .parts_by_document = windows->by_document,
                                      .n_trace_token = moec_windows_token_count(windows)};
     sort_bits(options, profile);
     copy_text(profile->moec_version, sizeof profile->moec_version, MOEC_VERSION);
@@ -138,6 +149,12 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     copy_text(profile->data_name, sizeof profile->data_name, job->rows.name);
     memcpy(profile->data_digest, job->rows.digest, sizeof profile->data_digest);
     MOEC_TRY(moec_checkpoint_digest(job->checkpoint, NULL, NULL, profile->model_digest, err));
+    profile->n_sensitivity_window =
+        options->n_sensitivity_window > 0 ? options->n_sensitivity_window : MOEC_DEFAULT_SENSITIVITY_WINDOWS;
+    const uint32_t n_search = count_search(windows);
+    if (profile->n_sensitivity_window > n_search)
+        profile->n_sensitivity_window = n_search;
+    MOEC_TRY(moec_windows_first(windows, profile->n_sensitivity_window, &job->sensitivity_windows, err));
     MOEC_TRY(moec_profile_allocate(profile, err));
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         profile->moe_layers[s] = moec_config_moe_layer(job->config, s);
@@ -149,6 +166,8 @@ static enum moec_status describe(struct moec_profile_job *job, struct moec_error
     memcpy(profile->window_length, windows->length, n * sizeof *windows->length);
     memcpy(profile->window_scored, windows->scored, n * sizeof *windows->scored);
     memcpy(profile->window_index, windows->index, n * sizeof *windows->index);
+    memcpy(profile->window_document, windows->document, n * sizeof *windows->document);
+    memcpy(profile->window_part, windows->part, n * sizeof *windows->part);
     return MOEC_OK;
 }
 
@@ -197,7 +216,11 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
     moec_job_line(text, "data-name", "%s", profile->data_name);
     describe_task(&job->options->task, text);
     moec_job_line(text, "seq-len", "%" PRIu32, profile->seq_len_tokens);
-    moec_job_line(text, "samples", "%" PRIu32, job->options->n_sample);
+    const struct moec_part_request *parts = &job->options->parts;
+    moec_job_line(text, "samples",
+                  "%" PRIu32 " (search %" PRIu32 ", certificate %" PRIu32 ", select %" PRIu32 ")",
+                  parts->n_window, parts->n_part[MOEC_PART_SEARCH], parts->n_part[MOEC_PART_CERTIFICATE],
+                  parts->no_select ? UINT32_MAX : parts->n_part[MOEC_PART_SELECT]);
     moec_job_line(text, "seed", "%" PRIu64, profile->seed);
     list_bits(profile->uniform_bits, profile->n_uniform, bits);
     moec_job_line(text, "bits", "%s", bits);
@@ -232,10 +255,12 @@ static uint64_t result_bytes(const struct moec_profile_job *job)
     const struct moec_profile *profile = job->profile;
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t trace = profile->n_trace_token * profile->n_moe_layer * profile->top_k;
-    const uint64_t estimates = job->options->sensitivity != MOEC_SENSITIVITY_EXACT
-                                   ? moec_fast_sensitivity_bytes(job->config, &job->windows, profile->n_bits)
-                                   : 0;
-    return 2 * n_expert * profile->n_bits * profile->n_window * sizeof(double) +
+    const bool may_estimate = job->options->sensitivity == MOEC_SENSITIVITY_FAST ||
+                              job->options->sensitivity == MOEC_SENSITIVITY_AUTO;
+    const uint64_t estimates =
+        may_estimate ? moec_fast_sensitivity_bytes(job->config, &job->sensitivity_windows, profile->n_bits)
+                     : 0;
+    return 2 * n_expert * profile->n_bits * profile->n_sensitivity_window * sizeof(double) +
            2 * trace * sizeof(uint16_t) + estimates;
 }
 
@@ -262,7 +287,10 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
     /* Beside the scorer's: local errors take a perturbed model along for each layer, on part of the windows;
      * an exact sweep has its rows to itself. */
     if (options->sensitivity == MOEC_SENSITIVITY_FAST) {
-        request.n_states += (5 * job->profile->n_moe_layer + 7) / 8;
+        const struct moec_profile *profile = job->profile;
+        request.n_states += (uint32_t)((5 * (uint64_t)profile->n_moe_layer * profile->n_sensitivity_window +
+                                        4 * (uint64_t)profile->n_window - 1) /
+                                       (4 * (uint64_t)profile->n_window));
         request.sweeps = false;
     }
     MOEC_TRY(moec_memory_resident_bytes(&request.base_bytes, err));
@@ -272,6 +300,7 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
     job->dense_keep_bytes = plan.dense_bytes;
     job->work = plan.work;
     job->windows.work = &job->work;
+    job->sensitivity_windows.work = &job->work;
     return MOEC_OK;
 }
 
@@ -415,7 +444,7 @@ static enum moec_status measure_exactly(struct moec_profile_job *job, struct moe
         .model = job->model,
         .variants = job->variants,
         .kernels = options->kernels,
-        .windows = &job->windows,
+        .windows = &job->sensitivity_windows,
         .n_threads = options->n_threads,
         .baseline_bits = profile->baseline_bits,
         .bits = profile->bits,
@@ -432,11 +461,26 @@ static enum moec_status measure_exactly(struct moec_profile_job *job, struct moe
     return MOEC_OK;
 }
 
+/* All experts at the baseline, on all windows. At the source's own bits that is the original. */
+static enum moec_status measure_baseline(struct moec_profile_job *job, struct moec_error *err)
+{
+    struct moec_profile *profile = job->profile;
+    if (profile->baseline_bits == moec_variants_source_bits(job->variants)) {
+        copy_measure(&profile->reference, profile->n_window, &profile->baseline);
+        return MOEC_OK;
+    }
+    MOEC_TRY(moec_variants_assign_all(job->variants, profile->baseline_bits, err));
+    return moec_job_score(job, "baseline", &profile->baseline, err);
+}
+
 static enum moec_status measure_sensitivity(struct moec_profile_job *job, struct moec_error *err)
 {
     struct moec_profile *profile = job->profile;
-    MOEC_TRY(profile->sensitivity == MOEC_SENSITIVITY_FAST ? moec_job_estimate_sensitivity(job, err)
-                                                           : measure_exactly(job, err));
+    MOEC_TRY(measure_baseline(job, err));
+    if (profile->sensitivity == MOEC_SENSITIVITY_FAST)
+        MOEC_TRY(moec_job_estimate_sensitivity(job, err));
+    else if (profile->sensitivity == MOEC_SENSITIVITY_EXACT)
+        MOEC_TRY(measure_exactly(job, err));
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         if (profile->uniform_bits[u] == profile->baseline_bits)
             copy_measure(&profile->baseline, profile->n_window, &profile->uniform[u]);
@@ -469,7 +513,8 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     MOEC_TRY(moec_job_choose_sensitivity(job, err));
     MOEC_TRY(measure_uniform(job, err));
     MOEC_TRY(measure_sensitivity(job, err));
-    MOEC_TRY(moec_job_studies(job, "mixed", moec_mixed_measure, err));
+    if (job->profile->sensitivity != MOEC_SENSITIVITY_NONE)
+        MOEC_TRY(moec_job_studies(job, "mixed", moec_mixed_measure, err));
     MOEC_TRY(moec_weight_studies_run(job, err));
     count_cost(job);
     return moec_profile_check(job->profile, "the profile just measured", err);
@@ -491,6 +536,7 @@ enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
     moec_variants_free(job.variants);
     moec_model_free(job.model);
     moec_windows_release(&job.windows);
+    moec_windows_release(&job.sensitivity_windows);
     moec_rows_release(&job.rows);
     moec_tokenizer_free(job.tokenizer);
     if (status != MOEC_OK)

@@ -11,16 +11,19 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"
 #include "profiler/common/progress.h"
+#include "profiler/evaluate/parts.h"
 #include "profiler/tasks/task.h"
 #include "runtime/kernels/kernels.h"
 
 /* What changes a measurement must also be named in describe_job (profile_run.c): a journal is only resumed by
  * the same job. What only says which measurements are made (studies) need not be. */
+#define MOEC_DEFAULT_SENSITIVITY_WINDOWS 64
+
 struct moec_profile_options {
     struct moec_task task;
     const char *data_path;
     uint32_t seq_len_tokens;
-    uint32_t n_sample; /* windows to draw, at least 2 * MOEC_MIN_PART_WINDOWS */
+    struct moec_part_request parts; /* windows to draw; min_part_windows is MOEC_MIN_PART_WINDOWS */
     uint64_t seed;
     /* (n_bits) of 2, 3, 4, 8, 16, in any order, each once; the baseline's may be among them. */
     const uint32_t *bits;
@@ -28,9 +31,12 @@ struct moec_profile_options {
     uint32_t baseline_bits; /* 4 or 16 */
     enum moec_quantizer quantizer;
     enum moec_scheme scheme;
-    bool any_scheme; /* for MOEC_QUANTIZER_AUTO: choose among both schemes */
-    uint32_t group;  /* 0 (channel), 32, 64, 128 */
-    enum moec_sensitivity_mode sensitivity;
+    bool any_scheme;                        /* for MOEC_QUANTIZER_AUTO: choose among both schemes */
+    uint32_t group;                         /* 0 (channel), 32, 64, 128 */
+    enum moec_sensitivity_mode sensitivity; /* NONE: `bits` may be empty, and are of whole models only */
+    /* Windows that single experts are measured on, the first of the search part: 0 =
+     * MOEC_DEFAULT_SENSITIVITY_WINDOWS. */
+    uint32_t n_sensitivity_window;
     double time_limit_seconds; /* of the exact sweep, for AUTO */
     const struct moec_kernels *kernels;
     int n_threads; /* as moec_pool_make */

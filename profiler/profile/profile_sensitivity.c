@@ -54,13 +54,15 @@ static enum moec_status exact_cost(const struct moec_profile_job *job, uint64_t 
     enum moec_status status = MOEC_OK;
     const struct moec_profile *profile = job->profile;
     struct visits visits = {0};
-    uint64_t cost = 2 * moec_cost_pass(job->config, &job->windows); /* the baseline, with traces and heads */
+    /* The baseline: on all windows, and with traces and heads. */
+    uint64_t cost = moec_cost_pass(job->config, &job->windows) +
+                    2 * moec_cost_pass(job->config, &job->sensitivity_windows);
     const uint16_t *choices = profile->trace_experts;
     MOEC_TRY_OUT(
         moec_alloc((void **)&visits.first, profile->n_expert, sizeof(uint32_t), "visits of experts", err));
     MOEC_TRY_OUT(
         moec_alloc((void **)&visits.count, profile->n_expert, sizeof(uint32_t), "visits of experts", err));
-    for (uint32_t w = 0; w < profile->n_window; w++) {
+    for (uint32_t w = 0; w < profile->n_sensitivity_window; w++) {
         for (uint32_t s = 0; s < profile->n_moe_layer; s++)
             cost += window_cost(job, s, w, choices, &visits);
         choices += (size_t)moec_profile_traced(profile, w) * profile->n_moe_layer * profile->top_k;
@@ -252,7 +254,7 @@ static enum moec_status run_fast(struct moec_profile_job *job, struct moec_fast_
     const struct moec_fast_options fast = {.model = job->model,
                                            .variants = job->variants,
                                            .kernels = options->kernels,
-                                           .windows = &job->windows,
+                                           .windows = &job->sensitivity_windows,
                                            .n_threads = options->n_threads,
                                            .baseline_bits = profile->baseline_bits,
                                            .bits = profile->bits,
@@ -263,7 +265,8 @@ static enum moec_status run_fast(struct moec_profile_job *job, struct moec_fast_
                                            .limit_multiply_adds = passes_left(job),
                                            .progress = options->progress};
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
-    const uint64_t n_row = n_expert * profile->n_bits * profile->n_window, n_code = profile->n_bits + 1;
+    const uint64_t n_row = n_expert * profile->n_bits * profile->n_sensitivity_window,
+                   n_code = profile->n_bits + 1;
     const struct moec_unit_part parts[] = {
         {result->expert_nll, n_row * sizeof(double)},
         {result->expert_kl, n_row * sizeof(double)},
@@ -291,8 +294,6 @@ enum moec_status moec_job_estimate_sensitivity(struct moec_profile_job *job, str
                    n_code = profile->n_bits + 1;
     struct moec_fast_result result = {.expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
     const char *what = "estimates of sensitivity";
-    MOEC_TRY(moec_variants_assign_all(job->variants, profile->baseline_bits, err));
-    MOEC_TRY(moec_job_score(job, "baseline", &profile->baseline, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.local_error, n_expert * n_code, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.gain, n_expert, sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.small_gain, profile->n_moe_layer, sizeof(double), what, err));

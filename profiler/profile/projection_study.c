@@ -57,7 +57,7 @@ static enum moec_status add_expert_losses(struct moec_profile *profile, const do
     MOEC_TRY(moec_profile_add_study(profile, &study, &added, err));
     const uint64_t n = moec_study_count(added);
     for (uint64_t i = 0; i < n; i++)
-        added->values[i] = moec_profile_loss(profile, nll + i * profile->n_window);
+        added->values[i] = moec_profile_sensitivity_loss(profile, nll + i * profile->n_sensitivity_window);
     return MOEC_OK;
 }
 
@@ -77,7 +77,7 @@ enum moec_status moec_expert_projection_study_run(struct moec_weight_run *run, s
         .model = job->model,
         .variants = job->variants,
         .kernels = job->options->kernels,
-        .windows = &job->windows,
+        .windows = &job->sensitivity_windows,
         .n_threads = job->options->n_threads,
         .baseline_bits = profile->baseline_bits,
         .bits = codes,
@@ -89,7 +89,7 @@ enum moec_status moec_expert_projection_study_run(struct moec_weight_run *run, s
         .units = job->units,
         .unit_name = "expert projections"};
     const char *what = "losses of single projections";
-    const uint64_t row = profile->n_window * sizeof(double);
+    const uint64_t row = profile->n_sensitivity_window * sizeof(double);
     MOEC_TRY_OUT(moec_variants_set_rest(job->variants, profile->baseline_bits, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.expert_nll, n, row, what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&result.expert_kl, n, row, what, err));

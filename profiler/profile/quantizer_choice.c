@@ -91,7 +91,7 @@ static double price(const struct moec_profile *profile, const double *kl, struct
     const double n_embd = profile->config.n_embd;
     double sum = 0, n_token = 0;
     for (uint32_t w = 0; w < profile->n_window; w++) {
-        if (!moec_part_has(MOEC_PART_SEARCH, w))
+        if (!moec_part_has(MOEC_PART_SEARCH, profile->window_part, w))
             continue;
         sum += kl[w];
         n_token += profile->window_scored[w];

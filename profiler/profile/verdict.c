@@ -37,7 +37,7 @@ static enum moec_status effects_create(const struct moec_profile *profile, struc
     MOEC_TRY(moec_alloc((void **)&effects->expert, n, sizeof *effects->expert, "reached experts", err));
     MOEC_TRY(moec_alloc((void **)&effects->kl, n, sizeof *effects->kl, "effects of experts", err));
     MOEC_TRY(moec_alloc((void **)&effects->sorted, n, sizeof *effects->sorted, "effects of experts", err));
-    for (uint32_t w = 0; w < profile->n_window; w++)
+    for (uint32_t w = 0; w < profile->n_sensitivity_window; w++)
         effects->n_token += profile->window_scored[w];
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++)
@@ -61,7 +61,8 @@ static void fill_effects(const struct moec_profile *profile, uint32_t b, struct 
     for (uint32_t i = 0; i < effects->n; i++) {
         const double *kl =
             moec_profile_expert_row(profile, profile->expert_kl, effects->layer[i], effects->expert[i], b);
-        effects->kl[i] = difference(kl, profile->baseline.kl, profile->n_window) / effects->n_token;
+        effects->kl[i] =
+            difference(kl, profile->baseline.kl, profile->n_sensitivity_window) / effects->n_token;
     }
     memcpy(effects->sorted, effects->kl, effects->n * sizeof *effects->kl);
     moec_sort_doubles(effects->sorted, effects->n);
@@ -131,16 +132,16 @@ static void resample(const struct moec_profile *profile, const struct effects *e
     struct moec_random random = {MOEC_BOOTSTRAP_SEED};
     for (uint32_t r = 0; r < MOEC_VERDICT_RESAMPLES; r++) {
         double n_token = 0;
-        memset(counts, 0, profile->n_window * sizeof *counts);
-        for (uint32_t i = 0; i < profile->n_window; i++)
-            counts[moec_random_below(&random, profile->n_window)]++;
-        for (uint32_t w = 0; w < profile->n_window; w++)
+        memset(counts, 0, profile->n_sensitivity_window * sizeof *counts);
+        for (uint32_t i = 0; i < profile->n_sensitivity_window; i++)
+            counts[moec_random_below(&random, profile->n_sensitivity_window)]++;
+        for (uint32_t w = 0; w < profile->n_sensitivity_window; w++)
             n_token += (double)counts[w] * profile->window_scored[w];
         for (uint32_t i = 0; i < effects->n; i++) {
             const double *nll = moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i],
                                                         effects->expert[i], b);
             double sum = 0;
-            for (uint32_t w = 0; w < profile->n_window; w++)
+            for (uint32_t w = 0; w < profile->n_sensitivity_window; w++)
                 sum += counts[w] * (nll[w] - profile->baseline.nll[w]);
             means[(size_t)i * MOEC_VERDICT_RESAMPLES + r] = sum / n_token;
         }
@@ -153,7 +154,8 @@ static enum moec_status measure_noise(const struct moec_profile *profile, const 
     uint32_t *counts = NULL;
     double *means = NULL, *widths = NULL;
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(moec_alloc((void **)&counts, profile->n_window, sizeof *counts, "a resample", err));
+    MOEC_TRY_OUT(
+        moec_alloc((void **)&counts, profile->n_sensitivity_window, sizeof *counts, "a resample", err));
     MOEC_TRY_OUT(moec_alloc((void **)&means, (uint64_t)effects->n * MOEC_VERDICT_RESAMPLES, sizeof *means,
                             "resamples", err));
     MOEC_TRY_OUT(moec_alloc((void **)&widths, effects->n, sizeof *widths, "intervals", err));
@@ -189,16 +191,17 @@ static void measure_additivity(const struct moec_profile *profile, const struct 
         const double *nll =
             moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i], effects->expert[i], b);
         bits->sum_kl += effects->kl[i];
-        sum_nll += difference(nll, profile->baseline.nll, profile->n_window) / effects->n_token;
+        sum_nll += difference(nll, profile->baseline.nll, profile->n_sensitivity_window) / effects->n_token;
     }
     bits->sum_loss = expm1(sum_nll);
     for (uint32_t u = 0; u < profile->n_uniform; u++)
         if (profile->uniform_bits[u] == bits->bits) {
             const struct moec_measure *whole = &profile->uniform[u];
             bits->joint_kl =
-                difference(whole->kl, profile->baseline.kl, profile->n_window) / effects->n_token;
+                difference(whole->kl, profile->baseline.kl, profile->n_sensitivity_window) / effects->n_token;
             bits->joint_loss =
-                expm1(difference(whole->nll, profile->baseline.nll, profile->n_window) / effects->n_token);
+                expm1(difference(whole->nll, profile->baseline.nll, profile->n_sensitivity_window) /
+                      effects->n_token);
             bits->additivity = bits->sum_kl != 0 ? bits->joint_kl / bits->sum_kl : NAN;
         }
 }

@@ -149,8 +149,8 @@ uint64_t moec_weight_studies_bytes(const struct moec_profile *profile,
                                                                MOEC_STUDY_SPARSITY_LEVELS *
                                                                sizeof(struct moec_mlp_filter);
     if (moec_weight_study_wanted(MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS, options)) {
-        const uint64_t sums =
-            2 * n_expert * MOEC_PROJECTION_COUNT * profile->n_bits * profile->n_window * sizeof(double);
+        const uint64_t sums = 2 * n_expert * MOEC_PROJECTION_COUNT * profile->n_bits *
+                              profile->n_sensitivity_window * sizeof(double);
         bytes = sums > bytes ? sums : bytes;
     }
     return bytes;

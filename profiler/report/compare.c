@@ -84,13 +84,14 @@ static void name_profiles(struct moec_compare *c)
 
 /* ---- effects ---- */
 
-/* KL that expert (s, e) adds to the baseline's at bits[b], nats a token of the windows of a part. */
+/* KL that expert (s, e) adds to the baseline's at bits[b], nats a token of all windows, or of the even
+ * (`part` SEARCH) or odd ones: halves of the same number, whatever the windows are for. */
 static double effect(const struct moec_profile *p, enum moec_part part, uint32_t s, uint32_t e, uint32_t b)
 {
     const double *kl = moec_profile_expert_row(p, p->expert_kl, s, e, b);
     double sum = 0, n_token = 0;
-    for (uint32_t w = 0; w < p->n_window; w++) {
-        if (!moec_part_has(part, w))
+    for (uint32_t w = 0; w < p->n_sensitivity_window; w++) {
+        if (!moec_part_has(part, NULL, w))
             continue;
         sum += kl[w] - p->baseline.kl[w];
         n_token += p->window_scored[w];

@@ -28,13 +28,14 @@ enum moec_status moec_figure_sensitivity(const struct moec_profile *profile, uin
 /* ---- whole models ---- */
 
 static enum moec_status loss_of(const struct moec_profile *profile, const double *reference,
-                                const double *nll, uint32_t n_resample, struct moec_loss *loss,
-                                struct moec_error *err)
+                                const double *nll, uint32_t n_window, uint32_t n_resample,
+                                struct moec_loss *loss, struct moec_error *err)
 {
     struct moec_loss_options options = moec_loss_options_default();
     options.n_resample = n_resample;
-    MOEC_TRY(moec_loss_measure(reference, nll, NULL, profile->window_scored, profile->n_window, MOEC_PART_ALL,
-                               &options, loss, err));
+    struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+    windows.n_window = n_window;
+    MOEC_TRY(moec_loss_measure(&windows, reference, nll, NULL, &options, loss, err));
     loss->loss = fmin(loss->loss, MOEC_HEATMAP_MOST);
     loss->low = fmin(loss->low, MOEC_HEATMAP_MOST);
     loss->high = fmin(loss->high, MOEC_HEATMAP_MOST);
@@ -81,8 +82,8 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
     series->has_interval = true;
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         struct moec_loss loss;
-        MOEC_TRY(loss_of(profile, profile->reference.nll, profile->uniform[u].nll, MOEC_BOOTSTRAP_RESAMPLES,
-                         &loss, err));
+        MOEC_TRY(loss_of(profile, profile->reference.nll, profile->uniform[u].nll, profile->n_window,
+                         MOEC_BOOTSTRAP_RESAMPLES, &loss, err));
         moec_heatmap_bits_name(profile->uniform_bits[u], bits);
         (void)snprintf(chart->x.categories[u], MOEC_CHART_LABEL, "%s", bits);
         series->x[u] = u;
@@ -120,6 +121,7 @@ static enum moec_status measure_extras(const struct moec_profile *profile, uint3
                 continue;
             MOEC_TRY(loss_of(profile, profile->baseline.nll,
                              moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
+                             profile->n_sensitivity_window,
                              n_expert > MANY_EXPERTS ? LEAST_RESAMPLE : FEW_RESAMPLES, &loss, err));
             extras[(*n)++] = (struct extra){100 * loss.loss, 100 * loss.low, 100 * loss.high};
         }

@@ -72,7 +72,7 @@ static enum moec_status choose_range(struct moec_heatmap *map, struct moec_error
 /* A variant that guesses worse than chance in every token passes what a double can say of perplexity. */
 static double finite_loss(const struct moec_profile *profile, const double *nll)
 {
-    return fmin(moec_profile_loss(profile, nll), MOEC_HEATMAP_MOST);
+    return fmin(moec_profile_sensitivity_loss(profile, nll), MOEC_HEATMAP_MOST);
 }
 
 enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t bits,
@@ -155,14 +155,14 @@ void moec_heatmap_describe(const struct moec_profile *profile, const struct moec
                    " tokens, seed %" PRIu64 ", SHA-256 %.12s",
                    name, task, profile->n_window, profile->n_window_available, profile->seq_len_tokens,
                    profile->seed, data);
-    (void)snprintf(
-        words->measure, sizeof words->measure,
-        "increase of %s over the original weights, all windows%s; %s %s quantisation, one scale per %s, "
-        "%s arithmetic, moec %s",
-        metric,
-        profile->sensitivity == MOEC_SENSITIVITY_FAST ? ", estimated from local errors of experts" : "",
-        moec_quantizer_name((enum moec_quantizer)choice.quantizer),
-        moec_scheme_name((enum moec_scheme)choice.scheme), group, arithmetic, version);
+    (void)snprintf(words->measure, sizeof words->measure,
+                   "increase of %s over the original weights%s; %s %s quantisation, one scale per %s, "
+                   "%s arithmetic, moec %s",
+                   metric,
+                   profile->sensitivity == MOEC_SENSITIVITY_FAST ? ", estimated from local errors of experts"
+                                                                 : "",
+                   moec_quantizer_name((enum moec_quantizer)choice.quantizer),
+                   moec_scheme_name((enum moec_scheme)choice.scheme), group, arithmetic, version);
 }
 
 /* ---- table ---- */

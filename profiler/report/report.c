@@ -58,8 +58,9 @@ static enum moec_status loss_of(const struct moec_profile *profile, const struct
                                 struct moec_loss *loss, struct moec_error *err)
 {
     const struct moec_loss_options options = moec_loss_options_default();
-    return moec_loss_measure(profile->reference.nll, measure->nll, measure->kl, profile->window_scored,
-                             profile->n_window, MOEC_PART_ALL, &options, loss, err);
+    const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+    return moec_loss_measure(&windows, profile->reference.nll, measure->nll, measure->kl, &options, loss,
+                             err);
 }
 
 static void put_loss_row(const struct page *page, const char *name, const struct moec_loss *loss)

@@ -41,7 +41,7 @@ static void count_changed(const struct moec_profile *profile, uint32_t *windows)
 {
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++)
-            for (uint32_t w = 0; w < profile->n_window; w++) {
+            for (uint32_t w = 0; w < profile->n_sensitivity_window; w++) {
                 bool changed = false;
                 for (uint32_t b = 0; b < profile->n_bits; b++)
                     changed = changed || moec_profile_expert_row(profile, profile->expert_nll, s, e, b)[w] !=
@@ -115,9 +115,9 @@ static enum moec_status judge_targets(const struct moec_profile *profile, struct
     const struct moec_loss_options options = moec_loss_options_default();
     for (uint32_t u = profile->n_uniform; u-- > 0;) {
         struct moec_loss loss;
-        MOEC_TRY(moec_loss_measure(profile->reference.nll, profile->uniform[u].nll, NULL,
-                                   profile->window_scored, profile->n_window, MOEC_PART_ALL, &options, &loss,
-                                   err));
+        const struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+        MOEC_TRY(moec_loss_measure(&windows, profile->reference.nll, profile->uniform[u].nll, NULL, &options,
+                                   &loss, err));
         for (uint32_t t = 0; t < MOEC_COVERAGE_TARGETS; t++)
             if (loss.loss < targets[t]) {
                 coverage->target_bits[t] = profile->uniform_bits[u];
@@ -132,15 +132,15 @@ static enum moec_status judge_targets(const struct moec_profile *profile, struct
 static uint64_t windows_to_differ(const struct moec_profile *profile, const double *nll)
 {
     double sum = 0, squares = 0;
-    const double n = profile->n_window;
-    for (uint32_t w = 0; w < profile->n_window; w++)
+    const double n = profile->n_sensitivity_window;
+    for (uint32_t w = 0; w < profile->n_sensitivity_window; w++)
         sum += nll[w] - profile->baseline.nll[w];
     const double mean = sum / n;
-    for (uint32_t w = 0; w < profile->n_window; w++) {
+    for (uint32_t w = 0; w < profile->n_sensitivity_window; w++) {
         const double d = nll[w] - profile->baseline.nll[w] - mean;
         squares += d * d;
     }
-    if (mean == 0 || profile->n_window < 2)
+    if (mean == 0 || profile->n_sensitivity_window < 2)
         return 0;
     const double needed = ceil(1.645 * 1.645 * squares / (n - 1) / (mean * mean));
     return needed < 1e15 ? (uint64_t)fmax(needed, 2) : 0;
@@ -152,7 +152,7 @@ static enum moec_status judge_differences(const struct moec_profile *profile, st
     uint64_t *needed = NULL;
     size_t n = 0;
     coverage->difference_bits = profile->bits[0];
-    if (profile->sensitivity == MOEC_SENSITIVITY_FAST)
+    if (profile->sensitivity != MOEC_SENSITIVITY_EXACT)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&needed, coverage->n_expert, sizeof *needed, "windows of experts", err));
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
@@ -288,13 +288,14 @@ void moec_coverage_describe(const struct moec_profile *profile, const struct moe
 {
     describe_experts(coverage, paragraphs);
     describe_targets(coverage, paragraphs);
-    if (profile->sensitivity == MOEC_SENSITIVITY_FAST || coverage->windows_for_differences == 0)
+    if (profile->sensitivity != MOEC_SENSITIVITY_EXACT || coverage->windows_for_differences == 0)
         return;
-    if (coverage->windows_for_differences <= coverage->n_window)
-        moec_paragraph_add(paragraphs,
-                           " On these windows nine of ten experts differ from the baseline at %" PRIu32
-                           " bits by more than noise.",
-                           coverage->difference_bits);
+    if (coverage->windows_for_differences <= profile->n_sensitivity_window)
+        moec_paragraph_add(
+            paragraphs,
+            " On the windows of the sensitivities nine of ten experts differ from the baseline at %" PRIu32
+            " bits by more than noise.",
+            coverage->difference_bits);
     else
         moec_paragraph_add(paragraphs,
                            " For nine of ten experts to differ from the baseline at %" PRIu32

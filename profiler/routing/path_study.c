@@ -271,8 +271,9 @@ static enum moec_status add_recall(struct moec_profile *profile, const double *g
     struct moec_study *added = NULL;
     const struct moec_study study = {
         .name = "predict/recall",
-        .description = "recall of the activated experts among the top k, k + 1, 2k predicted; odd windows, "
-                       "tables of the even ones",
+        .description =
+            "recall of the activated experts among the top k, k + 1, 2k predicted; certificate part, "
+            "tables of the search part",
         .source = "EdgeMoE III-C1; HOBBIT Fig. 7(b); Fate Table 1",
         .n_axis = 3,
         .axes = {{.name = "moe_layer", .n = profile->n_moe_layer},
@@ -292,10 +293,11 @@ static void mark_part(const struct moec_profile *profile, const struct stack *st
     uint64_t token = 0;
     for (uint32_t w = 0; w < profile->n_window && token < profile->n_trace_token; w++)
         for (uint32_t i = 0; i < moec_profile_traced(profile, w); i++, token++)
-            tokens[token] = moec_part_has(part, w) && (stack->tokens == NULL || stack->tokens[token]);
+            tokens[token] = moec_part_has(part, profile->window_part, w) &&
+                            (stack->tokens == NULL || stack->tokens[token]);
 }
 
-/* Hits on the odd windows of a table made from the even ones. */
+/* Hits on the certificate part of a table made from the search part. */
 static enum moec_status count_predictions(struct moec_profile *profile, const struct stack *stack,
                                           uint64_t *hits, uint64_t *frequency_hits, uint64_t *n_used,
                                           struct moec_error *err)
@@ -331,13 +333,15 @@ static enum moec_status add_predictions(struct moec_profile *profile, const stru
 {
     static const struct moec_study by_path = {
         .name = "conditional/path",
-        .description = "share of tokens (odd windows) that activated the expert predicted as r-th likeliest "
-                       "from the experts of the two MoE layers before",
+        .description =
+            "share of tokens (certificate part) that activated the expert predicted as r-th likeliest "
+            "from the experts of the two MoE layers before",
         .source = "EdgeMoE Fig. 8"};
     static const struct moec_study by_frequency = {
         .name = "conditional/frequency",
-        .description = "share of tokens (odd windows) that activated the expert predicted as r-th likeliest "
-                       "from the layer's load alone",
+        .description =
+            "share of tokens (certificate part) that activated the expert predicted as r-th likeliest "
+            "from the layer's load alone",
         .source = "EdgeMoE Fig. 8"};
     enum moec_status status = MOEC_OK;
     const uint32_t n_layer = profile->n_moe_layer, n_expert = profile->n_expert;

@@ -11,7 +11,7 @@
  * the two MoE layers before by the path table conditional/frequency  the same, predicted from the load alone
  * (EdgeMoE Fig. 8). Both sum to k over r; their cumulative sums over k are the recalls predict/recall recall
  * of path table, frequency and next-layer gate among k, k + 1, 2k predicted Predictions are made from a table
- * of the even windows and counted on the odd ones. Of an encoder-decoder
+ * of the search part and counted on the certificate part. Of an encoder-decoder
  * model each stack is counted by itself, with the tokens that it reads: paths/full is then the decoder's, and
  * paths/encoder and paths/encoder_fraction are the encoder's. Thread rule: one thread. */
 #ifndef MOEC_PROFILER_PATH_STUDY_H

@@ -44,10 +44,10 @@ struct moec_router_study {
     uint64_t n_cosine;
 
     uint32_t next_window;
-    uint64_t n_odd, n_top1; /* tokens of odd windows, of one layer */
-    uint64_t n_odd_choice;  /* their activations */
-    uint64_t *hits;         /* (S, E) */
-    struct gate_sums *gate; /* (S) */
+    uint64_t n_counted, n_top1; /* tokens of the certificate part, of one layer */
+    uint64_t n_counted_choice;  /* their activations */
+    uint64_t *hits;             /* (S, E) */
+    struct gate_sums *gate;     /* (S) */
     struct moec_router_results *results;
     uint64_t multiply_adds;
 };
@@ -279,8 +279,8 @@ static void count_hits(struct moec_router_study *study, uint32_t ordinal, uint64
             hits[i] += predicted[i] == chosen[rank];
     }
     for (uint32_t rank = 0; rank < study->config->top_k; rank++)
-        study->n_odd_choice += chosen[rank] != MOEC_ROUTER_NO_EXPERT;
-    study->n_odd++;
+        study->n_counted_choice += chosen[rank] != MOEC_ROUTER_NO_EXPERT;
+    study->n_counted++;
     study->n_top1 += predicted[0] == chosen[0];
 }
 
@@ -342,7 +342,7 @@ static void start_layer(struct moec_router_study *study, uint32_t ordinal)
 {
     study->next_window = 0;
     study->n_layer_token = stack_tokens(study, ordinal);
-    study->n_odd = study->n_top1 = study->n_odd_choice = 0;
+    study->n_counted = study->n_top1 = study->n_counted_choice = 0;
     study->cosine_sum = 0;
     study->n_cosine = 0;
 }
@@ -357,9 +357,9 @@ static void finish_layer(struct moec_router_study *study, uint32_t ordinal)
     if (is_first_of_stack(study, ordinal))
         return;
     moec_paths_recall(study->hits + (size_t)ordinal * n_expert, 1, n_expert, study->config->top_k,
-                      study->n_odd_choice, study->results->gate_recall + (size_t)ordinal * 3);
-    if (study->n_odd > 0)
-        study->results->gate_top1[ordinal] = (double)study->n_top1 / (double)study->n_odd;
+                      study->n_counted_choice, study->results->gate_recall + (size_t)ordinal * 3);
+    if (study->n_counted > 0)
+        study->results->gate_top1[ordinal] = (double)study->n_top1 / (double)study->n_counted;
     if (study->n_cosine > 0)
         study->results->cosine[ordinal - 1] = study->cosine_sum / (double)study->n_cosine;
 }
@@ -375,7 +375,8 @@ enum moec_status moec_router_study_batch(struct moec_router_study *study, uint32
     const uint32_t first_window = study->next_window;
     for (uint32_t row = 0; row < n_rows;) {
         const uint32_t w = study->next_window++, end = row + moec_windows_read(study->windows, stack, w);
-        const bool counts = !is_first_of_stack(study, ordinal) && moec_part_has(MOEC_PART_CERTIFICATE, w);
+        const bool counts = !is_first_of_stack(study, ordinal) &&
+                            moec_part_has(MOEC_PART_CERTIFICATE, study->windows->part, w);
         for (; row < end; row++) {
             if (counts)
                 count_hits(study, ordinal, first_row + row, experts + (size_t)row * k);
@@ -461,7 +462,7 @@ enum moec_status moec_router_results_add(const struct moec_router_results *resul
          .axes = {layer},
          .values = results->cosine},
         {.name = "predict/gate_top1",
-         .description = "share of tokens (odd windows) whose rank-1 expert is the one that the router "
+         .description = "share of tokens (certificate part) whose rank-1 expert is the one that the router "
                         "prefers when it is fed with the gate input of the MoE layer before",
          .source = "HOBBIT Fig. 7(b)",
          .n_axis = 1,

@@ -5,10 +5,10 @@
  *                      quantiles over all tokens (profiler/common/quantiles.h): where it is small, a
  * perturbation of the router's input changes the choice next-layer gate    the experts that this layer's
  * router prefers when it is fed with the gate input (the normed hidden state) of the MoE layer before; recall
- * of the activated experts among the first k, k + 1, 2k, over the tokens of odd windows, as the path table's
- * (HOBBIT III-C, Fig. 7(b); Fate 3.1, Table 1). Ties go to the lower index predict/gate_top1  share of those
- * tokens whose rank-1 expert is the first predicted predict/cosine     cosine similarity of the gate inputs
- * of this MoE layer and the next, mean over at most MOEC_COSINE_TOKENS tokens, one from each of equal
+ * of the activated experts among the first k, k + 1, 2k, over the tokens of the certificate part, as the path
+ * table's (HOBBIT III-C, Fig. 7(b); Fate 3.1, Table 1). Ties go to the lower index predict/gate_top1  share
+ * of those tokens whose rank-1 expert is the first predicted predict/cosine     cosine similarity of the gate
+ * inputs of this MoE layer and the next, mean over at most MOEC_COSINE_TOKENS tokens, one from each of equal
  * stretches (HOBBIT Fig. 7(a), "Next 1"; Fate Table 1, position 2) gate/output_norm   Euclidean norm of an
  * expert's unweighted output, relative to the layer's mean, by gate weight; gate/weighted_norm: the norm of
  * what it adds, weight times output (HOBBIT III-B, Fig. 5(a)) gate/correlation   Pearson's correlation of

@@ -107,26 +107,12 @@ static void plan(struct fast *job)
 
 /* ---- memory ---- */
 
-/* Every other window is the search part; a part of a part is every fourth, and so on. */
-static enum moec_status select_windows(const struct moec_windows *all, uint32_t every,
-                                       struct moec_windows *out, struct moec_error *err)
-{
-    MOEC_TRY(moec_windows_part(all, MOEC_PART_SEARCH, out, err));
-    for (uint32_t step = 2; step < every; step *= 2) {
-        struct moec_windows fewer;
-        MOEC_TRY(moec_windows_part(out, MOEC_PART_SEARCH, &fewer, err));
-        moec_windows_release(out);
-        *out = fewer;
-    }
-    return MOEC_OK;
-}
-
 static enum moec_status create_perturbed(struct fast *job, float scale, uint32_t every,
                                          struct perturbed *perturbed, struct moec_error *err)
 {
     perturbed->scale = scale;
     perturbed->every = every;
-    MOEC_TRY(select_windows(job->options->windows, every, &perturbed->windows, err));
+    MOEC_TRY(moec_windows_part_every(job->options->windows, MOEC_PART_ALL, every, &perturbed->windows, err));
     MOEC_TRY(moec_sweep_create(&job->forward, &perturbed->windows, false, &perturbed->sweep, err));
     perturbed->n_row = moec_windows_scored_count(&perturbed->windows);
     const uint64_t n = job->n_moe * perturbed->n_row;
@@ -195,8 +181,8 @@ static enum moec_status create(struct fast *job, struct moec_error *err)
     MOEC_TRY(moec_token_scorer_create(job->config, max_tokens, &job->tokens, err));
     MOEC_TRY(moec_states_create(options->windows->work, moec_windows_scored_count(options->windows),
                                 job->stride, "hidden states of the windows", &job->hidden, err));
-    MOEC_TRY(create_perturbed(job, 1, 2, &job->perturbed[FULL], err));
-    MOEC_TRY(create_perturbed(job, 0.5f, 8, &job->perturbed[SMALL], err));
+    MOEC_TRY(create_perturbed(job, 1, 1, &job->perturbed[FULL], err));
+    MOEC_TRY(create_perturbed(job, 0.5f, 4, &job->perturbed[SMALL], err));
     MOEC_TRY(allocate_batch(job, err));
     MOEC_TRY(allocate_sums(job, err));
     return allocate_scores(job, err);
@@ -686,7 +672,7 @@ static enum moec_status estimate(struct fast *job, struct moec_error *err)
 uint64_t moec_fast_sensitivity_bytes(const struct moec_config *config, const struct moec_windows *windows,
                                      uint32_t n_bits)
 {
-    const uint64_t n_moe = moec_config_moe_count(config), n_row = moec_windows_scored_count(windows) / 2 + 1;
+    const uint64_t n_moe = moec_config_moe_count(config), n_row = moec_windows_scored_count(windows);
     const uint64_t sums = (windows->n_window + 4) * (n_bits + 1) * config->n_expert * sizeof(double);
     return n_moe * (sums + n_row * (config->top_k * (sizeof(float) + sizeof(uint16_t)) + 2 * sizeof(double)));
 }

@@ -8,14 +8,13 @@
  *
  *     u(t, s, e, b) = g^2 |d|^2 / |x|^2,    u(window, s, e, b) = its sum over the window's tokens
  *
- * Gains. In the same sweep one perturbed model for each MoE layer goes along on the windows of the search
- * part: all experts of that layer at the lowest bitwidth, everything else original. What it costs a token, a
- * KL divergence, is known in the end, and so is what each expert of the layer contributed to the error of
- * that token. A token's gain is its KL over its error, drawn towards half of the layer's mean as if it had
- * been measured on one more token of mean error (a few tokens with a huge KL make the mean, most lie below).
- * The gain of an expert is the mean gain of its tokens, weighted by its errors there. Some tokens feel a
- * change much more than others do, and experts that specialise in them are more sensitive than their errors
- * say.
+ * Gains. In the same sweep one perturbed model for each MoE layer goes along: all experts of that layer at
+ * the lowest bitwidth, everything else original. What it costs a token, a KL divergence, is known in the end,
+ * and so is what each expert of the layer contributed to the error of that token. A token's gain is its KL
+ * over its error, drawn towards half of the layer's mean as if it had been measured on one more token of mean
+ * error (a few tokens with a huge KL make the mean, most lie below). The gain of an expert is the mean gain
+ * of its tokens, weighted by its errors there. Some tokens feel a change much more than others do, and
+ * experts that specialise in them are more sensitive than their errors say.
  *
  * Other bitwidths have smaller errors, to which a model does not answer in proportion: on a quarter of these
  * windows a second perturbed model with the same changes at half the size gives a factor for each layer, and
@@ -38,7 +37,7 @@ struct moec_fast_options {
     const struct moec_model *model; /* of the checkpoint behind `variants`; borrowed */
     struct moec_variants *variants; /* borrowed; every expert is assigned its source bits afterwards */
     const struct moec_kernels *kernels;
-    const struct moec_windows *windows; /* borrowed */
+    const struct moec_windows *windows; /* borrowed; of the search part */
     int n_threads;                      /* as moec_pool_make */
     uint32_t baseline_bits;
     const uint32_t *bits; /* (n_bits) other bitwidths, increasing */

@@ -5,7 +5,7 @@
 
 model=datasets/sample/model
 small="--seq-len 64 --samples 96 --seed 1"
-tiny="--seq-len 64 --samples 48 --bits 2,4"
+tiny="--seq-len 64 --samples 48 --bits 2,4 --seed 2"
 
 # number FILE KEY: a number of flat JSON.
 number() {

@@ -15,9 +15,11 @@ struct synthetic_shape {
     uint32_t n_dense; /* layers without experts before the first with */
     uint32_t n_moe_layer, n_expert, top_k;
     uint32_t n_window, seq_len_tokens;
-    uint32_t n_bits;          /* the first of 2, 3, 8 */
-    uint32_t n_uniform;       /* the first of 2, 3, 4, 8 */
-    uint32_t every_unreached; /* each such expert is never chosen; 0 = all are */
+    uint32_t n_sensitivity_window; /* 0 = all */
+    uint32_t n_document;           /* windows come from them in turn; 0 = not known */
+    uint32_t n_bits;               /* the first of 2, 3, 8 */
+    uint32_t n_uniform;            /* the first of 2, 3, 4, 8 */
+    uint32_t every_unreached;      /* each such expert is never chosen; 0 = all are */
     uint32_t n_key;
     bool has_studies;
 };
@@ -59,13 +61,19 @@ static inline void synthetic_config(const struct synthetic_shape *shape, struct 
     }
 }
 
-static inline void synthetic_measure(const struct moec_profile *p, double extra, double *nll, double *kl)
+static inline void synthetic_windows(const struct moec_profile *p, uint32_t n_window, double extra,
+                                     double *nll, double *kl)
 {
-    for (uint32_t w = 0; w < p->n_window; w++) {
+    for (uint32_t w = 0; w < n_window; w++) {
         double scored = p->window_scored[w];
         nll[w] = scored * (2.5 + 0.4 * synthetic_unit(w) + extra * (0.8 + 0.4 * synthetic_unit(w + 77)));
         kl[w] = scored * extra * 0.5;
     }
+}
+
+static inline void synthetic_measure(const struct moec_profile *p, double extra, double *nll, double *kl)
+{
+    synthetic_windows(p, p->n_window, extra, nll, kl);
 }
 
 static inline void synthetic_losses(const struct synthetic_shape *shape, struct moec_profile *p)
@@ -82,7 +90,8 @@ static inline void synthetic_losses(const struct synthetic_shape *shape, struct 
                 double rank = synthetic_unit(1000 + s * 4099u + e);
                 double extra = 0.012 * rank * rank * rank + (rank > 0.985 ? 0.03 : 0) - 0.0006;
                 extra = synthetic_is_reached(shape, s, e) ? extra * bit_extra[b] : 0;
-                synthetic_measure(p, 0.012 + extra, moec_profile_expert_row(p, p->expert_nll, s, e, b),
+                synthetic_windows(p, p->n_sensitivity_window, 0.012 + extra,
+                                  moec_profile_expert_row(p, p->expert_nll, s, e, b),
                                   moec_profile_expert_row(p, p->expert_kl, s, e, b));
             }
 }
@@ -184,6 +193,9 @@ static inline enum moec_status synthetic_profile(const struct synthetic_shape *s
                                .n_window_available = 3 * (uint64_t)shape->n_window,
                                .n_uniform = shape->n_uniform,
                                .n_bits = shape->n_bits,
+                               .n_sensitivity_window = shape->n_sensitivity_window,
+                               .n_document = shape->n_document,
+                               .parts_by_document = shape->n_document > 0,
                                .cost_passes = 12.5,
                                .naive_passes = 96};
     for (uint32_t i = 0; i < MOEC_SHA256_BYTES; i++) {
@@ -202,6 +214,10 @@ static inline enum moec_status synthetic_profile(const struct synthetic_shape *s
         p->window_length[w] = shape->seq_len_tokens - w % 2;
         p->window_scored[w] = p->window_length[w] - 1;
         p->window_index[w] = 3 * (uint64_t)w + 1;
+        if (shape->n_document > 0) {
+            p->window_document[w] = w % shape->n_document;
+            p->window_part[w] = (uint8_t)(w % shape->n_document % MOEC_PART_COUNT);
+        }
         for (uint32_t t = 0; t < shape->seq_len_tokens; t++)
             p->window_tokens[(size_t)w * shape->seq_len_tokens + t] =
                 t < p->window_length[w] ? (w * 31 + t * 7) % 1000 : MOEC_PROFILE_NO_TOKEN;

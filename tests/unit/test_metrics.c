@@ -25,7 +25,8 @@ static struct moec_loss measure(const double *reference, const double *variant, 
 {
     struct moec_error err = {0};
     struct moec_loss loss;
-    if (moec_loss_measure(reference, variant, NULL, scored, n, part, &options, &loss, &err) != MOEC_OK)
+    const struct moec_loss_windows windows = {.n_window = n, .scored = scored, .part = part};
+    if (moec_loss_measure(&windows, reference, variant, NULL, &options, &loss, &err) != MOEC_OK)
         fail_msg("%s", err.message);
     return loss;
 }
@@ -64,8 +65,8 @@ static void test_metrics__loss_is_the_definition(void **state)
     struct moec_loss_options options = moec_loss_options_default();
     struct moec_error err = {0};
     struct moec_loss loss;
-    assert_int_equal(
-        moec_loss_measure(reference, variant, kl, scored, 4, MOEC_PART_ALL, &options, &loss, &err), MOEC_OK);
+    const struct moec_loss_windows windows = {.n_window = 4, .scored = scored, .part = MOEC_PART_ALL};
+    assert_int_equal(moec_loss_measure(&windows, reference, variant, kl, &options, &loss, &err), MOEC_OK);
     check_near(loss.reference, exp(104.0 / 50), 1e-12);
     check_near(loss.compiled, exp(104.0 / 50), 1e-12);
     check_near(loss.loss, 0, 1e-15);
@@ -166,23 +167,22 @@ static void test_metrics__wrong_options(void **state)
     (void)state;
     static const double nll[] = {1, 2}, bad[] = {1, NAN};
     static const uint32_t scored[] = {1, 1};
+    struct moec_loss_windows windows = {.n_window = 2, .scored = scored, .part = MOEC_PART_ALL};
     struct moec_loss loss;
     struct moec_loss_options options = moec_loss_options_default();
     static const double wrong[] = {0.5, 1, -1, 2, NAN};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct moec_error err = {0};
         options.confidence = wrong[i];
-        assert_int_equal(moec_loss_measure(nll, nll, NULL, scored, 2, MOEC_PART_ALL, &options, &loss, &err),
-                         MOEC_ERR_USAGE);
+        assert_int_equal(moec_loss_measure(&windows, nll, nll, NULL, &options, &loss, &err), MOEC_ERR_USAGE);
     }
     options = moec_loss_options_default();
     struct moec_error err = {0};
-    assert_int_equal(moec_loss_measure(nll, bad, NULL, scored, 2, MOEC_PART_ALL, &options, &loss, &err),
-                     MOEC_ERR_FORMAT);
+    assert_int_equal(moec_loss_measure(&windows, nll, bad, NULL, &options, &loss, &err), MOEC_ERR_FORMAT);
     assert_non_null(strstr(err.message, "window 1"));
-    assert_int_equal(
-        moec_loss_measure(nll, nll, NULL, scored, 1, MOEC_PART_CERTIFICATE, &options, &loss, NULL),
-        MOEC_ERR_USAGE);
+    windows.n_window = 1;
+    windows.part = MOEC_PART_CERTIFICATE;
+    assert_int_equal(moec_loss_measure(&windows, nll, nll, NULL, &options, &loss, NULL), MOEC_ERR_USAGE);
 }
 
 /* Two layers of three experts: 0 measured, 1 without activations, 2 routed to by the original alone. */

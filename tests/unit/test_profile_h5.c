@@ -92,7 +92,7 @@ static void assert_studies_equal(const struct moec_studies *a, const struct moec
 static void assert_profiles_equal(const struct moec_profile *a, const struct moec_profile *b)
 {
     uint64_t experts = (uint64_t)a->n_moe_layer * a->n_expert;
-    uint64_t losses = experts * a->n_bits * a->n_window;
+    uint64_t losses = experts * a->n_bits * a->n_sensitivity_window;
     uint64_t choices = a->n_trace_token * a->n_moe_layer * a->top_k;
     /* Everything before the first pointer: provenance, config, dimensions. */
     assert_string_equal(a->moec_version, b->moec_version);
@@ -128,6 +128,13 @@ static void assert_profiles_equal(const struct moec_profile *a, const struct moe
     ASSERT_ARRAY(a->window_tokens, b->window_tokens, a->n_window * a->seq_len_tokens);
     ASSERT_ARRAY(a->window_index, b->window_index, a->n_window);
     ASSERT_ARRAY(a->window_scored, b->window_scored, a->n_window);
+    assert_int_equal(a->n_document, b->n_document);
+    assert_int_equal(a->parts_by_document, b->parts_by_document);
+    if (a->n_document > 0) {
+        ASSERT_ARRAY(a->window_document, b->window_document, a->n_window);
+        ASSERT_ARRAY(a->window_part, b->window_part, a->n_window);
+    }
+    assert_int_equal(a->n_sensitivity_window, b->n_sensitivity_window);
     ASSERT_ARRAY(a->reference.nll, b->reference.nll, a->n_window);
     ASSERT_ARRAY(a->reference.kl, b->reference.kl, a->n_window);
     ASSERT_ARRAY(a->baseline.nll, b->baseline.nll, a->n_window);
@@ -164,7 +171,7 @@ static void round_trip(const struct synthetic_shape *shape, const struct place *
     struct moec_error err = {0};
     uint8_t digest[MOEC_SHA256_BYTES], again[MOEC_SHA256_BYTES];
     assert_int_equal(synthetic_profile(shape, &written), MOEC_OK);
-    written.sensitivity = MOEC_SENSITIVITY_FAST;
+    written.sensitivity = shape->n_bits > 0 ? MOEC_SENSITIVITY_FAST : MOEC_SENSITIVITY_NONE;
     (void)snprintf(written.sensitivity_choice, sizeof written.sensitivity_choice, "asked for");
     if (moec_profile_write(&written, place->file, &err) != MOEC_OK)
         fail_msg("%s", err.message);
@@ -190,6 +197,32 @@ static void test_profile_h5__round_trip_of_least(void **state)
     const struct synthetic_shape least = {
         .n_moe_layer = 1, .n_expert = 1, .top_k = 1, .n_window = 1, .seq_len_tokens = 2, .n_bits = 1};
     round_trip(&least, *state);
+}
+
+/* Three parts drawn by document, and sensitivities on some of the windows or not at all. */
+static void test_profile_h5__round_trip_of_parts(void **state)
+{
+    struct synthetic_shape shape = small;
+    shape.n_document = 4;
+    shape.n_sensitivity_window = 2;
+    round_trip(&shape, *state);
+    shape.n_bits = 0;
+    shape.n_sensitivity_window = 0;
+    round_trip(&shape, *state);
+    struct moec_profile p;
+    struct moec_error err = {0};
+    assert_int_equal(synthetic_profile(&shape, &p), MOEC_OK);
+    p.sensitivity = MOEC_SENSITIVITY_NONE;
+    assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_OK);
+    p.window_part[5] = MOEC_PART_COUNT;
+    assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "window 5 is of part 3, expected 0 to 2"));
+    err = (struct moec_error){0};
+    p.window_part[5] = MOEC_PART_SELECT;
+    p.window_document[4] = 4;
+    assert_int_equal(moec_profile_check(&p, "p", &err), MOEC_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "window 4 is of document 4, expected less than 4"));
+    moec_profile_release(&p);
 }
 
 /* More than one chunk a dataset. */
@@ -414,7 +447,10 @@ static void test_profile_h5__check_refuses(void **state)
     EXPECT_REFUSED(p.n_moe_layer, 0, "number of MoE layers is 0");
     EXPECT_REFUSED(p.n_moe_layer, 2, "as its model has");
     EXPECT_REFUSED(p.top_k, 9, "top-k is 9, expected 1 to 8");
-    EXPECT_REFUSED(p.n_bits, 0, "number of profiled bitwidths is 0");
+    EXPECT_REFUSED(p.n_bits, 0, "number of profiled bitwidths is 0 with a sensitivity of exact or fast");
+    EXPECT_REFUSED(p.sensitivity, MOEC_SENSITIVITY_NONE, "with a sensitivity of none");
+    EXPECT_REFUSED(p.n_sensitivity_window, p.n_window + 1, "number of windows with sensitivities");
+    EXPECT_REFUSED(p.n_document, 3, "part and document of each window");
     EXPECT_REFUSED(p.n_bits, 9, "number of profiled bitwidths is 9");
     EXPECT_REFUSED(p.bits[0], 4, "is the baseline's");
     EXPECT_REFUSED(p.bits[0], 8, "expected increasing");
@@ -563,6 +599,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_profile_h5__round_trip, place_make, place_remove),
         cmocka_unit_test_setup_teardown(test_profile_h5__round_trip_of_least, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(test_profile_h5__round_trip_of_parts, place_make, place_remove),
         cmocka_unit_test_setup_teardown(test_profile_h5__round_trip_in_chunks, place_make, place_remove),
         cmocka_unit_test(test_profile_h5__same_bytes_a_second_later),
         cmocka_unit_test(test_profile_h5__damage_is_found),

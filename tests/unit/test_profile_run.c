@@ -19,7 +19,7 @@ static struct moec_profile_options options_make(void)
     return (struct moec_profile_options){.task = moec_task_text(),
                                          .data_path = DATA,
                                          .seq_len_tokens = 12,
-                                         .n_sample = 33,
+                                         .parts = {.n_window = 33},
                                          .seed = 9,
                                          .bits = two_bits,
                                          .n_bits = 2,
@@ -46,19 +46,26 @@ static void test_profile_run__same_at_any_thread_count(void **state)
     MUST(moec_profile_run(checkpoint, &options, &b, &err));
 
     assert_int_equal(a.n_window, 33);
+    /* 16 certify; of the 17 others fewer than 8 would select. */
+    assert_int_equal(moec_profile_part_count(&a, MOEC_PART_SEARCH), 17);
+    assert_int_equal(moec_profile_part_count(&a, MOEC_PART_SELECT), 0);
+    assert_int_equal(a.n_sensitivity_window, 17);
+    assert_int_equal(a.n_document, 1);
+    assert_false(a.parts_by_document);
     assert_int_equal(a.n_bits, 1);
     assert_int_equal(a.bits[0], 2);
     assert_int_equal(a.n_uniform, 2);
     assert_int_equal(a.uniform_bits[1], 4);
     assert_string_equal(a.data_name, "calibration.txt");
-    const size_t n_window = a.n_window, n_expert = (size_t)a.n_moe_layer * a.n_expert;
+    const size_t n_window = a.n_window, n_measured = a.n_sensitivity_window,
+                 n_expert = (size_t)a.n_moe_layer * a.n_expert;
     check_same_bytes(a.window_tokens, b.window_tokens, n_window * a.seq_len_tokens * sizeof(uint32_t));
     check_same_bytes(a.reference.nll, b.reference.nll, n_window * sizeof(double));
     check_same_bytes(a.baseline.kl, b.baseline.kl, n_window * sizeof(double));
     check_same_bytes(a.uniform[0].nll, b.uniform[0].nll, n_window * sizeof(double));
     check_same_bytes(a.uniform[1].nll, a.baseline.nll, n_window * sizeof(double));
-    check_same_bytes(a.expert_nll, b.expert_nll, n_expert * n_window * sizeof(double));
-    check_same_bytes(a.expert_kl, b.expert_kl, n_expert * n_window * sizeof(double));
+    check_same_bytes(a.expert_nll, b.expert_nll, n_expert * n_measured * sizeof(double));
+    check_same_bytes(a.expert_kl, b.expert_kl, n_expert * n_measured * sizeof(double));
     check_same_bytes(a.activations, b.activations, n_expert * sizeof(uint64_t));
     check_same_bytes(a.mean_gate_weight, b.mean_gate_weight, n_expert * sizeof(double));
     check_same_bytes(a.trace_experts, b.trace_experts, a.n_trace_token * a.n_moe_layer * a.top_k * 2);
@@ -85,14 +92,15 @@ static void test_profile_run__sweep_equals_full_evaluations_on_the_sample(void *
 
     const struct moec_config *config = moec_checkpoint_config(checkpoint);
     struct moec_windows windows;
-    MUST(moec_windows_from_profile(&profile, MOEC_PART_ALL, &windows, &err));
+    MUST(moec_windows_from_profile(&profile, MOEC_PART_SEARCH, &windows, &err));
+    assert_int_equal(windows.n_window, profile.n_sensitivity_window);
     struct moec_dense dense;
     struct moec_model *model = NULL;
     struct moec_variants *variants = NULL;
     MUST(moec_checkpoint_load_dense(checkpoint, 16, 0, &dense, &err));
     MUST(moec_model_create(config, &dense, &model, &err));
     MUST(moec_variants_create(checkpoint, MOEC_SCHEME_SYMMETRIC, 0, 0, 1, &variants, &err));
-    const size_t n_window = profile.n_window,
+    const size_t n_window = profile.n_sensitivity_window,
                  n_cell = (size_t)profile.n_moe_layer * profile.n_expert * n_window;
     struct moec_sensitivity naive = {
         .baseline = {calloc(n_window, sizeof(double)), calloc(n_window, sizeof(double))},
@@ -219,7 +227,6 @@ static void test_profile_run__wrong_options(void **state)
         {two_bits, 0, 4, 12, 33, MOEC_ERR_USAGE, "0 bitwidths"},
         {two_bits, 2, 8, 12, 33, MOEC_ERR_USAGE, "expected 4 or 16"},
         {two_bits, 2, 4, 12, 31, MOEC_ERR_USAGE, "at least 16"},
-        {two_bits, 2, 4, 12, 0, MOEC_ERR_USAGE, "at least 32"},
         {two_bits, 2, 4, 100000, 33, MOEC_ERR_LIMIT, "positions of the model"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -230,7 +237,7 @@ static void test_profile_run__wrong_options(void **state)
         options.n_bits = wrong[i].n_bits;
         options.baseline_bits = wrong[i].baseline_bits;
         options.seq_len_tokens = wrong[i].seq_len_tokens;
-        options.n_sample = wrong[i].n_sample;
+        options.parts.n_window = wrong[i].n_sample;
         assert_int_equal(moec_profile_run(checkpoint, &options, &profile, &err), wrong[i].status);
         if (strstr(err.message, wrong[i].message) == NULL)
             fail_msg("'%s' lacks '%s'", err.message, wrong[i].message);

@@ -23,7 +23,7 @@ static struct profiled profile_make(const char *studies, int n_threads)
     struct profiled made = {.options = {.task = moec_task_text(),
                                         .data_path = DATA,
                                         .seq_len_tokens = 12,
-                                        .n_sample = 32,
+                                        .parts = {.n_window = 32},
                                         .seed = 9,
                                         .bits = bits,
                                         .n_bits = 2,
@@ -83,12 +83,16 @@ static const struct moec_study *study_of(const struct profiled *made, const char
 }
 
 /* The value is the loss that the bench measures now, to the last bits of exp. */
-static void check_value(const struct profiled *made, const struct bench *bench, const char *name, uint64_t at)
+static void check_loss(const struct profiled *made, const char *name, uint64_t at, double expected)
 {
-    const double expected = moec_profile_loss(&made->profile, bench->measure.nll);
     const double value = study_of(made, name)->values[at];
     if (!(fabs(value - expected) <= 1e-12 * (1 + fabs(expected))))
         fail_msg("%s, value %u: %.17g, expected %.17g", name, (unsigned)at, value, expected);
+}
+
+static void check_value(const struct profiled *made, const struct bench *bench, const char *name, uint64_t at)
+{
+    check_loss(made, name, at, moec_profile_loss(&made->profile, bench->measure.nll));
 }
 
 static void test_weight_studies__are_full_evaluations(void **state)
@@ -186,7 +190,8 @@ static void test_weight_studies__projections_of_single_experts_are_full_evaluati
         MUST(moec_variants_assign_one(bench.variants, layer, e,
                                       moec_variants_projection_code(2, (enum moec_projection)p), &err));
         MUST(moec_scorer_run(bench.scorer, &bench.measure, NULL, &err));
-        check_value(&made, &bench, "projection/expert_loss", at);
+        check_loss(&made, "projection/expert_loss", at,
+                   moec_profile_sensitivity_loss(&made.profile, bench.measure.nll));
     }
     bench_close(&bench);
     profile_free(&made);

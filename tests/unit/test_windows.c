@@ -164,8 +164,10 @@ static void test_windows__draws_without_replacement(void **state)
     many_rows(text);
     struct moec_error err = {0};
     struct moec_windows first, again, other, parts[2];
-    struct moec_windows_options options = {
-        .seq_len_tokens = 64, .n_sample = 34, .seed = 3, .min_part_windows = 16};
+    struct moec_windows_options options = {.seq_len_tokens = 64,
+                                           .has_parts = true,
+                                           .parts = {.n_window = 34, .min_part_windows = 16},
+                                           .seed = 3};
     assert_int_equal(make(text, "null", options, 1, &first, &err), MOEC_OK);
     assert_int_equal(make(text, "null", options, 3, &again, &err), MOEC_OK);
     options.seed = 4;
@@ -189,7 +191,7 @@ static void test_windows__draws_without_replacement(void **state)
         assert_int_equal(moec_windows_part(&first, (enum moec_part)p, &parts[p], &err), MOEC_OK);
         assert_int_equal(parts[p].n_window, 17);
         for (uint32_t w = 0; w < 17; w++)
-            assert_int_equal(parts[p].index[w], first.index[2 * w + (uint32_t)p]);
+            assert_int_equal(parts[p].index[w], first.index[w + 17 * (uint32_t)p]);
         moec_windows_release(&parts[p]);
     }
     moec_windows_release(&first);
@@ -204,11 +206,12 @@ static void test_windows__fewer_than_asked_are_all_taken(void **state)
     many_rows(text);
     struct moec_error err = {0};
     struct moec_windows windows;
-    struct moec_windows_options options = {.seq_len_tokens = 64, .n_sample = 1000, .min_part_windows = 16};
+    struct moec_windows_options options = {
+        .seq_len_tokens = 64, .has_parts = true, .parts = {.n_window = 1000, .min_part_windows = 16}};
     assert_int_equal(make(text, "null", options, 1, &windows, &err), MOEC_OK);
     assert_int_equal(windows.n_window, 40);
     moec_windows_release(&windows);
-    options.min_part_windows = 21;
+    options.parts.min_part_windows = 21;
     assert_int_equal(make(text, "null", options, 1, &windows, &err), MOEC_ERR_LIMIT);
     assert_non_null(strstr(err.message, "'data' has 40 windows of 64 tokens, expected at least 42"));
     assert_non_null(strstr(err.message, "more bytes"));
@@ -279,7 +282,7 @@ static void test_windows__wrong_options(void **state)
         {.seq_len_tokens = 1},
         {.seq_len_tokens = 0},
         {.seq_len_tokens = MOEC_MAX_POSITIONS + 1},
-        {.seq_len_tokens = 4, .n_sample = 31, .min_part_windows = 16}};
+        {.seq_len_tokens = 4, .has_parts = true, .parts = {.n_window = 31, .min_part_windows = 16}}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct moec_error err = {0};
         assert_int_equal(make("abcdef", "null", wrong[i], 1, &windows, &err), MOEC_ERR_USAGE);
@@ -376,10 +379,12 @@ static void test_windows__pairs_are_drawn_from_tasks_with_targets(void **state)
     for (int r = 0; r < 40; r++)
         n += (size_t)snprintf(rows + n, sizeof rows - n, "{\"a\": \"%c\", \"b\": \"%c\"}\n", 'a' + r % 26,
                               'a' + r / 26);
-    make_pairs(
-        rows, "null",
-        (struct moec_windows_options){.seq_len_tokens = 8, .n_sample = 34, .seed = 1, .min_part_windows = 16},
-        &windows);
+    make_pairs(rows, "null",
+               (struct moec_windows_options){.seq_len_tokens = 8,
+                                             .has_parts = true,
+                                             .parts = {.n_window = 34, .min_part_windows = 16},
+                                             .seed = 1},
+               &windows);
     assert_int_equal(windows.n_window, 34);
     for (uint32_t w = 0; w < windows.n_window; w++) {
         const char source[] = {(char)('a' + windows.index[w] % 26), '>', '\0'};
