@@ -2,20 +2,42 @@
 
 #include <inttypes.h>
 
-static enum moec_status answer_evaluate(void *context, const struct moec_plan *plan,
+static struct moec_evaluation evaluation_of(const struct moec_compile_run *run, const struct moec_loss *loss)
+{
+    return (struct moec_evaluation){
+        .loss = loss->loss,
+        .loss_low = loss->low,
+        .loss_high = loss->high,
+        .kl = loss->mean_kl,
+        .accepted = moec_compile_meets(run, loss),
+    };
+}
+
+/* The part is open only for this: a search looks at it once or twice. */
+static enum moec_status evaluate_select(struct moec_compile_run *run, const struct moec_plan *plan,
+                                        struct moec_evaluation *out, struct moec_error *err)
+{
+    struct moec_compile_part part = {0};
+    struct moec_loss loss;
+    enum moec_status status = moec_compile_part_open(run, MOEC_PART_SELECT, &part, err);
+    if (status == MOEC_OK)
+        status = moec_compile_part_measure(run, &part, plan, &loss, err);
+    moec_compile_part_release(&part);
+    MOEC_TRY(status);
+    *out = evaluation_of(run, &loss);
+    return moec_compile_note(run, MOEC_TRACE_SELECT, plan, &loss, false, err);
+}
+
+static enum moec_status answer_evaluate(void *context, const struct moec_plan *plan, enum moec_part part,
                                         struct moec_evaluation *out, struct moec_error *err)
 {
     struct moec_compile_run *run = context;
+    if (part == MOEC_PART_SELECT)
+        return evaluate_select(run, plan, out, err);
     MOEC_TRY(moec_compile_part_measure(run, &run->search, plan, &run->search_loss, err));
     if (run->safest.n_window == 0 || run->search_loss.high < run->safest.high)
         run->safest = run->search_loss;
-    *out = (struct moec_evaluation){
-        .loss = run->search_loss.loss,
-        .loss_low = run->search_loss.low,
-        .loss_high = run->search_loss.high,
-        .kl = run->search_loss.mean_kl,
-        .accepted = moec_compile_meets(run, &run->search_loss),
-    };
+    *out = evaluation_of(run, &run->search_loss);
     return moec_compile_note(run, MOEC_TRACE_SEARCH, plan, &run->search_loss, false, err);
 }
 
@@ -64,8 +86,19 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .ops = {.evaluate = answer_evaluate, .size = moec_compile_size, .log = pass_log},
         .context = run,
     };
+    for (uint32_t part = 0; run->profile != NULL && part < MOEC_PART_COUNT; part++)
+        request.n_part_window[part] = run->rows != NULL
+                                          ? moec_row_metric_count(run->rows, (enum moec_part)part)
+                                          : moec_profile_part_count(run->profile, (enum moec_part)part);
     run->safest = (struct moec_loss){0};
-    enum moec_status status = moec_policy_run(&request, &run->report->plan, &run->report->n_evaluations, err);
+    struct moec_policy_answer answer;
+    enum moec_status status = moec_policy_run(&request, &answer, err);
+    if (status == MOEC_OK) {
+        answer.plans[answer.n_plan - 1].dense_bits = run->report->plan.dense_bits;
+        moec_plan_copy(&run->report->plan, &answer.plans[answer.n_plan - 1]);
+        run->report->n_evaluations = answer.n_evaluations;
+    }
+    moec_policy_answer_release(&answer);
     /* Ctrl-C reaches the policy's process too: its death is then no fault of the script. */
     if (status == MOEC_ERR_SCRIPT && moec_compile_is_cancelled(run)) {
         if (err != NULL)

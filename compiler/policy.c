@@ -1,5 +1,8 @@
 #include "compiler/policy.h"
+
 #include "compiler/evaluation_cache.h"
+#include "compiler/policy_plan.h"
+#include "compiler/policy_variants.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/metrics.h"
 
@@ -12,7 +15,14 @@
 static const uint32_t assignable_bits[MOEC_N_ASSIGNABLE] = MOEC_ASSIGNABLE_BITS;
 
 /* First byte of a question, and of a result. */
-enum { ASK_EVALUATE = 'E', ASK_SIZE = 'S', RESULT_ASSIGNMENT = 'R', RESULT_NONE = 'N' };
+enum {
+    ASK_EVALUATE = 'E',
+    ASK_SELECT = 'F', /* the same on the select part */
+    ASK_SIZE = 'S',
+    ASK_VARIANTS = 'V',
+    RESULT_PLANS = 'R',
+    RESULT_NONE = 'N'
+};
 
 /* Both sides of the fork see the same image, so a struct is a message. */
 struct size_answer {
@@ -21,10 +31,10 @@ struct size_answer {
 
 struct policy_run {
     const struct moec_policy_request *request;
-    uint32_t n_layer; /* MoE layers */
-    uint32_t n_expert;
-    struct moec_evaluation_cache *measured; /* owned */
-    struct moec_plan plan;                  /* of the question that is answered */
+    struct moec_policy_shape shape;
+    const struct moec_policy_variants *variants; /* what was offered; NULL: the policy has not asked */
+    struct moec_evaluation_cache *measured;      /* owned */
+    struct moec_plan plan;                       /* of the question that is answered */
     /* Of the search part, NULL without a profile: */
     uint64_t *activations;    /* (S, E) */
     double *mean_gate_weight; /* (S, E) */
@@ -39,145 +49,10 @@ static struct policy_run *run_of(lua_State *lua)
     return moec_guest_context(lua);
 }
 
-static bool is_assignable(lua_Integer bits)
-{
-    for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++)
-        if ((lua_Integer)assignable_bits[i] == bits)
-            return true;
-    return false;
-}
-
-/* Refuses a key of the table at `index` that is not one of 1..n, such as a layer or an expert that the model
- * does not have. `place` is what the table is, such as " at [2]"; `unit` what it lists. */
-static void check_keys(lua_State *lua, int index, const char *what, const char *place, const char *unit,
-                       uint32_t n)
-{
-    lua_pushnil(lua);
-    while (lua_next(lua, index) != 0) {
-        lua_pop(lua, 1);
-        int is_integer = 0;
-        const lua_Integer key = lua_type(lua, -1) == LUA_TNUMBER ? lua_tointegerx(lua, -1, &is_integer) : 0;
-        if (!is_integer || key < 1 || key > (lua_Integer)n)
-            luaL_error(lua, "%s has an entry [%s]%s, expected %ss 1..%d", what, luaL_tolstring(lua, -1, NULL),
-                       place, unit, (int)n);
-    }
-}
-
-/* Messages give each expert the bits of its projections, as many bytes. */
-#define EXPERT_BYTES ((size_t)MOEC_PROJECTION_COUNT)
-
-static const char *const projection_names[MOEC_PROJECTION_COUNT] = {
-    [MOEC_PROJECTION_GATE] = "gate", [MOEC_PROJECTION_UP] = "up", [MOEC_PROJECTION_DOWN] = "down"};
-
-/* Projections that experts of this model have: a plain MLP's lack the first, the gate. */
-static int first_projection(const struct policy_run *run)
-{
-    return run->request->config->plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
-}
-
-/* The bits on top of the stack, 0 if they are no allowed bitwidth. */
-static uint8_t read_bits(lua_State *lua)
-{
-    int is_integer = 0;
-    const lua_Integer bits = lua_type(lua, -1) == LUA_TNUMBER ? lua_tointegerx(lua, -1, &is_integer) : 0;
-    return is_integer && is_assignable(bits) ? (uint8_t)bits : 0;
-}
-
-/* Refuses a key of the table on top of the stack that is not a projection. `place` is such as "[1][2]". */
-static void check_projections(lua_State *lua, const char *what, const char *place)
-{
-    const int first = first_projection(run_of(lua));
-    for (lua_pushnil(lua); lua_next(lua, -2) != 0;) {
-        lua_pop(lua, 1);
-        int p = first;
-        while (p < MOEC_PROJECTION_COUNT &&
-               (lua_type(lua, -1) != LUA_TSTRING || strcmp(lua_tostring(lua, -1), projection_names[p]) != 0))
-            p++;
-        if (p == MOEC_PROJECTION_COUNT)
-            luaL_error(lua, "%s has a member '%s' at %s, expected %sup and down", what,
-                       luaL_tolstring(lua, -1, NULL), place, first == MOEC_PROJECTION_GATE ? "gate, " : "");
-    }
-}
-
-/* Reads {gate=, up=, down=} on top of the stack: one allowed bitwidth for each projection. */
-static void read_projections(lua_State *lua, const char *what, const char *place,
-                             uint8_t bits[MOEC_PROJECTION_COUNT])
-{
-    const int first = first_projection(run_of(lua));
-    check_projections(lua, what, place);
-    for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
-        lua_pushstring(lua, projection_names[p]);
-        const int type = lua_rawget(lua, -2);
-        bits[p] = read_bits(lua);
-        if (bits[p] == 0)
-            luaL_error(lua,
-                       "%s has no valid bitwidth for %s at %s: the %s %s, expected one of the numbers 2, 3, "
-                       "4, 8, 16",
-                       what, projection_names[p], place, lua_typename(lua, type),
-                       luaL_tolstring(lua, -1, NULL));
-        lua_pop(lua, 1);
-    }
-    if (first == MOEC_PROJECTION_UP)
-        bits[MOEC_PROJECTION_GATE] = bits[MOEC_PROJECTION_UP];
-}
-
-/* Reads one layer, whose table is on top of the stack, into EXPERT_BYTES of `bits` for each expert. */
-static void read_layer(lua_State *lua, uint32_t s, const char *what, uint8_t *bits)
-{
-    const struct policy_run *run = run_of(lua);
-    char place[32];
-    (void)snprintf(place, sizeof place, " in layer [%" PRIu32 "]", s + 1);
-    if (lua_type(lua, -1) != LUA_TTABLE)
-        luaL_error(lua, "%s has a %s at [%d], expected a table of %d bitwidths", what, luaL_typename(lua, -1),
-                   (int)s + 1, (int)run->n_expert);
-    const int layer = lua_gettop(lua);
-    check_keys(lua, layer, what, place, "expert", run->n_expert);
-    for (uint32_t e = 0; e < run->n_expert; e++, bits += EXPERT_BYTES) {
-        const int type = lua_rawgeti(lua, layer, e + 1);
-        (void)snprintf(place, sizeof place, "[%" PRIu32 "][%" PRIu32 "]", s + 1, e + 1);
-        if (type == LUA_TNIL)
-            luaL_error(lua, "%s has nothing at %s, expected a bitwidth", what, place);
-        if (type == LUA_TTABLE) {
-            read_projections(lua, what, place, bits);
-        } else {
-            memset(bits, read_bits(lua), EXPERT_BYTES);
-            if (bits[0] == 0)
-                luaL_error(
-                    lua,
-                    "%s has no valid bitwidth at %s: the %s %s, expected one of the numbers 2, 3, 4, 8, 16",
-                    what, place, lua_typename(lua, type), luaL_tolstring(lua, -1, NULL));
-        }
-        lua_pop(lua, 1);
-    }
-}
-
-/* Pushes a string: `kind` and EXPERT_BYTES for each expert of the assignment at `index`, or raises an error
- * that says which entry is wrong. */
-static void push_assignment_message(lua_State *lua, int index, char kind, const char *what)
-{
-    const struct policy_run *run = run_of(lua);
-    if (lua_type(lua, index) != LUA_TTABLE)
-        luaL_error(lua, "%s is a %s, expected an assignment: a table of %d layers with %d bitwidths each",
-                   what, luaL_typename(lua, index), (int)run->n_layer, (int)run->n_expert);
-    const size_t n_layer_bytes = EXPERT_BYTES * run->n_expert, n = n_layer_bytes * run->n_layer;
-    uint8_t *message = lua_newuserdatauv(lua, 1 + n, 0);
-    message[0] = (uint8_t)kind;
-    check_keys(lua, index, what, "", "layer", run->n_layer);
-    if (lua_rawlen(lua, index) != run->n_layer)
-        luaL_error(lua, "%s has %d layers, expected %d", what, (int)lua_rawlen(lua, index),
-                   (int)run->n_layer);
-    for (uint32_t s = 0; s < run->n_layer; s++) {
-        (void)lua_rawgeti(lua, index, s + 1);
-        read_layer(lua, s, what, message + 1 + s * n_layer_bytes);
-        lua_pop(lua, 1);
-    }
-    lua_pushlstring(lua, (const char *)message, 1 + n);
-}
-
 static const void *ask(lua_State *lua, char kind, const char *what, size_t expected)
 {
     luaL_checkany(lua, 1);
-    push_assignment_message(lua, 1, kind, what);
+    moec_policy_push_plan(lua, &run_of(lua)->shape, 1, kind, what);
     size_t n = 0;
     const char *question = lua_tolstring(lua, -1, &n);
     moec_guest_ask(lua, question, n);
@@ -203,8 +78,13 @@ static int policy_evaluate(lua_State *lua)
 {
     if (run_of(lua)->request->profile == NULL)
         return luaL_error(lua, "evaluate needs data: give compile a --profile or --data");
+    static const char *const parts[] = {"search", "select", NULL};
+    const bool on_select = luaL_checkoption(lua, 2, "search", parts) == 1;
+    if (on_select && run_of(lua)->request->n_part_window[MOEC_PART_SELECT] == 0)
+        return luaL_error(lua, "the select part has no windows (moec.parts.select is 0)");
     struct moec_evaluation evaluation;
-    memcpy(&evaluation, ask(lua, ASK_EVALUATE, "evaluate's assignment", sizeof evaluation),
+    memcpy(&evaluation,
+           ask(lua, on_select ? ASK_SELECT : ASK_EVALUATE, "evaluate's assignment", sizeof evaluation),
            sizeof evaluation);
     lua_createtable(lua, 0, 5);
     set_number(lua, "loss", evaluation.loss);
@@ -224,15 +104,27 @@ static int policy_size(lua_State *lua)
     return 1;
 }
 
+static int policy_variants(lua_State *lua)
+{
+    const char question = ASK_VARIANTS;
+    size_t n = 0;
+    if (run_of(lua)->request->profile == NULL || run_of(lua)->request->ops.variants == NULL)
+        return luaL_error(lua, "variants need data: give compile a --profile or --data");
+    moec_guest_ask(lua, &question, 1);
+    const char *answer = lua_tolstring(lua, -1, &n);
+    moec_policy_variants_push(lua, &run_of(lua)->shape, (const uint8_t *)answer, n);
+    return 1;
+}
+
 /* Pushes t[layer][expert] = value(s, e), 1-based. */
 static void push_expert_table(lua_State *lua, void (*push)(lua_State *lua, const struct policy_run *run,
                                                            uint32_t s, uint32_t e))
 {
     const struct policy_run *run = run_of(lua);
-    lua_createtable(lua, (int)run->n_layer, 0);
-    for (uint32_t s = 0; s < run->n_layer; s++) {
-        lua_createtable(lua, (int)run->n_expert, 0);
-        for (uint32_t e = 0; e < run->n_expert; e++) {
+    lua_createtable(lua, (int)run->shape.n_layer, 0);
+    for (uint32_t s = 0; s < run->shape.n_layer; s++) {
+        lua_createtable(lua, (int)run->shape.n_expert, 0);
+        for (uint32_t e = 0; e < run->shape.n_expert; e++) {
             push(lua, run, s, e);
             lua_rawseti(lua, -2, e + 1);
         }
@@ -242,7 +134,7 @@ static void push_expert_table(lua_State *lua, void (*push)(lua_State *lua, const
 
 static size_t expert_index(const struct policy_run *run, uint32_t s, uint32_t e)
 {
-    return (size_t)s * run->n_expert + e;
+    return (size_t)s * run->shape.n_expert + e;
 }
 
 static void push_activations(lua_State *lua, const struct policy_run *run, uint32_t s, uint32_t e)
@@ -261,7 +153,8 @@ static void push_by_bits(lua_State *lua, const struct policy_run *run, const dou
     const struct moec_profile *profile = run->request->profile;
     lua_createtable(lua, 0, (int)profile->n_bits);
     for (uint32_t b = 0; b < profile->n_bits; b++) {
-        lua_pushnumber(lua, array[(size_t)b * run->n_layer * run->n_expert + expert_index(run, s, e)]);
+        lua_pushnumber(lua,
+                       array[(size_t)b * run->shape.n_layer * run->shape.n_expert + expert_index(run, s, e)]);
         lua_rawseti(lua, -2, profile->bits[b]);
     }
 }
@@ -349,14 +242,15 @@ static void push_request(lua_State *lua)
     lua_createtable(lua, 0, 5);
     lua_pushstring(lua, request->config->family);
     lua_setfield(lua, -2, "family");
-    set_integer(lua, "layers", run->n_layer);
+    set_integer(lua, "layers", run->shape.n_layer);
     set_integer(lua, "encoder_layers", moec_config_moe_encoder_count(request->config));
-    set_integer(lua, "experts", run->n_expert);
+    set_integer(lua, "experts", run->shape.n_expert);
     set_integer(lua, "top_k", request->config->top_k);
+    const int first = run->shape.has_gate ? MOEC_PROJECTION_GATE : MOEC_PROJECTION_UP;
     lua_createtable(lua, MOEC_PROJECTION_COUNT, 0);
-    for (int p = first_projection(run); p < MOEC_PROJECTION_COUNT; p++) {
-        lua_pushstring(lua, projection_names[p]);
-        lua_rawseti(lua, -2, 1 + p - first_projection(run));
+    for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
+        lua_pushstring(lua, moec_policy_projection_name((enum moec_projection)p));
+        lua_rawseti(lua, -2, 1 + p - first);
     }
     lua_setfield(lua, -2, "projections");
     lua_setfield(lua, -2, "model");
@@ -375,7 +269,14 @@ static void push_request(lua_State *lua)
     if (request->profile != NULL) {
         push_profile(lua);
         lua_setfield(lua, -2, "profile");
+        lua_createtable(lua, 0, 3);
+        set_integer(lua, "search", request->n_part_window[MOEC_PART_SEARCH]);
+        set_integer(lua, "select", request->n_part_window[MOEC_PART_SELECT]);
+        set_integer(lua, "certificate", request->n_part_window[MOEC_PART_CERTIFICATE]);
+        lua_setfield(lua, -2, "parts");
     }
+    lua_pushcfunction(lua, policy_variants);
+    lua_setfield(lua, -2, "variants");
     lua_pushcfunction(lua, policy_evaluate);
     lua_setfield(lua, -2, "evaluate");
     lua_pushcfunction(lua, policy_size);
@@ -397,36 +298,19 @@ static int policy_body(lua_State *lua)
         return 1;
     }
     lua_pop(lua, 1);
-    push_assignment_message(lua, lua_gettop(lua), RESULT_ASSIGNMENT, "the policy's answer");
+    moec_policy_push_answer(lua, &run_of(lua)->shape, lua_gettop(lua), RESULT_PLANS, "the policy's answer");
     return 1;
 }
 
 /* ---- the parent's side ---- */
 
-/* The child checked too, but it is a guest. */
-static enum moec_status read_message(const struct policy_run *run, const uint8_t *message, size_t n,
-                                     struct moec_plan *plan, struct moec_error *err)
-{
-    const size_t n_expert = moec_plan_count(plan);
-    if (n != 1 + EXPERT_BYTES * n_expert)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bytes, expected %zu",
-                         run->request->policy, n, 1 + EXPERT_BYTES * n_expert);
-    for (size_t i = 1; i < n; i++)
-        if (!is_assignable(message[i]))
-            return moec_fail(err, MOEC_ERR_SCRIPT,
-                             "policy '%s' sent bitwidth %u, expected one of 2, 3, 4, 8, 16",
-                             run->request->policy, message[i]);
-    for (size_t i = 0; i < n_expert; i++)
-        memcpy(plan->experts[i].codecs, message + 1 + EXPERT_BYTES * i, EXPERT_BYTES);
-    return MOEC_OK;
-}
-
-/* The plan that was read from `message`. One that was measured before is not measured again: the same bits
- * would come out. */
+/* A part's evaluation of the plan that was read from `message`. One that was measured before is not measured
+ * again: the same bits would come out. */
 static enum moec_status evaluate(struct policy_run *run, const uint8_t *message, size_t n,
                                  struct moec_evaluation *out, struct moec_error *err)
 {
     const struct moec_policy_request *request = run->request;
+    const enum moec_part part = message[0] == ASK_SELECT ? MOEC_PART_SELECT : MOEC_PART_SEARCH;
     uint8_t key[MOEC_SHA256_BYTES];
     moec_sha256(message, n, key);
     if (moec_evaluation_cache_find(run->measured, key, out))
@@ -435,8 +319,35 @@ static enum moec_status evaluate(struct policy_run *run, const uint8_t *message,
         return moec_fail(err, MOEC_ERR_SCRIPT,
                          "policy '%s' evaluated more than its %" PRIu32 " different assignments",
                          request->policy, request->max_evaluations);
-    MOEC_TRY(request->ops.evaluate(request->context, &run->plan, out, err));
+    MOEC_TRY(request->ops.evaluate(request->context, &run->plan, part, out, err));
     return moec_evaluation_cache_add(run->measured, key, out, err);
+}
+
+static enum moec_status answer_variants(struct policy_run *run, uint8_t **answer, size_t *n_answer,
+                                        struct moec_error *err)
+{
+    if (run->variants == NULL)
+        MOEC_TRY(run->request->ops.variants(run->request->context, &run->variants, err));
+    return moec_policy_variants_encode(run->variants, &run->shape, answer, n_answer, err);
+}
+
+static enum moec_status copy_answer(const void *from, size_t n, uint8_t **answer, size_t *n_answer,
+                                    struct moec_error *err)
+{
+    MOEC_TRY(moec_alloc((void **)answer, 1, n, "an answer", err));
+    memcpy(*answer, from, n);
+    *n_answer = n;
+    return MOEC_OK;
+}
+
+/* Whether a question needs data, which there must be then: the child checked it, but it is a guest. */
+static bool has_data_for(const struct moec_policy_request *request, uint8_t kind)
+{
+    if (kind == ASK_SELECT)
+        return request->profile != NULL && request->n_part_window[MOEC_PART_SELECT] > 0;
+    if (kind == ASK_VARIANTS)
+        return request->profile != NULL && request->ops.variants != NULL;
+    return kind == ASK_SIZE || (kind == ASK_EVALUATE && request->profile != NULL);
 }
 
 static enum moec_status policy_answer(void *context, const uint8_t *question, size_t n, uint8_t **answer,
@@ -444,24 +355,24 @@ static enum moec_status policy_answer(void *context, const uint8_t *question, si
 {
     struct policy_run *run = context;
     const struct moec_policy_request *request = run->request;
-    MOEC_TRY(read_message(run, question, n, &run->plan, err));
-    if (question[0] == ASK_EVALUATE && request->profile != NULL) {
-        struct moec_evaluation evaluation = {0};
-        MOEC_TRY(evaluate(run, question + 1, n - 1, &evaluation, err));
-        MOEC_TRY(moec_alloc((void **)answer, 1, sizeof evaluation, "an answer", err));
-        memcpy(*answer, &evaluation, sizeof evaluation);
-        *n_answer = sizeof evaluation;
-        return MOEC_OK;
-    }
+    const size_t expected = moec_policy_plan_bytes(&run->shape);
+    if (n == 0 || !has_data_for(request, question[0]))
+        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent a request of unknown kind", request->policy);
+    if (question[0] == ASK_VARIANTS)
+        return answer_variants(run, answer, n_answer, err);
+    if (n - 1 != expected)
+        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent %zu bytes, expected %zu", request->policy, n,
+                         expected + 1);
+    MOEC_TRY(
+        moec_policy_read_plan(&run->shape, run->variants, request->policy, question + 1, &run->plan, err));
     if (question[0] == ASK_SIZE) {
         struct size_answer size = {0};
         MOEC_TRY(request->ops.size(request->context, &run->plan, &size.n_bytes, err));
-        MOEC_TRY(moec_alloc((void **)answer, 1, sizeof size, "an answer", err));
-        memcpy(*answer, &size, sizeof size);
-        *n_answer = sizeof size;
-        return MOEC_OK;
+        return copy_answer(&size, sizeof size, answer, n_answer, err);
     }
-    return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' sent a request of unknown kind", request->policy);
+    struct moec_evaluation evaluation = {0};
+    MOEC_TRY(evaluate(run, question, n, &evaluation, err));
+    return copy_answer(&evaluation, sizeof evaluation, answer, n_answer, err);
 }
 
 static void policy_log(void *context, const char *line)
@@ -476,9 +387,9 @@ static void policy_log(void *context, const char *line)
 static void expert_divergences(const struct policy_run *run, uint32_t b, double *out)
 {
     const struct moec_profile *profile = run->request->profile;
-    for (uint32_t s = 0; s < run->n_layer; s++) {
+    for (uint32_t s = 0; s < run->shape.n_layer; s++) {
         double worst = 0;
-        for (uint32_t e = 0; e < run->n_expert; e++) {
+        for (uint32_t e = 0; e < run->shape.n_expert; e++) {
             double *kl = &out[expert_index(run, s, e)];
             *kl = search_part(profile, profile->n_sensitivity_window,
                               moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
@@ -487,7 +398,7 @@ static void expert_divergences(const struct policy_run *run, uint32_t b, double 
             if (moec_profile_expert_reached(profile, s, e))
                 worst = fmax(worst, *kl);
         }
-        for (uint32_t e = 0; e < run->n_expert; e++)
+        for (uint32_t e = 0; e < run->shape.n_expert; e++)
             if (!moec_profile_expert_reached(profile, s, e))
                 out[expert_index(run, s, e)] = worst;
     }
@@ -498,7 +409,7 @@ static enum moec_status prepare_losses(struct policy_run *run, struct moec_error
     const struct moec_profile *profile = run->request->profile;
     if (profile == NULL)
         return MOEC_OK;
-    uint64_t n_experts = (uint64_t)run->n_layer * run->n_expert;
+    uint64_t n_experts = (uint64_t)run->shape.n_layer * run->shape.n_expert;
     MOEC_TRY(moec_alloc((void **)&run->activations, n_experts, sizeof(uint64_t), "routing of experts", err));
     MOEC_TRY(
         moec_alloc((void **)&run->mean_gate_weight, n_experts, sizeof(double), "routing of experts", err));
@@ -515,25 +426,29 @@ static enum moec_status prepare_losses(struct policy_run *run, struct moec_error
 }
 
 static enum moec_status take_result(const struct policy_run *run, const uint8_t *result, size_t n,
-                                    struct moec_plan *plan, struct moec_error *err)
+                                    struct moec_policy_answer *answer, struct moec_error *err)
 {
+    const struct moec_policy_request *request = run->request;
+    const size_t n_bytes = moec_policy_plan_bytes(&run->shape);
     if (n > 0 && result[0] == RESULT_NONE)
-        return moec_fail(err, MOEC_ERR_TARGET, "policy '%s': %.*s", run->request->policy, (int)(n - 1),
+        return moec_fail(err, MOEC_ERR_TARGET, "policy '%s': %.*s", request->policy, (int)(n - 1),
                          (const char *)result + 1);
-    if (n == 0 || result[0] != RESULT_ASSIGNMENT)
-        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' gave an answer of unknown kind",
-                         run->request->policy);
-    return read_message(run, result, n, plan, err);
+    if (n < 1 + n_bytes || result[0] != RESULT_PLANS || (n - 1) % n_bytes != 0 ||
+        (n - 1) / n_bytes > MOEC_POLICY_MAX_PLANS)
+        return moec_fail(err, MOEC_ERR_SCRIPT, "policy '%s' gave an answer of unknown kind", request->policy);
+    for (const uint8_t *at = result + 1; at < result + n; at += n_bytes) {
+        struct moec_plan *plan = &answer->plans[answer->n_plan];
+        MOEC_TRY(moec_plan_create(plan, request->config, err));
+        answer->n_plan++;
+        MOEC_TRY(moec_policy_read_plan(&run->shape, run->variants, request->policy, at, plan, err));
+    }
+    return MOEC_OK;
 }
 
-enum moec_status moec_policy_run(const struct moec_policy_request *request, struct moec_plan *plan,
-                                 uint32_t *n_evaluations, struct moec_error *err)
+enum moec_status moec_policy_run(const struct moec_policy_request *request, struct moec_policy_answer *answer,
+                                 struct moec_error *err)
 {
-    struct policy_run run = {
-        .request = request,
-        .n_layer = moec_config_moe_count(request->config),
-        .n_expert = request->config->n_expert,
-    };
+    struct policy_run run = {.request = request, .shape = moec_policy_shape_of(request->config)};
     char *source = NULL;
     uint8_t *result = NULL;
     size_t n_result = 0;
@@ -548,14 +463,15 @@ enum moec_status moec_policy_run(const struct moec_policy_request *request, stru
         .log = policy_log,
         .context = &run,
     };
+    *answer = (struct moec_policy_answer){0};
     MOEC_TRY_OUT(moec_lua_script_load("policies", request->policy, &source, &guest.n_source, err));
     guest.source = source;
     MOEC_TRY_OUT(moec_plan_create(&run.plan, request->config, err));
     MOEC_TRY_OUT(prepare_losses(&run, err));
     MOEC_TRY_OUT(moec_evaluation_cache_create(&run.measured, err));
     MOEC_TRY_OUT(moec_guest_run(&guest, &result, &n_result, err));
-    MOEC_TRY_OUT(take_result(&run, result, n_result, plan, err));
-    *n_evaluations = moec_evaluation_cache_count(run.measured);
+    MOEC_TRY_OUT(take_result(&run, result, n_result, answer, err));
+    answer->n_evaluations = moec_evaluation_cache_count(run.measured);
 out:
     free(result);
     free(source);
@@ -566,4 +482,11 @@ out:
     free(run.kl);
     moec_plan_release(&run.plan);
     return status;
+}
+
+void moec_policy_answer_release(struct moec_policy_answer *answer)
+{
+    for (uint32_t i = 0; i < answer->n_plan; i++)
+        moec_plan_release(&answer->plans[i]);
+    *answer = (struct moec_policy_answer){0};
 }

@@ -16,6 +16,10 @@ end
 
 function assignment.copy(source)
   local result = {}
+  if source.dense then
+    result.dense = {}
+    for index, name in pairs(source.dense) do result.dense[index] = name end
+  end
   for layer, experts in ipairs(source) do
     result[layer] = {}
     for expert, bits in ipairs(experts) do

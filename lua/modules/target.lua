@@ -29,4 +29,10 @@ end
 
 function target.percent(x) return string.format("%.2f%%", 100 * x) end
 
+-- "12.41 MB", or "3.20 kB" below one.
+function target.bytes(n)
+  if n < 1e6 then return string.format("%.2f kB", n / 1e3) end
+  return string.format("%.2f MB", n / 1e6)
+end
+
 return target

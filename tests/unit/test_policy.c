@@ -1,4 +1,5 @@
 /* What a policy may assign, how often it may measure, and that nothing is measured twice. */
+#include "compiler/harm.h"
 #include "compiler/policy.h"
 
 #include "tests/unit/status.h"
@@ -20,16 +21,18 @@ static const struct synthetic_shape shape = {.n_moe_layer = N_LAYER,
                                              .n_key = 4};
 
 struct counted {
-    uint32_t n_evaluate, n_size;
+    uint32_t n_evaluate, n_size, n_variants;
+    uint32_t n_dense; /* matrices of the model */
 };
 
-static enum moec_status count_evaluation(void *context, const struct moec_plan *plan,
+static enum moec_status count_evaluation(void *context, const struct moec_plan *plan, enum moec_part part,
                                          struct moec_evaluation *out, struct moec_error *err)
 {
     (void)err;
     struct counted *counted = context;
     counted->n_evaluate++;
-    *out = (struct moec_evaluation){.loss = plan->experts[0].codecs[0], .accepted = true};
+    *out = (struct moec_evaluation){.loss = plan->experts[0].codecs[0] + (part == MOEC_PART_SELECT ? 100 : 0),
+                                    .accepted = true};
     return MOEC_OK;
 }
 
@@ -43,13 +46,59 @@ static enum moec_status count_size(void *context, const struct moec_plan *plan, 
     return MOEC_OK;
 }
 
+/* What moec.variants() offers here: two codecs for experts, 8 bits beside them, and one for each matrix. */
+static enum moec_status offer_variants(void *context, const struct moec_policy_variants **out,
+                                       struct moec_error *err)
+{
+    static const uint8_t numbers[] = {33, 34, 8}, dense_numbers[] = {34, 0};
+    static struct moec_codec codecs[MOEC_CODEC_TABLE];
+    static struct moec_policy_matrix matrices[MOEC_MAX_LAYERS];
+    static double expert_harm[N_LAYER * N_EXPERT * MOEC_PROJECTION_COUNT * 3];
+    static double dense_harm[MOEC_MAX_LAYERS * MOEC_CODEC_TABLE];
+    static struct moec_harm harm = {
+        .n_layer = N_LAYER, .n_expert = N_EXPERT, .n_number = 3, .experts = expert_harm, .dense = dense_harm};
+    static struct moec_policy_variants variants = {
+        .codecs = codecs, .numbers = numbers, .n_number = 3, .dense = matrices, .harm = &harm};
+    struct counted *counted = context;
+    (void)err;
+    counted->n_variants++;
+    codecs[33] = (struct moec_codec){.dtype = MOEC_DTYPE_INT2,
+                                     .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED,
+                                     .group = 64,
+                                     .quantizer = MOEC_QUANTIZER_GPTQ};
+    codecs[34] = codecs[33];
+    codecs[34].dtype = MOEC_DTYPE_INT4;
+    codecs[8] = (struct moec_codec){.dtype = MOEC_DTYPE_INT8};
+    harm.n_dense = variants.n_dense = counted->n_dense;
+    for (uint32_t i = 0; i < counted->n_dense; i++) {
+        matrices[i] = (struct moec_policy_matrix){.role = MOEC_ROLE_Q,
+                                                  .layer = i,
+                                                  .rows = 8,
+                                                  .columns = 4,
+                                                  .numbers = dense_numbers,
+                                                  .n_number = 2};
+        dense_harm[i * MOEC_CODEC_TABLE + 34] = 100 + i;
+    }
+    for (size_t i = 0; i < sizeof expert_harm / sizeof *expert_harm; i++)
+        expert_harm[i] = (double)i;
+    *out = &variants;
+    return MOEC_OK;
+}
+
 struct outcome {
     enum moec_status status;
     struct moec_error err;
-    struct moec_variant experts[N_LAYER * N_EXPERT];
+    struct moec_policy_answer answer; /* owned; freed when the next policy runs */
+    struct moec_variant *experts;     /* of the answer's first plan */
     uint32_t n_evaluations;
     struct counted counted;
 };
+
+/* The answer of the last run, to be freed. */
+static struct moec_policy_answer last_answer;
+
+/* Windows of the select part. */
+static uint32_t n_select = 8;
 
 /* Runs a policy whose function has this body; `uniform(bits)` makes an assignment. */
 static struct outcome run_policy(const char *body)
@@ -72,13 +121,18 @@ static struct outcome run_policy(const char *body)
         .config = &profile.config,
         .profile = &profile,
         .max_loss = 0.02,
+        .n_part_window = {[MOEC_PART_SEARCH] = 16, [MOEC_PART_SELECT] = n_select},
         .max_evaluations = 5,
         .limits = moec_guest_limits_default,
-        .ops = {.evaluate = count_evaluation, .size = count_size},
+        .ops = {.evaluate = count_evaluation, .size = count_size, .variants = offer_variants},
         .context = &outcome.counted,
     };
-    struct moec_plan plan = {.n_layer = N_LAYER, .n_expert = N_EXPERT, .experts = outcome.experts};
-    outcome.status = moec_policy_run(&request, &plan, &outcome.n_evaluations, &outcome.err);
+    outcome.counted.n_dense = moec_plan_dense_count(&profile.config);
+    outcome.status = moec_policy_run(&request, &outcome.answer, &outcome.err);
+    outcome.experts = outcome.answer.plans[0].experts;
+    outcome.n_evaluations = outcome.answer.n_evaluations;
+    moec_policy_answer_release(&last_answer);
+    last_answer = outcome.answer;
     moec_profile_release(&profile);
     (void)unlink(path);
     return outcome;
@@ -162,6 +216,23 @@ static void test_policy__measures_an_assignment_once(void **state)
     assert_int_equal(outcome.counted.n_size, 200);
 }
 
+static void test_policy__measures_on_two_parts(void **state)
+{
+    (void)state;
+    struct outcome outcome = run_policy("assert(moec.parts.search == 16 and moec.parts.select == 8)\n"
+                                        "local a = uniform(4)\n"
+                                        "for i = 1, 2 do assert(moec.evaluate(a, 'select').loss == 104) end\n"
+                                        "assert(moec.evaluate(a).loss == 4)\n"
+                                        "return a");
+    assert_ok(outcome.status, outcome.err);
+    assert_int_equal(outcome.counted.n_evaluate, 2);
+    expect_refusal("moec.evaluate(uniform(4), 'certificate') return uniform(4)",
+                   "invalid option 'certificate'");
+    n_select = 0;
+    expect_refusal("moec.evaluate(uniform(4), 'select') return uniform(4)", "the select part has no windows");
+    n_select = 8;
+}
+
 static void test_policy__ends_a_search_that_measures_for_ever(void **state)
 {
     (void)state;
@@ -177,6 +248,68 @@ static void test_policy__ends_a_search_that_measures_for_ever(void **state)
     assert_int_equal(outcome.counted.n_evaluate, 5);
 }
 
+static void test_policy__offers_variants_by_name(void **state)
+{
+    (void)state;
+    struct outcome outcome = run_policy(
+        "local v = moec.variants()\n"
+        "assert(table.concat(v.names, ' ') == 'int2-g64 int4-g64 int8-row-symmetric-linear')\n"
+        "assert(v.bits['int2-g64'] == 2 and v.bits['source'] == 32)\n"
+        "assert(v.harm.experts[1][1].gate['int2-g64'] == 0 and v.harm.experts[1][1].up['int2-g64'] == 3)\n"
+        "assert(v.harm.experts[2][4].down['int8-row-symmetric-linear'] == 71)\n"
+        "assert(v.dense[1].role == 'q projection' and v.dense[1].layer == 1 and v.dense[1].rows == 8)\n"
+        "assert(table.concat(v.dense[1].variants, ' ') == 'int4-g64 source')\n"
+        "assert(v.harm.dense[2]['int4-g64'] == 101 and #v.dense == #v.harm.dense)\n"
+        "assert(moec.variants().names[1] == 'int2-g64')\n"
+        "local a = uniform('int2-g64') a[2][1] = {gate = 'int4-g64', up = 2, down = 'int2-g64'}\n"
+        "a.dense = {[2] = 'int4-g64', [1] = 'source'}\n"
+        "moec.size(a) moec.evaluate(a) a.dense[2] = nil moec.evaluate(a) a.dense[2] = 'int4-g64'\n"
+        "return a");
+    assert_ok(outcome.status, outcome.err);
+    assert_int_equal(outcome.counted.n_variants, 1);
+    assert_int_equal(outcome.counted.n_evaluate, 2);
+    assert_true(moec_variant_equal(outcome.experts[0], moec_variant_uniform(33)));
+    assert_true(moec_variant_equal(outcome.experts[N_EXPERT], (struct moec_variant){{34, 2, 33}}));
+    assert_int_equal(outcome.answer.plans[0].dense[0], 0);
+    assert_int_equal(outcome.answer.plans[0].dense[1], 34);
+}
+
+static void test_policy__refuses_variants_that_were_not_offered(void **state)
+{
+    (void)state;
+    expect_refusal("return uniform('int2-g64')", "has no valid bitwidth at [1][1]: the string int2-g64,");
+    expect_refusal("moec.variants() return uniform('int3-g64')", "or a name of moec.variants()");
+    expect_refusal("moec.variants() return uniform('source')", "sent bitwidth 0");
+    expect_refusal("local a = uniform(4) a.dense = 4 return a", "has a number as dense");
+    expect_refusal("local a = uniform(4) a.dense = {[0] = 4} return a", "has an entry [0] in dense");
+    expect_refusal("local a = uniform(4) a.dense = {4} return a", "sent codec 4 for dense matrix 1");
+    expect_refusal("moec.variants() local a = uniform(4) a.dense = {'int2-g64'} return a",
+                   "sent codec 33 for dense matrix 1");
+}
+
+static void test_policy__takes_a_sequence(void **state)
+{
+    (void)state;
+    struct outcome outcome = run_policy("return {sequence = {uniform(8), uniform(4), uniform(2)}}");
+    assert_ok(outcome.status, outcome.err);
+    assert_int_equal(outcome.answer.n_plan, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_true(moec_variant_equal(outcome.answer.plans[i].experts[3], moec_variant_uniform(8u >> i)));
+    expect_refusal("return {sequence = {}}", "a sequence of 0 assignments, expected 1 to 8");
+    expect_refusal("local s = {} for i = 1, 9 do s[i] = uniform(4) end return {sequence = s}",
+                   "a sequence of 9 assignments");
+    expect_refusal("return {sequence = 4}", "has a number as sequence");
+    expect_refusal("return {sequence = {uniform(4), x = 1}}", "has an entry [x] in sequence");
+    expect_refusal("return {sequence = {uniform(4), 4}}", "is a number, expected an assignment");
+}
+
+static int release_last(void **state)
+{
+    (void)state;
+    moec_policy_answer_release(&last_answer);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,7 +317,11 @@ int main(void)
         cmocka_unit_test(test_policy__takes_bits_for_each_projection),
         cmocka_unit_test(test_policy__refuses_what_is_no_assignment),
         cmocka_unit_test(test_policy__measures_an_assignment_once),
+        cmocka_unit_test(test_policy__measures_on_two_parts),
         cmocka_unit_test(test_policy__ends_a_search_that_measures_for_ever),
+        cmocka_unit_test(test_policy__offers_variants_by_name),
+        cmocka_unit_test(test_policy__refuses_variants_that_were_not_offered),
+        cmocka_unit_test(test_policy__takes_a_sequence),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, release_last);
 }

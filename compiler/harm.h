@@ -1,0 +1,86 @@
+/* The model of harm: what each projection of each expert, and each dense matrix, costs at each codec it may
+ * take, as mean KL divergence from the original in nats a token. A search spends its loss by it; what it
+ * finds is measured.
+ *
+ * Harm is measured where it is cheap, at whole models, and shared out by what is known of the parts:
+ *
+ *   classes   the model with one projection of every expert at one codec, everything else original, is
+ *             evaluated: its KL is the sum over the experts. Likewise with all dense matrices of one role at
+ *             their lowest codec.
+ *   shares    experts take from their class in proportion to gain * local error: both from the fast
+ *             sensitivity (profiler/sensitivity/fast_sensitivity.h) at the lowest codec, the local error at
+ *             other codecs scaled by GPTQ's own error on the expert's inputs. Matrices of a role take in
+ *             proportion to their relative error on their inputs.
+ *
+ * Codecs without an error of their own (8 bits and above by the linear quantizer) are extrapolated: a bit
+ * more has a quarter of the squared error. On models with an encoder, whose errors are not local, shares are
+ * by tokens and relative error alone.
+ *
+ * The cost is that of the fast sensitivity and one evaluation for each class, on the windows given. Thread
+ * rule: one thread, parallel inside. */
+#ifndef MOEC_COMPILER_HARM_H
+#define MOEC_COMPILER_HARM_H
+
+#include "formats/model/plan.h"
+#include "profiler/common/progress.h"
+#include "profiler/evaluate/variants.h"
+#include "profiler/evaluate/windows.h"
+#include "runtime/forward/model.h"
+#include "runtime/kernels/kernels.h"
+
+/* Squared error of a matrix encoded at `number` on its inputs, relative to its outputs; negative where it is
+ * not known. */
+struct moec_harm_errors {
+    double (*expert)(void *context, uint32_t ordinal, uint32_t expert, enum moec_projection projection,
+                     uint32_t number);
+    double (*dense)(void *context, uint32_t index, uint32_t number);
+    /* The model with these codec numbers (n_dense) of its dense matrices; freed by the caller. */
+    enum moec_status (*model)(void *context, const uint8_t *numbers, struct moec_model **model,
+                              struct moec_error *err);
+    void *context;
+};
+
+/* A dense matrix that a plan may encode. */
+struct moec_harm_matrix {
+    uint32_t role;          /* enum moec_role */
+    const uint8_t *numbers; /* (n_number), by falling harm: the lowest bits first; 0 = as in the checkpoint */
+    uint32_t n_number;
+};
+
+struct moec_harm_request {
+    const struct moec_model *original;
+    struct moec_variants *variants; /* experts at their source bits afterwards */
+    const struct moec_windows *windows;
+    const struct moec_kernels *kernels;
+    int n_threads;
+    const uint8_t *numbers;      /* (n_number) codecs that projections may take, the lowest bits first */
+    const uint32_t *bits;        /* (n_number) bits of each */
+    uint32_t n_number;           /* 2.. */
+    const uint64_t *activations; /* (S, E): tokens that chose each expert */
+    const struct moec_harm_matrix *dense; /* (n_dense), in the order of plans */
+    uint32_t n_dense;
+    const uint32_t
+        *dense_bits; /* (MOEC_CODEC_TABLE) bits of each codec number; [0] = those of the checkpoint */
+    struct moec_harm_errors errors;
+    const struct moec_progress *progress; /* may be NULL */
+};
+
+struct moec_harm {
+    uint32_t n_layer, n_expert, n_number, n_dense;
+    double *experts; /* (S, E, MOEC_PROJECTION_COUNT, n_number), owned; 0 for projections that do not exist */
+    double *dense;   /* (n_dense, MOEC_CODEC_TABLE), owned; by codec number */
+};
+
+/* Errors: those of the evaluations, MOEC_ERR_MEMORY, what `progress` answers. Released by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_harm_measure(const struct moec_harm_request *request,
+                                                    struct moec_harm *harm, struct moec_error *err);
+void moec_harm_release(struct moec_harm *harm);
+
+static inline double *moec_harm_expert(const struct moec_harm *harm, uint32_t s, uint32_t e,
+                                       enum moec_projection projection)
+{
+    return harm->experts +
+           (((size_t)s * harm->n_expert + e) * MOEC_PROJECTION_COUNT + projection) * harm->n_number;
+}
+
+#endif
