@@ -187,6 +187,13 @@ const char *cli_text(const struct cli_args *args, const char *name)
     return args->n_values[index] > 0 ? args->values[index][args->n_values[index] - 1] : NULL;
 }
 
+void cli_assume(struct cli_args *args, const char *name, const char *value)
+{
+    const int index = must_find(args, name);
+    if (args->n_values[index] == 0)
+        args->values[index][args->n_values[index]++] = value;
+}
+
 static bool parse_u64(const char *text, uint64_t *out, const char **end)
 {
     if (!isdigit((unsigned char)text[0]))

@@ -76,6 +76,10 @@ const char *cli_text(const struct cli_args *args, const char *name);
 uint32_t cli_count(const struct cli_args *args, const char *name);
 const char *cli_repeat(const struct cli_args *args, const char *name, uint32_t index);
 
+/* Gives an option that takes a value and was not given: as if it stood on the command line. `value` is kept.
+ */
+void cli_assume(struct cli_args *args, const char *name, const char *value);
+
 /* Typed values; `*out` keeps its default when the option is absent. Errors (MOEC_ERR_USAGE) name option,
  * value and what is expected. */
 MOEC_WARN_UNUSED enum moec_status cli_u64(const struct cli_args *args, const char *name, uint64_t min,

@@ -1,3 +1,4 @@
+#include "cli/options/compile_rules.h"
 #include "cli/options/measure_options.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
@@ -24,10 +25,16 @@ static const struct cli_option options[] = {
     {"policy", 0, "POLICY", NULL,
      "How to search (default edgemoe):\n"
      "edgemoe\tfewer bits for the least important experts\n"
+     "edgemoe-literal\tthe same, ranked as in the paper\n"
      "marginal\tthe least loss for each byte saved\n"
      "uniform\t--bits for every expert\n"
      "FILE.lua\tyour own search (lua/README.md)",
      CLI_INPUT},
+    {"preset", 0, "NAME", "paper",
+     "paper: EdgeMoE's setting. It means --policy edgemoe-literal, --quantizer linear, --scheme symmetric, "
+     "--group channel, --dense-bits 16 and --confidence point: the certificate is one evaluation, whose "
+     "measured loss itself must meet --max-loss, without an interval.",
+     CLI_RARE},
     {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: 2, 3, 4, 8 or 16.", 0},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
      "Bitwidth of all weights outside experts:\n"
@@ -78,7 +85,7 @@ static const struct cli_option options[] = {
 };
 
 struct compile_job {
-    const struct cli_args *args;
+    const struct cli_args *args; /* with what --preset stands for */
     struct cli_measure_options measure;
     struct moec_compile_options compile;
     struct moec_row_metric_options rows;
@@ -211,6 +218,11 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
     return cli_u32(args, "ctx", 2, 1u << 24, &job->rows.n_context, err);
 }
 
+static const char *policy_of(const struct cli_args *args)
+{
+    return cli_has(args, "policy") ? cli_text(args, "policy") : "edgemoe";
+}
+
 static enum moec_status read_compile_options(struct compile_job *job, struct moec_error *err)
 {
     static const uint32_t allowed[] = {2, 3, 4, 8, 16, 0};
@@ -218,7 +230,7 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     struct moec_compile_options *compile = &job->compile;
     uint32_t copies[MOEC_MAX_COPIES - 1];
     *compile = (struct moec_compile_options){
-        .policy = cli_has(args, "policy") ? cli_text(args, "policy") : "edgemoe",
+        .policy = policy_of(args),
         .max_loss = NAN,
         .accept_miss = cli_has(args, "accept-miss"),
         .measure_uniform = cli_has(args, "report"),
@@ -242,11 +254,6 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
         return moec_fail(err, MOEC_ERR_USAGE,
                          "give either --profile or --data: a profile holds its own windows; give both only "
                          "with a --metric that is measured on rows");
-    if (cli_has(args, "profile") && (cli_has(args, "group") || cli_has(args, "quantizer") ||
-                                     cli_has(args, "scheme") || cli_has(args, "baseline")))
-        return moec_fail(
-            err, MOEC_ERR_USAGE,
-            "--group, --quantizer, --scheme and --baseline come from the profile: leave them out");
     if (job->measure.quantizer == MOEC_QUANTIZER_AUTO && job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--quantizer auto needs data to measure on: give --data, or a --profile that was "
@@ -275,9 +282,17 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
                                  &job->progress, &job->profile, err));
         job->has_profile = true;
     }
-    if (job->has_profile) {
-        job->compile.group = job->profile.group;
-    }
+    if (!job->has_profile)
+        return MOEC_OK;
+    job->compile.group = job->profile.group;
+    if (path != NULL && cli_has(job->args, "preset") &&
+        (job->profile.quantizer != MOEC_QUANTIZER_LINEAR || job->profile.scheme != MOEC_SCHEME_SYMMETRIC ||
+         job->profile.group != 0))
+        return moec_fail(err, MOEC_ERR_MISMATCH,
+                         "--preset paper means linear symmetric codes with one scale for each channel, and "
+                         "'%s' measured others: profile with --quantizer linear --scheme symmetric --group "
+                         "channel, or leave out --preset",
+                         path);
     return MOEC_OK;
 }
 
@@ -378,6 +393,8 @@ static void print_report(const struct compile_job *job)
     if (!isnan(certificate->target))
         cli_print(stdout, ", target at most %.3f%%%s", 100 * certificate->target,
                   certificate->missed ? ": MISSED" : "");
+    if (certificate->confidence == MOEC_CONFIDENCE_POINT)
+        cli_print(stdout, "\n             one evaluation, a point estimate: no interval is promised");
     if (certificate->n_token == 0) {
         cli_print(stdout, "\n             %" PRIu32 " rows of '%s' that the search never saw\n",
                   certificate->n_window, certificate->data_name);
@@ -507,9 +524,14 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 
 static int run_compile(const struct cli_args *args)
 {
-    struct compile_job job = {.args = args};
+    struct cli_args filled = *args;
+    struct compile_job job = {.args = &filled};
     struct moec_error err = {0};
-    enum moec_status status = compile(&job, &err);
+    enum moec_status status = cli_compile_preset(&filled, &err);
+    if (status == MOEC_OK)
+        status = cli_compile_check_used(args, policy_of(&filled), &err);
+    if (status == MOEC_OK)
+        status = compile(&job, &err);
     if (status == MOEC_OK && cli_has(args, "json"))
         status = print_json(&job, &err);
     else if (status == MOEC_OK)

@@ -1,0 +1,112 @@
+#include "cli/options/compile_rules.h"
+
+#include <string.h>
+
+/* ---- presets ---- */
+
+struct preset_value {
+    const char *option, *value;
+    bool of_profile; /* comes from the profile where one is given */
+    bool is_default; /* another value is no contradiction */
+};
+
+/* EdgeMoE, sections III-B and IV: one scale for each channel, bitwidths by the change of accuracy, a target
+ * for the measured loss itself. */
+static const struct preset_value paper[] = {
+    {.option = "policy", .value = "edgemoe-literal"},
+    {.option = "quantizer", .value = "linear", .of_profile = true},
+    {.option = "scheme", .value = "symmetric", .of_profile = true},
+    {.option = "group", .value = "channel", .of_profile = true},
+    {.option = "dense-bits", .value = "16"},
+    {.option = "confidence", .value = "point"},
+    {.option = "sensitivity", .value = "auto", .of_profile = true, .is_default = true},
+};
+
+enum moec_status cli_compile_preset(struct cli_args *args, struct moec_error *err)
+{
+    if (!cli_has(args, "preset")) /* the table allows only "paper" */
+        return MOEC_OK;
+    for (size_t i = 0; i < sizeof paper / sizeof *paper; i++) {
+        const struct preset_value *means = &paper[i];
+        const char *given = cli_text(args, means->option);
+        if (given != NULL && !means->is_default && strcmp(given, means->value) != 0)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--preset paper means --%s %s, but --%s %s is given: leave out one of the two",
+                             means->option, means->value, means->option, given);
+        if (!means->of_profile || !cli_has(args, "profile"))
+            cli_assume(args, means->option, means->value);
+    }
+    return MOEC_OK;
+}
+
+/* ---- what is ignored ---- */
+
+/* Options that a built-in policy has no use for; a file of the user's may use all of them. */
+static const struct {
+    const char *policy;
+    const char *options[8]; /* NULL ends them */
+    const char *advice;
+} unused[] = {
+    {"edgemoe", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
+    {"edgemoe-literal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
+    {"marginal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
+};
+
+/* They shape the measurements of a profile; the first three also bundles that are made without data. */
+static const char *const of_profile[] = {"group",       "quantizer",  "scheme", "baseline",
+                                         "sensitivity", "time-limit", "seq-len"};
+#define N_OF_BUNDLE 3
+/* They say which data. */
+static const char *const of_data[] = {"samples", "task"};
+
+static enum moec_status check_data(const struct cli_args *args, struct moec_error *err)
+{
+    const bool has_profile = cli_has(args, "profile"), has_data = cli_has(args, "data");
+    for (size_t i = 0; i < sizeof of_profile / sizeof *of_profile; i++) {
+        if (!cli_has(args, of_profile[i]))
+            continue;
+        if (has_profile)
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "--%s is ignored: it comes from the profile '%s'; leave it out, or give --data in "
+                "place of --profile",
+                of_profile[i], cli_text(args, "profile"));
+        if (!has_data && i >= N_OF_BUNDLE)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s is ignored where nothing is measured: leave it out, or give --data",
+                             of_profile[i]);
+    }
+    for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
+        if (cli_has(args, of_data[i]) && !has_data)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "--%s is ignored without --data: leave it out, or give --data", of_data[i]);
+    return MOEC_OK;
+}
+
+static enum moec_status check_bits(const struct cli_args *args, const char *policy, struct moec_error *err)
+{
+    static const char *const targets[] = {"max-loss", "max-size"};
+    const char *dense = cli_text(args, "dense-bits");
+    if (strcmp(policy, "uniform") != 0 || !cli_has(args, "bits"))
+        return MOEC_OK;
+    for (size_t i = 0; i < 2; i++)
+        if (cli_has(args, targets[i]) && (dense == NULL || strcmp(dense, "auto") != 0))
+            return moec_fail(
+                err, MOEC_ERR_USAGE,
+                "policy 'uniform' ignores --%s where --bits is given: leave out --bits to search "
+                "for the bitwidth, or --%s to have %s bits",
+                targets[i], targets[i], cli_text(args, "bits"));
+    return MOEC_OK;
+}
+
+enum moec_status cli_compile_check_used(const struct cli_args *args, const char *policy,
+                                        struct moec_error *err)
+{
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
+        for (size_t o = 0; strcmp(policy, unused[i].policy) == 0 && unused[i].options[o] != NULL; o++)
+            if (cli_has(args, unused[i].options[o]))
+                return moec_fail(err, MOEC_ERR_USAGE, "policy '%s' ignores --%s: %s", policy,
+                                 unused[i].options[o], unused[i].advice);
+    MOEC_TRY(check_data(args, err));
+    return check_bits(args, policy, err);
+}
