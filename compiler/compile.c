@@ -240,6 +240,30 @@ static enum moec_status note_choice(struct moec_compile_run *run, struct moec_er
                                    options->n_copy_bits, &report->shares, err);
 }
 
+/* A size alone is met whatever is lost: nothing else would tell. */
+static void warn_of_loss(struct moec_compile_run *run)
+{
+    struct moec_compile_report *report = run->report;
+    const struct moec_certificate *certificate = &report->certificate;
+    const double loss = certificate->present ? certificate->loss : run->search_loss.loss;
+    const double high = certificate->present ? certificate->loss_high : run->search_loss.high;
+    const struct moec_trace_point *enough =
+        moec_search_trace_smallest(&report->trace, MOEC_COMPILE_LARGE_LOSS);
+    char advice[160] = "--max-loss 10% in place of --max-size finds the size that this takes";
+    if (run->profile == NULL || !isnan(run->options->max_loss) || !(high > MOEC_COMPILE_LARGE_LOSS))
+        return;
+    if (enough != NULL)
+        (void)snprintf(advice, sizeof advice,
+                       "the smallest bundle measured within 10%% has %" PRIu64
+                       " bytes, and --max-loss 10%% searches for a smaller one",
+                       enough->n_bytes);
+    (void)snprintf(
+        report->warning, sizeof report->warning,
+        "the loss on the %s part is %.1f%%, at most %.1f%%, which is above 10%%, and no --max-loss was "
+        "given: %s",
+        certificate->present ? "certificate" : "search", 100 * loss, 100 * high, advice);
+}
+
 static void release_run(struct moec_compile_run *run)
 {
     moec_compile_dense_unbind(run);
@@ -285,11 +309,12 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(moec_compile_search(&run, err));
     }
     MOEC_TRY_OUT(note_choice(&run, err));
+    moec_compile_part_release(&run.search);
+    if (profile != NULL && path != NULL)
+        MOEC_TRY_OUT(moec_compile_certify(&run, err));
+    warn_of_loss(&run);
     if (path == NULL)
         goto out;
-    moec_compile_part_release(&run.search);
-    if (profile != NULL)
-        MOEC_TRY_OUT(moec_compile_certify(&run, err));
     moec_variants_free(run.variants); /* packing encodes anew, with memory of its own */
     run.variants = NULL;
     fill_provenance(&run, profile_digest, model_digest, &provenance);

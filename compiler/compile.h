@@ -35,6 +35,9 @@ struct moec_dense_trial {
     uint32_t n_evaluations;
 };
 
+/* A bundle without a loss target whose loss may be more than this gets a warning. */
+#define MOEC_COMPILE_LARGE_LOSS 0.1
+
 struct moec_compile_options {
     const char *policy;  /* built-in name or path */
     double max_loss;     /* NaN without a loss target */
@@ -82,6 +85,7 @@ struct moec_compile_report {
     struct moec_certificate certificate;
     struct moec_search_trace trace;   /* everything measured, of all trials; owned */
     struct moec_bundle_shares shares; /* of the plan's bundle; owned */
+    char warning[MOEC_ERROR_BYTES];   /* of a loss that no target forbade and that is large; "" = none */
     bool is_written;
 };
 

@@ -119,6 +119,11 @@ static void put_result(FILE *stream, const struct moec_compile_page *page)
         moec_html_text(stream, clean(page->failure).text);
         (void)fputs("</p>\n", stream);
     }
+    if (report->warning[0] != '\0') {
+        (void)fputs("<p class=\"lead\"><strong>Warning:</strong> ", stream);
+        moec_html_text(stream, report->warning);
+        (void)fputs("</p>\n", stream);
+    }
     (void)fputs("<dl>\n", stream);
     moec_html_fact(stream, "Target", "%s", target_words(page->options, target));
     if (report->shares.n > 0) {

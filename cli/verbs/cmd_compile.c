@@ -443,6 +443,8 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
     moec_json_out_double(root, "seconds", job->seconds);
     moec_json_out_u64(root, "peak_bytes", cli_peak_memory_bytes());
     moec_json_out_double(root, "max_loss", job->compile.max_loss);
+    if (report->warning[0] != '\0')
+        moec_json_out_string(root, "warning", report->warning);
     if (certificate->present) {
         moec_json_out_string(root, "metric", certificate->metric);
         moec_json_out_double(root, "reference", certificate->reference);
@@ -536,6 +538,8 @@ static int run_compile(const struct cli_args *args)
         status = print_json(&job, &err);
     else if (status == MOEC_OK)
         print_report(&job);
+    if (status == MOEC_OK && job.report.warning[0] != '\0')
+        cli_print(stderr, "moec compile: WARNING: %s\n", job.report.warning);
     moec_claim_release(&job.claim);
     moec_claim_release(&job.report_claim);
     moec_compile_report_release(&job.report);
@@ -552,21 +556,23 @@ const struct cli_command cli_command_compile = {
         "Finds the smallest bundle of MODEL, a Hugging Face folder, whose loss stays within --max-loss. Half "
         "of the profiled windows guide the search; the loss on the other half, measured once at the end, is "
         "the bundle's certificate. If it misses the target, nothing is written and the exit status is 1.",
-    .details = "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of "
-               "that metric. It is measured by generating text for rows of --data, which need not be the "
-               "profile's data.\n"
-               "--max-size limits the bundle with --max-loss or instead of it. Without --profile, --data is "
-               "profiled first; --policy uniform needs neither.\n"
-               "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries "
-               "every bitwidth and takes the one that gives the smallest bundle within --max-loss.\n"
-               "--report shows every measurement of the search as a curve of size against loss, uniform "
-               "settings beside it (all experts at 2, 3, 4 and 8 bits, measured for it where the search did "
-               "not: up to four more evaluations), what each part of the bundle takes, the bits of every "
-               "expert, the tests of the certificate, and all settings. It is also written if the target "
-               "is missed.\n"
-               "A policy may give each projection of an expert its own bitwidth; lua/README.md tells how.\n"
-               "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second "
-               "compile of the same name from starting.",
+    .details =
+        "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of "
+        "that metric. It is measured by generating text for rows of --data, which need not be the "
+        "profile's data.\n"
+        "--max-size limits the bundle with --max-loss or instead of it. Alone it is met whatever is "
+        "lost: there is a warning if the upper end of the loss is above 10%. Without --profile, --data is "
+        "profiled first; --policy uniform needs neither.\n"
+        "--dense-bits covers attention, embedding, head, shared experts and dense MLPs; auto tries "
+        "every bitwidth and takes the one that gives the smallest bundle within --max-loss.\n"
+        "--report shows every measurement of the search as a curve of size against loss, uniform "
+        "settings beside it (all experts at 2, 3, 4 and 8 bits, measured for it where the search did "
+        "not: up to four more evaluations), what each part of the bundle takes, the bits of every "
+        "expert, the tests of the certificate, and all settings. It is also written if the target "
+        "is missed.\n"
+        "A policy may give each projection of an expert its own bitwidth; lua/README.md tells how.\n"
+        "While a compile is at work, its lock .MODEL.moec.moec-lock beside the bundle keeps a second "
+        "compile of the same name from starting.",
     .examples = "moec compile MODEL --profile profile.h5 --max-loss 2% -o model.moec\n"
                 "moec compile MODEL --policy uniform --bits 4 -o int4.moec",
     .more_examples = "moec compile MODEL --profile profile.h5 --max-loss 5% --dry-run --report report.html\n"

@@ -54,4 +54,28 @@ says stderr "nothing will do; the safest assignment measured has a loss of -?[0-
     "the safest assignment is named"
 says stderr "the target is 0.010%: the loss itself is not under" "and what would do"
 
+# ---- a size alone is met whatever is lost, which is said ----
+
+loud='WARNING: the loss on the (search|certificate) part is [0-9.]+%, at most [0-9.]+%, which is above 10%'
+try 0 "2 bits, as a plan" with_bits 2 --max-size 100MB --dry-run
+says stderr "$loud.*--max-loss 10% in place of --max-size" "are warned about, with what to do"
+says stderr "loss on the search part" "on the search part"
+try 0 "2 bits, as a bundle" with_bits 2 --max-size 100MB -o "$work/two.moec" --json
+says stderr "$loud" "are warned about"
+says stdout '"warning": "the loss on the certificate part is' "in the JSON too"
+cat >"$work/both.lua" <<'EOF'
+return function(m)
+  local uniform = require("assignment").uniform
+  m.evaluate(uniform(m, 4))
+  m.evaluate(uniform(m, 16))
+  return uniform(m, 2)
+end
+EOF
+with_bits 4 --max-size 100MB --dry-run --json >"$work/stdout" 2>"$work/stderr"
+size=$(sed -n 's/.*"bundle_bytes": \([0-9]*\).*/\1/p' "$work/stdout")
+if grep -q 'WARNING\|"warning"' "$work/stderr" "$work/stdout"; then fail "4 bits are fine"; else pass "4 bits are fine"; fi
+try 0 "a search that also measured more" with_bits both --max-size 100MB --dry-run
+says stderr "the smallest bundle measured within 10% has $size bytes" "the warning names the size that is known to do"
+if with_bits 2 --max-loss 500% --dry-run 2>&1 | grep -q WARNING; then fail "a loss that was allowed"; else pass "a loss that was allowed"; fi
+
 done_testing

@@ -78,10 +78,10 @@ else
 fi
 
 for policy in edgemoe marginal uniform; do
-    bits=""
-    [ $policy = uniform ] && bits="--bits 4"
-    try 0 "policy $policy compiles both stacks" "$moec" compile "$model" --profile "$work/one.h5" --max-loss 20% \
-        --policy $policy $bits --accept-miss -q -o "$work/$policy.moec"
+    goal="--max-loss 20%"
+    [ $policy = uniform ] && goal="--bits 4"
+    try 0 "policy $policy compiles both stacks" "$moec" compile "$model" --profile "$work/one.h5" $goal \
+        --policy $policy --accept-miss -q -o "$work/$policy.moec"
     says stdout "18 windows of 'one.jsonl'" "$policy: certified on the other half of the rows"
     try 0 "$policy: the bundle is whole" "$moec" verify "$work/$policy.moec"
 done
