@@ -180,7 +180,10 @@ static enum moec_status write_bundle(struct moec_compile_run *run, const struct 
 {
     const struct moec_compile_options *options = run->options;
     struct moec_bundle_writer *writer = NULL;
-    MOEC_TRY(moec_bundle_writer_open(run->plan, path, run->report->plan.experts, options->copy_bits,
+    struct moec_bundle_plan *bundle = NULL;
+    const struct moec_dense *dense = NULL;
+    MOEC_TRY(moec_compile_bundle_of(run, &run->report->plan, &bundle, &dense, err));
+    MOEC_TRY(moec_bundle_writer_open(bundle, path, run->report->plan.experts, options->copy_bits,
                                      options->n_copy_bits, &writer, err));
     uint64_t n_records = moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits);
     enum moec_status status = moec_pack_records(run->checkpoint, NULL, writer, n_records, options->n_threads,
@@ -223,6 +226,8 @@ static enum moec_status note_choice(struct moec_compile_run *run, struct moec_er
     struct moec_compile_report *report = run->report;
     const struct moec_compile_options *options = run->options;
     const struct moec_loss *loss = &run->search_loss;
+    struct moec_bundle_plan *bundle = NULL;
+    const struct moec_dense *dense = NULL;
     if (run->profile != NULL) {
         report->trace.has_chosen = true;
         report->trace.chosen = (struct moec_trace_point){.part = MOEC_TRACE_SEARCH,
@@ -235,9 +240,10 @@ static enum moec_status note_choice(struct moec_compile_run *run, struct moec_er
         if (options->measure_uniform)
             MOEC_TRY(moec_compile_measure_uniform(run, err));
     }
-    return moec_bundle_shares_make(run->plan, moec_checkpoint_config(run->checkpoint), run->codecs,
-                                   &run->compiled->dense, &report->plan, options->copy_bits,
-                                   options->n_copy_bits, &report->shares, err);
+    MOEC_TRY(moec_compile_bundle_of(run, &report->plan, &bundle, &dense, err));
+    return moec_bundle_shares_make(bundle, moec_checkpoint_config(run->checkpoint), run->codecs, dense,
+                                   &report->plan, options->copy_bits, options->n_copy_bits, &report->shares,
+                                   err);
 }
 
 /* A size alone is met whatever is lost: nothing else would tell. */

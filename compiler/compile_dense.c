@@ -4,6 +4,7 @@
 #include "profiler/routing/paths.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 bool moec_compile_dense_is_original(const struct moec_compile_run *run, uint32_t dense_bits)
 {
@@ -32,42 +33,13 @@ enum moec_status moec_compile_dense_list(struct moec_compile_run *run, struct mo
     return MOEC_OK;
 }
 
-static enum moec_status dense_codec(const struct moec_compile_run *run, uint32_t bits,
-                                    struct moec_codec *codec, struct moec_error *err)
-{
-    return moec_codec_for_bits(bits, MOEC_SCHEME_SYMMETRIC, run->group, MOEC_DTYPE_F32, codec, err);
-}
-
-/* Codecs of the bitwidths that GPTQ is for, in the order of run->dense_bits. */
-static enum moec_status list_fitted(const struct moec_compile_run *run,
-                                    struct moec_codec codecs[static MOEC_MAX_DENSE_TRIALS], uint32_t *n,
-                                    struct moec_error *err)
-{
-    *n = 0;
-    for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++)
-        if (run->dense_bits[i] < 16)
-            MOEC_TRY(dense_codec(run, run->dense_bits[i], &codecs[(*n)++], err));
-    return MOEC_OK;
-}
-
 /* The dense weights of the bundle at these bits. */
 static enum moec_status load_compiled(struct moec_compile_run *run, uint32_t bits, struct moec_error *err)
 {
-    struct moec_dense dense = {0};
-    struct moec_codec codec;
-    if (moec_compile_dense_is_original(run, bits) && run->original != NULL) {
-        run->compiled = run->original;
-        return MOEC_OK;
-    }
-    if (run->fit != NULL && bits < 16) {
-        MOEC_TRY(moec_dense_fit_open(run->fit, bits == run->dense_bits[0] ? 0 : 1, &dense, err));
-    } else {
-        MOEC_TRY(dense_codec(run, moec_compile_dense_is_original(run, bits) ? 16 : bits, &codec, err));
-        MOEC_TRY(moec_checkpoint_stream_dense_as(
-            run->checkpoint, moec_compile_dense_is_original(run, bits) ? NULL : &codec, &dense, err));
-    }
-    return moec_load_dense_model(moec_checkpoint_config(run->checkpoint), &dense, run->memory.dense_bytes,
-                                 &run->compiled, err);
+    if (!moec_compile_dense_is_original(run, bits) || run->original == NULL)
+        return moec_compile_dense_model(run, NULL, &run->compiled, err);
+    run->compiled = run->original;
+    return MOEC_OK;
 }
 
 /* The path table may take 1 % of the bundle. What the bundle will weigh is not known before the search, but
@@ -81,39 +53,51 @@ static enum moec_status prune_paths(struct moec_compile_run *run, struct moec_er
     return moec_paths_prune(&run->profile->paths, least / 100, &run->paths, err);
 }
 
+enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const struct moec_path_table *paths,
+                                          struct moec_bundle_parts *parts, struct moec_bundle_plan **out,
+                                          struct moec_error *err)
+{
+    const struct moec_profile *profile = run->profile;
+    struct moec_routing_summary routing = {0};
+    if (profile != NULL)
+        routing = (struct moec_routing_summary){.activations = profile->activations,
+                                                .mean_gate_weight = profile->mean_gate_weight};
+    parts->config = moec_checkpoint_config(run->checkpoint);
+    parts->generation = moec_checkpoint_generation(run->checkpoint);
+    parts->tokenizer = moec_checkpoint_tokenizer(run->checkpoint);
+    parts->paths = profile != NULL ? paths : NULL;
+    parts->routing = &routing;
+    parts->codecs = run->codecs;
+    parts->alignment = MOEC_BUNDLE_ALIGNMENT;
+    return moec_bundle_plan_create(parts, out, err);
+}
+
 static enum moec_status make_plan(struct moec_compile_run *run, struct moec_error *err)
 {
-    struct moec_routing_summary routing = {0};
-    if (run->profile != NULL) {
+    struct moec_bundle_parts parts = {.dense = &run->compiled->dense};
+    if (run->profile != NULL)
         MOEC_TRY(prune_paths(run, err));
-        routing = (struct moec_routing_summary){.activations = run->profile->activations,
-                                                .mean_gate_weight = run->profile->mean_gate_weight};
-    }
-    struct moec_bundle_parts parts = {
-        .config = moec_checkpoint_config(run->checkpoint),
-        .generation = moec_checkpoint_generation(run->checkpoint),
-        .tokenizer = moec_checkpoint_tokenizer(run->checkpoint),
-        .paths = run->profile != NULL ? &run->paths : NULL,
-        .routing = &routing,
-        .dense = &run->compiled->dense,
-        .codecs = run->codecs,
-        .alignment = MOEC_BUNDLE_ALIGNMENT,
-    };
-    return moec_bundle_plan_create(&parts, &run->plan, err);
+    return moec_compile_bundle_make(run, &run->paths, &parts, &run->plan, err);
 }
 
 enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_part part = {0};
-    struct moec_codec codecs[MOEC_MAX_DENSE_TRIALS];
+    struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
+    uint8_t numbers[MOEC_MAX_DENSE_TRIALS];
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
                                              .measure = &part.measured,
                                              .codecs = codecs,
+                                             .numbers = numbers,
                                              .n_threads = run->options->n_threads,
                                              .folder = run->options->spill_folder,
                                              .progress = &run->stopper};
-    MOEC_TRY(list_fitted(run, codecs, &request.n_codec, err));
-    if (request.n_codec == 0)
+    for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++) {
+        MOEC_TRY(moec_compile_dense_codec(run, run->dense_bits[i], &codecs[run->dense_bits[i]], err));
+        if (run->dense_bits[i] < 16)
+            numbers[request.n_number++] = (uint8_t)run->dense_bits[i];
+    }
+    if (request.n_number == 0)
         return MOEC_OK;
     enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
     request.scorer = part.scorer;
@@ -130,6 +114,7 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
 void moec_compile_dense_unbind(struct moec_compile_run *run)
 {
     moec_compile_part_release(&run->search);
+    moec_compile_dense_forget(run);
     moec_bundle_plan_free(run->plan);
     run->plan = NULL;
     moec_path_table_release(&run->paths);
@@ -142,6 +127,7 @@ enum moec_status moec_compile_dense_bind(struct moec_compile_run *run, uint32_t 
 {
     moec_compile_dense_unbind(run);
     run->report->plan.dense_bits = bits;
+    memset(run->report->plan.dense, 0, run->report->plan.n_dense);
     MOEC_TRY(load_compiled(run, bits, err));
     return make_plan(run, err);
 }
@@ -217,10 +203,10 @@ enum moec_status moec_compile_dense_choose(struct moec_compile_run *run, struct 
                            100 * run->options->max_loss);
         goto out;
     }
+    MOEC_TRY_OUT(moec_compile_dense_bind(run, report->dense_trials[best.trial].bits, err));
     moec_plan_copy(&report->plan, &best.plan);
     report->n_bytes = best.n_bytes;
     run->search_loss = best.search_loss;
-    status = moec_compile_dense_bind(run, report->dense_trials[best.trial].bits, err);
 out:
     moec_plan_release(&best.plan);
     return status;

@@ -2,6 +2,7 @@
  *
  *   compile_part.c         a part of the data: opened, and measured for a plan
  *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
+ *   compile_dense_plan.c   dense matrices of a plan that have codecs of their own: measured, sized, written
  *   compile_search.c       the policy's questions, and what its answer must hold
  *   compile_certificate.c  the measurement that is promised
  *   compile.c              drives these, and writes the bundle
@@ -29,6 +30,19 @@ struct moec_compile_part {
     enum moec_part which;
 };
 
+/* What is kept between plans that give dense matrices codecs of their own. Each array is of one number for
+ * each matrix, as in plans; everything is owned, and all zero before the first such plan. */
+struct moec_compile_dense {
+    struct moec_model *model; /* of model_numbers */
+    uint8_t *model_numbers;
+    struct moec_dense dense; /* of bundle_numbers, with a source: what `bundle` has */
+    uint8_t *bundle_numbers;
+    struct moec_bundle_plan *bundle;
+    struct moec_path_table paths; /* cut to their share of the smallest such bundle */
+    uint64_t *stored_bytes;       /* (n_dense, MOEC_CODEC_TABLE): of a matrix; 0 = not measured yet */
+    uint64_t rest_bytes;          /* of everything that is no such matrix; 0 = not measured yet */
+};
+
 struct moec_compile_run {
     const struct moec_checkpoint *checkpoint;
     const struct moec_profile *profile;
@@ -49,6 +63,7 @@ struct moec_compile_run {
     struct moec_work_plan memory;
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
     struct moec_bundle_plan *plan;
+    struct moec_compile_dense own_dense;
     struct moec_compile_part search;
     struct moec_loss search_loss; /* of the plan evaluated last */
     struct moec_loss safest; /* the loss with the lowest upper end in this search; n_window 0: none yet */
@@ -69,14 +84,15 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_part_make(struct moec_compile_run
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
 /* Windows or rows of a part with what the original scores on them, to be measured with the dense weights that
- * are currently bound. Errors: MOEC_ERR_MISMATCH when the original is not what the profile measured. */
+ * are currently bound, or those of a plan. Errors: MOEC_ERR_MISMATCH when the original is not what the
+ * profile measured. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_part which,
                                                          struct moec_compile_part *part,
                                                          struct moec_error *err);
 /* Frees what the part holds and zeroes it. */
 void moec_compile_part_release(struct moec_compile_part *part);
 
-/* The loss of a plan on a part, with the dense weights that are bound, at the options' confidence. */
+/* The loss of a plan on a part, at the options' confidence. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_part_measure(struct moec_compile_run *run,
                                                             struct moec_compile_part *part,
                                                             const struct moec_plan *plan,
@@ -115,9 +131,47 @@ void moec_compile_dense_unbind(struct moec_compile_run *run);
 MOEC_WARN_UNUSED enum moec_status moec_compile_dense_choose(struct moec_compile_run *run,
                                                             struct moec_error *err);
 
+/* Makes a bundle plan for parts whose dense weights, their cut and their size are given: the rest is the
+ * run's. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_bundle_make(struct moec_compile_run *run,
+                                                           const struct moec_path_table *paths,
+                                                           struct moec_bundle_parts *parts,
+                                                           struct moec_bundle_plan **out,
+                                                           struct moec_error *err);
+
+/* ---- dense matrices with codecs of their own: compile_dense_plan.c ---- */
+
+/* What a number in plan->dense stands for, F32 for 0: as the checkpoint has it. A bitwidth is symmetric, in
+ * groups as experts are; others are the run's codecs. Errors: MOEC_ERR_USAGE for a number without a codec. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_codec(const struct moec_compile_run *run,
+                                                           uint32_t number, struct moec_codec *codec,
+                                                           struct moec_error *err);
+/* A model with the dense matrices of these numbers (n_dense of the plan; 0 = as in the dense weights that are
+ * bound; NULL = all of them 0), the caller's. It borrows the run. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_model(const struct moec_compile_run *run,
+                                                           const uint8_t *numbers, struct moec_model **model,
+                                                           struct moec_error *err);
+/* The model to measure a plan with: the one that is bound, or one of the plan's own dense weights, which
+ * stays until a plan with others. Borrowed. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_take(struct moec_compile_run *run,
+                                                          const struct moec_plan *plan,
+                                                          const struct moec_model **model,
+                                                          struct moec_error *err);
+/* The bundle plan to size and write a plan with, and its dense weights; borrowed until a plan with others. A
+ * matrix is compressed once for each codec that plans give it, after which sizes are sums. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_bundle_of(struct moec_compile_run *run,
+                                                         const struct moec_plan *plan,
+                                                         struct moec_bundle_plan **bundle,
+                                                         const struct moec_dense **dense,
+                                                         struct moec_error *err);
+/* To be called when run->codecs has got further codecs, and when run->fit has become another one. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_codecs_changed(struct moec_compile_run *run,
+                                                              struct moec_error *err);
+void moec_compile_dense_forget(struct moec_compile_run *run);
+
 /* ---- the search: compile_search.c ---- */
 
-/* Bytes of the bundle of a plan with the dense weights that are bound. */
+/* Bytes of the bundle of a plan. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_size(void *context, const struct moec_plan *plan,
                                                     uint64_t *n_bytes, struct moec_error *err);
 /* The policy's plan for the dense weights that are bound, measured once more on the search part,

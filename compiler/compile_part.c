@@ -96,13 +96,15 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
 {
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = run->options->confidence;
+    struct moec_scorer_variation variation = {0};
     MOEC_TRY(moec_variants_assign_plan(run->variants, plan, err));
+    MOEC_TRY(moec_compile_dense_take(run, plan, &variation.model, err));
     if (run->rows != NULL) {
-        MOEC_TRY(score_rows(run, part, run->compiled, part->scores, err));
+        MOEC_TRY(score_rows(run, part, variation.model, part->scores, err));
         return moec_loss_measure_scores(part->reference_scores, part->scores,
                                         moec_row_metric_count(run->rows, part->which), &options, loss, err);
     }
-    MOEC_TRY(moec_scorer_run(part->scorer, &part->measured, &run->stopper, err));
+    MOEC_TRY(moec_scorer_run_varied(part->scorer, &variation, &part->measured, &run->stopper, err));
     const struct moec_loss_windows windows = moec_windows_loss_windows(&part->windows);
     return moec_loss_measure(&windows, part->reference_nll, part->measured.nll, part->measured.kl, &options,
                              loss, err);

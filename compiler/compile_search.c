@@ -45,8 +45,11 @@ enum moec_status moec_compile_size(void *context, const struct moec_plan *plan, 
                                    struct moec_error *err)
 {
     struct moec_compile_run *run = context;
-    return moec_bundle_plan_bytes(run->plan, plan->experts, run->options->copy_bits,
-                                  run->options->n_copy_bits, n_bytes, err);
+    struct moec_bundle_plan *bundle = NULL;
+    const struct moec_dense *dense = NULL;
+    MOEC_TRY(moec_compile_bundle_of(run, plan, &bundle, &dense, err));
+    return moec_bundle_plan_bytes(bundle, plan->experts, run->options->copy_bits, run->options->n_copy_bits,
+                                  n_bytes, err);
 }
 
 static void pass_log(void *context, const char *line)

@@ -3,8 +3,10 @@
 #include "compiler/gptq.h"
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/model/plan.h"
 #include "runtime/kernels/kernels.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,8 +34,9 @@ struct moec_dense_fit {
     struct moec_pool pool;
     struct moec_dense original; /* a table with a source: as stored */
     struct store stores[MOEC_DENSE_FIT_MAX_CODECS];
-    struct moec_codec codecs[MOEC_DENSE_FIT_MAX_CODECS];
+    uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS]; /* (n_store): of what each store holds */
     uint32_t n_store;
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     uint32_t n_fitted;
     struct group *groups; /* (n_group, capacity), owned */
     size_t n_group, capacity;
@@ -115,7 +118,7 @@ static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct m
     const uint32_t n_chunk = chunk_rows(source);
     size_t raw_bytes = moec_codec_row_bytes(source->codec, source->columns); /* of a row */
     for (uint32_t s = 0; s < fit->n_store; s++) {
-        const size_t n_bytes = moec_codec_row_bytes(fit->codecs[s], source->columns);
+        const size_t n_bytes = moec_codec_row_bytes(fit->codecs[fit->numbers[s]], source->columns);
         raw_bytes = n_bytes > raw_bytes ? n_bytes : raw_bytes;
     }
     float *weights = NULL;
@@ -238,10 +241,11 @@ enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *requ
     fit->checkpoint = request->checkpoint;
     fit->pool = moec_pool_make(request->n_threads);
     MOEC_TRY_OUT(moec_checkpoint_stream_dense_as(request->checkpoint, NULL, &fit->original, err));
-    for (; fit->n_store < request->n_codec; fit->n_store++) {
-        fit->codecs[fit->n_store] = request->codecs[fit->n_store];
-        status =
-            store_open(&fit->stores[fit->n_store], fit, request->codecs[fit->n_store], request->folder, err);
+    memcpy(fit->codecs, request->codecs, sizeof fit->codecs);
+    for (; fit->n_store < request->n_number; fit->n_store++) {
+        const uint8_t number = request->numbers[fit->n_store];
+        fit->numbers[fit->n_store] = number;
+        status = store_open(&fit->stores[fit->n_store], fit, fit->codecs[number], request->folder, err);
         if (status != MOEC_OK) {
             store_release(&fit->stores[fit->n_store]);
             goto out;
@@ -315,19 +319,23 @@ uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec
 
 struct fit_source {
     struct moec_dense_source source; /* first: this is what others see */
-    const struct store *store;
+    const struct moec_dense_fit *fit;
+    struct moec_dense_source *linear; /* owned: for what no store has */
+    const struct store *stores[];     /* of each entry of the table; NULL: none */
 };
 
 static enum moec_status load_rows(struct moec_dense_source *self, const struct moec_dense_entry *entry,
                                   uint32_t first_row, uint32_t n_rows, uint8_t *rows, struct moec_error *err)
 {
-    const struct store *store = ((const struct fit_source *)self)->store;
-    const struct moec_dense_entry *ours =
-        moec_dense_entry_find(&store->table, (enum moec_role)entry->role, entry->layer);
-    const size_t row_bytes = moec_codec_row_bytes(ours->codec, ours->columns);
-    const uint64_t offset = ours->offset + first_row * row_bytes;
-    if (!store->fitted[ours - store->table.entries])
-        return store->table.source->load(store->table.source, ours, first_row, n_rows, rows, err);
+    const struct fit_source *source = (const struct fit_source *)self;
+    const struct moec_dense *original = &source->fit->original;
+    const size_t at = (size_t)(moec_dense_entry_find(original, (enum moec_role)entry->role, entry->layer) -
+                               original->entries);
+    const struct store *store = source->stores[at];
+    if (store == NULL || !store->fitted[at])
+        return source->linear->load(source->linear, entry, first_row, n_rows, rows, err);
+    const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
+    const uint64_t offset = store->table.entries[at].offset + first_row * row_bytes;
     if (store->memory == NULL)
         return moec_file_read(&store->file, offset, rows, n_rows * row_bytes, err);
     memcpy(rows, store->memory + offset, n_rows * row_bytes);
@@ -336,24 +344,62 @@ static enum moec_status load_rows(struct moec_dense_source *self, const struct m
 
 static void free_source(struct moec_dense_source *self)
 {
-    free(self);
+    struct fit_source *source = (struct fit_source *)self;
+    source->linear->free(source->linear);
+    free(source);
 }
 
-enum moec_status moec_dense_fit_open(const struct moec_dense_fit *fit, uint32_t index,
+static const struct store *store_of(const struct moec_dense_fit *fit, uint8_t number)
+{
+    for (uint32_t s = 0; s < fit->n_store; s++)
+        if (fit->numbers[s] == number)
+            return &fit->stores[s];
+    return NULL;
+}
+
+/* The codec of each matrix, (n_dense), the caller's. */
+static enum moec_status list_codecs(const struct moec_dense_fit *fit, const uint8_t *numbers,
+                                    struct moec_codec **out, struct moec_error *err)
+{
+    const uint32_t n = moec_plan_dense_count(moec_checkpoint_config(fit->checkpoint));
+    struct moec_codec *codecs = NULL;
+    MOEC_TRY(moec_alloc((void **)&codecs, n, sizeof *codecs, "codecs of dense matrices", err));
+    for (uint32_t i = 0; i < n; i++) {
+        if (numbers[i] < MOEC_CODEC_TABLE &&
+            (numbers[i] == 0 || moec_codec_bits(fit->codecs[numbers[i]]) <= 16)) {
+            codecs[i] = fit->codecs[numbers[i]];
+            continue;
+        }
+        free(codecs);
+        return moec_fail(err, MOEC_ERR_USAGE, "no codec %u for dense matrix %" PRIu32, numbers[i], i);
+    }
+    *out = codecs;
+    return MOEC_OK;
+}
+
+enum moec_status moec_dense_fit_open(const struct moec_dense_fit *fit, const uint8_t *numbers,
                                      struct moec_dense *dense, struct moec_error *err)
 {
     struct moec_dense made = {0};
+    struct moec_codec *codecs = NULL;
     struct fit_source *source = NULL;
-    MOEC_TRY(moec_checkpoint_stream_dense_as(fit->checkpoint, &fit->codecs[index], &made, err));
-    const enum moec_status status =
-        moec_alloc((void **)&source, 1, sizeof *source, "the source of dense weights", err);
-    if (status != MOEC_OK) {
-        moec_dense_release(&made);
-        return status;
-    }
-    *source = (struct fit_source){{load_rows, free_source}, &fit->stores[index]};
-    made.source->free(made.source);
+    uint32_t n_matrix = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(list_codecs(fit, numbers, &codecs, err));
+    MOEC_TRY_OUT(moec_checkpoint_stream_dense_each(fit->checkpoint, codecs, &made, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&source, 1, sizeof *source + made.n_entries * sizeof(struct store *),
+                            "the source of dense weights", err));
+    source->source = (struct moec_dense_source){load_rows, free_source};
+    source->fit = fit;
+    source->linear = made.source;
+    for (uint32_t e = 0; e < made.n_entries; e++)
+        if (moec_role_is_quantisable((enum moec_role)made.entries[e].role))
+            source->stores[e] = store_of(fit, numbers[n_matrix++]);
     made.source = &source->source;
     *dense = made;
-    return MOEC_OK;
+    made = (struct moec_dense){0};
+out:
+    moec_dense_release(&made);
+    free(codecs);
+    return status;
 }

@@ -27,8 +27,9 @@ struct moec_dense_fit_request {
     /* Of the original's dense weights, whose experts answer with the original's. */
     struct moec_scorer *scorer;
     const struct moec_measure *measure; /* (W) each, filled by the evaluation */
-    const struct moec_codec *codecs;    /* integer codecs, each for one set of dense weights */
-    uint32_t n_codec;                   /* 1..MOEC_DENSE_FIT_MAX_CODECS */
+    const struct moec_codec *codecs;    /* [MOEC_CODEC_TABLE] by number, those that plans may have */
+    const uint8_t *numbers;             /* (n_number): of integer codecs, in which matrices are encoded */
+    uint32_t n_number;                  /* 1..MOEC_DENSE_FIT_MAX_CODECS */
     int n_threads;
     const char *folder; /* for many encoded weights; NULL: they stay in memory */
     const struct moec_progress *progress;
@@ -42,9 +43,12 @@ void moec_dense_fit_free(struct moec_dense_fit *fit);
 /* The most memory that creating takes in addition to the scorer, for a plan of memory. */
 uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec, int n_threads);
 
-/* Dense weights with the codec `index` of the request, as a table with a source that borrows `fit`. */
-MOEC_WARN_UNUSED enum moec_status moec_dense_fit_open(const struct moec_dense_fit *fit, uint32_t index,
-                                                      struct moec_dense *dense, struct moec_error *err);
+/* Dense weights with the codec of numbers[i] for matrix i, in the order of plans (formats/model/plan.h; 0 =
+ * as the checkpoint has it), as a table with a source that borrows `fit`. Numbers that the request did not
+ * name are encoded linearly. Errors: MOEC_ERR_USAGE for a number without a codec. */
+MOEC_WARN_UNUSED enum moec_status moec_dense_fit_open(const struct moec_dense_fit *fit,
+                                                      const uint8_t *numbers, struct moec_dense *dense,
+                                                      struct moec_error *err);
 
 /* Matrices that GPTQ encoded. */
 uint32_t moec_dense_fit_count(const struct moec_dense_fit *fit);

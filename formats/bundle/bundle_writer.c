@@ -191,13 +191,16 @@ static void plan_dense_weights(struct moec_bundle_plan *plan, const struct moec_
 }
 
 /* The last two sections of a plan. */
-static enum moec_status plan_dense(struct moec_bundle_plan *plan, const struct moec_dense *dense,
+static enum moec_status plan_dense(struct moec_bundle_plan *plan, const struct moec_bundle_parts *parts,
                                    struct moec_error *err)
 {
-    uint64_t stored = 0;
-    MOEC_TRY(plan_dense_table(plan, dense, err));
-    MOEC_TRY(moec_bundle_dense_encode(dense, plan->cuts_dense, count_bytes, &stored, err));
-    plan_dense_weights(plan, dense, stored);
+    uint64_t stored = parts->dense_stored_bytes;
+    MOEC_TRY(plan_dense_table(plan, parts->dense, err));
+    if (!parts->cuts_dense) {
+        stored = 0;
+        MOEC_TRY(moec_bundle_dense_encode(parts->dense, false, count_bytes, &stored, err));
+    }
+    plan_dense_weights(plan, parts->dense, stored);
     return MOEC_OK;
 }
 
@@ -240,7 +243,7 @@ enum moec_status moec_bundle_plan_create(const struct moec_bundle_parts *parts, 
     MOEC_TRY_OUT(moec_bundle_plan_set_codecs(plan, parts->codecs, err));
     MOEC_TRY_OUT(plan_model(plan, parts, err));
     MOEC_TRY_OUT(plan_statistics(plan, parts, err));
-    MOEC_TRY_OUT(plan_dense(plan, parts->dense, err));
+    MOEC_TRY_OUT(plan_dense(plan, parts, err));
     *out = plan;
     plan = NULL;
 out:

@@ -23,9 +23,11 @@ struct moec_bundle_parts {
     const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */
     const struct moec_dense *dense;
     const struct moec_codec *codecs; /* [MOEC_CODEC_TABLE] by number: those of records, of at most 16 bits */
-    /* Pieces of the dense weights are cut by runs (formats/bundle/bundle_dense.h): for a search that changes
-     * single matrices. */
+    /* Pieces of the dense weights are cut by runs (formats/bundle/bundle_dense.h), whose stored bytes sum up
+     * to dense_stored_bytes: for a search that changes single matrices. Nothing is read then to size a file.
+     */
     bool cuts_dense;
+    uint64_t dense_stored_bytes;
     uint32_t alignment; /* power of two, 64 to 1 MiB; MOEC_BUNDLE_ALIGNMENT by default */
 };
 
@@ -41,8 +43,7 @@ MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_create(const struct moec_bund
 void moec_bundle_plan_free(struct moec_bundle_plan *plan);
 
 /* Puts other dense weights of the same config in place of the plan's, borrowed like them; only with
- * cuts_dense. stored_bytes is the sum of moec_bundle_dense_run_bytes over the runs, from which the file is
- * sized; nothing is read before it is written, so that for sizes alone the table suffices. Not while sizes
+ * cuts_dense. stored_bytes is as dense_stored_bytes of the parts. Not while sizes
  * are asked for. Errors: as creation. */
 MOEC_WARN_UNUSED enum moec_status moec_bundle_plan_set_dense(struct moec_bundle_plan *plan,
                                                              const struct moec_dense *dense,

@@ -58,24 +58,34 @@ static void bench_close(struct bench *bench)
 /* At 4 and 8 bits. */
 static struct moec_dense_fit *fit_of(struct bench *bench, int n_threads)
 {
-    struct moec_codec codecs[2];
+    static const uint8_t numbers[] = {4, 8};
+    struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
     struct moec_dense_fit *fit = NULL;
-    MUST(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_F32, &codecs[0], &err));
-    MUST(moec_codec_for_bits(8, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_F32, &codecs[1], &err));
+    MUST(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_F32, &codecs[4], &err));
+    MUST(moec_codec_for_bits(8, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_F32, &codecs[8], &err));
     const struct moec_dense_fit_request request = {.checkpoint = bench->fixture.checkpoint,
                                                    .scorer = bench->scorer,
                                                    .measure = &bench->measure,
                                                    .codecs = codecs,
-                                                   .n_codec = 2,
+                                                   .numbers = numbers,
+                                                   .n_number = 2,
                                                    .n_threads = n_threads};
     MUST(moec_dense_fit_create(&request, &fit, &err));
     return fit;
 }
 
+/* All matrices at 4 bits for index 0, at 8 for 1. */
+static void open_all(const struct moec_dense_fit *fit, uint32_t index, struct moec_dense *dense)
+{
+    uint8_t numbers[1024];
+    memset(numbers, index == 0 ? 4 : 8, sizeof numbers);
+    MUST(moec_dense_fit_open(fit, numbers, dense, &err));
+}
+
 static struct moec_dense dense_of(const struct moec_dense_fit *fit, uint32_t index)
 {
     struct moec_dense dense = {0};
-    MUST(moec_dense_fit_open(fit, index, &dense, &err));
+    open_all(fit, index, &dense);
     MUST(moec_dense_load(&dense, &err));
     return dense;
 }
@@ -144,7 +154,7 @@ static void test_dense_fit__does_not_depend_on_threads_or_batches(void **state)
     }
     /* Rows by themselves, as a streamed model reads them. */
     struct moec_dense whole = dense_of(fit[0], 0), streamed = {0};
-    MUST(moec_dense_fit_open(fit[0], 0, &streamed, &err));
+    open_all(fit[0], 0, &streamed);
     for (uint32_t e = 0; e < whole.n_entries; e++) {
         const struct moec_dense_entry *entry = &streamed.entries[e];
         const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
@@ -161,10 +171,47 @@ static void test_dense_fit__does_not_depend_on_threads_or_batches(void **state)
     bench_close(&three);
 }
 
+/* Each matrix has its own number: 4 and 8 from GPTQ, 0 from the checkpoint; a number without a codec is
+ * refused. */
+static void test_dense_fit__matrices_have_numbers_of_their_own(void **state)
+{
+    (void)state;
+    struct bench bench;
+    uint8_t numbers[1024] = {4, 8, 0, 4, 0, 8};
+    struct moec_dense mixed = {0}, stored = {0};
+    uint32_t i = 0;
+    bench_open(&bench, "qwen2_moe", 2, 0);
+    struct moec_dense_fit *fit = fit_of(&bench, 2);
+    struct moec_dense four = dense_of(fit, 0), eight = dense_of(fit, 1);
+    MUST(moec_dense_fit_open(fit, numbers, &mixed, &err));
+    MUST(moec_dense_load(&mixed, &err));
+    MUST(moec_checkpoint_load_dense(bench.fixture.checkpoint, 16, 0, &stored, &err));
+    for (uint32_t e = 0; e < mixed.n_entries; e++) {
+        const uint8_t number =
+            moec_role_is_quantisable((enum moec_role)mixed.entries[e].role) ? numbers[i++] : 0;
+        const struct moec_dense *from = number == 4 ? &four : number == 8 ? &eight : &stored;
+        assert_true(moec_codec_equal(mixed.entries[e].codec, from->entries[e].codec));
+        assert_memory_equal(mixed.blob + mixed.entries[e].offset, from->blob + from->entries[e].offset,
+                            mixed.entries[e].n_bytes);
+    }
+    assert_int_equal(i, moec_plan_dense_count(&bench.fixture.model->config));
+    moec_dense_release(&mixed);
+    moec_dense_release(&stored);
+    moec_dense_release(&four);
+    moec_dense_release(&eight);
+    struct moec_error refused = {0};
+    numbers[1] = 33;
+    assert_int_equal(moec_dense_fit_open(fit, numbers, &mixed, &refused), MOEC_ERR_USAGE);
+    assert_non_null(strstr(refused.message, "no codec 33 for dense matrix 1"));
+    moec_dense_fit_free(fit);
+    bench_close(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense_fit__is_nearer_than_rounding),
+        cmocka_unit_test(test_dense_fit__matrices_have_numbers_of_their_own),
         cmocka_unit_test(test_dense_fit__does_not_depend_on_threads_or_batches),
     };
     return cmocka_run_group_tests_name("dense_fit", tests, NULL, NULL);
