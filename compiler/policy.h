@@ -25,7 +25,7 @@
 /* Measured on the search part. */
 struct moec_evaluation {
     double loss;      /* (compiled - reference) / reference */
-    double loss_low;  /* 5th percentile of the paired bootstrap */
+    double loss_low;  /* lower end at the chosen confidence */
     double loss_high; /* upper end at the chosen confidence; equals loss for `point` */
     double kl;        /* mean nats a token against the original */
     bool accepted;    /* loss_high <= max_loss; true without a loss target */

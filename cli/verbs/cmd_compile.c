@@ -269,6 +269,18 @@ static enum moec_status read_compile_options(struct compile_job *job, struct moe
     return MOEC_OK;
 }
 
+/* Policies of moec that search without a ranking of experts, or rank them themselves. */
+static bool needs_sensitivities(const struct compile_job *job)
+{
+    static const char *const without[] = {"hull", "uniform"};
+    if (cli_has(job->args, "sensitivity"))
+        return true;
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (strcmp(job->compile.policy, without[i]) == 0)
+            return false;
+    return true;
+}
+
 static enum moec_status get_profile(struct compile_job *job, struct moec_error *err)
 {
     const char *path = cli_text(job->args, "profile");
@@ -278,8 +290,15 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
         job->has_profile = true;
     } else if (job->measure.data != NULL) {
         static const uint32_t bits[] = {2, 3, 4, 8};
-        MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, sizeof bits / sizeof *bits,
-                                 &job->progress, &job->profile, err));
+        uint32_t n_bits = sizeof bits / sizeof *bits;
+        if (!needs_sensitivities(job)) {
+            /* Nor whole models, which cost a pass over all windows each, but for auto to choose by. */
+            job->measure.sensitivity = MOEC_SENSITIVITY_NONE;
+            n_bits = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? n_bits : 0;
+            job->measure.baseline_bits = cli_has(job->args, "baseline") ? job->measure.baseline_bits : 16;
+        }
+        MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile,
+                                 err));
         job->has_profile = true;
     }
     if (!job->has_profile)

@@ -207,7 +207,7 @@ const struct cli_command cli_command_eval = {
                "its text is compared with the row's reference.\n"
                "Accuracy: the share of rows whose likeliest choice is the right one. Each choice is scored "
                "by its log-likelihood after the prompt, in total, for each byte and for each token.\n"
-               "Loss: paired by window or row, with a bootstrap interval.\n"
+               "Loss: paired by window or row, with a 90 % interval.\n"
                "datasets/tasks/README.md describes the tasks and how to write one."
                "\n" CLI_GENERATION_DETAILS,
     .examples = "moec eval MODEL --data test.txt\n"

@@ -28,7 +28,8 @@ struct moec_certificate {
     double reference;
     double compiled;
     double loss; /* (compiled - reference) / reference */
-    /* Two-sided 90 % paired bootstrap; loss_high is the upper end of the one-sided 95 % one. */
+    /* Two-sided 90 % interval (`confidence` 0.95), paired; loss_high is the upper end of the one-sided 95 %
+     * one. */
     double loss_low;
     double loss_high;
     double search_loss; /* the same on the search part, when the search accepted */

@@ -11,12 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* More experts than this get their intervals from fewer resamples,
- * which keeps the figure a matter of seconds. */
-#define MANY_EXPERTS   1024
-#define FEW_RESAMPLES  1000
-#define LEAST_RESAMPLE 200
-
 enum moec_status moec_figure_sensitivity(const struct moec_profile *profile, uint32_t index,
                                          struct moec_chart *chart, struct moec_error *err)
 {
@@ -28,11 +22,10 @@ enum moec_status moec_figure_sensitivity(const struct moec_profile *profile, uin
 /* ---- whole models ---- */
 
 static enum moec_status loss_of(const struct moec_profile *profile, const double *reference,
-                                const double *nll, uint32_t n_window, uint32_t n_resample,
-                                struct moec_loss *loss, struct moec_error *err)
+                                const double *nll, uint32_t n_window, struct moec_loss *loss,
+                                struct moec_error *err)
 {
-    struct moec_loss_options options = moec_loss_options_default();
-    options.n_resample = n_resample;
+    const struct moec_loss_options options = moec_loss_options_default();
     struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
     windows.n_window = n_window;
     MOEC_TRY(moec_loss_measure(&windows, reference, nll, NULL, &options, loss, err));
@@ -57,9 +50,8 @@ static void say_targets(struct moec_chart *chart, const struct moec_profile *pro
         else
             moec_figure_say(chart, "No bitwidth that was measured keeps a loss of %g %%.", targets[t]);
     }
-    moec_figure_say(chart,
-                    "Intervals: one-sided 95 %% ends from %d bootstrap resamples of %" PRIu32 " windows.",
-                    MOEC_BOOTSTRAP_RESAMPLES, profile->n_window);
+    moec_figure_say(chart, "Intervals: one-sided 95 %% ends by Student's t over %" PRIu32 " windows.",
+                    profile->n_window);
 }
 
 enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, uint32_t index,
@@ -82,8 +74,8 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
     series->has_interval = true;
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
         struct moec_loss loss;
-        MOEC_TRY(loss_of(profile, profile->reference.nll, profile->uniform[u].nll, profile->n_window,
-                         MOEC_BOOTSTRAP_RESAMPLES, &loss, err));
+        MOEC_TRY(
+            loss_of(profile, profile->reference.nll, profile->uniform[u].nll, profile->n_window, &loss, err));
         moec_heatmap_bits_name(profile->uniform_bits[u], bits);
         (void)snprintf(chart->x.categories[u], MOEC_CHART_LABEL, "%s", bits);
         series->x[u] = u;
@@ -112,7 +104,6 @@ static int compare_extras(const void *a, const void *b)
 static enum moec_status measure_extras(const struct moec_profile *profile, uint32_t b, struct extra *extras,
                                        uint64_t *n, struct moec_error *err)
 {
-    uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     *n = 0;
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++) {
@@ -121,8 +112,7 @@ static enum moec_status measure_extras(const struct moec_profile *profile, uint3
                 continue;
             MOEC_TRY(loss_of(profile, profile->baseline.nll,
                              moec_profile_expert_row(profile, profile->expert_nll, s, e, b),
-                             profile->n_sensitivity_window,
-                             n_expert > MANY_EXPERTS ? LEAST_RESAMPLE : FEW_RESAMPLES, &loss, err));
+                             profile->n_sensitivity_window, &loss, err));
             extras[(*n)++] = (struct extra){100 * loss.loss, 100 * loss.low, 100 * loss.high};
         }
     qsort(extras, *n, sizeof *extras, compare_extras);

@@ -99,9 +99,8 @@ static void test_metrics__interval_of_equal_windows_is_a_point(void **state)
     check_near(loss.high, loss.loss, 1e-12);
 }
 
-/* For many windows the percentile interval is that of the normal distribution: mean +- 1.645 standard errors.
- */
-static void test_metrics__interval_is_about_normal(void **state)
+/* Against the formula, in nats a token: mean +- 1.645 standard errors where there are many windows. */
+static void test_metrics__interval_is_that_of_t(void **state)
 {
     (void)state;
     enum { MANY = 400 };
@@ -117,39 +116,151 @@ static void test_metrics__interval_is_about_normal(void **state)
         sum += difference;
         squares += difference * difference;
     }
-    double mean = sum / MANY, deviation = sqrt(squares / MANY - mean * mean);
+    double mean = sum / MANY, deviation = sqrt((squares - sum * mean) / (MANY - 1));
     double error = deviation / sqrt(MANY) / 255;
     struct moec_loss loss =
         measure(reference, variant, scored, MANY, MOEC_PART_ALL, moec_loss_options_default());
     check_near(loss.loss, expm1(mean / 255), 1e-12);
-    check_near(loss.high, expm1(mean / 255 + 1.645 * error), 0.06 * error);
-    check_near(loss.low, expm1(mean / 255 - 1.645 * error), 0.06 * error);
+    check_near(loss.error, error, 1e-9 * error);
+    assert_int_equal(loss.n_unit, MANY);
+    /* A little more to one side where the windows are skewed. */
+    check_near(loss.high, expm1(mean / 255 + 1.6487 * error), 0.06 * error);
+    check_near(loss.low, expm1(mean / 255 - 1.6487 * error), 0.06 * error);
     struct moec_loss again =
         measure(reference, variant, scored, MANY, MOEC_PART_ALL, moec_loss_options_default());
     assert_memory_equal(&loss, &again, sizeof loss);
+    /* A test at the level of the interval says the same as its end. */
+    check_near(moec_loss_p_value(&loss, loss.high), 0.05, 1e-9);
+    assert_true(moec_loss_p_value(&loss, loss.high + 1e-6) < 0.05);
+    assert_true(moec_loss_p_value(&loss, loss.loss) > 0.4);
 }
 
-/* The true loss lies under the upper end about 95 times in 100. */
+/* Sum of `shape` exponential numbers: skewness 2 / sqrt(shape). */
+static double gamma_number(struct moec_random *random, int shape)
+{
+    double product = 1;
+    for (int i = 0; i < shape; i++)
+        product *= (double)((moec_random_next(random) >> 11) + 1) * 0x1p-53;
+    return -log(product);
+}
+
+/* Share of draws whose upper end is at or above the true loss: skewed windows of unequal size, each a
+ * document by itself or in pairs that are alike. */
+static double coverage(uint32_t n_window, int shape, bool pairs, uint64_t seed)
+{
+    enum { DRAWS = 2000, MOST = 128 };
+    const struct moec_loss_options options = moec_loss_options_default();
+    struct moec_random random = {seed};
+    int covered = 0;
+    for (int draw = 0; draw < DRAWS; draw++) {
+        double reference[MOST], variant[MOST], harm = 0;
+        uint32_t scored[MOST];
+        uint64_t documents[MOST];
+        for (uint32_t w = 0; w < n_window; w++) {
+            /* In parts of the shape's mean; pairs share theirs. */
+            harm = pairs && w % 2 != 0 ? harm : gamma_number(&random, shape) / shape;
+            scored[w] = 128 + (uint32_t)moec_random_below(&random, 128);
+            reference[w] = 600 + 50 * normal(&random);
+            variant[w] = reference[w] + 0.02 * harm * scored[w];
+            documents[w] = w / 2;
+        }
+        const struct moec_loss_windows windows = {.n_window = n_window,
+                                                  .scored = scored,
+                                                  .documents = pairs ? documents : NULL,
+                                                  .part = MOEC_PART_ALL};
+        struct moec_error err = {0};
+        struct moec_loss loss;
+        if (moec_loss_measure(&windows, reference, variant, NULL, &options, &loss, &err) != MOEC_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(loss.n_unit, pairs ? n_window / 2 : n_window);
+        covered += loss.high >= expm1(0.02);
+        assert_true((loss.high <= 0.03) == (moec_loss_p_value(&loss, 0.03) <= 0.05));
+    }
+    return (double)covered / DRAWS;
+}
+
+/* The true loss lies under the upper end about 95 times in 100, of skewed windows too. */
 static void test_metrics__interval_covers(void **state)
 {
     (void)state;
-    enum { TRIALS = 400, WINDOWS = 40 };
+    for (uint32_t n = 16; n <= 64; n *= 2) {
+        const double mild = coverage(n, 16, false, n), skewed = coverage(n, 4, false, n + 1),
+                     pairs = coverage(2 * n, 4, true, n + 2);
+        print_message("%u windows: %.4f of skewness 0.5, %.4f of 1, %.4f in documents of two\n", (unsigned)n,
+                      mild, skewed, pairs);
+        assert_true(mild >= 0.935 && mild <= 0.975);
+        assert_true(skewed >= 0.935 && skewed <= 0.975);
+        assert_true(pairs >= 0.935 && pairs <= 0.975);
+    }
+    /* Exponential ones, twice as skewed: t alone would cover 92 %. */
+    assert_true(coverage(64, 1, false, 7) >= 0.935);
+}
+
+/* Rows that score 0 to 1 and lose a tenth of it in one row of three. */
+static void test_metrics__interval_of_scores_covers(void **state)
+{
+    (void)state;
+    enum { DRAWS = 400 };
     struct moec_loss_options options = moec_loss_options_default();
     options.n_resample = 1000;
-    struct moec_random random = {99};
-    int covered = 0;
-    for (int trial = 0; trial < TRIALS; trial++) {
-        double reference[WINDOWS], variant[WINDOWS];
-        uint32_t scored[WINDOWS];
-        for (uint32_t w = 0; w < WINDOWS; w++) {
-            scored[w] = 255;
-            reference[w] = 600 + 50 * normal(&random);
-            variant[w] = reference[w] + 2 + 3 * normal(&random);
+    for (uint32_t n = 16; n <= 64; n *= 2) {
+        struct moec_random random = {n};
+        int covered = 0;
+        for (int draw = 0; draw < DRAWS; draw++) {
+            double reference[64], variant[64];
+            struct moec_error err = {0};
+            struct moec_loss loss;
+            for (uint32_t i = 0; i < n; i++) {
+                reference[i] = (double)moec_random_below(&random, 1000) / 1000;
+                variant[i] = reference[i] * (moec_random_below(&random, 3) == 0 ? 0.7 : 1);
+            }
+            if (moec_loss_measure_scores(reference, variant, n, &options, &loss, &err) != MOEC_OK)
+                fail_msg("%s", err.message);
+            covered += loss.high >= 0.1;
         }
-        covered +=
-            measure(reference, variant, scored, WINDOWS, MOEC_PART_ALL, options).high >= expm1(2.0 / 255);
+        print_message("%u rows: %.4f\n", (unsigned)n, (double)covered / DRAWS);
+        assert_true(covered >= DRAWS * 92 / 100);
     }
-    assert_in_range(covered, TRIALS * 90 / 100, TRIALS * 98 / 100);
+}
+
+/* Few rows change, or none: neither is proof that others do not. */
+static void test_metrics__rare_losses_of_scores(void **state)
+{
+    (void)state;
+    double reference[32], variant[32];
+    struct moec_error err = {0};
+    struct moec_loss loss;
+    struct moec_loss_options options = moec_loss_options_default();
+    for (uint32_t i = 0; i < 32; i++)
+        reference[i] = variant[i] = 1;
+    assert_int_equal(moec_loss_measure_scores(reference, variant, 32, &options, &loss, &err), MOEC_OK);
+    assert_true(loss.high == 0 && loss.low == 0);
+    options.is_promise = true;
+    assert_int_equal(moec_loss_measure_scores(reference, variant, 32, &options, &loss, &err), MOEC_OK);
+    check_near(loss.high, 1 - pow(0.05, 1.0 / 32), 1e-12); /* Clopper and Pearson's end of 0 in 32 */
+    variant[5] = 0;
+    assert_int_equal(moec_loss_measure_scores(reference, variant, 32, &options, &loss, &err), MOEC_OK);
+    check_near(loss.loss, 1.0 / 32, 1e-12);
+    assert_true(loss.high > 0.08 && loss.high < 0.2); /* Clopper and Pearson: 0.14 */
+}
+
+/* One window, or one document: nothing is known of others. */
+static void test_metrics__one_window_has_no_interval(void **state)
+{
+    (void)state;
+    static const double reference[] = {10, 12}, variant[] = {11, 12};
+    static const uint32_t scored[] = {10, 10};
+    static const uint64_t same[] = {4, 4};
+    const struct moec_loss_options options = moec_loss_options_default();
+    struct moec_loss loss = measure(reference, variant, scored, 1, MOEC_PART_ALL, options);
+    assert_true(isinf(loss.high) && loss.low == -1 && moec_loss_p_value(&loss, 0.5) == 1);
+    const struct moec_loss_windows windows = {
+        .n_window = 2, .scored = scored, .documents = same, .part = MOEC_PART_ALL};
+    struct moec_error err = {0};
+    assert_int_equal(moec_loss_measure(&windows, reference, variant, NULL, &options, &loss, &err), MOEC_OK);
+    assert_int_equal(loss.n_unit, 1);
+    check_near(loss.loss, expm1(0.05), 1e-12);
+    assert_true(isinf(loss.high));
 }
 
 static void test_metrics__windows_needed(void **state)
@@ -281,8 +392,11 @@ int main(void)
         cmocka_unit_test(test_metrics__random_is_splitmix64),
         cmocka_unit_test(test_metrics__loss_is_the_definition),
         cmocka_unit_test(test_metrics__interval_of_equal_windows_is_a_point),
-        cmocka_unit_test(test_metrics__interval_is_about_normal),
+        cmocka_unit_test(test_metrics__interval_is_that_of_t),
         cmocka_unit_test(test_metrics__interval_covers),
+        cmocka_unit_test(test_metrics__interval_of_scores_covers),
+        cmocka_unit_test(test_metrics__rare_losses_of_scores),
+        cmocka_unit_test(test_metrics__one_window_has_no_interval),
         cmocka_unit_test(test_metrics__windows_needed),
         cmocka_unit_test(test_metrics__wrong_options),
         cmocka_unit_test(test_metrics__importance_of_unreached_experts),
