@@ -225,18 +225,10 @@ static enum moec_status note_choice(struct moec_compile_run *run, struct moec_er
 {
     struct moec_compile_report *report = run->report;
     const struct moec_compile_options *options = run->options;
-    const struct moec_loss *loss = &run->search_loss;
     struct moec_bundle_plan *bundle = NULL;
     const struct moec_dense *dense = NULL;
     if (run->profile != NULL) {
-        report->trace.has_chosen = true;
-        report->trace.chosen = (struct moec_trace_point){.part = MOEC_TRACE_SEARCH,
-                                                         .dense_bits = report->plan.dense_bits,
-                                                         .n_bytes = report->n_bytes,
-                                                         .loss = loss->loss,
-                                                         .low = loss->low,
-                                                         .high = loss->high,
-                                                         .kl = loss->mean_kl};
+        MOEC_TRY(moec_compile_note_choice(run, err));
         if (options->measure_uniform)
             MOEC_TRY(moec_compile_measure_uniform(run, err));
     }

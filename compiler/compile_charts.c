@@ -13,7 +13,15 @@
 
 /* ---- size against loss ---- */
 
-enum curve_series { CURVE_SEARCH, CURVE_UNIFORM, CURVE_SELECT, CURVE_CERTIFICATE, CURVE_CHOSEN, CURVE_COUNT };
+enum curve_series {
+    CURVE_SEARCH,
+    CURVE_UNIFORM,
+    CURVE_ALIKE,
+    CURVE_SELECT,
+    CURVE_CERTIFICATE,
+    CURVE_CHOSEN,
+    CURVE_COUNT
+};
 
 struct curve_row {
     enum curve_series series;
@@ -41,6 +49,7 @@ static enum curve_series series_of(const struct moec_trace_point *point)
     return point->part == MOEC_TRACE_SELECT        ? CURVE_SELECT
            : point->part == MOEC_TRACE_CERTIFICATE ? CURVE_CERTIFICATE
            : point->uniform_bits > 0               ? CURVE_UNIFORM
+           : point->is_alike                       ? CURVE_ALIKE
                                                    : CURVE_SEARCH;
 }
 
@@ -78,8 +87,11 @@ static enum moec_status make_curve(const struct moec_search_trace *trace, struct
 static enum moec_status draw_curve(const struct curve *curve, bool has_interval, struct moec_chart *chart,
                                    struct moec_error *err)
 {
-    static const char *const names[CURVE_COUNT] = {"tried by the search", "all experts alike",
-                                                   "selection part", "certificate part",
+    static const char *const names[CURVE_COUNT] = {"tried by the search",
+                                                   "one bitwidth for all experts",
+                                                   "one plan of projections for all",
+                                                   "selection part",
+                                                   "certificate part",
                                                    "the plan chosen, on the search part"};
     for (enum curve_series s = 0; s < CURVE_COUNT; s++) {
         struct moec_chart_series *series = NULL;

@@ -102,6 +102,9 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_note(struct moec_compile_run *run
                                                     const struct moec_plan *plan,
                                                     const struct moec_loss *loss, bool is_extra,
                                                     struct moec_error *err);
+/* The same for report->plan, which the search ended with: the trace's `chosen`. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_note_choice(struct moec_compile_run *run,
+                                                           struct moec_error *err);
 /* Whether the upper end of a loss is within the target; true without one. */
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
 

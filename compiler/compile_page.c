@@ -169,8 +169,11 @@ static void put_points(FILE *stream, const struct moec_search_trace *trace)
         if (point->uniform_bits > 0)
             cell(stream, "all at %" PRIu32 " bits", point->uniform_bits);
         else
-            cell(stream, "mixed");
-        cell(stream, "%" PRIu32, point->dense_bits);
+            cell(stream, point->is_alike ? "all alike" : "mixed");
+        if (point->dense_bits > 0)
+            cell(stream, "%" PRIu32, point->dense_bits);
+        else
+            cell(stream, "of each matrix");
         cell(stream, "%" PRIu64, point->n_bytes);
         loss_cell(stream, point->loss);
         loss_cell(stream, point->low);

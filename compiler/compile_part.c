@@ -110,31 +110,46 @@ enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct 
                              loss, err);
 }
 
-/* Bits that all projections of all experts share; 0 where they differ, or share another codec of these bits.
- */
-static uint32_t uniform_bits(const struct moec_plan *plan)
+/* What plan and loss are in a trace, but for the size. */
+static struct moec_trace_point point_of(const struct moec_compile_run *run, enum moec_trace_part part,
+                                        const struct moec_plan *plan, const struct moec_loss *loss)
 {
     const struct moec_variant first = plan->experts[0];
-    for (size_t i = 0; i < moec_plan_count(plan); i++)
-        if (!moec_variant_is_uniform(plan->experts[i]) || !moec_variant_equal(plan->experts[i], first))
-            return 0;
-    return first.codecs[0] < MOEC_CODEC_FIRST_OTHER ? first.codecs[0] : 0;
+    struct moec_trace_point point = {.part = part,
+                                     .is_alike = true,
+                                     .dense_bits = run->report->plan.dense_bits,
+                                     .loss = loss->loss,
+                                     .low = loss->low,
+                                     .high = loss->high,
+                                     .kl = loss->mean_kl};
+    for (size_t i = 1; i < moec_plan_count(plan); i++)
+        point.is_alike = point.is_alike && moec_variant_equal(plan->experts[i], first);
+    if (point.is_alike && moec_variant_is_uniform(first) && first.codecs[0] < MOEC_CODEC_FIRST_OTHER)
+        point.uniform_bits = first.codecs[0];
+    for (uint32_t i = 0; i < plan->n_dense; i++)
+        if (plan->dense[i] != 0)
+            point.dense_bits = 0;
+    if (point.dense_bits == 0)
+        point.dense_digest = moec_crc32c(0, plan->dense, plan->n_dense);
+    return point;
 }
 
 enum moec_status moec_compile_note(struct moec_compile_run *run, enum moec_trace_part part,
                                    const struct moec_plan *plan, const struct moec_loss *loss, bool is_extra,
                                    struct moec_error *err)
 {
-    struct moec_trace_point point = {.part = part,
-                                     .uniform_bits = uniform_bits(plan),
-                                     .dense_bits = run->report->plan.dense_bits,
-                                     .is_extra = is_extra,
-                                     .loss = loss->loss,
-                                     .low = loss->low,
-                                     .high = loss->high,
-                                     .kl = loss->mean_kl};
+    struct moec_trace_point point = point_of(run, part, plan, loss);
+    point.is_extra = is_extra;
     MOEC_TRY(moec_compile_size(run, plan, &point.n_bytes, err));
     return moec_search_trace_add(&run->report->trace, &point, err);
+}
+
+enum moec_status moec_compile_note_choice(struct moec_compile_run *run, struct moec_error *err)
+{
+    struct moec_search_trace *trace = &run->report->trace;
+    trace->chosen = point_of(run, MOEC_TRACE_SEARCH, &run->report->plan, &run->search_loss);
+    trace->has_chosen = true;
+    return moec_compile_size(run, &run->report->plan, &trace->chosen.n_bytes, err);
 }
 
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss)

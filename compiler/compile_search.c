@@ -154,7 +154,7 @@ static enum moec_status measure_at(struct moec_compile_run *run, uint32_t bits, 
     uint64_t n_bytes = 0;
     moec_plan_copy(plan, &run->report->plan);
     moec_plan_fill(plan, bits);
-    if (moec_search_trace_uniform(&run->report->trace, bits, plan->dense_bits) != NULL)
+    if (moec_search_trace_uniform(&run->report->trace, bits, &run->report->trace.chosen) != NULL)
         return MOEC_OK;
     MOEC_TRY(moec_compile_part_measure(run, &run->search, plan, &loss, err));
     MOEC_TRY(moec_compile_note(run, MOEC_TRACE_SEARCH, plan, &loss, true, err));

@@ -3,9 +3,14 @@
 
 #include <string.h>
 
+static bool has_same_dense(const struct moec_trace_point *a, const struct moec_trace_point *b)
+{
+    return a->dense_bits == b->dense_bits && a->dense_digest == b->dense_digest;
+}
+
 static bool is_same(const struct moec_trace_point *a, const struct moec_trace_point *b)
 {
-    return a->part == b->part && a->uniform_bits == b->uniform_bits && a->dense_bits == b->dense_bits &&
+    return a->part == b->part && a->uniform_bits == b->uniform_bits && has_same_dense(a, b) &&
            a->n_bytes == b->n_bytes && a->loss == b->loss && a->high == b->high && a->kl == b->kl;
 }
 
@@ -30,11 +35,11 @@ void moec_search_trace_release(struct moec_search_trace *trace)
 }
 
 const struct moec_trace_point *moec_search_trace_uniform(const struct moec_search_trace *trace, uint32_t bits,
-                                                         uint32_t dense_bits)
+                                                         const struct moec_trace_point *dense)
 {
     for (size_t i = 0; i < trace->n; i++)
         if (trace->points[i].part == MOEC_TRACE_SEARCH && trace->points[i].uniform_bits == bits &&
-            trace->points[i].dense_bits == dense_bits)
+            has_same_dense(&trace->points[i], dense))
             return &trace->points[i];
     return NULL;
 }

@@ -14,8 +14,10 @@ enum moec_trace_part { MOEC_TRACE_SEARCH, MOEC_TRACE_SELECT, MOEC_TRACE_CERTIFIC
 
 struct moec_trace_point {
     enum moec_trace_part part;
-    uint32_t uniform_bits; /* of all experts; 0: they differ */
-    uint32_t dense_bits;   /* of the weights outside experts */
+    bool is_alike;         /* all experts have the same variant; its projections may differ */
+    uint32_t uniform_bits; /* of all projections of all experts; 0: they differ, or have another codec */
+    uint32_t dense_bits;   /* of the weights outside experts; 0: matrices have codecs of their own, */
+    uint32_t dense_digest; /* whose numbers this is the CRC-32C of; 0 else */
     bool is_extra;         /* measured for comparison, not by the search */
     uint64_t n_bytes;
     double loss, low, high; /* and the ends of its interval at the options' confidence */
@@ -53,9 +55,10 @@ MOEC_WARN_UNUSED enum moec_status moec_search_trace_add(struct moec_search_trace
 /* Idempotent. */
 void moec_search_trace_release(struct moec_search_trace *trace);
 
-/* The search part's point of all experts at these bits, and of the dense weights; NULL when there is none. */
+/* The search part's point of all experts at these bits, with dense weights as in another point; NULL when
+ * there is none. */
 const struct moec_trace_point *moec_search_trace_uniform(const struct moec_search_trace *trace, uint32_t bits,
-                                                         uint32_t dense_bits);
+                                                         const struct moec_trace_point *dense);
 /* The smallest bundle of the search part whose upper end is at most `loss`; NULL when there is none. */
 const struct moec_trace_point *moec_search_trace_smallest(const struct moec_search_trace *trace, double loss);
 

@@ -47,6 +47,11 @@ static const struct {
     const char *options[8]; /* NULL ends them */
     const char *advice;
 } unused[] = {
+    {"hull",
+     {"bits", "quantizer", "scheme", "group", "baseline", "sensitivity", "time-limit"},
+     "it measures and chooses the codec of every matrix itself; leave it out, or give --policy edgemoe, "
+     "marginal "
+     "or uniform"},
     {"edgemoe", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
     {"edgemoe-literal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
     {"marginal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},

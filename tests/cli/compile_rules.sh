@@ -59,6 +59,11 @@ try 0 "paper from data" "$moec" compile $model --preset paper --sensitivity fast
 for policy in edgemoe edgemoe-literal marginal; do
     refused "bits for $policy" "policy '$policy' ignores --bits" --policy $policy --bits 4 --data $data --max-loss 5%
 done
+for option in "bits 4" "quantizer hqq" "scheme asymmetric" "group 32" "baseline 16" "sensitivity exact" "time-limit 1min"; do
+    # shellcheck disable=SC2086 # name and value
+    refused "${option% *} for hull" "policy 'hull' ignores --${option% *}: .*--policy edgemoe, marginal or uniform" \
+        --policy hull --data $data --max-loss 5% --$option
+done
 refused "bits for the default" "ignores --bits.*--policy uniform" --bits 4 --data $data --max-loss 5%
 refused "uniform with bits and a target" "policy 'uniform' ignores --max-loss where --bits is given" \
     --policy uniform --bits 4 --data $data --max-loss 5%

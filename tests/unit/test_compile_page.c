@@ -12,6 +12,7 @@ static void add_point(struct moec_search_trace *trace, enum moec_trace_part part
                       uint64_t n_bytes, double loss)
 {
     const struct moec_trace_point point = {.part = part,
+                                           .is_alike = uniform_bits > 0,
                                            .uniform_bits = uniform_bits,
                                            .dense_bits = 16,
                                            .n_bytes = n_bytes,
@@ -32,9 +33,13 @@ static void test_trace__keeps_each_measurement_once(void **state)
     add_point(&trace, MOEC_TRACE_CERTIFICATE, 0, 1500, 0.015);
     add_point(&trace, MOEC_TRACE_CERTIFICATE, 0, 1, 0.001);
     assert_int_equal(trace.n, 5);
-    assert_int_equal(moec_search_trace_uniform(&trace, 3, 16)->n_bytes, 2000);
-    assert_null(moec_search_trace_uniform(&trace, 3, 8));
-    assert_null(moec_search_trace_uniform(&trace, 4, 16));
+    struct moec_trace_point dense = {.dense_bits = 16};
+    assert_int_equal(moec_search_trace_uniform(&trace, 3, &dense)->n_bytes, 2000);
+    assert_null(moec_search_trace_uniform(&trace, 4, &dense));
+    dense.dense_bits = 8;
+    assert_null(moec_search_trace_uniform(&trace, 3, &dense));
+    dense = (struct moec_trace_point){.dense_bits = 16, .dense_digest = 1};
+    assert_null(moec_search_trace_uniform(&trace, 3, &dense));
     assert_int_equal(moec_search_trace_smallest(&trace, 0.026)->n_bytes, 1500);
     assert_int_equal(moec_search_trace_smallest(&trace, 0.021)->n_bytes, 2000);
     assert_null(moec_search_trace_smallest(&trace, 0.001));
