@@ -128,37 +128,46 @@ INLINE lanes lanes_cut(lanes v, lanes x, float limit)
 
 /* ---- decoding ---- */
 
-/* INT4, INT8: weight = code * first + second with first = scale, second = -zero * scale. A code less its zero
- * has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the definition
- * gives in two. INT2: first is the table of the four weights; INT3: first that of codes 0..3, second that
- * of 4..7. Dictionaries of INT4: first is the table of codes 0..7, second that of 8..15. */
+/* Fused (INT4, INT5, INT6, INT8): weight = code * first + second with first = scale, second = -zero * scale.
+ * A code less its zero has 9 bits and an F16 scale 11, so products are exact and one fused operation gives
+ * what the definition gives in two. Scales of scales have 19 bits, so there first = scale, second = zero, and
+ * the definition is followed. INT2: first is the table of the four weights; INT3: first that of codes 0..3,
+ * second that of 4..7. Dictionaries of INT4: first is the table of codes 0..7, second that of 8..15. */
 struct decoder {
     __m256 first;
     __m256 second;
     const float *levels; /* of a dictionary of INT8, which is looked up in memory; first = scale */
 };
 
-INLINE bool decoder_needs_regular(const int dtype)
+INLINE bool dtype_has_table(const int dtype)
 {
-    return dtype == MOEC_DTYPE_INT4 || dtype == MOEC_DTYPE_INT8;
+    return PLAIN(dtype) == MOEC_DTYPE_INT2 || PLAIN(dtype) == MOEC_DTYPE_INT3;
 }
 
-INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero)
+INLINE bool decoder_needs_regular(const int dtype)
 {
-    __m256 factor = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(scale)));
+    return dtype == MOEC_DTYPE_INT4 || dtype == MOEC_DTYPE_INT5 || dtype == MOEC_DTYPE_INT6 ||
+           dtype == MOEC_DTYPE_INT8;
+}
+
+INLINE struct decoder decoder_make(const int dtype, float scale, uint8_t zero)
+{
+    __m256 factor = _mm256_set1_ps(scale);
     __m256 origin = _mm256_set1_ps((float)zero);
     if (decoder_needs_regular(dtype))
         return (struct decoder){.first = factor,
                                 .second = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(origin, factor))};
+    if (!dtype_has_table(dtype))
+        return (struct decoder){.first = factor, .second = origin};
     const __m256 codes = _mm256_setr_ps(0, 1, 2, 3, 0, 1, 2, 3), upper = _mm256_set1_ps(4.0f);
     return (struct decoder){.first = _mm256_mul_ps(_mm256_sub_ps(codes, origin), factor),
                             .second =
                                 _mm256_mul_ps(_mm256_sub_ps(_mm256_add_ps(codes, upper), origin), factor)};
 }
 
-INLINE struct decoder decoder_of_levels(const int dtype, uint16_t scale, const float *levels)
+INLINE struct decoder decoder_of_levels(const int dtype, float scale, const float *levels)
 {
-    const __m256 factor = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(scale)));
+    const __m256 factor = _mm256_set1_ps(scale);
     switch (dtype) {
     case MOEC_DTYPE_INT2 | DICTIONARY:
     case MOEC_DTYPE_INT3 | DICTIONARY: { /* four levels at a time, in both halves */
@@ -180,18 +189,21 @@ INLINE __m256i eight_bytes(const uint8_t *bytes)
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
 }
 
-INLINE __m256 weights_of(__m256i codes, const struct decoder *decoder)
+INLINE __m256 weights_of(const int dtype, __m256i codes, const struct decoder *decoder)
 {
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(codes), decoder->first, decoder->second);
+    const __m256 values = _mm256_cvtepi32_ps(codes);
+    if (decoder_needs_regular(dtype))
+        return _mm256_fmadd_ps(values, decoder->first, decoder->second);
+    return _mm256_mul_ps(_mm256_sub_ps(values, decoder->second), decoder->first);
 }
 
-/* The table is looked up with the low two bits of each lane. */
-INLINE void decode_int2(const uint8_t *bytes, __m256 table, lanes out[2])
+/* The tables, of the two halves of a block, are looked up with the low two bits of each lane. */
+INLINE void decode_int2(const uint8_t *bytes, __m256 lower, __m256 upper, lanes out[2])
 {
     __m256i v = eight_bytes(bytes);
-    out[0] = (lanes){_mm256_permutevar_ps(table, v), _mm256_permutevar_ps(table, _mm256_srli_epi32(v, 2))};
-    out[1] = (lanes){_mm256_permutevar_ps(table, _mm256_srli_epi32(v, 4)),
-                     _mm256_permutevar_ps(table, _mm256_srli_epi32(v, 6))};
+    out[0] = (lanes){_mm256_permutevar_ps(lower, v), _mm256_permutevar_ps(lower, _mm256_srli_epi32(v, 2))};
+    out[1] = (lanes){_mm256_permutevar_ps(upper, _mm256_srli_epi32(v, 4)),
+                     _mm256_permutevar_ps(upper, _mm256_srli_epi32(v, 6))};
 }
 
 /* Takes b where bit i of `bits` is set, i = from, from - 1, ... counted down from the sign bit. */
@@ -202,26 +214,68 @@ INLINE __m256 choose(__m256 a, __m256 b, __m256i bits, const int from)
     return _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_sllv_epi32(bits, shifts)));
 }
 
-INLINE void decode_int3(const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+INLINE void decode_int3(const uint8_t *bytes, const struct decoder *lower, const struct decoder *upper,
+                        lanes out[2])
 {
     int32_t high_bits;
     memcpy(&high_bits, bytes + 8, sizeof high_bits);
     __m256i bits = _mm256_set1_epi32(high_bits);
     lanes a[2], b[2];
-    decode_int2(bytes, decoder->first, a);
-    decode_int2(bytes, decoder->second, b);
+    decode_int2(bytes, lower->first, upper->first, a);
+    decode_int2(bytes, lower->second, upper->second, b);
     out[0] = (lanes){choose(a[0].low, b[0].low, bits, 0), choose(a[0].high, b[0].high, bits, 8)};
     out[1] = (lanes){choose(a[1].low, b[1].low, bits, 16), choose(a[1].high, b[1].high, bits, 24)};
 }
 
-INLINE void decode_int4(const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+/* Eight codes at a time; the first four bits of all, of which INT5 and INT6 have more. */
+INLINE void four_bit_codes(const uint8_t *bytes, __m256i codes[4])
 {
-    const __m256i low_bits = _mm256_set1_epi32(15);
-    __m256i a = eight_bytes(bytes), b = eight_bytes(bytes + 8);
-    out[0] = (lanes){weights_of(_mm256_and_si256(a, low_bits), decoder),
-                     weights_of(_mm256_and_si256(b, low_bits), decoder)};
-    out[1] =
-        (lanes){weights_of(_mm256_srli_epi32(a, 4), decoder), weights_of(_mm256_srli_epi32(b, 4), decoder)};
+    const __m256i low_bits = _mm256_set1_epi32(15), a = eight_bytes(bytes), b = eight_bytes(bytes + 8);
+    codes[0] = _mm256_and_si256(a, low_bits);
+    codes[1] = _mm256_and_si256(b, low_bits);
+    codes[2] = _mm256_srli_epi32(a, 4);
+    codes[3] = _mm256_srli_epi32(b, 4);
+}
+
+/* Bit 4 of code i of eight is bit i of a byte. */
+INLINE void add_fifth_bits(const uint8_t *bytes, __m256i codes[4])
+{
+    const __m256i places = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), fifth = _mm256_set1_epi32(16);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const __m256i bits = _mm256_srlv_epi32(_mm256_set1_epi32(bytes[i] << 4), places);
+        codes[i] = _mm256_or_si256(codes[i], _mm256_and_si256(bits, fifth));
+    }
+}
+
+/* Bits 4 and 5 lie as the codes of INT2 do. */
+INLINE void add_upper_bits(const uint8_t *bytes, __m256i codes[4])
+{
+    const __m256i upper = _mm256_set1_epi32(48), v = eight_bytes(bytes);
+    codes[0] = _mm256_or_si256(codes[0], _mm256_and_si256(_mm256_slli_epi32(v, 4), upper));
+    codes[1] = _mm256_or_si256(codes[1], _mm256_and_si256(_mm256_slli_epi32(v, 2), upper));
+    codes[2] = _mm256_or_si256(codes[2], _mm256_and_si256(v, upper));
+    codes[3] = _mm256_or_si256(codes[3], _mm256_and_si256(_mm256_srli_epi32(v, 2), upper));
+}
+
+INLINE void decode_even_steps(const int dtype, const uint8_t *bytes, const struct decoder *decoders,
+                              lanes out[2])
+{
+    const struct decoder *lower = &decoders[0], *upper = &decoders[UPPER(dtype)];
+    __m256i codes[4];
+    if (PLAIN(dtype) == MOEC_DTYPE_INT8) {
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            codes[i] = eight_bytes(bytes + (size_t)8 * (size_t)i);
+    } else {
+        four_bit_codes(bytes, codes);
+    }
+    if (PLAIN(dtype) == MOEC_DTYPE_INT5)
+        add_fifth_bits(bytes + 16, codes);
+    if (PLAIN(dtype) == MOEC_DTYPE_INT6)
+        add_upper_bits(bytes + 16, codes);
+    out[0] = (lanes){weights_of(dtype, codes[0], lower), weights_of(dtype, codes[1], lower)};
+    out[1] = (lanes){weights_of(dtype, codes[2], upper), weights_of(dtype, codes[3], upper)};
 }
 
 /* Bit 3 of a code chooses between the two tables. */
@@ -257,8 +311,9 @@ INLINE __m256 from_bf16(const uint8_t *bytes)
     return _mm256_castsi256_ps(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(eight_halves(bytes)), picks));
 }
 
-INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoders, lanes out[2])
 {
+    const struct decoder *decoder = &decoders[0], *upper = &decoders[UPPER(dtype)];
     switch (dtype) {
     case MOEC_DTYPE_F32:
         out[0] = lanes_load((const float *)(const void *)bytes);
@@ -273,10 +328,6 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
         out[0] = (lanes){from_bf16(bytes), from_bf16(bytes + 16)};
         out[1] = (lanes){from_bf16(bytes + 32), from_bf16(bytes + 48)};
         break;
-    case MOEC_DTYPE_INT2:
-    case MOEC_DTYPE_INT2 | DICTIONARY:
-        decode_int2(bytes, decoder->first, out);
-        break;
     case MOEC_DTYPE_INT4 | DICTIONARY:
         decode_levels4(bytes, decoder, out);
         break;
@@ -284,18 +335,13 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
         out[0] = (lanes){gathered(bytes, decoder), gathered(bytes + 8, decoder)};
         out[1] = (lanes){gathered(bytes + 16, decoder), gathered(bytes + 24, decoder)};
         break;
-    case MOEC_DTYPE_INT3:
-    case MOEC_DTYPE_INT3 | DICTIONARY:
-        decode_int3(bytes, decoder, out);
-        break;
-    case MOEC_DTYPE_INT4:
-        decode_int4(bytes, decoder, out);
-        break;
     default:
-        out[0] =
-            (lanes){weights_of(eight_bytes(bytes), decoder), weights_of(eight_bytes(bytes + 8), decoder)};
-        out[1] = (lanes){weights_of(eight_bytes(bytes + 16), decoder),
-                         weights_of(eight_bytes(bytes + 24), decoder)};
+        if (PLAIN(dtype) == MOEC_DTYPE_INT2)
+            decode_int2(bytes, decoder->first, upper->first, out);
+        else if (PLAIN(dtype) == MOEC_DTYPE_INT3)
+            decode_int3(bytes, decoder, upper, out);
+        else
+            decode_even_steps(dtype, bytes, decoders, out);
         break;
     }
 }

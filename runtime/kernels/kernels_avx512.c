@@ -109,10 +109,11 @@ INLINE lanes lanes_cut(lanes v, lanes x, float limit)
 
 /* ---- decoding ---- */
 
-/* INT8: weight = code * table + offset with table = scale, offset = -zero * scale; a code less its zero has 9
- * bits and an F16 scale 11, so products are exact and one fused operation gives what the definition gives in
- * two. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a lookup takes four bits
- * of a lane. */
+/* Fused (INT6, INT8): weight = code * table + offset with table = scale, offset = -zero * scale; a code less
+ * its zero has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the
+ * definition gives in two. Scales of scales have 19 bits, so there table = scale, offset = zero, and the
+ * definition is followed. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a
+ * lookup takes four bits of a lane. INT5: table has those of codes 0..15, offset the others. */
 struct decoder {
     __m512 table;
     __m512 offset;
@@ -121,14 +122,15 @@ struct decoder {
 
 INLINE bool decoder_needs_regular(const int dtype)
 {
-    return dtype == MOEC_DTYPE_INT8;
+    return dtype == MOEC_DTYPE_INT6 || dtype == MOEC_DTYPE_INT8;
 }
 
-INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero)
+INLINE struct decoder decoder_make(const int dtype, float scale, uint8_t zero)
 {
-    __m512 factor = _mm512_set1_ps(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scale))));
-    __m512 origin = _mm512_set1_ps((float)zero), codes;
-    switch (dtype) {
+    const __m512 sixteen = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512 factor = _mm512_set1_ps(scale);
+    __m512 origin = _mm512_set1_ps((float)zero), codes, more;
+    switch (PLAIN(dtype)) {
     case MOEC_DTYPE_INT2:
         codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
         break;
@@ -137,18 +139,24 @@ INLINE struct decoder decoder_make(const int dtype, uint16_t scale, uint8_t zero
         codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7);
         break;
     case MOEC_DTYPE_INT4:
-        codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        codes = sixteen;
         break;
+    case MOEC_DTYPE_INT5:
+        more = _mm512_add_ps(sixteen, _mm512_set1_ps(16));
+        return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(sixteen, origin), factor),
+                                .offset = _mm512_mul_ps(_mm512_sub_ps(more, origin), factor)};
     default:
+        if (!decoder_needs_regular(dtype))
+            return (struct decoder){.table = factor, .offset = origin};
         return (struct decoder){.table = factor,
                                 .offset = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(origin, factor))};
     }
     return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(codes, origin), factor)};
 }
 
-INLINE struct decoder decoder_of_levels(const int dtype, uint16_t scale, const float *levels)
+INLINE struct decoder decoder_of_levels(const int dtype, float scale, const float *levels)
 {
-    const __m512 factor = _mm512_set1_ps(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(scale))));
+    const __m512 factor = _mm512_set1_ps(scale);
     __m512 table;
     switch (dtype) {
     case MOEC_DTYPE_INT2 | DICTIONARY:
@@ -191,16 +199,38 @@ INLINE lanes looked_up(__m512i codes, const struct decoder *decoder)
     return _mm512_permutexvar_ps(codes, decoder->table);
 }
 
-INLINE __m512i with_high_bits(__m512i codes, uint16_t high_bits)
+/* Sets or clears bit `bit` of each lane. */
+INLINE __m512i with_high_bits(__m512i codes, const int bit, uint16_t high_bits)
 {
-    const __m512i bit = _mm512_set1_epi32(8);
-    codes = _mm512_andnot_si512(bit, codes);
-    return _mm512_mask_or_epi32(codes, (__mmask16)high_bits, codes, bit);
+    const __m512i mask = _mm512_set1_epi32(1 << bit);
+    codes = _mm512_andnot_si512(mask, codes);
+    return _mm512_mask_or_epi32(codes, (__mmask16)high_bits, codes, mask);
 }
 
-INLINE lanes weights_of(__m512i codes, const struct decoder *decoder)
+INLINE lanes looked_up_twice(__m512i codes, const struct decoder *decoder)
 {
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), decoder->table, decoder->offset);
+    return _mm512_permutex2var_ps(decoder->table, codes, decoder->offset);
+}
+
+INLINE lanes weights_of(const int dtype, __m512i codes, const struct decoder *decoder)
+{
+    const __m512 values = _mm512_cvtepi32_ps(codes);
+    if (decoder_needs_regular(dtype))
+        return _mm512_fmadd_ps(values, decoder->table, decoder->offset);
+    return _mm512_mul_ps(_mm512_sub_ps(values, decoder->offset), decoder->table);
+}
+
+/* INT6: four bits as INT4, and the upper two as INT2. */
+INLINE void decode_int6(const int dtype, const uint8_t *bytes, const struct decoder *lower,
+                        const struct decoder *upper, lanes out[2])
+{
+    const __m512i low_bits = _mm512_set1_epi32(15), high_bits = _mm512_set1_epi32(48);
+    const __m512i low = sixteen_bytes(bytes), high = two_bit_codes(bytes + 16);
+    const __m512i first = _mm512_or_si512(_mm512_and_si512(low, low_bits),
+                                          _mm512_and_si512(_mm512_slli_epi32(high, 4), high_bits));
+    const __m512i second = _mm512_or_si512(_mm512_srli_epi32(low, 4), _mm512_and_si512(high, high_bits));
+    out[0] = weights_of(dtype, first, lower);
+    out[1] = weights_of(dtype, second, upper);
 }
 
 INLINE __m256 eight_gathered(const uint8_t *bytes, const float *levels)
@@ -220,9 +250,43 @@ INLINE lanes from_bf16(const uint8_t *bytes)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(sixteen_halves(bytes)), 16));
 }
 
-INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoder, lanes out[2])
+INLINE void decode_integers(const int dtype, const uint8_t *bytes, const struct decoder *lower,
+                            const struct decoder *upper, lanes out[2])
 {
     __m512i codes;
+    switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_INT2:
+        codes = two_bit_codes(bytes);
+        out[0] = looked_up(codes, lower);
+        out[1] = looked_up(_mm512_srli_epi32(codes, 4), upper);
+        break;
+    case MOEC_DTYPE_INT3:
+        codes = two_bit_codes(bytes);
+        out[0] = looked_up(with_high_bits(codes, 3, load_u16(bytes + 8)), lower);
+        out[1] = looked_up(with_high_bits(_mm512_srli_epi32(codes, 4), 3, load_u16(bytes + 10)), upper);
+        break;
+    case MOEC_DTYPE_INT4:
+        codes = sixteen_bytes(bytes);
+        out[0] = looked_up(codes, lower);
+        out[1] = looked_up(_mm512_srli_epi32(codes, 4), upper);
+        break;
+    case MOEC_DTYPE_INT5:
+        codes = sixteen_bytes(bytes);
+        out[0] = looked_up_twice(with_high_bits(codes, 4, load_u16(bytes + 16)), lower);
+        out[1] = looked_up_twice(with_high_bits(_mm512_srli_epi32(codes, 4), 4, load_u16(bytes + 18)), upper);
+        break;
+    case MOEC_DTYPE_INT6:
+        decode_int6(dtype, bytes, lower, upper, out);
+        break;
+    default:
+        out[0] = weights_of(dtype, sixteen_bytes(bytes), lower);
+        out[1] = weights_of(dtype, sixteen_bytes(bytes + 16), upper);
+        break;
+    }
+}
+
+INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoders, lanes out[2])
+{
     switch (dtype) {
     case MOEC_DTYPE_F32:
         out[0] = _mm512_loadu_ps(bytes);
@@ -237,30 +301,11 @@ INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct dec
         out[1] = from_bf16(bytes + 32);
         break;
     case MOEC_DTYPE_INT8 | DICTIONARY:
-        out[0] = gathered(bytes, decoder);
-        out[1] = gathered(bytes + 16, decoder);
-        break;
-    case MOEC_DTYPE_INT2:
-    case MOEC_DTYPE_INT2 | DICTIONARY:
-        codes = two_bit_codes(bytes);
-        out[0] = looked_up(codes, decoder);
-        out[1] = looked_up(_mm512_srli_epi32(codes, 4), decoder);
-        break;
-    case MOEC_DTYPE_INT3:
-    case MOEC_DTYPE_INT3 | DICTIONARY:
-        codes = two_bit_codes(bytes);
-        out[0] = looked_up(with_high_bits(codes, load_u16(bytes + 8)), decoder);
-        out[1] = looked_up(with_high_bits(_mm512_srli_epi32(codes, 4), load_u16(bytes + 10)), decoder);
-        break;
-    case MOEC_DTYPE_INT4:
-    case MOEC_DTYPE_INT4 | DICTIONARY:
-        codes = sixteen_bytes(bytes);
-        out[0] = looked_up(codes, decoder);
-        out[1] = looked_up(_mm512_srli_epi32(codes, 4), decoder);
+        out[0] = gathered(bytes, decoders);
+        out[1] = gathered(bytes + 16, decoders);
         break;
     default:
-        out[0] = weights_of(sixteen_bytes(bytes), decoder);
-        out[1] = weights_of(sixteen_bytes(bytes + 16), decoder);
+        decode_integers(dtype, bytes, &decoders[0], &decoders[UPPER(dtype)], out);
         break;
     }
 }

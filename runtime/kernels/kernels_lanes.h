@@ -21,8 +21,9 @@
  *
  * lanes_cut(v, x, limit): 0 where x < limit, else v
  *
- * decoder_make(dtype, scale as F16, zero), decoder_of_levels(dtype, scale as F16, levels),
- * decode_block(dtype, bytes, decoder, out): 32 stored weights to out[0] and out[1]
+ * decoder_make(dtype, scale, zero), decoder_of_levels(dtype, scale, levels),
+ * decode_block(dtype, bytes, decoders, out): 32 stored weights to out[0] by decoders[0] and to out[1] by
+ * decoders[UPPER(dtype)]
  *
  * decoder_needs_regular(dtype): the decoder gives the exact bits only for scales that are finite and above 0
  *
@@ -268,9 +269,6 @@ static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const flo
 
 /* ---- encoded rows ---- */
 
-/* dtype without DICTIONARY. */
-#define PLAIN(dtype) ((dtype) & (DICTIONARY - 1))
-
 INLINE size_t block_bytes(const int dtype)
 {
     switch (PLAIN(dtype)) {
@@ -285,6 +283,10 @@ INLINE size_t block_bytes(const int dtype)
         return 12;
     case MOEC_DTYPE_INT4:
         return 16;
+    case MOEC_DTYPE_INT5:
+        return 20;
+    case MOEC_DTYPE_INT6:
+        return 24;
     default:
         return BLOCK;
     }
@@ -299,10 +301,11 @@ INLINE bool dtype_is_float(const int dtype)
 struct layout {
     size_t blocks;    /* whole blocks */
     size_t tail;      /* weights in an incomplete last block */
-    size_t per_group; /* blocks that share a scale */
+    size_t per_group; /* blocks that share their decoders */
     size_t groups;
     size_t scales; /* offset in a row */
-    uint8_t symmetric_zero;
+    size_t zeros;  /* the same */
+    bool is_nested;
     bool symmetric;
     const float *levels; /* of a dictionary */
     size_t n_outlier;    /* 0: rows have none */
@@ -310,22 +313,24 @@ struct layout {
 
 INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix)
 {
+    const enum moec_scheme scheme = (enum moec_scheme)matrix->codec.scheme;
     size_t n = matrix->columns, blocks = n / BLOCK, tail = n % BLOCK, all = blocks + (tail > 0);
     struct layout layout = {.blocks = blocks, .tail = tail, .per_group = all};
     if (dtype_is_float(dtype))
         return layout;
-    if (matrix->codec.group != 0)
+    if (dtype & HALVES)
+        layout.per_group = 1;
+    else if (matrix->codec.group != 0)
         layout.per_group = matrix->codec.group / BLOCK;
     layout.groups = moec_codec_row_groups(matrix->codec, n);
     layout.scales = all * block_bytes(dtype);
+    layout.zeros = layout.scales + moec_codec_scales_bytes(matrix->codec, n);
     if (dtype & DICTIONARY) {
-        layout.levels =
-            moec_dictionary_levels((enum moec_scheme)matrix->codec.scheme, (uint32_t)block_bytes(dtype) / 4);
+        layout.levels = moec_dictionary_levels(scheme, (uint32_t)block_bytes(dtype) / 4);
         layout.n_outlier = moec_codec_row_outliers(matrix->codec, n);
-        return layout;
     }
-    layout.symmetric = matrix->codec.scheme == MOEC_SCHEME_SYMMETRIC;
-    layout.symmetric_zero = (uint8_t)(block_bytes(dtype) == 8 ? 2 : 1u << (block_bytes(dtype) / 4 - 1));
+    layout.is_nested = moec_scheme_is_nested(scheme);
+    layout.symmetric = !moec_scheme_has_zeros(scheme);
     return layout;
 }
 
@@ -334,16 +339,63 @@ INLINE const uint8_t *row_at(const struct moec_matrix *matrix, uint32_t row)
     return matrix->data + (size_t)row * matrix->stride_bytes;
 }
 
-INLINE struct decoder decoder_at(const int dtype, const struct layout *layout, const uint8_t *row,
-                                 size_t group)
+INLINE float f16_at(const uint8_t *at)
 {
-    if (dtype_is_float(dtype))
-        return (struct decoder){0};
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(load_u16(at))));
+}
+
+INLINE bool scales_are_nested(const int dtype, const struct layout *layout)
+{
+    return (dtype & NESTED) || ((dtype & HALVES) && layout->is_nested);
+}
+
+/* What the bytes of a row's groups are multiplied with; nothing where groups have scales of their own. */
+INLINE float row_factor(const int dtype, const struct layout *layout, const uint8_t *row)
+{
+    return scales_are_nested(dtype, layout) ? f16_at(row + layout->scales) * 0x1p-8f : 0;
+}
+
+INLINE uint8_t zero_at(const int dtype, const struct layout *layout, const uint8_t *row, size_t group)
+{
+    const uint32_t bits = (uint32_t)block_bytes(dtype) / 4;
+    const uint8_t *zeros = row + layout->zeros;
+    if (layout->symmetric)
+        return (uint8_t)(1u << (bits - 1));
+    if (!scales_are_nested(dtype, layout))
+        return zeros[group];
+    const uint32_t shift = (uint32_t)(group * bits % 8);
+    zeros += group * bits / 8;
+    uint32_t zero = (uint32_t)zeros[0] >> shift;
+    if (8 % bits != 0 && shift + bits > 8)
+        zero |= (uint32_t)zeros[1] << (8 - shift);
+    return (uint8_t)(zero & ((1u << bits) - 1));
+}
+
+INLINE struct decoder decoder_of_group(const int dtype, const struct layout *layout, const uint8_t *row,
+                                       float factor, size_t group)
+{
     const uint8_t *scales = row + layout->scales;
+    const float scale =
+        scales_are_nested(dtype, layout) ? (float)scales[2 + group] * factor : f16_at(scales + 2 * group);
     if (dtype & DICTIONARY)
-        return decoder_of_levels(dtype, load_u16(scales + 2 * group), layout->levels);
-    uint8_t zero = layout->symmetric ? layout->symmetric_zero : scales[2 * layout->groups + group];
-    return decoder_make(dtype, load_u16(scales + 2 * group), zero);
+        return decoder_of_levels(dtype, scale, layout->levels);
+    return decoder_make(dtype, scale, zero_at(dtype, layout, row, group));
+}
+
+/* Decoders of the blocks g * per_group and on. Of two groups in a block the last row's second may be absent.
+ */
+INLINE void decoders_at(const int dtype, const struct layout *layout, const uint8_t *row, float factor,
+                        size_t g, struct decoder decoders[2])
+{
+    if (dtype_is_float(dtype)) {
+        decoders[0] = (struct decoder){0};
+    } else if (dtype & HALVES) {
+        decoders[0] = decoder_of_group(dtype, layout, row, factor, 2 * g);
+        decoders[1] = 2 * g + 1 < layout->groups ? decoder_of_group(dtype, layout, row, factor, 2 * g + 1)
+                                                 : decoders[0];
+    } else {
+        decoders[0] = decoder_of_group(dtype, layout, row, factor, g);
+    }
 }
 
 /* Whether every scale is finite and above 0. Fused decoding gives +0 where the definition has -0 for other
@@ -373,8 +425,14 @@ INLINE struct outlier outlier_at(const struct layout *layout, const uint8_t *row
                             outliers[2 * layout->n_outlier + span]};
 }
 
+INLINE void keep_tail(size_t tail, lanes out[2])
+{
+    out[0] = lanes_keep(out[0], tail < LANES ? tail : LANES, lanes_zero());
+    out[1] = tail > LANES ? lanes_keep(out[1], tail - LANES, lanes_zero()) : lanes_zero();
+}
+
 /* An incomplete last block: zeros past the row's end. */
-INLINE void decode_tail(const int dtype, const uint8_t *bytes, const struct decoder *decoder, size_t tail,
+INLINE void decode_tail(const int dtype, const uint8_t *bytes, const struct decoder *decoders, size_t tail,
                         lanes out[2])
 {
     uint8_t padded[4 * BLOCK] = {0};
@@ -382,16 +440,16 @@ INLINE void decode_tail(const int dtype, const uint8_t *bytes, const struct deco
         memcpy(padded, bytes, tail * block_bytes(dtype) / BLOCK);
         bytes = padded;
     }
-    decode_block(dtype, bytes, decoder, out);
-    out[0] = lanes_keep(out[0], tail < LANES ? tail : LANES, lanes_zero());
-    if (tail > LANES)
-        out[1] = lanes_keep(out[1], tail - LANES, lanes_zero());
+    decode_block(dtype, bytes, decoders, out);
+    keep_tail(tail, out);
 }
 
 INLINE void decode_row(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
                        uint32_t row, float *out)
 {
     const uint8_t *bytes = row_at(matrix, row), *start = bytes;
+    const float factor = row_factor(dtype, layout, start);
+    struct decoder decoders[2];
     lanes w[2];
     size_t b = 0;
     if (!row_is_regular(dtype, layout, start)) {
@@ -401,15 +459,15 @@ INLINE void decode_row(const int dtype, const struct moec_matrix *matrix, const 
         return;
     }
     for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
-        struct decoder decoder = decoder_at(dtype, layout, start, g);
+        decoders_at(dtype, layout, start, factor, g, decoders);
         size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
         for (; b < end; b++, bytes += block_bytes(dtype)) {
-            decode_block(dtype, bytes, &decoder, w);
+            decode_block(dtype, bytes, decoders, w);
             lanes_store(out + b * BLOCK, w[0]);
             lanes_store(out + b * BLOCK + LANES, w[1]);
         }
         if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
-            decode_tail(dtype, bytes, &decoder, layout->tail, w);
+            decode_tail(dtype, bytes, decoders, layout->tail, w);
             lanes_store(out + b * BLOCK, w[0]);
             if (layout->tail > LANES)
                 lanes_store(out + b * BLOCK + LANES, w[1]);
@@ -441,86 +499,71 @@ INLINE void decode_all(const int dtype, const struct moec_matrix *matrix, uint32
 
 INLINE int kind_of(struct moec_codec codec)
 {
-    return codec.dtype | (moec_scheme_is_dictionary((enum moec_scheme)codec.scheme) ? DICTIONARY : 0);
+    const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
+    return codec.dtype | (moec_scheme_is_dictionary(scheme) ? DICTIONARY
+                          : codec.group == 16               ? HALVES
+                          : moec_scheme_is_nested(scheme)   ? NESTED
+                                                            : 0);
 }
+
+#define OF_KIND(kind, function, ...)                                                                         \
+    case kind:                                                                                               \
+        function(kind, __VA_ARGS__);                                                                         \
+        break;
+#define OF_INTEGERS(flags, function, ...)                                                                    \
+    OF_KIND(MOEC_DTYPE_INT2 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT3 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT4 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT5 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT6 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT8 | (flags), function, __VA_ARGS__)
 
 /* Calls function(dtype, ...) with the matrix's dtype as a constant. */
 #define WITH_DTYPE(codec, function, ...)                                                                     \
     switch (kind_of(codec)) {                                                                                \
-    case MOEC_DTYPE_INT2 | DICTIONARY:                                                                       \
-        function(MOEC_DTYPE_INT2 | DICTIONARY, __VA_ARGS__);                                                 \
-        break;                                                                                               \
-    case MOEC_DTYPE_INT3 | DICTIONARY:                                                                       \
-        function(MOEC_DTYPE_INT3 | DICTIONARY, __VA_ARGS__);                                                 \
-        break;                                                                                               \
-    case MOEC_DTYPE_INT4 | DICTIONARY:                                                                       \
-        function(MOEC_DTYPE_INT4 | DICTIONARY, __VA_ARGS__);                                                 \
-        break;                                                                                               \
-    case MOEC_DTYPE_INT8 | DICTIONARY:                                                                       \
-        function(MOEC_DTYPE_INT8 | DICTIONARY, __VA_ARGS__);                                                 \
-        break;                                                                                               \
-    case MOEC_DTYPE_F32:                                                                                     \
-        function(MOEC_DTYPE_F32, __VA_ARGS__);                                                               \
-        break;                                                                                               \
-    case MOEC_DTYPE_F16:                                                                                     \
-        function(MOEC_DTYPE_F16, __VA_ARGS__);                                                               \
-        break;                                                                                               \
-    case MOEC_DTYPE_BF16:                                                                                    \
-        function(MOEC_DTYPE_BF16, __VA_ARGS__);                                                              \
-        break;                                                                                               \
-    case MOEC_DTYPE_INT2:                                                                                    \
-        function(MOEC_DTYPE_INT2, __VA_ARGS__);                                                              \
-        break;                                                                                               \
-    case MOEC_DTYPE_INT3:                                                                                    \
-        function(MOEC_DTYPE_INT3, __VA_ARGS__);                                                              \
-        break;                                                                                               \
-    case MOEC_DTYPE_INT4:                                                                                    \
-        function(MOEC_DTYPE_INT4, __VA_ARGS__);                                                              \
-        break;                                                                                               \
+        OF_KIND(MOEC_DTYPE_F32, function, __VA_ARGS__)                                                       \
+        OF_KIND(MOEC_DTYPE_F16, function, __VA_ARGS__)                                                       \
+        OF_KIND(MOEC_DTYPE_BF16, function, __VA_ARGS__)                                                      \
+        OF_KIND(MOEC_DTYPE_INT2 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_KIND(MOEC_DTYPE_INT3 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_KIND(MOEC_DTYPE_INT4 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_KIND(MOEC_DTYPE_INT8 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_INTEGERS(NESTED, function, __VA_ARGS__)                                                           \
+        OF_INTEGERS(HALVES, function, __VA_ARGS__)                                                           \
+        OF_INTEGERS(0, function, __VA_ARGS__)                                                                \
     default:                                                                                                 \
-        function(MOEC_DTYPE_INT8, __VA_ARGS__);                                                              \
         break;                                                                                               \
     }
 
-/* Codecs whose rows are decoded by the definition alone. */
-static bool is_defined_only(struct moec_codec codec)
-{
-    return codec.dtype == MOEC_DTYPE_INT5 || codec.dtype == MOEC_DTYPE_INT6 || codec.group == 16 ||
-           moec_scheme_is_nested((enum moec_scheme)codec.scheme);
-}
-
 static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
-                        size_t stride)
-{
-    if (is_defined_only(matrix->codec))
-        moec_kernels_scalar.decode_rows(matrix, first, n_rows, out, stride);
-    else
-        WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)
-}
+                        size_t stride){
+    WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)}
 
 /* nr rows against x, weights in registers only. */
 INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
                      const struct layout *layout, uint32_t row, const float *x, float *y)
 {
     const uint8_t *bytes[ROWS_AT_ONCE];
-    struct decoder decoders[ROWS_AT_ONCE];
+    float row_factors[ROWS_AT_ONCE];
+    struct decoder decoders[ROWS_AT_ONCE][2];
     lanes sums[ROWS_AT_ONCE], w[2];
     size_t b = 0;
     UNROLL
     for (int r = 0; r < nr; r++) {
         bytes[r] = row_at(matrix, row + (uint32_t)r);
+        row_factors[r] = row_factor(dtype, layout, bytes[r]);
         sums[r] = lanes_zero();
     }
     for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
         size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
         UNROLL
         for (int r = 0; r < nr; r++)
-            decoders[r] = decoder_at(dtype, layout, row_at(matrix, row + (uint32_t)r), g);
+            decoders_at(dtype, layout, bytes[r], row_factors[r], g, decoders[r]);
         for (; b < end; b++) {
             lanes x0 = lanes_load(x + b * BLOCK), x1 = lanes_load(x + b * BLOCK + LANES);
             UNROLL
             for (int r = 0; r < nr; r++) {
-                decode_block(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], w);
+                decode_block(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], w);
                 sums[r] = lanes_fma(x0, w[0], sums[r]);
                 sums[r] = lanes_fma(x1, w[1], sums[r]);
             }
@@ -528,7 +571,7 @@ INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *ma
         if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
             UNROLL
             for (int r = 0; r < nr; r++) {
-                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], layout->tail, w);
+                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], layout->tail, w);
                 sums[r] = lanes_fma(lanes_load(x + b * BLOCK), w[0], sums[r]);
                 if (layout->tail > LANES)
                     sums[r] = lanes_fma(lanes_load(x + b * BLOCK + LANES), w[1], sums[r]);
@@ -541,33 +584,43 @@ INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *ma
         y[r] = lanes_sum(sums[r]);
 }
 
+/* Whether dot and weighted sum decode a row span by span: where it has outliers, and where blocks have two
+ * groups, for which a loop of their own, as fast as it would be, is too much code. */
+INLINE bool goes_by_spans(const int dtype, const struct layout *layout)
+{
+    return (dtype & HALVES) || ((dtype & DICTIONARY) && layout->n_outlier > 0);
+}
+
 /* One span of a row with its outlier; zeros past the row's end. */
 INLINE void decode_span(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
                         const uint8_t *row, size_t span, float w[static SPAN])
 {
     const size_t first = span * (SPAN / BLOCK), all = layout->blocks + (layout->tail > 0);
-    const struct outlier outlier = outlier_at(layout, row, span);
+    const float factor = row_factor(dtype, layout, row);
+    NO_UNROLL
     for (size_t i = 0; i < SPAN / BLOCK; i++) {
         const size_t b = first + i;
         lanes out[2] = {lanes_zero(), lanes_zero()};
         if (b < all) {
-            const struct decoder decoder = decoder_at(dtype, layout, row, b / layout->per_group);
+            struct decoder decoders[2];
             const uint8_t *bytes = row + b * block_bytes(dtype);
-            if (b < layout->blocks)
-                decode_block(dtype, bytes, &decoder, out);
-            else
-                decode_tail(dtype, bytes, &decoder, layout->tail, out);
+            decoders_at(dtype, layout, row, factor, b / layout->per_group, decoders);
+            decode_block(dtype, bytes, decoders, out);
+            if (b == layout->blocks) /* a file may have any codes past the end of a row */
+                keep_tail(layout->tail, out);
         }
         lanes_store(w + i * BLOCK, out[0]);
-        lanes_store(w + i * BLOCK + LANES,
-                    b < layout->blocks || layout->tail > LANES ? out[1] : lanes_zero());
+        lanes_store(w + i * BLOCK + LANES, out[1]);
     }
-    if (outlier.place < SPAN && span * SPAN + outlier.place < matrix->columns)
-        w[outlier.place] = outlier.value;
+    if ((dtype & DICTIONARY) && layout->n_outlier > 0) {
+        const struct outlier outlier = outlier_at(layout, row, span);
+        if (outlier.place < SPAN && span * SPAN + outlier.place < matrix->columns)
+            w[outlier.place] = outlier.value;
+    }
 }
 
-INLINE float dot_with_outliers(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
-                               uint32_t row, const float *x)
+INLINE float dot_by_spans(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                          uint32_t row, const float *x)
 {
     float w[SPAN];
     lanes sum = lanes_zero();
@@ -580,8 +633,8 @@ INLINE float dot_with_outliers(const int dtype, const struct moec_matrix *matrix
     return lanes_sum(sum);
 }
 
-INLINE void sum_with_outliers(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
-                              uint32_t row, float h, bool fresh, float *y)
+INLINE void sum_by_spans(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                         uint32_t row, float h, bool fresh, float *y)
 {
     float w[SPAN];
     const lanes factor = lanes_set(h);
@@ -621,8 +674,11 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 {
     struct layout layout = layout_of(dtype, matrix);
     uint32_t r = 0;
-    for (; (dtype & DICTIONARY) && layout.n_outlier > 0 && r < n_rows; r++)
-        y[r] = dot_with_outliers(dtype, matrix, &layout, first + r, x);
+    if (goes_by_spans(dtype, &layout)) {
+        for (; r < n_rows; r++)
+            y[r] = dot_by_spans(dtype, matrix, &layout, first + r, x);
+        return;
+    }
     for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
         dot_rows(dtype, ROWS_AT_ONCE, matrix, &layout, first + r, x, y + r);
     for (; r < n_rows; r++)
@@ -633,39 +689,35 @@ INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 }
 
 static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
-                        float *y)
-{
-    if (is_defined_only(matrix->codec))
-        moec_kernels_scalar.dot_encoded(matrix, first, n_rows, x, y);
-    else
-        WITH_DTYPE(matrix->codec, dot_all, matrix, first, n_rows, x, y)
-}
+                        float *y){WITH_DTYPE(matrix->codec, dot_all, matrix, first, n_rows, x, y)}
 
 /* y += h[r] * row r for nr rows in order; the sums start at 0 when `fresh`. */
 INLINE void sum_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
                      const struct layout *layout, uint32_t row, const float *h, bool fresh, float *y)
 {
-    struct decoder decoders[ROWS_AT_ONCE];
+    struct decoder decoders[ROWS_AT_ONCE][2];
     const uint8_t *bytes[ROWS_AT_ONCE];
+    float row_factors[ROWS_AT_ONCE];
     lanes factors[ROWS_AT_ONCE], w[2];
     size_t b = 0;
     UNROLL
     for (int r = 0; r < nr; r++) {
         bytes[r] = row_at(matrix, row + (uint32_t)r);
+        row_factors[r] = row_factor(dtype, layout, bytes[r]);
         factors[r] = lanes_set(h[r]);
     }
     for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
         size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
         UNROLL
         for (int r = 0; r < nr; r++)
-            decoders[r] = decoder_at(dtype, layout, row_at(matrix, row + (uint32_t)r), g);
+            decoders_at(dtype, layout, bytes[r], row_factors[r], g, decoders[r]);
         for (; b < end; b++) {
             float *out = y + b * BLOCK;
             lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
             lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
             UNROLL
             for (int r = 0; r < nr; r++) {
-                decode_block(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], w);
+                decode_block(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], w);
                 sum0 = lanes_fma(factors[r], w[0], sum0);
                 sum1 = lanes_fma(factors[r], w[1], sum1);
             }
@@ -679,7 +731,7 @@ INLINE void sum_rows(const int dtype, const int nr, const struct moec_matrix *ma
             lanes sum0 = lanes_load(out), sum1 = lanes_load(out + LANES);
             UNROLL
             for (int r = 0; r < nr; r++) {
-                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), &decoders[r], layout->tail, w);
+                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], layout->tail, w);
                 sum0 = lanes_fma(factors[r], w[0], sum0);
                 sum1 = lanes_fma(factors[r], w[1], sum1);
             }
@@ -709,8 +761,11 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
     uint32_t r = 0;
     if (n_rows == 0)
         memset(y, 0, matrix->columns * sizeof *y);
-    for (; (dtype & DICTIONARY) && layout.n_outlier > 0 && r < n_rows; r++)
-        sum_with_outliers(dtype, matrix, &layout, first + r, h[r], r == 0, y);
+    if (goes_by_spans(dtype, &layout)) {
+        for (; r < n_rows; r++)
+            sum_by_spans(dtype, matrix, &layout, first + r, h[r], r == 0, y);
+        return;
+    }
     while (r < n_rows) {
         bool regular = true;
         uint32_t at_once = n_rows - r >= ROWS_AT_ONCE ? ROWS_AT_ONCE : 1;
@@ -728,13 +783,8 @@ INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t 
 }
 
 static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
-                              const float *h, float *y)
-{
-    if (is_defined_only(matrix->codec))
-        moec_kernels_scalar.sum_chunk_encoded(matrix, first, n_rows, h, y);
-    else
-        WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)
-}
+                              const float *h,
+                              float *y){WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)}
 
 /* ---- element by element ---- */
 

@@ -26,8 +26,17 @@
 #define DOT_CUT    30  /* tokens whose sums wait between the cuts */
 #define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
 
-/* Added to a dtype where codes stand for levels (formats/codec/dictionary.h). */
+/* Added to a dtype where codes stand for levels (formats/codec/dictionary.h), where the scales of groups are
+ * bytes under a scale of the row, and where a block has two groups of 16, nested or not. */
 #define DICTIONARY 16
+#define NESTED     32
+#define HALVES     64
+
+/* dtype without them. */
+#define PLAIN(dtype) ((dtype) & (DICTIONARY - 1))
+
+/* Of the decoders of a block that of its second half. */
+#define UPPER(dtype) ((dtype)&HALVES ? 1 : 0)
 
 /* A range of k of DOT_ROWS rows of the weights. */
 struct slice {
