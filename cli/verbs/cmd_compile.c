@@ -365,10 +365,35 @@ static void print_experts(const struct moec_compile_report *report)
                   mixed_bits / n_weights);
 }
 
+/* "\ndense weights:  12 at 4 bits  2 in int3 symmetric g64": matrices that have codecs of their own. */
+static bool print_dense_matrices(const struct moec_compile_report *report)
+{
+    const struct moec_plan *plan = &report->plan;
+    uint32_t count[MOEC_CODEC_TABLE] = {0}, n_own = 0;
+    char text[40];
+    for (uint32_t i = 0; i < plan->n_dense; i++) {
+        count[plan->dense[i] != 0 ? plan->dense[i] : plan->dense_bits]++;
+        n_own += plan->dense[i] != 0;
+    }
+    if (n_own == 0)
+        return false;
+    printf("\ndense weights:");
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
+        if (count[number] > 0 && number < MOEC_CODEC_FIRST_OTHER)
+            printf("  %" PRIu32 " at %" PRIu32 " bits", count[number], number);
+        else if (count[number] > 0)
+            printf("  %" PRIu32 " in %s", count[number], moec_codec_name(report->codecs[number], text));
+    }
+    printf("\n");
+    return true;
+}
+
 /* "\ndense weights: 8 bits by gptq (auto; 4 bits: misses the target, 16 bits: 1.20 MB)" */
 static void print_dense(const struct compile_job *job)
 {
     const struct moec_compile_report *report = &job->report;
+    if (print_dense_matrices(report))
+        return;
     printf("\ndense weights: %" PRIu32 " bits%s", report->plan.dense_bits,
            report->plan.dense_bits >= 16 ? ""
            : job->compile.dense_gptq     ? " by gptq"
@@ -425,6 +450,22 @@ static void print_report(const struct compile_job *job)
               certificate->n_window, certificate->data_name, certificate->mean_kl);
 }
 
+/* Bits of each dense matrix, in the order of the table; the codec where it is one that has no bitwidth to
+ * itself. */
+static struct moec_json_out *json_dense_matrices(const struct moec_compile_report *report)
+{
+    struct moec_json_out *array = moec_json_out_array();
+    char text[40];
+    for (uint32_t i = 0; i < report->plan.n_dense; i++) {
+        const uint8_t number = report->plan.dense[i];
+        if (number >= MOEC_CODEC_FIRST_OTHER)
+            moec_json_out_string(array, NULL, moec_codec_name(report->codecs[number], text));
+        else
+            moec_json_out_u64(array, NULL, number != 0 ? number : report->plan.dense_bits);
+    }
+    return array;
+}
+
 static struct moec_json_out *json_dense(const struct compile_job *job)
 {
     const struct moec_compile_report *report = &job->report;
@@ -446,6 +487,7 @@ static struct moec_json_out *json_dense(const struct compile_job *job)
         moec_json_out_node(trials, NULL, row);
     }
     moec_json_out_node(node, "trials", trials);
+    moec_json_out_node(node, "matrices", json_dense_matrices(report));
     return node;
 }
 

@@ -1,3 +1,4 @@
+#include "cli/output/codec_output.h"
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -56,17 +57,31 @@ static char stack_mark(const struct moec_config *config, uint32_t layer)
     return moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? 'e' : 'd';
 }
 
-static uint32_t projection_bits(const struct moec_bundle *bundle, struct moec_variant variant,
-                                enum moec_projection projection)
+#define MIXTURES_SHOWN 24u
+
+/* "gate 4, up 3, down 8 bits"; codecs by name where bits do not tell them apart. */
+static void print_mixture(const struct moec_bundle *bundle, struct moec_variant variant)
 {
-    return moec_codec_bits(bundle->codecs[variant.codecs[projection]]);
+    static const char *const names[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
+    const bool has_others = bundle->codecs[MOEC_CODEC_FIRST_OTHER].dtype != MOEC_DTYPE_F32;
+    const int first = bundle->config.plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+    char text[40];
+    for (int p = first; p < MOEC_PROJECTION_COUNT; p++) {
+        const struct moec_codec codec = bundle->codecs[variant.codecs[p]];
+        cli_print(stdout, "%s%s ", p == first ? "" : ", ", names[p]);
+        if (has_others)
+            cli_print(stdout, "%s", moec_codec_name(codec, text));
+        else
+            cli_print(stdout, "%" PRIu32, moec_codec_bits(codec));
+    }
+    cli_print(stdout, "%s", has_others ? "" : " bits");
 }
 
 /* Each mixture of codecs once, in the order of the first expert that has it, and how many have it. */
 static void print_mixed(const struct moec_bundle *bundle)
 {
     const size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
-    uint32_t *count = calloc(bundle->n_layout, sizeof *count);
+    uint32_t *count = calloc(bundle->n_layout, sizeof *count), n_shown = 0;
     for (size_t i = 0; count != NULL && i < n; i++)
         count[bundle->records[i].layout]++;
     for (size_t i = 0; count != NULL && i < n; i++) {
@@ -74,14 +89,15 @@ static void print_mixed(const struct moec_bundle *bundle)
         uint32_t *left = &count[bundle->records[i].layout];
         if (*left == 0 || moec_variant_is_uniform(variant))
             continue;
-        cli_print(stdout, "  * ");
-        if (!bundle->config.plain_mlp)
-            cli_print(stdout, "gate %" PRIu32 ", ", projection_bits(bundle, variant, MOEC_PROJECTION_GATE));
-        cli_print(stdout, "up %" PRIu32 ", down %" PRIu32 " bits: %" PRIu32 " experts\n",
-                  projection_bits(bundle, variant, MOEC_PROJECTION_UP),
-                  projection_bits(bundle, variant, MOEC_PROJECTION_DOWN), *left);
+        if (n_shown++ < MIXTURES_SHOWN) {
+            cli_print(stdout, "  * ");
+            print_mixture(bundle, variant);
+            cli_print(stdout, ": %" PRIu32 " experts\n", *left);
+        }
         *left = 0;
     }
+    if (n_shown > MIXTURES_SHOWN)
+        cli_print(stdout, "  * and %" PRIu32 " other mixtures\n", n_shown - MIXTURES_SHOWN);
     free(count);
 }
 
@@ -203,10 +219,11 @@ static void print_sections(const struct moec_bundle *bundle)
     }
 }
 
-static void print_bundle(const struct moec_bundle *bundle, const struct cli_terminal *terminal)
+static void print_bundle(const struct moec_bundle *bundle, const struct moec_dense *dense,
+                         const struct cli_terminal *terminal)
 {
     const struct moec_config *config = &bundle->config;
-    char size[24], source[24], text[40];
+    char size[24], source[24];
     cli_print(stdout, "%s: %s, %s of weights before (%.1f%%)\n", bundle->file.path,
               cli_size_text(size, bundle->file.n_bytes),
               cli_size_text(source, bundle->provenance.source_bytes),
@@ -234,11 +251,8 @@ static void print_bundle(const struct moec_bundle *bundle, const struct cli_term
                   cli_size_text(size, summary.n_bytes), mean / n,
                   copy == 0 ? " (the compiled assignment)" : "");
     }
-    const struct copy_summary compiled = summarise_copy(bundle, 0);
-    for (size_t i = 0; i < MOEC_CODEC_TABLE; i++)
-        if (compiled.uses[i] > 0)
-            cli_print(stdout, "  %2" PRIu32 " bits: %s\n", moec_codec_bits(bundle->codecs[i]),
-                      moec_codec_name(bundle->codecs[i], text));
+    cli_print_codecs(bundle);
+    cli_print_dense_codecs(dense);
     print_map(bundle, terminal);
     print_certificate(&bundle->certificate);
     print_provenance(&bundle->provenance);
@@ -346,7 +360,8 @@ static struct moec_json_out *json_sections(const struct moec_bundle *bundle)
     return sections;
 }
 
-static enum moec_status print_json(const struct moec_bundle *bundle, struct moec_error *err)
+static enum moec_status print_json(const struct moec_bundle *bundle, const struct moec_dense *dense,
+                                   struct moec_error *err)
 {
     struct moec_json_out *root = moec_json_out_object();
     moec_json_out_string(root, "file", bundle->file.path);
@@ -355,6 +370,8 @@ static enum moec_status print_json(const struct moec_bundle *bundle, struct moec
     moec_json_out_node(root, "model", json_model(&bundle->config));
     moec_json_out_node(root, "generation", json_generation(&bundle->generation));
     moec_json_out_node(root, "copies", json_copies(bundle));
+    moec_json_out_node(root, "codecs", cli_json_codecs(bundle));
+    moec_json_out_node(root, "dense_matrices", cli_json_dense_matrices(dense));
     if (bundle->certificate.present)
         moec_json_out_node(root, "certificate", json_certificate(&bundle->certificate));
     else
@@ -368,14 +385,18 @@ static int run_inspect(const struct cli_args *args)
 {
     struct moec_error err = {0};
     struct moec_bundle *bundle = NULL;
+    struct moec_dense dense = {0};
     enum moec_status status = moec_bundle_open(args->positional[0], &bundle, &err);
+    if (status == MOEC_OK)
+        status = moec_bundle_load_dense_table(bundle, &dense, &err);
     if (status == MOEC_OK && cli_has(args, "json")) {
-        status = print_json(bundle, &err);
+        status = print_json(bundle, &dense, &err);
     } else if (status == MOEC_OK) {
         const char *colour = cli_text(args, "color");
         struct cli_terminal terminal = cli_terminal_detect(colour != NULL ? colour : "auto");
-        print_bundle(bundle, &terminal);
+        print_bundle(bundle, &dense, &terminal);
     }
+    moec_dense_release(&dense);
     moec_bundle_close(bundle);
     return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
 }

@@ -359,8 +359,7 @@ static enum moec_status read_dense_table(const struct moec_bundle *bundle, struc
 static enum moec_status open_dense_table(const struct moec_bundle *bundle, struct moec_error *err)
 {
     struct moec_dense dense = {0};
-    const struct moec_section *section = NULL;
-    MOEC_TRY(read_dense_table(bundle, &dense, &section, err));
+    MOEC_TRY(moec_bundle_load_dense_table(bundle, &dense, err));
     moec_dense_release(&dense);
     return MOEC_OK;
 }
@@ -536,6 +535,13 @@ static enum moec_status check_dense_finite(const struct moec_bundle *bundle, con
 uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle)
 {
     return moec_contents_find(bundle->sections, MOEC_SECTION_DENSE, 0)->content_bytes;
+}
+
+enum moec_status moec_bundle_load_dense_table(const struct moec_bundle *bundle, struct moec_dense *dense,
+                                              struct moec_error *err)
+{
+    const struct moec_section *section = NULL;
+    return read_dense_table(bundle, dense, &section, err);
 }
 
 enum moec_status moec_bundle_load_dense(const struct moec_bundle *bundle, struct moec_dense *dense,

@@ -102,6 +102,11 @@ void moec_bundle_close(struct moec_bundle *bundle);
 MOEC_WARN_UNUSED enum moec_status moec_bundle_load_dense(const struct moec_bundle *bundle,
                                                          struct moec_dense *dense, struct moec_error *err);
 
+/* Loads the table of the dense weights alone: neither blob nor source. Released with moec_dense_release. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_load_dense_table(const struct moec_bundle *bundle,
+                                                               struct moec_dense *dense,
+                                                               struct moec_error *err);
+
 /* Bytes of the dense weights once loaded: a budget can be refused before they are read. */
 uint64_t moec_bundle_dense_bytes(const struct moec_bundle *bundle);
 

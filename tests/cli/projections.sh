@@ -18,7 +18,7 @@ holds() {
 }
 
 # shellcheck disable=SC2086 # options are words
-try 0 "profile" "$moec" profile $model --data $data $windows --bits 2,4 -o "$work/p.h5" --json --quiet
+try 0 "profile" "$moec" profile $model --data $data $windows --select-samples 0 --certificate-samples 32 --bits 2,4 -o "$work/p.h5" --json --quiet
 cp "$work/stdout" "$work/p.json"
 
 # The up projections of every other expert at 3 bits and their down projections at 8, and one of every kind.
@@ -65,6 +65,8 @@ try 0 "verify" "$moec" verify "$work/m.moec"
 try 0 "inspect" "$moec" inspect "$work/m.moec"
 says stdout '^  \* gate 4, up 3, down 8 bits: [0-9]+ experts' "inspect lists the mixtures"
 says stdout '^  \* gate 16, up 2, down 3 bits: 1 experts' "each of them"
+says stdout '^   3 bits: int3 symmetric channel: gate 0, up [0-9]+, down 1$' "how many projections have each codec"
+says stdout '^  16 bits: bf16: [0-9]+ matrices, .*: embedding, q projection \([0-9]+\)' "and which dense matrices"
 says stdout '^  layer +0 +\*\*\*4\*4' "the map marks them"
 try 0 "inspect --json" "$moec" inspect "$work/m.moec" --json
 if tr -d ' \n' <"$work/stdout" | grep -q '\[{"gate":4,"up":3,"down":8},{"gate":16,"up":2,"down":3},'; then

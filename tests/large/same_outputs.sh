@@ -31,6 +31,7 @@ expected() {
     *.show.txt | *.simulate.json)
         same_numbers "$1" && echo "words: the same numbers in other sentences"
         ;;
+    *.inspect.json) echo "members: codecs of projections and dense matrices are listed" ;;
     *.html | *-plots/*.svg) echo "words: captions in plain sentences; the CSV beside a plot holds its numbers" ;;
     *) ;;
     esac

@@ -1,0 +1,142 @@
+#include "cli/output/codec_output.h"
+
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *const projections[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
+
+static int first_projection(const struct moec_bundle *bundle)
+{
+    return bundle->config.plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
+}
+
+/* How many experts have each codec for each projection. */
+struct uses {
+    uint32_t of[MOEC_CODEC_TABLE][MOEC_PROJECTION_COUNT];
+    uint32_t sum[MOEC_CODEC_TABLE];
+};
+
+static struct uses count_uses(const struct moec_bundle *bundle)
+{
+    struct uses uses = {0};
+    const size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
+    for (size_t i = 0; i < n; i++)
+        for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++) {
+            uses.of[bundle->records[i].variant.codecs[p]][p]++;
+            uses.sum[bundle->records[i].variant.codecs[p]]++;
+        }
+    return uses;
+}
+
+void cli_print_codecs(const struct moec_bundle *bundle)
+{
+    const struct uses uses = count_uses(bundle);
+    char name[40];
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
+        const struct moec_codec codec = bundle->codecs[number];
+        if (uses.sum[number] == 0)
+            continue;
+        cli_print(stdout, "  %2" PRIu32 " bits: %s:", moec_codec_bits(codec), moec_codec_name(codec, name));
+        for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++)
+            cli_print(stdout, "%s %s %" PRIu32, p == first_projection(bundle) ? "" : ",", projections[p],
+                      uses.of[number][p]);
+        cli_print(stdout, "\n");
+    }
+}
+
+struct moec_json_out *cli_json_codecs(const struct moec_bundle *bundle)
+{
+    const struct uses uses = count_uses(bundle);
+    struct moec_json_out *array = moec_json_out_array();
+    char name[40];
+    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
+        if (uses.sum[number] == 0)
+            continue;
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "codec", moec_codec_name(bundle->codecs[number], name));
+        moec_json_out_u64(node, "bits", moec_codec_bits(bundle->codecs[number]));
+        for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++)
+            moec_json_out_u64(node, projections[p], uses.of[number][p]);
+        moec_json_out_node(array, NULL, node);
+    }
+    return array;
+}
+
+static bool is_matrix(const struct moec_dense_entry *entry)
+{
+    return moec_role_is_quantisable((enum moec_role)entry->role);
+}
+
+/* The first matrix of this codec. */
+static bool is_first(const struct moec_dense *dense, uint32_t at)
+{
+    for (uint32_t i = 0; i < at; i++)
+        if (is_matrix(&dense->entries[i]) &&
+            moec_codec_equal(dense->entries[i].codec, dense->entries[at].codec))
+            return false;
+    return true;
+}
+
+static void print_dense_codec(const struct moec_dense *dense, struct moec_codec codec)
+{
+    uint32_t of_role[MOEC_ROLE_COUNT] = {0}, n = 0;
+    uint64_t n_bytes = 0;
+    char name[40], size[24];
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        if (!is_matrix(entry) || !moec_codec_equal(entry->codec, codec))
+            continue;
+        of_role[entry->role]++;
+        n_bytes += entry->n_bytes;
+        n++;
+    }
+    cli_print(stdout, "  %2" PRIu32 " bits: %s: %" PRIu32 " matrices, %s:", moec_codec_bits(codec),
+              moec_codec_name(codec, name), n, cli_size_text(size, n_bytes));
+    bool has_one = false;
+    for (uint32_t role = 0; role < MOEC_ROLE_COUNT; role++) {
+        if (of_role[role] == 0)
+            continue;
+        cli_print(stdout, "%s %s", has_one ? "," : "", moec_role_name((enum moec_role)role));
+        if (of_role[role] > 1)
+            cli_print(stdout, " (%" PRIu32 ")", of_role[role]);
+        has_one = true;
+    }
+    cli_print(stdout, "\n");
+}
+
+void cli_print_dense_codecs(const struct moec_dense *dense)
+{
+    cli_print(stdout, "\nDense matrices\n");
+    for (uint32_t bits = 0; bits <= 32; bits++)
+        for (uint32_t i = 0; i < dense->n_entries; i++)
+            if (is_matrix(&dense->entries[i]) && moec_codec_bits(dense->entries[i].codec) == bits &&
+                is_first(dense, i))
+                print_dense_codec(dense, dense->entries[i].codec);
+}
+
+struct moec_json_out *cli_json_dense_matrices(const struct moec_dense *dense)
+{
+    struct moec_json_out *array = moec_json_out_array();
+    char name[40];
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        const struct moec_dense_entry *entry = &dense->entries[i];
+        if (!is_matrix(entry))
+            continue;
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "role", moec_role_name((enum moec_role)entry->role));
+        if (entry->layer == MOEC_LAYER_NONE)
+            moec_json_out_null(node, "layer");
+        else
+            moec_json_out_u64(node, "layer", entry->layer);
+        moec_json_out_string(node, "codec", moec_codec_name(entry->codec, name));
+        moec_json_out_u64(node, "bits", moec_codec_bits(entry->codec));
+        moec_json_out_u64(node, "rows", entry->rows);
+        moec_json_out_u64(node, "columns", entry->columns);
+        moec_json_out_u64(node, "bytes", entry->n_bytes);
+        moec_json_out_node(array, NULL, node);
+    }
+    return array;
+}
