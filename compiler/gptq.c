@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define CHUNK_TOKENS 32u
-#define GROUP_MOST   128u /* the longest groups that codecs have */
+#define ROWS         4u /* of H that share a look at the inputs */
 
 uint64_t moec_gptq_bytes(uint32_t n_input)
 {
@@ -17,7 +17,8 @@ uint64_t moec_gptq_bytes(uint32_t n_input)
 
 uint64_t moec_gptq_factor_bytes(uint32_t n_input)
 {
-    return row_offset(padded(n_input)) * sizeof(double) + (uint64_t)n_input * n_input * sizeof(float);
+    return row_offset(padded(n_input)) * sizeof(double) +
+           ((uint64_t)n_input * n_input + GPTQ_AHEAD) * sizeof(float);
 }
 
 uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
@@ -67,26 +68,28 @@ struct adding {
     uint32_t n_tok;
 };
 
-/* LANES rows of H: tokens are added in their order. */
-static void add_band(void *context, size_t item, int thread)
+/* LANES rows of H, ROWS at a time: tokens are added in their order. Rows past the last input stay 0. */
+GPTQ_CLONES static void add_band(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct adding *adding = context;
     const struct moec_gptq *gptq = adding->gptq;
     const size_t stride = padded(gptq->n);
     const uint32_t first = (uint32_t)item * LANES;
-    for (uint32_t i = first; i < first + LANES && i < gptq->n; i++) {
+    for (uint32_t i = first; i < first + LANES; i += ROWS) {
         double *row = gptq->h + row_offset(i);
-        for (uint32_t j = 0; j <= i; j += LANES) {
+        const size_t length = first + LANES; /* of each row of the band */
+        for (uint32_t j = 0; j < length; j += LANES) {
             const double *x = gptq->inputs;
-            double sums[LANES];
-            memcpy(sums, row + j, sizeof sums);
-            for (uint32_t t = 0; t < adding->n_tok; t++, x += stride) {
-                const double factor = x[i];
-                for (uint32_t lane = 0; lane < LANES; lane++)
-                    sums[lane] += factor * x[j + lane];
-            }
-            memcpy(row + j, sums, sizeof sums);
+            double sums[ROWS][LANES];
+            for (uint32_t r = 0; r < ROWS; r++)
+                memcpy(sums[r], row + r * length + j, sizeof sums[r]);
+            for (uint32_t t = 0; t < adding->n_tok; t++, x += stride)
+                for (uint32_t r = 0; r < ROWS; r++)
+                    for (uint32_t lane = 0; lane < LANES; lane++)
+                        sums[r][lane] += x[i + r] * x[j + lane];
+            for (uint32_t r = 0; r < ROWS; r++)
+                memcpy(row + r * length + j, sums[r], sizeof sums[r]);
         }
     }
 }
@@ -107,7 +110,7 @@ void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const f
     gptq->n_token += n_tok;
 }
 
-uint64_t moec_gptq_token_count(const struct moec_gptq *gptq)
+double moec_gptq_token_count(const struct moec_gptq *gptq)
 {
     return gptq->n_token;
 }
@@ -117,7 +120,7 @@ void moec_gptq_mix(struct moec_gptq *gptq, const struct moec_gptq *other, double
     const uint64_t n = row_offset(padded(gptq->n));
     for (uint64_t i = 0; i < n; i++)
         gptq->h[i] += weight * other->h[i];
-    gptq->n_token += weight > 0 && other->n_token > 0;
+    gptq->n_token += weight * other->n_token;
 }
 
 /* ---- order and factor ---- */
@@ -187,8 +190,8 @@ static enum moec_status copy_ordered(struct moec_gptq *gptq, enum moec_gptq_orde
         gptq->order[i] = i;
         sum += square;
     }
-    const double damping =
-        (order == MOEC_GPTQ_BY_GROUP ? MOEC_GPTQ_FIT_DAMPING : MOEC_GPTQ_DAMPING) * sum / gptq->n;
+    const double fitted = MOEC_GPTQ_FIT_DAMPING + MOEC_GPTQ_FIT_TOKENS / gptq->n_token;
+    const double damping = (order == MOEC_GPTQ_BY_GROUP ? fitted : MOEC_GPTQ_DAMPING) * sum / gptq->n;
     if (order == MOEC_GPTQ_BY_GROUP)
         order_runs(gptq, 0, gptq->n, GROUP_MOST, gptq->order);
     else
@@ -208,7 +211,7 @@ struct block {
 };
 
 /* row[0..] -= sum over finished rows m, last first, of their value at i times their values. */
-static void subtract_rows(const struct block *block, uint32_t i)
+static inline __attribute__((always_inline)) void subtract_rows(const struct block *block, uint32_t i)
 {
     double *row = block->factor + row_offset(i);
     for (uint32_t j = 0; j <= i; j += LANES) {
@@ -224,7 +227,7 @@ static void subtract_rows(const struct block *block, uint32_t i)
     }
 }
 
-static void subtract_band(void *context, size_t item, int thread)
+GPTQ_CLONES static void subtract_band(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct block *block = context;
@@ -291,8 +294,8 @@ enum moec_status moec_gptq_factor(struct moec_gptq *gptq, enum moec_gptq_order o
                         "the factor of the inputs' products", err));
     enum moec_status status = copy_ordered(gptq, order, err);
     if (status == MOEC_OK && order == MOEC_GPTQ_BY_GROUP) {
-        status = moec_alloc((void **)&gptq->square, (uint64_t)gptq->n * gptq->n, sizeof *gptq->square,
-                            "the inputs' products in order", err);
+        status = moec_alloc((void **)&gptq->square, (uint64_t)gptq->n * gptq->n + GPTQ_AHEAD,
+                            sizeof *gptq->square, "the inputs' products in order", err);
         if (status == MOEC_OK)
             copy_square(gptq);
     }
@@ -340,7 +343,7 @@ static uint8_t round_code(double u, float scale, uint8_t zero, double highest, d
 }
 
 /* LANES outputs, or what is left of them: an output that is not there has weights of zero. */
-static void encode_outputs(void *context, size_t item, int thread)
+GPTQ_CLONES static void encode_outputs(void *context, size_t item, int thread)
 {
     const struct encoding *e = context;
     const struct moec_gptq *gptq = e->gptq;
@@ -453,7 +456,7 @@ struct measuring {
 };
 
 /* The sum of (R' d)^2 for LANES outputs, d their errors in order. */
-static void measure_outputs(void *context, size_t item, int thread)
+GPTQ_CLONES static void measure_outputs(void *context, size_t item, int thread)
 {
     const struct measuring *m = context;
     const uint32_t n = m->gptq->n, first = (uint32_t)item * LANES;

@@ -36,6 +36,7 @@
 
 #define MOEC_GPTQ_DAMPING     0.01
 #define MOEC_GPTQ_FIT_DAMPING 0.06
+#define MOEC_GPTQ_FIT_TOKENS  32 /* over the number of tokens, added to the share: few of them say little */
 
 /* H is kept for matrices of up to this many inputs (268 MB); wider ones stay with the quantizers that see
  * only weights, on every machine alike. */
@@ -61,7 +62,8 @@ void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const f
 /* H += weight * H of another with as many inputs. */
 void moec_gptq_mix(struct moec_gptq *gptq, const struct moec_gptq *other, double weight);
 
-uint64_t moec_gptq_token_count(const struct moec_gptq *gptq);
+/* Tokens added, and of others mixed in their share. */
+double moec_gptq_token_count(const struct moec_gptq *gptq);
 
 enum moec_gptq_order {
     MOEC_GPTQ_BY_INPUT, /* for codecs of other quantizers */

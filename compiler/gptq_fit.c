@@ -18,6 +18,8 @@ _Static_assert(LANES == MOEC_RANGE_LANES, "tiles are searched as they lie");
  * quarter off the error on unseen inputs, six another hundredth of it. */
 #define SWEEPS 3u
 
+#define AHEAD GPTQ_AHEAD
+
 struct fitting {
     struct encoding *e;
     bool has_zeros, is_nested;
@@ -42,7 +44,7 @@ struct tile {
     double *bases;            /* (K, LANES): weights of a group as the inputs before it correct them */
     float *left;              /* (K, width): `errors` once all are rounded */
     float *steps;             /* (K, width): code less zero */
-    float *vector;            /* (K, LANES): a group as it is searched, and its derivatives */
+    float *vector;            /* (K + AHEAD, LANES): a group as it is searched, and its derivatives */
     float *variances;         /* (K) weights of a group's errors */
     float scales[LANES];      /* of the group at work, for each lane */
     float zeros[LANES];
@@ -50,7 +52,7 @@ struct tile {
 
 static size_t tile_doubles(uint32_t n_input, uint32_t width)
 {
-    return (size_t)n_input * (3 * (size_t)width + LANES + LANES / 2 + 1);
+    return (size_t)n_input * (3 * (size_t)width + LANES + LANES / 2 + 1) + AHEAD * LANES;
 }
 
 uint64_t moec_gptq_tile_bytes(uint32_t n_input, uint32_t width)
@@ -71,7 +73,7 @@ static struct tile tile_make(const struct fitting *fit, size_t item, int thread)
     tile.left = (float *)(tile.bases + n_lane);
     tile.steps = tile.left + n;
     tile.vector = tile.steps + n;
-    tile.variances = tile.vector + n_lane;
+    tile.variances = tile.vector + n_lane + AHEAD * LANES;
     for (uint32_t i = 0; i < e->gptq->n; i++)
         for (uint32_t o = 0; o < tile.width; o++)
             tile.weights[(size_t)i * tile.width + o] =
@@ -187,7 +189,7 @@ static size_t group_of_lane(const struct tile *tile, uint32_t input, uint32_t la
 
 /* Weights of the group as they are best were nothing in it rounded, and what an error of each costs when
  * those after it are corrected. */
-static void correct_group(struct tile *tile, uint32_t begin, uint32_t end)
+GPTQ_CLONES static void correct_group(struct tile *tile, uint32_t begin, uint32_t end)
 {
     const struct moec_gptq *gptq = tile->fit->e->gptq;
     const double first = gptq->factor[row_offset(begin) + begin];
@@ -209,7 +211,7 @@ static void correct_group(struct tile *tile, uint32_t begin, uint32_t end)
     }
 }
 
-static void round_by_output(struct tile *tile)
+GPTQ_CLONES static void round_by_output(struct tile *tile)
 {
     const struct moec_gptq *gptq = tile->fit->e->gptq;
     for (uint32_t begin = 0, end = 0; begin < gptq->n; begin = end) {
@@ -258,7 +260,7 @@ static void take_range(struct tile *tile, size_t group)
     }
 }
 
-static void round_by_input(struct tile *tile)
+GPTQ_CLONES static void round_by_input(struct tile *tile)
 {
     const struct encoding *e = tile->fit->e;
     double *u = tile->bases; /* (width) */
@@ -285,18 +287,31 @@ static void round_by_input(struct tile *tile)
 
 /* ---- sweeps ---- */
 
-/* H's row times the errors: half the derivative of the error by what input i decodes to, of LANES outputs. */
-static void derive(const struct tile *tile, uint32_t i, uint32_t from, float sums[static LANES])
+/* H's rows times the errors, of inputs i .. i + AHEAD - 1 and LANES outputs: half the derivative of the error
+ * by what each input decodes to. Those past the last input mean nothing. */
+GPTQ_CLONES static void derive(const struct tile *tile, uint32_t i, uint32_t from,
+                               float slopes[static AHEAD * LANES])
 {
     const uint32_t n = tile->fit->e->gptq->n;
-    const float *h = tile->fit->e->gptq->square + (size_t)i * n, *left = tile->left + from;
-    float made[LANES] = {0};
-    for (uint32_t j = 0; j < n; j++, left += tile->width) {
-        const float factor = h[j];
-        for (uint32_t lane = 0; lane < LANES; lane++)
-            made[lane] += factor * left[lane];
-    }
-    memcpy(sums, made, sizeof made);
+    const float *h = tile->fit->e->gptq->square + i, *left = tile->left + from;
+    float made[AHEAD][LANES] = {0};
+    for (uint32_t j = 0; j < n; j++, h += n, left += tile->width)
+        for (uint32_t a = 0; a < AHEAD; a++)
+            for (uint32_t lane = 0; lane < LANES; lane++)
+                made[a][lane] += h[a] * left[lane];
+    memcpy(slopes, made, sizeof made);
+}
+
+static float h_at(const struct tile *tile, uint32_t i, uint32_t j)
+{
+    return tile->fit->e->gptq->square[(size_t)i * tile->fit->e->gptq->n + j];
+}
+
+/* slopes += factor times values. */
+static void add_scaled(float *slopes, float factor, const float values[static LANES])
+{
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        slopes[lane] += factor * values[lane];
 }
 
 static void set_left(struct tile *tile, uint32_t i, uint32_t from)
@@ -307,64 +322,71 @@ static void set_left(struct tile *tile, uint32_t i, uint32_t from)
 }
 
 /* Gives each of LANES weights the code nearest to where its error is least, all others staying. */
-static void improve_codes(struct tile *tile, uint32_t i, uint32_t from)
+static void improve_codes(struct tile *tile, uint32_t i, uint32_t from, const float slopes[static LANES])
 {
-    const uint32_t n = tile->fit->e->gptq->n;
-    const float h = tile->fit->e->gptq->square[(size_t)i * n + i];
-    const size_t at = (size_t)i * tile->width + from;
-    float slopes[LANES];
-    derive(tile, i, from, slopes);
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        const float old = tile->steps[at + lane], scale = tile->scales[lane],
-                    best = old * scale + slopes[lane] / h;
-        tile->steps[at + lane] = nearest_step(tile, lane, (double)best);
-    }
+    const float h = h_at(tile, i, i);
+    float *steps = tile->steps + (size_t)i * tile->width + from;
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        steps[lane] = nearest_step(tile, lane, (double)(steps[lane] * tile->scales[lane] + slopes[lane] / h));
     set_left(tile, i, from);
 }
 
-/* Scales of least error for the codes that there are, as near as they can be stored. */
-static void improve_scales(struct tile *tile, const float products[static LANES],
-                           const float squares[static LANES], const size_t rows[static LANES])
+/* The scale of least error for the codes that there are, as near as it can be stored: what the error gains by
+ * a larger scale is `product`, and its curvature `square`. */
+static float improved_scale(const struct tile *tile, uint32_t lane, size_t row, float product, float square)
 {
+    const float old = tile->scales[lane], best = old + product / square;
+    const float scale = square > 0 ? rounded_scale(tile->fit, row, best) : 0;
+    return scale > 0 && fabsf(best - scale) < fabsf(best - old) ? scale : old;
+}
+
+/* Scales of a group for the codes that it has; `slopes` (end - begin, LANES) follow. */
+GPTQ_CLONES static void improve_group_scales(struct tile *tile, uint32_t begin, uint32_t end, float *slopes)
+{
+    float products[LANES] = {0}, squares[LANES] = {0}, changes[LANES];
+    float *sums = (float *)tile->bases; /* (end - begin, LANES): H's rows times the codes */
+    for (uint32_t i = begin; i < end; i++) {
+        const float *steps = tile->steps + (size_t)i * LANES;
+        float *slope = slopes + (size_t)(i - begin) * LANES, *sum = sums + (size_t)(i - begin) * LANES;
+        memset(sum, 0, LANES * sizeof *sum);
+        for (uint32_t j = begin; j < end; j++)
+            add_scaled(sum, h_at(tile, i, j), tile->steps + (size_t)j * LANES);
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            products[lane] += steps[lane] * slope[lane];
+            squares[lane] += steps[lane] * sum[lane];
+        }
+    }
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        const float old = tile->scales[lane];
-        if (!(squares[lane] > 0))
-            continue;
-        const float best = old + products[lane] / squares[lane],
-                    scale = rounded_scale(tile->fit, rows[lane], best);
-        if (scale > 0 && fabsf(best - scale) < fabsf(best - old))
-            tile->scales[lane] = scale;
+        const size_t row = tile->first + (lane < tile->n ? lane : 0);
+        const float scale = improved_scale(tile, lane, row, products[lane], squares[lane]);
+        changes[lane] = scale - tile->scales[lane];
+        tile->scales[lane] = scale;
+    }
+    for (uint32_t i = begin; i < end; i++) {
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            slopes[(size_t)(i - begin) * LANES + lane] -=
+                changes[lane] * sums[(size_t)(i - begin) * LANES + lane];
+        set_left(tile, i, 0);
     }
 }
 
-static void improve_group_scales(struct tile *tile, uint32_t begin, uint32_t end)
+/* How much LANES errors of input i have changed since `before`; false if not at all. */
+static bool changes_since(const struct tile *tile, uint32_t i, uint32_t from,
+                          const float before[static LANES], float changes[static LANES])
 {
-    const uint32_t n = tile->fit->e->gptq->n;
-    float products[LANES] = {0}, squares[LANES] = {0};
-    size_t rows[LANES];
-    for (uint32_t i = begin; i < end; i++) {
-        const float *h = tile->fit->e->gptq->square + (size_t)i * n;
-        const float *step = tile->steps + (size_t)i * LANES;
-        float slopes[LANES], sums[LANES] = {0};
-        derive(tile, i, 0, slopes);
-        for (uint32_t j = begin; j < end; j++)
-            for (uint32_t lane = 0; lane < LANES; lane++)
-                sums[lane] += h[j] * tile->steps[(size_t)j * LANES + lane];
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            products[lane] += step[lane] * slopes[lane];
-            squares[lane] += step[lane] * sums[lane];
-        }
+    const float *left = tile->left + (size_t)i * tile->width + from;
+    bool any = false;
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        changes[lane] = left[lane] - before[lane];
+        any = any || changes[lane] != 0;
     }
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        rows[lane] = tile->first + (lane < tile->n ? lane : 0);
-    improve_scales(tile, products, squares, rows);
-    for (uint32_t i = begin; i < end; i++)
-        set_left(tile, i, 0);
+    return any;
 }
 
 static void sweep_by_output(struct tile *tile)
 {
     const struct encoding *e = tile->fit->e;
+    float *slopes = tile->vector;
     for (uint32_t begin = 0, end = 0; begin < e->gptq->n; begin = end) {
         end = group_end(tile, begin);
         for (uint32_t lane = 0; lane < LANES; lane++) {
@@ -372,52 +394,73 @@ static void sweep_by_output(struct tile *tile)
             tile->scales[lane] = e->scales[group];
             tile->zeros[lane] = (float)e->zeros[group];
         }
-        improve_group_scales(tile, begin, end);
-        for (uint32_t i = begin; i < end; i++)
-            improve_codes(tile, i, 0);
+        for (uint32_t i = begin; i < end; i += AHEAD)
+            derive(tile, i, 0, slopes + (size_t)(i - begin) * LANES);
+        improve_group_scales(tile, begin, end, slopes);
+        for (uint32_t i = begin; i < end; i++) {
+            float before[LANES], changes[LANES];
+            memcpy(before, tile->left + (size_t)i * LANES, sizeof before);
+            improve_codes(tile, i, 0, slopes + (size_t)(i - begin) * LANES);
+            if (changes_since(tile, i, 0, before, changes))
+                for (uint32_t j = i + 1; j < end; j++)
+                    add_scaled(slopes + (size_t)(j - begin) * LANES, h_at(tile, i, j), changes);
+        }
         for (uint32_t lane = 0; lane < tile->n; lane++)
             keep_range(tile, lane, group_of_lane(tile, begin, lane));
     }
 }
 
-static void improve_input_scale(struct tile *tile, uint32_t i)
+/* The same for the tile's one group of an input; vector v's slopes stand at slopes + v * AHEAD * LANES. */
+static void improve_input_scale(struct tile *tile, uint32_t i, float *slopes)
 {
-    const uint32_t n = tile->fit->e->gptq->n;
-    const float h = tile->fit->e->gptq->square[(size_t)i * n + i];
-    float product = 0, square = 0, products[LANES], squares[LANES];
-    size_t rows[LANES];
+    const float h = h_at(tile, i, i);
+    float product = 0, square = 0;
     for (uint32_t from = 0; from < tile->width; from += LANES) {
         const float *steps = tile->steps + (size_t)i * tile->width + from;
-        derive(tile, i, from, products);
         for (uint32_t lane = 0; lane < LANES; lane++) {
-            product += products[lane] * steps[lane];
+            product += slopes[from * AHEAD + lane] * steps[lane];
             square += h * steps[lane] * steps[lane];
         }
     }
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        products[lane] = lane == 0 ? product : 0;
-        squares[lane] = lane == 0 ? square : 0;
-        rows[lane] = tile->fit->e->gptq->order[i];
-    }
-    improve_scales(tile, products, squares, rows);
-    for (uint32_t lane = 1; lane < LANES; lane++)
-        tile->scales[lane] = tile->scales[0];
-    for (uint32_t from = 0; from < tile->width; from += LANES)
+    const float scale = improved_scale(tile, 0, tile->fit->e->gptq->order[i], product, square);
+    const float change = scale - tile->scales[0];
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        tile->scales[lane] = scale;
+    for (uint32_t from = 0; from < tile->width; from += LANES) {
+        add_scaled(slopes + (size_t)from * AHEAD, -change * h, tile->steps + (size_t)i * tile->width + from);
         set_left(tile, i, from);
+    }
+}
+
+static void sweep_input(struct tile *tile, uint32_t i, uint32_t end, float *slopes)
+{
+    const struct encoding *e = tile->fit->e;
+    const size_t group = group_of_lane(tile, i, 0);
+    float before[GROUP_MOST], changes[LANES];
+    memcpy(before, tile->left + (size_t)i * tile->width, tile->width * sizeof *before);
+    take_range(tile, group);
+    if (e->codec.group != 0)
+        improve_input_scale(tile, i, slopes);
+    for (uint32_t from = 0; from < tile->width; from += LANES) {
+        improve_codes(tile, i, from, slopes + (size_t)from * AHEAD);
+        if (changes_since(tile, i, from, before + from, changes))
+            for (uint32_t j = i + 1; j < end; j++)
+                add_scaled(slopes + (size_t)from * AHEAD + (j - i) * LANES, h_at(tile, i, j), changes);
+    }
+    if (e->codec.group != 0)
+        keep_range(tile, 0, group);
 }
 
 static void sweep_by_input(struct tile *tile)
 {
-    const struct encoding *e = tile->fit->e;
-    for (uint32_t i = 0; i < e->gptq->n; i++) {
-        const size_t group = group_of_lane(tile, i, 0);
-        take_range(tile, group);
-        if (e->codec.group != 0)
-            improve_input_scale(tile, i);
+    const uint32_t n = tile->fit->e->gptq->n;
+    float slopes[GROUP_MOST * AHEAD];
+    for (uint32_t begin = 0; begin < n; begin += AHEAD) {
+        const uint32_t end = n - begin < AHEAD ? n : begin + AHEAD;
         for (uint32_t from = 0; from < tile->width; from += LANES)
-            improve_codes(tile, i, from);
-        if (e->codec.group != 0)
-            keep_range(tile, 0, group);
+            derive(tile, begin, from, slopes + (size_t)from * AHEAD);
+        for (uint32_t i = begin; i < end; i++)
+            sweep_input(tile, i, end, slopes + (size_t)(i - begin) * LANES);
     }
 }
 

@@ -8,15 +8,27 @@
 
 #include "compiler/gptq.h"
 
-#define LANES 16u
+#define LANES      16u
+#define GROUP_MOST 128u /* the longest groups that codecs have */
+#define GPTQ_AHEAD 4u   /* inputs whose derivatives are found together */
+
+/* The same source for each instruction set: products and sums stay apart (-ffp-contract=off) and lanes in
+ * their places, so bits are the same. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define GPTQ_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define GPTQ_CLONES
+#endif
 
 struct moec_gptq {
-    uint32_t n; /* K */
-    uint64_t n_token;
+    uint32_t n;      /* K */
+    double n_token;  /* of others mixed in, their share */
     double *h;       /* lower triangle: row i at row_offset(i), i + 1 values and padding to whole lanes */
     double *factor;  /* the same, in order: R_ji / R_ii at (i, j), j < i, R_ii at (i, i); NULL before
                         moec_gptq_factor */
-    float *square;   /* (K, K) H with damping, in order, where fitted codes are wanted; else NULL */
+    float *square;   /* (K, K) H with damping, in order, where fitted codes are wanted; else NULL. GPTQ_AHEAD
+                        floats more may be read */
     double *inputs;  /* (CHUNK_TOKENS, K padded) */
     uint32_t *order; /* (K) inputs in the order in which they are rounded */
 };
@@ -73,8 +85,8 @@ static inline struct place place_of(const struct encoding *e, uint32_t input, ui
 }
 
 /* u = w + sum of factors times errors, for LANES outputs whose errors are `stride` apart. */
-static inline void compensate(const double *factors, uint32_t n, const double *errors, size_t stride,
-                              const double *w, double *u)
+static inline __attribute__((always_inline)) void
+compensate(const double *factors, uint32_t n, const double *errors, size_t stride, const double *w, double *u)
 {
     double sums[LANES];
     for (uint32_t lane = 0; lane < LANES; lane++)

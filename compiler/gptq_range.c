@@ -1,8 +1,8 @@
 #include "compiler/gptq_range.h"
+#include "compiler/gptq_internal.h"
 
 #include <math.h>
 
-#define LANES MOEC_RANGE_LANES
 #define ROUND 0x1.8p23f /* adding and subtracting it rounds to an integer, half to even */
 
 /* Lengths of the extremes' range from which the search begins, and how often codes and scale are found in
@@ -39,8 +39,8 @@ static void share(float values[static LANES])
         values[lane] = sum;
 }
 
-static void measure(const struct moec_range_task *task, const float scales[static LANES],
-                    const float zeros[static LANES], struct sums *sums)
+GPTQ_CLONES static void measure(const struct moec_range_task *task, const float scales[static LANES],
+                                const float zeros[static LANES], struct sums *sums)
 {
     const float levels = (float)((1u << task->bits) - 1);
     float inverse[LANES];

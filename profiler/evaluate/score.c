@@ -395,13 +395,25 @@ enum moec_status moec_scorer_embed(struct moec_scorer *scorer, const struct moec
     return moec_sweep_embed(&scorer->sweep, 0, scorer->windows->n_window, hidden->rows, &store, err);
 }
 
+enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t layer,
+                                           const struct moec_inputs_hook *inputs,
+                                           const struct moec_states *hidden,
+                                           const struct moec_progress *progress, struct moec_error *err)
+{
+    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
+    struct moec_forward forward = scorer->forward;
+    struct moec_sweep sweep = scorer->sweep;
+    forward.inputs = inputs;
+    sweep.forward = &forward;
+    start(scorer, progress, "evaluation", cost_from(scorer, layer) - cost_from(scorer, layer + 1));
+    return moec_sweep_layer(&sweep, layer, 0, scorer->windows->n_window, hidden->rows, &store, err);
+}
+
 enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
                                    const struct moec_states *hidden, const struct moec_progress *progress,
                                    struct moec_error *err)
 {
-    const struct moec_sweep_store store = {.states = hidden, .worked = worked, .context = scorer};
-    start(scorer, progress, "evaluation", cost_from(scorer, layer) - cost_from(scorer, layer + 1));
-    return moec_sweep_layer(&scorer->sweep, layer, 0, scorer->windows->n_window, hidden->rows, &store, err);
+    return moec_scorer_layer_watched(scorer, layer, NULL, hidden, progress, err);
 }
 
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)

@@ -89,6 +89,13 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer(struct moec_scorer *scorer, 
                                                     const struct moec_progress *progress,
                                                     struct moec_error *err);
 
+/* The same, with a look at the layer's inputs. */
+MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_watched(struct moec_scorer *scorer, uint32_t layer,
+                                                            const struct moec_inputs_hook *inputs,
+                                                            const struct moec_states *hidden,
+                                                            const struct moec_progress *progress,
+                                                            struct moec_error *err);
+
 /* Multiply-adds done so far by this scorer. */
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer);
 

@@ -10,17 +10,36 @@
 #include "runtime/threads/parallel.h"
 #include "runtime/trace/trace.h"
 
-/* Sees the inputs of products with dense weights (not those with routed experts and routers): quantisers
- * that weigh errors by the inputs collect them here. Both functions are called on the thread that drives the
+struct moec_forward;
+
+/* What a routed expert is given in a batch or a part of one: n_pair rows, of which row i is the token
+ * pairs[i] / top_k of `normed` (tokens, stride) and its output counts weights[pairs[i]] times. Before the
+ * first of a layer's experts it is told for all together: `expert` is MOEC_EXPERT_ALL, `mlp` and `pairs` are
+ * NULL, and there are n_pair / top_k tokens. Valid during the call. */
+#define MOEC_EXPERT_ALL UINT32_MAX
+struct moec_expert_inputs {
+    const struct moec_forward *forward; /* for moec_forward_activations */
+    uint32_t layer, expert;
+    const struct moec_mlp *mlp; /* as the expert source answered */
+    const uint32_t *pairs;
+    uint32_t n_pair, top_k;
+    const float *normed;
+    const float *weights;
+};
+
+/* Sees the inputs of products with dense weights and of routed experts, not those of routers: quantisers that
+ * weigh errors by the inputs collect them here. All functions are called on the thread that drives the
  * forward pass. */
 struct moec_inputs_hook {
     /* Rows x (n_tok, stride), zero from the matrices' columns to whole lanes, enter the products with these
-     * tensors; of a matrix that comes in blocks of rows, once. */
+     * tensors; of a matrix that comes in blocks of rows, once. NULL: dense weights are not wanted. */
     void (*take)(void *context, const struct moec_dense_entry *const *entries, uint32_t n_entries,
                  const float *x, size_t stride, uint32_t n_tok);
     /* Memory for (n_tok, stride) activations of an MLP, zero past its neurons, which its down projection will
      * be given; they are then taken like other inputs. NULL: not wanted. */
     float *(*room)(void *context, uint32_t n_tok, size_t stride);
+    /* NULL: routed experts are not wanted. */
+    void (*take_expert)(void *context, const struct moec_expert_inputs *inputs);
     void *context;
 };
 

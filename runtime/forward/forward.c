@@ -109,6 +109,12 @@ void moec_forward_expert(const struct moec_forward *forward, const struct moec_m
     moec_mlp_run(forward, &job, 1);
 }
 
+void moec_forward_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
+                              const float *input, float *out, size_t out_stride)
+{
+    moec_mlp_activations(forward, mlp, n_tok, input, out, out_stride);
+}
+
 static enum moec_status run_mlp(const struct moec_forward *forward, const struct moec_layer *weights,
                                 uint32_t layer, uint32_t n_tok, float *hidden,
                                 const struct moec_capacity *capacity, const struct moec_mlp_trace *trace,

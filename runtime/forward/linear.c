@@ -94,7 +94,7 @@ static void show_inputs(const struct moec_linear *linear)
         if (linear->parts[part].matrix->entry != NULL)
             entries[n++] = linear->parts[part].matrix->entry;
     }
-    if (n > 0)
+    if (n > 0 && hook->take != NULL)
         hook->take(hook->context, entries, n, linear->x, linear->x_stride, linear->n_tok);
 }
 

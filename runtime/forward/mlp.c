@@ -366,6 +366,52 @@ static void show_activations(const struct mlp_run *run, const struct moec_mlp_jo
         hook->take(hook->context, &job->mlp.down.entry, 1, run->activations, run->activation_stride, job->n);
 }
 
+/* ---- activations alone ---- */
+
+struct activation_run {
+    const struct moec_forward *forward;
+    const struct moec_mlp *mlp;
+    uint32_t n_tok, tile;
+    const float *input;
+    float *out;
+    size_t out_stride;
+};
+
+static void activation_item(void *context, size_t item, int thread)
+{
+    const struct activation_run *run = context;
+    const struct moec_mlp *mlp = run->mlp;
+    const struct moec_kernels *kernels = run->forward->kernels;
+    const struct moec_mlp_scratch *scratch = &moec_forward_scratch(run->forward)->threads[thread].mlp;
+    const size_t stride = moec_forward_scratch(run->forward)->stride;
+    const uint32_t first = (uint32_t)item * run->tile, n_tok = moec_min_u32(run->tile, run->n_tok - first);
+    const bool has_gate = moec_mlp_has_gate(mlp);
+    const float *x = run->input + first * stride;
+    for (uint32_t neuron = 0; neuron < mlp->up.rows; neuron += MOEC_SUM_CHUNK) {
+        const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
+        if (has_gate) {
+            kernels->decode_rows(&mlp->gate, neuron, n, scratch->weights, stride);
+            kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns, scratch->gate, n);
+        }
+        kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
+        kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns,
+                     has_gate ? scratch->up : scratch->gate, n);
+        (has_gate ? activate_gated : activate_plain)(kernels, mlp, scratch, (size_t)n_tok * n);
+        for (uint32_t i = 0; i < n_tok; i++)
+            memcpy(run->out + (first + i) * run->out_stride + neuron, scratch->gate + (size_t)i * n,
+                   n * sizeof(float));
+    }
+}
+
+void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
+                          const float *input, float *out, size_t out_stride)
+{
+    struct activation_run run = {forward, mlp, n_tok,     moec_forward_scratch(forward)->mlp_tile,
+                                 input,   out, out_stride};
+    const uint64_t work = 2 * (uint64_t)n_tok * mlp->up.rows * mlp->up.columns;
+    moec_forward_run(forward, (n_tok + run.tile - 1) / run.tile, work, activation_item, &run);
+}
+
 void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs)
 {
     struct mlp_run run = {.forward = forward, .jobs = jobs, .n_jobs = n_jobs};
@@ -376,7 +422,8 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
         work += (moec_mlp_has_gate(&jobs[j].mlp) ? 3 : 2) * (uint64_t)jobs[j].n * jobs[j].mlp.up.rows *
                 jobs[j].mlp.up.columns;
     }
-    const struct moec_mlp_job *watched = forward->inputs != NULL ? dense_job(jobs, n_jobs) : NULL;
+    const struct moec_mlp_job *watched =
+        forward->inputs != NULL && forward->inputs->take != NULL ? dense_job(jobs, n_jobs) : NULL;
     if (watched != NULL)
         show_inputs(&run, watched);
     uint32_t split = moec_min_u32(MOEC_SPLIT_ROWS, moec_forward_scratch(forward)->n_partials);

@@ -12,4 +12,9 @@
 /* Computes every job's rows of `out`, overwritten, padding zero. Jobs may have no rows. */
 void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job *jobs, uint32_t n_jobs);
 
+/* What the down projection is given for n_tok rows of `input` (n_tok, stride): row i stands at out + i *
+ * out_stride, one float for each neuron. */
+void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
+                          const float *input, float *out, size_t out_stride);
+
 #endif

@@ -139,6 +139,39 @@ static struct moec_mlp_job shared_job(const struct moe *moe)
                                  .out = moe->shared_output + (moe->first - moe->first_shared) * stride};
 }
 
+static void show_layer(const struct moe *moe)
+{
+    const uint32_t top_k = moe->forward->model->config.top_k;
+    const struct moec_inputs_hook *hook = moe->forward->inputs;
+    const struct moec_expert_inputs inputs = {.forward = moe->forward,
+                                              .layer = moe->layer,
+                                              .expert = MOEC_EXPERT_ALL,
+                                              .n_pair = moe->n_tok * top_k,
+                                              .top_k = top_k,
+                                              .normed = moe->normed,
+                                              .weights = moe->routing.weights};
+    hook->take_expert(hook->context, &inputs);
+}
+
+static void show_experts(const struct moe *moe, const uint32_t *active, uint32_t n_held)
+{
+    const struct moec_inputs_hook *hook = moe->forward->inputs;
+    const struct moec_mlp_job *jobs = moec_forward_scratch(moe->forward)->jobs;
+    for (uint32_t j = 0; j < n_held; j++) {
+        const struct moec_expert_inputs inputs = {.forward = moe->forward,
+                                                  .layer = moe->layer,
+                                                  .expert = active[j],
+                                                  .mlp = &jobs[j].mlp,
+                                                  .pairs = jobs[j].pairs,
+                                                  .n_pair = jobs[j].n,
+                                                  .top_k = moe->forward->model->config.top_k,
+                                                  .normed = moe->normed,
+                                                  .weights = moe->routing.weights};
+        if (inputs.n_pair > 0)
+            hook->take_expert(hook->context, &inputs);
+    }
+}
+
 /* Computes the block's rows of the held experts active[0..n_held-1], and of the shared expert when it is due.
  */
 static void run_held(const struct moe *moe, const uint32_t *active, uint32_t n_held, bool with_shared)
@@ -150,6 +183,8 @@ static void run_held(const struct moe *moe, const uint32_t *active, uint32_t n_h
     if (with_shared && moe->weights->has_shared)
         scratch->jobs[n_jobs++] = shared_job(moe);
     moec_mlp_run(moe->forward, scratch->jobs, n_jobs);
+    if (moe->forward->inputs != NULL && moe->forward->inputs->take_expert != NULL)
+        show_experts(moe, active, n_held);
 }
 
 static void measure_ranks(const struct moe *moe, uint32_t token, const float *const *outputs)
@@ -297,6 +332,8 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
                                        .n_active = n_active};
     moec_trace_compute(forward->trace, "router", layer, begin_ns);
     moec_router_answer_send(forward, &routed);
+    if (forward->inputs != NULL && forward->inputs->take_expert != NULL)
+        show_layer(&moe);
     begin_ns = moec_trace_now(forward->trace);
     MOEC_TRY(run_experts(&moe, n_active, err));
     moec_trace_compute(forward->trace, "experts", layer, begin_ns);

@@ -363,7 +363,7 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
     float *hidden[2] = {floats(N_TOK * stride), floats(N_TOK * stride)}, *k = floats(N_TOK * n_kv),
           *v = floats(N_TOK * n_kv), *logits = floats(N_TOK * config->n_vocab), *chunk = floats(stride);
     struct seen seen = {.watched = MOEC_ROLE_SHARED_DOWN, .inputs = floats(N_TOK * 1024)};
-    const struct moec_inputs_hook hook = {take_inputs, make_room, &seen};
+    const struct moec_inputs_hook hook = {.take = take_inputs, .room = make_room, .context = &seen};
     const struct moec_span span = {.n_rows = N_TOK, .k_own = k, .v_own = v};
     assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
                                 moec_variants_experts(fixture.variants), N_TOK, &err),
@@ -415,6 +415,87 @@ static void test_forward_hooks__inputs_of_dense_products_are_seen(void **state)
     fixture_close(&fixture);
 }
 
+/* Routed experts as a hook sees them. */
+struct seen_experts {
+    const struct moec_forward *forward;
+    uint32_t n_pair, n_expert, n_layer;
+    float *sums; /* (N_TOK, stride): each expert's outputs, weighted, from its activations */
+};
+
+static void take_expert(void *context, const struct moec_expert_inputs *in)
+{
+    struct seen_experts *seen = context;
+    const size_t stride = moec_forward_stride(&seen->forward->model->config);
+    if (in->expert == MOEC_EXPERT_ALL) {
+        assert_int_equal(seen->n_pair, 0);
+        assert_int_equal(in->n_pair, N_TOK * in->top_k);
+        seen->n_layer++;
+        return;
+    }
+    const uint32_t n_ff = in->mlp->down.rows, n_embd = in->mlp->down.columns;
+    const size_t activation_stride = moec_lanes_padded(n_ff);
+    float *x = floats(in->n_pair * stride), *h = floats(in->n_pair * activation_stride),
+          *down = floats(stride);
+    for (uint32_t i = 0; i < in->n_pair; i++)
+        memcpy(x + i * stride, in->normed + in->pairs[i] / in->top_k * stride, stride * sizeof *x);
+    moec_forward_activations(in->forward, in->mlp, in->n_pair, x, h, activation_stride);
+    for (uint32_t neuron = 0; neuron < n_ff; neuron++) {
+        in->forward->kernels->decode_rows(&in->mlp->down, neuron, 1, down, stride);
+        for (uint32_t i = 0; i < in->n_pair; i++)
+            for (uint32_t c = 0; c < n_embd; c++)
+                seen->sums[in->pairs[i] / in->top_k * stride + c] +=
+                    in->weights[in->pairs[i]] * h[i * activation_stride + neuron] * down[c];
+    }
+    seen->n_pair += in->n_pair;
+    seen->n_expert++;
+    free(x);
+    free(h);
+    free(down);
+}
+
+static void test_forward_hooks__inputs_of_experts_are_seen(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"olmoe", "switch"}; /* no shared expert; one without a gate */
+    for (size_t f = 0; f < 2; f++) {
+        struct fixture fixture = fixture_open(families[f]);
+        const struct moec_config *config = &fixture.model->config;
+        const size_t stride = moec_forward_stride(config);
+        const uint32_t layer = moec_config_moe_layer(config, 0);
+        struct moec_error err = {0};
+        struct moec_forward forward = {0};
+        float *before = floats(N_TOK * stride), *hidden[2] = {floats(N_TOK * stride), floats(N_TOK * stride)};
+        struct seen_experts seen = {.forward = &forward, .sums = floats(N_TOK * stride)};
+        const struct moec_inputs_hook hook = {.take_expert = take_expert, .context = &seen};
+        assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
+                                    moec_variants_experts(fixture.variants), N_TOK, &err),
+                  err);
+        struct moec_forward watcher = forward;
+        watcher.inputs = &hook;
+        fill_hidden(config, before);
+        for (int watched = 0; watched < 2; watched++) {
+            memcpy(hidden[watched], before, N_TOK * stride * sizeof *before);
+            assert_ok(moec_forward_mlp(watched ? &watcher : &forward, layer, N_TOK, hidden[watched], NULL,
+                                       NULL, &err),
+                      err);
+        }
+        assert_same_bits(hidden[1], hidden[0], N_TOK * stride, "hidden states under a hook");
+        assert_int_equal(seen.n_layer, 1);
+        assert_int_equal(seen.n_pair, N_TOK * config->top_k);
+        for (uint32_t t = 0; t < N_TOK; t++)
+            for (uint32_t c = 0; c < config->n_embd; c++) {
+                const size_t at = t * stride + c;
+                assert_float_equal(hidden[0][at] - before[at], seen.sums[at], 1e-4);
+            }
+        free(before);
+        free(hidden[0]);
+        free(hidden[1]);
+        free(seen.sums);
+        moec_forward_release(&forward);
+        fixture_close(&fixture);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert),
         cmocka_unit_test(test_forward_hooks__small_activations_count_as_zero),
         cmocka_unit_test(test_forward_hooks__inputs_of_dense_products_are_seen),
+        cmocka_unit_test(test_forward_hooks__inputs_of_experts_are_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
