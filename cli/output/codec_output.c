@@ -13,21 +13,27 @@ static int first_projection(const struct moec_bundle *bundle)
     return bundle->config.plain_mlp ? MOEC_PROJECTION_UP : MOEC_PROJECTION_GATE;
 }
 
-/* How many experts have each codec for each projection. */
+/* How many experts have each codec for each projection, and the numbers in use by rising bits. */
 struct uses {
     uint32_t of[MOEC_CODEC_TABLE][MOEC_PROJECTION_COUNT];
-    uint32_t sum[MOEC_CODEC_TABLE];
+    uint8_t numbers[MOEC_CODEC_TABLE];
+    uint32_t n_number;
 };
 
 static struct uses count_uses(const struct moec_bundle *bundle)
 {
     struct uses uses = {0};
+    uint32_t sum[MOEC_CODEC_TABLE] = {0};
     const size_t n = (size_t)moec_config_moe_count(&bundle->config) * bundle->config.n_expert;
     for (size_t i = 0; i < n; i++)
         for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++) {
             uses.of[bundle->records[i].variant.codecs[p]][p]++;
-            uses.sum[bundle->records[i].variant.codecs[p]]++;
+            sum[bundle->records[i].variant.codecs[p]]++;
         }
+    for (uint32_t bits = 0; bits <= 16; bits++)
+        for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++)
+            if (sum[number] > 0 && moec_codec_bits(bundle->codecs[number]) == bits)
+                uses.numbers[uses.n_number++] = (uint8_t)number;
     return uses;
 }
 
@@ -35,14 +41,12 @@ void cli_print_codecs(const struct moec_bundle *bundle)
 {
     const struct uses uses = count_uses(bundle);
     char name[40];
-    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
-        const struct moec_codec codec = bundle->codecs[number];
-        if (uses.sum[number] == 0)
-            continue;
+    for (uint32_t i = 0; i < uses.n_number; i++) {
+        const struct moec_codec codec = bundle->codecs[uses.numbers[i]];
         cli_print(stdout, "  %2" PRIu32 " bits: %s:", moec_codec_bits(codec), moec_codec_name(codec, name));
         for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++)
             cli_print(stdout, "%s %s %" PRIu32, p == first_projection(bundle) ? "" : ",", projections[p],
-                      uses.of[number][p]);
+                      uses.of[uses.numbers[i]][p]);
         cli_print(stdout, "\n");
     }
 }
@@ -52,14 +56,13 @@ struct moec_json_out *cli_json_codecs(const struct moec_bundle *bundle)
     const struct uses uses = count_uses(bundle);
     struct moec_json_out *array = moec_json_out_array();
     char name[40];
-    for (uint32_t number = 0; number < MOEC_CODEC_TABLE; number++) {
-        if (uses.sum[number] == 0)
-            continue;
+    for (uint32_t i = 0; i < uses.n_number; i++) {
+        const struct moec_codec codec = bundle->codecs[uses.numbers[i]];
         struct moec_json_out *node = moec_json_out_object();
-        moec_json_out_string(node, "codec", moec_codec_name(bundle->codecs[number], name));
-        moec_json_out_u64(node, "bits", moec_codec_bits(bundle->codecs[number]));
+        moec_json_out_string(node, "codec", moec_codec_name(codec, name));
+        moec_json_out_u64(node, "bits", moec_codec_bits(codec));
         for (int p = first_projection(bundle); p < MOEC_PROJECTION_COUNT; p++)
-            moec_json_out_u64(node, projections[p], uses.of[number][p]);
+            moec_json_out_u64(node, projections[p], uses.of[uses.numbers[i]][p]);
         moec_json_out_node(array, NULL, node);
     }
     return array;

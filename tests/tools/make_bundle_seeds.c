@@ -2,7 +2,28 @@
  * when the format changes. */
 #include "tests/unit/temporary.h"
 
+#include "formats/bundle/bundle_dense.h"
 #include "tests/unit/sample_bundle.h"
+
+/* Several codecs of one bitwidth, and dense weights whose pieces are cut by matrix. */
+static void write_codecs(struct sample *s, const char *path)
+{
+    struct moec_error err = {0};
+    uint64_t stored = 0;
+    s->mixed = sample_experts(s);
+    s->codecs[33] = (struct moec_codec){.dtype = MOEC_DTYPE_INT2, .group = 32};
+    s->codecs[34] =
+        (struct moec_codec){.dtype = MOEC_DTYPE_INT3, .scheme = MOEC_SCHEME_ASYMMETRIC_NESTED, .group = 16};
+    s->mixed[0] = (struct moec_variant){{2, 33, 34}};
+    s->mixed[1] = moec_variant_uniform(34);
+    s->parts.cuts_dense = true;
+    s->parts.dense_stored_bytes = 0;
+    for (uint32_t e = 0; e < s->dense.n_entries; e += moec_bundle_dense_run(&s->dense, e)) {
+        assert_status(moec_bundle_dense_run_bytes(&s->dense, e, &stored, &err), MOEC_OK, err);
+        s->parts.dense_stored_bytes += stored;
+    }
+    (void)sample_write(s, path);
+}
 
 int main(int argc, char **argv)
 {
@@ -12,7 +33,7 @@ int main(int argc, char **argv)
         return 2;
     }
     char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec"),
-         *levels = temporary_path(argv[1], "levels.moec");
+         *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     struct moec_codec kept[MOEC_CODEC_TABLE];
@@ -30,9 +51,11 @@ int main(int argc, char **argv)
     s.certificate.present = false;
     s.n_extra = 0;
     (void)sample_write(&s, bare);
+    write_codecs(&s, codecs);
     sample_release(&s);
     free(full);
     free(bare);
     free(levels);
+    free(codecs);
     return 0;
 }
