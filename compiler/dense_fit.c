@@ -38,11 +38,14 @@ struct moec_dense_fit {
     uint32_t n_store;
     struct moec_codec codecs[MOEC_CODEC_TABLE];
     uint32_t n_fitted;
+    double *errors;       /* (n_store, n_entries): summed over outputs; negative: not measured */
+    double *energies;     /* (n_entries) */
     struct group *groups; /* (n_group, capacity), owned */
     size_t n_group, capacity;
     float *room; /* activations of an MLP, owned */
     size_t room_floats;
-    struct moec_error problem; /* of the hook, which cannot answer with one */
+    struct moec_error problem;            /* of the hook, which cannot answer with one */
+    const struct moec_progress *progress; /* while it is made */
 };
 
 /* ---- encoded weights ---- */
@@ -108,8 +111,29 @@ static enum moec_status read_rows(const struct moec_dense_fit *fit, const struct
     return MOEC_OK;
 }
 
-static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct moec_gptq *gptq, uint32_t role,
-                                      uint32_t layer, struct moec_error *err)
+static bool is_fitted(const struct moec_dense_fit *fit, uint32_t s)
+{
+    return fit->codecs[fit->numbers[s]].quantizer == MOEC_QUANTIZER_GPTQ;
+}
+
+/* Adds what `rows`, encoded from the matrix's, do to the outputs. `decoded` is as large as the matrix. */
+static enum moec_status measure_rows(struct moec_dense_fit *fit, const struct moec_gptq *gptq,
+                                     const struct moec_gptq_matrix *matrix, struct moec_codec codec,
+                                     const uint8_t *rows, float *decoded, double *sum, struct moec_error *err)
+{
+    const size_t row_bytes = moec_codec_row_bytes(codec, matrix->columns);
+    double error = 0;
+    for (uint32_t r = 0; r < matrix->n_row; r++)
+        moec_codec_decode_row(codec, rows + r * row_bytes, matrix->columns,
+                              decoded + (size_t)r * matrix->columns);
+    MOEC_TRY(moec_gptq_error(gptq, &fit->pool, matrix, decoded, &error, err));
+    *sum = (*sum < 0 ? 0 : *sum) + error;
+    return MOEC_OK;
+}
+
+/* With the codecs that take the order in which `gptq` is factored. */
+static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct moec_gptq *gptq, bool fitted,
+                                      uint32_t role, uint32_t layer, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const struct moec_dense_entry *source =
@@ -121,28 +145,40 @@ static enum moec_status encode_tensor(struct moec_dense_fit *fit, const struct m
         const size_t n_bytes = moec_codec_row_bytes(fit->codecs[fit->numbers[s]], source->columns);
         raw_bytes = n_bytes > raw_bytes ? n_bytes : raw_bytes;
     }
-    float *weights = NULL;
+    const size_t at = (size_t)(source - fit->original.entries);
+    float *weights = NULL, *decoded = NULL;
     uint8_t *raw = NULL;
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&decoded, n_chunk, source->columns * sizeof *decoded,
+                                    "weights to encode", err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&weights, n_chunk, source->columns * sizeof *weights,
                                     "weights to encode", err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&raw, n_chunk, raw_bytes, "weights to encode", err));
     for (uint32_t row = 0; row < source->rows; row += n_chunk) {
         const uint32_t n_row = source->rows - row < n_chunk ? source->rows - row : n_chunk;
         MOEC_TRY_OUT(read_rows(fit, source, row, n_row, raw, weights, err));
+        const struct moec_gptq_matrix matrix = {weights, n_row, source->columns, by_input};
+        double energy = 0;
+        if (fitted)
+            MOEC_TRY_OUT(moec_gptq_error(gptq, &fit->pool, &matrix, NULL, &energy, err));
+        fit->energies[at] += energy;
         for (uint32_t s = 0; s < fit->n_store; s++) {
             struct store *store = &fit->stores[s];
+            if (is_fitted(fit, s) != fitted)
+                continue;
             const struct moec_dense_entry *entry =
                 moec_dense_entry_find(&store->table, (enum moec_role)role, layer);
             const size_t row_bytes = moec_codec_row_bytes(entry->codec, entry->columns);
-            const struct moec_gptq_matrix matrix = {weights, n_row, entry->columns, by_input};
             MOEC_TRY_OUT(moec_gptq_encode(gptq, &fit->pool, &matrix, entry->codec, raw, err));
             MOEC_TRY_OUT(store_write(store, entry->offset + row * row_bytes, raw, n_row * row_bytes, err));
-            store->fitted[entry - store->table.entries] = true;
+            store->fitted[at] = true;
+            if (fitted)
+                MOEC_TRY_OUT(measure_rows(fit, gptq, &matrix, entry->codec, raw, decoded,
+                                          &fit->errors[s * fit->original.n_entries + at], err));
         }
     }
-    fit->n_fitted++;
 out:
     free(weights);
+    free(decoded);
     free(raw);
     return status;
 }
@@ -205,9 +241,18 @@ static float *make_room(void *context, uint32_t n_tok, size_t stride)
 static enum moec_status finish_group(struct moec_dense_fit *fit, const struct group *group,
                                      struct moec_error *err)
 {
-    MOEC_TRY(moec_gptq_factor(group->gptq, MOEC_GPTQ_BY_INPUT, &fit->pool, err));
-    for (uint32_t r = 0; r < group->n_role; r++)
-        MOEC_TRY(encode_tensor(fit, group->gptq, group->roles[r], group->layer, err));
+    uint32_t n_fitted = 0;
+    for (uint32_t s = 0; s < fit->n_store; s++)
+        n_fitted += is_fitted(fit, s);
+    for (int fitted = 0; fitted < 2; fitted++) {
+        if ((fitted ? n_fitted : fit->n_store - n_fitted) == 0)
+            continue;
+        MOEC_TRY(
+            moec_gptq_factor(group->gptq, fitted ? MOEC_GPTQ_BY_GROUP : MOEC_GPTQ_BY_INPUT, &fit->pool, err));
+        for (uint32_t r = 0; r < group->n_role; r++)
+            MOEC_TRY(encode_tensor(fit, group->gptq, fitted != 0, group->roles[r], group->layer, err));
+    }
+    fit->n_fitted += group->n_role;
     return MOEC_OK;
 }
 
@@ -230,7 +275,26 @@ static enum moec_status finish_layer(void *context, uint32_t layer, struct moec_
     return MOEC_OK;
 }
 
+/* The evaluation is what takes the time. */
+static enum moec_status report(void *context, const char *phase, double done, double total)
+{
+    const struct moec_dense_fit *fit = context;
+    (void)phase;
+    return moec_progress_report(fit->progress, "fitting dense weights", done, total, NULL);
+}
+
 /* ---- life ---- */
+
+static enum moec_status make_errors(struct moec_dense_fit *fit, uint32_t n_store, struct moec_error *err)
+{
+    const uint32_t n = fit->original.n_entries;
+    MOEC_TRY(moec_alloc((void **)&fit->energies, n, sizeof *fit->energies, "errors of dense weights", err));
+    MOEC_TRY(
+        moec_alloc((void **)&fit->errors, n, n_store * sizeof *fit->errors, "errors of dense weights", err));
+    for (uint32_t i = 0; i < n * n_store; i++)
+        fit->errors[i] = -1;
+    return MOEC_OK;
+}
 
 enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *request,
                                        struct moec_dense_fit **out, struct moec_error *err)
@@ -241,6 +305,8 @@ enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *requ
     fit->checkpoint = request->checkpoint;
     fit->pool = moec_pool_make(request->n_threads);
     MOEC_TRY_OUT(moec_checkpoint_stream_dense_as(request->checkpoint, NULL, &fit->original, err));
+    MOEC_TRY_OUT(make_errors(fit, request->n_number, err));
+    fit->progress = request->progress;
     memcpy(fit->codecs, request->codecs, sizeof fit->codecs);
     for (; fit->n_store < request->n_number; fit->n_store++) {
         const uint8_t number = request->numbers[fit->n_store];
@@ -255,9 +321,10 @@ enum moec_status moec_dense_fit_create(const struct moec_dense_fit_request *requ
                                             .layer_done = finish_layer,
                                             .context = fit};
     const struct moec_scorer_variation variation = {.watch = &watch};
-    MOEC_TRY_OUT(
-        moec_scorer_run_varied(request->scorer, &variation, request->measure, request->progress, err));
+    const struct moec_progress progress = {.report = report, .context = fit};
+    MOEC_TRY_OUT(moec_scorer_run_varied(request->scorer, &variation, request->measure, &progress, err));
     MOEC_TRY_OUT(finish_layer(fit, MOEC_LAYER_NONE, err));
+    fit->progress = NULL;
     *out = fit;
     fit = NULL;
 out:
@@ -274,6 +341,8 @@ void moec_dense_fit_free(struct moec_dense_fit *fit)
     for (uint32_t s = 0; s < fit->n_store; s++)
         store_release(&fit->stores[s]);
     moec_dense_release(&fit->original);
+    free(fit->errors);
+    free(fit->energies);
     free(fit->groups);
     free(fit->room);
     free(fit);
@@ -282,6 +351,21 @@ void moec_dense_fit_free(struct moec_dense_fit *fit)
 uint32_t moec_dense_fit_count(const struct moec_dense_fit *fit)
 {
     return fit->n_fitted;
+}
+
+double moec_dense_fit_error(const struct moec_dense_fit *fit, uint32_t index, uint32_t number)
+{
+    uint32_t n_matrix = 0, entry = 0, s = 0;
+    for (; entry < fit->original.n_entries; entry++)
+        if (moec_role_is_quantisable((enum moec_role)fit->original.entries[entry].role) &&
+            n_matrix++ == index)
+            break;
+    while (s < fit->n_store && fit->numbers[s] != number)
+        s++;
+    if (s == fit->n_store || entry == fit->original.n_entries)
+        return -1;
+    const double error = fit->errors[s * fit->original.n_entries + entry], energy = fit->energies[entry];
+    return error < 0 || energy <= 0 ? -1 : error / energy;
 }
 
 /* Every quantisable matrix of a layer counts as if it had inputs of its own. */
@@ -303,9 +387,11 @@ uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec
             if (n_input > MOEC_GPTQ_MAX_INPUTS)
                 continue;
             sum += moec_gptq_bytes(n_input);
-            largest = moec_gptq_bytes(n_input) > largest ? moec_gptq_bytes(n_input) : largest;
-            const uint64_t encoding = n_weight * (2 * sizeof(float) + 1) +
-                                      (uint64_t)moec_pool_make(n_threads).n_threads * n_input * 256;
+            largest = moec_gptq_factor_bytes(n_input) > largest ? moec_gptq_factor_bytes(n_input) : largest;
+            const uint64_t encoding = n_weight * 3 * sizeof(float) +
+                                      moec_gptq_encode_bytes(chunk_rows(&entry), entry.columns,
+                                                             moec_role_is_transposed((enum moec_role)role),
+                                                             moec_pool_make(n_threads).n_threads);
             scratch = encoding > scratch ? encoding : scratch;
         }
         held = sum > held ? sum : held;

@@ -5,9 +5,9 @@
  * weights. When all windows have passed a layer, its matrices are encoded, at every bitwidth asked for, and
  * the products of its inputs are freed, so memory holds those of one layer, not of the model. Inputs are the
  * original model's, so that the bitwidths do not depend on each other. Weights that are only looked up (an
- * embedding that is not the head too), matrices that no token reached, and those wider than
- * MOEC_GPTQ_MAX_INPUTS stay with the linear quantizer. The roles are those of the table of dense weights,
- * whatever the family.
+ * embedding that is not the head too; one that is has the head's inputs), matrices that no token reached, and
+ * those wider than MOEC_GPTQ_MAX_INPUTS stay with quantizers that see only weights: HQQ where the codec's is
+ * GPTQ, else the linear one. The roles are those of the table of dense weights, whatever the family.
  *
  * Encoded weights are kept in memory or, if there are many, in an unlinked file. Thread rule: one thread; it
  * parallelises inside. */
@@ -17,7 +17,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "profiler/evaluate/score.h"
 
-#define MOEC_DENSE_FIT_MAX_CODECS   4u
+#define MOEC_DENSE_FIT_MAX_CODECS   8u
 #define MOEC_DENSE_FIT_MEMORY_BYTES ((uint64_t)64 << 20) /* of encoded weights; more go to the folder */
 
 struct moec_dense_fit;
@@ -45,10 +45,16 @@ uint64_t moec_dense_fit_bytes(const struct moec_config *config, uint32_t n_codec
 
 /* Dense weights with the codec of numbers[i] for matrix i, in the order of plans (formats/model/plan.h; 0 =
  * as the checkpoint has it), as a table with a source that borrows `fit`. Numbers that the request did not
- * name are encoded linearly. Errors: MOEC_ERR_USAGE for a number without a codec. */
+ * name are encoded by the codec's quantizer. Errors: MOEC_ERR_USAGE for a number without a codec. */
 MOEC_WARN_UNUSED enum moec_status moec_dense_fit_open(const struct moec_dense_fit *fit,
                                                       const uint8_t *numbers, struct moec_dense *dense,
                                                       struct moec_error *err);
+
+/* What the codec of this number, one of the request's whose quantizer is GPTQ, does to matrix `index`, in the
+ * order of plans: the error of its outputs on the windows' inputs, tr(D H D') over tr(W H W')
+ * (compiler/gptq.h). Negative where it is not known: for other numbers, and matrices that GPTQ did not
+ * encode. */
+double moec_dense_fit_error(const struct moec_dense_fit *fit, uint32_t index, uint32_t number);
 
 /* Matrices that GPTQ encoded. */
 uint32_t moec_dense_fit_count(const struct moec_dense_fit *fit);

@@ -207,10 +207,76 @@ static void test_dense_fit__matrices_have_numbers_of_their_own(void **state)
     bench_close(&bench);
 }
 
+/* Codecs whose quantizer is GPTQ, beside one whose is not: that one's bytes do not depend on them. */
+static void test_dense_fit__codecs_of_gptq_are_nearer_than_hqq(void **state)
+{
+    (void)state;
+    enum { THREE = 33, FIVE = 34, HQQ = 35 };
+    static const uint8_t numbers[] = {THREE, 4, FIVE};
+    for (size_t f = 0; f < N_FIXTURE_FAMILIES; f++) {
+        struct bench bench;
+        struct moec_codec codecs[MOEC_CODEC_TABLE] = {0};
+        struct moec_dense_fit *fit = NULL;
+        double kl[2], sum[2] = {0};
+        uint32_t n_unknown = 0;
+        bench_open(&bench, fixture_families[f], 2, 0);
+        const struct moec_config *config = &bench.fixture.model->config;
+        const uint32_t n = moec_plan_dense_count(config);
+        for (int i = 0; i < 3; i++) {
+            MUST(moec_codec_for_bits(i == 1 ? 5 : 3, MOEC_SCHEME_ASYMMETRIC_NESTED, 32, MOEC_DTYPE_F32,
+                                     &codecs[THREE + i], &err));
+            codecs[THREE + i].quantizer = i == 2 ? MOEC_QUANTIZER_HQQ : MOEC_QUANTIZER_GPTQ;
+        }
+        MUST(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 32, MOEC_DTYPE_F32, &codecs[4], &err));
+        const struct moec_dense_fit_request request = {.checkpoint = bench.fixture.checkpoint,
+                                                       .scorer = bench.scorer,
+                                                       .measure = &bench.measure,
+                                                       .codecs = codecs,
+                                                       .numbers = numbers,
+                                                       .n_number = 3,
+                                                       .n_threads = 2};
+        MUST(moec_dense_fit_create(&request, &fit, &err));
+        for (uint32_t i = 0; i < n; i++) {
+            const double three = moec_dense_fit_error(fit, i, THREE),
+                         five = moec_dense_fit_error(fit, i, FIVE);
+            assert_true(moec_dense_fit_error(fit, i, 4) < 0 && moec_dense_fit_error(fit, i, HQQ) < 0);
+            assert_true((three < 0) == (five < 0));
+            n_unknown += three < 0;
+            if (three < 0)
+                continue;
+            assert_true(three < 0.2 && five < 0.2 * three);
+            sum[0] += three;
+            sum[1] += five;
+        }
+        assert_int_equal(n_unknown, config->tied_head ? 0 : 1); /* the embedding */
+        assert_true(sum[1] > 0);
+        assert_true(moec_dense_fit_error(fit, n, THREE) < 0);
+        for (int i = 0; i < 2; i++) {
+            uint8_t all[1024];
+            struct moec_dense dense = {0};
+            memset(all, i == 0 ? THREE : HQQ, n);
+            MUST(moec_dense_fit_open(fit, all, &dense, &err));
+            MUST(moec_dense_load(&dense, &err));
+            kl[i] = mean_kl(&bench, &dense);
+        }
+        if (!(kl[0] < kl[1]))
+            fail_msg("%s: KL %g by GPTQ, %g by HQQ", fixture_families[f], kl[0], kl[1]);
+        struct moec_dense_fit *others = fit_of(&bench, 2);
+        struct moec_dense alone = dense_of(others, 0), beside = dense_of(fit, 0);
+        assert_memory_equal(alone.blob, beside.blob, alone.blob_bytes);
+        moec_dense_release(&alone);
+        moec_dense_release(&beside);
+        moec_dense_fit_free(others);
+        moec_dense_fit_free(fit);
+        bench_close(&bench);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense_fit__is_nearer_than_rounding),
+        cmocka_unit_test(test_dense_fit__codecs_of_gptq_are_nearer_than_hqq),
         cmocka_unit_test(test_dense_fit__matrices_have_numbers_of_their_own),
         cmocka_unit_test(test_dense_fit__does_not_depend_on_threads_or_batches),
     };
