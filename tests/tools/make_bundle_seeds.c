@@ -25,6 +25,26 @@ static void write_codecs(struct sample *s, const char *path)
     (void)sample_write(s, path);
 }
 
+/* Scales of scales, groups of 16, INT5 and INT6, and projections that differ: form 1 of the record index. */
+static void nest_scales(struct sample *s)
+{
+    static const uint8_t numbers[] = {2, 3, 4, 5, 6, 8, 33};
+    const size_t n = (size_t)SAMPLE_MOE * s->config.n_expert;
+    for (size_t i = 0; i < sizeof numbers; i++) {
+        const uint32_t bits = numbers[i] == 33 ? 2 : numbers[i];
+        struct moec_error err = {0};
+        assert_status(moec_codec_for_bits(
+                          bits, i % 2 == 0 ? MOEC_SCHEME_ASYMMETRIC_NESTED : MOEC_SCHEME_SYMMETRIC_NESTED,
+                          numbers[i] == 33 ? 16 : 32, MOEC_DTYPE_BF16, &s->codecs[numbers[i]], &err),
+                      MOEC_OK, err);
+    }
+    s->mixed = malloc(n * sizeof *s->mixed);
+    assert_non_null(s->mixed);
+    for (size_t i = 0; i < n; i++)
+        for (int p = 0; p < MOEC_PROJECTION_COUNT; p++)
+            s->mixed[i].codecs[p] = numbers[(i + (size_t)p * 3) % sizeof numbers];
+}
+
 int main(int argc, char **argv)
 {
     struct sample s;
@@ -33,7 +53,8 @@ int main(int argc, char **argv)
         return 2;
     }
     char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec"),
-         *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec");
+         *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec"),
+         *nested = temporary_path(argv[1], "nested.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     struct moec_codec kept[MOEC_CODEC_TABLE];
@@ -43,6 +64,11 @@ int main(int argc, char **argv)
     s.codecs[8].scheme = MOEC_SCHEME_LOGARITHMIC;
     (void)sample_write(&s, levels);
     memcpy(s.codecs, kept, sizeof kept);
+    nest_scales(&s);
+    (void)sample_write(&s, nested);
+    memcpy(s.codecs, kept, sizeof kept);
+    free(s.mixed);
+    s.mixed = NULL;
     s.parts.generation = NULL;
     s.parts.tokenizer = NULL;
     s.parts.paths = NULL;
@@ -57,5 +83,6 @@ int main(int argc, char **argv)
     free(bare);
     free(levels);
     free(codecs);
+    free(nested);
     return 0;
 }
