@@ -68,7 +68,7 @@ enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const st
     parts->paths = profile != NULL ? paths : NULL;
     parts->routing = &routing;
     parts->codecs = run->codecs;
-    parts->alignment = MOEC_BUNDLE_ALIGNMENT;
+    parts->alignment = moec_bundle_choose_alignment(parts->config);
     return moec_bundle_plan_create(parts, out, err);
 }
 

@@ -98,6 +98,24 @@ enum moec_status moec_file_read(const struct moec_file *file, uint64_t offset, v
     return MOEC_OK;
 }
 
+uint32_t moec_file_direct_unit(const struct moec_file *file)
+{
+    enum { LEAST = 512, MOST = 4096 };
+    struct stat had, got;
+    void *block = NULL;
+    uint32_t unit = MOST;
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+    if (fd < 0)
+        return MOST;
+    if (fstat(file->fd, &had) == 0 && fstat(fd, &got) == 0 && had.st_dev == got.st_dev &&
+        had.st_ino == got.st_ino && posix_memalign(&block, MOST, MOST) == 0 &&
+        pread(fd, (char *)block + LEAST, LEAST, LEAST) == LEAST)
+        unit = LEAST;
+    free(block);
+    (void)close(fd);
+    return unit;
+}
+
 void moec_file_drop(const struct moec_file *file, uint64_t offset, uint64_t n_bytes)
 {
     if (file->fd >= 0 && offset <= (uint64_t)INT64_MAX && n_bytes <= (uint64_t)INT64_MAX)

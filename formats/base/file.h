@@ -35,6 +35,10 @@ MOEC_WARN_UNUSED enum moec_status moec_file_open_writable(struct moec_file *file
 MOEC_WARN_UNUSED enum moec_status moec_file_write(struct moec_file *file, uint64_t offset, const void *bytes,
                                                   size_t n, struct moec_error *err);
 
+/* What offsets and lengths of direct reads (O_DIRECT) of this file, and where they read to, must be multiples
+ * of: 512 where reading so succeeds, else 4096. Asks the device. */
+uint32_t moec_file_direct_unit(const struct moec_file *file);
+
 /* Tells the kernel that these cached pages will not be needed (posix_fadvise DONTNEED): big sequential
  * readers call it behind themselves. */
 void moec_file_drop(const struct moec_file *file, uint64_t offset, uint64_t n_bytes);

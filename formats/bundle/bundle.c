@@ -460,6 +460,14 @@ static enum moec_status open_levels(struct moec_bundle *bundle, struct moec_erro
     return make_layouts(bundle, err);
 }
 
+uint32_t moec_bundle_choose_alignment(const struct moec_config *config)
+{
+    const struct moec_codec least = {.dtype = MOEC_DTYPE_INT2};
+    const uint64_t padding = MOEC_BUNDLE_ALIGNMENT / 2;
+    return moec_record_layout_make(config, least).n_bytes < 100 * padding ? MOEC_BUNDLE_SMALL_ALIGNMENT
+                                                                          : MOEC_BUNDLE_ALIGNMENT;
+}
+
 enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, struct moec_error *err)
 {
     void *memory = NULL;
@@ -474,6 +482,8 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(moec_file_open(&bundle->file, path, err));
     MOEC_TRY_OUT(moec_contents_read(&bundle->file, contents, NULL, err));
     bundle->alignment = contents->alignment;
+    bundle->direct_unit = contents->alignment < MOEC_BUNDLE_ALIGNMENT ? moec_file_direct_unit(&bundle->file)
+                                                                      : MOEC_BUNDLE_ALIGNMENT;
     MOEC_TRY_OUT(open_config(bundle, err));
     MOEC_TRY_OUT(open_statements(bundle, err));
     MOEC_TRY_OUT(open_generation(bundle, err));

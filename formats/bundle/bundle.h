@@ -16,8 +16,15 @@
 #include "formats/model/record.h"
 #include "formats/model/tokenizer_model.h"
 
-#define MOEC_BUNDLE_ALIGNMENT 4096 /* default of the file's alignment field */
-#define MOEC_MAX_COPIES       8
+/* The file's alignment field: the default, and what it is where experts are small. */
+#define MOEC_BUNDLE_ALIGNMENT       4096
+#define MOEC_BUNDLE_SMALL_ALIGNMENT 512
+
+/* The alignment that a compiled bundle has: half of it is what a record is padded with on average, and 4096
+ * is taken where that is at most 1 % of the smallest record, an expert at 2 bits with a scale for each
+ * channel; so it depends on nothing that a search changes. */
+uint32_t moec_bundle_choose_alignment(const struct moec_config *config);
+#define MOEC_MAX_COPIES 8
 
 /* The loss that the bundle promises, as measured (D6): reference and compiled are perplexities on the
  * certificate part, or mean scores of another metric on its rows. */
@@ -76,6 +83,7 @@ struct moec_record_entry {
 struct moec_bundle {
     struct moec_file file;
     uint32_t alignment;
+    uint32_t direct_unit; /* moec_file_direct_unit where the alignment is less than 4096 */
     struct moec_config config;
     struct moec_generation generation;
     struct moec_tokenizer_model *tokenizer; /* owned; NULL when the checkpoint had none */

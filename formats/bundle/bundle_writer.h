@@ -28,7 +28,7 @@ struct moec_bundle_parts {
      */
     bool cuts_dense;
     uint64_t dense_stored_bytes;
-    uint32_t alignment; /* power of two, 64 to 1 MiB; MOEC_BUNDLE_ALIGNMENT by default */
+    uint32_t alignment; /* power of two, 64 to 1 MiB; moec_bundle_choose_alignment */
 };
 
 struct moec_bundle_plan;

@@ -16,7 +16,9 @@ static void list_records(const struct moec_bundle *bundle, uint32_t copy, struct
         for (uint32_t e = 0; e < n_expert; e++) {
             const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
             const uint64_t n_bytes = moec_record_slot_bytes(bundle, copy, s, e);
-            *ranges++ = (struct moec_read_range){.offset = entry->offset, .n_bytes = entry->n_bytes};
+            const struct moec_record_place place =
+                moec_record_place_of(bundle, entry->offset, entry->n_bytes);
+            *ranges++ = (struct moec_read_range){.offset = place.offset, .n_bytes = place.n_bytes};
             *slot_bytes = n_bytes > *slot_bytes ? n_bytes : *slot_bytes;
         }
     *slot_bytes = (*slot_bytes + SLOT_ALIGNMENT - 1) / SLOT_ALIGNMENT * SLOT_ALIGNMENT;

@@ -75,10 +75,12 @@ static enum moec_status list_records(struct storage_job *job, struct moec_error 
             const struct moec_record_entry *record = &bundle->records[i];
             if (record->bits != bits)
                 continue;
-            uint64_t slot = ((uint64_t)record->n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+            const struct moec_record_place place =
+                moec_record_place_of(bundle, record->offset, record->n_bytes);
+            uint64_t slot = (place.n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
             width->slot_bytes = slot > width->slot_bytes ? slot : width->slot_bytes;
             if ((uint64_t)seen++ * keep / n_all == width->n_ranges && width->n_ranges < keep)
-                width->ranges[width->n_ranges++] = (struct moec_read_range){record->offset, record->n_bytes};
+                width->ranges[width->n_ranges++] = (struct moec_read_range){place.offset, place.n_bytes};
         }
         job->n_widths++;
     }

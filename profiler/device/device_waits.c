@@ -62,7 +62,8 @@ static enum moec_status read_expert(const struct moec_bundle *bundle, struct moe
                                     struct moec_error *err)
 {
     const struct moec_record_entry *record = moec_bundle_record(bundle, 0, ordinal, expert);
-    struct moec_read read = {.offset = record->offset, .n_bytes = record->n_bytes, .buffer = slot};
+    const struct moec_record_place place = moec_record_place_of(bundle, record->offset, record->n_bytes);
+    struct moec_read read = {.offset = place.offset, .n_bytes = place.n_bytes, .buffer = slot};
     struct moec_read *done = NULL;
     const uint64_t begun_ns = moec_now_ns();
     reader->ops->submit(reader, &read);
@@ -71,7 +72,7 @@ static enum moec_status read_expert(const struct moec_bundle *bundle, struct moe
     *waited_ns += read.done_ns > begun_ns ? read.done_ns - begun_ns : 0;
     if (read.error != 0)
         return moec_record_failed(bundle, 0, ordinal, expert, read.error, NULL, err);
-    return moec_bundle_check_record(bundle, 0, ordinal, expert, slot, false, err);
+    return moec_bundle_check_record(bundle, 0, ordinal, expert, slot + place.skip, false, err);
 }
 
 static void *run_companion(void *argument)
@@ -195,7 +196,9 @@ static enum moec_status waiting_acquire(struct moec_experts *self, struct moec_e
     uint8_t *slot = waiting->slots + waiting->n_read++ % waiting->n_slots * waiting->slot_bytes;
     const uint32_t ordinal = (uint32_t)moec_config_moe_ordinal(&bundle->config, request.layer);
     MOEC_TRY(read_expert(bundle, waiting->reader, ordinal, expert, slot, &waiting->waited_ns, err));
-    moec_record_bind(moec_bundle_layout(bundle, 0, ordinal, expert), slot, mlp);
+    const struct moec_record_entry *entry = moec_bundle_record(bundle, 0, ordinal, expert);
+    moec_record_bind(moec_bundle_layout(bundle, 0, ordinal, expert),
+                     slot + moec_record_place_of(bundle, entry->offset, entry->n_bytes).skip, mlp);
     return MOEC_OK;
 }
 

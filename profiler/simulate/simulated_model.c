@@ -68,7 +68,8 @@ enum moec_status moec_simulated_model_of_bundle(const struct moec_bundle *bundle
     for (uint32_t s = 0; s < model->n_layer; s++)
         for (uint32_t e = 0; e < model->n_expert; e++) {
             const size_t key = (size_t)s * model->n_expert + e;
-            model->record_bytes[key] = moec_bundle_record(bundle, copy, s, e)->n_bytes;
+            const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, s, e);
+            model->record_bytes[key] = moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes;
             model->slot_bytes[key] = moec_record_slot_bytes(bundle, copy, s, e);
         }
     sum_slots(model);
@@ -96,7 +97,7 @@ enum moec_status moec_simulated_model_of_profile(const struct moec_profile *prof
     MOEC_TRY_OUT(moec_profile_codecs(profile, codecs, err));
     MOEC_TRY_OUT(allocate(model, &profile->paths, err));
     const struct moec_record_layout layout = moec_record_layout_make(&profile->config, codecs[bits]);
-    const uint64_t unit = MOEC_BUNDLE_ALIGNMENT;
+    const uint64_t unit = moec_bundle_choose_alignment(&profile->config);
     for (size_t key = 0; key < (size_t)model->n_layer * model->n_expert; key++) {
         model->record_bytes[key] = layout.n_bytes;
         model->slot_bytes[key] = (layout.n_bytes + unit - 1) / unit * unit;

@@ -154,7 +154,7 @@ static struct moec_read *next_read(struct moec_expert_stream *stream)
         !find_room(stream, entry->slot_bytes, &offset))
         return NULL;
     stream->free_reads = read->next;
-    const struct moec_storage_place from =
+    const struct moec_record_place from =
         moec_storage_place_of(stream->storage, key / stream->n_expert, key % stream->n_expert);
     *read = (struct moec_read){
         .offset = from.offset, .n_bytes = from.n_bytes, .buffer = stream->ring + offset, .tag = key};

@@ -75,7 +75,7 @@ static bool place(struct moec_expert_cache *cache, uint32_t key)
 static bool take(struct moec_expert_cache *cache, enum moec_cache_list list, struct batch *batch)
 {
     const uint32_t key = cache->lists[list].oldest;
-    const struct moec_storage_place from = moec_storage_place_of(
+    const struct moec_record_place from = moec_storage_place_of(
         moec_cache_storage(cache, key), moec_cache_ordinal(cache, key), moec_cache_expert(cache, key));
     if (!place(cache, key))
         return false;

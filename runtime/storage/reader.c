@@ -116,17 +116,18 @@ static enum moec_status open_again(const struct moec_file *file, int flags, int 
 }
 
 /* Some file systems open a file for direct reads and then refuse to read it so. */
-static enum moec_status try_direct(const struct moec_file *file, int fd, struct moec_error *err)
+static enum moec_status try_direct(const struct moec_file *file, int fd, uint32_t unit,
+                                   struct moec_error *err)
 {
     void *block = NULL;
-    if (posix_memalign(&block, MOEC_READER_ALIGNMENT, MOEC_READER_ALIGNMENT) != 0)
-        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: a block of %d bytes", MOEC_READER_ALIGNMENT);
-    ssize_t n = pread(fd, block, MOEC_READER_ALIGNMENT, 0);
+    if (posix_memalign(&block, MOEC_READER_ALIGNMENT, 2 * MOEC_READER_ALIGNMENT) != 0)
+        return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: blocks of %d bytes", MOEC_READER_ALIGNMENT);
+    ssize_t n = pread(fd, (char *)block + unit, unit, unit);
     int problem = n < 0 ? errno : 0;
     free(block);
     if (problem == EINVAL || problem == EOPNOTSUPP)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "the device of '%s' refuses direct reads of %d bytes",
-                         file->path, MOEC_READER_ALIGNMENT);
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "the device of '%s' refuses direct reads of %" PRIu32 " bytes", file->path, unit);
     return MOEC_OK;
 }
 
@@ -134,10 +135,10 @@ static enum moec_status open_target(const struct moec_file *file, bool is_direct
                                     struct moec_reader_target *target, struct moec_error *err)
 {
     MOEC_TRY(open_again(file, is_direct ? O_DIRECT : 0, &target->fd, err));
-    target->alignment = is_direct ? MOEC_READER_ALIGNMENT : 1;
+    target->alignment = is_direct ? target->alignment : 1;
     enum moec_status status = MOEC_OK;
     if (is_direct)
-        status = try_direct(file, target->fd, err);
+        status = try_direct(file, target->fd, target->alignment, err);
     else /* reading ahead of a record fetches its neighbours */
         (void)posix_fadvise(target->fd, 0, 0, POSIX_FADV_RANDOM);
     if (status != MOEC_OK)
@@ -277,12 +278,17 @@ static uint32_t size_class_of(uint64_t n_bytes)
     return class;
 }
 
+static uint32_t direct_unit(const struct moec_reader_options *options)
+{
+    return options->direct_unit != 0 ? options->direct_unit : MOEC_READER_ALIGNMENT;
+}
+
 static enum moec_status measure(const struct moec_file *file, const struct moec_reader_options *options,
                                 double bytes_per_second[static N_WAYS], struct moec_error *err)
 {
     uint64_t mask = ~((uint64_t)MOEC_READER_ALIGNMENT - 1);
     struct trial trial = {.file = file, .n_bytes = trial_bytes(options)};
-    struct moec_reader_target target = {.depth = TRIAL_READS};
+    struct moec_reader_target target = {.depth = TRIAL_READS, .alignment = direct_unit(options)};
     void *memory = NULL;
     trial.first = (options->sample_offset + MOEC_READER_ALIGNMENT - 1) & mask;
     uint64_t end = options->sample_end < file->n_bytes ? options->sample_end : file->n_bytes;
@@ -372,6 +378,7 @@ enum moec_status moec_reader_create(const struct moec_file *file, const struct m
     char why[64] = "";
     bool is_direct = options->io == MOEC_IO_DIRECT;
     struct moec_reader_target target = {.depth = depth_of(options->depth),
+                                        .alignment = direct_unit(options),
                                         .buffer = options->buffer_bytes > 0 ? options->buffer : NULL,
                                         .buffer_bytes = options->buffer_bytes};
     if (options->io != MOEC_IO_AUTO)

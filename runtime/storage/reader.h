@@ -72,14 +72,14 @@ struct moec_reader_options {
     uint32_t depth;                     /* 0 = 32 */
     uint64_t sample_bytes;              /* typical request, for MOEC_IO_AUTO's measurement */
     uint64_t sample_offset, sample_end; /* range of the file that it may read for it */
+    uint32_t direct_unit;               /* the reader's alignment where it reads directly; 0 = 4096 */
     uint8_t *buffer; /* where requests will read into, at a multiple of 4096, or NULL: registered with
                       * the kernel where the memlock limit allows; AUTO's measurement overwrites it */
     uint64_t buffer_bytes;
 };
 
-/* Opens the file again by its path; it must be the same file as `file` (device and inode). The direct
- * reader's alignment is 4096: for a file whose records stand at smaller multiples ask for MOEC_IO_CACHED.
- * Errors: MOEC_ERR_IO, MOEC_ERR_UNSUPPORTED, MOEC_ERR_MEMORY. */
+/* Opens the file again by its path; it must be the same file as `file` (device and inode). Errors:
+ * MOEC_ERR_IO, MOEC_ERR_UNSUPPORTED, MOEC_ERR_MEMORY. */
 MOEC_WARN_UNUSED enum moec_status moec_reader_create(const struct moec_file *file,
                                                      const struct moec_reader_options *options,
                                                      struct moec_reader **out, struct moec_error *err);

@@ -9,13 +9,14 @@
 
 #include <stddef.h>
 
-/* Direct reads begin and end at multiples of this, in the file and in memory. */
+/* Direct reads begin and end at multiples of this, in the file and in memory, unless the caller knows of a
+ * smaller one. */
 #define MOEC_READER_ALIGNMENT 4096
 
 /* The file opened for one way of reading, and how an engine is to read it. */
 struct moec_reader_target {
     int fd;             /* the engine's once it was created */
-    uint32_t alignment; /* MOEC_READER_ALIGNMENT, or 1 for the page cache */
+    uint32_t alignment; /* of direct reads; 1 for the page cache */
     uint32_t depth;
     uint8_t *buffer; /* to register, or NULL */
     uint64_t buffer_bytes;

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define DIRECT_ALIGNMENT 4096
-#define LEAST_SLOT_UNIT  64 /* kernels read whole cache lines */
+#define LEAST_DIRECT_ALIGNMENT 512
+#define LEAST_SLOT_UNIT        64 /* kernels read whole cache lines */
 
 /* Where the records of a copy level stand. */
 struct extent {
@@ -56,18 +56,19 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
         .io = io->io,
         .engine = io->engine,
         .depth = io->depth > 0 ? io->depth : MOEC_RECORD_READER_DEPTH,
+        .direct_unit = (uint32_t)moec_record_read_unit(bundle),
         .sample_bytes = extent.typical_bytes,
         .sample_offset = extent.first,
         .sample_end = extent.end,
         .buffer = buffer,
         .buffer_bytes = buffer_bytes,
     };
-    if (bundle->alignment % DIRECT_ALIGNMENT != 0) {
+    if (bundle->alignment < LEAST_DIRECT_ALIGNMENT) {
         if (io->io == MOEC_IO_DIRECT)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                              "records of '%s' stand at multiples of %" PRIu32
                              " bytes, direct reads need %d; read through the page cache",
-                             bundle->file.path, bundle->alignment, DIRECT_ALIGNMENT);
+                             bundle->file.path, bundle->alignment, LEAST_DIRECT_ALIGNMENT);
         options.io = MOEC_IO_CACHED;
     }
     if (io->emulation.bytes_per_second > 0)
@@ -82,14 +83,23 @@ enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uin
 
 uint64_t moec_record_read_unit(const struct moec_bundle *bundle)
 {
-    return bundle->alignment < DIRECT_ALIGNMENT ? LEAST_SLOT_UNIT : DIRECT_ALIGNMENT;
+    return bundle->alignment < LEAST_DIRECT_ALIGNMENT ? LEAST_SLOT_UNIT : bundle->direct_unit;
+}
+
+struct moec_record_place moec_record_place_of(const struct moec_bundle *bundle, uint64_t offset,
+                                              uint64_t n_bytes)
+{
+    const uint64_t skip = offset % moec_record_read_unit(bundle);
+    return (struct moec_record_place){offset - skip, n_bytes + skip, (uint32_t)skip};
 }
 
 uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
                                 uint32_t expert)
 {
-    const uint64_t unit = bundle->alignment > LEAST_SLOT_UNIT ? bundle->alignment : LEAST_SLOT_UNIT;
-    return (moec_bundle_record(bundle, copy, ordinal, expert)->n_bytes + unit - 1) / unit * unit;
+    const struct moec_record_entry *entry = moec_bundle_record(bundle, copy, ordinal, expert);
+    const uint64_t least = moec_record_read_unit(bundle);
+    const uint64_t unit = bundle->alignment > least ? bundle->alignment : least;
+    return (moec_record_place_of(bundle, entry->offset, entry->n_bytes).n_bytes + unit - 1) / unit * unit;
 }
 
 enum moec_status moec_record_failed(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,

@@ -20,18 +20,28 @@ struct moec_record_io {
 };
 
 /* A reader of the records of one copy level into `buffer` (at a multiple of 4096, borrowed while the reader
- * lives). Records that stand at less than 4096 bytes from each other are read through the page cache. Errors:
+ * lives). Records that stand at multiples of less than 512 bytes are read through the page cache. Errors:
  * those of moec_reader_create; MOEC_ERR_UNSUPPORTED for MOEC_IO_DIRECT with such records. */
 MOEC_WARN_UNUSED enum moec_status moec_record_reader_create(const struct moec_bundle *bundle, uint32_t copy,
                                                             const struct moec_record_io *io, uint8_t *buffer,
                                                             uint64_t buffer_bytes, struct moec_reader **out,
                                                             struct moec_error *err);
 
-/* Bytes to a multiple of which offsets and buffers of this reader's requests stand:
- * a record may be read in parts. */
+/* Bytes to a multiple of which offsets and buffers of this reader's requests stand. */
 uint64_t moec_record_read_unit(const struct moec_bundle *bundle);
 
-/* What a record takes in a buffer that this reader fills: padded as in the file, so that direct reads fit. */
+/* The request that reads n_bytes at `offset` of the file, a record or a part of one: it begins at the unit
+ * before them. A record of a bundle aligned to 512 begins inside a unit where the device has 4096. */
+struct moec_record_place {
+    uint64_t offset;  /* in the file */
+    uint64_t n_bytes; /* including those before what is wanted */
+    uint32_t skip;    /* bytes of the request before what is wanted */
+};
+struct moec_record_place moec_record_place_of(const struct moec_bundle *bundle, uint64_t offset,
+                                              uint64_t n_bytes);
+
+/* What a record's request takes in a buffer that this reader fills, so that direct reads fit: padded to units
+ * and as in the file. */
 uint64_t moec_record_slot_bytes(const struct moec_bundle *bundle, uint32_t copy, uint32_t ordinal,
                                 uint32_t expert);
 

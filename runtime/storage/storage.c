@@ -1,7 +1,6 @@
 #include "runtime/storage/storage.h"
 
 #include "formats/base/memory.h"
-#include "runtime/storage/record_reader.h"
 
 #include <stdatomic.h>
 
@@ -81,16 +80,12 @@ static const struct moec_record_layout *layout_of(const struct moec_storage *sto
     return moec_bundle_layout(storage->setup.bundle, storage->setup.copy, ordinal, expert);
 }
 
-struct moec_storage_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
-                                                uint32_t expert)
+struct moec_record_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
+                                               uint32_t expert)
 {
     const struct moec_record_entry *entry = entry_of(storage, ordinal, expert);
     const struct moec_record_range *range = &storage->ranges[entry->layout];
-    if (storage->is_whole)
-        return (struct moec_storage_place){.offset = entry->offset, .n_bytes = entry->n_bytes};
-    const uint64_t first = entry->offset + range->offset;
-    const uint64_t skip = first % moec_record_read_unit(storage->setup.bundle);
-    return (struct moec_storage_place){first - skip, range->n_bytes + skip, (uint32_t)skip};
+    return moec_record_place_of(storage->setup.bundle, entry->offset + range->offset, range->n_bytes);
 }
 
 uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert)
@@ -132,11 +127,12 @@ enum moec_status moec_storage_check(struct moec_storage *storage, uint32_t ordin
     const struct moec_bundle *bundle = storage->setup.bundle;
     atomic_uchar *seen = &storage->seen[(size_t)ordinal * bundle->config.n_expert + expert];
     const bool is_first = atomic_load_explicit(seen, memory_order_relaxed) == 0;
+    const uint8_t *bytes = slot + moec_storage_place_of(storage, ordinal, expert).skip;
     if (storage->is_whole)
-        MOEC_TRY(moec_bundle_check_record(bundle, storage->setup.copy, ordinal, expert, slot, is_first, err));
+        MOEC_TRY(
+            moec_bundle_check_record(bundle, storage->setup.copy, ordinal, expert, bytes, is_first, err));
     else
-        MOEC_TRY(check_part(storage, ordinal, expert,
-                            slot + moec_storage_place_of(storage, ordinal, expert).skip, is_first, err));
+        MOEC_TRY(check_part(storage, ordinal, expert, bytes, is_first, err));
     atomic_store_explicit(seen, 1, memory_order_relaxed);
     return MOEC_OK;
 }

@@ -11,6 +11,7 @@
 #define MOEC_RUNTIME_STORAGE_H
 
 #include "formats/bundle/bundle.h"
+#include "runtime/storage/record_reader.h"
 
 struct moec_storage;
 
@@ -32,15 +33,9 @@ void moec_storage_free(struct moec_storage *storage); /* NULL-safe */
 /* Bytes of a storage object, for a budget. */
 uint64_t moec_storage_bytes(const struct moec_bundle *bundle);
 
-/* The request that reads an expert. A part may begin anywhere in the file, so its request begins at the
- * aligned block before it. */
-struct moec_storage_place {
-    uint64_t offset;  /* in the file */
-    uint64_t n_bytes; /* including those before the part */
-    uint32_t skip;    /* bytes of the request before the part */
-};
-struct moec_storage_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
-                                                uint32_t expert);
+/* The request that reads an expert. */
+struct moec_record_place moec_storage_place_of(const struct moec_storage *storage, uint32_t ordinal,
+                                               uint32_t expert);
 
 /* What it takes in a buffer that moec_record_reader_create's reader fills. */
 uint64_t moec_storage_slot_bytes(const struct moec_storage *storage, uint32_t ordinal, uint32_t expert);

@@ -99,9 +99,11 @@ static void put_sizes(struct moec_trace_text *text, const struct moec_trace_setu
     put(text, ",\"%s\":[", slots ? "slot_bytes" : "record_bytes");
     for (uint32_t ordinal = 0; ordinal < n_layer; ordinal++) {
         for (uint32_t expert = 0; expert < config->n_expert; expert++) {
+            const struct moec_record_entry *entry =
+                moec_bundle_record(setup->bundle, setup->copy, ordinal, expert);
             const uint64_t n_bytes =
                 slots ? moec_record_slot_bytes(setup->bundle, setup->copy, ordinal, expert)
-                      : moec_bundle_record(setup->bundle, setup->copy, ordinal, expert)->n_bytes;
+                      : moec_record_place_of(setup->bundle, entry->offset, entry->n_bytes).n_bytes;
             put(text, "%s%" PRIu64, ordinal + expert > 0 ? "," : "", n_bytes);
         }
     }

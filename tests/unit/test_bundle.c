@@ -187,6 +187,20 @@ static void test_bundle__round_trip(void **state)
     assert_status(moec_bundle_verify(f->path, NULL, NULL, &err), MOEC_OK, err);
 }
 
+/* Padding to 4096 is 1 % of a record of 204,800 bytes: 2 bits of 819,200 weights, without their scales. */
+static void test_bundle__small_experts_stand_closer(void **state)
+{
+    (void)state;
+    struct moec_config config = {.n_embd = 1024, .n_ff_expert = 256};
+    assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
+    config.n_ff_expert = 264; /* 3 x 264 rows of 256 + 2 bytes are 204,336 */
+    assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
+    config.n_ff_expert = 265;
+    assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_ALIGNMENT);
+    config.plain_mlp = true; /* two matrices */
+    assert_int_equal(moec_bundle_choose_alignment(&config), MOEC_BUNDLE_SMALL_ALIGNMENT);
+}
+
 /* Random models with and without optional parts, at several alignments: the size is always as predicted. */
 static void test_bundle__random_models(void **state)
 {
@@ -751,6 +765,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_bundle__round_trip),
+        cmocka_unit_test(test_bundle__small_experts_stand_closer),
         CASE(test_bundle__random_models),
         CASE(test_bundle__many_pieces),
         CASE(test_bundle__same_bytes_twice),

@@ -17,14 +17,21 @@ struct fixture {
     struct moec_bundle *bundle;
 };
 
-static struct fixture *make_fixture(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff, bool equal_sizes)
+static struct fixture *make_aligned(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff, bool equal_sizes,
+                                    uint32_t alignment)
 {
     struct fixture *f = calloc(1, sizeof *f);
     sample_make(&f->sample, n_expert, n_embd, n_ff, 77);
+    f->sample.parts.alignment = alignment;
     if (equal_sizes)
         memset(f->sample.assignment, 4, SAMPLE_MOE * n_expert);
     sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
     return f;
+}
+
+static struct fixture *make_fixture(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff, bool equal_sizes)
+{
+    return make_aligned(n_expert, n_embd, n_ff, equal_sizes, 64);
 }
 
 static int set_up_mixed(void **state)
@@ -36,6 +43,22 @@ static int set_up_mixed(void **state)
 static int set_up_equal(void **state)
 {
     *state = make_fixture(8, 40, 24, true);
+    return 0;
+}
+
+/* Records at multiples of 512, read by the unit of this device. */
+static int set_up_small(void **state)
+{
+    *state = make_aligned(16, 40, 24, false, MOEC_BUNDLE_SMALL_ALIGNMENT);
+    return 0;
+}
+
+/* The same, as on a device that reads 4096 bytes at least: records begin and end inside its blocks. */
+static int set_up_inside(void **state)
+{
+    struct fixture *f = make_aligned(16, 40, 24, false, MOEC_BUNDLE_SMALL_ALIGNMENT);
+    f->bundle->direct_unit = 4096;
+    *state = f;
     return 0;
 }
 
@@ -94,7 +117,8 @@ static void test_expert_cache__every_budget_gives_the_same_bytes(void **state)
     struct fixture *f = *state;
     struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
     uint64_t random = 5, moved = 0;
-    for (uint64_t bytes = sizes.largest_bytes; bytes < sizes.all_bytes + 2048; bytes += 1111) {
+    const uint64_t step = sizes.all_bytes / 70; /* of no alignment */
+    for (uint64_t bytes = sizes.largest_bytes; bytes < sizes.all_bytes + 2 * step; bytes += step | 1) {
         struct moec_expert_cache *cache = make_cache(f, bytes, 0, 1);
         uint64_t n_use = 400;
         assert_true(moec_expert_cache_buffer_bytes(cache) <= bytes);
@@ -369,7 +393,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MIXED(test_expert_cache__every_budget_gives_the_same_bytes),
+        cmocka_unit_test_setup_teardown(test_expert_cache__every_budget_gives_the_same_bytes, set_up_small,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_cache__every_budget_gives_the_same_bytes, set_up_inside,
+                                        tear_down),
         MIXED(test_expert_cache__held_records_stay),
+        cmocka_unit_test_setup_teardown(test_expert_cache__held_records_stay, set_up_inside, tear_down),
         EQUAL(test_expert_cache__evicts_least_recently_used),
         MIXED(test_expert_cache__serves_other_copies),
         EQUAL(test_expert_cache__sizes),
@@ -377,6 +406,7 @@ int main(void)
         MIXED(test_expert_cache__damaged_record_is_refused),
         EQUAL(test_expert_cache__truncated_file_is_an_error),
         MIXED(test_expert_cache__several_sessions),
+        cmocka_unit_test_setup_teardown(test_expert_cache__several_sessions, set_up_inside, tear_down),
         MIXED(test_storage__checks_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

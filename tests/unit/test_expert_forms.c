@@ -91,6 +91,22 @@ static int set_up_aligned(void **state)
     return 0;
 }
 
+/* Records at multiples of 512, read by the unit of this device. */
+static int set_up_small(void **state)
+{
+    *state = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
+    return 0;
+}
+
+/* The same, as on a device that reads 4096 bytes at least: records begin and end inside its blocks. */
+static int set_up_inside(void **state)
+{
+    struct fixture *f = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
+    f->bundle->direct_unit = 4096;
+    *state = f;
+    return 0;
+}
+
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
@@ -143,10 +159,10 @@ static void use(const struct fixture *f, struct moec_expert_cache *cache, uint32
     free(record);
 }
 
-/* What a request may read beyond its part: from the block before, as far as the file aligns records. */
+/* What a request may read beyond its part: from the block before. */
 static uint64_t unit_of(const struct fixture *f)
 {
-    return f->bundle->alignment;
+    return moec_record_read_unit(f->bundle);
 }
 
 static void test_expert_forms__a_part_reads_its_bytes_alone(void **state)
@@ -283,18 +299,20 @@ static void test_expert_forms__refuses(void **state)
     moec_expert_cache_free(cache);
 }
 
-#define BOTH(name)                                                                                           \
+#define EACH(name)                                                                                           \
     cmocka_unit_test_setup_teardown(name, set_up, tear_down),                                                \
-        cmocka_unit_test_setup_teardown(name, set_up_aligned, tear_down)
+        cmocka_unit_test_setup_teardown(name, set_up_aligned, tear_down),                                    \
+        cmocka_unit_test_setup_teardown(name, set_up_small, tear_down),                                      \
+        cmocka_unit_test_setup_teardown(name, set_up_inside, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(test_expert_forms__a_part_reads_its_bytes_alone),
-        BOTH(test_expert_forms__every_budget_gives_the_same_bytes),
-        BOTH(test_expert_forms__answers_are_for_a_form),
-        BOTH(test_expert_forms__parts_are_checked),
-        BOTH(test_expert_forms__refuses),
+        EACH(test_expert_forms__a_part_reads_its_bytes_alone),
+        EACH(test_expert_forms__every_budget_gives_the_same_bytes),
+        EACH(test_expert_forms__answers_are_for_a_form),
+        EACH(test_expert_forms__parts_are_checked),
+        EACH(test_expert_forms__refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,17 +19,23 @@ struct fixture {
     uint64_t largest_bytes, all_bytes;
 };
 
+static void measure_slots(struct fixture *f)
+{
+    f->largest_bytes = f->all_bytes = 0;
+    for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
+        const uint64_t slot = moec_record_slot_bytes(f->bundle, 0, key / N_EXPERT, key % N_EXPERT);
+        f->largest_bytes = slot > f->largest_bytes ? slot : f->largest_bytes;
+        f->all_bytes += slot;
+    }
+}
+
 static struct fixture *make_fixture(uint32_t alignment)
 {
     struct fixture *f = calloc(1, sizeof *f);
     sample_make(&f->sample, N_EXPERT, 40, 24, 31);
     f->sample.parts.alignment = alignment;
     sample_open(&f->sample, &f->folder, &f->path, &f->bundle);
-    for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
-        const uint64_t slot = moec_record_slot_bytes(f->bundle, 0, key / N_EXPERT, key % N_EXPERT);
-        f->largest_bytes = slot > f->largest_bytes ? slot : f->largest_bytes;
-        f->all_bytes += slot;
-    }
+    measure_slots(f);
     return f;
 }
 
@@ -42,6 +48,23 @@ static int set_up(void **state)
 static int set_up_aligned(void **state)
 {
     *state = make_fixture(4096);
+    return 0;
+}
+
+/* Records at multiples of 512, read by the unit of this device. */
+static int set_up_small(void **state)
+{
+    *state = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
+    return 0;
+}
+
+/* The same, as on a device that reads 4096 bytes at least: records begin and end inside its blocks. */
+static int set_up_inside(void **state)
+{
+    struct fixture *f = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
+    f->bundle->direct_unit = 4096;
+    measure_slots(f);
+    *state = f;
     return 0;
 }
 
@@ -148,8 +171,11 @@ static struct moec_cache_counters count_all(struct moec_expert_stream *stream)
 static uint64_t token_bytes(const struct fixture *f)
 {
     uint64_t n_bytes = 0;
-    for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++)
-        n_bytes += moec_bundle_record(f->bundle, 0, key / N_EXPERT, key % N_EXPERT)->n_bytes;
+    for (uint32_t key = 0; key < SAMPLE_MOE * N_EXPERT; key++) {
+        const struct moec_record_entry *entry =
+            moec_bundle_record(f->bundle, 0, key / N_EXPERT, key % N_EXPERT);
+        n_bytes += moec_record_place_of(f->bundle, entry->offset, entry->n_bytes).n_bytes;
+    }
     return n_bytes;
 }
 
@@ -303,8 +329,13 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__every_buffer_gives_the_same_bytes, set_up_aligned,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_stream__every_buffer_gives_the_same_bytes, set_up_small,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_stream__every_buffer_gives_the_same_bytes, set_up_inside,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__timing_changes_nothing, set_up_aligned,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_expert_stream__timing_changes_nothing, set_up_inside, tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__bad_reads_are_tried_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__failed_records_stay_failed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_expert_stream__faults_are_reported, set_up, tear_down),

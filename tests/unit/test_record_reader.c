@@ -50,14 +50,20 @@ static void read_all(const struct fixture *f, uint32_t copy, struct moec_reader 
         for (uint32_t expert = 0; expert < 8; expert++) {
             const struct moec_record_entry *entry = moec_bundle_record(f->bundle, copy, ordinal, expert);
             struct moec_error err = {0};
-            struct moec_read read = {.offset = entry->offset, .n_bytes = entry->n_bytes, .buffer = buffer};
+            const struct moec_record_place place =
+                moec_record_place_of(f->bundle, entry->offset, entry->n_bytes);
+            struct moec_read read = {.offset = place.offset, .n_bytes = place.n_bytes, .buffer = buffer};
+            assert_int_equal(place.offset % reader->alignment, 0);
+            assert_int_equal(place.offset + place.skip, entry->offset);
             reader->ops->submit(reader, &read);
             assert_ptr_equal(reader->ops->wait(reader), &read);
             assert_int_equal(read.error, 0);
-            assert_status(moec_bundle_check_record(f->bundle, copy, ordinal, expert, buffer, true, &err),
-                          MOEC_OK, err);
+            assert_status(
+                moec_bundle_check_record(f->bundle, copy, ordinal, expert, buffer + place.skip, true, &err),
+                MOEC_OK, err);
             const uint64_t slot = moec_record_slot_bytes(f->bundle, copy, ordinal, expert);
-            assert_true(slot >= entry->n_bytes && slot % f->bundle->alignment == 0);
+            assert_true(slot >= place.n_bytes && slot % f->bundle->alignment == 0);
+            assert_int_equal(slot % reader->alignment, 0);
         }
 }
 
@@ -113,6 +119,49 @@ static void test_record_reader__dense_records_come_through_the_page_cache(void *
     free(buffer);
 }
 
+/* Records of 512 are read directly, from their own place where the device allows it, else from the 4096 bytes
+ * that it begins in; here every way in which such a record may lie in blocks of 4096 occurs. */
+static void test_record_reader__small_records_are_read_by_the_unit_of_the_device(void **state)
+{
+    struct fixture *f = make_fixture(MOEC_BUNDLE_SMALL_ALIGNMENT);
+    static const enum moec_io ways[] = {MOEC_IO_AUTO, MOEC_IO_DIRECT, MOEC_IO_CACHED};
+    static const enum moec_io_engine engines[] = {MOEC_IO_ENGINE_AUTO, MOEC_IO_ENGINE_THREADS};
+    uint8_t *buffer = aligned_alloc(4096, 65536);
+    uint32_t n_inside = 0, n_across = 0;
+    const uint32_t found = f->bundle->direct_unit;
+    (void)state;
+    assert_true(found == 512 || found == 4096);
+    for (uint32_t ordinal = 0; ordinal < SAMPLE_MOE; ordinal++)
+        for (uint32_t expert = 0; expert < 8; expert++) {
+            const struct moec_record_entry *entry = moec_bundle_record(f->bundle, 0, ordinal, expert);
+            n_inside += entry->offset % 4096 != 0;
+            n_across += entry->offset / 4096 != (entry->offset + entry->n_bytes - 1) / 4096;
+        }
+    assert_true(n_inside > 4 && n_across > 4);
+    for (int forced = 0; forced < 2; forced++)
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+            for (size_t j = 0; j < sizeof engines / sizeof *engines; j++) {
+                struct moec_error err = {0};
+                struct moec_reader *reader = NULL;
+                const struct moec_record_io io = {.io = ways[i], .engine = engines[j]};
+                f->bundle->direct_unit = forced ? 4096 : found;
+                assert_int_equal(moec_record_read_unit(f->bundle), f->bundle->direct_unit);
+                const enum moec_status status =
+                    moec_record_reader_create(f->bundle, 1, &io, buffer, 65536, &reader, &err);
+                if (status == MOEC_ERR_UNSUPPORTED && ways[i] == MOEC_IO_DIRECT)
+                    continue; /* a file system without direct reads */
+                assert_status(status, MOEC_OK, err);
+                if (ways[i] == MOEC_IO_DIRECT)
+                    assert_int_equal(reader->alignment, f->bundle->direct_unit);
+                read_all(f, 1, reader, buffer);
+                read_all(f, 0, reader, buffer);
+                reader->ops->destroy(reader);
+            }
+    free(buffer);
+    void *whole = f;
+    (void)tear_down(&whole);
+}
+
 static struct moec_reader *note_and_return(void *context, struct moec_reader *base)
 {
     *(struct moec_reader **)context = base;
@@ -160,6 +209,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_record_reader__another_reader_may_stand_on_top, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_record_reader__failures_name_the_record, set_up, tear_down),
+        cmocka_unit_test(test_record_reader__small_records_are_read_by_the_unit_of_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
