@@ -24,7 +24,7 @@ void moec_compile_say(const struct moec_compile_run *run, const char *format, ..
     run->hooks->log(run->hooks->context, line);
 }
 
-static void show(const struct moec_compile_run *run, const char *phase, uint64_t done, uint64_t total)
+void moec_compile_show(const struct moec_compile_run *run, const char *phase, double done, double total)
 {
     if (run->hooks != NULL && run->hooks->progress != NULL)
         run->hooks->progress(run->hooks->context, phase, done, total);
@@ -78,6 +78,19 @@ static enum moec_status check_tokenizer(const struct moec_checkpoint *checkpoint
     return status;
 }
 
+/* What fitting variants takes: moments of experts get a quarter of the work memory, if they need as much. */
+static uint64_t plan_variants(struct moec_compile_run *run, uint64_t work_bytes)
+{
+    const struct moec_config *config = moec_checkpoint_config(run->checkpoint);
+    const int n_threads = run->options->n_threads;
+    const struct moec_expert_fit_memory memory = moec_expert_fit_bytes(config, n_threads);
+    run->fit_bytes = memory.most_bytes < work_bytes / 4 ? memory.most_bytes : work_bytes / 4;
+    run->fit_bytes = run->fit_bytes > memory.least_bytes ? run->fit_bytes : memory.least_bytes;
+    return run->fit_bytes + (run->options->plans_dense
+                                 ? moec_dense_fit_bytes(config, MOEC_DENSE_FIT_MAX_CODECS, n_threads)
+                                 : 0);
+}
+
 /* The parts are measured one after the other: the larger one counts. */
 static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_error *err)
 {
@@ -109,6 +122,10 @@ static enum moec_status plan_memory(struct moec_compile_run *run, struct moec_er
         request.windows = first ? &windows[0] : &windows[1];
         request.n_models =
             run->n_dense_bits == 1 && moec_compile_dense_is_original(run, run->dense_bits[0]) ? 1 : 2;
+        if (options->offers_variants) {
+            request.n_models = 2;
+            request.result_bytes += plan_variants(run, request.work_bytes);
+        }
         request.n_passes = request.n_models;
         request.n_states = 2;
         request.n_reference = 1;
@@ -171,7 +188,7 @@ static void fill_provenance(const struct moec_compile_run *run,
 static bool show_packing(void *context, uint64_t done, uint64_t total)
 {
     const struct moec_compile_run *run = context;
-    show(run, "packing", done, total);
+    moec_compile_show(run, "packing", (double)done, (double)total);
     return !moec_compile_is_cancelled(run);
 }
 
@@ -186,8 +203,8 @@ static enum moec_status write_bundle(struct moec_compile_run *run, const struct 
     MOEC_TRY(moec_bundle_writer_open(bundle, path, run->report->plan.experts, options->copy_bits,
                                      options->n_copy_bits, &writer, err));
     uint64_t n_records = moec_plan_count(&run->report->plan) * (1 + options->n_copy_bits);
-    enum moec_status status = moec_pack_records(run->checkpoint, NULL, writer, n_records, options->n_threads,
-                                                show_packing, run, err);
+    enum moec_status status = moec_pack_records(run->checkpoint, moec_compile_encoder(run), writer, n_records,
+                                                options->n_threads, show_packing, run, err);
     if (status != MOEC_OK) {
         moec_bundle_writer_abort(writer);
         return status;
@@ -264,6 +281,7 @@ static void warn_of_loss(struct moec_compile_run *run)
 
 static void release_run(struct moec_compile_run *run)
 {
+    moec_compile_variants_release(run);
     moec_compile_dense_unbind(run);
     moec_model_free(run->original);
     moec_variants_free(run->variants);

@@ -39,12 +39,14 @@ struct moec_dense_trial {
 #define MOEC_COMPILE_LARGE_LOSS 0.1
 
 struct moec_compile_options {
-    const char *policy;  /* built-in name or path */
-    double max_loss;     /* NaN without a loss target */
-    uint64_t max_bytes;  /* 0 without a size target */
-    uint32_t bits;       /* for `uniform`; 0 when not given */
-    uint32_t dense_bits; /* 32 (checkpoints of F32 weights), 16, 8, 4, or MOEC_DENSE_BITS_AUTO */
-    bool dense_gptq;     /* 8 and 4 by GPTQ, on the search part's inputs; needs a profile. Else linear */
+    const char *policy;   /* built-in name or path */
+    double max_loss;      /* NaN without a loss target */
+    uint64_t max_bytes;   /* 0 without a size target */
+    uint32_t bits;        /* for `uniform`; 0 when not given */
+    uint32_t dense_bits;  /* 32 (checkpoints of F32 weights), 16, 8, 4, or MOEC_DENSE_BITS_AUTO */
+    bool offers_variants; /* the policy may ask for moec.variants(); needs a profile */
+    bool plans_dense; /* a plan may give dense matrices codecs of their own: dense_bits was not asked for */
+    bool dense_gptq;  /* 8 and 4 by GPTQ, on the search part's inputs; needs a profile. Else linear */
     uint8_t copy_bits[MOEC_MAX_COPIES - 1]; /* further precision copies */
     uint32_t n_copy_bits;
     enum moec_quantizer
@@ -69,7 +71,7 @@ struct moec_compile_options {
 
 struct moec_compile_hooks {
     void (*log)(void *context, const char *line);
-    void (*progress)(void *context, const char *phase, uint64_t done, uint64_t total);
+    void (*progress)(void *context, const char *phase, double done, double total);
     bool (*cancelled)(void *context); /* called many times a second; true ends the work. May be NULL */
     void *context;
 };

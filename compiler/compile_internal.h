@@ -4,6 +4,7 @@
  *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
  *   compile_dense_plan.c   dense matrices of a plan that have codecs of their own: measured, sized, written
  *   compile_search.c       the policy's questions, and what its answer must hold
+ *   compile_variants.c     what moec.variants() offers a policy
  *   compile_certificate.c  the measurement that is promised
  *   compile.c              drives these, and writes the bundle
  *
@@ -13,6 +14,8 @@
 
 #include "compiler/compile.h"
 #include "compiler/dense_fit.h"
+#include "compiler/expert_fit.h"
+#include "compiler/harm.h"
 #include "formats/bundle/bundle_writer.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/variants.h"
@@ -43,6 +46,24 @@ struct moec_compile_dense {
     uint64_t rest_bytes;          /* of everything that is no such matrix; 0 = not measured yet */
 };
 
+/* What moec.variants() has made; everything is owned, and all zero before a policy asks. */
+struct moec_compile_offer {
+    bool is_made;
+    uint8_t numbers[MOEC_CODEC_TABLE]; /* (n_number) codecs that projections of experts may take, */
+    uint32_t bits[MOEC_CODEC_TABLE];   /* (n_number) and their bits */
+    uint32_t n_number;
+    uint8_t dense_numbers[MOEC_CODEC_TABLE]; /* (n_dense_number) codecs that dense matrices may take */
+    uint32_t n_dense_number;
+    uint32_t dense_bits[MOEC_CODEC_TABLE]; /* bits of each codec number; [0] = the checkpoint's */
+    uint8_t fitted[MOEC_CODEC_TABLE];      /* 1 + a codec's place among those of `experts`; 0 = not there */
+    struct moec_expert_fit *experts;
+    struct moec_policy_matrix *matrices;    /* (n_matrix) in the order of plans; none: not to be searched */
+    struct moec_harm_matrix *harm_matrices; /* (n_matrix) */
+    uint32_t n_matrix;
+    struct moec_harm harm;
+    struct moec_policy_variants variants;
+};
+
 struct moec_compile_run {
     const struct moec_checkpoint *checkpoint;
     const struct moec_profile *profile;
@@ -64,6 +85,8 @@ struct moec_compile_run {
     struct moec_path_table paths; /* the profile's, cut to its share of the bundle */
     struct moec_bundle_plan *plan;
     struct moec_compile_dense own_dense;
+    struct moec_compile_offer offer;
+    uint64_t fit_bytes; /* that fitting experts may take for moments of their inputs */
     struct moec_compile_part search;
     struct moec_loss search_loss; /* of the plan evaluated last */
     struct moec_loss safest; /* the loss with the lowest upper end in this search; n_window 0: none yet */
@@ -73,6 +96,7 @@ struct moec_compile_run {
 
 /* A line for the log; longer ones are cut. */
 void moec_compile_say(const struct moec_compile_run *run, const char *format, ...) MOEC_PRINTF(2, 3);
+void moec_compile_show(const struct moec_compile_run *run, const char *phase, double done, double total);
 bool moec_compile_is_cancelled(const struct moec_compile_run *run);
 
 /* ---- parts of the data: compile_part.c ---- */
@@ -186,6 +210,17 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_search(struct moec_compile_run *r
  * search part where the search did not, for the trace. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_measure_uniform(struct moec_compile_run *run,
                                                                struct moec_error *err);
+
+/* ---- variants: compile_variants.c ---- */
+
+/* Fits experts and dense matrices by GPTQ to the search part and measures what each variant costs, at the
+ * first call; `context` is the run. Errors: those of moec_expert_fit_create, moec_dense_fit_create and
+ * moec_harm_measure. */
+MOEC_WARN_UNUSED enum moec_status
+moec_compile_variants(void *context, const struct moec_policy_variants **out, struct moec_error *err);
+void moec_compile_variants_release(struct moec_compile_run *run);
+/* Who encodes the experts of plans: NULL = the checkpoint. */
+const struct moec_expert_encoder *moec_compile_encoder(const struct moec_compile_run *run);
 
 /* ---- the certificate: compile_certificate.c ---- */
 

@@ -86,7 +86,10 @@ static enum moec_status run_policy(struct moec_compile_run *run, struct moec_err
         .seed = options->seed,
         .max_evaluations = MOEC_POLICY_MAX_EVALUATIONS,
         .limits = moec_guest_limits_default,
-        .ops = {.evaluate = answer_evaluate, .size = moec_compile_size, .log = pass_log},
+        .ops = {.evaluate = answer_evaluate,
+                .size = moec_compile_size,
+                .variants = options->offers_variants ? moec_compile_variants : NULL,
+                .log = pass_log},
         .context = run,
     };
     for (uint32_t part = 0; run->profile != NULL && part < MOEC_PART_COUNT; part++)

@@ -23,7 +23,8 @@ static const struct cli_option options[] = {
     {"max-size", 0, "SIZE", NULL, "Largest bundle, such as 20MB.", 0},
     {"output", 'o', "MODEL.moec", NULL, "The bundle to write.", CLI_OUTPUT},
     {"policy", 0, "POLICY", NULL,
-     "How to search (default edgemoe):\n"
+     "How to search (default hull):\n"
+     "hull\tleast harm for each byte: experts, projections, dense\n"
      "edgemoe\tfewer bits for the least important experts\n"
      "edgemoe-literal\tthe same, ranked as in the paper\n"
      "marginal\tthe least loss for each byte saved\n"
@@ -37,8 +38,8 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: 2, 3, 4, 8 or 16.", 0},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
-     "Bitwidth of all weights outside experts:\n"
-     "16\tthe default; F32 weights become BF16\n"
+     "Bitwidth of all weights outside experts (hull chooses one for each matrix):\n"
+     "16\tthe default of other policies; F32 weights become BF16\n"
      "32\tkeeps F32 weights\n"
      "8, 4\tquantised by --dense-quantizer\n"
      "auto\twhat gives the smallest bundle",
@@ -154,7 +155,9 @@ static void spell_options(struct compile_job *job)
         (void)snprintf(copies + used, sizeof copies - used, "%s%u", i > 0 ? "," : "", compile->copy_bits[i]);
     }
     spell_quantizer(job, quantizer, sizeof quantizer);
-    if (compile->dense_bits != MOEC_DENSE_BITS_AUTO)
+    if (compile->plans_dense)
+        (void)snprintf(dense, sizeof dense, "each");
+    else if (compile->dense_bits != MOEC_DENSE_BITS_AUTO)
         (void)snprintf(dense, sizeof dense, "%" PRIu32, compile->dense_bits);
     if (compile->dense_bits < 16)
         (void)snprintf(dense + strlen(dense), sizeof dense - strlen(dense), " dense-quantizer=%s",
@@ -168,13 +171,34 @@ static void spell_options(struct compile_job *job)
                    loss, metric, size, bits, dense, copies, compile->confidence, quantizer, compile->group);
 }
 
+static const char *policy_of(const struct cli_args *args)
+{
+    return cli_has(args, "policy") ? cli_text(args, "policy") : "hull";
+}
+
+/* Policies that may ask for variants: hull, and files of the user's. */
+static bool may_ask_for_variants(const char *policy)
+{
+    return strcmp(policy, "hull") == 0 || strchr(policy, '.') != NULL;
+}
+
 static enum moec_status read_dense(const struct cli_args *args, struct moec_compile_options *compile,
                                    struct moec_error *err)
 {
     const char *bits = cli_text(args, "dense-bits"), *quantizer = cli_text(args, "dense-quantizer");
     const bool has_data = cli_has(args, "profile") || cli_has(args, "data");
+    const bool is_hull = strcmp(compile->policy, "hull") == 0,
+               is_auto = bits != NULL && strcmp(bits, "auto") == 0;
     compile->dense_bits = 16;
-    if (bits != NULL && strcmp(bits, "auto") == 0)
+    compile->offers_variants = has_data && may_ask_for_variants(compile->policy);
+    compile->plans_dense = compile->offers_variants && (bits == NULL || (is_hull && is_auto));
+    if (compile->plans_dense)
+        return quantizer == NULL
+                   ? MOEC_OK
+                   : moec_fail(err, MOEC_ERR_USAGE,
+                               "--dense-quantizer applies to dense weights at 8 or 4 bits: give "
+                               "--dense-bits 8 or 4");
+    if (is_auto)
         compile->dense_bits = MOEC_DENSE_BITS_AUTO;
     else
         MOEC_TRY(cli_u32(args, "dense-bits", 4, 32, &compile->dense_bits, err));
@@ -216,11 +240,6 @@ static enum moec_status read_metric(struct compile_job *job, struct moec_error *
     job->rows.parts = job->measure.parts;
     job->compile.rows = &job->rows;
     return cli_u32(args, "ctx", 2, 1u << 24, &job->rows.n_context, err);
-}
-
-static const char *policy_of(const struct cli_args *args)
-{
-    return cli_has(args, "policy") ? cli_text(args, "policy") : "edgemoe";
 }
 
 static enum moec_status read_compile_options(struct compile_job *job, struct moec_error *err)
@@ -321,10 +340,10 @@ static void show_log(void *context, const char *line)
     cli_progress_note(&job->progress, line);
 }
 
-static void show_progress(void *context, const char *phase, uint64_t done, uint64_t total)
+static void show_progress(void *context, const char *phase, double done, double total)
 {
     struct compile_job *job = context;
-    cli_progress_show(&job->progress, phase, (double)done, (double)total);
+    cli_progress_show(&job->progress, phase, done, total);
 }
 
 static bool is_cancelled(void *context)

@@ -1,0 +1,327 @@
+-- hull: the smallest bundle over experts, projections and dense matrices together.
+--
+-- Every projection of every expert and every dense matrix is a unit that may take one of several variants. The lower convex
+-- hull of a unit's (bytes, harm) points gives steps of rising harm for each byte saved; the steps of all units, sorted by that
+-- price, are one list, and a prefix of the list is a plan (Lagrangian relaxation: Everett 1963; Shoham and Gersho 1988).
+-- Under the model of harm no plan of these variants that costs as little is smaller than a prefix by more than one step.
+--
+-- The model of harm is additive, the truth compounds: after each measurement the model is scaled to what was measured. KL
+-- says what a plan loses with far less noise than the loss itself, so the prefix is found by KL, and the ratio of loss to KL
+-- comes from all measurements together. GPTQ has fitted the search part, so what a plan loses there is a little too low: the
+-- select part, which nothing has seen, says by how much.
+--
+-- The answer is a sequence for the certificate: from the safest plan to the one whose estimate just meets the target.
+local assignment = require "assignment"
+local target = require "target"
+
+local MAX_EVALUATIONS = 12 -- of prefixes
+local CLOSE = 0.01 -- a prefix is found when its KL is that close to the goal
+-- The plans of the sequence expect a loss of so many standard errors of the certificate under the target.
+local MARGINS = {4.5, 3.4, 2.8, 2.3, 1.9, 1.5, 1.0}
+local WORTH_MIXING = 0.05
+
+-- ---- units and steps ----
+
+-- Bytes of each unit at each variant, relative to `top`: what the bundle gains when all such units change.
+local function projection_bytes(moec, variants, top)
+  local experts, bytes = moec.model.layers * moec.model.experts, {}
+  local base = moec.size(top)
+  for _, projection in ipairs(moec.model.projections) do
+    bytes[projection] = {}
+    for _, name in ipairs(variants.names) do
+      local all = assignment.copy(top)
+      for layer = 1, moec.model.layers do
+        for expert = 1, moec.model.experts do all[layer][expert][projection] = name end
+      end
+      bytes[projection][name] = (moec.size(all) - base) / experts
+    end
+  end
+  return bytes
+end
+
+local function dense_bytes(moec, variants, top, index)
+  local bytes, base, changed = {}, moec.size(top), assignment.copy(top)
+  for _, name in ipairs(variants.dense[index].variants) do
+    changed.dense[index] = name
+    bytes[name] = moec.size(changed) - base
+  end
+  return bytes
+end
+
+-- Steps along the lower convex hull of a unit's points, from the variant with the least harm down.
+local function add_steps(steps, unit, bytes, harm)
+  local points = {}
+  for name, size in pairs(bytes) do points[#points + 1] = {name = name, bytes = size, harm = harm[name]} end
+  table.sort(points, function(a, b)
+    if a.harm ~= b.harm then return a.harm < b.harm end
+    if a.bytes ~= b.bytes then return a.bytes < b.bytes end
+    return a.name < b.name
+  end)
+  local from, order = points[1], 0
+  unit.first = from.name
+  while true do
+    local best, best_price
+    for _, point in ipairs(points) do
+      local saved = from.bytes - point.bytes
+      if saved > 0 then
+        local price = (point.harm - from.harm) / saved
+        if not best or price < best_price or (price == best_price and point.bytes < best.bytes) then
+          best, best_price = point, price
+        end
+      end
+    end
+    if not best then return end
+    order = order + 1
+    steps[#steps + 1] = {unit = unit, order = order, name = best.name, price = best_price, harm = best.harm - from.harm,
+      bytes = from.bytes - best.bytes}
+    from = best
+  end
+end
+
+local function by_price(a, b)
+  if a.price ~= b.price then return a.price < b.price end
+  if a.unit.index ~= b.unit.index then return a.unit.index < b.unit.index end
+  return a.order < b.order
+end
+
+-- Every unit at its first variant, the one with the least harm. Units are numbered; tables of names.
+local function all_units(moec, variants)
+  local units, top = {}, {dense = {}}
+  local function add(unit)
+    unit.index = #units + 1
+    units[unit.index] = unit
+  end
+  for layer = 1, moec.model.layers do
+    top[layer] = {}
+    for expert = 1, moec.model.experts do
+      top[layer][expert] = {}
+      for _, projection in ipairs(moec.model.projections) do
+        top[layer][expert][projection] = variants.names[#variants.names]
+        add {layer = layer, expert = expert, projection = projection, harm = variants.harm.experts[layer][expert][projection]}
+      end
+    end
+  end
+  for index, matrix in ipairs(variants.dense) do
+    top.dense[index] = matrix.variants[#matrix.variants]
+    add {dense = index, harm = variants.harm.dense[index]}
+  end
+  return units, top
+end
+
+local function set(plan, unit, name)
+  if unit.dense then plan.dense[unit.dense] = name else plan[unit.layer][unit.expert][unit.projection] = name end
+end
+
+local function all_steps(moec, variants)
+  local units, top = all_units(moec, variants)
+  local projections, steps = projection_bytes(moec, variants, top), {}
+  for _, unit in ipairs(units) do
+    local bytes = unit.dense and dense_bytes(moec, variants, top, unit.dense) or projections[unit.projection]
+    add_steps(steps, unit, bytes, unit.harm)
+    set(top, unit, unit.first)
+  end
+  table.sort(steps, by_price)
+  return steps, top
+end
+
+-- ---- prefixes ----
+
+-- harm[k]: what the first k steps cost together under the model.
+local function sums(steps)
+  local harm = {[0] = 0}
+  for k, step in ipairs(steps) do harm[k] = harm[k - 1] + step.harm end
+  return harm
+end
+
+local function prefix(steps, top, k)
+  local plan = assignment.copy(top)
+  for i = 1, k do set(plan, steps[i].unit, steps[i].name) end
+  return plan
+end
+
+-- The longest prefix whose harm stays within the budget.
+local function longest(harm, n, budget)
+  return target.last(n, function(k) return k == 0 or harm[k] <= budget end)
+end
+
+-- ---- measuring ----
+
+-- What is known of the relation between model, KL and loss.
+local function new_scale() return {factor = 1, kl = 0, nll = 0, bias = 1} end
+
+local function observe(scale, result)
+  if result.kl > 0 then
+    scale.kl = scale.kl + result.kl
+    scale.nll = scale.nll + math.log(1 + math.max(result.loss, -0.5))
+  end
+end
+
+-- Loss for each nat of KL. A handful of windows can say anything; the truth is near 1.
+local function ratio(scale)
+  if scale.kl <= 0 then return 1 end
+  return math.min(math.max(scale.nll / scale.kl, 0.5), 2)
+end
+
+local function expected_loss(scale, kl) return math.exp(ratio(scale) * scale.bias * kl) - 1 end
+local function kl_of_loss(scale, loss) return math.log(1 + loss) / (ratio(scale) * scale.bias) end
+
+-- The prefix whose expected loss is `goal`: the model is scaled to what was measured until both agree. With a metric that
+-- has no KL the loss itself is compared.
+local function find_prefix(moec, steps, top, harm, goal, scale)
+  local n, best = #steps, {k = 0}
+  local low, high = 0, n + 1 -- measured: low is within the goal, high is not
+  for _ = 1, MAX_EVALUATIONS do
+    local budget = kl_of_loss(scale, goal) / scale.factor
+    local k = longest(harm, n, budget)
+    if k >= high then k = (low + high) // 2 end
+    if k <= low then k = low > 0 and math.min((low + high + 1) // 2, n) or k end
+    if k == best.k and best.result then break end
+    local plan = prefix(steps, top, k)
+    local result = moec.evaluate(plan)
+    observe(scale, result)
+    local loss = result.kl > 0 and expected_loss(scale, result.kl) or result.loss
+    moec.log(string.format("%d of %d steps (%s): loss %s, KL %.5f; %.5f if additive; expected loss %s, goal %s", k, n,
+      target.bytes(moec.size(plan)), target.percent(result.loss), result.kl, harm[k], target.percent(loss),
+      target.percent(goal)))
+    if result.kl > 0 and harm[k] > 0 then scale.factor = result.kl / harm[k] end
+    if loss <= goal then
+      if k >= best.k then best = {k = k, result = result, loss = loss} end
+      low = math.max(low, k)
+      if k == n or high - low <= 1 or goal - loss <= CLOSE * goal then break end
+    else
+      high = math.min(high, k)
+      if high - low <= 1 then break end
+    end
+  end
+  return best
+end
+
+-- What the certificate's standard error will be, from the interval on the search part.
+local function standard_error(moec, result)
+  return (result.loss_high - result.loss) / 1.645 * math.sqrt(moec.parts.search / moec.parts.certificate)
+end
+
+-- ---- one plan of projections for all experts ----
+
+-- The smallest plan under the model whose experts are all alike, within the same harm: the dense matrices take the rest.
+local function best_alike(moec, variants, steps, top, budget)
+  local names, projections, best = variants.names, moec.model.projections, nil
+  local dense_steps, experts = {}, {}
+  for _, step in ipairs(steps) do if step.unit.dense then dense_steps[#dense_steps + 1] = step end end
+  for _, projection in ipairs(projections) do
+    experts[projection] = {}
+    for _, name in ipairs(names) do
+      local sum = 0
+      for layer = 1, moec.model.layers do
+        for expert = 1, moec.model.experts do sum = sum + variants.harm.experts[layer][expert][projection][name] end
+      end
+      experts[projection][name] = sum
+    end
+  end
+  local base = 0
+  for index = 1, #top.dense do base = base + variants.harm.dense[index][top.dense[index]] end
+  local dense_harm = sums(dense_steps)
+  local choice = {}
+  local function try(at, harm)
+    if harm > budget then return end
+    if at <= #projections then
+      for _, name in ipairs(names) do
+        choice[projections[at]] = name
+        try(at + 1, harm + experts[projections[at]][name])
+      end
+      return
+    end
+    local plan = prefix(dense_steps, top, longest(dense_harm, #dense_steps, budget - harm))
+    for layer = 1, moec.model.layers do
+      for expert = 1, moec.model.experts do
+        plan[layer][expert] = {}
+        for _, projection in ipairs(projections) do plan[layer][expert][projection] = choice[projection] end
+      end
+    end
+    local bytes = moec.size(plan)
+    if not best or bytes < best.bytes then best = {plan = plan, bytes = bytes} end
+  end
+  try(1, base)
+  return best
+end
+
+-- Says what mixing by expert gains over it at the same expected loss.
+local function compare_alike(moec, variants, steps, top, harm, k, scale)
+  if scale.kl <= 0 then return end
+  local budget, best, kl = harm[k], nil, harm[k] * scale.factor
+  for _ = 1, 3 do
+    local alike = best_alike(moec, variants, steps, top, budget)
+    if not alike then break end
+    local result = moec.evaluate(alike.plan)
+    if result.kl <= kl * (1 + CLOSE) and (not best or alike.bytes < best.bytes) then best = alike end
+    if result.kl > kl * (1 - 3 * CLOSE) and result.kl <= kl * (1 + CLOSE) then break end
+    budget = budget * kl / math.max(result.kl, kl / 4)
+  end
+  if not best then return end
+  local bytes = moec.size(prefix(steps, top, k))
+  local gain = 1 - bytes / best.bytes
+  moec.log(string.format("one plan of projections for all experts (%s) has %s at this loss; mixing by expert has %s, %s %s",
+    assignment.describe(best.plan), target.bytes(best.bytes), target.bytes(bytes), target.percent(math.abs(gain)),
+    gain >= 0 and "less" or "more"))
+  if gain < WORTH_MIXING then
+    moec.log(string.format("mixing bitwidths by expert gains %s here: on this model one plan for all experts does nearly as well",
+      target.percent(gain)))
+  end
+end
+
+-- ---- the policy ----
+
+local function by_size(moec, steps, top)
+  local k = target.first(#steps, function(k) return moec.size(prefix(steps, top, k)) <= moec.max_size end)
+  if not k then return nil, "even the smallest variants are larger than --max-size" end
+  return prefix(steps, top, k)
+end
+
+return function(moec)
+  if not moec.profile then return nil, "needs a --profile or --data to measure with" end
+  if not moec.max_loss and not moec.max_size then return nil, "give --max-loss or --max-size" end
+  local variants = moec.variants()
+  local steps, top = all_steps(moec, variants)
+  if not moec.max_loss then return by_size(moec, steps, top) end
+
+  local harm, scale = sums(steps), new_scale()
+  local found = find_prefix(moec, steps, top, harm, moec.max_loss, scale)
+  if not found.result then
+    local result = moec.evaluate(top)
+    if result.loss > moec.max_loss then return nil, "not even the safest variants meet the loss target" end
+    found.result = result
+  end
+  if found.result.kl > 0 and moec.parts.select > 0 then
+    local select = moec.evaluate(prefix(steps, top, found.k), "select")
+    if select.kl > 0 then
+      scale.bias = math.max(select.kl / found.result.kl, 1)
+      moec.log(string.format("on the select part the same plan has a loss of %s, KL %.5f: %.3f of the search part's",
+        target.percent(select.loss), select.kl, select.kl / found.result.kl))
+    end
+  end
+
+  local sequence, last, se = {top}, 0, standard_error(moec, found.result)
+  for _, margin in ipairs(MARGINS) do
+    local goal = moec.max_loss - margin * se
+    -- Where the certificate is too noisy for such margins, shares of the target take their place.
+    goal = math.max(goal, moec.max_loss * (1 - margin / 5) * 0.8)
+    local k
+    if scale.kl > 0 then
+      k = longest(harm, #steps, kl_of_loss(scale, goal) / scale.factor)
+    else
+      k = math.floor(found.k * goal / moec.max_loss)
+    end
+    if k > last then
+      sequence[#sequence + 1] = prefix(steps, top, k)
+      last = k
+    end
+  end
+  if moec.max_size and moec.size(sequence[#sequence]) > moec.max_size then
+    return nil, string.format("the smallest plan found within the loss target has %d bytes, more than --max-size",
+      moec.size(sequence[#sequence]))
+  end
+  moec.log(string.format("under this model no plan of these variants that loses as little is smaller than %s",
+    target.bytes(moec.size(sequence[#sequence]) - (steps[last + 1] and math.ceil(steps[last + 1].bytes) or 0))))
+  compare_alike(moec, variants, steps, top, harm, last, scale)
+  return {sequence = sequence}
+end
