@@ -2,6 +2,8 @@
 # The report of a compile: every part is there, with and without a bundle, and it is written whole, over no input.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
+# shellcheck source=tests/cli/page.inc
+. tests/cli/page.inc
 
 # A name that would be markup, were it not escaped.
 model="$work/a <b>&\"c'"
@@ -58,6 +60,8 @@ same "$work/r.html" "$work/r2.html" "the same compile gives the same page"
 same "$work/m.moec" "$work/m2.moec" "and the same bundle"
 compile --max-loss 10% --policy "$work/mixed.lua" -o "$work/m3.moec" --quiet >"$work/stdout" 2>&1
 same "$work/m.moec" "$work/m3.moec" "a bundle does not depend on its report"
+
+fits_screens "$work/r.html"
 
 # ---- none ----
 

@@ -2,6 +2,8 @@
 # Plots and the report of a profile: written whole, the same every time, and laid out in a browser where there is one.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
+# shellcheck source=tests/cli/page.inc
+. tests/cli/page.inc
 
 model=datasets/sample/model
 # A name that would be markup, were it not escaped.
@@ -53,84 +55,7 @@ for section in measured verdict coverage sensitivity routing weights cost; do
 done
 try 0 "what was not measured is listed" grep -q 'Not measured' "$work/report.html"
 
-# The page reports on itself to a frame of the width in question: a window of the browser cannot be as narrow.
-cat >"$work/check.js" <<'EOF2'
-addEventListener("load", () => {
-  const bad = [];
-  const inBox = e => e.closest(".scroll") !== null && !e.classList.contains("scroll");
-  const measure = when => {
-    const width = document.documentElement.clientWidth;
-    if (document.documentElement.scrollWidth > width)
-      bad.push(when + " page is " + document.documentElement.scrollWidth + " wide in " + width);
-    for (const e of document.body.querySelectorAll("*")) {
-      const box = e.getBoundingClientRect();
-      if (!inBox(e) && e.tagName !== "SOURCE" && (box.right > width + 0.5 || box.left < -0.5))
-        bad.push(when + " " + e.tagName + " " + (e.id || e.textContent.slice(0, 30)) + " from " + box.left + " to " + box.right);
-    }
-  };
-  const images = [...document.images];
-  Promise.all(images.map(i => i.decode().catch(() => bad.push("broken picture " + i.alt)))).then(() => {
-    measure("closed");
-    for (const i of images) {
-      const box = i.getBoundingClientRect();
-      if (i.naturalWidth === 0 || i.naturalHeight === 0 || box.width < 100 || box.height < 50)
-        bad.push("missing picture " + i.alt);
-      if (!i.alt || !document.getElementById(i.getAttribute("aria-describedby")))
-        bad.push("picture without words " + i.alt);
-      if (Math.abs(box.width / box.height / (i.naturalWidth / i.naturalHeight) - 1) > 0.02)
-        bad.push("distorted picture " + i.alt);
-      if (box.width > 1.02 * i.naturalWidth * (i.currentSrc.startsWith("data:image/png") ? 1 : 2))
-        bad.push("enlarged picture " + i.alt);
-    }
-    for (const a of document.querySelectorAll("a[href^='#']"))
-      if (!document.getElementById(a.getAttribute("href").slice(1)))
-        bad.push("link to nowhere " + a.getAttribute("href"));
-    const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
-    if (new Set(ids).size !== ids.length)
-      bad.push("an id twice");
-    for (const d of document.querySelectorAll("details"))
-      d.open = true;
-    measure("open");
-    for (const t of document.querySelectorAll("table"))
-      if (t.rows.length < 2 || !t.querySelector("th[scope=col]"))
-        bad.push("empty table");
-    parent.postMessage("checked " + images.length + " pictures, " + document.querySelectorAll("table").length +
-      " tables\n" + bad.map(b => "BAD " + b).join("\n"), "*");
-  });
-});
-EOF2
-{
-    sed 's|</body>.*||' "$work/report.html"
-    printf '<script>'
-    cat "$work/check.js"
-    printf '</script></body></html>\n'
-} >"$work/checked.html"
-
-browse() { # WIDTH
-    cat >"$work/frame.html" <<EOF2
-<!DOCTYPE html><body style="margin:0"><iframe src="checked.html" style="border:0" width="$1" height="900"></iframe><pre></pre>
-<script>onmessage = m => document.querySelector("pre").textContent = m.data</script></body>
-EOF2
-    HOME="$work" timeout 120 chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
-        --user-data-dir="$work/browser" --window-size=1400,1000 --virtual-time-budget=20000 --dump-dom \
-        "file://$work/frame.html" >"$work/stdout" 2>"$work/stderr"
-}
-
-if ! command -v chromium >/dev/null; then
-    skip "layout in a browser" "chromium is not installed"
-elif ! browse 1280 || ! grep -q '<pre>' "$work/stdout"; then
-    skip "layout in a browser" "chromium does not start here: $(tail -n 1 "$work/stderr" | cut -c 1-80)"
-else
-    for width in 1280 390; do
-        browse $width
-        says stdout 'checked [1-9][0-9]* pictures, [1-9][0-9]* tables' "the page loads at $width pixels"
-        if grep -q 'BAD' "$work/stdout"; then
-            fail "nothing overflows or is missing at $width pixels"
-            grep 'BAD' "$work/stdout" | head -n 20 | sed 's/^/# /'
-        else
-            pass "nothing overflows or is missing at $width pixels"
-        fi
-    done
+if fits_screens "$work/report.html"; then
     # The check sees what it should: a page that is too wide, and a picture that is none.
     sed 's|<h1>|<h1 style="width:3000px"><img alt="x" src="data:image/png;base64,AAAA">|' "$work/checked.html" >"$work/wide.html"
     mv "$work/wide.html" "$work/checked.html"
