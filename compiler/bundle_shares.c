@@ -5,10 +5,7 @@
 #include <string.h>
 
 struct shares_run {
-    const struct moec_config *config;
-    const struct moec_codec *codecs;
-    const struct moec_dense *dense;
-    const struct moec_plan *plan;
+    const struct moec_bundle_shares_request *request;
     struct moec_bundle_shares *shares;
     uint64_t end; /* of the sections so far */
 };
@@ -61,9 +58,10 @@ static enum moec_status add_experts(const struct shares_run *run, uint64_t store
 {
     static const char *const names[MOEC_PROJECTION_COUNT] = {"gate", "up", "down"};
     uint64_t n_used = 0;
-    for (size_t i = 0; i < moec_plan_count(run->plan); i++) {
+    const struct moec_bundle_shares_request *request = run->request;
+    for (size_t i = 0; i < moec_plan_count(request->plan); i++) {
         const struct moec_record_layout layout =
-            moec_record_layout_of(run->config, run->plan->experts[i], run->codecs);
+            moec_record_layout_of(request->config, request->plan->experts[i], request->codecs);
         for (int p = MOEC_PROJECTION_COUNT - layout.n_matrix; p < MOEC_PROJECTION_COUNT; p++) {
             struct moec_bundle_share share = {.n_matrix = 1,
                                               .n_weight = (uint64_t)layout.n_ff * layout.n_embd,
@@ -106,20 +104,29 @@ static const char *part_of(enum moec_role role)
     }
 }
 
-/* The ends of the shares are rounded, not the shares: they add up to the section. */
+/* What is not compressed alone is divided by content. The ends of these shares are rounded, not the shares,
+ * so that they add up. */
 static enum moec_status add_dense(const struct shares_run *run, uint64_t stored_bytes, struct moec_error *err)
 {
-    const struct moec_dense *dense = run->dense;
+    const struct moec_dense *dense = run->request->dense;
+    const uint64_t *alone = run->request->dense_bytes;
     uint64_t n_content = 0, n_before = 0, n_given = 0;
-    for (uint32_t i = 0; i < dense->n_entries; i++)
-        n_content += dense->entries[i].n_bytes;
+    for (uint32_t i = 0; i < dense->n_entries; i++) {
+        const bool is_alone = alone != NULL && alone[i] > 0;
+        stored_bytes -= is_alone ? alone[i] : 0;
+        n_content += is_alone ? 0 : dense->entries[i].n_bytes;
+    }
     for (uint32_t i = 0; i < dense->n_entries; i++) {
         const struct moec_dense_entry *entry = &dense->entries[i];
         struct moec_bundle_share share = {.n_matrix = 1, .n_weight = (uint64_t)entry->rows * entry->columns};
-        n_before += entry->n_bytes;
-        const uint64_t end = (uint64_t)((double)stored_bytes * ((double)n_before / (double)n_content));
-        share.n_bytes = (i + 1 == dense->n_entries ? stored_bytes : end) - n_given;
-        n_given += share.n_bytes;
+        if (alone != NULL && alone[i] > 0) {
+            share.n_bytes = alone[i];
+        } else {
+            n_before += entry->n_bytes;
+            const double end = (double)stored_bytes * ((double)n_before / (double)n_content);
+            share.n_bytes = (n_before == n_content ? stored_bytes : (uint64_t)end) - n_given;
+            n_given += share.n_bytes;
+        }
         (void)snprintf(share.part, sizeof share.part, "%s", part_of((enum moec_role)entry->role));
         (void)snprintf(share.name, sizeof share.name, "%s", moec_role_name((enum moec_role)entry->role));
         set_codec(&share, entry->codec);
@@ -147,15 +154,11 @@ static enum moec_status add_section(void *context, const struct moec_bundle_sect
     return add_plain(run->shares, part, section->name, section->stored_bytes, err);
 }
 
-enum moec_status moec_bundle_shares_make(const struct moec_bundle_plan *bundle,
-                                         const struct moec_config *config,
-                                         const struct moec_codec codecs[static MOEC_CODEC_TABLE],
-                                         const struct moec_dense *dense, const struct moec_plan *plan,
-                                         const uint8_t *copy_bits, uint32_t n_copy_bits,
+enum moec_status moec_bundle_shares_make(const struct moec_bundle_shares_request *request,
                                          struct moec_bundle_shares *shares, struct moec_error *err)
 {
-    struct shares_run run = {
-        .config = config, .codecs = codecs, .dense = dense, .plan = plan, .shares = shares};
+    struct shares_run run = {.request = request, .shares = shares};
     memset(shares, 0, sizeof *shares);
-    return moec_bundle_plan_sections(bundle, plan->experts, copy_bits, n_copy_bits, add_section, &run, err);
+    return moec_bundle_plan_sections(request->bundle, request->plan->experts, request->copy_bits,
+                                     request->n_copy_bits, add_section, &run, err);
 }

@@ -1,8 +1,8 @@
 /* Where the bytes of a bundle go: records by projection and codec, their padding, dense weights by role and
  * codec, copies, and every other section. The shares of a bundle add up to its size exactly.
  *
- * Dense weights are compressed as one section: its stored bytes are divided among the matrices in proportion
- * to their bytes before compression. Thread rule: plain data. */
+ * Where dense weights are compressed together, their stored bytes are divided among the matrices in
+ * proportion to those before compression. Thread rule: plain data. */
 #ifndef MOEC_COMPILER_BUNDLE_SHARES_H
 #define MOEC_COMPILER_BUNDLE_SHARES_H
 
@@ -24,14 +24,23 @@ struct moec_bundle_shares {
     size_t capacity;
 };
 
-/* `codecs` are those that the plan's variants stand for, `dense` the weights that `bundle` was made of. The
- * caller releases in every case. Errors: those of moec_bundle_plan_bytes, MOEC_ERR_MEMORY. */
-MOEC_WARN_UNUSED enum moec_status
-moec_bundle_shares_make(const struct moec_bundle_plan *bundle, const struct moec_config *config,
-                        const struct moec_codec codecs[static MOEC_CODEC_TABLE],
-                        const struct moec_dense *dense, const struct moec_plan *plan,
-                        const uint8_t *copy_bits, uint32_t n_copy_bits, struct moec_bundle_shares *shares,
-                        struct moec_error *err);
+/* Everything is borrowed. */
+struct moec_bundle_shares_request {
+    const struct moec_bundle_plan *bundle;
+    const struct moec_config *config;
+    const struct moec_codec *codecs; /* [MOEC_CODEC_TABLE]: what the plan's variants stand for */
+    const struct moec_dense *dense;  /* what `bundle` was made of */
+    const uint64_t *dense_bytes;     /* (dense->n_entries) stored, of entries that are compressed alone, 0 of
+                                        others;     NULL: all of them together */
+    const struct moec_plan *plan;
+    const uint8_t *copy_bits; /* (n_copy_bits) */
+    uint32_t n_copy_bits;
+};
+
+/* The caller releases in every case. Errors: those of moec_bundle_plan_bytes, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_bundle_shares_make(const struct moec_bundle_shares_request *request,
+                                                          struct moec_bundle_shares *shares,
+                                                          struct moec_error *err);
 /* Idempotent. */
 void moec_bundle_shares_release(struct moec_bundle_shares *shares);
 

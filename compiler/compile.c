@@ -237,22 +237,36 @@ static enum moec_status check_options(const struct moec_compile_options *options
     return MOEC_OK;
 }
 
+/* Where the bytes of the plan's bundle go. */
+static enum moec_status make_shares(struct moec_compile_run *run, struct moec_error *err)
+{
+    struct moec_compile_report *report = run->report;
+    struct moec_bundle_plan *bundle = NULL;
+    const struct moec_dense *dense = NULL;
+    uint64_t *dense_bytes = NULL;
+    MOEC_TRY(moec_compile_bundle_of(run, &report->plan, &bundle, &dense, err));
+    MOEC_TRY(moec_compile_dense_bytes(run, &report->plan, dense, &dense_bytes, err));
+    const struct moec_bundle_shares_request request = {.bundle = bundle,
+                                                       .config = moec_checkpoint_config(run->checkpoint),
+                                                       .codecs = run->codecs,
+                                                       .dense = dense,
+                                                       .dense_bytes = dense_bytes,
+                                                       .plan = &report->plan,
+                                                       .copy_bits = run->options->copy_bits,
+                                                       .n_copy_bits = run->options->n_copy_bits};
+    const enum moec_status status = moec_bundle_shares_make(&request, &report->shares, err);
+    free(dense_bytes);
+    return status;
+}
+
 /* What the report shows of the plan that the search ended with. */
 static enum moec_status note_choice(struct moec_compile_run *run, struct moec_error *err)
 {
-    struct moec_compile_report *report = run->report;
-    const struct moec_compile_options *options = run->options;
-    struct moec_bundle_plan *bundle = NULL;
-    const struct moec_dense *dense = NULL;
-    if (run->profile != NULL) {
+    if (run->profile != NULL)
         MOEC_TRY(moec_compile_note_choice(run, err));
-        if (options->measure_uniform)
-            MOEC_TRY(moec_compile_measure_uniform(run, err));
-    }
-    MOEC_TRY(moec_compile_bundle_of(run, &report->plan, &bundle, &dense, err));
-    return moec_bundle_shares_make(bundle, moec_checkpoint_config(run->checkpoint), run->codecs, dense,
-                                   &report->plan, options->copy_bits, options->n_copy_bits, &report->shares,
-                                   err);
+    if (run->profile != NULL && run->options->measure_uniform)
+        MOEC_TRY(moec_compile_measure_uniform(run, err));
+    return make_shares(run, err);
 }
 
 /* A size alone is met whatever is lost: nothing else would tell. */

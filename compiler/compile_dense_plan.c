@@ -214,6 +214,25 @@ out:
     return status;
 }
 
+enum moec_status moec_compile_dense_bytes(const struct moec_compile_run *run, const struct moec_plan *plan,
+                                          const struct moec_dense *dense, uint64_t **n_bytes,
+                                          struct moec_error *err)
+{
+    uint32_t i = 0;
+    *n_bytes = NULL;
+    if (is_bound(run, plan->dense))
+        return MOEC_OK;
+    MOEC_TRY(
+        moec_alloc((void **)n_bytes, dense->n_entries, sizeof **n_bytes, "sizes of dense matrices", err));
+    for (uint32_t e = 0; e < dense->n_entries; e++)
+        if (moec_role_is_quantisable((enum moec_role)dense->entries[e].role)) {
+            (*n_bytes)[e] =
+                run->own_dense.stored_bytes[(size_t)i * MOEC_CODEC_TABLE + effective(run, plan->dense[i])];
+            i++;
+        }
+    return MOEC_OK;
+}
+
 /* ---- life ---- */
 
 enum moec_status moec_compile_codecs_changed(struct moec_compile_run *run, struct moec_error *err)

@@ -191,6 +191,13 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_bundle_of(struct moec_compile_run
                                                          struct moec_bundle_plan **bundle,
                                                          const struct moec_dense **dense,
                                                          struct moec_error *err);
+/* Stored bytes of each entry of a plan's dense weights as moec_compile_bundle_of gave them: of matrices that
+ * are compressed alone, 0 of others; NULL for weights that are bound. The caller's. Errors: MOEC_ERR_MEMORY.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_bytes(const struct moec_compile_run *run,
+                                                           const struct moec_plan *plan,
+                                                           const struct moec_dense *dense, uint64_t **n_bytes,
+                                                           struct moec_error *err);
 /* To be called when run->codecs has got further codecs, and when run->fit has become another one. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_codecs_changed(struct moec_compile_run *run,
                                                               struct moec_error *err);

@@ -71,15 +71,27 @@ static void test_shares__add_up_to_the_file(void **state)
     for (size_t i = 0; i < moec_plan_count(&plan); i++)
         plan.experts[i] = moec_variant_uniform(i % 2 ? 3 : 8);
     plan.experts[0].codecs[MOEC_PROJECTION_DOWN] = 2;
+    uint64_t *alone = calloc(dense.n_entries, sizeof *alone); /* the embedding, of 7 bytes */
+    assert_non_null(alone);
+    for (uint32_t i = 0; i < dense.n_entries; i++)
+        alone[i] = dense.entries[i].role == MOEC_ROLE_EMBEDDING ? 7 : 0;
     for (uint32_t n_copy = 0; n_copy <= 2; n_copy++) {
         uint64_t n_bytes = 0, sum = 0, n_weight = 0, n_matrix = 0;
         assert_status(moec_bundle_plan_bytes(bundle, plan.experts, copies, n_copy, &n_bytes, &err), MOEC_OK,
                       err);
-        assert_status(
-            moec_bundle_shares_make(bundle, config, codecs, &dense, &plan, copies, n_copy, &shares, &err),
-            MOEC_OK, err);
+        const struct moec_bundle_shares_request request = {.bundle = bundle,
+                                                           .config = config,
+                                                           .codecs = codecs,
+                                                           .dense = &dense,
+                                                           .dense_bytes = n_copy == 1 ? alone : NULL,
+                                                           .plan = &plan,
+                                                           .copy_bits = copies,
+                                                           .n_copy_bits = n_copy};
+        assert_status(moec_bundle_shares_make(&request, &shares, &err), MOEC_OK, err);
         for (size_t i = 0; i < shares.n; i++) {
             sum += shares.items[i].n_bytes;
+            if (strcmp(shares.items[i].name, "embedding") == 0 && n_copy == 1)
+                assert_int_equal(shares.items[i].n_bytes, 7);
             if (strcmp(shares.items[i].name, "down of experts") == 0) {
                 n_weight += shares.items[i].n_weight;
                 n_matrix += shares.items[i].n_matrix;
@@ -90,6 +102,7 @@ static void test_shares__add_up_to_the_file(void **state)
         assert_int_equal(n_weight, moec_plan_count(&plan) * config->n_ff_expert * config->n_embd);
         moec_bundle_shares_release(&shares);
     }
+    free(alone);
     moec_plan_release(&plan);
     moec_bundle_plan_free(bundle);
     moec_dense_release(&dense);
