@@ -146,7 +146,9 @@ static void say_curve(const struct moec_compile_page *page, const struct curve *
     moec_figure_say(chart, "Each point is a plan: further left is smaller, lower loses less. All losses are "
                            "against the original weights.");
     if (!isnan(page->options->max_loss))
-        moec_figure_say(chart, "A plan is accepted if the upper end of its interval is not above the line.");
+        moec_figure_say(
+            chart,
+            "The line is the target: the upper end of the certificate's interval must not be above it.");
     say_uniform(page, chart);
     if (n_left_out > 0)
         moec_figure_say(chart,
@@ -259,9 +261,17 @@ enum moec_status moec_compile_chart_shares(const struct moec_compile_page *page,
 
 /* ---- bits ---- */
 
-static uint32_t bits_of(const struct moec_compile_page *page, size_t expert, int projection)
+static uint8_t codec_of(const struct moec_compile_page *page, size_t expert, int projection)
 {
-    return moec_codec_bits(page->report->codecs[page->report->plan.experts[expert].codecs[projection]]);
+    return page->report->plan.experts[expert].codecs[projection];
+}
+
+/* What a weight takes in the record, with its share of scales and zeros. */
+static double stored_bits(const struct moec_compile_page *page, size_t expert, int projection)
+{
+    const uint32_t n_embd = page->config->n_embd;
+    const struct moec_codec codec = page->report->codecs[codec_of(page, expert, projection)];
+    return 8.0 * (double)moec_codec_row_bytes(codec, n_embd) / n_embd;
 }
 
 /* Of one projection, or the mean of all that experts have. */
@@ -270,19 +280,37 @@ static double shown_bits(const struct moec_compile_page *page, size_t expert, in
     const int first = page->config->plain_mlp ? MOEC_PROJECTION_UP : 0;
     double sum = 0;
     if (projection != MOEC_COMPILE_ALL_PROJECTIONS)
-        return bits_of(page, expert, projection);
+        return stored_bits(page, expert, projection);
     for (int p = first; p < MOEC_PROJECTION_COUNT; p++)
-        sum += bits_of(page, expert, p);
+        sum += stored_bits(page, expert, p);
     return sum / (MOEC_PROJECTION_COUNT - first);
 }
 
 static bool any_differs(const struct moec_compile_page *page)
 {
     for (size_t i = 0; i < moec_plan_count(&page->report->plan); i++)
-        for (int p = MOEC_PROJECTION_UP; p < MOEC_PROJECTION_COUNT; p++)
-            if (bits_of(page, i, p) != bits_of(page, i, MOEC_PROJECTION_GATE))
-                return true;
+        if (!moec_variant_is_uniform(page->report->plan.experts[i]))
+            return true;
     return false;
+}
+
+/* How many of the projections shown have each codec. */
+static void say_codecs(const struct moec_compile_page *page, int projection, struct moec_chart *chart)
+{
+    const int first = projection != MOEC_COMPILE_ALL_PROJECTIONS ? projection
+                      : page->config->plain_mlp                  ? MOEC_PROJECTION_UP
+                                                                 : 0;
+    const int last = projection != MOEC_COMPILE_ALL_PROJECTIONS ? projection : MOEC_PROJECTION_COUNT - 1;
+    uint64_t count[MOEC_CODEC_TABLE] = {0};
+    for (size_t i = 0; i < moec_plan_count(&page->report->plan); i++)
+        for (int p = first; p <= last; p++)
+            count[codec_of(page, i, p)]++;
+    for (uint32_t c = 0; c < MOEC_CODEC_TABLE; c++) {
+        char text[40];
+        if (count[c] > 0)
+            moec_figure_say(chart, "%" PRIu64 " projections: %s.", count[c],
+                            moec_codec_name(page->report->codecs[c], text));
+    }
 }
 
 enum moec_status moec_compile_chart_bits(const struct moec_compile_page *page, int projection,
@@ -304,7 +332,7 @@ enum moec_status moec_compile_chart_bits(const struct moec_compile_page *page, i
         moec_figure_title(chart, "Bits of the %s projection of each expert", names[projection]);
     chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert", .is_whole = true};
     chart->y = (struct moec_chart_axis){.name = "layer", .label = "layer", .is_whole = true};
-    (void)snprintf(chart->value_label, sizeof chart->value_label, "bits of a code%s",
+    (void)snprintf(chart->value_label, sizeof chart->value_label, "bits a weight%s",
                    is_mean ? ", mean of the projections" : "");
     (void)snprintf(chart->value_name, sizeof chart->value_name, "bits");
     MOEC_TRY(moec_chart_set_cells(chart, plan->n_layer, plan->n_expert, err));
@@ -320,8 +348,9 @@ enum moec_status moec_compile_chart_bits(const struct moec_compile_page *page, i
     cells->high = fmax(most, 4);
     cells->largest = most;
     cells->mark = (double)NAN;
-    cells->decimals = is_mean && any_differs(page) ? 1 : 0;
-    moec_figure_say(chart, "From %.3g to %.3g bits, %.2f on average; scales and zeros come on top.", least,
+    cells->decimals = 2;
+    moec_figure_say(chart, "From %.2f to %.2f bits a weight with scales and zeros, %.2f on average.", least,
                     most, sum / (double)moec_plan_count(plan));
+    say_codecs(page, projection, chart);
     return MOEC_OK;
 }

@@ -35,8 +35,8 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_chart_curve(const struct moec_com
 /* Bytes of the parts of the bundle. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_chart_shares(const struct moec_compile_page *page,
                                                             struct moec_chart *chart, struct moec_error *err);
-/* Bits of every expert: the mean of its projections, or (0 <= projection < MOEC_PROJECTION_COUNT) of one,
- * which is shown only where the projections of some expert differ. */
+/* Bits a weight of every expert takes, scales included: the mean of its projections, or (0 <= projection <
+ * MOEC_PROJECTION_COUNT) of one, which is shown only where the projections of some expert differ. */
 #define MOEC_COMPILE_ALL_PROJECTIONS (-1)
 MOEC_WARN_UNUSED enum moec_status moec_compile_chart_bits(const struct moec_compile_page *page,
                                                           int projection, struct moec_chart *chart,
