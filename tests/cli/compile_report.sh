@@ -2,8 +2,8 @@
 # The report of a compile: every part is there, with and without a bundle, and it is written whole, over no input.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
-# shellcheck source=tests/cli/page.inc
-. tests/cli/page.inc
+# shellcheck source=tests/cli/page.tap
+. tests/cli/page.tap
 
 # A name that would be markup, were it not escaped.
 model="$work/a <b>&\"c'"

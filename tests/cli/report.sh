@@ -2,8 +2,8 @@
 # Plots and the report of a profile: written whole, the same every time, and laid out in a browser where there is one.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
-# shellcheck source=tests/cli/page.inc
-. tests/cli/page.inc
+# shellcheck source=tests/cli/page.tap
+. tests/cli/page.tap
 
 model=datasets/sample/model
 # A name that would be markup, were it not escaped.
