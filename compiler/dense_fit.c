@@ -203,7 +203,7 @@ static enum moec_status add_group(struct moec_dense_fit *fit, const struct moec_
     for (uint32_t i = 0; i < n_entries && group.n_role < MAX_SHARING; i++)
         if (moec_role_is_quantisable((enum moec_role)entries[i]->role))
             group.roles[group.n_role++] = entries[i]->role;
-    MOEC_TRY(moec_gptq_create(input_count(entries[0]), &group.gptq, err));
+    MOEC_TRY(moec_gptq_create(input_count(entries[0]), MOEC_GPTQ_EXACT, &group.gptq, err));
     fit->groups[fit->n_group++] = group;
     return MOEC_OK;
 }

@@ -145,7 +145,7 @@ static enum moec_status report_evaluation(void *context, const char *phase, doub
 static enum moec_status create_moments(uint32_t n_input, struct moec_gptq **out, struct moec_error *err)
 {
     *out = NULL;
-    return n_input <= MOEC_GPTQ_MAX_INPUTS ? moec_gptq_create(n_input, out, err) : MOEC_OK;
+    return n_input <= MOEC_GPTQ_MAX_INPUTS ? moec_gptq_create(n_input, MOEC_GPTQ_QUICK, out, err) : MOEC_OK;
 }
 
 static void copy_states(const struct moec_states *from, const struct moec_states *to)

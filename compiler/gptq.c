@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK_TOKENS 32u
-#define ROWS         4u /* of H that share a look at the inputs */
+#define CHUNK_TOKENS 64u /* that wait to be added together */
+#define ROWS         4u  /* of H that share a look at the inputs */
 
 uint64_t moec_gptq_bytes(uint32_t n_input)
 {
@@ -18,7 +18,7 @@ uint64_t moec_gptq_bytes(uint32_t n_input)
 uint64_t moec_gptq_factor_bytes(uint32_t n_input)
 {
     return row_offset(padded(n_input)) * sizeof(double) +
-           ((uint64_t)n_input * n_input + GPTQ_AHEAD) * sizeof(float);
+           ((uint64_t)n_input + GPTQ_AHEAD) * n_input * sizeof(float);
 }
 
 uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input, int n_threads)
@@ -28,7 +28,8 @@ uint64_t moec_gptq_encode_bytes(uint32_t n_row, uint32_t columns, bool by_input,
     return n_weight + n_weight / LANES * (sizeof(float) + 1) + (uint64_t)n_threads * tile;
 }
 
-enum moec_status moec_gptq_create(uint32_t n_input, struct moec_gptq **out, struct moec_error *err)
+enum moec_status moec_gptq_create(uint32_t n_input, enum moec_gptq_sums sums, struct moec_gptq **out,
+                                  struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     struct moec_gptq *gptq = NULL;
@@ -39,8 +40,9 @@ enum moec_status moec_gptq_create(uint32_t n_input, struct moec_gptq **out, stru
     MOEC_TRY(moec_alloc((void **)&gptq, 1, sizeof *gptq, what, err));
     gptq->n = n_input;
     MOEC_TRY_OUT(moec_alloc((void **)&gptq->h, row_offset(padded(n_input)), sizeof(double), what, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&gptq->inputs, (uint64_t)CHUNK_TOKENS * padded(n_input), sizeof(double),
-                            what, err));
+    void **inputs = sums == MOEC_GPTQ_QUICK ? (void **)&gptq->waiting : (void **)&gptq->inputs;
+    MOEC_TRY_OUT(moec_alloc(inputs, (uint64_t)CHUNK_TOKENS * padded(n_input),
+                            sums == MOEC_GPTQ_QUICK ? sizeof(float) : sizeof(double), what, err));
     MOEC_TRY_OUT(moec_alloc((void **)&gptq->order, n_input, sizeof(uint32_t), what, err));
     *out = gptq;
     gptq = NULL;
@@ -57,11 +59,19 @@ void moec_gptq_free(struct moec_gptq *gptq)
     free(gptq->factor);
     free(gptq->square);
     free(gptq->inputs);
+    free(gptq->waiting);
     free(gptq->order);
     free(gptq);
 }
 
 /* ---- products of inputs ---- */
+
+/* Inputs wait by blocks of LANES: input i of token t stands at ((i / LANES) * CHUNK_TOKENS + t) * LANES + i %
+ * LANES, so that a band of H reads two short runs of memory. */
+static size_t input_at(uint32_t t, uint32_t i)
+{
+    return ((size_t)(i / LANES) * CHUNK_TOKENS + t) * LANES + i % LANES;
+}
 
 struct adding {
     struct moec_gptq *gptq;
@@ -69,43 +79,76 @@ struct adding {
 };
 
 /* LANES rows of H, ROWS at a time: tokens are added in their order. Rows past the last input stay 0. */
-GPTQ_CLONES static void add_band(void *context, size_t item, int thread)
+GPTQ_CLONES static void add_exact(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct adding *adding = context;
     const struct moec_gptq *gptq = adding->gptq;
-    const size_t stride = padded(gptq->n);
     const uint32_t first = (uint32_t)item * LANES;
+    const size_t length = first + LANES; /* of each row of the band */
     for (uint32_t i = first; i < first + LANES; i += ROWS) {
         double *row = gptq->h + row_offset(i);
-        const size_t length = first + LANES; /* of each row of the band */
         for (uint32_t j = 0; j < length; j += LANES) {
-            const double *x = gptq->inputs;
+            const double *left = gptq->inputs + input_at(0, i), *x = gptq->inputs + input_at(0, j);
             double sums[ROWS][LANES];
             for (uint32_t r = 0; r < ROWS; r++)
                 memcpy(sums[r], row + r * length + j, sizeof sums[r]);
-            for (uint32_t t = 0; t < adding->n_tok; t++, x += stride)
+            for (uint32_t t = 0; t < adding->n_tok; t++, left += LANES, x += LANES)
                 for (uint32_t r = 0; r < ROWS; r++)
                     for (uint32_t lane = 0; lane < LANES; lane++)
-                        sums[r][lane] += x[i + r] * x[j + lane];
+                        sums[r][lane] += left[r] * x[lane];
             for (uint32_t r = 0; r < ROWS; r++)
                 memcpy(row + r * length + j, sums[r], sizeof sums[r]);
         }
     }
 }
 
+/* The same with sums in F32 over the chunk, which are then added in F64. */
+GPTQ_CLONES static void add_quickly(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct adding *adding = context;
+    const struct moec_gptq *gptq = adding->gptq;
+    const uint32_t first = (uint32_t)item * LANES;
+    const size_t length = first + LANES;
+    for (uint32_t i = first; i < first + LANES; i += ROWS) {
+        double *row = gptq->h + row_offset(i);
+        for (uint32_t j = 0; j < length; j += LANES) {
+            const float *left = gptq->waiting + input_at(0, i), *x = gptq->waiting + input_at(0, j);
+            float sums[ROWS][LANES] = {0};
+            for (uint32_t t = 0; t < adding->n_tok; t++, left += LANES, x += LANES)
+                for (uint32_t r = 0; r < ROWS; r++)
+                    for (uint32_t lane = 0; lane < LANES; lane++)
+                        sums[r][lane] += left[r] * x[lane];
+            for (uint32_t r = 0; r < ROWS; r++)
+                for (uint32_t lane = 0; lane < LANES; lane++)
+                    row[r * length + j + lane] += (double)sums[r][lane];
+        }
+    }
+}
+
+/* Adds what waits. */
+static void flush(struct moec_gptq *gptq, const struct moec_pool *pool)
+{
+    struct adding adding = {gptq, gptq->n_waiting};
+    if (gptq->n_waiting > 0)
+        moec_parallel_for(pool, padded(gptq->n) / LANES, gptq->waiting != NULL ? add_quickly : add_exact,
+                          &adding);
+    gptq->n_waiting = 0;
+}
+
 void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const float *x, size_t stride,
                    const float *factors, uint32_t n_tok)
 {
     const uint32_t width = padded(gptq->n);
-    for (uint32_t first = 0; first < n_tok; first += CHUNK_TOKENS) {
-        struct adding adding = {gptq, n_tok - first < CHUNK_TOKENS ? n_tok - first : CHUNK_TOKENS};
-        for (uint32_t t = 0; t < adding.n_tok; t++) {
-            const double factor = factors != NULL ? (double)factors[first + t] : 1;
-            for (uint32_t i = 0; i < width; i++)
-                gptq->inputs[(size_t)t * width + i] = factor * (double)x[(first + t) * stride + i];
-        }
-        moec_parallel_for(pool, width / LANES, add_band, &adding);
+    for (uint32_t t = 0; t < n_tok; t++, x += stride) {
+        const float factor = factors != NULL ? factors[t] : 1;
+        for (uint32_t i = 0; i < width && gptq->waiting != NULL; i++)
+            gptq->waiting[input_at(gptq->n_waiting, i)] = factor * x[i];
+        for (uint32_t i = 0; i < width && gptq->waiting == NULL; i++)
+            gptq->inputs[input_at(gptq->n_waiting, i)] = (double)factor * (double)x[i];
+        if (++gptq->n_waiting == CHUNK_TOKENS)
+            flush(gptq, pool);
     }
     gptq->n_token += n_tok;
 }
@@ -115,9 +158,12 @@ double moec_gptq_token_count(const struct moec_gptq *gptq)
     return gptq->n_token;
 }
 
-void moec_gptq_mix(struct moec_gptq *gptq, const struct moec_gptq *other, double weight)
+void moec_gptq_mix(struct moec_gptq *gptq, struct moec_gptq *other, double weight)
 {
+    const struct moec_pool alone = {1};
     const uint64_t n = row_offset(padded(gptq->n));
+    flush(gptq, &alone);
+    flush(other, &alone);
     for (uint64_t i = 0; i < n; i++)
         gptq->h[i] += weight * other->h[i];
     gptq->n_token += weight * other->n_token;
@@ -285,6 +331,7 @@ enum moec_status moec_gptq_factor(struct moec_gptq *gptq, enum moec_gptq_order o
                                   const struct moec_pool *pool, struct moec_error *err)
 {
     double most = 0;
+    flush(gptq, pool);
     for (uint32_t i = 0; i < gptq->n; i++)
         most = gptq->h[row_offset(i) + i] > most ? gptq->h[row_offset(i) + i] : most;
     if (gptq->n_token == 0 || (most == 0 && !isnan(gptq->h[0])))
@@ -294,7 +341,7 @@ enum moec_status moec_gptq_factor(struct moec_gptq *gptq, enum moec_gptq_order o
                         "the factor of the inputs' products", err));
     enum moec_status status = copy_ordered(gptq, order, err);
     if (status == MOEC_OK && order == MOEC_GPTQ_BY_GROUP) {
-        status = moec_alloc((void **)&gptq->square, (uint64_t)gptq->n * gptq->n + GPTQ_AHEAD,
+        status = moec_alloc((void **)&gptq->square, ((uint64_t)gptq->n + GPTQ_AHEAD) * gptq->n,
                             sizeof *gptq->square, "the inputs' products in order", err);
         if (status == MOEC_OK)
             copy_square(gptq);

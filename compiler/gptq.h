@@ -47,8 +47,12 @@ struct moec_gptq;
 /* For matrices with K inputs, 1 <= K <= MOEC_GPTQ_MAX_INPUTS. Takes moec_gptq_bytes(K), from
  * moec_gptq_factor on moec_gptq_factor_bytes(K) more. Thread rule: one thread at a time; pools parallelise
  * inside. */
-MOEC_WARN_UNUSED enum moec_status moec_gptq_create(uint32_t n_input, struct moec_gptq **out,
-                                                   struct moec_error *err);
+enum moec_gptq_sums {
+    MOEC_GPTQ_EXACT, /* products and sums of H in F64: codecs of other quantizers than GPTQ need it */
+    MOEC_GPTQ_QUICK, /* sums of 64 tokens in F32, those in F64: four times as fast */
+};
+MOEC_WARN_UNUSED enum moec_status moec_gptq_create(uint32_t n_input, enum moec_gptq_sums sums,
+                                                   struct moec_gptq **out, struct moec_error *err);
 void moec_gptq_free(struct moec_gptq *gptq);
 uint64_t moec_gptq_bytes(uint32_t n_input);
 uint64_t moec_gptq_factor_bytes(uint32_t n_input);
@@ -60,7 +64,7 @@ void moec_gptq_add(struct moec_gptq *gptq, const struct moec_pool *pool, const f
                    const float *factors, uint32_t n_tok);
 
 /* H += weight * H of another with as many inputs. */
-void moec_gptq_mix(struct moec_gptq *gptq, const struct moec_gptq *other, double weight);
+void moec_gptq_mix(struct moec_gptq *gptq, struct moec_gptq *other, double weight);
 
 /* Tokens added, and of others mixed in their share. */
 double moec_gptq_token_count(const struct moec_gptq *gptq);

@@ -293,12 +293,12 @@ GPTQ_CLONES static void derive(const struct tile *tile, uint32_t i, uint32_t fro
                                float slopes[static AHEAD * LANES])
 {
     const uint32_t n = tile->fit->e->gptq->n;
-    const float *h = tile->fit->e->gptq->square + i, *left = tile->left + from;
+    const float *h = tile->fit->e->gptq->square + (size_t)i * n, *left = tile->left + from;
     float made[AHEAD][LANES] = {0};
-    for (uint32_t j = 0; j < n; j++, h += n, left += tile->width)
+    for (uint32_t j = 0; j < n; j++, h++, left += tile->width)
         for (uint32_t a = 0; a < AHEAD; a++)
             for (uint32_t lane = 0; lane < LANES; lane++)
-                made[a][lane] += h[a] * left[lane];
+                made[a][lane] += h[(size_t)a * n] * left[lane];
     memcpy(slopes, made, sizeof made);
 }
 

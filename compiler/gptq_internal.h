@@ -22,15 +22,17 @@
 #endif
 
 struct moec_gptq {
-    uint32_t n;      /* K */
-    double n_token;  /* of others mixed in, their share */
-    double *h;       /* lower triangle: row i at row_offset(i), i + 1 values and padding to whole lanes */
-    double *factor;  /* the same, in order: R_ji / R_ii at (i, j), j < i, R_ii at (i, i); NULL before
-                        moec_gptq_factor */
-    float *square;   /* (K, K) H with damping, in order, where fitted codes are wanted; else NULL. GPTQ_AHEAD
-                        floats more may be read */
-    double *inputs;  /* (CHUNK_TOKENS, K padded) */
-    uint32_t *order; /* (K) inputs in the order in which they are rounded */
+    uint32_t n;     /* K */
+    double n_token; /* of others mixed in, their share */
+    double *h;      /* lower triangle: row i at row_offset(i), i + 1 values and padding to whole lanes */
+    double *factor; /* the same, in order: R_ji / R_ii at (i, j), j < i, R_ii at (i, i); NULL before
+                       moec_gptq_factor */
+    float *square;  /* (K, K) H with damping, in order, where fitted codes are wanted; else NULL. GPTQ_AHEAD
+                       floats more may be read */
+    double *inputs; /* (K padded, CHUNK_TOKENS) that wait to be added; or, for quick sums, in `waiting` */
+    float *waiting;
+    uint32_t n_waiting; /* tokens */
+    uint32_t *order;    /* (K) inputs in the order in which they are rounded */
 };
 
 static inline uint32_t padded(uint32_t n)

@@ -252,7 +252,7 @@ static void test_expert_fit__moments_are_those_of_the_model(void **state)
     float *gate = malloc(n_weight * sizeof *gate), *up = malloc(n_weight * sizeof *up),
           *down = malloc(n_weight * sizeof *down), *rows = malloc(n_weight * sizeof *rows);
     double energy = 0;
-    MUST(moec_gptq_create(config->n_ff_expert, &watched.gptq, &err));
+    MUST(moec_gptq_create(config->n_ff_expert, MOEC_GPTQ_QUICK, &watched.gptq, &err));
     MUST(moec_scorer_run_varied(bench.scorer, &variation, &measure, NULL, &err));
     MUST(moec_gptq_factor(watched.gptq, MOEC_GPTQ_BY_GROUP, &pool, &err));
     assert_true(watched.n_pair > 0);

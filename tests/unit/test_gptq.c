@@ -50,7 +50,7 @@ static struct moec_gptq *gptq_of(const struct matrix *m, int n_threads, uint32_t
 {
     const struct moec_pool pool = {n_threads};
     struct moec_gptq *gptq = NULL;
-    MUST(moec_gptq_create(m->n_input, &gptq, &err));
+    MUST(moec_gptq_create(m->n_input, MOEC_GPTQ_EXACT, &gptq, &err));
     for (uint32_t t = 0; t < m->n_token; t += batch)
         moec_gptq_add(gptq, &pool, m->x + t * m->stride, m->stride, NULL,
                       m->n_token - t < batch ? m->n_token - t : batch);
@@ -175,7 +175,8 @@ static void test_gptq__outputs_are_nearer_than_rounding_leaves_them(void **state
     assert_true(next_matrix(&fixture, &m));
     struct moec_gptq *gptq = gptq_of(&m, 1, m.n_token), *blind = NULL;
     double *weights = malloc((size_t)m.n_output * m.n_input * sizeof(double));
-    MUST(moec_gptq_create(m.n_input, &blind, &err)); /* without inputs: the linear quantizer */
+    MUST(moec_gptq_create(m.n_input, MOEC_GPTQ_EXACT, &blind,
+                          &err)); /* without inputs: the linear quantizer */
     for (size_t b = 0; b < COUNT(widths); b++) {
         double error[2];
         struct moec_codec codec;
@@ -233,12 +234,13 @@ static void test_gptq__edges(void **state)
     const struct moec_gptq_matrix three = {weights, 1, 3, false}, four = {weights, 1, 4, false};
     uint8_t rows[64], linear[64];
     struct moec_codec codec;
-    assert_int_equal(moec_gptq_create(0, &gptq, &problem), MOEC_ERR_LIMIT);
-    assert_int_equal(moec_gptq_create(MOEC_GPTQ_MAX_INPUTS + 1, &gptq, &problem), MOEC_ERR_LIMIT);
+    assert_int_equal(moec_gptq_create(0, MOEC_GPTQ_EXACT, &gptq, &problem), MOEC_ERR_LIMIT);
+    assert_int_equal(moec_gptq_create(MOEC_GPTQ_MAX_INPUTS + 1, MOEC_GPTQ_EXACT, &gptq, &problem),
+                     MOEC_ERR_LIMIT);
     MUST(moec_codec_for_bits(4, MOEC_SCHEME_SYMMETRIC, 0, MOEC_DTYPE_F32, &codec, &err));
 
     /* Inputs that are all zero say nothing: linear. */
-    MUST(moec_gptq_create(3, &gptq, &err));
+    MUST(moec_gptq_create(3, MOEC_GPTQ_EXACT, &gptq, &err));
     moec_gptq_add(gptq, &pool, x, 16, NULL, 1);
     MUST(moec_gptq_factor(gptq, MOEC_GPTQ_BY_INPUT, &pool, &err));
     MUST(moec_gptq_encode(gptq, &pool, &three, codec, rows, &err));
@@ -247,13 +249,13 @@ static void test_gptq__edges(void **state)
     assert_int_equal(moec_gptq_encode(gptq, &pool, &four, codec, rows, &problem), MOEC_ERR_MISMATCH);
     moec_gptq_free(gptq);
 
-    MUST(moec_gptq_create(3, &gptq, &err));
+    MUST(moec_gptq_create(3, MOEC_GPTQ_EXACT, &gptq, &err));
     x[1] = INFINITY;
     moec_gptq_add(gptq, &pool, x, 16, NULL, 1);
     assert_int_equal(moec_gptq_factor(gptq, MOEC_GPTQ_BY_INPUT, &pool, &problem), MOEC_ERR_FORMAT);
     moec_gptq_free(gptq);
 
-    MUST(moec_gptq_create(3, &gptq, &err));
+    MUST(moec_gptq_create(3, MOEC_GPTQ_EXACT, &gptq, &err));
     x[1] = 2;
     moec_gptq_add(gptq, &pool, x, 16, NULL, 1);
     MUST(moec_gptq_factor(gptq, MOEC_GPTQ_BY_INPUT, &pool, &err));
