@@ -234,6 +234,29 @@ static void push_profile(lua_State *lua)
     set_integer(lua, "tokens", search_tokens(profile));
 }
 
+static bool was_measured(const struct moec_profile *profile, uint32_t bits)
+{
+    for (uint32_t i = 0; profile != NULL && i < profile->n_uniform; i++)
+        if (profile->uniform_bits[i] == bits)
+            return true;
+    return false;
+}
+
+/* A search that enumerates them measures a whole model for each: 5 and 6 only where the user asked for them.
+ */
+static void push_bitwidths(lua_State *lua, const struct moec_profile *profile)
+{
+    lua_Integer n = 0;
+    lua_createtable(lua, MOEC_N_ASSIGNABLE, 0);
+    for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++) {
+        const uint32_t bits = assignable_bits[i];
+        if ((bits == 5 || bits == 6) && !was_measured(profile, bits))
+            continue;
+        lua_pushinteger(lua, bits);
+        lua_rawseti(lua, -2, ++n);
+    }
+}
+
 static void push_request(lua_State *lua)
 {
     const struct policy_run *run = run_of(lua);
@@ -254,11 +277,7 @@ static void push_request(lua_State *lua)
     }
     lua_setfield(lua, -2, "projections");
     lua_setfield(lua, -2, "model");
-    lua_createtable(lua, MOEC_N_ASSIGNABLE, 0);
-    for (size_t i = 0; i < MOEC_N_ASSIGNABLE; i++) {
-        lua_pushinteger(lua, assignable_bits[i]);
-        lua_rawseti(lua, -2, (lua_Integer)i + 1);
-    }
+    push_bitwidths(lua, request->profile);
     lua_setfield(lua, -2, "bitwidths");
     if (!isnan(request->max_loss))
         set_number(lua, "max_loss", request->max_loss);

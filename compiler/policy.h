@@ -12,12 +12,13 @@
 #include "formats/model/plan.h"
 #include "formats/profile/profile.h"
 
-/* Allowed bitwidths, increasing. */
+/* Bitwidths that an assignment may have, increasing. Policies are offered 5 and 6 in moec.bitwidths where
+ * they were measured. */
 #define MOEC_ASSIGNABLE_BITS                                                                                 \
     {                                                                                                        \
-        2, 3, 4, 8, 16                                                                                       \
+        2, 3, 4, 5, 6, 8, 16                                                                                 \
     }
-#define MOEC_N_ASSIGNABLE 5
+#define MOEC_N_ASSIGNABLE 7
 
 /* Different assignments that a policy may measure. */
 #define MOEC_POLICY_MAX_EVALUATIONS 4096

@@ -19,6 +19,24 @@ static bool has_option(const struct cli_args *args, const char *name)
     return knows_option(args, name) && cli_has(args, name);
 }
 
+static enum moec_status check_nested(const struct cli_args *args, const struct cli_measure_options *options,
+                                     struct moec_error *err)
+{
+    const char *scheme = cli_text(args, "scheme");
+    if (options->group == 0)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--scheme %s gives the groups of a row scales of 8 bits: give --group 16, 32, 64 or "
+                         "128",
+                         scheme);
+    if (options->quantizer == MOEC_QUANTIZER_AUTO)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--quantizer auto compares symmetric and asymmetric codes: leave out --scheme %s, or "
+            "give --quantizer linear or hqq",
+            scheme);
+    return MOEC_OK;
+}
+
 static enum moec_status read_quantiser(const struct cli_args *args, struct cli_measure_options *out,
                                        struct moec_error *err)
 {
@@ -29,9 +47,13 @@ static enum moec_status read_quantiser(const struct cli_args *args, struct cli_m
         if (strcmp(cli_text(args, "quantizer"), moec_quantizer_name((enum moec_quantizer)q)) == 0)
             out->quantizer = (enum moec_quantizer)q;
     out->any_scheme = out->quantizer == MOEC_QUANTIZER_AUTO && !has_option(args, "scheme");
-    if (has_option(args, "scheme") ? strcmp(cli_text(args, "scheme"), "asymmetric") == 0
-                                   : out->quantizer == MOEC_QUANTIZER_HQQ)
+    if (!has_option(args, "scheme") && out->quantizer == MOEC_QUANTIZER_HQQ)
         out->scheme = MOEC_SCHEME_ASYMMETRIC;
+    for (int s = 0; has_option(args, "scheme") && s < MOEC_SCHEME_COUNT; s++)
+        if (strcmp(cli_text(args, "scheme"), moec_scheme_name((enum moec_scheme)s)) == 0)
+            out->scheme = (enum moec_scheme)s;
+    if (moec_scheme_is_nested(out->scheme))
+        MOEC_TRY(check_nested(args, out, err));
     const bool is_outlier = out->quantizer == MOEC_QUANTIZER_OUTLIER;
     if (is_outlier || out->quantizer == MOEC_QUANTIZER_LOG) {
         if (has_option(args, "scheme"))

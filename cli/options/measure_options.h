@@ -58,7 +58,8 @@
 
 /* `use` is 0 or CLI_RARE. */
 #define CLI_QUANTISER_OPTIONS(use)                                                                           \
-    {"group", 0, "SIZE", "channel|32|64|128", "Weights per scale: channel (default), 32, 64, 128.", use},    \
+    {"group", 0, "SIZE", "channel|16|32|64|128", "Weights per scale: channel (default), 16, 32, 64, 128.",   \
+     use},                                                                                                   \
         {"quantizer",                                                                                        \
          0,                                                                                                  \
          "NAME",                                                                                             \
@@ -73,11 +74,13 @@
         {"scheme",                                                                                           \
          0,                                                                                                  \
          "SCHEME",                                                                                           \
-         "symmetric|asymmetric",                                                                             \
+         "symmetric|asymmetric|symmetric-nested|asymmetric-nested",                                          \
          "Where codes lie (default symmetric with linear, asymmetric with hqq, both compared with auto; "    \
          "outlier and log have their own):\n"                                                                \
          "symmetric\taround zero\n"                                                                          \
-         "asymmetric\tbetween the smallest and largest weight",                                              \
+         "asymmetric\tbetween the smallest and largest weight\n"                                             \
+         "symmetric-nested, asymmetric-nested\tthe same with scales of 8 bits under one for each row, "      \
+         "which makes small groups cheap; needs --group",                                                    \
          CLI_RARE},                                                                                          \
     {                                                                                                        \
         "baseline", 0, "BITS", "4|16",                                                                       \

@@ -36,7 +36,7 @@ static const struct cli_option options[] = {
      "--group channel, --dense-bits 16 and --confidence point: the certificate is one evaluation, whose "
      "measured loss itself must meet --max-loss, without an interval.",
      CLI_RARE},
-    {"bits", 0, "BITS", "2|3|4|8|16", "For --policy uniform: 2, 3, 4, 8 or 16.", 0},
+    {"bits", 0, "BITS", "2|3|4|5|6|8|16", "For --policy uniform: 2, 3, 4, 5, 6, 8 or 16.", 0},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
      "Bitwidth of all weights outside experts (hull chooses one for each matrix):\n"
      "16\tthe default of other policies; F32 weights become BF16\n"
@@ -117,7 +117,7 @@ static enum moec_status read_confidence(const struct cli_args *args, double *con
 /* "quantizer=hqq scheme=asymmetric", or what auto chose: "quantizer=auto 2=hqq-asymmetric 3=..." */
 static void spell_quantizer(const struct compile_job *job, char *text, size_t capacity)
 {
-    static const uint32_t widths[] = {2, 3, 4, 8};
+    static const uint32_t widths[] = {2, 3, 4, 5, 6, 8};
     const struct moec_profile *profile = &job->profile;
     enum moec_quantizer quantizer = job->compile.quantizer;
     enum moec_scheme scheme = job->compile.scheme;
@@ -132,6 +132,11 @@ static void spell_quantizer(const struct compile_job *job, char *text, size_t ca
     }
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         const struct moec_quantizer_choice choice = profile->choices[widths[i]];
+        bool is_measured = widths[i] != 5 && widths[i] != 6;
+        for (uint32_t u = 0; u < profile->n_uniform; u++)
+            is_measured = is_measured || profile->uniform_bits[u] == widths[i];
+        if (!is_measured)
+            continue;
         used += (size_t)snprintf(text + used, capacity - used, " %" PRIu32 "=%s-%s", widths[i],
                                  moec_quantizer_name((enum moec_quantizer)choice.quantizer),
                                  moec_scheme_name((enum moec_scheme)choice.scheme));

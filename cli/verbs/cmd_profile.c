@@ -29,7 +29,7 @@
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
     CLI_SAMPLES_OPTIONS,
-    {"bits", 0, "LIST", NULL, "Bitwidths to measure (default 2,3,4,8).", 0},
+    {"bits", 0, "LIST", NULL, "Bitwidths to measure: of 2, 3, 4, 5, 6 and 8 (default 2,3,4,8).", 0},
     CLI_QUANTISER_OPTIONS(0),
     CLI_SENSITIVITY_OPTIONS(0),
     {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT},
@@ -58,8 +58,8 @@ static const struct cli_option options[] = {
     {"projections", 0, NULL, NULL,
      "Also measure each projection of every expert alone, at up to three times the cost of the experts.",
      CLI_RARE},
-    {"show-bits", 0, "BITS", "2|3|4|8",
-     "Bitwidth for --show and --heatmap: 2, 3, 4 or 8 (default: the lowest profiled).", CLI_RARE},
+    {"show-bits", 0, "BITS", "2|3|4|5|6|8",
+     "Bitwidth for --show and --heatmap: 2, 3, 4, 5, 6 or 8 (default: the lowest profiled).", CLI_RARE},
     {"color", 0, "WHEN", "auto|always|never", "Colour on the terminal: auto (default), always or never.",
      CLI_RARE},
     {"trust-profile", 0, NULL, NULL,
@@ -70,7 +70,7 @@ static const struct cli_option options[] = {
     {0},
 };
 
-static const uint32_t profiled_bits[] = {2, 3, 4, 8, 0};
+static const uint32_t profiled_bits[] = {2, 3, 4, 5, 6, 8, 0};
 
 #define STUDY_LIST_BYTES 1024
 

@@ -22,8 +22,9 @@ static const struct cli_option options[] = {
     {"predict", 0, "LIST", NULL, "Predictors, with commas (default all possible):\n" CLI_PREDICT_VALUES, 0},
     {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", 0},
     {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
-    {"bits", 0, "BITS", "2|3|4|8|16",
-     "Bitwidth of every expert: 2, 3, 4 (default), 8 or 16. With --model: use its copy at this bitwidth "
+    {"bits", 0, "BITS", "2|3|4|5|6|8|16",
+     "Bitwidth of every expert: 2, 3, 4 (default), 5, 6, 8 or 16. With --model: use its copy at this "
+     "bitwidth "
      "instead of the compiled assignment.",
      CLI_RARE},
     {"preload-count", 0, "N", NULL,

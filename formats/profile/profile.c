@@ -136,9 +136,14 @@ enum moec_status moec_profile_allocate(struct moec_profile *profile, struct moec
 
 /* ---- checking ---- */
 
+bool moec_profile_has_bits(uint32_t bits)
+{
+    return (bits >= 2 && bits <= 6) || bits == 8 || bits == 16;
+}
+
 static bool is_bitwidth(uint32_t bits)
 {
-    return bits == 2 || bits == 3 || bits == 4 || bits == 8 || bits == 16 || bits == 32;
+    return moec_profile_has_bits(bits) || bits == 32;
 }
 
 static enum moec_status check_text(const char *text, size_t capacity, const char *what, const char *subject,
@@ -159,7 +164,7 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
     MOEC_TRY(check_text(p->data_name, sizeof p->data_name, "the name of the data", subject, err));
     if (!is_bitwidth(p->baseline_bits))
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: baseline of %" PRIu32 " bits, expected 2, 3, 4, 8, 16 or 32", subject,
+                         "%s: baseline of %" PRIu32 " bits, expected 2, 3, 4, 5, 6, 8, 16 or 32", subject,
                          p->baseline_bits);
     const uint8_t quantizer = p->quantizer == MOEC_QUANTIZER_AUTO ? MOEC_QUANTIZER_LINEAR : p->quantizer;
     if (p->quantizer >= MOEC_QUANTIZER_COUNT || p->scheme >= MOEC_SCHEME_COUNT ||
@@ -172,8 +177,8 @@ static enum moec_status check_provenance(const struct moec_profile *p, const cha
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: quantizer %u and scheme %u chosen for %" PRIu32 " bits", subject,
                              (unsigned)p->choices[bits].quantizer, (unsigned)p->choices[bits].scheme, bits);
-    if (p->group != 0 && p->group != 32 && p->group != 64 && p->group != 128)
-        return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 32, 64 or 128", subject,
+    if (p->group != 0 && p->group != 16 && p->group != 32 && p->group != 64 && p->group != 128)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s: group is %u, expected 0, 16, 32, 64 or 128", subject,
                          (unsigned)p->group);
     if (p->sensitivity != MOEC_SENSITIVITY_EXACT && p->sensitivity != MOEC_SENSITIVITY_FAST &&
         p->sensitivity != MOEC_SENSITIVITY_NONE)
@@ -198,8 +203,8 @@ static enum moec_status check_bits(const uint32_t *bits, uint32_t n, const char 
     for (uint32_t b = 0; b < n; b++) {
         if (!is_bitwidth(bits[b]))
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             "%s: %s %" PRIu32 " is %" PRIu32 ", expected 2, 3, 4, 8, 16 or 32", subject,
-                             what, b, bits[b]);
+                             "%s: %s %" PRIu32 " is %" PRIu32 ", expected 2, 3, 4, 5, 6, 8, 16 or 32",
+                             subject, what, b, bits[b]);
         if (b > 0 && bits[b] <= bits[b - 1])
             return moec_fail(err, MOEC_ERR_FORMAT,
                              "%s: %s %" PRIu32 " is %" PRIu32 " after %" PRIu32 ", expected increasing ones",

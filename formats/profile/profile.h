@@ -60,6 +60,9 @@ struct moec_quantizer_choice {
     uint8_t scheme;    /* enum moec_scheme */
 };
 
+/* Whether a profile may measure experts at this bitwidth: 2 to 6, 8 or 16. */
+bool moec_profile_has_bits(uint32_t bits);
+
 struct moec_profile {
     /* provenance */
     char moec_version[32];

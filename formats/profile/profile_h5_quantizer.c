@@ -4,7 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint32_t widths[] = {2, 3, 4, 8};
+static const uint32_t widths[] = {2, 3, 4, 5, 6, 8};
+
+/* Files have the choice for 5 and 6 bits where those were measured. */
+static bool is_optional(uint32_t bits)
+{
+    return bits == 5 || bits == 6;
+}
+
+static bool was_measured(const struct moec_profile *profile, uint32_t bits)
+{
+    for (uint32_t i = 0; i < profile->n_uniform; i++)
+        if (profile->uniform_bits[i] == bits)
+            return true;
+    return false;
+}
 
 /* "quantizer_3" */
 static const char *choice_name(uint32_t bits, char name[static 24])
@@ -24,6 +38,8 @@ enum moec_status moec_profile_h5_write_quantizer(struct moec_h5 *h5, const struc
         return MOEC_OK;
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
         const struct moec_quantizer_choice choice = profile->choices[widths[i]];
+        if (is_optional(widths[i]) && !was_measured(profile, widths[i]))
+            continue;
         (void)snprintf(text, sizeof text, "%s %s", moec_quantizer_name((enum moec_quantizer)choice.quantizer),
                        moec_scheme_name((enum moec_scheme)choice.scheme));
         MOEC_TRY(moec_h5_write_text(h5, "/", choice_name(widths[i], name), text, err));
@@ -72,13 +88,14 @@ static enum moec_status read_choice(struct moec_h5 *h5, uint32_t bits, struct mo
 enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5, struct moec_profile *profile,
                                                 const char *subject, struct moec_error *err)
 {
-    char text[16];
+    char name[24], text[32];
     bool has = false;
     MOEC_TRY(moec_h5_read_text(h5, "/", "scheme", text, sizeof text, err));
     if (!find_scheme(text, &profile->scheme))
         return moec_fail(
             err, MOEC_ERR_FORMAT,
-            "%s: attribute 'scheme' is '%s', expected symmetric, asymmetric, gaussian or logarithmic",
+            "%s: attribute 'scheme' is '%s', expected symmetric, asymmetric, gaussian, logarithmic, "
+            "symmetric-nested or asymmetric-nested",
             subject, text);
     MOEC_TRY(moec_h5_has_attribute(h5, "/", "quantizer", &has, err));
     if (!has)
@@ -86,10 +103,16 @@ enum moec_status moec_profile_h5_read_quantizer(struct moec_h5 *h5, struct moec_
     MOEC_TRY(moec_h5_read_text(h5, "/", "quantizer", text, sizeof text, err));
     profile->quantizer = find_quantizer(text);
     if (profile->quantizer == MOEC_QUANTIZER_COUNT)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s: attribute 'quantizer' is '%s', expected linear, hqq, auto, outlier or log",
-                         subject, text);
-    for (size_t i = 0; profile->quantizer == MOEC_QUANTIZER_AUTO && i < sizeof widths / sizeof *widths; i++)
-        MOEC_TRY(read_choice(h5, widths[i], &profile->choices[widths[i]], subject, err));
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s: attribute 'quantizer' is '%s', expected linear, hqq, auto, outlier, log or gptq", subject,
+            text);
+    for (size_t i = 0; profile->quantizer == MOEC_QUANTIZER_AUTO && i < sizeof widths / sizeof *widths; i++) {
+        has = true;
+        if (is_optional(widths[i]))
+            MOEC_TRY(moec_h5_has_attribute(h5, "/", choice_name(widths[i], name), &has, err));
+        if (has)
+            MOEC_TRY(read_choice(h5, widths[i], &profile->choices[widths[i]], subject, err));
+    }
     return MOEC_OK;
 }

@@ -466,7 +466,7 @@ static enum moec_status time_specimens(struct compute_job *job, const struct spe
 
 static enum moec_status measure_experts(struct compute_job *job, struct moec_error *err)
 {
-    static const uint32_t widths[] = {2, 3, 4, 8, 16};
+    static const uint32_t widths[] = {2, 3, 4, 5, 6, 8, 16};
     const size_t n_widths = sizeof widths / sizeof *widths;
     struct moec_device *device = job->device;
     enum moec_status status = MOEC_OK;

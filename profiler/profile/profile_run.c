@@ -19,6 +19,23 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Dictionaries have neither 5 and 6 bits nor groups of 16, and the study of quantisers measures them too. */
+static enum moec_status check_dictionaries(const struct moec_profile_options *options, struct moec_error *err)
+{
+    const bool is_one = moec_scheme_is_dictionary(options->scheme);
+    const bool is_studied = (options->studies >> MOEC_WEIGHT_STUDY_QUANTIZERS & 1u) != 0;
+    const char *subject = is_one ? moec_quantizer_name(options->quantizer) : "the study 'quantizers'";
+    bool has_others = options->group == 16;
+    for (uint32_t i = 0; i < options->n_bits; i++)
+        has_others = has_others || options->bits[i] == 5 || options->bits[i] == 6;
+    if (has_others && (is_one || is_studied))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "%s: dictionaries have 2, 3, 4 or 8 bits and no groups of 16; leave out other "
+                         "bitwidths and such groups",
+                         subject);
+    return MOEC_OK;
+}
+
 static enum moec_status check_options(const struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
@@ -29,12 +46,13 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
     if ((options->n_bits == 0 && has_sensitivity) || options->n_bits > MOEC_PROFILE_MAX_BITS)
         return moec_fail(err, MOEC_ERR_USAGE, "%" PRIu32 " bitwidths, expected 1..%d", options->n_bits,
                          MOEC_PROFILE_MAX_BITS);
+    MOEC_TRY(check_dictionaries(options, err));
     bool has_other = false;
     for (uint32_t i = 0; i < options->n_bits; i++) {
         const uint32_t bits = options->bits[i];
-        if (bits != 2 && bits != 3 && bits != 4 && bits != 8 && bits != 16)
-            return moec_fail(err, MOEC_ERR_USAGE, "a bitwidth of %" PRIu32 ", expected 2, 3, 4, 8 or 16",
-                             bits);
+        if (!moec_profile_has_bits(bits))
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "a bitwidth of %" PRIu32 ", expected 2, 3, 4, 5, 6, 8 or 16", bits);
         for (uint32_t j = 0; j < i; j++) {
             if (options->bits[j] == bits)
                 return moec_fail(err, MOEC_ERR_USAGE, "the bitwidth %" PRIu32 " is given twice", bits);
@@ -99,16 +117,15 @@ static void copy_text(char *to, size_t room, const char *from)
 /* Bitwidths in increasing order, with and without the baseline's. */
 static void sort_bits(const struct moec_profile_options *options, struct moec_profile *profile)
 {
-    static const uint32_t known[] = {2, 3, 4, 8, 16};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    for (uint32_t bits = 2; bits <= 16; bits++) {
         bool asked = false;
         for (uint32_t b = 0; b < options->n_bits; b++)
-            asked = asked || options->bits[b] == known[i];
+            asked = asked || options->bits[b] == bits;
         if (!asked)
             continue;
-        profile->uniform_bits[profile->n_uniform++] = known[i];
-        if (known[i] != options->baseline_bits && options->sensitivity != MOEC_SENSITIVITY_NONE)
-            profile->bits[profile->n_bits++] = known[i];
+        profile->uniform_bits[profile->n_uniform++] = bits;
+        if (bits != options->baseline_bits && options->sensitivity != MOEC_SENSITIVITY_NONE)
+            profile->bits[profile->n_bits++] = bits;
     }
 }
 

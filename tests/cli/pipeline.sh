@@ -134,7 +134,7 @@ refused() { # NAME PATTERN SOURCE
     try 1 "policy: $1 leaves nothing" test -e "$work/bad.moec"
 }
 refused "wrong bitwidth" 'no valid bitwidth at \[1\]\[2\]' \
-    'return function(m) local a = require("assignment").uniform(m, 4) a[1][2] = 5 return a end'
+    'return function(m) local a = require("assignment").uniform(m, 4) a[1][2] = 7 return a end'
 refused "a layer missing" 'layers, expected' 'return function(m) return {{4}} end'
 refused "no function" 'expected a function' 'return 42'
 refused "a syntax error" 'bad.lua:[12]:' 'return function('

@@ -142,7 +142,7 @@ refused() { # NAME PATTERN ENTRY
 refused "a projection missing" 'no valid bitwidth for down at \[1\]\[2\]: the nil nil, expected one of the numbers' "{ gate = 2, up = 2 }"
 refused "a projection that does not exist" "a member 'side' at \[1\]\[2\], expected gate, up and down" \
     "{ gate = 2, up = 2, down = 2, side = 2 }"
-refused "a bitwidth that does not exist" 'no valid bitwidth for up at \[1\]\[2\]: the number 5' "{ gate = 2, up = 5, down = 2 }"
+refused "a bitwidth that does not exist" 'no valid bitwidth for up at \[1\]\[2\]: the number 7' "{ gate = 2, up = 7, down = 2 }"
 refused "a group for a projection" "a member 'group' at" "{ gate = 2, up = 2, down = 2, group = 32 }"
 refused "a list" "a member '1' at" "{ 2, 2, 2 }"
 

@@ -113,7 +113,71 @@ try 2 "a scheme beside outlier" "$moec" profile $model --data datasets/sample/ca
     --scheme symmetric -o "$work/x.h5"
 says stderr "has its own" "is explained"
 
+# ---- scales of scales, 5 and 6 bits, groups of 16 ----
+
+nested="--scheme asymmetric-nested --group 16"
+# shellcheck disable=SC2086
+try 0 "profile in groups of 16 with scales of scales" "$moec" profile $model --data datasets/sample/calibration.txt \
+    --seq-len 32 --samples 32 --bits 2,5,6 $nested --sensitivity fast -o "$work/nested.h5" --quiet
+if [ "$(attribute "$work/nested.h5" scheme)" = asymmetric-nested ]; then
+    pass "the profile says so"
+else
+    fail "the profile says so"
+fi
+try 0 "--show at 5 bits" "$moec" profile --show "$work/nested.h5" --show-bits 5
+says stdout "asymmetric-nested quantisation, one scale per" "and how codes are scaled"
+cat >"$work/five.lua" <<'END'
+return function(moec)
+  moec.log("to try: " .. table.concat(moec.bitwidths, ", "))
+  return require("assignment").uniform(moec, 5)
+end
+END
+try 0 "a policy is offered what was measured" "$moec" compile $model --profile "$work/nested.h5" --policy "$work/five.lua" \
+    --max-loss 20% --accept-miss -o "$work/measured.moec"
+says stderr "to try: 2, 3, 4, 5, 6, 8, 16" "with 5 and 6 bits"
+try 0 "and no others" "$moec" compile $model --profile "$work/auto.h5" --policy "$work/five.lua" --max-loss 20% \
+    --accept-miss -o "$work/measured.moec"
+says stderr "to try: 2, 3, 4, 8, 16" "without them"
+for bits in 5 6; do
+    # shellcheck disable=SC2086
+    try 0 "compile at $bits bits" "$moec" compile $model --policy uniform --bits $bits $nested -o "$work/$bits.moec" --quiet
+    try 0 "verify" "$moec" verify "$work/$bits.moec"
+    try 0 "inspect" "$moec" inspect "$work/$bits.moec"
+    says stdout "$bits bits: int$bits asymmetric nested g16" "codes of $bits bits"
+    try 0 "run on the best kernels" "$moec" run "$work/$bits.moec" --prompt "The" --tokens 8 --cpu auto
+    cp "$work/stdout" "$work/best"
+    try 0 "run on the definition" "$moec" run "$work/$bits.moec" --prompt "The" --tokens 8 --cpu scalar
+    if cmp -s "$work/stdout" "$work/best"; then
+        pass "$bits bits: the same text"
+    else
+        fail "$bits bits: the same text"
+    fi
+done
+# shellcheck disable=SC2086
+try 0 "auto at 5 bits" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 32 --samples 32 --bits 2,5 \
+    --quantizer auto --sensitivity fast -o "$work/five.h5" --quiet
+case $(attribute "$work/five.h5" quantizer_5) in
+*symmetric) pass "chooses there too" ;;
+*) fail "chooses there too" ;;
+esac
+try 0 "compile from it" "$moec" compile $model --profile "$work/five.h5" --policy uniform --bits 5 -o "$work/auto5.moec" --quiet
+try 0 "inspect" "$moec" inspect "$work/auto5.moec"
+says stdout "5=(linear|hqq)-" "provenance says what was chosen"
+
 # ---- refused ----
+
+try 2 "scales of scales without groups" "$moec" compile $model --policy uniform --bits 4 --scheme symmetric-nested \
+    -o "$work/x.moec"
+says stderr "give --group 16" "is explained"
+try 2 "scales of scales beside auto" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer auto \
+    --scheme symmetric-nested --group 32 -o "$work/x.h5"
+says stderr "leave out --scheme" "is explained"
+try 2 "a dictionary at 5 bits" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer log --bits 2,5 \
+    -o "$work/x.h5"
+says stderr "log: dictionaries have 2, 3, 4 or 8 bits" "is explained"
+try 2 "the study of quantisers in groups of 16" "$moec" profile $model --data datasets/sample/calibration.txt \
+    --study quantizers --group 16 -o "$work/x.h5"
+says stderr "study 'quantizers': dictionaries have" "is explained"
 
 try 2 "an unknown quantizer" "$moec" profile $model --data datasets/sample/calibration.txt --quantizer gptq -o "$work/x.h5"
 says stderr "gptq.*linear" "names what there is"

@@ -192,8 +192,8 @@ static void test_policy__refuses_what_is_no_assignment(void **state)
     expect_refusal("local a = uniform(4) a[2][1] = nil return a", "has nothing at [2][1]");
     expect_refusal("local a = uniform(4) a[2][1] = '4' return a",
                    "has no valid bitwidth at [2][1]: the string 4,");
-    expect_refusal("local a = uniform(4) a[2][1] = 5 return a",
-                   "has no valid bitwidth at [2][1]: the number 5,");
+    expect_refusal("local a = uniform(4) a[2][1] = 7 return a",
+                   "has no valid bitwidth at [2][1]: the number 7,");
     expect_refusal("local a = uniform(4) a[2][1] = 4.5 return a",
                    "has no valid bitwidth at [2][1]: the number 4.5,");
     expect_refusal("local a = uniform(4) a[1][5] = 4 moec.evaluate(a) return uniform(4)", "evaluate's");

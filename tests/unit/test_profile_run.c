@@ -214,7 +214,7 @@ static void test_profile_run__wrong_options(void **state)
     (void)state;
     struct moec_checkpoint *checkpoint = NULL;
     MUST(moec_checkpoint_open(MODEL, &checkpoint, &err));
-    static const uint32_t only_baseline[] = {4}, twice[] = {2, 4, 2}, five[] = {5, 2};
+    static const uint32_t only_baseline[] = {4}, twice[] = {2, 4, 2}, seven[] = {7, 2};
     static const struct {
         const uint32_t *bits;
         uint32_t n_bits, baseline_bits, seq_len_tokens, n_sample;
@@ -223,7 +223,7 @@ static void test_profile_run__wrong_options(void **state)
     } wrong[] = {
         {only_baseline, 1, 4, 12, 33, MOEC_ERR_USAGE, "baseline"},
         {twice, 3, 4, 12, 33, MOEC_ERR_USAGE, "twice"},
-        {five, 2, 4, 12, 33, MOEC_ERR_USAGE, "expected 2, 3, 4, 8 or 16"},
+        {seven, 2, 4, 12, 33, MOEC_ERR_USAGE, "expected 2, 3, 4, 5, 6, 8 or 16"},
         {two_bits, 0, 4, 12, 33, MOEC_ERR_USAGE, "0 bitwidths"},
         {two_bits, 2, 8, 12, 33, MOEC_ERR_USAGE, "expected 4 or 16"},
         {two_bits, 2, 4, 12, 31, MOEC_ERR_USAGE, "at least 16"},
