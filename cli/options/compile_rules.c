@@ -44,14 +44,14 @@ enum moec_status cli_compile_preset(struct cli_args *args, struct moec_error *er
 /* Options that a built-in policy has no use for; a file of the user's may use all of them. */
 static const struct {
     const char *policy;
-    const char *options[8]; /* NULL ends them */
+    const char *options[9]; /* NULL ends them */
     const char *advice;
 } unused[] = {
     {"hull",
-     {"bits", "quantizer", "scheme", "group", "baseline", "sensitivity", "time-limit"},
-     "it measures and chooses the codec of every matrix itself; leave it out, or give --policy edgemoe, "
-     "marginal "
-     "or uniform"},
+     {"bits", "quantizer", "scheme", "group", "baseline", "sensitivity", "time-limit", "sensitivity-samples"},
+     "it measures and chooses the codec of every matrix itself; leave it out, or give another --policy such "
+     "as "
+     "marginal"},
     {"edgemoe", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
     {"edgemoe-literal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
     {"marginal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},

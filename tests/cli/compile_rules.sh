@@ -59,12 +59,13 @@ try 0 "paper from data" "$moec" compile $model --preset paper --sensitivity fast
 for policy in edgemoe edgemoe-literal marginal; do
     refused "bits for $policy" "policy '$policy' ignores --bits" --policy $policy --bits 4 --data $data --max-loss 5%
 done
-for option in "bits 4" "quantizer hqq" "scheme asymmetric" "group 32" "baseline 16" "sensitivity exact" "time-limit 1min"; do
+for option in "bits 4" "quantizer hqq" "scheme asymmetric" "group 32" "baseline 16" "sensitivity exact" "time-limit 1min" \
+    "sensitivity-samples 8"; do
     # shellcheck disable=SC2086 # name and value
-    refused "${option% *} for hull" "policy 'hull' ignores --${option% *}: .*--policy edgemoe, marginal or uniform" \
+    refused "${option% *} for hull" "policy 'hull' ignores --${option% *}: .*another --policy such as marginal" \
         --policy hull --data $data --max-loss 5% --$option
 done
-refused "bits for the default" "policy .hull. ignores --bits: .* or uniform" --bits 4 --data $data --max-loss 5%
+refused "bits for the default" "policy .hull. ignores --bits: .*another --policy" --bits 4 --data $data --max-loss 5%
 refused "uniform with bits and a target" "policy 'uniform' ignores --max-loss where --bits is given" \
     --policy uniform --bits 4 --data $data --max-loss 5%
 refused "uniform with bits and a size" "policy 'uniform' ignores --max-size" --policy uniform --bits 4 --max-size 20MB
