@@ -262,11 +262,10 @@ static enum moec_status make_shares(struct moec_compile_run *run, struct moec_er
 /* What the report shows of the plan that the search ended with. */
 static enum moec_status note_choice(struct moec_compile_run *run, struct moec_error *err)
 {
-    if (run->profile != NULL)
-        MOEC_TRY(moec_compile_note_choice(run, err));
-    if (run->profile != NULL && run->options->measure_uniform)
-        MOEC_TRY(moec_compile_measure_uniform(run, err));
-    return make_shares(run, err);
+    if (run->profile == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_compile_note_choice(run, err));
+    return run->options->measure_uniform ? moec_compile_measure_uniform(run, err) : MOEC_OK;
 }
 
 /* A size alone is met whatever is lost: nothing else would tell. */
@@ -300,6 +299,7 @@ static void release_run(struct moec_compile_run *run)
     moec_model_free(run->original);
     moec_variants_free(run->variants);
     moec_dense_fit_free(run->fit);
+    moec_compile_candidates_release(&run->candidates);
     moec_row_metric_free(run->rows);
 }
 
@@ -309,8 +309,12 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
                               const struct moec_compile_hooks *hooks, const char *path,
                               struct moec_compile_report *report, struct moec_error *err)
 {
-    struct moec_compile_run run = {
-        .checkpoint = checkpoint, .profile = profile, .options = options, .hooks = hooks, .report = report};
+    struct moec_compile_run run = {.checkpoint = checkpoint,
+                                   .profile = profile,
+                                   .options = options,
+                                   .hooks = hooks,
+                                   .report = report,
+                                   .path = path};
     run.stopper = (struct moec_progress){.report = ask_to_go_on, .context = &run};
     const struct moec_config *config = moec_checkpoint_config(checkpoint);
     enum moec_status status = MOEC_OK;
@@ -339,9 +343,17 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(moec_compile_search(&run, err));
     }
     MOEC_TRY_OUT(note_choice(&run, err));
+    if (profile != NULL && path != NULL)
+        MOEC_TRY_OUT(moec_compile_sequence_make(&run, err));
     moec_compile_part_release(&run.search);
     if (profile != NULL && path != NULL)
-        MOEC_TRY_OUT(moec_compile_certify(&run, err));
+        status = moec_compile_certify(&run, err);
+    if (status == MOEC_OK || status == MOEC_ERR_TARGET) {
+        const enum moec_status noted = make_shares(&run, status == MOEC_OK ? err : NULL);
+        status = status == MOEC_OK ? noted : status;
+    }
+    if (status != MOEC_OK)
+        goto out;
     warn_of_loss(&run);
     if (path == NULL)
         goto out;

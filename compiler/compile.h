@@ -88,6 +88,10 @@ struct moec_compile_report {
     struct moec_search_trace trace;   /* everything measured, of all trials; owned */
     struct moec_bundle_shares shares; /* of the plan's bundle; owned */
     char warning[MOEC_ERROR_BYTES];   /* of a loss that no target forbade and that is large; "" = none */
+    /* Bundles beside this one that were certified on the same part with other options, and the name of one.
+     * Each promise holds by itself; one that is chosen for what the same windows said of others does not. */
+    uint32_t n_reuse;
+    char reuse[256];
     bool is_written;
 };
 

@@ -66,6 +66,7 @@ enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const st
     parts->generation = moec_checkpoint_generation(run->checkpoint);
     parts->tokenizer = moec_checkpoint_tokenizer(run->checkpoint);
     parts->paths = profile != NULL ? paths : NULL;
+    parts->has_sequence = profile != NULL;
     parts->routing = &routing;
     parts->codecs = run->codecs;
     parts->alignment = moec_bundle_choose_alignment(parts->config);
@@ -138,6 +139,7 @@ struct best_dense {
     struct moec_plan plan;
     uint64_t n_bytes;
     struct moec_loss search_loss;
+    struct moec_compile_candidates candidates;
 };
 
 static enum moec_status try_dense(struct moec_compile_run *run, uint32_t at, struct best_dense *best,
@@ -179,6 +181,9 @@ static enum moec_status try_dense(struct moec_compile_run *run, uint32_t at, str
         best->trial = at;
         best->n_bytes = trial->n_bytes;
         best->search_loss = run->search_loss;
+        moec_compile_candidates_release(&best->candidates);
+        best->candidates = run->candidates;
+        run->candidates = (struct moec_compile_candidates){0};
     }
     return MOEC_OK;
 }
@@ -207,7 +212,11 @@ enum moec_status moec_compile_dense_choose(struct moec_compile_run *run, struct 
     moec_plan_copy(&report->plan, &best.plan);
     report->n_bytes = best.n_bytes;
     run->search_loss = best.search_loss;
+    moec_compile_candidates_release(&run->candidates);
+    run->candidates = best.candidates;
+    best.candidates = (struct moec_compile_candidates){0};
 out:
+    moec_compile_candidates_release(&best.candidates);
     moec_plan_release(&best.plan);
     return status;
 }

@@ -5,7 +5,8 @@
  *   compile_dense_plan.c   dense matrices of a plan that have codecs of their own: measured, sized, written
  *   compile_search.c       the policy's questions, and what its answer must hold
  *   compile_variants.c     what moec.variants() offers a policy
- *   compile_certificate.c  the measurement that is promised
+ *   compile_sequence.c     the plans that the certificate tests, and their order
+ *   compile_certificate.c  the tests, and the loss that is promised
  *   compile.c              drives these, and writes the bundle
  *
  * Thread rule: one thread, parallel inside. */
@@ -64,6 +65,25 @@ struct moec_compile_offer {
     struct moec_policy_variants variants;
 };
 
+/* A plan that was measured on the search part, or is to be. */
+struct moec_compile_candidate {
+    struct moec_plan plan; /* owned */
+    uint64_t n_bytes;      /* of its bundle */
+    bool is_measured;
+    struct moec_loss search;
+};
+
+/* What may be tested on the certificate part. Zero is empty. */
+struct moec_compile_candidates {
+    /* (n_front), owned: plans of the search whose estimate meets the target, without those of which another
+     * one is no larger and loses no more; by falling bytes. */
+    struct moec_compile_candidate *front;
+    size_t n_front, front_capacity;
+    /* (n), owned: the sequence, from the safest to the smallest; before it is made, what the policy gave. */
+    struct moec_compile_candidate sequence[MOEC_MAX_SEQUENCE];
+    uint32_t n;
+};
+
 struct moec_compile_run {
     const struct moec_checkpoint *checkpoint;
     const struct moec_profile *profile;
@@ -90,6 +110,8 @@ struct moec_compile_run {
     struct moec_compile_part search;
     struct moec_loss search_loss; /* of the plan evaluated last */
     struct moec_loss safest; /* the loss with the lowest upper end in this search; n_window 0: none yet */
+    struct moec_compile_candidates candidates; /* of this search */
+    const char *path;                          /* of the bundle; NULL: plans only */
 };
 
 /* ---- progress: compile.c ---- */
@@ -129,12 +151,13 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_note(struct moec_compile_run *run
 /* The same for report->plan, which the search ended with: the trace's `chosen`. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_note_choice(struct moec_compile_run *run,
                                                            struct moec_error *err);
-/* Whether the upper end of a loss is within the target; true without one. */
+/* Whether a loss is within the target; true without one. The search goes by the loss that it measures, the
+ * certificate by its upper end. */
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss);
 
 #define MOEC_COMPILE_ADVICE_BYTES 256
-/* What would suffice if a loss misses the target: how many windows (or rows), or that no number of them
- * would; and the target that the present ones would meet. */
+/* What would suffice where the certificate misses the target: how many windows (or rows), or that no number
+ * of them would; and the target that the present ones prove. */
 const char *moec_compile_advice(const struct moec_compile_run *run, const struct moec_loss *loss,
                                 char text[static MOEC_COMPILE_ADVICE_BYTES]);
 
@@ -229,10 +252,29 @@ void moec_compile_variants_release(struct moec_compile_run *run);
 /* Who encodes the experts of plans: NULL = the checkpoint. */
 const struct moec_expert_encoder *moec_compile_encoder(const struct moec_compile_run *run);
 
+/* ---- the sequence: compile_sequence.c ---- */
+
+/* Keeps a plan that was measured on the search part, with the dense weights that are bound, if it may be
+ * worth a test. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_candidates_add(struct moec_compile_run *run,
+                                                              const struct moec_plan *plan, uint64_t n_bytes,
+                                                              const struct moec_loss *loss,
+                                                              struct moec_error *err);
+/* Starts with the plans of a policy's answer, with the dense weights that are bound. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_candidates_start(struct moec_compile_run *run,
+                                                                const struct moec_policy_answer *answer,
+                                                                struct moec_error *err);
+/* Idempotent. */
+void moec_compile_candidates_release(struct moec_compile_candidates *candidates);
+/* Makes the sequence that ends with report->plan. What it needs is measured on the search part, which it
+ * opens; nothing of the certificate part is known yet. */
+MOEC_WARN_UNUSED enum moec_status moec_compile_sequence_make(struct moec_compile_run *run,
+                                                             struct moec_error *err);
+
 /* ---- the certificate: compile_certificate.c ---- */
 
-/* Measures report->plan on the certificate part and fills report->certificate. Errors: MOEC_ERR_TARGET
- * when it misses and that is not accepted. */
+/* Tests the sequence on the certificate part and fills report->certificate. The last plan that passed becomes
+ * report->plan. Errors: MOEC_ERR_TARGET when the first plan misses and that is not accepted. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_certify(struct moec_compile_run *run, struct moec_error *err);
 
 #endif

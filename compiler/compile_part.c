@@ -90,12 +90,26 @@ enum moec_status moec_compile_part_open(struct moec_compile_run *run, enum moec_
     return check_reference(run, part, which, err);
 }
 
+/* Whether a plan has the weights of the checkpoint: that it loses nothing is then no luck. */
+static bool is_source(const struct moec_compile_run *run, const struct moec_plan *plan)
+{
+    const struct moec_variant source = moec_variant_uniform(16);
+    for (size_t i = 0; i < moec_plan_count(plan); i++)
+        if (!moec_variant_equal(plan->experts[i], source))
+            return false;
+    for (uint32_t i = 0; i < plan->n_dense; i++)
+        if (plan->dense[i] != 16 && (plan->dense[i] != 0 || plan->dense_bits < 16))
+            return false;
+    return moec_variants_source_bits(run->variants) == 16 && !run->has_f32;
+}
+
 enum moec_status moec_compile_part_measure(struct moec_compile_run *run, struct moec_compile_part *part,
                                            const struct moec_plan *plan, struct moec_loss *loss,
                                            struct moec_error *err)
 {
     struct moec_loss_options options = moec_loss_options_default();
     options.confidence = run->options->confidence;
+    options.is_promise = !is_source(run, plan);
     struct moec_scorer_variation variation = {0};
     MOEC_TRY(moec_variants_assign_plan(run->variants, plan, err));
     MOEC_TRY(moec_compile_dense_take(run, plan, &variation.model, err));
@@ -141,6 +155,8 @@ enum moec_status moec_compile_note(struct moec_compile_run *run, enum moec_trace
     struct moec_trace_point point = point_of(run, part, plan, loss);
     point.is_extra = is_extra;
     MOEC_TRY(moec_compile_size(run, plan, &point.n_bytes, err));
+    if (part == MOEC_TRACE_SEARCH && !is_extra)
+        MOEC_TRY(moec_compile_candidates_add(run, plan, point.n_bytes, loss, err));
     return moec_search_trace_add(&run->report->trace, &point, err);
 }
 
@@ -154,7 +170,7 @@ enum moec_status moec_compile_note_choice(struct moec_compile_run *run, struct m
 
 bool moec_compile_meets(const struct moec_compile_run *run, const struct moec_loss *loss)
 {
-    return isnan(run->options->max_loss) || loss->high <= run->options->max_loss;
+    return isnan(run->options->max_loss) || loss->loss <= run->options->max_loss;
 }
 
 const char *moec_compile_advice(const struct moec_compile_run *run, const struct moec_loss *loss,
@@ -166,13 +182,13 @@ const char *moec_compile_advice(const struct moec_compile_run *run, const struct
     const double promise = ceil(1e5 * loss->high) / 1e3;
     if (needed == 0)
         (void)snprintf(text, MOEC_COMPILE_ADVICE_BYTES,
-                       "the loss itself is not under the target, so no number of %s will do; with these "
-                       "%" PRIu32 ", --max-loss %.3f%% would be met",
+                       "the loss itself is not under the target, so no number of %s will do; these "
+                       "%" PRIu32 " prove --max-loss %.3f%%",
                        unit, loss->n_window, promise);
     else
         (void)snprintf(text, MOEC_COMPILE_ADVICE_BYTES,
-                       "about %" PRIu64 " %s in this part would do (--samples %" PRIu64 "); with these "
-                       "%" PRIu32 ", --max-loss %.3f%% would be met",
-                       needed, unit, 2 * needed, loss->n_window, promise);
+                       "about %" PRIu64 " %s would prove it (--certificate-samples %" PRIu64 "); these "
+                       "%" PRIu32 " prove --max-loss %.3f%%",
+                       needed, unit, needed, loss->n_window, promise);
     return text;
 }

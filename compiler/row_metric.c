@@ -163,6 +163,12 @@ uint32_t moec_row_metric_count(const struct moec_row_metric *metric, enum moec_p
     return metric->n_chosen[part];
 }
 
+const uint64_t *moec_row_metric_chosen(const struct moec_row_metric *metric, enum moec_part part, uint32_t *n)
+{
+    *n = metric->n_chosen[part];
+    return metric->chosen[part];
+}
+
 const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metric)
 {
     return &metric->rows;

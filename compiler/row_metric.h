@@ -35,6 +35,9 @@ void moec_row_metric_free(struct moec_row_metric *metric);
 
 /* Rows of a part, their data's name and digest, and bytes that a measurement takes. */
 uint32_t moec_row_metric_count(const struct moec_row_metric *metric, enum moec_part part);
+/* Which rows a part has: (*n), in the order in which they were drawn; borrowed. */
+const uint64_t *moec_row_metric_chosen(const struct moec_row_metric *metric, enum moec_part part,
+                                       uint32_t *n);
 const struct moec_rows *moec_row_metric_rows(const struct moec_row_metric *metric);
 uint64_t moec_row_metric_bytes(const struct moec_row_metric *metric, int n_threads);
 

@@ -5,7 +5,7 @@
 #ifndef MOEC_COMPILER_SEARCH_TRACE_H
 #define MOEC_COMPILER_SEARCH_TRACE_H
 
-#include "formats/base/error.h"
+#include "formats/bundle/bundle.h"
 
 #include <stddef.h>
 
@@ -22,19 +22,6 @@ struct moec_trace_point {
     uint64_t n_bytes;
     double loss, low, high; /* and the ends of its interval at the options' confidence */
     double kl;              /* mean nats a token against the original; 0 of rows */
-};
-
-/* Fixed-sequence testing (Learn then Test, arXiv:2110.01052): plans in an order that is fixed before the
- * certificate part is read, each tested at the same level until the first that fails; the last that passed is
- * written. A sequence of one is a single test. */
-#define MOEC_MAX_SEQUENCE 8
-enum moec_sequence_result { MOEC_SEQUENCE_NOT_TESTED, MOEC_SEQUENCE_PASSED, MOEC_SEQUENCE_FAILED };
-struct moec_sequence_step {
-    uint64_t n_bytes;
-    double search_loss, search_high; /* NaN: not measured */
-    double loss, low, high, kl;      /* on the certificate part; NaN: not tested */
-    enum moec_sequence_result result;
-    bool is_chosen; /* the plan that the bundle has */
 };
 
 struct moec_search_trace {

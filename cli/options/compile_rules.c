@@ -58,11 +58,12 @@ static const struct {
 };
 
 /* They shape the measurements of a profile; the first three also bundles that are made without data. */
-static const char *const of_profile[] = {"group",       "quantizer",  "scheme", "baseline",
-                                         "sensitivity", "time-limit", "seq-len"};
+static const char *const of_profile[] = {"group",       "quantizer",  "scheme",  "baseline",
+                                         "sensitivity", "time-limit", "seq-len", "sensitivity-samples"};
 #define N_OF_BUNDLE 3
 /* They say which data. */
-static const char *const of_data[] = {"samples", "task"};
+static const char *const of_data[] = {"samples", "search-samples", "select-samples", "certificate-samples",
+                                      "task"};
 
 static enum moec_status check_data(const struct cli_args *args, struct moec_error *err)
 {

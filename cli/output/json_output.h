@@ -2,6 +2,7 @@
 #ifndef MOEC_CLI_JSON_OUTPUT_H
 #define MOEC_CLI_JSON_OUTPUT_H
 
+#include "formats/bundle/bundle.h"
 #include "formats/json/json_write.h"
 #include "formats/model/record.h"
 #include "profiler/evaluate/metrics.h"
@@ -16,5 +17,8 @@ void cli_json_variant(struct moec_json_out *array, struct moec_variant variant,
 
 /* Members loss, loss_low, loss_high, mean_kl. */
 void cli_json_loss(struct moec_json_out *node, const struct moec_loss *loss);
+
+/* The tests of a certificate, as an array. */
+struct moec_json_out *cli_json_sequence(const struct moec_sequence_step *steps, uint32_t n_step);
 
 #endif

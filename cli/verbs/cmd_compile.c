@@ -60,8 +60,8 @@ static const struct cli_option options[] = {
      "accuracy-bytes\tby likelihood for each byte\n"
      "accuracy-tokens\tby likelihood for each token\n"
      "All but perplexity are measured on rows of --data, which --task must score by that kind of metric. "
-     "Half of the rows drawn guide the search, the other half certify. If the profile was made on the same "
-     "data, its rows are used.",
+     "Rows are drawn for search and certificate as windows are. An encoder-decoder model's "
+     "profile of the same data lends its rows; a decoder's leaves those that it did not use.",
      CLI_RARE},
     {"ctx", 0, "TOKENS", NULL,
      "With --metric: context of a row (default 2048, or the model's limit if that is less).", CLI_RARE},
@@ -69,7 +69,7 @@ static const struct cli_option options[] = {
     CLI_SENSITIVITY_OPTIONS(CLI_RARE),
     {"dense-quantizer", 0, "NAME", "linear|gptq",
      "How dense weights are encoded at 8 and 4 bits:\n"
-     "gptq\tcodes compensate each other's errors on the search half (default if there is a profile or data)\n"
+     "gptq\tcodes compensate each other's errors on the search part (default if there is a profile or data)\n"
      "linear\teach weight is rounded",
      CLI_RARE},
     {"confidence", 0, "C", NULL,
@@ -433,6 +433,27 @@ static void print_dense(const struct compile_job *job)
     printf("%s\n", report->n_dense_trial > 0 ? ")" : "");
 }
 
+/* "plan 4 of 6 is the last that was proven with 95% confidence; the next (2.36 MB) may lose 5.210%" */
+static void print_sequence(const struct moec_certificate *certificate)
+{
+    uint32_t n_passed = 0;
+    while (n_passed < certificate->n_sequence &&
+           certificate->sequence[n_passed].result == MOEC_SEQUENCE_PASSED)
+        n_passed++;
+    const struct moec_sequence_step *failed = &certificate->sequence[n_passed];
+    char size[24];
+    if (n_passed == 0)
+        cli_print(stdout, "\n             none of %" PRIu32 " plans is proven with %g%% confidence",
+                  certificate->n_sequence, 100 * certificate->confidence);
+    else
+        cli_print(stdout,
+                  "\n             plan %" PRIu32 " of %" PRIu32 " is the last proven with %g%% confidence",
+                  n_passed, certificate->n_sequence, 100 * certificate->confidence);
+    if (n_passed > 0 && n_passed < certificate->n_sequence)
+        cli_print(stdout, "; the next, %s, may lose %.3f%%", cli_size_text(size, failed->n_bytes),
+                  100 * failed->high);
+}
+
 static void print_report(const struct compile_job *job)
 {
     const struct moec_compile_report *report = &job->report;
@@ -463,6 +484,14 @@ static void print_report(const struct compile_job *job)
                   certificate->missed ? ": MISSED" : "");
     if (certificate->confidence == MOEC_CONFIDENCE_POINT)
         cli_print(stdout, "\n             one evaluation, a point estimate: no interval is promised");
+    else if (!isnan(certificate->target) && certificate->n_sequence > 0)
+        print_sequence(certificate);
+    if (report->n_reuse > 0)
+        cli_print(stdout,
+                  "\n             %" PRIu32 " other bundle%s here ('%s') certified on the same part: "
+                  "each promise\n             holds by itself, the best of several does not (--seed draws "
+                  "other windows)",
+                  report->n_reuse, report->n_reuse == 1 ? "" : "s", report->reuse);
     if (certificate->n_token == 0) {
         cli_print(stdout, "\n             %" PRIu32 " rows of '%s' that the search never saw\n",
                   certificate->n_window, certificate->data_name);
@@ -539,6 +568,9 @@ static enum moec_status print_json(const struct compile_job *job, struct moec_er
         moec_json_out_double(root, "loss_high", certificate->loss_high);
         moec_json_out_double(root, "mean_kl", certificate->mean_kl);
         moec_json_out_bool(root, "missed", certificate->missed);
+        moec_json_out_u64(root, "certified_before", report->n_reuse);
+        moec_json_out_node(root, "sequence",
+                           cli_json_sequence(report->trace.sequence, report->trace.n_sequence));
     }
     for (uint32_t s = 0; s < report->plan.n_layer; s++) {
         struct moec_json_out *row = moec_json_out_array();
@@ -639,8 +671,10 @@ const struct cli_command cli_command_compile = {
     .usage = "MODEL",
     .about =
         "Finds the smallest bundle of MODEL, a Hugging Face folder, whose loss stays within --max-loss. Half "
-        "of the profiled windows guide the search; the loss on the other half, measured once at the end, is "
-        "the bundle's certificate. If it misses the target, nothing is written and the exit status is 1.",
+        "of the profiled windows only certify: plans are tested on them from the safest to the smallest, and "
+        "the last whose loss is proven to be within the target is written. If none is, nothing is written "
+        "and "
+        "the exit status is 1.",
     .details =
         "With --metric rouge-2, or another metric of the task's kind, --max-loss limits the loss of "
         "that metric. It is measured by generating text for rows of --data, which need not be the "

@@ -145,6 +145,29 @@ static void print_map(const struct moec_bundle *bundle, const struct cli_termina
         print_mixed(bundle);
 }
 
+/* How the promise was proven, test by test. */
+static void print_tests(const struct moec_certificate *certificate)
+{
+    static const char *const results[] = {"not tested", "passed", "failed"};
+    uint32_t chosen = 0;
+    if (certificate->n_sequence == 0 || isnan(certificate->target))
+        return;
+    while (chosen + 1 < certificate->n_sequence && !certificate->sequence[chosen].is_chosen)
+        chosen++;
+    if (certificate->confidence > 0 && !certificate->missed)
+        cli_print(stdout,
+                  "  proven with                      %g%% confidence, by plan %" PRIu32 " of %" PRIu32 "\n",
+                  100 * certificate->confidence, chosen + 1, certificate->n_sequence);
+    for (uint32_t i = 0; i < certificate->n_sequence; i++) {
+        const struct moec_sequence_step *step = &certificate->sequence[i];
+        char size[24];
+        cli_print(stdout, "    plan %" PRIu32 " %*s", i + 1, 12, cli_size_text(size, step->n_bytes));
+        if (step->result != MOEC_SEQUENCE_NOT_TESTED)
+            cli_print(stdout, "  loss %.3f%%, at most %.3f%%", 100 * step->loss, 100 * step->high);
+        cli_print(stdout, ": %s\n", results[step->result]);
+    }
+}
+
 static void print_certificate(const struct moec_certificate *certificate)
 {
     cli_print(stdout, "\nCertificate\n");
@@ -163,6 +186,7 @@ static void print_certificate(const struct moec_certificate *certificate)
     if (!isnan(certificate->target))
         cli_print(stdout, "  asked for                        at most %.3f%%%s\n", 100 * certificate->target,
                   certificate->missed ? "   MISSED (written under --accept-miss)" : "");
+    print_tests(certificate);
     cli_print(stdout, "  search part                      %.3f%%, at most %.3f%%\n",
               100 * certificate->search_loss, 100 * certificate->search_loss_high);
     if (certificate->n_token > 0)
@@ -324,6 +348,9 @@ static struct moec_json_out *json_certificate(const struct moec_certificate *cer
     moec_json_out_string(node, "data", certificate->data_name);
     moec_json_out_string(node, "data_sha256", digest);
     moec_json_out_string(node, "arithmetic", certificate->arithmetic);
+    if (certificate->n_sequence > 0)
+        moec_json_out_node(node, "sequence",
+                           cli_json_sequence(certificate->sequence, certificate->n_sequence));
     return node;
 }
 

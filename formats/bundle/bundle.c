@@ -14,7 +14,7 @@ static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
 
 static bool is_known_kind(uint32_t kind)
 {
-    return kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION;
+    return (kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION) || kind == MOEC_SECTION_SEQUENCE;
 }
 
 void moec_section_set_name(struct moec_section *section)
@@ -33,6 +33,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "index of copy %u", section->level);
     else if (section->kind == MOEC_SECTION_RECORDS)
         (void)snprintf(section->name, capacity, "records of copy %u", section->level);
+    else if (section->kind == MOEC_SECTION_SEQUENCE)
+        (void)snprintf(section->name, capacity, "sequence");
     else if (is_known_kind(section->kind))
         (void)snprintf(section->name, capacity, "%s", names[section->kind]);
     else
@@ -325,6 +327,12 @@ static enum moec_status open_statements(struct moec_bundle *bundle, struct moec_
     size_t n = 0;
     MOEC_TRY(load_small(bundle, MOEC_SECTION_CERTIFICATE, true, &bytes, &n, err));
     enum moec_status status = moec_certificate_decode(bytes, n, &bundle->certificate, err);
+    free(bytes);
+    bytes = NULL;
+    MOEC_TRY(status);
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_SEQUENCE, false, &bytes, &n, err));
+    if (bytes != NULL)
+        status = moec_sequence_decode(bytes, n, &bundle->certificate, err);
     free(bytes);
     bytes = NULL;
     MOEC_TRY(status);

@@ -26,6 +26,20 @@
 uint32_t moec_bundle_choose_alignment(const struct moec_config *config);
 #define MOEC_MAX_COPIES 8
 
+/* Fixed-sequence testing (Learn then Test, arXiv:2110.01052): plans in an order that is fixed before the
+ * certificate part is read, each tested at the same level until the first that fails; the last that passed is
+ * written. A sequence of one is a single test. */
+#define MOEC_MAX_SEQUENCE 8
+enum moec_sequence_result { MOEC_SEQUENCE_NOT_TESTED, MOEC_SEQUENCE_PASSED, MOEC_SEQUENCE_FAILED };
+struct moec_sequence_step {
+    uint64_t n_bytes;                /* of the bundle that the plan would give */
+    double search_loss, search_high; /* NaN: not measured */
+    double loss, low, high, kl;      /* on the certificate part; NaN: not tested */
+    double p_value; /* of a loss this small if the true one were the target; NaN: not tested, or of scores */
+    enum moec_sequence_result result;
+    bool is_chosen; /* the plan that the bundle has */
+};
+
 /* The loss that the bundle promises, as measured (D6): reference and compiled are perplexities on the
  * certificate part, or mean scores of another metric on its rows. */
 struct moec_certificate {
@@ -50,6 +64,11 @@ struct moec_certificate {
     uint8_t data_digest[MOEC_SHA256_BYTES];
     char data_name[256];
     char arithmetic[32];
+    /* How it was proven; n_sequence 0 in bundles from before there was more than one test. */
+    uint32_t n_sequence;
+    struct moec_sequence_step sequence[MOEC_MAX_SEQUENCE]; /* (n_sequence) from the safest to the smallest */
+    /* Which windows or rows certified: bundles with the same one were certified on the same part. */
+    uint8_t part_digest[MOEC_SHA256_BYTES];
 };
 
 /* What the bundle was made from. */

@@ -50,6 +50,7 @@ enum moec_section_kind {
 };
 #define MOEC_SECTION_ANCILLARY                                                                               \
     0x8000u /* kinds from here on may be skipped by readers that do not know them */
+#define MOEC_SECTION_SEQUENCE (MOEC_SECTION_ANCILLARY + 1)
 
 #define MOEC_SECTION_FLAG_COMPRESSED 1u
 #define MOEC_SECTION_FLAG_CUT        2u /* of dense weights, compressed ones: pieces may be shorter */
@@ -115,21 +116,30 @@ MOEC_WARN_UNUSED enum moec_status moec_pieces_push(struct moec_pieces *pieces, c
 MOEC_WARN_UNUSED enum moec_status moec_pieces_finish(struct moec_pieces *pieces, struct moec_error *err);
 
 /* Contents of sections. Fixed sizes: */
-#define MOEC_CERTIFICATE_BYTES    456u
-#define MOEC_PROVENANCE_BYTES     944u
-#define MOEC_DENSE_HEADER_BYTES   16u
-#define MOEC_DENSE_ENTRY_BYTES    40u
-#define MOEC_ROUTING_HEADER_BYTES 8u
-#define MOEC_ROUTING_ENTRY_BYTES  16u
-#define MOEC_INDEX_HEADER_BYTES   16u
-#define MOEC_INDEX_ENTRY_BYTES    24u /* with one codec of all projections */
-#define MOEC_INDEX_MIXED_BYTES    32u /* with one of each */
+#define MOEC_CERTIFICATE_BYTES     456u
+#define MOEC_PROVENANCE_BYTES      944u
+#define MOEC_SEQUENCE_HEADER_BYTES 40u
+#define MOEC_SEQUENCE_STEP_BYTES   72u
+#define MOEC_SEQUENCE_BYTES        (MOEC_SEQUENCE_HEADER_BYTES + MOEC_MAX_SEQUENCE * MOEC_SEQUENCE_STEP_BYTES)
+#define MOEC_DENSE_HEADER_BYTES    16u
+#define MOEC_DENSE_ENTRY_BYTES     40u
+#define MOEC_ROUTING_HEADER_BYTES  8u
+#define MOEC_ROUTING_ENTRY_BYTES   16u
+#define MOEC_INDEX_HEADER_BYTES    16u
+#define MOEC_INDEX_ENTRY_BYTES     24u /* with one codec of all projections */
+#define MOEC_INDEX_MIXED_BYTES     32u /* with one of each */
 
 MOEC_WARN_UNUSED enum moec_status moec_certificate_encode(const struct moec_certificate *certificate,
                                                           uint8_t *bytes, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_certificate_decode(const uint8_t *bytes, size_t n_bytes,
                                                           struct moec_certificate *certificate,
                                                           struct moec_error *err);
+/* The sequence and part_digest of a certificate. */
+MOEC_WARN_UNUSED enum moec_status moec_sequence_encode(const struct moec_certificate *certificate,
+                                                       uint8_t *bytes, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_sequence_decode(const uint8_t *bytes, size_t n_bytes,
+                                                       struct moec_certificate *certificate,
+                                                       struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_provenance_encode(const struct moec_provenance *provenance,
                                                          uint8_t *bytes, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_provenance_decode(const uint8_t *bytes, size_t n_bytes,

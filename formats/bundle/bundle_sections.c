@@ -324,6 +324,76 @@ enum moec_status moec_certificate_decode(const uint8_t *bytes, size_t n_bytes,
     return MOEC_OK;
 }
 
+#define STEP_NUMBERS 7
+
+static enum moec_status check_step(const struct moec_sequence_step *step, uint32_t i, struct moec_error *err)
+{
+    const double numbers[STEP_NUMBERS] = {step->search_loss, step->search_high, step->loss,   step->low,
+                                          step->high,        step->kl,          step->p_value};
+    for (size_t n = 0; n < STEP_NUMBERS; n++)
+        if (isinf(numbers[n]))
+            return moec_fail(err, MOEC_ERR_FORMAT, "plan %u of the sequence has an infinite number", i);
+    if ((unsigned)step->result > MOEC_SEQUENCE_FAILED)
+        return moec_fail(err, MOEC_ERR_FORMAT, "plan %u of the sequence has result %u, expected 0 to 2", i,
+                         (unsigned)step->result);
+    return MOEC_OK;
+}
+
+enum moec_status moec_sequence_encode(const struct moec_certificate *certificate, uint8_t *bytes,
+                                      struct moec_error *err)
+{
+    memset(bytes, 0, MOEC_SEQUENCE_BYTES);
+    if (certificate == NULL || !certificate->present)
+        return MOEC_OK;
+    bytes[0] = (uint8_t)certificate->n_sequence;
+    memcpy(bytes + 8, certificate->part_digest, sizeof certificate->part_digest);
+    for (uint32_t i = 0; i < certificate->n_sequence; i++) {
+        const struct moec_sequence_step *step = &certificate->sequence[i];
+        uint8_t *out = bytes + MOEC_SEQUENCE_HEADER_BYTES + (size_t)i * MOEC_SEQUENCE_STEP_BYTES;
+        const double numbers[STEP_NUMBERS] = {step->search_loss, step->search_high, step->loss,   step->low,
+                                              step->high,        step->kl,          step->p_value};
+        MOEC_TRY(check_step(step, i, err));
+        moec_put_u64(out, step->n_bytes);
+        for (size_t n = 0; n < STEP_NUMBERS; n++)
+            moec_put_f64(out + 8 + 8 * n, isnan(numbers[n]) ? (double)NAN : numbers[n]);
+        out[64] = (uint8_t)step->result;
+        out[65] = step->is_chosen;
+    }
+    return MOEC_OK;
+}
+
+enum moec_status moec_sequence_decode(const uint8_t *bytes, size_t n_bytes,
+                                      struct moec_certificate *certificate, struct moec_error *err)
+{
+    MOEC_TRY(check_size(n_bytes, MOEC_SEQUENCE_BYTES, "sequence", err));
+    if (bytes[0] > MOEC_MAX_SEQUENCE || (bytes[0] > 0 && !certificate->present))
+        return moec_fail(err, MOEC_ERR_FORMAT, "sequence has %u plans, expected at most %d", bytes[0],
+                         certificate->present ? MOEC_MAX_SEQUENCE : 0);
+    MOEC_TRY(check_zero(bytes + 1, 7, "sequence", err));
+    const size_t used = MOEC_SEQUENCE_HEADER_BYTES + (size_t)bytes[0] * MOEC_SEQUENCE_STEP_BYTES;
+    MOEC_TRY(check_zero(bytes + used, MOEC_SEQUENCE_BYTES - used, "end of the sequence", err));
+    memcpy(certificate->part_digest, bytes + 8, sizeof certificate->part_digest);
+    certificate->n_sequence = bytes[0];
+    for (uint32_t i = 0; i < certificate->n_sequence; i++) {
+        struct moec_sequence_step *step = &certificate->sequence[i];
+        const uint8_t *in = bytes + MOEC_SEQUENCE_HEADER_BYTES + (size_t)i * MOEC_SEQUENCE_STEP_BYTES;
+        double *const numbers[STEP_NUMBERS] = {&step->search_loss, &step->search_high, &step->loss,
+                                               &step->low,         &step->high,        &step->kl,
+                                               &step->p_value};
+        step->n_bytes = moec_get_u64(in);
+        for (size_t n = 0; n < STEP_NUMBERS; n++)
+            *numbers[n] = moec_get_f64(in + 8 + 8 * n);
+        step->result = (enum moec_sequence_result)in[64];
+        if (in[65] > 1)
+            return moec_fail(err, MOEC_ERR_FORMAT, "plan %u of the sequence has flag %u, expected 0 or 1", i,
+                             in[65]);
+        step->is_chosen = in[65] != 0;
+        MOEC_TRY(check_zero(in + 66, MOEC_SEQUENCE_STEP_BYTES - 66, "plan of the sequence", err));
+        MOEC_TRY(check_step(step, i, err));
+    }
+    return MOEC_OK;
+}
+
 enum moec_status moec_provenance_encode(const struct moec_provenance *provenance, uint8_t *bytes,
                                         struct moec_error *err)
 {

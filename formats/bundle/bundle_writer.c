@@ -18,7 +18,7 @@ struct planned_section {
     uint64_t stored_bytes;
 };
 
-#define MAX_PLANNED 9 /* kinds before the record sections */
+#define MAX_PLANNED 10 /* kinds before the record sections */
 
 struct moec_bundle_plan {
     struct moec_config config;
@@ -124,6 +124,8 @@ static enum moec_status plan_model(struct moec_bundle_plan *plan, const struct m
     plan_plain(plan, MOEC_SECTION_CONFIG, content, n);
     plan_plain(plan, MOEC_SECTION_PROVENANCE, NULL, MOEC_PROVENANCE_BYTES);
     plan_plain(plan, MOEC_SECTION_CERTIFICATE, NULL, MOEC_CERTIFICATE_BYTES);
+    if (parts->has_sequence)
+        plan_plain(plan, MOEC_SECTION_SEQUENCE, NULL, MOEC_SEQUENCE_BYTES);
     if (parts->generation != NULL && !moec_generation_is_default(parts->generation)) {
         MOEC_TRY(moec_generation_check(parts->generation, parts->config->n_vocab, "generation of the bundle",
                                        err));
@@ -616,7 +618,12 @@ static enum moec_status write_statements(struct moec_bundle_writer *writer,
     MOEC_TRY(moec_provenance_encode(provenance, bytes, err));
     MOEC_TRY(patch_section(writer, find_section(writer, MOEC_SECTION_PROVENANCE, 0), bytes, err));
     MOEC_TRY(moec_certificate_encode(certificate, bytes, err));
-    return patch_section(writer, find_section(writer, MOEC_SECTION_CERTIFICATE, 0), bytes, err);
+    MOEC_TRY(patch_section(writer, find_section(writer, MOEC_SECTION_CERTIFICATE, 0), bytes, err));
+    struct moec_section *sequence = find_section(writer, MOEC_SECTION_SEQUENCE, 0);
+    if (sequence == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_sequence_encode(certificate, bytes, err));
+    return patch_section(writer, sequence, bytes, err);
 }
 
 enum moec_status moec_bundle_writer_commit(struct moec_bundle_writer *writer,

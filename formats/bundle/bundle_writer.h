@@ -21,6 +21,7 @@ struct moec_bundle_parts {
     const struct moec_tokenizer_model *tokenizer; /* NULL: none */
     const struct moec_path_table *paths;          /* NULL or n_layer 0: none */
     const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */
+    bool has_sequence;                            /* the certificate will say how it was proven */
     const struct moec_dense *dense;
     const struct moec_codec *codecs; /* [MOEC_CODEC_TABLE] by number: those of records, of at most 16 bits */
     /* Pieces of the dense weights are cut by runs (formats/bundle/bundle_dense.h), whose stored bytes sum up

@@ -204,11 +204,13 @@ enum moec_status moec_parts_draw(const uint64_t *starts, uint64_t n_document, ui
     MOEC_TRY_OUT(moec_alloc((void **)&draw->index, n_wanted, sizeof(uint64_t), "drawn windows", err));
     MOEC_TRY_OUT(moec_alloc((void **)&draw->parts, n_wanted, 1, "drawn windows", err));
     MOEC_TRY_OUT(draw_documents(&documents, sizes, &random, &draw->by_document, err));
-    if (!draw->by_document) {
+    /* To draw one of documents with one window each is to draw a window. */
+    const bool is_plain = !draw->by_document || documents.n_used == n_available;
+    if (is_plain) {
         random = (struct moec_random){seed};
         MOEC_TRY_OUT(draw_windows(n_available, sizes, n_wanted, &random, draw, err));
     }
-    for (int i = 0; draw->by_document && i < MOEC_PART_COUNT; i++)
+    for (int i = 0; !is_plain && i < MOEC_PART_COUNT; i++)
         MOEC_TRY_OUT(draw_part(&documents, order_of_parts[i], sizes[order_of_parts[i]], &random, draw, err));
 out:
     free(documents.order);

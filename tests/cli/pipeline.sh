@@ -86,12 +86,14 @@ holds "edgemoe is at most as large as uniform" "$(wc -c <"$work/edgemoe.moec") <
 try 0 "compile again" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% -o "$work/twice.moec" --quiet --threads 1
 same "$work/edgemoe.moec" "$work/twice.moec" "the same inputs give the same bytes at any thread count"
 
-# 24 windows of 64 tokens are few: what the search accepts on them loses more than 5% on the other 24.
-try 1 "a missed promise" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% -o "$work/missed.moec" --quiet
-says stderr 'certificate part is .* the target is 5.000%; nothing was written' "is explained"
-try 1 "and leaves nothing" test -e "$work/missed.moec"
-try 0 "--accept-miss writes it" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% --accept-miss \
+# 24 windows of 64 tokens are few: what the search accepts on them may lose more than 5% on others, and safer plans are too
+# large.
+try 1 "a missed promise" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
     -o "$work/missed.moec" --quiet
+says stderr 'safest of [0-9]+ plans on the certificate part is .* the target is 5.000%; nothing was written' "is explained"
+try 1 "and leaves nothing" test -e "$work/missed.moec"
+try 0 "--accept-miss writes it" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
+    --accept-miss -o "$work/missed.moec" --quiet
 try 0 "inspect of it" "$moec" inspect "$work/missed.moec"
 says stdout 'MISSED' "shows the mark"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What compile says when the loss target cannot be met: how many windows would do, or that no number would, and which
-# target is within reach.
+# The promise of compile: plans are tested from the safest on; and what it says when the loss target cannot be met: how many
+# windows would do, or that no number would, and which target is within reach.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
@@ -8,7 +8,7 @@ model=datasets/sample/model
 
 # reach: the target that the last message names as within reach, such as 12.345%.
 reach() {
-    sed -n 's/.*--max-loss \([0-9.]*%\) would be met.*/\1/p' "$work/stderr"
+    sed -n 's/.*\(--max-loss\|prove --max-loss\) \([0-9.]*%\).*/\2/p' "$work/stderr"
 }
 # with_bits BITS OPTION...: all experts at these bits.
 # shellcheck disable=SC2317 # called by try
@@ -31,14 +31,47 @@ says stderr 'target is 1.000%: the loss itself is not under the target, so no nu
     "no number of windows will do"
 try 1 "nothing was written" test -e "$work/no.moec"
 with_bits 2 --max-loss 1% --dry-run 2>"$work/stderr"
-try 0 "the target that the message names is met" with_bits 2 --max-loss "$(reach)" --dry-run
+over=$(reach)
+try 0 "the target that the message names is met" with_bits 2 --max-loss "$over" --dry-run
 
 # ---- only its interval is ----
 
-try 1 "4 bits under a target between loss and upper end" with_bits 4 --max-loss 0.05% --dry-run
-says stderr 'about [1-9][0-9]* windows in this part would do \(--samples [1-9][0-9]*\); with these 16, --max-loss [0-9.]+% would be met' \
-    "the message says how many windows would do, and what these do"
-try 0 "the target that the message names is met" with_bits 4 --max-loss "$(reach)" --dry-run
+# The safest plan, 8 or 16 bits, does not fit the size: there is nothing to fall back to.
+size=$(with_bits 4 --max-size 100MB --dry-run --json 2>/dev/null | sed -n 's/.*"bundle_bytes": \([0-9]*\).*/\1/p')
+try 1 "4 bits under a target between loss and upper end" with_bits 4 --max-loss 0.5% --max-size "$size" -o "$work/no.moec"
+says stderr 'the loss of the safest of 1 plans on the certificate part is [0-9.]+%, with 95% confidence at most [0-9.]+%, the target is 0.500%; nothing was written' \
+    "the message says what was measured"
+says stderr 'about [1-9][0-9]* windows would prove it \(--certificate-samples [1-9][0-9]*\); these 16 prove --max-loss [0-9.]+%' \
+    "and how many windows would do, and what these do"
+proven=$(reach)
+try 1 "nothing was written" test -e "$work/no.moec"
+try 0 "the target that the message names is met" with_bits 4 --max-loss "$proven" --max-size "$size" -o "$work/four.moec"
+try 0 "a point estimate is met before" with_bits 4 --max-loss 0.5% --max-size "$size" --confidence point -o "$work/point.moec"
+says stdout 'one evaluation, a point estimate: no interval is promised' "and says what it is"
+try 0 "--accept-miss writes it" with_bits 4 --max-loss 0.5% --max-size "$size" --accept-miss -o "$work/missed.moec"
+says stdout 'target at most 0.500%: MISSED' "and marks it"
+says stdout 'none of 1 plans is proven with 95% confidence' "and says why"
+try 0 "inspect" "$moec" inspect "$work/missed.moec"
+says stdout 'MISSED \(written under --accept-miss\)' "shows the mark"
+
+# ---- plans are tested from the safest on, and the last that passes is written ----
+
+try 0 "2 bits under a target that they just meet on the search part" with_bits 2 --max-loss "$over" -o "$work/fallback.moec" --json
+says stdout '"result": "failed"' "may fail the certificate"
+says stdout '"result": "passed"' "after plans that pass it"
+cp "$work/stdout" "$work/sequence.json"
+if [ "$(sed -n 's/.*"bundle_bytes": \([0-9]*\).*/\1/p' "$work/sequence.json" | head -n 1)" -eq "$(wc -c <"$work/fallback.moec")" ]; then
+    pass "what is written has the size of the last that passed"
+else
+    fail "what is written has the size of the last that passed"
+fi
+try 0 "inspect" "$moec" inspect "$work/fallback.moec"
+says stdout 'proven with +95% confidence, by plan [0-9] of [0-9]' "says how it was proven"
+says stdout 'plan 1 .* passed' "with every test"
+try 0 "inspect --json" "$moec" inspect --json "$work/fallback.moec"
+says stdout '"sequence":' "in the JSON too"
+try 0 "another promise on the same part" with_bits 4 --max-loss 30% -o "$work/again.moec"
+says stdout '[1-9] other bundles? here \(.*\) certified on the same part' "is told of the ones before"
 
 # ---- a policy that finds nothing says so, compile what was measured ----
 

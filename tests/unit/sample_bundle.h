@@ -7,6 +7,8 @@
 #include "formats/bundle/bundle_writer.h"
 #include "formats/tokenizer/tokenizer_json.h"
 
+#include <math.h>
+
 #define SAMPLE_LAYERS 3
 #define SAMPLE_MOE    2
 
@@ -95,7 +97,36 @@ TEMPORARY_UNUSED static void sample_statements(struct sample *s)
                                                .n_token = 4000,
                                                .seq_len_tokens = 128,
                                                .data_name = "sample.txt",
-                                               .arithmetic = "canonical"};
+                                               .arithmetic = "canonical",
+                                               .n_sequence = 3,
+                                               .sequence = {{.n_bytes = 900,
+                                                             .search_loss = NAN,
+                                                             .search_high = NAN,
+                                                             .loss = 0.001,
+                                                             .low = -0.001,
+                                                             .high = 0.002,
+                                                             .kl = 0.0001,
+                                                             .p_value = 1e-9,
+                                                             .result = MOEC_SEQUENCE_PASSED},
+                                                            {.n_bytes = 800,
+                                                             .search_loss = 0.008,
+                                                             .search_high = 0.012,
+                                                             .loss = 0.1 / 10.5,
+                                                             .low = 0.001,
+                                                             .high = 0.015,
+                                                             .kl = 0.003,
+                                                             .p_value = 0.01,
+                                                             .result = MOEC_SEQUENCE_PASSED,
+                                                             .is_chosen = true},
+                                                            {.n_bytes = 700,
+                                                             .search_loss = 0.019,
+                                                             .search_high = 0.03,
+                                                             .loss = NAN,
+                                                             .low = NAN,
+                                                             .high = NAN,
+                                                             .kl = NAN,
+                                                             .p_value = NAN}},
+                                               .part_digest = {1, 2, 3}};
     s->provenance = (struct moec_provenance){.moec_version = "0.1.0",
                                              .policy = "uniform",
                                              .options = "--bits 4",
@@ -180,6 +211,7 @@ TEMPORARY_UNUSED static void sample_make(struct sample *s, uint32_t n_expert, ui
                                           .tokenizer = &s->tokenizer,
                                           .paths = &s->paths,
                                           .routing = &s->routing,
+                                          .has_sequence = true,
                                           .dense = &s->dense,
                                           .codecs = s->codecs,
                                           .alignment = 64};

@@ -120,6 +120,20 @@ static void check_parts(const struct sample *s, const struct moec_bundle *bundle
     assert_int_equal(certificate->n_token, 4000);
     assert_string_equal(certificate->data_name, "sample.txt");
     assert_string_equal(certificate->arithmetic, "canonical");
+    assert_int_equal(certificate->n_sequence, 3);
+    assert_memory_equal(certificate->part_digest, s->certificate.part_digest, MOEC_SHA256_BYTES);
+    for (size_t i = 0; i < 3; i++) {
+        const struct moec_sequence_step *step = &certificate->sequence[i],
+                                        *written = &s->certificate.sequence[i];
+        const double got[] = {step->search_loss, step->search_high, step->loss,   step->low,
+                              step->high,        step->kl,          step->p_value};
+        const double expected[] = {written->search_loss, written->search_high, written->loss,   written->low,
+                                   written->high,        written->kl,          written->p_value};
+        for (size_t j = 0; j < sizeof got / sizeof *got; j++)
+            assert_true(got[j] == expected[j] || (isnan(got[j]) && isnan(expected[j])));
+        assert_true(step->n_bytes == written->n_bytes && step->result == written->result);
+        assert_true(step->is_chosen == written->is_chosen);
+    }
 }
 
 static void check_dense(const struct sample *s, const struct moec_bundle *bundle)
@@ -222,6 +236,7 @@ static void test_bundle__random_models(void **state)
             s.parts.paths = NULL;
         if (random_u32(&random) % 2 == 0)
             s.parts.routing = NULL;
+        s.parts.has_sequence = random_u32(&random) % 2 == 0; /* as in older bundles */
         if (random_u32(&random) % 2 == 0)
             s.certificate.present = false;
         uint64_t predicted = sample_write(&s, f->path);
@@ -234,6 +249,8 @@ static void test_bundle__random_models(void **state)
         assert_true((bundle->paths.n_layer > 0) == (s.parts.paths != NULL));
         assert_true((bundle->routing.activations != NULL) == (s.parts.routing != NULL));
         assert_true(bundle->certificate.present == s.certificate.present);
+        assert_int_equal(bundle->certificate.n_sequence,
+                         s.parts.has_sequence && s.certificate.present ? s.certificate.n_sequence : 0);
         check_dense(&s, bundle);
         check_records(&s, bundle);
         moec_bundle_close(bundle);
@@ -286,7 +303,7 @@ static void test_bundle__sections(void **state)
     bool seen = false;
     (void)sample_write(&f->sample, f->path);
     assert_status(moec_bundle_open(f->path, &bundle, &err), MOEC_OK, err);
-    assert_int_equal(moec_bundle_section_count(bundle), 15);
+    assert_int_equal(moec_bundle_section_count(bundle), 16);
     for (uint32_t i = 0; i < moec_bundle_section_count(bundle); i++) {
         struct moec_bundle_section section = moec_bundle_section_get(bundle, i);
         seen = seen || strcmp(section.name, "records of copy 2") == 0;
@@ -682,6 +699,12 @@ static void test_bundle__wrong_statements_are_refused(void **state)
                  {MOEC_SECTION_CERTIFICATE, 2, 1, "reserved"},
                  {MOEC_SECTION_CERTIFICATE, 8, 0x1b, "control character 0x1b"},
                  {MOEC_SECTION_CERTIFICATE, 39, 'x', "bytes after its end"},
+                 {MOEC_SECTION_SEQUENCE, 0, 9, "sequence has 9 plans, expected at most 8"},
+                 {MOEC_SECTION_SEQUENCE, 0, 2, "reserved"},
+                 {MOEC_SECTION_SEQUENCE, 7, 1, "reserved"},
+                 {MOEC_SECTION_SEQUENCE, 40 + 64, 3, "plan 0 of the sequence has result 3"},
+                 {MOEC_SECTION_SEQUENCE, 40 + 65, 2, "plan 0 of the sequence has flag 2"},
+                 {MOEC_SECTION_SEQUENCE, 40 + 71, 1, "reserved"},
                  {MOEC_SECTION_PROVENANCE, 33, 7, "control character 0x07"}};
     struct fixture *f = *state;
     size_t n = 0;
@@ -699,6 +722,11 @@ static void test_bundle__wrong_statements_are_refused(void **state)
                  (double)INFINITY);
     reseal_section(bytes, MOEC_SECTION_CERTIFICATE, 0);
     expect_refused(f, bytes, n, "number 2 that is not finite");
+    memcpy(bytes, original, n);
+    moec_put_f64(bytes + moec_get_u64(contents_entry(bytes, MOEC_SECTION_SEQUENCE, 0) + 16) + 40 + 72 + 24,
+                 (double)-INFINITY);
+    reseal_section(bytes, MOEC_SECTION_SEQUENCE, 0);
+    expect_refused(f, bytes, n, "plan 1 of the sequence has an infinite number");
     free(bytes);
     free(original);
 }
