@@ -348,6 +348,8 @@ static void show_log(void *context, const char *line)
 static void show_progress(void *context, const char *phase, double done, double total)
 {
     struct compile_job *job = context;
+    const bool is_counted = strcmp(phase, "packing") == 0 || strcmp(phase, "fitting experts") == 0;
+    job->progress.unit = is_counted ? "experts" : "passes";
     cli_progress_show(&job->progress, phase, done, total);
 }
 
@@ -613,7 +615,7 @@ static enum moec_status write_report(const struct compile_job *job, const uint8_
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
-    cli_progress_init(&job->progress, "experts", job->measure.is_quiet);
+    cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
     if (!cli_has(job->args, "dry-run"))
         MOEC_TRY(moec_claim_take(&job->claim, cli_text(job->args, "output"), err));
     if (cli_has(job->args, "report"))

@@ -116,15 +116,15 @@ says stderr "bleu.*perplexity" "the message lists the metrics"
     fail "a profile to damage"
 cp "$work/profile.h5" "$work/damaged.h5"
 poke "$work/damaged.h5" 3000 '\001\002\003'
-try 1 "a damaged profile" "$moec" compile $sample --profile "$work/damaged.h5" --max-loss 5% -o "$work/kept.moec" --quiet
+try 1 "a damaged profile" "$moec" compile $sample --policy edgemoe --profile "$work/damaged.h5" --max-loss 5% -o "$work/kept.moec" --quiet
 says stderr "damaged.h5" "a damaged profile: the message"
 try 1 "a damaged profile cannot be shown" "$moec" profile --show "$work/damaged.h5"
 head -c 2000 "$work/profile.h5" >"$work/short.h5"
-try 1 "a truncated profile" "$moec" compile $sample --profile "$work/short.h5" --max-loss 5% -o "$work/kept.moec" --quiet
-try 1 "a profile that is something else" "$moec" compile $sample --profile README.md --max-loss 5% -o "$work/kept.moec" --quiet
+try 1 "a truncated profile" "$moec" compile $sample --policy edgemoe --profile "$work/short.h5" --max-loss 5% -o "$work/kept.moec" --quiet
+try 1 "a profile that is something else" "$moec" compile $sample --policy edgemoe --profile README.md --max-loss 5% -o "$work/kept.moec" --quiet
 fresh
 poke "$work/model/model.safetensors" $((size - 300)) '\001\002'
-try 1 "a profile of another model" "$moec" compile "$work/model" --profile "$work/profile.h5" --max-loss 5% -o "$work/kept.moec" --quiet
+try 1 "a profile of another model" "$moec" compile "$work/model" --policy edgemoe --profile "$work/profile.h5" --max-loss 5% -o "$work/kept.moec" --quiet
 says stderr "another model" "a profile of another model: the message"
 try 0 "the earlier bundle is intact" cmp "$work/good.moec" "$work/kept.moec"
 

@@ -28,7 +28,7 @@ run() {
 bundle=$work/model.moec
 try 0 "profile" "$moec" profile datasets/sample/model --data datasets/sample/calibration.txt --seq-len 64 --samples 32 \
     --seed 1 --bits 2,4 --sensitivity fast -o "$work/profile.h5" --quiet
-try 0 "compile with copies" "$moec" compile datasets/sample/model --profile "$work/profile.h5" --max-loss 10% \
+try 0 "compile with copies" "$moec" compile datasets/sample/model --policy edgemoe --profile "$work/profile.h5" --max-loss 10% \
     --copies 4,8,16 -o "$bundle" --quiet
 try 0 "compile without copies" "$moec" compile datasets/sample/model --policy uniform --bits 4 -o "$work/plain.moec" --quiet
 

@@ -40,9 +40,9 @@ refused "weights by another way" "is part of the input" \
 refused "a hard link to weights" "is part of the input" compile "$model" --policy uniform --bits 4 -o "$work/hard.bin"
 refused "the config" "is part of the input" profile "$model" --data "$work/data.txt" "$@" --report "$model/config.json"
 refused "the bundle as folder" "the same file as the input" export "$work/m.moec" -o "$work/m.moec"
-refused "the profile" "the same file as --profile '.*p.h5'" compile "$model" --profile "$work/p.h5" --max-loss 5% -o "$work/p.h5"
+refused "the profile" "the same file as --profile '.*p.h5'" compile "$model" --policy edgemoe --profile "$work/p.h5" --max-loss 5% -o "$work/p.h5"
 refused "a link to the profile" "the same file as --profile" \
-    compile "$model" --profile "$work/p.h5" --max-loss 5% -o "$work/soft.h5"
+    compile "$model" --policy edgemoe --profile "$work/p.h5" --max-loss 5% -o "$work/soft.h5"
 refused "the policy" "the same file as --policy" compile "$model" --policy "$work/my.lua" -o "$work/my.lua"
 refused "the data" "the same file as --data" profile "$model" --data "$work/data.txt" "$@" -o "$work/data.txt"
 refused "the data as heatmap" "^moec profile: --heatmap would" \
@@ -138,7 +138,7 @@ wait "$holder"
 
 # Its process id is that of a living process, as in a container where all runs have the same.
 echo left >"$work/.c.moec.moec-tmp-$$-0"
-try 2 "a compile that fails at once" "$moec" compile "$model" --profile "$work/p.h5" --max-loss 5% --group 32 -o "$work/c.moec"
+try 2 "a compile that fails at once" "$moec" compile "$model" --policy edgemoe --profile "$work/p.h5" --max-loss 5% --group 32 -o "$work/c.moec"
 try 0 "a compile to the same file" "$moec" compile "$model" --policy uniform --bits 4 -o "$work/c.moec" --quiet
 try 1 "removes what a killed one left" test -e "$work/.c.moec.moec-tmp-$$-0"
 

@@ -83,30 +83,30 @@ for policy in edgemoe marginal uniform; do
     try 0 "$policy: verify" "$moec" verify "$work/$policy.moec"
 done
 holds "edgemoe is at most as large as uniform" "$(wc -c <"$work/edgemoe.moec") <= $(wc -c <"$work/uniform.moec")"
-try 0 "compile again" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% -o "$work/twice.moec" --quiet --threads 1
+try 0 "compile again" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 5% -o "$work/twice.moec" --quiet --threads 1
 same "$work/edgemoe.moec" "$work/twice.moec" "the same inputs give the same bytes at any thread count"
 
 # 24 windows of 64 tokens are few: what the search accepts on them may lose more than 5% on others, and safer plans are too
 # large.
-try 1 "a missed promise" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
+try 1 "a missed promise" "$moec" compile $model --policy edgemoe --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
     -o "$work/missed.moec" --quiet
 says stderr 'safest of [0-9]+ plans on the certificate part is .* the target is 5.000%; nothing was written' "is explained"
 try 1 "and leaves nothing" test -e "$work/missed.moec"
-try 0 "--accept-miss writes it" "$moec" compile $model --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
+try 0 "--accept-miss writes it" "$moec" compile $model --policy edgemoe --profile "$work/tiny.h5" --max-loss 5% --max-size 2500KB \
     --accept-miss -o "$work/missed.moec" --quiet
 try 0 "inspect of it" "$moec" inspect "$work/missed.moec"
 says stdout 'MISSED' "shows the mark"
 
-try 0 "a plan only" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --dry-run --quiet
+try 0 "a plan only" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 5% --dry-run --quiet
 says stdout 'plan \(nothing written\)' "and says so"
-try 0 "compile --max-size" "$moec" compile $model --profile "$work/profile.h5" --max-size 3400KB -o "$work/size.moec" --quiet
+try 0 "compile --max-size" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-size 3400KB -o "$work/size.moec" --quiet
 holds "the size is kept" "$(wc -c <"$work/size.moec") <= 3400000"
-try 1 "an impossible size" "$moec" compile $model --profile "$work/profile.h5" --max-size 100KB -o "$work/none.moec" --quiet
+try 1 "an impossible size" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-size 100KB -o "$work/none.moec" --quiet
 try 1 "leaves nothing" test -e "$work/none.moec"
-try 1 "an impossible loss and size" "$moec" compile $model --profile "$work/profile.h5" --max-loss 0.01% --max-size 2MB \
+try 1 "an impossible loss and size" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 0.01% --max-size 2MB \
     -o "$work/none.moec" --quiet
 try 1 "leaves nothing either" test -e "$work/none.moec"
-try 0 "compile with copies and dense weights at 8 bits" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% \
+try 0 "compile with copies and dense weights at 8 bits" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 5% \
     --copies 2,8 --dense-bits 8 -o "$work/copies.moec" --quiet
 try 0 "inspect" "$moec" inspect "$work/copies.moec"
 says stdout 'copy 2:.* 8.00 bits' "inspect lists the copies"
@@ -144,7 +144,7 @@ refused "memory hog" 'MiB of memory' 'return function() local t = {} while true 
 refused "an assignment that loses too much" 'the target is' 'return function(m) return require("assignment").uniform(m, 2) end'
 try 1 "an unknown policy" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --policy nope -o "$work/bad.moec"
 says stderr 'edgemoe, marginal, uniform' "the message lists the built-in ones"
-try 2 "a loss of 2 without percent" "$moec" compile $model --profile "$work/profile.h5" --max-loss 2 -o "$work/bad.moec"
+try 2 "a loss of 2 without percent" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 2 -o "$work/bad.moec"
 says stderr "'2%' is 0.02" "the message says how to write it"
 
 # ---- eval, run ----

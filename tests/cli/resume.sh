@@ -144,11 +144,11 @@ absent "$journal" "leaves no journal"
 # ---- compile ----
 
 start=$(date +%s%N)
-try 0 "compile" "$moec" compile $model --profile "$work/whole.h5" --max-loss 90% -o "$work/whole.moec" --accept-miss --quiet
+try 0 "compile" "$moec" compile $model --policy edgemoe --profile "$work/whole.h5" --max-loss 90% -o "$work/whole.moec" --accept-miss --quiet
 took=$((($(date +%s%N) - start) / 1000000))
 bad=
 for percent in 5 15 30 45 60 75 90; do
-    timeout --preserve-status -s INT "$(awk "BEGIN { print $took * $percent / 100000 }")" "$moec" compile $model \
+    timeout --preserve-status -s INT "$(awk "BEGIN { print $took * $percent / 100000 }")" "$moec" compile $model --policy edgemoe \
         --profile "$work/whole.h5" --max-loss 90% -o "$work/c.moec" --accept-miss --quiet >"$work/stdout" 2>"$work/stderr"
     status=$?
     if [ "$status" -eq 0 ]; then

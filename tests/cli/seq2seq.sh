@@ -169,12 +169,12 @@ return {
 }
 EOF
 pick="--data $work/two.jsonl --task $work/pick.lua --samples 36 --seed 3"
-try 2 "a metric needs rows" "$moec" compile "$model" --profile "$work/one.h5" --metric accuracy -o "$work/x.moec"
+try 2 "a metric needs rows" "$moec" compile "$model" --policy edgemoe --profile "$work/one.h5" --metric accuracy -o "$work/x.moec"
 says stderr "give --data and --task" "which it says"
-try 2 "a metric of another kind than the task's is refused" "$moec" compile "$model" --profile "$work/one.h5" \
+try 2 "a metric of another kind than the task's is refused" "$moec" compile "$model" --policy edgemoe --profile "$work/one.h5" \
     --metric rouge-2 $pick -o "$work/x.moec"
 says stderr "does not fit task 'pick'" "which it says"
-try 2 "data beside a profile is for a metric" "$moec" compile "$model" --profile "$work/one.h5" $pick -o "$work/x.moec"
+try 2 "data beside a profile is for a metric" "$moec" compile "$model" --policy edgemoe --profile "$work/one.h5" $pick -o "$work/x.moec"
 try 0 "accuracy is certified on other rows" "$moec" compile "$model" --profile "$work/one.h5" --metric accuracy $pick \
     --policy uniform --bits 2 -q --json -o "$work/pick.moec"
 cp "$work/stdout" "$work/pick.json"
@@ -197,11 +197,11 @@ done
 try 0 "the certificate is inspected" "$moec" inspect "$work/pick.moec"
 says stdout "^  accuracy of the original" "and names its metric"
 says stdout "18 rows of 'two.jsonl'" "and its rows"
-try 0 "generated texts are searched and certified on" "$moec" compile "$model" --profile "$work/one.h5" \
+try 0 "generated texts are searched and certified on" "$moec" compile "$model" --policy edgemoe --profile "$work/one.h5" \
     --metric rouge-1 --data "$work/two.jsonl" --task "$work/letters.lua" --samples 32 --max-loss 90% --accept-miss -q \
     -o "$work/rouge.moec"
 says stdout "^certificate: rouge-1 0" "by ROUGE-1"
-try 0 "rows that were profiled serve the metric too" "$moec" compile "$model" --profile "$work/one.h5" \
+try 0 "rows that were profiled serve the metric too" "$moec" compile "$model" --policy edgemoe --profile "$work/one.h5" \
     --metric accuracy --data "$work/one.jsonl" --task "$work/pick.lua" --max-loss 90% --accept-miss -q \
     -o "$work/same.moec"
 says stdout "18 rows of 'one.jsonl'" "the profile's rows in its order"

@@ -1,0 +1,97 @@
+#!/bin/sh
+# The default policy: what it writes without any option, with a size, with fixed dense weights; a policy that asks for the
+# same variants; the same bytes whatever threads and memory.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+model=datasets/sample/model
+try 0 "profile without sensitivities" "$moec" profile $model --data datasets/sample/calibration.txt --seq-len 64 \
+    --samples 96 --sensitivity none -o "$work/p.h5" --quiet
+
+# number FILE KEY: the first number of this key in pretty JSON.
+number() {
+    sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*\$/\1/p" "$1" | head -n 1
+}
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+
+# ---- a loss ----
+
+try 0 "compile with nothing but a loss" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% -o "$work/a.moec" --json \
+    --threads 2
+cp "$work/stdout" "$work/a.json"
+says stderr "GPTQ encoded 96 experts" "experts are fitted"
+says stderr "GPTQ encoded 25 dense matrices" "dense matrices are fitted"
+says stderr "under this model no plan of these variants" "the bound is said"
+says stderr "one plan of projections for all experts" "the plan without mixing is said"
+says stdout '"policy": "hull"' "the policy is the default"
+check "the promise is kept on the certificate part" "$(number "$work/a.json" loss_high) <= 0.05"
+check "the bundle is less than a fifth of the weights" \
+    "5 * $(number "$work/a.json" bundle_bytes) < $(number "$work/a.json" source_bytes)"
+try 0 "verify" "$moec" verify "$work/a.moec"
+try 0 "run" "$moec" run "$work/a.moec" --prompt "The" --tokens 4
+try 0 "inspect" "$moec" inspect "$work/a.moec"
+says stdout "int2 asymmetric nested g" "codecs are listed"
+says stdout "dense-bits=each" "provenance says that each matrix has its own"
+
+set -- "$moec" compile $model --profile "$work/p.h5" --max-loss 5% -o "$work/b.moec" --quiet --threads 1
+no_room "without room" "$@"
+try 0 "with little room, on one thread" "$@" --work-memory "${bound}MiB"
+same "$work/a.moec" "$work/b.moec" "the same bytes at any thread count and work memory"
+
+# What was measured is what ships: the original's loss on any text is the same for the bundle and for its weights.
+try 0 "export" "$moec" export "$work/a.moec" -o "$work/folder"
+head -c 20000 datasets/sample/test.txt >"$work/test.txt"
+try 0 "evaluate the bundle" "$moec" eval "$work/a.moec" --data "$work/test.txt" --seq-len 64 --json
+cp "$work/stdout" "$work/bundle.json"
+try 0 "evaluate its weights" "$moec" eval "$work/folder" --data "$work/test.txt" --seq-len 64 --json
+check "the same perplexity" "$(number "$work/bundle.json" value) == $(number "$work/stdout" value)"
+
+# ---- a size ----
+
+try 0 "compile with nothing but a size" "$moec" compile $model --profile "$work/p.h5" --max-size 1700KB -o "$work/size.moec" \
+    --quiet --json
+check "the size is kept" "$(number "$work/stdout" bundle_bytes) <= 1700000"
+check "and used" "$(number "$work/stdout" bundle_bytes) > 1600000"
+try 1 "an impossible size" "$moec" compile $model --profile "$work/p.h5" --max-size 300KB -o "$work/none.moec" --quiet
+says stderr "even the smallest variants are larger than --max-size" "the message says so"
+
+# ---- fixed dense weights ----
+
+try 0 "dense weights at 8 bits" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% --dense-bits 8 \
+    -o "$work/dense.moec" --quiet
+try 0 "inspect them" "$moec" inspect "$work/dense.moec"
+says stdout "dense-bits=8 dense-quantizer=gptq" "they are what was asked for"
+
+# ---- options that it does not use ----
+
+for option in "--bits 4" "--group 64" "--quantizer hqq" "--scheme asymmetric" "--sensitivity fast"; do
+    # shellcheck disable=SC2086 # an option and its value
+    try 2 "hull refuses $option" "$moec" compile $model --data datasets/sample/calibration.txt --max-loss 5% $option \
+        -o "$work/none.moec"
+done
+
+# ---- a policy of one's own ----
+
+cat >"$work/own.lua" <<'LUA'
+return function(moec)
+  local variants = moec.variants()
+  local a = require("assignment").uniform(moec, "int4-g64")
+  a.dense = {}
+  for i in ipairs(variants.dense) do a.dense[i] = "int8-g64-linear" end
+  moec.log(string.format("harm %s", variants.harm.experts[1][1].down["int2-g64"] > 0))
+  local result = moec.evaluate(a)
+  moec.log(string.format("loss on %d windows %s", moec.parts.search, result.loss < 0.01))
+  return a
+end
+LUA
+try 0 "a policy that asks for variants" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% \
+    --policy "$work/own.lua" -o "$work/own.moec"
+says stderr "harm true" "it is told the harm"
+says stderr "loss on 32 windows true" "and may name them"
+try 0 "inspect what it chose" "$moec" inspect "$work/own.moec"
+says stdout "int4 asymmetric nested g64" "experts"
+says stdout "int8 asymmetric nested g64" "dense matrices"
+
+done_testing
