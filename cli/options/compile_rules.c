@@ -49,9 +49,7 @@ static const struct {
 } unused[] = {
     {"hull",
      {"bits", "quantizer", "scheme", "group", "baseline", "sensitivity", "time-limit", "sensitivity-samples"},
-     "it measures and chooses the codec of every matrix itself; leave it out, or give another --policy such "
-     "as "
-     "marginal"},
+     "it measures and chooses codecs itself; leave it out, or give another --policy, such as marginal"},
     {"edgemoe", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
     {"edgemoe-literal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},
     {"marginal", {"bits"}, "it finds the bitwidths: leave it out, or give --policy uniform"},

@@ -62,7 +62,7 @@ done
 for option in "bits 4" "quantizer hqq" "scheme asymmetric" "group 32" "baseline 16" "sensitivity exact" "time-limit 1min" \
     "sensitivity-samples 8"; do
     # shellcheck disable=SC2086 # name and value
-    refused "${option% *} for hull" "policy 'hull' ignores --${option% *}: .*another --policy such as marginal" \
+    refused "${option% *} for hull" "policy 'hull' ignores --${option% *}: .*another --policy, such as marginal" \
         --policy hull --data $data --max-loss 5% --$option
 done
 refused "bits for the default" "policy .hull. ignores --bits: .*another --policy" --bits 4 --data $data --max-loss 5%
