@@ -348,6 +348,8 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
     moec_compile_part_release(&run.search);
     if (profile != NULL && path != NULL)
         status = moec_compile_certify(&run, err);
+    if (status == MOEC_OK && profile != NULL) /* the certificate may have chosen another plan */
+        status = moec_compile_note_choice(&run, err);
     if (status == MOEC_OK || status == MOEC_ERR_TARGET) {
         const enum moec_status noted = make_shares(&run, status == MOEC_OK ? err : NULL);
         status = status == MOEC_OK ? noted : status;

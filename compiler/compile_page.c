@@ -276,6 +276,7 @@ static void put_certificate(FILE *stream, const struct moec_compile_page *page)
                                           "at most, search part",
                                           "loss, certificate part",
                                           "at most, certificate part",
+                                          "p",
                                           "result"};
     static const char *const results[] = {"not tested", "passed", "failed"};
     const struct moec_search_trace *trace = &page->report->trace;
@@ -299,6 +300,10 @@ static void put_certificate(FILE *stream, const struct moec_compile_page *page)
         loss_cell(stream, step->search_high);
         loss_cell(stream, step->loss);
         loss_cell(stream, step->high);
+        if (isnan(step->p_value))
+            moec_html_cell(stream, "–");
+        else
+            cell(stream, "%.2g", step->p_value);
         cell(stream, "%s%s", results[step->result],
              !step->is_chosen           ? ""
              : page->report->is_written ? ", written"

@@ -63,6 +63,22 @@ same "$work/m.moec" "$work/m3.moec" "a bundle does not depend on its report"
 
 fits_screens "$work/r.html"
 
+# The second plan of the sequence is written, as the third loses too much.
+cat >"$work/sequence.lua" <<'EOF2'
+return function(moec)
+  local uniform = require("assignment").uniform
+  return {sequence = {uniform(moec, 8), uniform(moec, 4), uniform(moec, 2)}}
+end
+EOF2
+try 0 "a sequence of plans" compile --max-loss 10% --policy "$work/sequence.lua" -o "$work/s.moec" --report "$work/s.html" --quiet
+for result in passed "passed, written" failed; do
+    try 0 "a test that is $result" grep -q "<td>$result</td>" "$work/s.html"
+done
+size=$(wc -c <"$work/s.moec")
+try 0 "the plan chosen is the one written" \
+    grep -q "the plan chosen takes $(awk "BEGIN { printf \"%.3f\", $size / 1e6 }") MB" "$work/s.html"
+try 0 "and so are its bytes" grep -q "the whole file</th><td></td><td></td><td></td><td></td><td>$size</td>" "$work/s.html"
+
 # ---- none ----
 
 try 0 "a plan with its report" compile --max-loss 10% --policy "$work/mixed.lua" --dry-run --report "$work/dry.html" --quiet

@@ -134,6 +134,7 @@ static void fill_report(struct moec_compile_report *report, const struct moec_co
             .search_high = (double)NAN,
             .loss = i < 7 ? 0.001 * i : (double)NAN,
             .low = i < 7 ? 0 : (double)NAN,
+            .p_value = i < 7 ? 0.01 : (double)NAN,
             .high = i < 7 ? 0.002 * i : (double)NAN,
             .result = i < 6    ? MOEC_SEQUENCE_PASSED
                       : i == 6 ? MOEC_SEQUENCE_FAILED
