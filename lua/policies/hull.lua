@@ -19,6 +19,7 @@ local CLOSE = 0.01 -- a prefix is found when its KL is that close to the goal
 -- The plans of the sequence expect a loss of so many standard errors of the certificate under the target.
 local MARGINS = {4.5, 3.4, 2.8, 2.3, 1.9, 1.5, 1.0}
 local WORTH_MIXING = 0.05
+local ALIKE_EVALUATIONS = 5 -- of plans whose experts are all alike
 
 -- ---- units and steps ----
 
@@ -249,13 +250,15 @@ end
 local function compare_alike(moec, variants, steps, top, harm, k, scale)
   if scale.kl <= 0 then return end
   local budget, best, kl = harm[k], nil, harm[k] * scale.factor
-  for _ = 1, 3 do
+  for _ = 1, ALIKE_EVALUATIONS do
     local alike = best_alike(moec, variants, steps, top, budget)
     if not alike then break end
     local result = moec.evaluate(alike.plan)
-    if result.kl <= kl * (1 + CLOSE) and (not best or alike.bytes < best.bytes) then best = alike end
-    if result.kl > kl * (1 - 3 * CLOSE) and result.kl <= kl * (1 + CLOSE) then break end
-    budget = budget * kl / math.max(result.kl, kl / 4)
+    local fits = result.kl <= kl * (1 + CLOSE)
+    if fits and (not best or alike.bytes < best.bytes) then best = alike end
+    if fits then break end
+    -- A little less than the ratio asks for: plans come in steps.
+    budget = budget * (kl / result.kl) * (1 - 3 * CLOSE)
   end
   if not best then return end
   local bytes = moec.size(prefix(steps, top, k))
