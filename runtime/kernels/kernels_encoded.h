@@ -1,0 +1,534 @@
+/* Encoded rows, of the kernels that are written once for all vector instruction sets: where the parts of a
+ * row lie, decoding, and dots and weighted sums straight from codes. Part of runtime/kernels/kernels_lanes.h,
+ * which says what a set defines. */
+#ifndef MOEC_RUNTIME_KERNELS_ENCODED_H
+#define MOEC_RUNTIME_KERNELS_ENCODED_H
+
+#include "formats/base/half.h"
+#include "formats/codec/dictionary.h"
+#include "runtime/kernels/kernels_x86.h"
+
+#include <math.h>
+
+#define SPAN MOEC_CODEC_OUTLIER_SPAN /* weights decoded at once where a row is not kept in registers */
+
+INLINE size_t block_bytes(const int dtype)
+{
+    switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_F32:
+        return 4 * BLOCK;
+    case MOEC_DTYPE_F16:
+    case MOEC_DTYPE_BF16:
+        return 2 * BLOCK;
+    case MOEC_DTYPE_INT2:
+        return 8;
+    case MOEC_DTYPE_INT3:
+        return 12;
+    case MOEC_DTYPE_INT4:
+        return 16;
+    case MOEC_DTYPE_INT5:
+        return 20;
+    case MOEC_DTYPE_INT6:
+        return 24;
+    default:
+        return BLOCK;
+    }
+}
+
+INLINE bool dtype_is_float(const int dtype)
+{
+    return dtype == MOEC_DTYPE_F32 || dtype == MOEC_DTYPE_F16 || dtype == MOEC_DTYPE_BF16;
+}
+
+/* Where the parts of a matrix's rows lie. */
+struct layout {
+    size_t blocks;    /* whole blocks */
+    size_t tail;      /* weights in an incomplete last block */
+    size_t per_group; /* blocks that share their decoders */
+    size_t groups;
+    size_t scales; /* offset in a row */
+    size_t zeros;  /* the same */
+    bool is_nested;
+    bool symmetric;
+    const float *levels; /* of a dictionary */
+    size_t n_outlier;    /* 0: rows have none */
+};
+
+INLINE struct layout layout_of(const int dtype, const struct moec_matrix *matrix)
+{
+    const enum moec_scheme scheme = (enum moec_scheme)matrix->codec.scheme;
+    size_t n = matrix->columns, blocks = n / BLOCK, tail = n % BLOCK, all = blocks + (tail > 0);
+    struct layout layout = {.blocks = blocks, .tail = tail, .per_group = all};
+    if (dtype_is_float(dtype))
+        return layout;
+    if (dtype & HALVES)
+        layout.per_group = 1;
+    else if (matrix->codec.group != 0)
+        layout.per_group = matrix->codec.group / BLOCK;
+    layout.groups = moec_codec_row_groups(matrix->codec, n);
+    layout.scales = all * block_bytes(dtype);
+    layout.zeros = layout.scales + moec_codec_scales_bytes(matrix->codec, n);
+    if (dtype & DICTIONARY) {
+        layout.levels = moec_dictionary_levels(scheme, (uint32_t)block_bytes(dtype) / 4);
+        layout.n_outlier = moec_codec_row_outliers(matrix->codec, n);
+    }
+    layout.is_nested = moec_scheme_is_nested(scheme);
+    layout.symmetric = !moec_scheme_has_zeros(scheme);
+    return layout;
+}
+
+INLINE const uint8_t *row_at(const struct moec_matrix *matrix, uint32_t row)
+{
+    return matrix->data + (size_t)row * matrix->stride_bytes;
+}
+
+INLINE float f16_at(const uint8_t *at)
+{
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(load_u16(at))));
+}
+
+INLINE bool scales_are_nested(const int dtype, const struct layout *layout)
+{
+    return (dtype & NESTED) || ((dtype & HALVES) && layout->is_nested);
+}
+
+/* What the bytes of a row's groups are multiplied with; nothing where groups have scales of their own. */
+INLINE float row_factor(const int dtype, const struct layout *layout, const uint8_t *row)
+{
+    return scales_are_nested(dtype, layout) ? f16_at(row + layout->scales) * 0x1p-8f : 0;
+}
+
+INLINE uint8_t zero_at(const int dtype, const struct layout *layout, const uint8_t *row, size_t group)
+{
+    const uint32_t bits = (uint32_t)block_bytes(dtype) / 4;
+    const uint8_t *zeros = row + layout->zeros;
+    if (layout->symmetric)
+        return (uint8_t)(1u << (bits - 1));
+    if (!scales_are_nested(dtype, layout))
+        return zeros[group];
+    const uint32_t shift = (uint32_t)(group * bits % 8);
+    zeros += group * bits / 8;
+    uint32_t zero = (uint32_t)zeros[0] >> shift;
+    if (8 % bits != 0 && shift + bits > 8)
+        zero |= (uint32_t)zeros[1] << (8 - shift);
+    return (uint8_t)(zero & ((1u << bits) - 1));
+}
+
+INLINE struct decoder decoder_of_group(const int dtype, const struct layout *layout, const uint8_t *row,
+                                       float factor, size_t group)
+{
+    const uint8_t *scales = row + layout->scales;
+    const float scale =
+        scales_are_nested(dtype, layout) ? (float)scales[2 + group] * factor : f16_at(scales + 2 * group);
+    if (dtype & DICTIONARY)
+        return decoder_of_levels(dtype, scale, layout->levels);
+    return decoder_make(dtype, scale, zero_at(dtype, layout, row, group));
+}
+
+/* Decoders of the blocks g * per_group and on. Of two groups in a block the last row's second may be absent.
+ */
+INLINE void decoders_at(const int dtype, const struct layout *layout, const uint8_t *row, float factor,
+                        size_t g, struct decoder decoders[2])
+{
+    if (dtype_is_float(dtype)) {
+        decoders[0] = (struct decoder){0};
+    } else if (dtype & HALVES) {
+        decoders[0] = decoder_of_group(dtype, layout, row, factor, 2 * g);
+        decoders[1] = 2 * g + 1 < layout->groups ? decoder_of_group(dtype, layout, row, factor, 2 * g + 1)
+                                                 : decoders[0];
+    } else {
+        decoders[0] = decoder_of_group(dtype, layout, row, factor, g);
+    }
+}
+
+/* Whether every scale is finite and above 0. Fused decoding gives +0 where the definition has -0 for other
+ * scales; such rows, which no quantiser of moec writes but for all-zero groups, take the definition's way. */
+INLINE bool row_is_regular(const int dtype, const struct layout *layout, const uint8_t *row)
+{
+    if (!decoder_needs_regular(dtype))
+        return true;
+    uint16_t top = 0;
+    for (size_t g = 0; g < layout->groups; g++) {
+        uint16_t less_one = (uint16_t)(load_u16(row + layout->scales + 2 * g) - 1);
+        top = less_one > top ? less_one : top;
+    }
+    return top < 0x7bff; /* 0x7c00 is infinity, 0x8000 and above are negative, 0 has wrapped around */
+}
+
+/* Outlier of a span of a row, and its place, which may lie outside the span. */
+struct outlier {
+    float value;
+    size_t place;
+};
+
+INLINE struct outlier outlier_at(const struct layout *layout, const uint8_t *row, size_t span)
+{
+    const uint8_t *outliers = row + layout->scales + 2 * layout->groups;
+    return (struct outlier){moec_f16_to_f32(load_u16(outliers + 2 * span)),
+                            outliers[2 * layout->n_outlier + span]};
+}
+
+INLINE void keep_tail(size_t tail, lanes out[2])
+{
+    out[0] = lanes_keep(out[0], tail < LANES ? tail : LANES, lanes_zero());
+    out[1] = tail > LANES ? lanes_keep(out[1], tail - LANES, lanes_zero()) : lanes_zero();
+}
+
+/* An incomplete last block: zeros past the row's end. */
+INLINE void decode_tail(const int dtype, const uint8_t *bytes, const struct decoder *decoders, size_t tail,
+                        lanes out[2])
+{
+    uint8_t padded[4 * BLOCK] = {0};
+    if (dtype_is_float(dtype)) {
+        memcpy(padded, bytes, tail * block_bytes(dtype) / BLOCK);
+        bytes = padded;
+    }
+    decode_block(dtype, bytes, decoders, out);
+    keep_tail(tail, out);
+}
+
+INLINE void decode_row(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                       uint32_t row, float *out)
+{
+    const uint8_t *bytes = row_at(matrix, row), *start = bytes;
+    const float factor = row_factor(dtype, layout, start);
+    struct decoder decoders[2];
+    lanes w[2];
+    size_t b = 0;
+    if (!row_is_regular(dtype, layout, start)) {
+        size_t n = matrix->columns;
+        moec_codec_decode_row(matrix->codec, start, n, out);
+        memset(out + n, 0, (moec_lanes_padded(n) - n) * sizeof *out);
+        return;
+    }
+    for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
+        decoders_at(dtype, layout, start, factor, g, decoders);
+        size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
+        for (; b < end; b++, bytes += block_bytes(dtype)) {
+            decode_block(dtype, bytes, decoders, w);
+            lanes_store(out + b * BLOCK, w[0]);
+            lanes_store(out + b * BLOCK + LANES, w[1]);
+        }
+        if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
+            decode_tail(dtype, bytes, decoders, layout->tail, w);
+            lanes_store(out + b * BLOCK, w[0]);
+            if (layout->tail > LANES)
+                lanes_store(out + b * BLOCK + LANES, w[1]);
+            return;
+        }
+    }
+}
+
+static void put_outliers(const struct moec_matrix *matrix, const struct layout *layout, uint32_t row,
+                         float *out)
+{
+    for (size_t span = 0; span < layout->n_outlier; span++) {
+        const struct outlier outlier = outlier_at(layout, row_at(matrix, row), span);
+        if (outlier.place < SPAN && span * SPAN + outlier.place < matrix->columns)
+            out[span * SPAN + outlier.place] = outlier.value;
+    }
+}
+
+INLINE void decode_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                       float *out, size_t stride)
+{
+    struct layout layout = layout_of(dtype, matrix);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        decode_row(dtype, matrix, &layout, first + r, out + r * stride);
+        if (dtype & DICTIONARY)
+            put_outliers(matrix, &layout, first + r, out + r * stride);
+    }
+}
+
+INLINE int kind_of(struct moec_codec codec)
+{
+    const enum moec_scheme scheme = (enum moec_scheme)codec.scheme;
+    return codec.dtype | (moec_scheme_is_dictionary(scheme) ? DICTIONARY
+                          : codec.group == 16               ? HALVES
+                          : moec_scheme_is_nested(scheme)   ? NESTED
+                                                            : 0);
+}
+
+#define OF_KIND(kind, function, ...)                                                                         \
+    case kind:                                                                                               \
+        function(kind, __VA_ARGS__);                                                                         \
+        break;
+#define OF_INTEGERS(flags, function, ...)                                                                    \
+    OF_KIND(MOEC_DTYPE_INT2 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT3 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT4 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT5 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT6 | (flags), function, __VA_ARGS__)                                                \
+    OF_KIND(MOEC_DTYPE_INT8 | (flags), function, __VA_ARGS__)
+
+/* Calls function(dtype, ...) with the matrix's dtype as a constant. */
+#define WITH_DTYPE(codec, function, ...)                                                                     \
+    switch (kind_of(codec)) {                                                                                \
+        OF_KIND(MOEC_DTYPE_F32, function, __VA_ARGS__)                                                       \
+        OF_KIND(MOEC_DTYPE_F16, function, __VA_ARGS__)                                                       \
+        OF_KIND(MOEC_DTYPE_BF16, function, __VA_ARGS__)                                                      \
+        OF_KIND(MOEC_DTYPE_INT2 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_KIND(MOEC_DTYPE_INT3 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_KIND(MOEC_DTYPE_INT4 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_KIND(MOEC_DTYPE_INT8 | DICTIONARY, function, __VA_ARGS__)                                         \
+        OF_INTEGERS(NESTED, function, __VA_ARGS__)                                                           \
+        OF_INTEGERS(HALVES, function, __VA_ARGS__)                                                           \
+        OF_INTEGERS(0, function, __VA_ARGS__)                                                                \
+    default:                                                                                                 \
+        break;                                                                                               \
+    }
+
+static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, float *out,
+                        size_t stride){
+    WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)}
+
+/* nr rows against x, weights in registers only. */
+INLINE void dot_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
+                     const struct layout *layout, uint32_t row, const float *x, float *y)
+{
+    const uint8_t *bytes[ROWS_AT_ONCE];
+    float row_factors[ROWS_AT_ONCE];
+    struct decoder decoders[ROWS_AT_ONCE][2];
+    lanes sums[ROWS_AT_ONCE], w[2];
+    size_t b = 0;
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        bytes[r] = row_at(matrix, row + (uint32_t)r);
+        row_factors[r] = row_factor(dtype, layout, bytes[r]);
+        sums[r] = lanes_zero();
+    }
+    for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
+        size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            decoders_at(dtype, layout, bytes[r], row_factors[r], g, decoders[r]);
+        for (; b < end; b++) {
+            lanes x0 = lanes_load(x + b * BLOCK), x1 = lanes_load(x + b * BLOCK + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_block(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], w);
+                sums[r] = lanes_fma(x0, w[0], sums[r]);
+                sums[r] = lanes_fma(x1, w[1], sums[r]);
+            }
+        }
+        if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], layout->tail, w);
+                sums[r] = lanes_fma(lanes_load(x + b * BLOCK), w[0], sums[r]);
+                if (layout->tail > LANES)
+                    sums[r] = lanes_fma(lanes_load(x + b * BLOCK + LANES), w[1], sums[r]);
+            }
+            break;
+        }
+    }
+    UNROLL
+    for (int r = 0; r < nr; r++)
+        y[r] = lanes_sum(sums[r]);
+}
+
+/* Whether dot and weighted sum decode a row span by span: where it has outliers, and where blocks have two
+ * groups, for which a loop of their own, as fast as it would be, is too much code. */
+INLINE bool goes_by_spans(const int dtype, const struct layout *layout)
+{
+    return (dtype & HALVES) || ((dtype & DICTIONARY) && layout->n_outlier > 0);
+}
+
+/* One span of a row with its outlier; zeros past the row's end. */
+INLINE void decode_span(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                        const uint8_t *row, size_t span, float w[static SPAN])
+{
+    const size_t first = span * (SPAN / BLOCK), all = layout->blocks + (layout->tail > 0);
+    const float factor = row_factor(dtype, layout, row);
+    NO_UNROLL
+    for (size_t i = 0; i < SPAN / BLOCK; i++) {
+        const size_t b = first + i;
+        lanes out[2] = {lanes_zero(), lanes_zero()};
+        if (b < all) {
+            struct decoder decoders[2];
+            const uint8_t *bytes = row + b * block_bytes(dtype);
+            decoders_at(dtype, layout, row, factor, b / layout->per_group, decoders);
+            decode_block(dtype, bytes, decoders, out);
+            if (b == layout->blocks) /* a file may have any codes past the end of a row */
+                keep_tail(layout->tail, out);
+        }
+        lanes_store(w + i * BLOCK, out[0]);
+        lanes_store(w + i * BLOCK + LANES, out[1]);
+    }
+    if ((dtype & DICTIONARY) && layout->n_outlier > 0) {
+        const struct outlier outlier = outlier_at(layout, row, span);
+        if (outlier.place < SPAN && span * SPAN + outlier.place < matrix->columns)
+            w[outlier.place] = outlier.value;
+    }
+}
+
+INLINE float dot_by_spans(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                          uint32_t row, const float *x)
+{
+    float w[SPAN];
+    lanes sum = lanes_zero();
+    for (size_t span = 0, at = 0; at < matrix->columns; span++, at += SPAN) {
+        const size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        decode_span(dtype, matrix, layout, row_at(matrix, row), span, w);
+        for (size_t i = 0; i < count; i += LANES)
+            sum = lanes_fma(lanes_load(x + at + i), lanes_load(w + i), sum);
+    }
+    return lanes_sum(sum);
+}
+
+INLINE void sum_by_spans(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
+                         uint32_t row, float h, bool fresh, float *y)
+{
+    float w[SPAN];
+    const lanes factor = lanes_set(h);
+    for (size_t span = 0, at = 0; at < matrix->columns; span++, at += SPAN) {
+        const size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        decode_span(dtype, matrix, layout, row_at(matrix, row), span, w);
+        for (size_t i = 0; i < count; i += LANES) {
+            const size_t n = count - i < LANES ? count - i : LANES;
+            const lanes before = fresh       ? lanes_zero()
+                                 : n < LANES ? lanes_load_some(y + at + i, n)
+                                             : lanes_load(y + at + i);
+            const lanes sum = lanes_fma(factor, lanes_load(w + i), before);
+            if (n < LANES)
+                lanes_store_some(y + at + i, n, sum);
+            else
+                lanes_store(y + at + i, sum);
+        }
+    }
+}
+
+static float dot_defined(const struct moec_matrix *matrix, uint32_t row, const float *x)
+{
+    float w[SPAN];
+    lanes sum = lanes_zero();
+    for (size_t at = 0; at < matrix->columns; at += SPAN) {
+        size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        memset(w, 0, sizeof w);
+        moec_codec_decode_span(matrix->codec, row_at(matrix, row), matrix->columns, at, count, w);
+        for (size_t i = 0; i < count; i += LANES)
+            sum = lanes_fma(lanes_load(x + at + i), lanes_load(w + i), sum);
+    }
+    return lanes_sum(sum);
+}
+
+INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                    const float *x, float *y)
+{
+    struct layout layout = layout_of(dtype, matrix);
+    uint32_t r = 0;
+    if (goes_by_spans(dtype, &layout)) {
+        for (; r < n_rows; r++)
+            y[r] = dot_by_spans(dtype, matrix, &layout, first + r, x);
+        return;
+    }
+    for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
+        dot_rows(dtype, ROWS_AT_ONCE, matrix, &layout, first + r, x, y + r);
+    for (; r < n_rows; r++)
+        dot_rows(dtype, 1, matrix, &layout, first + r, x, y + r);
+    for (r = 0; decoder_needs_regular(dtype) && r < n_rows; r++)
+        if (!row_is_regular(dtype, &layout, row_at(matrix, first + r)))
+            y[r] = dot_defined(matrix, first + r, x);
+}
+
+static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
+                        float *y){WITH_DTYPE(matrix->codec, dot_all, matrix, first, n_rows, x, y)}
+
+/* y += h[r] * row r for nr rows in order; the sums start at 0 when `fresh`. */
+INLINE void sum_rows(const int dtype, const int nr, const struct moec_matrix *matrix,
+                     const struct layout *layout, uint32_t row, const float *h, bool fresh, float *y)
+{
+    struct decoder decoders[ROWS_AT_ONCE][2];
+    const uint8_t *bytes[ROWS_AT_ONCE];
+    float row_factors[ROWS_AT_ONCE];
+    lanes factors[ROWS_AT_ONCE], w[2];
+    size_t b = 0;
+    UNROLL
+    for (int r = 0; r < nr; r++) {
+        bytes[r] = row_at(matrix, row + (uint32_t)r);
+        row_factors[r] = row_factor(dtype, layout, bytes[r]);
+        factors[r] = lanes_set(h[r]);
+    }
+    for (size_t g = 0; b * BLOCK < matrix->columns; g++) {
+        size_t end = layout->blocks - b < layout->per_group ? layout->blocks : b + layout->per_group;
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            decoders_at(dtype, layout, bytes[r], row_factors[r], g, decoders[r]);
+        for (; b < end; b++) {
+            float *out = y + b * BLOCK;
+            lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
+            lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_block(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], w);
+                sum0 = lanes_fma(factors[r], w[0], sum0);
+                sum1 = lanes_fma(factors[r], w[1], sum1);
+            }
+            lanes_store(out, sum0);
+            lanes_store(out + LANES, sum1);
+        }
+        if (b == layout->blocks && b < (g + 1) * layout->per_group && layout->tail > 0) {
+            float out[BLOCK] = {0};
+            if (!fresh)
+                memcpy(out, y + b * BLOCK, layout->tail * sizeof *out);
+            lanes sum0 = lanes_load(out), sum1 = lanes_load(out + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                decode_tail(dtype, bytes[r] + b * block_bytes(dtype), decoders[r], layout->tail, w);
+                sum0 = lanes_fma(factors[r], w[0], sum0);
+                sum1 = lanes_fma(factors[r], w[1], sum1);
+            }
+            lanes_store(out, sum0);
+            lanes_store(out + LANES, sum1);
+            memcpy(y + b * BLOCK, out, layout->tail * sizeof *out);
+            break;
+        }
+    }
+}
+
+static void sum_defined(const struct moec_matrix *matrix, uint32_t row, float h, bool fresh, float *y)
+{
+    float w[SPAN];
+    for (size_t at = 0; at < matrix->columns; at += SPAN) {
+        size_t count = matrix->columns - at < SPAN ? matrix->columns - at : SPAN;
+        moec_codec_decode_span(matrix->codec, row_at(matrix, row), matrix->columns, at, count, w);
+        for (size_t i = 0; i < count; i++)
+            y[at + i] = fmaf(h, w[i], fresh ? 0.0f : y[at + i]);
+    }
+}
+
+INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                    const float *h, float *y)
+{
+    struct layout layout = layout_of(dtype, matrix);
+    uint32_t r = 0;
+    if (n_rows == 0)
+        memset(y, 0, matrix->columns * sizeof *y);
+    if (goes_by_spans(dtype, &layout)) {
+        for (; r < n_rows; r++)
+            sum_by_spans(dtype, matrix, &layout, first + r, h[r], r == 0, y);
+        return;
+    }
+    while (r < n_rows) {
+        bool regular = true;
+        uint32_t at_once = n_rows - r >= ROWS_AT_ONCE ? ROWS_AT_ONCE : 1;
+        for (uint32_t i = 0; i < at_once; i++)
+            regular = regular && row_is_regular(dtype, &layout, row_at(matrix, first + r + i));
+        if (!regular)
+            for (uint32_t i = 0; i < at_once; i++)
+                sum_defined(matrix, first + r + i, h[r + i], r + i == 0, y);
+        else if (at_once == ROWS_AT_ONCE)
+            sum_rows(dtype, ROWS_AT_ONCE, matrix, &layout, first + r, h + r, r == 0, y);
+        else
+            sum_rows(dtype, 1, matrix, &layout, first + r, h + r, r == 0, y);
+        r += at_once;
+    }
+}
+
+static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+                              const float *h, float *y)
+{
+    WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)
+}
+
+#endif
