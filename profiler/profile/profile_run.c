@@ -238,6 +238,7 @@ static void describe_job(const struct moec_profile_job *job, struct moec_job_tex
                   "%" PRIu32 " (search %" PRIu32 ", certificate %" PRIu32 ", select %" PRIu32 ")",
                   parts->n_window, parts->n_part[MOEC_PART_SEARCH], parts->n_part[MOEC_PART_CERTIFICATE],
                   parts->no_select ? UINT32_MAX : parts->n_part[MOEC_PART_SELECT]);
+    moec_job_line(text, "sensitivity-samples", "%" PRIu32, profile->n_sensitivity_window);
     moec_job_line(text, "seed", "%" PRIu64, profile->seed);
     list_bits(profile->uniform_bits, profile->n_uniform, bits);
     moec_job_line(text, "bits", "%s", bits);

@@ -128,9 +128,16 @@ static enum moec_status put_measured(const struct page *page, struct moec_error 
                    " tokens scored, seed %" PRIu64,
                    page->data, task, profile->n_window, profile->n_window_available, profile->seq_len_tokens,
                    n_scored, profile->seed);
+    moec_html_fact(page->stream, "Parts",
+                   "%" PRIu32 " windows search, %" PRIu32 " select, %" PRIu32
+                   " certify; single experts on the first %" PRIu32,
+                   moec_profile_part_count(profile, MOEC_PART_SEARCH),
+                   moec_profile_part_count(profile, MOEC_PART_SELECT),
+                   moec_profile_part_count(profile, MOEC_PART_CERTIFICATE), profile->n_sensitivity_window);
     moec_html_fact(page->stream, "Experts", "each alone at %s, the others at %s", list, bits);
     moec_html_fact(page->stream, "Sensitivities", "%s",
-                   profile->sensitivity == MOEC_SENSITIVITY_FAST
+                   profile->sensitivity == MOEC_SENSITIVITY_NONE ? "not measured"
+                   : profile->sensitivity == MOEC_SENSITIVITY_FAST
                        ? "estimated from local output errors, scaled by a few exact measurements"
                        : "measured exactly: the whole model with that one expert changed");
     moec_html_fact(page->stream, "Loss", "%s", page->words.measure);

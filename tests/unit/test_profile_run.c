@@ -68,6 +68,20 @@ static void test_profile_run__same_at_any_thread_count(void **state)
     check_same_bytes(a.expert_kl, b.expert_kl, n_expert * n_measured * sizeof(double));
     check_same_bytes(a.activations, b.activations, n_expert * sizeof(uint64_t));
     check_same_bytes(a.mean_gate_weight, b.mean_gate_weight, n_expert * sizeof(double));
+    /* Routing of the parts, from the trace, adds up to that of all windows. */
+    uint64_t *search = calloc(n_expert, sizeof *search), *rest = calloc(n_expert, sizeof *rest), n_search = 0;
+    double *weight = calloc(n_expert, sizeof *weight);
+    moec_part_routing(&a, MOEC_PART_CERTIFICATE, rest, weight);
+    moec_part_routing(&a, MOEC_PART_SEARCH, search, weight);
+    for (size_t i = 0; i < n_expert; i++) {
+        assert_int_equal(search[i] + rest[i], a.activations[i]);
+        assert_true(weight[i] >= 0 && weight[i] <= 1 && (weight[i] > 0) == (search[i] > 0));
+        n_search += search[i];
+    }
+    assert_int_equal(n_search, (uint64_t)17 * a.seq_len_tokens * a.n_moe_layer * a.top_k);
+    free(search);
+    free(rest);
+    free(weight);
     check_same_bytes(a.trace_experts, b.trace_experts, a.n_trace_token * a.n_moe_layer * a.top_k * 2);
     check_same_bytes(a.path_recall, b.path_recall, (size_t)a.n_moe_layer * 3 * sizeof(double));
     assert_int_equal(a.paths.n_key, b.paths.n_key);
