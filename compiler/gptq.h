@@ -36,7 +36,7 @@
 
 #define MOEC_GPTQ_DAMPING     0.01
 #define MOEC_GPTQ_FIT_DAMPING 0.06
-#define MOEC_GPTQ_FIT_TOKENS  32 /* over the number of tokens, added to the share: few of them say little */
+#define MOEC_GPTQ_FIT_TOKENS  128 /* over the number of tokens, added to the share: few of them say little */
 
 /* H is kept for matrices of up to this many inputs (268 MB); wider ones stay with the quantizers that see
  * only weights, on every machine alike. */
