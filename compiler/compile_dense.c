@@ -81,6 +81,17 @@ static enum moec_status make_plan(struct moec_compile_run *run, struct moec_erro
     return moec_compile_bundle_make(run, &run->paths, &parts, &run->plan, err);
 }
 
+enum moec_status moec_compile_dense_codecs(const struct moec_compile_run *run,
+                                           struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                           struct moec_error *err)
+{
+    static const uint8_t bits[] = {4, 8, 16};
+    memcpy(codecs, run->codecs, sizeof run->codecs);
+    for (size_t i = 0; i < sizeof bits; i++)
+        MOEC_TRY(moec_compile_dense_codec(run, bits[i], &codecs[bits[i]], err));
+    return MOEC_OK;
+}
+
 enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moec_error *err)
 {
     struct moec_compile_part part = {0};
@@ -93,13 +104,12 @@ enum moec_status moec_compile_dense_fit(struct moec_compile_run *run, struct moe
                                              .n_threads = run->options->n_threads,
                                              .folder = run->options->spill_folder,
                                              .progress = &run->stopper};
-    for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++) {
-        MOEC_TRY(moec_compile_dense_codec(run, run->dense_bits[i], &codecs[run->dense_bits[i]], err));
+    for (uint32_t i = 0; run->options->dense_gptq && i < run->n_dense_bits; i++)
         if (run->dense_bits[i] < 16)
             numbers[request.n_number++] = (uint8_t)run->dense_bits[i];
-    }
     if (request.n_number == 0)
         return MOEC_OK;
+    MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
     enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
     request.scorer = part.scorer;
     if (status == MOEC_OK)

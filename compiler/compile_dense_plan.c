@@ -33,7 +33,9 @@ static uint8_t bound_number(const struct moec_compile_run *run)
 
 static uint8_t effective(const struct moec_compile_run *run, uint8_t number)
 {
-    return number != 0 ? number : bound_number(run);
+    if (number == 0)
+        return bound_number(run);
+    return moec_compile_dense_is_original(run, number) ? 0 : number;
 }
 
 static bool is_bound(const struct moec_compile_run *run, const uint8_t *numbers)

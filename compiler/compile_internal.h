@@ -169,6 +169,11 @@ MOEC_WARN_UNUSED enum moec_status moec_compile_dense_list(struct moec_compile_ru
 /* Whether dense weights at these bits are the checkpoint's own. */
 bool moec_compile_dense_is_original(const struct moec_compile_run *run, uint32_t dense_bits);
 
+/* What each number means for a dense matrix: a bitwidth its own (moec_compile_dense_codec), others the run's.
+ */
+MOEC_WARN_UNUSED enum moec_status moec_compile_dense_codecs(const struct moec_compile_run *run,
+                                                            struct moec_codec codecs[static MOEC_CODEC_TABLE],
+                                                            struct moec_error *err);
 /* Encodes dense weights by GPTQ on the search part, if the options ask for it. */
 MOEC_WARN_UNUSED enum moec_status moec_compile_dense_fit(struct moec_compile_run *run,
                                                          struct moec_error *err);

@@ -117,11 +117,12 @@ static enum moec_status fit_dense(struct moec_compile_run *run, const struct moe
                                   struct moec_error *err)
 {
     uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS];
+    struct moec_codec codecs[MOEC_CODEC_TABLE];
     const struct moec_progress progress = {.report = show_passes, .context = run};
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
                                              .scorer = part->scorer,
                                              .measure = &part->measured,
-                                             .codecs = run->codecs,
+                                             .codecs = codecs,
                                              .numbers = numbers,
                                              .n_threads = run->options->n_threads,
                                              .folder = run->options->spill_folder,
@@ -129,6 +130,7 @@ static enum moec_status fit_dense(struct moec_compile_run *run, const struct moe
     for (uint32_t i = 0; i < N_FURTHER; i++)
         if (further[i].is_for_dense && further[i].quantizer == MOEC_QUANTIZER_GPTQ)
             numbers[request.n_number++] = (uint8_t)(FIRST + i);
+    MOEC_TRY(moec_compile_dense_codecs(run, codecs, err));
     MOEC_TRY(moec_dense_fit_create(&request, &run->fit, err));
     moec_compile_say(run, "GPTQ encoded %" PRIu32 " dense matrices at %" PRIu32 " bitwidths",
                      moec_dense_fit_count(run->fit), request.n_number);

@@ -244,8 +244,9 @@ static enum moec_status print_report(const struct profile_job *job, struct moec_
     MOEC_TRY(print_measured_studies(job, err));
     const struct moec_study *studies = moec_studies_find(&profile->studies, "cost/studies");
     const double extra = studies != NULL ? studies->values[0] : 0, passes = profile->cost_passes - extra;
-    cli_print(stdout, "\ncost: %.1f passes instead of %.0f (%.2f)", passes, profile->naive_passes,
-              passes / profile->naive_passes);
+    cli_print(stdout, "\ncost: %.1f passes", passes);
+    if (profile->naive_passes > 0)
+        cli_print(stdout, " instead of %.0f (%.2f)", profile->naive_passes, passes / profile->naive_passes);
     if (studies != NULL)
         cli_print(stdout, ", and %.1f for studies", extra);
     cli_print(stdout, ", %.1f s\n", job->seconds);

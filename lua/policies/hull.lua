@@ -18,6 +18,7 @@ local MAX_EVALUATIONS = 12 -- of prefixes
 local CLOSE = 0.01 -- a prefix is found when its KL is that close to the goal
 -- The plans of the sequence expect a loss of so many standard errors of the certificate under the target.
 local MARGINS = {4.5, 3.4, 2.8, 2.3, 1.9, 1.5, 1.0}
+local MAX_SEQUENCE = 8
 local WORTH_MIXING = 0.05
 local ALIKE_EVALUATIONS = 5 -- of plans whose experts are all alike
 
@@ -246,9 +247,10 @@ local function best_alike(moec, variants, steps, top, budget)
   return best
 end
 
--- Says what mixing by expert gains over it at the same expected loss.
+-- Says what mixing by expert gains over it at the same expected loss; returns it where it is smaller, which happens where the
+-- model of harm is wrong about a variant that many experts take.
 local function compare_alike(moec, variants, steps, top, harm, k, scale)
-  if scale.kl <= 0 then return end
+  if scale.kl <= 0 then return nil end
   local budget, best, kl = harm[k], nil, harm[k] * scale.factor
   for _ = 1, ALIKE_EVALUATIONS do
     local alike = best_alike(moec, variants, steps, top, budget)
@@ -260,7 +262,7 @@ local function compare_alike(moec, variants, steps, top, harm, k, scale)
     -- A little less than the ratio asks for: plans come in steps.
     budget = budget * (kl / result.kl) * (1 - 3 * CLOSE)
   end
-  if not best then return end
+  if not best then return nil end
   local bytes = moec.size(prefix(steps, top, k))
   local gain = 1 - bytes / best.bytes
   moec.log(string.format("one plan of projections for all experts (%s) has %s at this loss; mixing by expert has %s, %s %s",
@@ -270,6 +272,7 @@ local function compare_alike(moec, variants, steps, top, harm, k, scale)
     moec.log(string.format("mixing bitwidths by expert gains %s here: on this model one plan for all experts does nearly as well",
       target.percent(gain)))
   end
+  return gain < 0 and best.plan or nil
 end
 
 -- ---- the policy ----
@@ -325,6 +328,10 @@ return function(moec)
   end
   moec.log(string.format("under this model no plan of these variants that loses as little is smaller than %s",
     target.bytes(moec.size(sequence[#sequence]) - (steps[last + 1] and math.ceil(steps[last + 1].bytes) or 0))))
-  compare_alike(moec, variants, steps, top, harm, last, scale)
+  local alike = compare_alike(moec, variants, steps, top, harm, last, scale)
+  if alike then
+    if #sequence == MAX_SEQUENCE then sequence[#sequence] = nil end
+    sequence[#sequence + 1] = alike
+  end
   return {sequence = sequence}
 end

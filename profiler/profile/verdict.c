@@ -439,7 +439,12 @@ static void describe_additivity(const struct moec_verdict *verdict, struct moec_
 void moec_verdict_describe(const struct moec_profile *profile, const struct moec_verdict *verdict,
                            struct moec_paragraphs *paragraphs)
 {
-    (void)profile;
+    if (profile->sensitivity == MOEC_SENSITIVITY_NONE) {
+        moec_paragraph_begin(paragraphs,
+                             "Verdict: single experts were not measured (--sensitivity none), so this "
+                             "profile does not say what mixing bitwidths would save.");
+        return;
+    }
     describe_conclusion(verdict, paragraphs);
     for (uint32_t t = 0; verdict->has_mixed && t < MOEC_VERDICT_TARGETS; t++)
         describe_target(&verdict->targets[t], paragraphs);
