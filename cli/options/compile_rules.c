@@ -103,6 +103,16 @@ static enum moec_status check_bits(const struct cli_args *args, const char *poli
     return MOEC_OK;
 }
 
+/* Found out by the policy itself only after a profile was made. */
+static enum moec_status check_target(const struct cli_args *args, const char *policy, struct moec_error *err)
+{
+    if (strcmp(policy, "hull") != 0 || cli_has(args, "max-loss") || cli_has(args, "max-size"))
+        return MOEC_OK;
+    return moec_fail(
+        err, MOEC_ERR_USAGE,
+        "policy 'hull' needs a target: give --max-loss or --max-size, or --policy uniform with --bits");
+}
+
 enum moec_status cli_compile_check_used(const struct cli_args *args, const char *policy,
                                         struct moec_error *err)
 {
@@ -112,5 +122,6 @@ enum moec_status cli_compile_check_used(const struct cli_args *args, const char 
                 return moec_fail(err, MOEC_ERR_USAGE, "policy '%s' ignores --%s: %s", policy,
                                  unused[i].options[o], unused[i].advice);
     MOEC_TRY(check_data(args, err));
+    MOEC_TRY(check_target(args, policy, err));
     return check_bits(args, policy, err);
 }

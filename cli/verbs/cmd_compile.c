@@ -38,7 +38,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"bits", 0, "BITS", "2|3|4|5|6|8|16", "For --policy uniform: 2, 3, 4, 5, 6, 8 or 16.", 0},
     {"dense-bits", 0, "BITS", "4|8|16|32|auto",
-     "Bitwidth of all weights outside experts (hull chooses one for each matrix):\n"
+     "Bits of weights outside experts; hull finds them:\n"
      "16\tthe default of other policies; F32 weights become BF16\n"
      "32\tkeeps F32 weights\n"
      "8, 4\tquantised by --dense-quantizer\n"
