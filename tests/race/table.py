@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""The tables and the verdict of tests/race/size.sh.
+
+    table.py FOLDER NAME                   tables of FOLDER/results; NAME is the model's, for the marks it has
+    table.py --meets LOSS RESULT.json      ends with 0 when the result loses at most LOSS
+    table.py --gate-up-bytes TYPES         bytes of gate and up in a GGUF file, of `gguf_files.py types`
+    table.py --gate-up-records BUNDLE MOEC bytes of the records of a bundle whose down projections have 16 bits, less
+                                           those of down
+
+Two sets of (bytes, loss) are compared at equal loss: along one set's points that no other of it beats in both, log loss
+is taken as linear in bytes between neighbours; outside of their range nothing is said.
+"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+
+# What moec is built to reach: bytes of a bundle with a promised loss, by model; and ratios of bytes at equal loss.
+BUNDLES = {"quill": {"1%": 12_800_000, "2%": 11_500_000, "5%": 10_000_000}, "sample": {"2%": 1_750_000}}
+POINT = {"2%": 0.02}  # the loss that is measured on the test text, beside the promise
+LLAMA_RATIO, GATE_UP_RATIO, UNIFORM_RATIO, MIXING_GAIN = 0.8, 0.9, 0.8, 0.05
+
+
+def megabytes(n_bytes):
+    return f"{n_bytes / 1e6:.2f} MB"
+
+
+def percent(value):
+    return f"{100 * value:.2f} %"
+
+
+class Result:
+    def __init__(self, path):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        scored = record["eval"]
+        self.name, self.bytes = record["name"], record["bytes"]
+        self.loss, self.low, self.high = scored["loss"], scored["loss_low"], scored["loss_high"]
+        self.types = self.read(path, "types", json.loads)
+        self.seconds = self.read(path, "seconds", int)
+
+    @staticmethod
+    def read(path, ending, convert):
+        other = path.with_suffix(f".{ending}")
+        return convert(other.read_text(encoding="utf-8")) if other.exists() else None
+
+
+def rows(title, results, note):
+    if not results:
+        return
+    print(f"\n**{title}**\n\n| setting | bytes | loss (90 % interval) | |\n| --- | --- | --- | --- |")
+    for each in sorted(results, key=lambda result: result.bytes):
+        print(f"| {each.name} | {each.bytes:,} | {percent(each.loss)} ({percent(each.low)} to {percent(each.high)}) "
+              f"| {note(each)} |")
+
+
+def front(results):
+    """Those that no other beats in bytes and loss, by bytes."""
+    kept = []
+    for each in sorted(results, key=lambda result: (result.bytes, result.loss)):
+        if each.loss > 0 and (not kept or each.loss < kept[-1].loss):
+            kept.append(each)
+    return kept
+
+
+def bytes_at(results, loss):
+    """Bytes at which the front of `results` has this loss; None outside of it."""
+    points = front(results)
+    for left, right in zip(points, points[1:]):
+        if right.loss <= loss <= left.loss:
+            share = math.log(left.loss / loss) / math.log(left.loss / right.loss)
+            return left.bytes + share * (right.bytes - left.bytes)
+    return None
+
+
+class Verdict:
+    def __init__(self):
+        self.missed = []
+
+    def line(self, text, good):
+        """good: True, False, or None where there is no mark."""
+        print(f"- {text}{'' if good is None else ': reached' if good else ': MISSED'}")
+        if good is False:
+            self.missed.append(text)
+
+    def ratios(self, title, ours, theirs, limit, needed=None):
+        """Every result of ours against theirs at equal loss, each at most `limit`; `needed` names who must be there."""
+        compared = 0
+        for each in sorted(ours, key=lambda result: result.bytes):
+            other = bytes_at(theirs, each.loss) if each.loss > 0 else None
+            if other is None:
+                continue
+            ends = [bytes_at(theirs, loss) if loss > 0 else None for loss in (each.low, each.high)]
+            spread = "".join(f", {each.bytes / end:.3f} at the {name} end of its interval"
+                             for name, end in zip(("lower", "upper"), ends) if end)
+            self.line(f"{title}: {each.name} at {percent(each.loss)}: {megabytes(each.bytes)} against "
+                      f"{megabytes(other)}, {each.bytes / other:.3f} of it (at most {limit:g}{spread})",
+                      each.bytes <= limit * other)
+            compared += 1
+        if compared == 0 and ours and theirs and needed:
+            self.line(f"{title}: no loss of {needed} lies within the range of the others", False)
+
+
+def remark(result):
+    """Seconds of a compile; of a GGUF file the types that others fell back to, and the second copy of a tied head."""
+    if not result.types:
+        return f"{result.seconds} s" if result.seconds is not None else ""
+    roles = {}
+    for name, entry in result.types["fallbacks"].items():
+        for kind in entry["types"]:
+            roles.setdefault(kind, []).append(f"{name.removesuffix('.weight')} ({entry['columns']} columns)")
+    notes = [f"{kind} for {', '.join(names)}" for kind, names in roles.items()]
+    if result.types["head_again"]:
+        notes.append(f"tied head again: {result.types['head_again']:,} bytes")
+    return "; ".join(notes)
+
+
+def promises(verdict, ours, marks):
+    for target in ("1%", "2%", "5%"):
+        result = ours.get(f"moec-{target}")
+        if result is None:
+            if target in marks:
+                verdict.line(f"no bundle at {target}", False)
+            continue
+        text = (f"moec at {target}: {megabytes(result.bytes)}, {percent(result.loss)} on the test text "
+                f"({percent(result.low)} to {percent(result.high)})")
+        if target not in marks:
+            verdict.line(text, None)
+            continue
+        verdict.line(f"{text}, at most {megabytes(marks[target])}", result.bytes <= marks[target])
+        if target in POINT:
+            verdict.line(f"moec at {target}: loss of {percent(result.loss)} on the test text, at most "
+                         f"{percent(POINT[target])}", result.loss <= POINT[target])
+
+
+def against_uniform(verdict, ours, uniform):
+    met = [each for each in uniform if each.loss <= 0.02]
+    if "moec-2%" in ours and met:
+        best, result = min(met, key=lambda each: each.bytes), ours["moec-2%"]
+        verdict.line(f"moec at 2%: {megabytes(result.bytes)} against {megabytes(best.bytes)} of the best uniform setting "
+                     f"without GPTQ ({best.name}, {percent(best.loss)}), {result.bytes / best.bytes:.3f} of it (at most "
+                     f"{UNIFORM_RATIO:g})", result.bytes <= UNIFORM_RATIO * best.bytes)
+
+
+def mixing(ours, projections):
+    """What choosing by expert gains over one plan of projections, both searched for the same promise."""
+    for target in ("1%", "2%", "5%"):
+        mixed, plain = ours.get(f"moec-{target}"), projections.get(f"projections-{target}")
+        if mixed and plain:
+            gain = 1 - mixed.bytes / plain.bytes
+            print(f"- Mixing by expert {'gains' if gain >= MIXING_GAIN else 'gains only'} {percent(gain)} of bytes over one "
+                  f"plan of projections for all experts at a promise of {target} ({megabytes(mixed.bytes)} and "
+                  f"{megabytes(plain.bytes)}; measured losses {percent(mixed.loss)} and {percent(plain.loss)}).")
+
+
+def report(folder, model):
+    folder = pathlib.Path(folder)
+    every = [Result(path) for path in sorted((folder / "results").glob("*.json"))]
+
+    def of(start):
+        return [each for each in every if each.name.startswith(start)]
+
+    ours = {each.name: each for each in of("moec-")}
+    llama = of("llama-")
+    print(f"# {model}")
+    rows("moec, defaults", ours.values(), remark)
+    rows("llama.cpp, whole files", llama, remark)
+    rows("one plan of projections for all experts", of("projections-"), remark)
+    rows("uniform, without GPTQ", of("uniform-"), remark)
+    rows("gate and up alone, bytes of these two", of("gate-up-"), lambda result: "")
+    if (folder / "same-logits").exists():
+        print("\nBF16 GGUF: " + (folder / "same-logits").read_text(encoding="utf-8").strip())
+    print("\n**Verdict**\n")
+    verdict = Verdict()
+    tried = any((folder / "results").glob("moec-*.compile"))
+    promises(verdict, ours, BUNDLES.get(model, {}) if tried else {})
+    quantised = [each for each in llama if each.name != "llama-BF16"]
+    verdict.ratios("llama.cpp", ours.values(), quantised, LLAMA_RATIO, "moec's bundles")
+    verdict.ratios("gate and up alone", front(of("gate-up-moec-")), of("gate-up-llama-"), GATE_UP_RATIO,
+                   "moec's codecs")
+    against_uniform(verdict, ours, of("uniform-"))
+    mixing(ours, {each.name: each for each in of("projections-")})
+    skipped = (folder / "skipped").read_text(encoding="utf-8") if (folder / "skipped").exists() else ""
+    for line in skipped.splitlines():
+        print(f"- {line}")
+    for text in verdict.missed:
+        print(f"missed: {text}", file=sys.stderr)
+    return 1 if verdict.missed else 0
+
+
+def gate_up_bytes(path):
+    roles = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["roles"]
+    return sum(entry[1] for name in ("ffn_gate_exps.weight", "ffn_up_exps.weight") for entry in roles[name].values())
+
+
+def gate_up_records(bundle, moec):
+    done = subprocess.run([moec, "inspect", bundle, "--json"], check=True, capture_output=True)
+    page = json.loads(done.stdout)
+    model = page["model"]
+    down = 2 * model["moe_layers"] * model["experts"] * model["expert_neurons"] * model["hidden_size"]
+    return page["copies"][0]["record_bytes"] - down
+
+
+def main():
+    arguments = sys.argv[1:]
+    if len(arguments) == 3 and arguments[0] == "--meets":
+        try:
+            return 0 if Result(pathlib.Path(arguments[2])).loss <= float(arguments[1]) else 1
+        except FileNotFoundError:
+            return 1
+    if len(arguments) == 2 and arguments[0] == "--gate-up-bytes":
+        print(gate_up_bytes(arguments[1]))
+        return 0
+    if len(arguments) == 3 and arguments[0] == "--gate-up-records":
+        print(gate_up_records(*arguments[1:]))
+        return 0
+    if len(arguments) != 2:
+        sys.exit(__doc__)
+    return report(*arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
