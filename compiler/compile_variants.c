@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define GROUP        64
 #define HARM_WINDOWS 64 /* the first of the search part: harm takes passes, a measurement of a plan one */
 #define FIRST        MOEC_CODEC_FIRST_OTHER
 #define N_FURTHER    7
