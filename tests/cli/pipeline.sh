@@ -143,7 +143,7 @@ refused "a syntax error" 'bad.lua:[12]:' 'return function('
 refused "memory hog" 'MiB of memory' 'return function() local t = {} while true do t[#t + 1] = ("x"):rep(1e6) .. #t end end'
 refused "an assignment that loses too much" 'the target is' 'return function(m) return require("assignment").uniform(m, 2) end'
 try 1 "an unknown policy" "$moec" compile $model --profile "$work/profile.h5" --max-loss 5% --policy nope -o "$work/bad.moec"
-says stderr 'edgemoe, edgemoe-literal, hull, marginal, uniform' "the message lists the built-in ones"
+says stderr 'edgemoe-literal, edgemoe, hull, marginal, uniform' "the message lists the built-in ones"
 try 2 "a loss of 2 without percent" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 2 -o "$work/bad.moec"
 says stderr "'2%' is 0.02" "the message says how to write it"
 
