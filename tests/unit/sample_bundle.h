@@ -313,4 +313,32 @@ TEMPORARY_UNUSED static void sample_close(struct sample *s, char *folder, char *
     free(path);
 }
 
+/* A sample and a name for its file, in a folder of their own. */
+struct sample_fixture {
+    char *folder;
+    char *path;
+    struct sample sample;
+};
+
+/* Arguments as of sample_make. */
+static inline struct sample_fixture *sample_set_up(uint32_t n_expert, uint32_t n_embd, uint32_t n_ff,
+                                                   uint64_t seed)
+{
+    struct sample_fixture *f = calloc(1, sizeof *f);
+    f->folder = temporary_folder();
+    f->path = temporary_path(f->folder, "sample.moec");
+    sample_make(&f->sample, n_expert, n_embd, n_ff, seed);
+    return f;
+}
+
+static inline int sample_tear_down(void **state)
+{
+    struct sample_fixture *f = *state;
+    sample_release(&f->sample);
+    free(f->path);
+    temporary_remove(f->folder);
+    free(f);
+    return 0;
+}
+
 #endif

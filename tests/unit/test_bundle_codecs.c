@@ -8,33 +8,14 @@
 
 #define N_EXPERT 20u
 
-struct fixture {
-    char *folder;
-    char *path;
-    struct sample sample;
-};
-
 static int set_up(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
-    f->folder = temporary_folder();
-    f->path = temporary_path(f->folder, "sample.moec");
-    sample_make(&f->sample, N_EXPERT, 40, 3, 5);
+    struct sample_fixture *f = sample_set_up(N_EXPERT, 40, 3, 5);
     f->sample.n_extra = 0;
     f->sample.mixed = sample_experts(&f->sample);
     for (size_t i = 0; i < SAMPLE_MOE * N_EXPERT; i++)
         f->sample.mixed[i] = moec_variant_uniform(4);
     *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    sample_release(&f->sample);
-    free(f->path);
-    temporary_remove(f->folder);
-    free(f);
     return 0;
 }
 
@@ -59,7 +40,7 @@ static uint64_t index_entry_bytes(const struct moec_bundle *bundle)
 }
 
 /* Writes, verifies and opens; every record is there with the codecs that it was given. */
-static struct moec_bundle *write_and_open(const struct fixture *f)
+static struct moec_bundle *write_and_open(const struct sample_fixture *f)
 {
     const struct sample *s = &f->sample;
     struct moec_error err = {0};
@@ -88,7 +69,7 @@ static struct moec_bundle *write_and_open(const struct fixture *f)
  * itself does not, and is then what the reader's table has at that bitwidth. */
 static void test_bundle_codecs__form_of_the_index(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct sample *s = &f->sample;
     s->codecs[33] = (struct moec_codec){.dtype = MOEC_DTYPE_INT2, .group = 32};
     s->codecs[40] =
@@ -127,7 +108,7 @@ static void test_bundle_codecs__as_many_as_the_table_holds(void **state)
 {
     static const uint8_t dtypes[] = {MOEC_DTYPE_INT2, MOEC_DTYPE_INT3, MOEC_DTYPE_INT4, MOEC_DTYPE_INT8};
     static const uint16_t groups[] = {0, 32, 64, 128};
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct sample *s = &f->sample;
     struct moec_error err = {0};
     struct moec_bundle *bundle = NULL;
@@ -173,7 +154,7 @@ static void test_bundle_codecs__as_many_as_the_table_holds(void **state)
 /* A table that no plan can have. */
 static void test_bundle_codecs__wrong_tables_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct sample *s = &f->sample;
     struct moec_error err = {0};
     struct moec_bundle_plan *plan = NULL;
@@ -199,7 +180,7 @@ static void test_bundle_codecs__wrong_tables_are_refused(void **state)
     moec_bundle_plan_free(plan);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, sample_tear_down)
 
 int main(void)
 {

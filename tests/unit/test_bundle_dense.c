@@ -6,31 +6,12 @@
 #include "formats/bundle/bundle_dense.h"
 #include "tests/unit/sample_bundle.h"
 
-struct fixture {
-    char *folder;
-    char *path;
-    struct sample sample;
-};
-
 static int set_up(void **state)
 {
-    struct fixture *f = calloc(1, sizeof *f);
-    f->folder = temporary_folder();
-    f->path = temporary_path(f->folder, "sample.moec");
-    sample_make(&f->sample, 3, 40, 5, 9);
+    struct sample_fixture *f = sample_set_up(3, 40, 5, 9);
     f->sample.n_extra = 0;
     f->sample.parts.cuts_dense = true;
     *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    sample_release(&f->sample);
-    free(f->path);
-    temporary_remove(f->folder);
-    free(f);
     return 0;
 }
 
@@ -56,7 +37,8 @@ static struct moec_bundle_section dense_section(const struct moec_bundle *bundle
     return (struct moec_bundle_section){0};
 }
 
-static void check_written(const struct fixture *f, const struct moec_dense *wanted, uint64_t stored_bytes)
+static void check_written(const struct sample_fixture *f, const struct moec_dense *wanted,
+                          uint64_t stored_bytes)
 {
     struct moec_error err = {0};
     struct moec_bundle *bundle = NULL;
@@ -87,7 +69,7 @@ static struct moec_codec other_codec(void *context, enum moec_role role, uint32_
 
 static void test_bundle_dense__sizes_are_sums_over_runs(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     struct sample *s = &f->sample;
     struct moec_error err = {0};
     uint32_t n_run = 0;
@@ -153,7 +135,8 @@ static void reseal(uint8_t *bytes, uint32_t kind)
     moec_put_u32(bytes + MOEC_HEADER_CRC, moec_crc32c(0, bytes, MOEC_HEADER_CRC));
 }
 
-static void expect_refused(const struct fixture *f, const uint8_t *bytes, size_t n, const char *message)
+static void expect_refused(const struct sample_fixture *f, const uint8_t *bytes, size_t n,
+                           const char *message)
 {
     struct moec_error err = {0};
     struct moec_bundle *bundle = NULL;
@@ -169,7 +152,7 @@ static void expect_refused(const struct fixture *f, const uint8_t *bytes, size_t
 
 static void test_bundle_dense__wrong_pieces_are_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct sample_fixture *f = *state;
     uint32_t n_run = 0;
     size_t n = 0;
     f->sample.parts.dense_stored_bytes = sum_of_runs(&f->sample.dense, &n_run);
@@ -199,7 +182,7 @@ static void test_bundle_dense__wrong_pieces_are_refused(void **state)
     free(original);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, sample_tear_down)
 
 int main(void)
 {
