@@ -117,12 +117,21 @@ static void print_bash(const struct table *table)
 
 /* ---- zsh ---- */
 
+/* Length of the first sentence, without its full stop. */
+static size_t sentence_length(const char *text)
+{
+    size_t n = 0;
+    while (text[n] != '\0' && text[n] != '\n' && text[n] != '\t' &&
+           !(text[n] == '.' && (text[n + 1] == ' ' || text[n + 1] == '\0')))
+        n++;
+    return n;
+}
+
 /* The first sentence, inside single quotes, with what _arguments and _describe read as signs escaped. */
 static void zsh_sentence(FILE *out, const char *text)
 {
-    for (const char *at = text; *at != '\0' && *at != '\n' && *at != '\t'; at++) {
-        if (at[0] == '.' && (at[1] == ' ' || at[1] == '\0'))
-            break;
+    const char *end = text + sentence_length(text);
+    for (const char *at = text; at < end; at++) {
         if (*at == '\'')
             fputs("'\\''", out);
         else if (strchr("[]:\\", *at) != NULL)
@@ -168,7 +177,7 @@ static void zsh_command(const struct table *table, const struct cli_command *com
     for (const struct cli_option *option = command->options; option->name != NULL; option++)
         zsh_option(table->out, option);
     if (cli_writes_files(command))
-        fprintf(table->out, "            --force'[Overwrite files that exist]' \\\n");
+        zsh_option(table->out, &cli_force_option);
     fprintf(table->out, "            '(-h --help)'{-h,--help}'[Print the usual options]' \\\n"
                         "            --help-all'[Print every option]' \\\n"
                         "            '*:file:_files' ;;\n");
@@ -221,9 +230,8 @@ static void print_zsh(const struct table *table)
 static void fish_quoted(FILE *out, const char *text)
 {
     fputc('\'', out);
-    for (const char *at = text; *at != '\0' && *at != '\n' && *at != '\t'; at++) {
-        if (at[0] == '.' && (at[1] == ' ' || at[1] == '\0'))
-            break;
+    const char *end = text + sentence_length(text);
+    for (const char *at = text; at < end; at++) {
         if (*at == '\'' || *at == '\\')
             fputc('\\', out);
         fputc(*at, out);
@@ -260,10 +268,7 @@ static void print_fish(const struct table *table)
         for (const struct cli_option *option = command->options; option->name != NULL; option++)
             fish_option(table->out, command, option);
         if (cli_writes_files(command))
-            fprintf(table->out,
-                    "complete -c moec -n '__fish_seen_subcommand_from %s' -l force -d "
-                    "'Overwrite files that exist'\n",
-                    command->name);
+            fish_option(table->out, command, &cli_force_option);
     }
     for (size_t i = 0; i < table->n_extra; i++) {
         fprintf(table->out, "complete -c moec -n __fish_use_subcommand -a %s -d ", table->extras[i].name);

@@ -5,18 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Verbs leave out the options that mean nothing to them. */
-static bool knows_option(const struct cli_args *args, const char *name)
-{
-    for (const struct cli_option *option = args->command->options; option->name != NULL; option++)
-        if (strcmp(option->name, name) == 0)
-            return true;
-    return false;
-}
-
 static bool has_option(const struct cli_args *args, const char *name)
 {
-    return knows_option(args, name) && cli_has(args, name);
+    return cli_offers(args, name) && cli_has(args, name);
 }
 
 static enum moec_status check_nested(const struct cli_args *args, const struct cli_measure_options *options,
@@ -118,7 +109,7 @@ static enum moec_status read_samples(const struct cli_args *args, struct cli_mea
     MOEC_TRY(cli_u32(args, "samples", 1, 1u << 24, &out->n_sample, err));
     out->parts.n_window = out->n_sample;
     out->parts.min_part_windows = MOEC_MIN_PART_WINDOWS;
-    if (!knows_option(args, "certificate-samples"))
+    if (!cli_offers(args, "certificate-samples"))
         return MOEC_OK;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const uint32_t least = parts[i].part == MOEC_PART_SELECT ? 0 : MOEC_MIN_PART_WINDOWS;

@@ -13,8 +13,7 @@
 
 static const struct cli_option help_option = {"help", 'h', NULL, NULL, "Print the usual options.", 0};
 static const struct cli_option help_all_option = {"help-all", 0, NULL, NULL, "Print every option.", 0};
-static const struct cli_option force_option = {"force", 0, NULL, NULL, "Overwrite files that exist.",
-                                               CLI_RARE};
+const struct cli_option cli_force_option = {"force", 0, NULL, NULL, "Overwrite files that exist.", CLI_RARE};
 
 /* "moec compile", or "moec-run" for the program that is one command. */
 static const char *command_label(const char *program, const struct cli_command *command, char text[static 64])
@@ -88,7 +87,7 @@ static bool unknown_option(const struct cli_args *args, const char *word, int *s
         cli_nearest_offer(&nearest, option->name, strlen(option->name));
     cli_nearest_offer(&nearest, "help", strlen("help"));
     if (cli_writes_files(args->command))
-        cli_nearest_offer(&nearest, force_option.name, strlen(force_option.name));
+        cli_nearest_offer(&nearest, cli_force_option.name, strlen(cli_force_option.name));
     return usage_error(args, status, "unknown option '%s'%s", word, suggestion_of(&nearest, "--").text);
 }
 
@@ -209,6 +208,11 @@ static int must_find(const struct cli_args *args, const char *name)
         abort();
     }
     return index;
+}
+
+bool cli_offers(const struct cli_args *args, const char *name)
+{
+    return find_option(args->command, name, strlen(name)) >= 0;
 }
 
 bool cli_has(const struct cli_args *args, const char *name)
@@ -643,7 +647,7 @@ void cli_print_help_all(FILE *out, const char *program, const struct cli_command
         fprintf(out, "\nMore options:\n");
         (void)each_option(out, command, true, print_help_option);
         if (cli_writes_files(command))
-            print_help_option(out, &force_option);
+            print_help_option(out, &cli_force_option);
     }
     fprintf(out, "\nExamples:\n");
     print_examples(out, command->examples);
@@ -739,7 +743,7 @@ void cli_print_manual(FILE *out, const char *program, const struct cli_command *
     (void)each_option(out, command, false, print_manual_option);
     (void)each_option(out, command, true, print_manual_option);
     if (cli_writes_files(command))
-        print_manual_option(out, &force_option);
+        print_manual_option(out, &cli_force_option);
     print_manual_option(out, &help_option);
     print_manual_option(out, &help_all_option);
     fprintf(out, ".El\n.Sh EXIT STATUS\n0 on success, 1 when the work failed, 2 for wrong usage.\n"

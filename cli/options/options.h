@@ -72,6 +72,8 @@ struct cli_args {
     bool is_forced; /* --force: outputs may exist */
 };
 
+extern const struct cli_option cli_force_option; /* implied where files are written */
+
 /* Whether one of the command's options names a file to write. */
 bool cli_writes_files(const struct cli_command *command);
 
@@ -81,6 +83,9 @@ bool cli_writes_files(const struct cli_command *command);
  * "--name=value" works. */
 bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
                char **argv, int first, int *status);
+
+/* Whether the command has such an option at all: for code that serves several commands. */
+bool cli_offers(const struct cli_args *args, const char *name);
 
 /* Whether an option was given, its last value (NULL when absent), and its values.
  * The name must be in the table. */

@@ -9,17 +9,27 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FOLDER_BYTES 4096
+
 /* ---- the same file ---- */
 
-/* Where a path that does not exist yet would stand. */
-static bool folder_of(const char *path, struct stat *info, const char **name)
+/* The folder in which a path stands; false if its name is too long. */
+static bool folder_of(const char *path, char folder[static FOLDER_BYTES])
 {
-    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    const int length =
+        slash == NULL ? snprintf(folder, FOLDER_BYTES, ".")
+                      : snprintf(folder, FOLDER_BYTES, "%.*s", (int)(slash - path) + (slash == path), path);
+    return length > 0 && (size_t)length < FOLDER_BYTES;
+}
+
+/* Where a path that does not exist yet would stand. */
+static bool place_of(const char *path, struct stat *info, const char **name)
+{
+    char folder[FOLDER_BYTES];
     const char *slash = strrchr(path, '/');
     *name = slash != NULL ? slash + 1 : path;
-    const int length = slash == NULL ? snprintf(folder, sizeof folder, ".")
-                                     : snprintf(folder, sizeof folder, "%.*s", (int)(*name - path), path);
-    return length > 0 && (size_t)length < sizeof folder && stat(folder, info) == 0;
+    return folder_of(path, folder) && stat(folder, info) == 0;
 }
 
 static bool is_same_entry(const struct stat *a, const struct stat *b)
@@ -35,19 +45,22 @@ static bool is_same_file(const char *a, const char *b)
     if (has_first || has_second) /* a terminal or a pipe may be both read and written */
         return has_first && has_second && is_same_entry(&first, &second) &&
                (S_ISREG(first.st_mode) || S_ISDIR(first.st_mode));
-    return folder_of(a, &first, &first_name) && folder_of(b, &second, &second_name) &&
+    return place_of(a, &first, &first_name) && place_of(b, &second, &second_name) &&
            is_same_entry(&first, &second) && strcmp(first_name, second_name) == 0;
+}
+
+static bool ends_with(const char *path, const char *ending)
+{
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcmp(path + n - m, ending) == 0;
 }
 
 static bool is_checkpoint_name(const char *name)
 {
     static const char *const endings[] = {".safetensors", ".gguf", ".json", ".model"};
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t n = strlen(endings[i]);
-        if (length > n && strcmp(name + length - n, endings[i]) == 0)
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ends_with(name, endings[i]))
             return true;
-    }
     return false;
 }
 
@@ -101,22 +114,16 @@ static enum moec_status check_inputs(const struct cli_args *args, const struct c
 /* That a file can be made there is found out before hours of work, not after them. */
 static enum moec_status check_folder(const char *option, const char *path, struct moec_error *err)
 {
-    const char *slash = strrchr(path, '/');
-    char folder[4096] = ".";
-    if (slash != NULL && (size_t)(slash - path) < sizeof folder)
-        (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + (slash == path), path);
-    if (slash != NULL && slash[1] == '\0')
+    char folder[FOLDER_BYTES];
+    const size_t length = strlen(path);
+    if (length > 0 && path[length - 1] == '/')
         return MOEC_OK; /* a folder, which its verb judges */
+    if (!folder_of(path, folder))
+        return MOEC_OK; /* so long that opening it says so */
     if (access(folder, W_OK) != 0)
         return moec_fail(err, MOEC_ERR_IO, "cannot write '%s' (--%s): folder '%s': %s", path, option, folder,
                          strerror(errno));
     return MOEC_OK;
-}
-
-static bool ends_with(const char *path, const char *ending)
-{
-    const size_t n = strlen(path), m = strlen(ending);
-    return n > m && strcmp(path + n - m, ending) == 0;
 }
 
 /* A profile named p.pdf is a mistake, and so is whatever else ends like another kind of file. The option's
@@ -188,19 +195,10 @@ static bool asks_person(const char *path)
     return fgets(answer, sizeof answer, stdin) != NULL && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
-static bool writes_nothing(const struct cli_args *args)
-{
-    const struct cli_option *options = args->command->options;
-    for (size_t o = 0; options[o].name != NULL; o++)
-        if (strcmp(options[o].name, "dry-run") == 0)
-            return args->n_values[o] > 0;
-    return false;
-}
-
 enum moec_status cli_check_overwriting(const struct cli_args *args, const struct cli_outputs *outputs,
                                        struct moec_error *err)
 {
-    if (args->is_forced || writes_nothing(args))
+    if (args->is_forced || (cli_offers(args, "dry-run") && cli_has(args, "dry-run")))
         return MOEC_OK;
     for (uint32_t i = 0; i < outputs->n; i++) {
         const struct stat *before = &outputs->before[i];
