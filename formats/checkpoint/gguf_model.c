@@ -10,26 +10,87 @@
 
 /* ---- architectures ---- */
 
+enum kind { COUNT, REAL };
+
+/* Metadata behind "ARCHITECTURE." and their names in config.json. */
+struct key {
+    const char *key, *name;
+    enum kind kind;
+    bool is_needed;
+};
+
+#define MAX_OWN_KEYS 6
+
+/* expert_gating_func: how scores are made of the router's products. */
+enum gating { SOFTMAX = 1, SIGMOID = 2 };
+
+struct making;
+
 struct architecture {
     const char *name;       /* general.architecture */
     const char *model_type; /* of config.json */
-    /* config.json's own names of these numbers in this family; NULL: the common one of `keys`. */
-    const char *experts, *feed_forward;
+    /* In place of the common ones of these metadata, or beside them; ended by one without a name. */
+    struct key keys[MAX_OWN_KEYS + 1];
+    enum gating gating;
     /* The converter put the rotated coordinates of queries and keys into pairs, or the model has them so. */
     bool has_pairs;
-    /* What llama.cpp assumes where the metadata do not say it. */
-    bool norm_topk;
+    /* Weights of chosen experts are normalised: where the metadata do not say it, or (`always_norm`) whatever
+     * they say, which must agree. */
+    bool norm_topk, always_norm;
+    /* config.json's names of what tensors show; NULL where the family has none. */
+    const char *first_moe, *last_moe; /* layers with experts */
+    const char *n_shared;             /* experts' widths in a shared expert */
+    const char *mlp_norm;             /* tensor of the norm before the MLP, where not "ffn_norm" */
+    /* Layers have windows by a list: all but each window_step-th where the metadata have none. */
+    uint32_t window_step;
+    enum moec_status (*put)(const struct making *m); /* fields of this family alone */
 };
 
+static enum moec_status put_afmoe(const struct making *m);
+static enum moec_status put_granite(const struct making *m);
+
+/* clang-format off */
 static const struct architecture architectures[] = {
-    {.name = "olmoe", .model_type = "olmoe"},
-    {.name = "qwen2moe", .model_type = "qwen2_moe"},
-    {.name = "llama",
-     .model_type = "mixtral",
-     .experts = "num_local_experts",
-     .has_pairs = true,
-     .norm_topk = true},
+    {.name = "olmoe", .model_type = "olmoe", .gating = SOFTMAX},
+    {.name = "qwen2moe", .model_type = "qwen2_moe", .gating = SOFTMAX},
+    {.name = "qwen3moe", .model_type = "qwen3_moe", .gating = SOFTMAX, .norm_topk = true},
+    {.name = "llama", .model_type = "mixtral", .gating = SOFTMAX, .has_pairs = true, .norm_topk = true,
+     .keys = {{"expert_count", "num_local_experts", COUNT, true}}},
+    {.name = "deepseek", .model_type = "deepseek", .gating = SOFTMAX, .has_pairs = true,
+     .first_moe = "first_k_dense_replace", .n_shared = "n_shared_experts",
+     .keys = {{"expert_count", "n_routed_experts", COUNT, true}}},
+    {.name = "dots1", .model_type = "dots1", .gating = SIGMOID, .first_moe = "first_k_dense_replace",
+     .n_shared = "n_shared_experts", .window_step = 1,
+     .keys = {{"expert_count", "n_routed_experts", COUNT, true},
+              {"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
+    {.name = "glm4moe", .model_type = "glm4_moe", .gating = SIGMOID, .first_moe = "first_k_dense_replace",
+     .n_shared = "n_shared_experts", .mlp_norm = "blk.{L}.post_attention_norm.weight",
+     .keys = {{"expert_count", "n_routed_experts", COUNT, true},
+              {"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
+    {.name = "ernie4_5-moe", .model_type = "ernie4_5_moe", .gating = SOFTMAX, .has_pairs = true,
+     .norm_topk = true, .always_norm = true, .first_moe = "moe_layer_start_index",
+     .last_moe = "moe_layer_end_index", .n_shared = "moe_num_shared_experts",
+     .keys = {{"expert_count", "moe_num_experts", COUNT, true}, {"expert_used_count", "moe_k", COUNT, true},
+              {"interleave_moe_layer_step", "moe_layer_interval", COUNT, false}}},
+    {.name = "hunyuan-moe", .model_type = "hunyuan_v1_moe", .gating = SOFTMAX, .norm_topk = true,
+     .always_norm = true, .keys = {{"expert_used_count", "moe_topk", COUNT, true}}},
+    {.name = "minimax-m2", .model_type = "minimax_m2", .gating = SIGMOID, .norm_topk = true,
+     .always_norm = true, .keys = {{"expert_count", "num_local_experts", COUNT, true}}},
+    {.name = "granitemoe", .model_type = "granitemoe", .gating = SOFTMAX, .has_pairs = true,
+     .norm_topk = true, .always_norm = true, .put = put_granite,
+     .keys = {{"expert_count", "num_local_experts", COUNT, true},
+              {"embedding_scale", "embedding_multiplier", REAL, false},
+              {"residual_scale", "residual_multiplier", REAL, false},
+              {"logit_scale", "logits_scaling", REAL, false},
+              {"attention.scale", "attention_multiplier", REAL, false}}},
+    {.name = "exaone-moe", .model_type = "exaone_moe", .gating = SIGMOID,
+     .first_moe = "first_k_dense_replace", .n_shared = "num_shared_experts", .window_step = 4,
+     .keys = {{"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
+    {.name = "afmoe", .model_type = "afmoe", .gating = SIGMOID, .always_norm = true, .norm_topk = true,
+     .first_moe = "num_dense_layers", .n_shared = "num_shared_experts", .window_step = 4, .put = put_afmoe,
+     .keys = {{"expert_weights_scale", "route_scale", REAL, false}}},
 };
+/* clang-format on */
 #define N_ARCHITECTURES (sizeof architectures / sizeof *architectures)
 
 static enum moec_status find_architecture(const struct moec_gguf *gguf, const struct architecture **found,
@@ -59,15 +120,7 @@ static enum moec_status find_architecture(const struct moec_gguf *gguf, const st
 
 /* ---- metadata ---- */
 
-enum kind { COUNT, REAL };
-
-/* Metadata behind "ARCHITECTURE." and their names in config.json. */
-static const struct key {
-    const char *key, *name;
-    enum kind kind;
-    bool is_needed;
-} keys[] = {
-    {"block_count", "num_hidden_layers", COUNT, true},
+static const struct key keys[] = {
     {"context_length", "max_position_embeddings", COUNT, true},
     {"embedding_length", "hidden_size", COUNT, true},
     {"feed_forward_length", "intermediate_size", COUNT, false},
@@ -81,6 +134,8 @@ static const struct key {
     {"expert_used_count", "num_experts_per_tok", COUNT, true},
     {"expert_feed_forward_length", "moe_intermediate_size", COUNT, false},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", COUNT, false},
+    {"expert_group_count", "n_group", COUNT, false},
+    {"expert_group_used_count", "topk_group", COUNT, false},
 };
 #define N_KEYS (sizeof keys / sizeof *keys)
 
@@ -90,6 +145,7 @@ struct making {
     const struct moec_gguf *gguf;
     const struct architecture *architecture;
     struct moec_json_out *root;
+    uint64_t n_layer;
     struct moec_error *err;
 };
 
@@ -113,80 +169,203 @@ static double shortest(double value)
     return value;
 }
 
-static enum moec_status put_value(const struct making *m, const struct key *key, const char *name,
-                                  const struct moec_gguf_value *value)
+static enum moec_status put_key(const struct making *m, const struct key *key)
 {
+    const struct moec_gguf_value *value = find_key(m, key->key);
     uint64_t count = 0;
     double real = 0;
+    if (value == NULL && key->is_needed)
+        return moec_fail(m->err, MOEC_ERR_FORMAT, "'%s' has no '%s.%s', which models with experts need",
+                         m->gguf->file.path, m->architecture->name, key->key);
+    if (value == NULL)
+        return MOEC_OK;
     switch (key->kind) {
     case COUNT:
         MOEC_TRY(moec_gguf_as_u64(m->gguf, value, &count, m->err));
-        moec_json_out_u64(m->root, name, count);
+        moec_json_out_u64(m->root, key->name, count);
         break;
     case REAL:
         MOEC_TRY(moec_gguf_as_double(m->gguf, value, &real, m->err));
-        moec_json_out_double(m->root, name, value->type == MOEC_GGUF_F32 ? shortest(real) : real);
+        moec_json_out_double(m->root, key->name, value->type == MOEC_GGUF_F32 ? shortest(real) : real);
         break;
     }
     return MOEC_OK;
+}
+
+static const struct key *own_key(const struct architecture *architecture, const char *key)
+{
+    for (const struct key *own = architecture->keys; own->key != NULL; own++)
+        if (strcmp(own->key, key) == 0)
+            return own;
+    return NULL;
 }
 
 static enum moec_status put_keys(const struct making *m)
 {
-    const struct architecture *a = m->architecture;
-    for (size_t i = 0; i < N_KEYS; i++) {
-        const struct moec_gguf_value *value = find_key(m, keys[i].key);
-        const char *name = keys[i].name;
-        if (value == NULL && keys[i].is_needed)
-            return moec_fail(m->err, MOEC_ERR_FORMAT, "'%s' has no '%s.%s', which models with experts need",
-                             m->gguf->file.path, a->name, keys[i].key);
-        if (value == NULL)
-            continue;
-        if (a->experts != NULL && strcmp(keys[i].key, "expert_count") == 0)
-            name = a->experts;
-        if (a->feed_forward != NULL && strcmp(keys[i].key, "feed_forward_length") == 0)
-            name = a->feed_forward;
-        MOEC_TRY(put_value(m, &keys[i], name, value));
-    }
-    const struct moec_gguf_value *norm = find_key(m, "expert_weights_norm");
-    bool norm_topk = a->norm_topk;
-    if (norm != NULL)
-        MOEC_TRY(moec_gguf_as_bool(m->gguf, norm, &norm_topk, m->err));
-    moec_json_out_bool(m->root, "norm_topk_prob", norm_topk);
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (own_key(m->architecture, keys[i].key) == NULL)
+            MOEC_TRY(put_key(m, &keys[i]));
+    for (const struct key *own = m->architecture->keys; own->key != NULL; own++)
+        MOEC_TRY(put_key(m, own));
     return MOEC_OK;
 }
 
-/* Rotation: ggml's base is 10000 where none is given; a scaling is passed on for the family to judge. */
+/* Blocks for multi-token prediction count in block_count, after the model's layers. */
+static enum moec_status count_layers(struct making *m)
+{
+    static const struct key block_count = {"block_count", NULL, COUNT, true};
+    const struct moec_gguf_value *blocks = find_key(m, block_count.key),
+                                 *extra = find_key(m, "nextn_predict_layers");
+    uint64_t n_extra = 0;
+    if (blocks == NULL)
+        return put_key(m, &block_count);
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, blocks, &m->n_layer, m->err));
+    if (extra != NULL)
+        MOEC_TRY(moec_gguf_as_u64(m->gguf, extra, &n_extra, m->err));
+    if (n_extra >= m->n_layer)
+        return moec_fail(m->err, MOEC_ERR_FORMAT,
+                         "'%s' has %" PRIu64 " blocks ('%s.block_count') of which %" PRIu64
+                         " predict further tokens, expected fewer",
+                         m->gguf->file.path, m->n_layer, m->architecture->name, n_extra);
+    m->n_layer -= n_extra;
+    moec_json_out_u64(m->root, "num_hidden_layers", m->n_layer);
+    return MOEC_OK;
+}
+
+/* The router, which an architecture has of one kind. */
+static enum moec_status put_router(const struct making *m)
+{
+    static const char *const names[] = {[SOFTMAX] = "softmax", [SIGMOID] = "sigmoid"};
+    const struct architecture *a = m->architecture;
+    const struct moec_gguf_value *norm = find_key(m, "expert_weights_norm"),
+                                 *gating = find_key(m, "expert_gating_func"),
+                                 *scale = find_key(m, "expert_weights_scale");
+    bool norm_topk = a->norm_topk;
+    uint64_t kind = a->gating;
+    double factor = 1;
+    if (norm != NULL)
+        MOEC_TRY(moec_gguf_as_bool(m->gguf, norm, &norm_topk, m->err));
+    if (a->always_norm && !norm_topk)
+        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has '%s.expert_weights_norm' false, only true is supported for this "
+                         "architecture",
+                         m->gguf->file.path, a->name);
+    moec_json_out_bool(m->root, "norm_topk_prob", norm_topk);
+    if (gating != NULL)
+        MOEC_TRY(moec_gguf_as_u64(m->gguf, gating, &kind, m->err));
+    if (kind != a->gating)
+        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has '%s.expert_gating_func' %" PRIu64
+                         ", only %d (%s) is supported for this architecture",
+                         m->gguf->file.path, a->name, kind, a->gating, names[a->gating]);
+    if (scale != NULL)
+        MOEC_TRY(moec_gguf_as_double(m->gguf, scale, &factor, m->err));
+    /* 0 is what writers without a scale leave there. */
+    if (factor != 1 && factor != 0 && own_key(a, "expert_weights_scale") == NULL)
+        return moec_fail(m->err, MOEC_ERR_UNSUPPORTED,
+                         "'%s' has '%s.expert_weights_scale' %g, only 1 is supported for this architecture",
+                         m->gguf->file.path, a->name, factor);
+    return MOEC_OK;
+}
+
+/* ---- rotation ---- */
+
+/* The rotated part of a head. */
+static enum moec_status put_rotated(const struct making *m)
+{
+    const struct moec_gguf_value *dims = find_key(m, "rope.dimension_count"),
+                                 *head = find_key(m, "attention.key_length"),
+                                 *width = find_key(m, "embedding_length"),
+                                 *heads = find_key(m, "attention.head_count");
+    uint64_t n_rotated = 0, n_head = 0, n_heads = 0;
+    if (dims == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, dims, &n_rotated, m->err));
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, head != NULL ? head : width, &n_head, m->err));
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, heads, &n_heads, m->err));
+    if (head == NULL && n_heads > 0)
+        n_head /= n_heads;
+    /* A little more than the quotient, whose product with the head is rounded down. */
+    if (n_head > 0 && n_rotated < n_head)
+        moec_json_out_double(m->root, "partial_rotary_factor", ((double)n_rotated + 1e-6) / (double)n_head);
+    return MOEC_OK;
+}
+
+static enum moec_status put_scaling(const struct making *m, struct moec_gguf_text type)
+{
+    static const struct key yarn[] = {
+        {"rope.scaling.factor", "factor", REAL, false},
+        {"rope.scaling.original_context_length", "original_max_position_embeddings", COUNT, false},
+        {"rope.scaling.yarn_beta_fast", "beta_fast", REAL, false},
+        {"rope.scaling.yarn_beta_slow", "beta_slow", REAL, false},
+        {"rope.scaling.yarn_attn_factor", "attention_factor", REAL, false},
+    };
+    struct making inner = *m;
+    enum moec_status status = MOEC_OK;
+    inner.root = moec_json_out_object();
+    moec_json_out_string_n(inner.root, "rope_type", type.bytes, type.n_bytes);
+    for (size_t i = 0; i < sizeof yarn / sizeof *yarn && status == MOEC_OK; i++)
+        status = put_key(&inner, &yarn[i]);
+    moec_json_out_node(m->root, "rope_scaling", inner.root);
+    return status;
+}
+
+/* ggml's base is 10000 where none is given, and a factor without a type is a linear one; the family judges
+ * the type. */
 static enum moec_status put_rope(const struct making *m)
 {
     const struct moec_gguf_value *base = find_key(m, "rope.freq_base"),
                                  *type = find_key(m, "rope.scaling.type"),
-                                 *dims = find_key(m, "rope.dimension_count"),
-                                 *head = find_key(m, "attention.key_length");
+                                 *factor = find_key(m, "rope.scaling.factor");
     struct moec_tensor factors;
     struct moec_gguf_text text = {"none", 4};
-    double theta = 10000;
-    uint64_t n_rotated = 0, n_head = 0;
+    double theta = 10000, scale = 1;
     if (base != NULL)
         MOEC_TRY(moec_gguf_as_double(m->gguf, base, &theta, m->err));
     moec_json_out_double(m->root, "rope_theta", shortest(theta));
-    if (dims != NULL && head != NULL) {
-        MOEC_TRY(moec_gguf_as_u64(m->gguf, dims, &n_rotated, m->err));
-        MOEC_TRY(moec_gguf_as_u64(m->gguf, head, &n_head, m->err));
-        if (n_head > 0 && n_rotated < n_head)
-            moec_json_out_double(m->root, "partial_rotary_factor", (double)n_rotated / (double)n_head);
-    }
+    MOEC_TRY(put_rotated(m));
+    if (factor != NULL)
+        MOEC_TRY(moec_gguf_as_double(m->gguf, factor, &scale, m->err));
+    if (scale != 1 && scale != 0)
+        text = (struct moec_gguf_text){"linear", 6};
     if (type != NULL)
         MOEC_TRY(moec_gguf_as_text(m->gguf, type, &text, m->err));
     if (m->source->find(m->source, "rope_freqs.weight", &factors))
         text = (struct moec_gguf_text){"llama3", 6};
+    if (m->source->find(m->source, "rope_factors_long.weight", &factors))
+        text = (struct moec_gguf_text){"longrope", 8};
     if (text.n_bytes == 4 && memcmp(text.bytes, "none", 4) == 0)
         return MOEC_OK;
-    struct moec_json_out *scaling = moec_json_out_object();
-    moec_json_out_string_n(scaling, "rope_type", text.bytes, text.n_bytes);
-    moec_json_out_node(m->root, "rope_scaling", scaling);
+    return put_scaling(m, text);
+}
+
+/* `attention.sliding_window_pattern`: which layers have a window, or that each so many-th has none. */
+static enum moec_status put_windows(const struct making *m)
+{
+    const struct moec_gguf_value *window = find_key(m, "attention.sliding_window"),
+                                 *pattern = find_key(m, "attention.sliding_window_pattern");
+    const bool is_list = pattern != NULL && pattern->type == MOEC_GGUF_ARRAY;
+    uint64_t n_window = 0, step = m->architecture->window_step;
+    if (window != NULL)
+        MOEC_TRY(moec_gguf_as_u64(m->gguf, window, &n_window, m->err));
+    if (is_list)
+        MOEC_TRY(moec_gguf_expect_array(m->gguf, pattern, MOEC_GGUF_BOOL, m->n_layer, m->err));
+    else if (pattern != NULL)
+        MOEC_TRY(moec_gguf_as_u64(m->gguf, pattern, &step, m->err));
+    if (n_window == 0)
+        moec_json_out_null(m->root, "sliding_window");
+    struct moec_json_out *types = moec_json_out_array();
+    for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++) {
+        const bool has_window =
+            is_list ? moec_gguf_number(pattern, layer) != 0 : step == 0 || layer % step + 1 < step;
+        moec_json_out_string(types, NULL,
+                             n_window > 0 && has_window ? "sliding_attention" : "full_attention");
+    }
+    moec_json_out_node(m->root, "layer_types", types);
     return MOEC_OK;
 }
+
+/* ---- what is left to say ---- */
 
 /* Ids that end a text: of the text, of a turn, of a message. */
 static enum moec_status put_ends(const struct making *m)
@@ -213,30 +392,77 @@ static enum moec_status put_ends(const struct making *m)
     return MOEC_OK;
 }
 
-/* What shows in the tensors alone: the vocabulary, a tied head, biases, and layers with a plain MLP. */
+static bool find_in_layer(const struct making *m, uint64_t layer, const char *name,
+                          struct moec_tensor *tensor)
+{
+    char full[64];
+    (void)snprintf(full, sizeof full, "blk.%" PRIu64 ".%s", layer, name);
+    return m->source->find(m->source, full, tensor);
+}
+
+/* Layers with a plain MLP, and the width of a shared expert in experts. */
+static enum moec_status put_layers(const struct making *m)
+{
+    const struct architecture *a = m->architecture;
+    const struct moec_gguf_value *width = find_key(m, "expert_feed_forward_length");
+    struct moec_tensor tensor;
+    uint64_t first = m->n_layer, last = 0, n_ff = 0;
+    struct moec_json_out *plain = moec_json_out_array();
+    for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++) {
+        if (!find_in_layer(m, layer, "ffn_gate_inp.weight", &tensor)) {
+            moec_json_out_u64(plain, NULL, layer);
+            continue;
+        }
+        first = first == m->n_layer ? layer : first;
+        last = layer;
+    }
+    moec_json_out_node(m->root, "mlp_only_layers", plain);
+    if (a->first_moe != NULL)
+        moec_json_out_u64(m->root, a->first_moe, first);
+    if (a->last_moe != NULL)
+        moec_json_out_u64(m->root, a->last_moe, last);
+    if (a->n_shared == NULL)
+        return MOEC_OK;
+    if (width != NULL)
+        MOEC_TRY(moec_gguf_as_u64(m->gguf, width, &n_ff, m->err));
+    const bool has_shared = find_in_layer(m, last, "ffn_up_shexp.weight", &tensor) && n_ff > 0;
+    moec_json_out_u64(m->root, a->n_shared, has_shared ? tensor.shape[0] / n_ff : 0);
+    return MOEC_OK;
+}
+
+/* What shows in the tensors alone: the vocabulary, a tied head, biases and norms of attention. */
 static enum moec_status put_tensors(const struct making *m)
 {
-    const struct moec_gguf_value *value = find_key(m, "block_count");
     struct moec_tensor tensor;
-    uint64_t n_layer = 0;
-    MOEC_TRY(moec_gguf_as_u64(m->gguf, value, &n_layer, m->err));
     if (!m->source->find(m->source, "token_embd.weight", &tensor) || tensor.n_dims != 2)
         return moec_fail(m->err, MOEC_ERR_FORMAT, "'%s' has no tensor 'token_embd.weight' of two dimensions",
                          m->gguf->file.path);
     moec_json_out_u64(m->root, "vocab_size", tensor.shape[0]);
     moec_json_out_bool(m->root, "tie_word_embeddings", !m->source->find(m->source, "output.weight", &tensor));
-    const bool has_bias = m->source->find(m->source, "blk.0.attn_q.bias", &tensor);
+    const bool has_bias = find_in_layer(m, 0, "attn_q.bias", &tensor);
     moec_json_out_bool(m->root, "qkv_bias", has_bias);
     moec_json_out_bool(m->root, "attention_bias", has_bias);
-    struct moec_json_out *plain = moec_json_out_array();
-    for (uint64_t layer = 0; layer < n_layer && layer < MOEC_MAX_LAYERS; layer++) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "blk.%" PRIu64 ".ffn_gate_inp.weight", layer);
-        if (!m->source->find(m->source, name, &tensor))
-            moec_json_out_u64(plain, NULL, layer);
-    }
-    moec_json_out_node(m->root, "mlp_only_layers", plain);
+    moec_json_out_bool(m->root, "use_qk_norm", find_in_layer(m, 0, "attn_q_norm.weight", &tensor));
+    return put_layers(m);
+}
+
+/* ---- families ---- */
+
+/* llama.cpp scales AFMoE's embeddings without asking. */
+static enum moec_status put_afmoe(const struct making *m)
+{
+    moec_json_out_bool(m->root, "mup_enabled", true);
     return MOEC_OK;
+}
+
+/* One architecture for models without and with a shared expert. */
+static enum moec_status put_granite(const struct making *m)
+{
+    static const struct key shared = {"expert_shared_feed_forward_length", "shared_intermediate_size", COUNT,
+                                      false};
+    if (find_key(m, shared.key) != NULL)
+        moec_json_out_string(m->root, "model_type", "granitemoeshared");
+    return put_key(m, &shared);
 }
 
 enum moec_status moec_gguf_model_config(const struct moec_tensor_source *source, char **json,
@@ -247,10 +473,16 @@ enum moec_status moec_gguf_model_config(const struct moec_tensor_source *source,
     m.root = moec_json_out_object();
     enum moec_status status = MOEC_OK;
     moec_json_out_string(m.root, "model_type", m.architecture->model_type);
+    MOEC_TRY_OUT(count_layers(&m));
     MOEC_TRY_OUT(put_keys(&m));
+    MOEC_TRY_OUT(put_router(&m));
     MOEC_TRY_OUT(put_rope(&m));
+    if (m.architecture->window_step > 0)
+        MOEC_TRY_OUT(put_windows(&m));
     MOEC_TRY_OUT(put_ends(&m));
     MOEC_TRY_OUT(put_tensors(&m));
+    if (m.architecture->put != NULL)
+        MOEC_TRY_OUT(m.architecture->put(&m));
     MOEC_TRY_OUT(moec_json_out_text(m.root, json, err));
 out:
     moec_json_out_free(m.root);
@@ -272,9 +504,13 @@ static const char *const names[MOEC_ROLE_COUNT] = {
     [MOEC_ROLE_Q_BIAS] = "blk.{L}.attn_q.bias",
     [MOEC_ROLE_K_BIAS] = "blk.{L}.attn_k.bias",
     [MOEC_ROLE_V_BIAS] = "blk.{L}.attn_v.bias",
+    [MOEC_ROLE_O_BIAS] = "blk.{L}.attn_output.bias",
+    [MOEC_ROLE_OUTPUT_GATE] = "blk.{L}.attn_gate.weight",
     [MOEC_ROLE_Q_NORM] = "blk.{L}.attn_q_norm.weight",
     [MOEC_ROLE_K_NORM] = "blk.{L}.attn_k_norm.weight",
     [MOEC_ROLE_MLP_NORM] = "blk.{L}.ffn_norm.weight",
+    [MOEC_ROLE_ATTENTION_POST_NORM] = "blk.{L}.post_attention_norm.weight",
+    [MOEC_ROLE_MLP_POST_NORM] = "blk.{L}.post_ffw_norm.weight",
     [MOEC_ROLE_ROUTER] = "blk.{L}.ffn_gate_inp.weight",
     [MOEC_ROLE_ROUTER_BIAS] = "blk.{L}.ffn_gate_inp.bias",
     [MOEC_ROLE_ROUTER_CHOICE_BIAS] = "blk.{L}.exp_probs_b.bias",
@@ -316,9 +552,12 @@ void moec_gguf_model_names(const struct moec_tensor_source *source, struct moec_
     memset(family->other_names, 0, sizeof family->other_names);
     for (size_t role = 0; role < MOEC_ROLE_COUNT; role++)
         family->layouts[role] = plain;
-    if (find_architecture(moec_gguf_source_header(source), &architecture, NULL) == MOEC_OK)
+    if (find_architecture(moec_gguf_source_header(source), &architecture, NULL) == MOEC_OK) {
         for (size_t i = 0; i < sizeof paired / sizeof *paired; i++)
             family->layouts[paired[i]].has_pairs = architecture->has_pairs;
+        if (architecture->mlp_norm != NULL)
+            family->names[MOEC_ROLE_MLP_NORM] = architecture->mlp_norm;
+    }
     memcpy(family->expert_names, experts[0].names, sizeof family->expert_names);
     memcpy(family->expert_layouts, experts[0].layouts, sizeof family->expert_layouts);
     memset(family->other_experts, 0, sizeof family->other_experts);

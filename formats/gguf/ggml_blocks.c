@@ -2,6 +2,9 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/half.h"
+#include "formats/gguf/ggml_grids.h"
+
+#include <stdbool.h>
 
 enum { SMALL = 32, LARGE = 256 }; /* weights of a block */
 
@@ -203,6 +206,160 @@ static void decode_iq4_xs(const uint8_t *block, size_t n, float *weights)
     }
 }
 
+/* ---- grids: eight or four weights by an entry of a table ---- */
+
+/* Values of an entry's codes: IQ2 and IQ1 have two bits for each of eight weights, IQ3 three for each of
+ * four. */
+static const float iq2_values[4] = {8, 25, 43, 0}, iq1_values[4] = {-1, 0, 1, 0},
+                   iq3_xxs_values[8] = {4, 12, 20, 28, 36, 44, 52, 62},
+                   iq3_s_values[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+
+/* Eight signs of seven bits: the eighth makes their number even. */
+static uint32_t even_signs(uint32_t bits)
+{
+    return bits | (uint32_t)__builtin_parity(bits) << 7;
+}
+
+static void put_eight(uint16_t entry, float scale, uint32_t signs, float *weights)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        weights[i] = scale * iq2_values[entry >> 2 * i & 3] * ((signs >> i & 1) != 0 ? -1.0f : 1.0f);
+}
+
+static void put_four(uint16_t entry, const float *values, float scale, uint32_t signs, float *weights)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        weights[i] = scale * values[entry >> 3 * i & 7] * ((signs >> i & 1) != 0 ? -1.0f : 1.0f);
+}
+
+static void decode_iq2_xxs(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; block += 66) {
+        const float d = half_at(block);
+        for (const uint8_t *at = block + 2; at < block + 66; at += 8) {
+            const uint32_t packed = moec_get_u32(at + 4);
+            const float scale = d * (0.5f + (float)(packed >> 28)) * 0.25f;
+            for (uint32_t k = 0; k < 4; k++, weights += 8)
+                put_eight(iq2_xxs_grid[at[k]], scale, even_signs(packed >> 7 * k & 127), weights);
+        }
+    }
+}
+
+static void decode_iq2_xs(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; block += 74) {
+        const float d = half_at(block);
+        for (uint32_t k = 0; k < LARGE / 8; k++, weights += 8) {
+            const uint32_t code = moec_get_u16(block + 2 + 2 * (size_t)k);
+            const float scale = d * (0.5f + (float)(block[66 + k / 4] >> k / 2 % 2 * 4 & 15)) * 0.25f;
+            put_eight(iq2_xs_grid[code & 511], scale, even_signs(code >> 9), weights);
+        }
+    }
+}
+
+static void decode_iq2_s(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; block += 82) {
+        const float d = half_at(block);
+        for (uint32_t k = 0; k < LARGE / 8; k++, weights += 8) {
+            const uint32_t high = block[66 + k / 4] >> k % 4 * 2 & 3u;
+            const float scale = d * (0.5f + (float)(block[74 + k / 4] >> k / 2 % 2 * 4 & 15)) * 0.25f;
+            put_eight(iq2_s_grid[block[2 + k] | high << 8], scale, block[34 + k], weights);
+        }
+    }
+}
+
+static void decode_iq3_xxs(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; block += 98) {
+        const float d = half_at(block);
+        for (uint32_t k = 0; k < LARGE / 4; k++, weights += 4) {
+            const uint32_t packed = moec_get_u32(block + 66 + k / 8 * (size_t)4);
+            const uint32_t signs = even_signs(packed >> k / 2 % 4 * 7 & 127);
+            const float scale = d * (0.5f + (float)(packed >> 28)) * 0.5f;
+            put_four(iq3_xxs_grid[block[2 + k]], iq3_xxs_values, scale, signs >> k % 2 * 4, weights);
+        }
+    }
+}
+
+static void decode_iq3_s(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; block += 110) {
+        const float d = half_at(block);
+        for (uint32_t k = 0; k < LARGE / 4; k++, weights += 4) {
+            const uint32_t high = block[66 + k / 8] >> k % 8 & 1u;
+            const float scale = d * (float)(1 + 2 * (block[106 + k / 16] >> k / 8 % 2 * 4 & 15));
+            put_four(iq3_s_grid[block[2 + k] | high << 8], iq3_s_values, scale,
+                     (uint32_t)block[74 + k / 2] >> k % 2 * 4, weights);
+        }
+    }
+}
+
+/* Every weight of eight is moved by an eighth, up or down. */
+static void put_moved(uint16_t entry, float scale, bool is_down, float *weights)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        weights[i] = scale * (iq1_values[entry >> 2 * i & 3] + (is_down ? -0.125f : 0.125f));
+}
+
+static void decode_iq1_s(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; block += 50) {
+        const float d = half_at(block);
+        for (uint32_t k = 0; k < LARGE / 8; k++, weights += 8) {
+            const uint32_t high = moec_get_u16(block + 34 + k / 4 * (size_t)2);
+            const float scale = d * (float)(2 * (high >> 12 & 7) + 1);
+            put_moved(iq1_s_grid[block[2 + k] | (high >> k % 4 * 3 & 7) << 8], scale, (high & 0x8000) != 0,
+                      weights);
+        }
+    }
+}
+
+/* The scale of the block stands in the upper four bits of four numbers of 16. */
+static void decode_iq1_m(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; block += 56) {
+        uint32_t bits = 0;
+        for (uint32_t i = 0; i < 4; i++)
+            bits |= (uint32_t)moec_get_u16(block + 48 + 2 * (size_t)i) >> 12 << 4 * i;
+        const float d = moec_f16_to_f32((uint16_t)bits);
+        for (uint32_t k = 0; k < LARGE / 8; k++, weights += 8) {
+            const uint32_t high = block[32 + k / 2] >> k % 2 * 4 & 15u;
+            const uint32_t three = moec_get_u16(block + 48 + k / 8 * (size_t)2) >> k / 2 % 4 * 3 & 7u;
+            put_moved(iq1_s_grid[block[k] | (high & 7) << 8], d * (float)(2 * three + 1), (high & 8) != 0,
+                      weights);
+        }
+    }
+}
+
+/* ---- three values ---- */
+
+/* Five of them in a byte, which is their number in base 3 as a part of 256; the last byte's have four. */
+static void decode_tq1_0(const uint8_t *block, size_t n, float *weights)
+{
+    static const struct {
+        uint32_t first, n_bytes, n_digits;
+    } parts[] = {{0, 32, 5}, {32, 16, 5}, {48, 4, 4}};
+    for (const float *end = weights + n; weights < end; block += 54) {
+        const float d = half_at(block + 52);
+        for (size_t p = 0; p < 3; p++)
+            for (uint32_t digit = 0, power = 1; digit < parts[p].n_digits; digit++, power *= 3)
+                for (uint32_t i = 0; i < parts[p].n_bytes; i++) {
+                    const uint32_t rest = block[parts[p].first + i] * power & 255u;
+                    *weights++ = d * (float)((int32_t)(rest * 3 >> 8) - 1);
+                }
+    }
+}
+
+static void decode_tq2_0(const uint8_t *block, size_t n, float *weights)
+{
+    for (const float *end = weights + n; weights < end; weights += LARGE, block += 66) {
+        const float d = half_at(block + 64);
+        for (uint32_t i = 0; i < LARGE; i++)
+            weights[i] = d * (float)((int32_t)two_bits(block, i) - 1);
+    }
+}
+
 /* ---- the table ---- */
 
 static const struct moec_ggml_type types[] = {
@@ -218,23 +375,23 @@ static const struct moec_ggml_type types[] = {
     {12, "Q4_K", LARGE, 144, decode_q4_k},
     {13, "Q5_K", LARGE, 176, decode_q5_k},
     {14, "Q6_K", LARGE, 210, decode_q6_k},
-    {16, "IQ2_XXS", LARGE, 66, NULL},
-    {17, "IQ2_XS", LARGE, 74, NULL},
-    {18, "IQ3_XXS", LARGE, 98, NULL},
-    {19, "IQ1_S", LARGE, 50, NULL},
+    {16, "IQ2_XXS", LARGE, 66, decode_iq2_xxs},
+    {17, "IQ2_XS", LARGE, 74, decode_iq2_xs},
+    {18, "IQ3_XXS", LARGE, 98, decode_iq3_xxs},
+    {19, "IQ1_S", LARGE, 50, decode_iq1_s},
     {20, "IQ4_NL", SMALL, 18, decode_iq4_nl},
-    {21, "IQ3_S", LARGE, 110, NULL},
-    {22, "IQ2_S", LARGE, 82, NULL},
+    {21, "IQ3_S", LARGE, 110, decode_iq3_s},
+    {22, "IQ2_S", LARGE, 82, decode_iq2_s},
     {23, "IQ4_XS", LARGE, 136, decode_iq4_xs},
     {24, "I8", 1, 1, NULL},
     {25, "I16", 1, 2, NULL},
     {26, "I32", 1, 4, NULL},
     {27, "I64", 1, 8, NULL},
     {28, "F64", 1, 8, NULL},
-    {29, "IQ1_M", LARGE, 56, NULL},
+    {29, "IQ1_M", LARGE, 56, decode_iq1_m},
     {MOEC_GGML_BF16, "BF16", 1, 2, NULL},
-    {34, "TQ1_0", LARGE, 54, NULL},
-    {35, "TQ2_0", LARGE, 66, NULL},
+    {34, "TQ1_0", LARGE, 54, decode_tq1_0},
+    {35, "TQ2_0", LARGE, 66, decode_tq2_0},
     {39, "MXFP4", SMALL, 17, decode_mxfp4},
 };
 

@@ -30,7 +30,7 @@ static void test_gguf__blocks_decode_as_in_the_package(void **state)
     size_t n_bytes = 0, at = 0;
     assert_ok(moec_gguf_open(&gguf, GGUF "blocks.gguf", &err), err);
     const float *expected = (const float *)(void *)temporary_read(GGUF, "values.f32", &n_bytes);
-    assert_int_equal(gguf.n_tensors, 13);
+    assert_int_equal(gguf.n_tensors, 22);
     qsort(gguf.tensors, gguf.n_tensors, sizeof *gguf.tensors, by_offset);
     for (size_t i = 0; i < gguf.n_tensors; i++) {
         const struct moec_gguf_tensor *tensor = &gguf.tensors[i];
@@ -104,34 +104,66 @@ static void assert_same_experts(const struct moec_checkpoint *a, const struct mo
     free(y);
 }
 
+/* The same config, dense weights and experts, bit for bit. */
+static void assert_same_model(const char *folder, const char *gguf)
+{
+    struct moec_checkpoint *a = NULL, *b = NULL;
+    struct moec_error err = {0};
+    uint8_t *x = NULL, *y = NULL;
+    size_t n_x = 0, n_y = 0;
+    assert_ok(moec_checkpoint_open(folder, &a, &err), err);
+    assert_ok(moec_checkpoint_open(gguf, &b, &err), err);
+    assert_ok(moec_config_encode(moec_checkpoint_config(a), &x, &n_x, &err), err);
+    assert_ok(moec_config_encode(moec_checkpoint_config(b), &y, &n_y, &err), err);
+    assert_int_equal(n_x, n_y);
+    assert_memory_equal(x, y, n_x);
+    assert_int_equal(moec_checkpoint_expert_bytes(a), moec_checkpoint_expert_bytes(b));
+    assert_null(moec_checkpoint_tokenizer(b));
+    assert_same_dense(a, b);
+    assert_same_experts(a, b);
+    free(x);
+    free(y);
+    moec_checkpoint_close(a);
+    moec_checkpoint_close(b);
+}
+
 static void test_gguf__a_model_is_that_of_its_folder(void **state)
 {
     (void)state;
-    static const struct {
-        const char *gguf, *folder;
-    } cases[] = {{GGUF "olmoe.gguf", FAMILIES "olmoe"},
-                 {GGUF "parts-00001-of-00002.gguf", FAMILIES "olmoe"},
-                 {GGUF "qwen2_moe.gguf", FAMILIES "qwen2_moe"},
-                 {GGUF "mixtral.gguf", FAMILIES "mixtral"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct moec_checkpoint *a = NULL, *b = NULL;
-        struct moec_error err = {0};
-        uint8_t *x = NULL, *y = NULL;
-        size_t n_x = 0, n_y = 0;
-        assert_ok(moec_checkpoint_open(cases[i].folder, &a, &err), err);
-        assert_ok(moec_checkpoint_open(cases[i].gguf, &b, &err), err);
-        assert_ok(moec_config_encode(moec_checkpoint_config(a), &x, &n_x, &err), err);
-        assert_ok(moec_config_encode(moec_checkpoint_config(b), &y, &n_y, &err), err);
-        assert_int_equal(n_x, n_y);
-        assert_memory_equal(x, y, n_x);
-        assert_int_equal(moec_checkpoint_expert_bytes(a), moec_checkpoint_expert_bytes(b));
-        assert_null(moec_checkpoint_tokenizer(b));
-        assert_same_dense(a, b);
-        assert_same_experts(a, b);
-        free(x);
-        free(y);
-        moec_checkpoint_close(a);
-        moec_checkpoint_close(b);
+    assert_same_model(FAMILIES "olmoe", GGUF "olmoe.gguf");
+    assert_same_model(FAMILIES "olmoe", GGUF "parts-00001-of-00002.gguf");
+    assert_same_model(FAMILIES "qwen2_moe", GGUF "qwen2_moe.gguf");
+    assert_same_model(FAMILIES "mixtral", GGUF "mixtral.gguf");
+}
+
+/* Files of llama.cpp's own converter, beside the folder that it was given: that of the family, some with
+ * another config.json (tests/fixtures/make_gguf_families.py). */
+static void test_gguf__what_the_converter_changes_is_undone(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"afmoe",          "deepseek",   "dots1",         "ernie4_5_moe",
+                                        "exaone_moe",     "glm4_moe",   "granitemoe",    "granitemoeshared",
+                                        "hunyuan_v1_moe", "minimax_m2", "qwen3_moe-yarn"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char gguf[128], config[128], family[128];
+        print_message("%s\n", names[i]);
+        (void)snprintf(gguf, sizeof gguf, GGUF "families/%s.gguf", names[i]);
+        (void)snprintf(config, sizeof config, GGUF "families/%s.config.json", names[i]);
+        (void)snprintf(family, sizeof family, FAMILIES "%s/", names[i]);
+        if (!moec_path_exists(config)) {
+            assert_same_model(family, gguf);
+            continue;
+        }
+        size_t n = 0;
+        char *folder = temporary_folder();
+        uint8_t *bytes = temporary_read(".", config, &n);
+        temporary_write(folder, "config.json", bytes, n);
+        free(bytes);
+        bytes = temporary_read(family, "model.safetensors", &n);
+        temporary_write(folder, "model.safetensors", bytes, n);
+        free(bytes);
+        assert_same_model(folder, gguf);
+        temporary_remove(folder);
     }
 }
 
@@ -244,8 +276,9 @@ static void test_gguf__models_that_are_not_known(void **state)
     char *folder = temporary_folder();
     refuse_patched(folder, "olmoe.gguf", "GGUF", "GGML", MOEC_ERR_FORMAT, "is a file but not GGUF");
     refuse_patched(folder, "olmoe.gguf", "GGUF\3", "GGUF\1", MOEC_ERR_UNSUPPORTED, "GGUF of version 1");
-    refuse_patched(folder, "olmoe.gguf", "olmoe", "gemma", MOEC_ERR_UNSUPPORTED,
-                   "has 'general.architecture' 'gemma', architectures known: 'olmoe', 'qwen2moe', 'llama'");
+    refuse_patched(
+        folder, "olmoe.gguf", "olmoe", "gemma", MOEC_ERR_UNSUPPORTED,
+        "has 'general.architecture' 'gemma', architectures known: 'olmoe', 'qwen2moe', 'qwen3moe', 'llama'");
     refuse_patched(folder, "olmoe.gguf", "olmoe.block_count", "olmoe.block_xxxxx", MOEC_ERR_FORMAT,
                    "has no 'olmoe.block_count'");
     refuse_patched(folder, "olmoe.gguf", "blk.1.ffn_up_exps.weight", "blk.1.ffn_up_exxx.weight",
@@ -254,6 +287,38 @@ static void test_gguf__models_that_are_not_known(void **state)
                    MOEC_ERR_FORMAT, "has tensor 'blk.0.ffn_up_exps.weight' twice");
     refuse_patched(folder, "parts-00001-of-00002.gguf", "blk.0.attn_q.weight", "blk.0.attn_q.weighx",
                    MOEC_ERR_NOT_FOUND, "parts-00002-of-00002.gguf");
+    temporary_remove(folder);
+}
+
+/* The value of a key is another one. */
+static void refuse_value(const char *folder, const char *name, const char *key, uint32_t value,
+                         const char *part)
+{
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(GGUF "families", name, &n);
+    uint8_t *at = memmem(bytes, n, key, strlen(key));
+    assert_non_null(at);
+    moec_put_u32(at + strlen(key) + 4, value); /* behind the type */
+    refuse(folder, name, bytes, n, MOEC_ERR_UNSUPPORTED, part);
+    free(bytes);
+}
+
+static void test_gguf__routers_that_a_family_does_not_have(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    refuse_value(folder, "glm4_moe.gguf", "glm4moe.expert_gating_func", 1,
+                 "'glm4moe.expert_gating_func' 1, only 2 (sigmoid) is supported");
+    refuse_value(folder, "deepseek.gguf", "deepseek.expert_weights_scale", 0x40200000u,
+                 "'deepseek.expert_weights_scale' 2.5, only 1 is supported");
+    static const char yarn[] = {4, 0, 0, 0, 0, 0, 0, 0, 'y', 'a', 'r', 'n'}; /* with its length before it */
+    size_t n = 0;
+    uint8_t *bytes = temporary_read(GGUF "families", "qwen3_moe-yarn.gguf", &n),
+            *at = memmem(bytes, n, yarn, sizeof yarn);
+    assert_non_null(at);
+    memcpy(at + 8, "worm", 4);
+    refuse(folder, "x.gguf", bytes, n, MOEC_ERR_UNSUPPORTED, "asks for RoPE of type 'worm'");
+    free(bytes);
     temporary_remove(folder);
 }
 
@@ -372,8 +437,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gguf__blocks_decode_as_in_the_package),
         cmocka_unit_test(test_gguf__a_model_is_that_of_its_folder),
+        cmocka_unit_test(test_gguf__what_the_converter_changes_is_undone),
         cmocka_unit_test(test_gguf__tokenizers_give_the_ids_of_their_files),
         cmocka_unit_test(test_gguf__models_that_are_not_known),
+        cmocka_unit_test(test_gguf__routers_that_a_family_does_not_have),
         cmocka_unit_test(test_gguf__parts_belong_together),
         cmocka_unit_test(test_gguf__tokenizers_that_are_not_known),
         cmocka_unit_test(test_gguf__headers_that_end_early),
