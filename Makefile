@@ -248,7 +248,7 @@ demo: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
 	@MOEC=$(BUILD)/moec datasets/demo.sh build/demo
 
-VERBS := profile compile run eval bench simulate device inspect verify export strip
+VERBS := profile compile run eval bench simulate device inspect verify export strip doctor
 
 # What help texts and man pages refer to, under the same names.
 DOCUMENTS := README.md LICENSE lua/README.md formats/profile/PROFILE.md formats/bundle/FORMAT.md \

@@ -14,7 +14,7 @@
 static const struct cli_command *const commands[] = {
     &cli_command_profile, &cli_command_compile,  &cli_command_run,    &cli_command_eval,
     &cli_command_bench,   &cli_command_simulate, &cli_command_device, &cli_command_inspect,
-    &cli_command_verify,  &cli_command_export,   &cli_command_strip,
+    &cli_command_verify,  &cli_command_export,   &cli_command_strip,  &cli_command_doctor,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 
@@ -44,6 +44,7 @@ static void print_overview(FILE *out)
     for (size_t i = 0; i < N_EXTRAS; i++)
         fprintf(out, "  %-11s %s\n", extras[i].name, extras[i].summary);
     fprintf(out, "\nThe usual way:\n"
+                 "  moec doctor MODEL\n"
                  "  moec profile MODEL --data text.txt -o profile.h5 --heatmap heatmap.png\n"
                  "  moec compile MODEL --profile profile.h5 --max-loss 2%% -o model.moec\n"
                  "  moec run model.moec -p \"Once upon a time\" --memory 64MiB\n"

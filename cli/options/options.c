@@ -443,7 +443,7 @@ static void print_escaped(FILE *out, const char *word)
     fputc('\'', out);
 }
 
-static void print_quoted(FILE *out, const char *word)
+void cli_print_word(FILE *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+%@";
     if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
@@ -470,7 +470,7 @@ void cli_print_again(FILE *out, const struct cli_args *args, const char *flag)
     for (int i = 0; i < args->argc; i++) {
         if (i > 0)
             fputc(' ', out);
-        print_quoted(out, args->argv[i]);
+        cli_print_word(out, args->argv[i]);
         if (i == 1 && !is_there)
             fprintf(out, " --%s", flag);
     }

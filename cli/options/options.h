@@ -123,6 +123,9 @@ MOEC_WARN_UNUSED enum moec_status cli_u32_list(const struct cli_args *args, cons
                                                const uint32_t *allowed, uint32_t *list, uint32_t max,
                                                uint32_t *n, struct moec_error *err);
 
+/* Prints a word as a shell takes it, quoted where it must be. */
+void cli_print_word(FILE *out, const char *word);
+
 /* Prints the command line as a shell takes it, with --`flag` after the verb when it is not there yet. */
 void cli_print_again(FILE *out, const struct cli_args *args, const char *flag);
 

@@ -12,6 +12,7 @@
 #include "compiler/page/compile_page.h"
 #include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
+#include "profiler/profile/model_check.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -686,6 +687,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     if (cli_has(job->args, "report"))
         MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
+    MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
     MOEC_TRY(get_profile(job, err));
     /* The digest is read at once and cannot be stopped: until it is there a signal ends the program as usual.
      */

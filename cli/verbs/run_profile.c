@@ -1,6 +1,7 @@
 #include "cli/verbs/run_profile.h"
 #include "cli/output/interrupt.h"
 #include "formats/base/printable.h"
+#include "profiler/profile/model_check.h"
 #include "profiler/profile/profile_run.h"
 #include "profiler/profile/weight_studies.h"
 
@@ -53,6 +54,7 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
                                  struct moec_error *err)
 {
     uint8_t digest[MOEC_SHA256_BYTES];
+    MOEC_TRY(moec_model_check(checkpoint, true, err));
     MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
     struct moec_progress passes = {.report = show_passes, .note = show_note, .context = progress};
     struct moec_profile_options options = {

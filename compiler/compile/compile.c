@@ -2,8 +2,8 @@
 #include "compiler/pack/pack.h"
 #include "formats/base/memory.h"
 #include "profiler/evaluate/load_model.h"
+#include "profiler/profile/model_check.h"
 #include "runtime/engine/memory_plan.h"
-#include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -68,21 +68,6 @@ static enum moec_status check_profile(const struct moec_checkpoint *checkpoint,
         "the profile is of another model: it was made from SHA-256 %.16s..., '%s' has %.16s...; profile this "
         "model, or give --data",
         theirs, moec_checkpoint_folder(checkpoint), ours);
-}
-
-/* A bundle whose tokenizer cannot be used cannot be run: known before any work. */
-static enum moec_status check_tokenizer(const struct moec_checkpoint *checkpoint, struct moec_error *err)
-{
-    const struct moec_tokenizer_model *model = moec_checkpoint_tokenizer(checkpoint);
-    struct moec_tokenizer *tokenizer = NULL;
-    if (model == NULL)
-        return MOEC_OK;
-    const enum moec_status status = moec_tokenizer_create(model, &tokenizer, err);
-    if (status != MOEC_OK)
-        (void)moec_error_prefix(err, "'%s' has a tokenizer that cannot be used",
-                                moec_checkpoint_folder(checkpoint));
-    moec_tokenizer_free(tokenizer);
-    return status;
 }
 
 /* What fitting variants takes: moments of experts get a quarter of the work memory, if they need as much. */
@@ -328,7 +313,8 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         .source_bytes = moec_checkpoint_weight_bytes(checkpoint),
     };
     MOEC_TRY_OUT(check_options(options, profile, err));
-    MOEC_TRY_OUT(check_tokenizer(checkpoint, err));
+    /* A bundle whose tokenizer cannot be used cannot be run: known before any work. */
+    MOEC_TRY_OUT(moec_model_check(checkpoint, false, err));
     MOEC_TRY_OUT(moec_checkpoint_digest(checkpoint, NULL, NULL, model_digest, err));
     if (profile != NULL)
         MOEC_TRY_OUT(check_profile(checkpoint, profile, model_digest, err));

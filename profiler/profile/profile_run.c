@@ -5,6 +5,7 @@
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/load_model.h"
 #include "profiler/profile/mixed.h"
+#include "profiler/profile/model_check.h"
 #include "profiler/profile/profile_job.h"
 #include "profiler/profile/quantizer_choice.h"
 #include "profiler/profile/weight_studies.h"
@@ -95,19 +96,8 @@ static enum moec_status check_options(const struct moec_profile_job *job, struct
 static enum moec_status read_windows(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
-    const char *folder = moec_checkpoint_folder(job->checkpoint);
     MOEC_TRY(moec_windows_need_task(job->config, &options->task, "a profile", err));
-    const struct moec_tokenizer_model *tokenizer = moec_checkpoint_tokenizer(job->checkpoint);
-    if (tokenizer == NULL)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' has no tokenizer.json or tokenizer.model, so text cannot be measured on it",
-                         folder);
-    MOEC_TRY(moec_tokenizer_model_fits(tokenizer, job->config->n_vocab, folder, err));
-    const enum moec_status status = moec_tokenizer_create(tokenizer, &job->tokenizer, err);
-    if (status != MOEC_OK) {
-        (void)moec_error_prefix(err, "'%s' has a tokenizer that cannot be used", folder);
-        return status;
-    }
+    MOEC_TRY(moec_model_tokenizer(job->checkpoint, &job->tokenizer, err));
     MOEC_TRY(moec_rows_read(&options->task, options->data_path, moec_rows_budget(options->memory_bytes),
                             &job->rows, err));
     const struct moec_pool pool = moec_pool_make(options->n_threads);

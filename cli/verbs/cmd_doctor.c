@@ -1,0 +1,446 @@
+#include "cli/output/json_output.h"
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
+#include "cli/verbs/commands.h"
+#include "profiler/doctor/doctor.h"
+#include "profiler/doctor/forecast.h"
+#include "profiler/profile/model_check.h"
+#include "runtime/engine/memory_plan.h"
+#include "runtime/threads/parallel.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option options[] = {
+    {"memory", 0, "SIZE", NULL, "Say what part of the experts stays in memory within this limit.", 0},
+    {"threads", 't', "N", NULL, "Threads to plan and to measure with (default: all cores).", 0},
+    {"cpu", 0, "SET", "auto|scalar|avx2|avx512", "Instruction set: auto (default), scalar, avx2 or avx512.",
+     0},
+    {"json", 0, NULL, NULL, "Print everything as JSON, also a refusal.", 0},
+    {0},
+};
+
+/* Code and tables that opening a bundle touches, beside its tokenizer. */
+#define OPENING_BYTES ((uint64_t)1 << 20)
+
+/* Defaults of moec profile. */
+#define PROFILE_SEQ_LEN_TOKENS 256u
+#define PROFILE_BITWIDTHS      4u
+#define PROFILE_LIMIT_SECONDS  1800.0
+
+struct examination {
+    const struct cli_args *args;
+    const char *path;
+    struct moec_doctor_request request;
+    const struct moec_kernels *kernels;
+    struct moec_checkpoint *checkpoint; /* one of these two */
+    struct moec_bundle *bundle;
+    struct moec_doctor doctor;
+    struct moec_forecast forecast; /* of a checkpoint with a tokenizer */
+    bool has_text;
+    char refusal[1024]; /* of text: what can be compiled may still have none */
+};
+
+static const struct moec_config *config_of(const struct examination *x)
+{
+    return x->bundle != NULL ? &x->bundle->config : moec_checkpoint_config(x->checkpoint);
+}
+
+/* ---- examining ---- */
+
+static bool is_bundle(const char *path)
+{
+    char magic[4] = "";
+    FILE *file = fopen(path, "rbe");
+    const bool is = file != NULL && fread(magic, 1, sizeof magic, file) == sizeof magic &&
+                    memcmp(magic, "MOEC", sizeof magic) == 0;
+    if (file != NULL)
+        (void)fclose(file);
+    return is;
+}
+
+static enum moec_status examine_bundle(struct examination *x, struct moec_error *err)
+{
+    struct moec_tokenizer *tokenizer = NULL;
+    MOEC_TRY(moec_bundle_open(x->path, &x->bundle, err));
+    x->has_text = x->bundle->tokenizer != NULL;
+    if (x->has_text)
+        MOEC_TRY(moec_tokenizer_create(x->bundle->tokenizer, &tokenizer, err));
+    const enum moec_status status = moec_memory_peak_bytes(&x->request.base_bytes, err);
+    moec_tokenizer_free(tokenizer);
+    return status != MOEC_OK ? status : moec_doctor_bundle(x->bundle, &x->request, &x->doctor, err);
+}
+
+static enum moec_status examine_checkpoint(struct examination *x, struct moec_error *err)
+{
+    uint64_t tokenizer_bytes = 0;
+    MOEC_TRY(moec_memory_peak_bytes(&x->request.base_bytes, err));
+    MOEC_TRY(moec_checkpoint_open(x->path, &x->checkpoint, err));
+    MOEC_TRY(moec_model_check(x->checkpoint, false, err));
+    x->has_text = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
+    MOEC_TRY(moec_doctor_tokenizer_bytes(x->checkpoint, &tokenizer_bytes, err));
+    x->request.base_bytes += tokenizer_bytes + OPENING_BYTES;
+    MOEC_TRY(moec_doctor_checkpoint(x->checkpoint, &x->request, &x->doctor, err));
+    const struct moec_forecast_request request = {.config = config_of(x),
+                                                  .kernels = x->kernels,
+                                                  .n_threads = x->request.n_threads,
+                                                  .seq_len_tokens = PROFILE_SEQ_LEN_TOKENS,
+                                                  .n_bits = PROFILE_BITWIDTHS};
+    return x->has_text ? moec_forecast_make(&request, &x->forecast, err) : MOEC_OK;
+}
+
+static enum moec_status examine(struct examination *x, struct moec_error *err)
+{
+    uint32_t n_threads = 0;
+    MOEC_TRY(cli_bytes(x->args, "memory", &x->request.budget_bytes, err));
+    MOEC_TRY(cli_u32(x->args, "threads", 1, 256, &n_threads, err));
+    x->request.n_threads = (int)n_threads;
+    MOEC_TRY(
+        moec_kernels_find(cli_has(x->args, "cpu") ? cli_text(x->args, "cpu") : "auto", &x->kernels, err));
+    if (cli_has(x->args, "memory") && x->request.budget_bytes == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
+    return is_bundle(x->path) ? examine_bundle(x, err) : examine_checkpoint(x, err);
+}
+
+/* ---- for people ---- */
+
+static const char *count_text(char text[static 24], uint64_t n)
+{
+    static const struct {
+        double unit;
+        const char *name;
+    } units[] = {{1e9, "billion"}, {1e6, "million"}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if ((double)n >= units[i].unit) {
+            (void)snprintf(text, 24, "%.*f %s", (double)n >= 100 * units[i].unit ? 0 : 1,
+                           (double)n / units[i].unit, units[i].name);
+            return text;
+        }
+    (void)snprintf(text, 24, "%" PRIu64, n);
+    return text;
+}
+
+static const char *time_text(char text[static 24], double seconds)
+{
+    if (seconds < 100)
+        (void)snprintf(text, 24, "%.0f s", seconds < 1 ? 1 : seconds);
+    else if (seconds < 6000)
+        (void)snprintf(text, 24, "%.0f minutes", seconds / 60);
+    else if (seconds < 48 * 3600.0)
+        (void)snprintf(text, 24, "%.0f hours", seconds / 3600);
+    else
+        (void)snprintf(text, 24, "%.0f days", seconds / 86400);
+    return text;
+}
+
+static void print_model(const struct examination *x)
+{
+    const struct moec_config *config = config_of(x);
+    const uint32_t n_moe = moec_config_moe_count(config);
+    char all[24], active[24], stored[24], experts[24];
+    cli_print(stdout, "%s: supported\n\n", x->path);
+    cli_print(stdout, "  %s: %" PRIu32 " layers, %" PRIu32 " with experts", config->family, config->n_layer,
+              n_moe);
+    if (moec_config_is_encoder_decoder(config))
+        cli_print(stdout, ", the first %" PRIu32 " an encoder's", config->n_encoder_layer);
+    cli_print(stdout, "\n  %" PRIu32 " experts a layer, top-%" PRIu32 ", %" PRIu32 " neurons each; ",
+              config->n_expert, config->top_k, config->n_ff_expert);
+    if (config->n_ff_shared > 0)
+        cli_print(stdout, "shared expert: %" PRIu32 " neurons\n", config->n_ff_shared);
+    else
+        cli_print(stdout, "no shared expert\n");
+    cli_print(stdout, "  hidden %" PRIu32 ", vocabulary %" PRIu32 ", context %" PRIu32 " tokens\n",
+              config->n_embd, config->n_vocab, config->n_position);
+    cli_print(stdout, "  parameters: %s, active for a token: %s\n", count_text(all, x->doctor.n_parameter),
+              count_text(active, x->doctor.n_active));
+    if (x->bundle != NULL)
+        cli_print(stdout, "  file: %s\n", cli_size_text(stored, x->bundle->file.n_bytes));
+    else
+        cli_print(stdout, "  weights: %s, of which experts %s\n",
+                  cli_size_text(stored, moec_checkpoint_weight_bytes(x->checkpoint)),
+                  cli_size_text(experts, moec_checkpoint_expert_bytes(x->checkpoint)));
+    if (!x->has_text)
+        cli_print(stdout,
+                  "  no tokenizer: it can be compiled with --policy uniform, and libmoert runs it on ids\n");
+}
+
+/* "37%", or "-" below the floor. */
+static void print_kept(double kept)
+{
+    if (kept < 0)
+        cli_print(stdout, "%6s", "-");
+    else
+        cli_print(stdout, "%5.0f%%", 100 * kept);
+}
+
+static void print_row(const struct examination *x, const struct moec_doctor_size *size)
+{
+    const struct moec_doctor *doctor = &x->doctor;
+    char text[24];
+    if (size->bits > 0)
+        cli_print(stdout, "%7" PRIu32, size->bits);
+    else
+        cli_print(stdout, "%7s", "mixed");
+    cli_print(stdout, "%9s", cli_size_text(text, size->expert_bytes));
+    cli_print(stdout, "%11s", cli_size_text(text, size->token_bytes));
+    for (uint32_t d = 0; x->bundle == NULL && d < doctor->n_dense; d++)
+        cli_print(stdout, "%9s", cli_size_text(text, size->plans[d].bundle_bytes));
+    for (uint32_t d = 0; d < doctor->n_dense; d++)
+        cli_print(stdout, "%10s", cli_memory_text(text, size->plans[d].floor_bytes));
+    for (uint32_t d = 0; x->request.budget_bytes > 0 && d < doctor->n_dense; d++)
+        print_kept(size->plans[d].kept);
+    cli_print(stdout, "\n");
+}
+
+static void print_heads(const struct examination *x)
+{
+    const bool has_budget = x->request.budget_bytes > 0;
+    cli_print(stdout, "\n%7s%9s%11s", "expert", "all", "a token's");
+    if (x->bundle != NULL)
+        cli_print(stdout, "%10s%s\n%7s%9s%11s%10s\n", "least", has_budget ? "  kept" : "", "bits", "experts",
+                  "experts", "--memory");
+    else
+        cli_print(stdout, "%18s%20s%s\n%7s%9s%11s%9s%9s%10s%10s%s\n", "bundle, at most", "least --memory",
+                  has_budget ? "        kept" : "", "bits", "experts", "experts", "dense 16", "dense 4",
+                  "dense 16", "dense 4", has_budget ? "    16     4" : "");
+}
+
+static void print_sizes(const struct examination *x)
+{
+    const struct moec_doctor *doctor = &x->doctor;
+    char budget[24];
+    print_heads(x);
+    for (uint32_t i = 0; i < doctor->n_size; i++)
+        print_row(x, &doctor->sizes[i]);
+    cli_print(stdout, "\n");
+    if (x->bundle == NULL)
+        cli_print(stdout, "  dense 16, 4: weights other than experts at 16 and at 4 bits\n");
+    cli_print(stdout,
+              "  least --memory: of moec run, for a context of %" PRIu32 " tokens; a token's experts are\n"
+              "  read from storage again for each token unless as much is given in addition\n",
+              doctor->n_context);
+    if (x->request.budget_bytes > 0)
+        cli_print(stdout,
+                  "  kept: part of the experts that stays in memory within %s; -: not enough to run\n",
+                  cli_memory_text(budget, x->request.budget_bytes));
+}
+
+static void print_forecast(const struct examination *x)
+{
+    const struct moec_forecast *f = &x->forecast;
+    const uint32_t n_threads = (uint32_t)moec_pool_make(x->request.n_threads).n_threads;
+    char text[24];
+    if (!x->has_text || x->bundle != NULL)
+        return;
+    cli_print(stdout,
+              "\n  A profile of %" PRIu32 " windows of %" PRIu32 " tokens, on %" PRIu32
+              " threads here (%.1f billion\n  multiply-adds a second were measured):\n",
+              f->n_window, f->window_tokens, n_threads, f->multiply_adds_per_second * 1e-9);
+    cli_print(stdout, "    every expert measured   %7.0f passes, about %s\n", f->exact_passes,
+              time_text(text, f->exact_seconds));
+    if (f->fast_passes > 0)
+        cli_print(stdout, "    estimated (fast)        %7.0f passes, about %s\n", f->fast_passes,
+                  time_text(text, f->fast_seconds));
+    cli_print(stdout, "    one expert at a time    %7.0f passes\n", f->naive_passes);
+    if (f->fast_passes > 0)
+        cli_print(stdout, "  By default it measures if that takes less than 30 minutes: here it would %s.\n",
+                  f->exact_seconds <= PROFILE_LIMIT_SECONDS ? "measure" : "estimate");
+}
+
+/* The budget that was asked about if it is enough; else one in which a token's experts fit. */
+static void budget_to_try(const struct examination *x, char text[static 32])
+{
+    const struct moec_doctor_size *size = &x->doctor.sizes[0];
+    for (uint32_t i = 1; i < x->doctor.n_size && size->bits != 4; i++)
+        size = x->bundle == NULL ? &x->doctor.sizes[i] : size;
+    const uint64_t n_bytes = size->plans[0].floor_bytes + size->token_bytes;
+    if (x->request.budget_bytes > 0 && size->plans[0].kept >= 0)
+        (void)snprintf(text, 32, "%s", cli_text(x->args, "memory"));
+    else
+        (void)snprintf(text, 32, "%" PRIu64 "MiB", (n_bytes >> 20) + 1);
+}
+
+static void print_next(const struct examination *x)
+{
+    char memory[32];
+    budget_to_try(x, memory);
+    cli_print(stdout, "\n  Next:\n");
+    if (x->bundle != NULL) {
+        cli_print(stdout, "    moec run ");
+        cli_print_word(stdout, x->path);
+    } else {
+        const bool has_encoder = moec_config_is_encoder_decoder(config_of(x));
+        if (x->has_text) {
+            cli_print(stdout, "    moec profile ");
+            cli_print_word(stdout, x->path);
+            cli_print(stdout, " %s -o profile.h5\n",
+                      has_encoder ? "--task samsum --data train.csv" : "--data mytext.txt");
+        }
+        cli_print(stdout, "    moec compile ");
+        cli_print_word(stdout, x->path);
+        cli_print(stdout, " %s -o model.moec\n",
+                  x->has_text ? "--profile profile.h5 --max-loss 2%" : "--policy uniform --bits 4");
+        cli_print(stdout, "    moec run model.moec");
+    }
+    cli_print(stdout, " -p \"Once upon a time\" --memory %s\n", memory);
+}
+
+/* ---- for programs ---- */
+
+static struct moec_json_out *json_plan(const struct examination *x, const struct moec_doctor_size *size,
+                                       uint32_t d)
+{
+    const struct moec_doctor_plan *plan = &size->plans[d];
+    struct moec_json_out *node = moec_json_out_object();
+    if (x->bundle == NULL)
+        moec_json_out_u64(node, "dense_bits", x->doctor.dense_bits[d]);
+    moec_json_out_u64(node, x->bundle == NULL ? "bundle_bytes_at_most" : "bundle_bytes", plan->bundle_bytes);
+    moec_json_out_u64(node, "memory_floor_bytes", plan->floor_bytes);
+    moec_json_out_u64(node, "memory_whole_bytes", plan->whole_bytes);
+    if (x->request.budget_bytes > 0) {
+        moec_json_out_bool(node, "fits", plan->kept >= 0);
+        moec_json_out_double(node, "experts_kept", plan->kept < 0 ? 0 : plan->kept);
+    }
+    return node;
+}
+
+static struct moec_json_out *json_sizes(const struct examination *x)
+{
+    struct moec_json_out *rows = moec_json_out_array();
+    for (uint32_t i = 0; i < x->doctor.n_size; i++) {
+        const struct moec_doctor_size *size = &x->doctor.sizes[i];
+        struct moec_json_out *node = moec_json_out_object(), *plans = moec_json_out_array();
+        if (size->bits > 0)
+            moec_json_out_u64(node, "bits", size->bits);
+        else
+            moec_json_out_null(node, "bits");
+        moec_json_out_u64(node, "expert_bytes", size->expert_bytes);
+        moec_json_out_u64(node, "token_expert_bytes", size->token_bytes);
+        for (uint32_t d = 0; d < x->doctor.n_dense; d++)
+            moec_json_out_node(plans, NULL, json_plan(x, size, d));
+        moec_json_out_node(node, "plans", plans);
+        moec_json_out_node(rows, NULL, node);
+    }
+    return rows;
+}
+
+static struct moec_json_out *json_model(const struct examination *x)
+{
+    const struct moec_config *config = config_of(x);
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_string(node, "family", config->family);
+    moec_json_out_u64(node, "layers", config->n_layer);
+    moec_json_out_u64(node, "encoder_layers", config->n_encoder_layer);
+    moec_json_out_u64(node, "moe_layers", moec_config_moe_count(config));
+    moec_json_out_u64(node, "experts", config->n_expert);
+    moec_json_out_u64(node, "top_k", config->top_k);
+    moec_json_out_u64(node, "expert_neurons", config->n_ff_expert);
+    moec_json_out_u64(node, "shared_neurons", config->n_ff_shared);
+    moec_json_out_u64(node, "hidden_size", config->n_embd);
+    moec_json_out_u64(node, "vocabulary", config->n_vocab);
+    moec_json_out_u64(node, "context_tokens", config->n_position);
+    moec_json_out_u64(node, "parameters", x->doctor.n_parameter);
+    moec_json_out_u64(node, "active_parameters", x->doctor.n_active);
+    moec_json_out_bool(node, "tokenizer", x->has_text);
+    return node;
+}
+
+static struct moec_json_out *json_forecast(const struct moec_forecast *f)
+{
+    struct moec_json_out *node = moec_json_out_object();
+    moec_json_out_u64(node, "windows", f->n_window);
+    moec_json_out_u64(node, "window_tokens", f->window_tokens);
+    moec_json_out_double(node, "pass_multiply_adds", f->pass_multiply_adds);
+    moec_json_out_double(node, "multiply_adds_per_second", f->multiply_adds_per_second);
+    moec_json_out_double(node, "exact_passes", f->exact_passes);
+    moec_json_out_double(node, "exact_seconds", f->exact_seconds);
+    if (f->fast_passes > 0) {
+        moec_json_out_double(node, "fast_passes", f->fast_passes);
+        moec_json_out_double(node, "fast_seconds", f->fast_seconds);
+    }
+    moec_json_out_double(node, "naive_passes", f->naive_passes);
+    return node;
+}
+
+static enum moec_status print_json(const struct examination *x, struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_string(root, "model", x->path);
+    moec_json_out_bool(root, "supported", true);
+    moec_json_out_string(root, "kind", x->bundle != NULL ? "bundle" : "checkpoint");
+    moec_json_out_node(root, "dimensions", json_model(x));
+    if (x->bundle != NULL) {
+        moec_json_out_u64(root, "file_bytes", x->bundle->file.n_bytes);
+    } else {
+        moec_json_out_u64(root, "weight_bytes", moec_checkpoint_weight_bytes(x->checkpoint));
+        moec_json_out_u64(root, "expert_bytes", moec_checkpoint_expert_bytes(x->checkpoint));
+    }
+    if (x->request.budget_bytes > 0)
+        moec_json_out_u64(root, "memory_bytes", x->request.budget_bytes);
+    moec_json_out_u64(root, "memory_context_tokens", x->doctor.n_context);
+    moec_json_out_node(root, "sizes", json_sizes(x));
+    if (x->bundle == NULL && x->has_text)
+        moec_json_out_node(root, "profile", json_forecast(&x->forecast));
+    return cli_print_json(root, err);
+}
+
+static void print_refusal(const struct examination *x, const struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object();
+    moec_json_out_string(root, "model", x->path);
+    moec_json_out_bool(root, "supported", false);
+    moec_json_out_string(root, "reason", err->message);
+    const enum moec_status status = cli_print_json(root, NULL);
+    (void)status; /* the refusal is also on standard error, and the exit status is that of a failure */
+}
+
+static int run_doctor(const struct cli_args *args)
+{
+    struct examination x = {.args = args, .path = args->positional[0]};
+    struct moec_error err = {0};
+    enum moec_status status = examine(&x, &err);
+    if (status != MOEC_OK && status != MOEC_ERR_USAGE && cli_has(args, "json"))
+        print_refusal(&x, &err);
+    if (status == MOEC_OK && cli_has(args, "json")) {
+        status = print_json(&x, &err);
+    } else if (status == MOEC_OK) {
+        print_model(&x);
+        print_sizes(&x);
+        print_forecast(&x);
+        print_next(&x);
+    }
+    moec_bundle_close(x.bundle);
+    moec_checkpoint_close(x.checkpoint);
+    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+}
+
+const struct cli_command cli_command_doctor = {
+    .name = "doctor",
+    .model = CLI_BUNDLE_OR_CHECKPOINT,
+    .summary = "say whether a model is supported, and what it would take",
+    .usage = "MODEL",
+    .about =
+        "Reads the headers of MODEL, a Hugging Face folder, a GGUF file or a bundle, and says whether moec "
+        "supports it, what it is, how large it would be with experts at each bitwidth, the smallest "
+        "--memory that runs it, what a profile would cost on this machine, and what to type next. It "
+        "takes some seconds. A model that is not supported is refused in the words of moec profile and "
+        "moec compile, and the exit status is 1.",
+    .details =
+        "Of a checkpoint, the size of a bundle is at most what is shown, because dense weights are "
+        "compressed "
+        "in the file. The profile is one with the defaults of moec profile: four bitwidths, and text for as "
+        "many windows as it draws at most. A pass is one evaluation of all of them. The time assumes that "
+        "the "
+        "machine is idle and experts are chosen equally often, and leaves out reading weights from storage, "
+        "which happens about eight times where they do not fit into memory.\n"
+        "Of a bundle every precision copy has a row.",
+    .examples = "moec doctor MODEL --memory 4GiB\n"
+                "moec doctor model.gguf\n"
+                "moec doctor --json MODEL | jq .dimensions.active_parameters",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .options = options,
+    .run = run_doctor,
+    .is_offline = true,
+};

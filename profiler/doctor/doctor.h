@@ -1,0 +1,62 @@
+/* What a model is and what it would take to run: for a checkpoint as compile would write it, experts at each
+ * bitwidth and dense weights at 16 and at 4 bits; for a bundle as it is, each of its precision copies.
+ *
+ * From headers alone. Sizes of files are exact but for the dense weights, which are counted as they are in
+ * memory and are compressed in the file. Floors are those of the runtime's own plan (memory_plan.h), for one
+ * session with the default context. Thread rule: pure functions, which ask the system for its processors. */
+#ifndef MOEC_PROFILER_DOCTOR_H
+#define MOEC_PROFILER_DOCTOR_H
+
+#include "formats/bundle/bundle.h"
+#include "formats/checkpoint/checkpoint.h"
+
+#define MOEC_DOCTOR_MAX_SIZES 8
+#define MOEC_DOCTOR_MAX_DENSE 2
+
+/* With dense weights at one bitwidth. */
+struct moec_doctor_plan {
+    uint64_t bundle_bytes; /* at most */
+    uint64_t floor_bytes;  /* smallest --memory */
+    uint64_t whole_bytes;  /* --memory from which on every expert stays */
+    double kept;           /* part of the experts' bytes that stays within the budget; -1: below the floor,
+                              1 without a budget */
+};
+
+/* Experts all at one bitwidth, or a copy of a bundle. */
+struct moec_doctor_size {
+    uint32_t bits;         /* 0 = mixed */
+    uint64_t expert_bytes; /* all, with padding */
+    uint64_t token_bytes;  /* one token's: MoE layers x top-k x record; less than that hits nothing */
+    struct moec_doctor_plan plans[MOEC_DOCTOR_MAX_DENSE];
+};
+
+struct moec_doctor {
+    uint64_t n_parameter;
+    uint64_t n_active;  /* of one token: all but experts that it does not choose; embeddings count whole */
+    uint32_t n_context; /* tokens of the KV cache that floors count */
+    uint32_t n_dense;
+    uint32_t dense_bits[MOEC_DOCTOR_MAX_DENSE]; /* of a bundle: 0, as they are */
+    uint32_t n_size;
+    struct moec_doctor_size sizes[MOEC_DOCTOR_MAX_SIZES];
+};
+
+struct moec_doctor_request {
+    uint64_t base_bytes;   /* of the process that runs the model, before any weights are loaded */
+    uint64_t budget_bytes; /* 0 = none */
+    int n_threads;         /* as moec_pool_make */
+};
+
+/* Bytes that a process takes beside base_bytes once it has the checkpoint's tokenizer; 0 without one.
+ * Errors: those of moec_model_check. */
+MOEC_WARN_UNUSED enum moec_status moec_doctor_tokenizer_bytes(const struct moec_checkpoint *checkpoint,
+                                                              uint64_t *n_bytes, struct moec_error *err);
+
+/* Errors: MOEC_ERR_MEMORY, MOEC_ERR_LIMIT. */
+MOEC_WARN_UNUSED enum moec_status moec_doctor_checkpoint(const struct moec_checkpoint *checkpoint,
+                                                         const struct moec_doctor_request *request,
+                                                         struct moec_doctor *doctor, struct moec_error *err);
+MOEC_WARN_UNUSED enum moec_status moec_doctor_bundle(const struct moec_bundle *bundle,
+                                                     const struct moec_doctor_request *request,
+                                                     struct moec_doctor *doctor, struct moec_error *err);
+
+#endif

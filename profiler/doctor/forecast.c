@@ -1,0 +1,104 @@
+#include "profiler/doctor/forecast.h"
+
+#include "profiler/doctor/pace.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/parts.h"
+#include "profiler/evaluate/sweep.h"
+#include "profiler/profile/profile_run.h"
+
+#define MIXED_PASSES 6.0  /* of at most 12 for assignments at three targets: the usual number */
+#define UNLIKELY     1e-3 /* what is left of a probability when its tail no longer counts */
+
+/* Tokens that a window scores, and those of its source. */
+struct window {
+    uint32_t scored, source;
+};
+
+static double pass_cost(const struct moec_config *config, struct window window)
+{
+    return (double)moec_cost_from_layer(config, 0, window.source, 0, window.scored);
+}
+
+/* One layer's experts at one other bitwidth each, in one window, as an exact sweep does it. */
+static double layer_cost(const struct moec_config *config, uint32_t layer, struct window window)
+{
+    const double p = (double)config->top_k / config->n_expert;
+    const bool is_encoder = moec_config_stack(config, layer) == MOEC_STACK_ENCODER;
+    const uint32_t n = is_encoder ? window.source : window.scored;
+    double cost = 0, never = 1;
+    for (uint32_t t = 0; t < n && never > UNLIKELY; t++) {
+        const uint32_t first = is_encoder ? 0 : t;
+        cost += never * p *
+                (double)moec_cost_after_layer(config, layer, window.source, first, window.scored - first);
+        never *= 1 - p;
+    }
+    return config->n_expert * (cost + p * (double)moec_cost_expert(config, n));
+}
+
+/* Seconds of a pass: products of experts with the tokens that chose them in a batch, and all others. */
+static enum moec_status pass_seconds(const struct moec_forecast_request *request, struct window window,
+                                     uint32_t n_window, double *seconds, struct moec_error *err)
+{
+    const struct moec_config *config = request->config;
+    struct moec_pace_request pace = {
+        .kernels = request->kernels,
+        .n_threads = request->n_threads,
+        .codec = {.dtype = config->expert_dtype},
+        .columns = config->n_embd,
+        .n_tokens = (uint32_t)((uint64_t)MOEC_SWEEP_TOKENS * config->top_k / config->n_expert),
+    };
+    double few = 0, many = 0, experts = 0;
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const uint32_t n =
+            moec_config_stack(config, layer) == MOEC_STACK_ENCODER ? window.source : window.scored;
+        if (moec_config_is_moe(config, layer))
+            experts += config->top_k * (double)moec_cost_expert(config, n);
+    }
+    MOEC_TRY(moec_pace_products(&pace, &few, err));
+    pace.n_tokens = MOEC_PACE_MAX_TOKENS;
+    MOEC_TRY(moec_pace_products(&pace, &many, err));
+    *seconds = n_window * (experts / few + (pass_cost(config, window) - experts) / many);
+    return MOEC_OK;
+}
+
+enum moec_status moec_forecast_make(const struct moec_forecast_request *request,
+                                    struct moec_forecast *forecast, struct moec_error *err)
+{
+    const struct moec_config *config = request->config;
+    const bool has_encoder = moec_config_is_encoder_decoder(config);
+    const uint32_t n_moe = moec_config_moe_count(config);
+    const uint32_t length =
+        request->seq_len_tokens < config->n_position ? request->seq_len_tokens : config->n_position;
+    const struct window window = {.scored = length - 1, .source = has_encoder ? length : 0};
+    const double n_other = request->n_bits - 1;
+    *forecast = (struct moec_forecast){
+        .n_window =
+            MOEC_DEFAULT_SEARCH_WINDOWS + MOEC_DEFAULT_SELECT_WINDOWS + MOEC_DEFAULT_CERTIFICATE_WINDOWS,
+        .n_sensitivity_window = MOEC_DEFAULT_SENSITIVITY_WINDOWS,
+        .window_tokens = length,
+        .naive_passes = (double)n_moe * config->n_expert * n_other,
+    };
+    const double pass = pass_cost(config, window),
+                 share = MOEC_DEFAULT_SENSITIVITY_WINDOWS / (double)forecast->n_window;
+    double variants = 0, seconds = 0, encoded_per_second = 0;
+    for (uint32_t s = 0; s < n_moe; s++)
+        variants += n_other * layer_cost(config, moec_config_moe_layer(config, s), window);
+    /* The original, its routing and whole models at each bitwidth; then the sweep's baseline and variants. */
+    forecast->exact_passes = 2 + request->n_bits + MIXED_PASSES + share * (2 + variants / pass);
+    forecast->fast_passes = has_encoder ? 0 : 4.0 + config->n_layer;
+    forecast->n_sweep = 2 * request->n_bits;
+    forecast->pass_multiply_adds = pass * forecast->n_window;
+    MOEC_TRY(pass_seconds(request, window, forecast->n_window, &seconds, err));
+    forecast->multiply_adds_per_second = forecast->pass_multiply_adds / seconds;
+    const struct moec_pace_request encoding = {.kernels = request->kernels,
+                                               .n_threads = request->n_threads,
+                                               .codec = {.dtype = MOEC_DTYPE_INT4},
+                                               .columns = config->n_embd,
+                                               .n_tokens = MOEC_PACE_MAX_TOKENS};
+    MOEC_TRY(moec_pace_encoding(&encoding, &encoded_per_second, err));
+    const double weights = (double)n_moe * config->n_expert * (double)moec_cost_expert(config, 1);
+    const double quantising = forecast->n_sweep * weights / encoded_per_second;
+    forecast->exact_seconds = forecast->exact_passes * seconds + quantising;
+    forecast->fast_seconds = has_encoder ? 0 : forecast->fast_passes * seconds + quantising;
+    return MOEC_OK;
+}

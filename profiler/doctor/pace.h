@@ -1,0 +1,28 @@
+/* How fast this machine does what profiling does most: products of many tokens with a matrix that is decoded
+ * on the way, as runtime/forward/linear.c does them, and quantising. Measured on made-up weights of the
+ * model's width, some tenths of a second each, on all threads. Thread rule: one thread, which uses the pool.
+ */
+#ifndef MOEC_PROFILER_PACE_H
+#define MOEC_PROFILER_PACE_H
+
+#include "runtime/kernels/kernels.h"
+
+struct moec_pace_request {
+    const struct moec_kernels *kernels;
+    int n_threads;           /* as moec_pool_make */
+    struct moec_codec codec; /* of the matrix */
+    uint32_t columns;
+    uint32_t n_tokens; /* that share one decoded matrix; at most MOEC_PACE_MAX_TOKENS are taken */
+};
+
+#define MOEC_PACE_MAX_TOKENS 256u
+
+/* Multiply-adds a second of such products. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_pace_products(const struct moec_pace_request *request,
+                                                     double *per_second, struct moec_error *err);
+
+/* Weights a second that are quantised to rows of the codec. Errors: MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_pace_encoding(const struct moec_pace_request *request,
+                                                     double *per_second, struct moec_error *err);
+
+#endif

@@ -1,0 +1,133 @@
+#!/bin/sh
+# moec doctor: what it says of a model holds when the model is compiled and run, and what it refuses profile and
+# compile refuse in the same words.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+
+model=datasets/sample/model
+
+# number KEY: the first number of that name in the JSON on stdout of the last try.
+number() {
+    sed -n "s/^ *\"$1\": \([0-9.]*\),*\$/\1/p" "$work/stdout" | head -n 1
+}
+
+# near NAME VALUE EXPECTED PERCENT: the value is within so many percent of what is expected.
+near() {
+    if awk -v a="${2:-0}" -v b="${3:-0}" -v p="$4" 'BEGIN { exit !(a >= b * (1 - p / 100) && a <= b * (1 + p / 100)) }'; then
+        pass "$1"
+    else
+        fail "$1 ($2, expected $3 within $4 percent)"
+    fi
+}
+
+# equal NAME VALUE EXPECTED
+equal() {
+    if [ "$2" = "$3" ]; then
+        pass "$1"
+    else
+        fail "$1 ($2, expected $3)"
+    fi
+}
+
+try 0 "doctor of a folder" "$moec" doctor $model
+says stdout ': supported$' "it says that the model is supported"
+says stdout '16 experts a layer, top-4, 96 neurons each; no shared expert' "and what it is"
+says stdout 'every expert measured +[0-9]+ passes' "and what a profile costs"
+says stdout '^    moec profile datasets/sample/model --data' "and what to type next"
+
+try 0 "doctor --json" "$moec" doctor $model --json
+weights=$(number weight_bytes)
+equal "parameters are the weights of the file" "$(number parameters)" $((weights / 2))
+# 12 of 16 experts of 3 x 96 x 128 weights stand idle in each of 6 layers.
+equal "active parameters leave out experts that are not chosen" "$(number active_parameters)" \
+    $((weights / 2 - 6 * 12 * 3 * 96 * 128))
+at_most=$(awk '/"bits": 4/ { on = 1 } on && /at_most/ { gsub(/[^0-9]/, ""); print; exit }' "$work/stdout")
+floor=$(awk '/"bits": 4/ { on = 1 } on && /memory_floor/ { gsub(/[^0-9]/, ""); print; exit }' "$work/stdout")
+token=$(awk '/"bits": 4/ { on = 1 } on && /token_expert/ { gsub(/[^0-9]/, ""); print; exit }' "$work/stdout")
+if [ "$(number exact_passes | cut -d. -f1)" -gt 4 ] && [ "$(number fast_passes | cut -d. -f1)" -eq 10 ]; then
+    pass "passes of a fast profile are four and one for each layer"
+else
+    fail "passes of a fast profile are four and one for each layer"
+fi
+
+bundle=$work/model.moec
+try 0 "the model is compiled" "$moec" compile $model --policy uniform --bits 4 -q -o "$bundle"
+size=$(wc -c <"$bundle")
+if [ "$at_most" -ge "$size" ]; then
+    pass "the bundle is no larger than doctor said"
+else
+    fail "the bundle has $size bytes, doctor said at most $at_most"
+fi
+near "and not much smaller" "$at_most" "$size" 20
+real_floor=$(floor_bytes "$moec" run "$bundle" -p Once)
+if takes_memory; then
+    skip "the floor of memory is what doctor said" "a sanitizer takes memory of its own"
+else
+    near "the floor of memory is what doctor said" "$floor" "$real_floor" 10
+fi
+
+try 0 "doctor of a bundle" "$moec" doctor "$bundle" --json
+equal "it knows the file's size" "$(number file_bytes)" "$size"
+equal "and one token's experts" "$(number token_expert_bytes)" "$token"
+if takes_memory; then
+    skip "and the floor of memory" "a sanitizer takes memory of its own"
+else
+    near "and the floor of memory" "$(number memory_floor_bytes)" "$real_floor" 10
+fi
+try 0 "doctor --memory" "$moec" doctor "$bundle" --memory 1MiB
+says stdout '  -$' "a budget below the floor is too little to run"
+says stdout 'moec run .*model.moec -p "Once upon a time" --memory [0-9]+MiB' "and a larger one is proposed"
+proposed=$(sed -n 's/.*--memory \([0-9]*MiB\)$/\1/p' "$work/stdout")
+try 0 "in which the model runs" "$moec" run "$bundle" -p Once -n 2 --memory "$proposed"
+try 0 "doctor --memory of plenty" "$moec" doctor "$bundle" --memory 1GiB
+says stdout ' 100%$' "every expert is kept in plenty"
+
+try 0 "doctor of a GGUF file" "$moec" doctor tests/fixtures/gguf/olmoe.gguf
+says stdout 'olmoe.gguf: supported' "it is supported"
+try 0 "doctor of an encoder-decoder model" "$moec" doctor datasets/switch-sample/model
+says stdout 'the first 3 an encoder' "it names the stacks"
+says stdout -- '--task samsum' "and proposes a task"
+
+# refused NAME STATUS FOLDER: doctor, profile and compile refuse in the same words, and nothing appears.
+refused() {
+    try "$2" "doctor refuses $1" "$moec" doctor "$3"
+    sed 's/^moec doctor: //' "$work/stderr" >"$work/words"
+    try "$2" "profile refuses $1" "$moec" profile "$3" --data datasets/sample/test.txt -q -o "$work/no.h5"
+    sed 's/^moec profile: //' "$work/stderr" >"$work/words.profile"
+    try "$2" "compile refuses $1" "$moec" compile "$3" --data datasets/sample/test.txt --max-loss 2% -q -o "$work/no.moec"
+    sed 's/^moec compile: //' "$work/stderr" >"$work/words.compile"
+    if [ -s "$work/words" ] && cmp -s "$work/words" "$work/words.profile" &&
+        cmp -s "$work/words" "$work/words.compile" && [ ! -e "$work/no.h5" ] && [ ! -e "$work/no.moec" ]; then
+        pass "$1: all in the same words"
+    else
+        fail "$1: all in the same words"
+    fi
+}
+
+mkdir "$work/other" "$work/pattern"
+cp $model/* "$work/other"
+sed 's/"olmoe"/"mamba"/' $model/config.json >"$work/other/config.json"
+refused "an unknown family" 1 "$work/other"
+says stderr "mamba" "the family is named"
+try 1 "doctor --json of a refusal" "$moec" doctor "$work/other" --json
+says stdout '"supported": false' "says so"
+says stdout '"reason": ".*mamba' "and why"
+
+cp $model/* "$work/pattern"
+truncate -s 100 "$work/pattern/model.safetensors"
+refused "weights that are cut short" 1 "$work/pattern"
+cp $model/model.safetensors "$work/pattern"
+awk '/"pre_tokenizer": \{/ {
+         print "\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(open\"}, \"behavior\": \"Isolated\", \"invert\": false},"
+         skip = 1
+     }
+     !skip { print }
+     skip && /^  \}/ { skip = 0 }' $model/tokenizer.json >"$work/pattern/tokenizer.json"
+refused "a tokenizer that cannot be used" 1 "$work/pattern"
+
+rm "$work"/pattern/tokenizer*
+try 0 "doctor of a model without a tokenizer" "$moec" doctor "$work/pattern"
+says stdout '--policy uniform --bits 4 -o model.moec' "proposes what needs no text"
+try 1 "doctor of nothing" "$moec" doctor "$work/nothing"
+try 2 "doctor with a budget of 0" "$moec" doctor $model --memory 0
+done_testing
