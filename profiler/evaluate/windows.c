@@ -32,8 +32,8 @@ struct tokenising {
 
 #define MIB(n) ((double)(n) / (1 << 20))
 
-/* What tokenising a text takes at most for each of its bytes: a word that is the whole text, its merges, its
- * ids and two copies of it. */
+/* What tokenising a text takes at most for each of its bytes, where it cannot be cut into pieces: a word that
+ * is the whole text, its merges, its ids and two copies of it. */
 #define BYTES_PER_BYTE 48
 
 /* What a model is to write after this row's prompt. */
@@ -93,12 +93,12 @@ static enum moec_status tokenise_one(struct tokenising *job, size_t item, uint64
     struct moec_error own = {0};
     enum moec_status status = tokenise_texts(job, text, &left_bytes, row, &own);
     if (status == MOEC_ERR_BUDGET)
-        return moec_fail(err, status,
-                         "row at line %" PRIu64
-                         " of '%s': its %.1f MiB of text may take up to %.0f MiB to tokenise, "
-                         "but only %.1f MiB are left; raise --work-memory or give shorter rows",
-                         text->line, job->rows->name, MIB(text->prompt_bytes),
-                         BYTES_PER_BYTE * MIB(text->prompt_bytes), MIB(given));
+        return moec_fail(
+            err, status,
+            "row at line %" PRIu64
+            " of '%s': tokenising its %.1f MiB of text takes more than the %.1f MiB that are left; "
+            "raise --work-memory or give shorter rows",
+            text->line, job->rows->name, MIB(text->prompt_bytes), MIB(given));
     if (status != MOEC_OK)
         return moec_fail(err, status, "row at line %" PRIu64 " of '%s': %s", text->line, job->rows->name,
                          own.message);

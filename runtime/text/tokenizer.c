@@ -517,12 +517,12 @@ enum moec_status moec_tokenizer_encode(const struct moec_tokenizer *tokenizer, c
                                        struct moec_error *err)
 {
     uint64_t left_bytes = UINT64_MAX;
-    return moec_tokenizer_encode_within(tokenizer, text, n_bytes, add_special, &left_bytes, ids, n_ids, err);
+    return moec_tokenizer_encode_whole(tokenizer, text, n_bytes, add_special, &left_bytes, ids, n_ids, err);
 }
 
-enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *tokenizer, const char *text,
-                                              size_t n_bytes, bool add_special, uint64_t *left_bytes,
-                                              uint32_t **ids, size_t *n_ids, struct moec_error *err)
+enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokenizer, const char *text,
+                                             size_t n_bytes, bool add_special, uint64_t *left_bytes,
+                                             uint32_t **ids, size_t *n_ids, struct moec_error *err)
 {
     const struct moec_tokenizer_model *m = tokenizer->model;
     uint64_t budget = *left_bytes;

@@ -49,9 +49,14 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode(const struct moec_tokeni
                                                         uint32_t **ids, size_t *n_ids,
                                                         struct moec_error *err);
 
-/* The same within a budget: ids, and what the encoding needs meanwhile, take at most *left_bytes, from which
- * the ids are taken off. Errors beside those above: MOEC_ERR_BUDGET before the budget is passed; *left_bytes
- * is then as before. */
+/* A text longer than this is encoded in pieces of about this size by the function below. */
+#define MOEC_TOKENIZER_PIECE_BYTES ((size_t)256 << 10)
+
+/* The same ids within a budget: they, and what the encoding needs meanwhile, take at most *left_bytes, from
+ * which the ids are taken off. A long text is cut between words where the tokens on both sides are the same
+ * with and without the cut (tokenizer_pieces.c), so that it needs little more than its ids; one without such
+ * places is encoded whole. Errors beside those above: MOEC_ERR_BUDGET before the budget is passed;
+ * *left_bytes is then as before. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_within(const struct moec_tokenizer *tokenizer,
                                                                const char *text, size_t n_bytes,
                                                                bool add_special, uint64_t *left_bytes,

@@ -154,6 +154,13 @@ struct moec_encoding {
 
 MOEC_WARN_UNUSED enum moec_status moec_encoding_add_id(struct moec_encoding *encoding, uint32_t id);
 
+/* moec_tokenizer_encode_within without pieces: tokenizer.c. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokenizer,
+                                                              const char *text, size_t n_bytes,
+                                                              bool add_special, uint64_t *left_bytes,
+                                                              uint32_t **ids, size_t *n_ids,
+                                                              struct moec_error *err);
+
 /* Runs the normalizer over text[n_bytes] (valid UTF-8). `*out` is `text` itself or a buffer of `buffers`.
  * `*at_start` becomes false when the first character of the result no longer stands for the first one given.
  */

@@ -84,7 +84,10 @@ else
     fail "a compile that is killed goes on and on until it ends (status $status, $n_kill kills)"
 fi
 says stderr "resuming from '.*journal': [0-9]+ units of work are done" "it says that it goes on"
-takes 96 "it took up what was kept: all experts at least"
+# How far the last kill let it come depends on the machine; all of that must be taken.
+kept=$(sed -n "s/.*resuming from '.*': \([0-9]*\) units of work are done.*/\1/p" "$work/stderr" | tail -n 1)
+check "experts among it" "${kept:-0} > 1"
+takes "${kept:-1}" "it took up what was kept"
 same "the bundle is that of an uninterrupted run"
 absent "$journal" "the journal is gone"
 absent "$profile_journal" "and that of the profile"

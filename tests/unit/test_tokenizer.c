@@ -875,6 +875,59 @@ static void test_tokenizer__encodes_within_a_budget(void **state)
     }
 }
 
+/* Prose, code, numbers, added tokens, broken bytes and runs of spaces: a text longer than three pieces. */
+static size_t mixed_text(char *text, size_t n_bytes)
+{
+    static const char *const words[] = {"The",      "old",     "man's",      "boat",          "x_1 = f(y);",
+                                        "1234567",  "naïve",   "日本",       "<|endoftext|>", "</s>",
+                                        "\xff\xfe", "Straße,", "e\xcc\x81t", "🩷!"};
+    static const char *const gaps[] = {" ", " ", " ", " ", " ", "\n", "  ", "\n\n", " \n\t", ". "};
+    uint32_t state = 1;
+    size_t n = 0;
+    for (;;) {
+        state = state * 1664525u + 1013904223u;
+        const char *word = words[(state >> 8) % (sizeof words / sizeof *words)];
+        const char *gap = gaps[(state >> 20) % (sizeof gaps / sizeof *gaps)];
+        const size_t n_word = strlen(word), n_gap = strlen(gap);
+        if (n + n_word + n_gap > n_bytes)
+            return n;
+        memcpy(text + n, word, n_word);
+        memcpy(text + n + n_word, gap, n_gap);
+        n += n_word + n_gap;
+    }
+}
+
+/* Encoding in pieces, as within a budget, gives the ids of encoding the whole, and needs less than a third.
+ */
+static void test_tokenizer__pieces_give_the_ids_of_the_whole(void **state)
+{
+    (void)state;
+    const size_t room = 7 * MOEC_TOKENIZER_PIECE_BYTES / 2;
+    char *text = test_malloc(room);
+    for (size_t i = 0; i < N_NAMES; i++) {
+        /* Ends of all sizes, less than half a piece among them. */
+        const size_t n_bytes = mixed_text(text, room - i * MOEC_TOKENIZER_PIECE_BYTES / 4);
+        struct loaded l;
+        struct moec_error err = {0};
+        uint32_t *ids = NULL, *pieces = NULL;
+        size_t n_ids = 0, n_pieces = 0;
+        load(&l, names[i]);
+        if (moec_tokenizer_encode(l.tokenizer, text, n_bytes, true, &ids, &n_ids, &err) != MOEC_OK)
+            fail_msg("%s: %s", names[i], err.message);
+        uint64_t left = 16 * n_bytes;
+        if (moec_tokenizer_encode_within(l.tokenizer, text, n_bytes, true, &left, &pieces, &n_pieces, &err) !=
+            MOEC_OK)
+            fail_msg("%s: %s", names[i], err.message);
+        if (n_pieces != n_ids || memcmp(pieces, ids, n_ids * sizeof *ids) != 0)
+            fail_msg("%s: %zu ids in pieces, %zu of the whole, or others", names[i], n_pieces, n_ids);
+        assert_true(left == 16 * n_bytes - n_ids * sizeof *ids);
+        free(ids);
+        free(pieces);
+        unload(&l);
+    }
+    test_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -896,6 +949,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer__looks_up_tokens),
         cmocka_unit_test(test_tokenizer__encodes_in_many_threads),
         cmocka_unit_test(test_tokenizer__encodes_within_a_budget),
+        cmocka_unit_test(test_tokenizer__pieces_give_the_ids_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
