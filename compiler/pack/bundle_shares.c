@@ -88,6 +88,9 @@ static const char *part_of(enum moec_role role)
     case MOEC_ROLE_V:
     case MOEC_ROLE_O:
     case MOEC_ROLE_OUTPUT_GATE:
+    case MOEC_ROLE_INPUT_GATE:
+    case MOEC_ROLE_DELTA_RATE:
+    case MOEC_ROLE_DELTA_DECAY:
     case MOEC_ROLE_CROSS_Q:
     case MOEC_ROLE_CROSS_K:
     case MOEC_ROLE_CROSS_V:

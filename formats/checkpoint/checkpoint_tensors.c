@@ -103,7 +103,7 @@ static enum moec_status locate_dense(struct moec_checkpoint *ck, enum moec_role 
 {
     choose_dense_name(ck, role, layer);
     const struct moec_checkpoint_tensor tensor = moec_checkpoint_dense_tensor(ck, role, layer);
-    const struct moec_tensor_layout layout = moec_family_layout(&ck->family, role);
+    const struct moec_tensor_layout layout = moec_family_layout(&ck->family, &ck->config, role, layer);
     const bool is_transposed = moec_role_is_transposed(role);
     uint32_t rows = 0, columns = 0;
     moec_role_shape(&ck->config, role, layer, &rows, &columns);

@@ -12,7 +12,7 @@
 
 #define ROWS MOEC_TRANSPOSE_NEURONS /* rows of a file that are made at a time */
 
-#define MAX_PARTS 2u
+#define MAX_PARTS 4u
 
 /* One tensor of the folder, and where its weights come from: matrices one behind the other. */
 struct item {
@@ -20,8 +20,9 @@ struct item {
     struct moec_safetensors_tensor tensor;
     bool is_expert;
     uint32_t n_part;
-    uint32_t entries[MAX_PARTS];        /* of the dense table */
-    uint32_t ordinal, expert, n_expert; /* of records: from `expert` on, each with all parts */
+    uint32_t entries[MAX_PARTS];                  /* of the dense table */
+    struct moec_tensor_layout layouts[MAX_PARTS]; /* of those */
+    uint32_t ordinal, expert, n_expert;           /* of records: from `expert` on, each with all parts */
     enum moec_projection projections[MAX_PARTS];
     uint32_t pair_head; /* rows of a head whose rows are written in pairs; 0 = in order */
     uint32_t shard;
@@ -84,6 +85,9 @@ static bool role_is_vector(enum moec_role role)
     case MOEC_ROLE_SINKS:
     case MOEC_ROLE_ATTENTION_POST_NORM:
     case MOEC_ROLE_MLP_POST_NORM:
+    case MOEC_ROLE_DELTA_DECAY_LOG:
+    case MOEC_ROLE_DELTA_DECAY_BIAS:
+    case MOEC_ROLE_DELTA_NORM:
         return true;
     default:
         return false;
@@ -109,17 +113,33 @@ static enum moec_status check_layout(const struct writing *w, struct moec_tensor
     return MOEC_OK;
 }
 
+/* The layout of an entry of the dense table in the file. */
+static struct moec_tensor_layout layout_of(const struct writing *w, const struct moec_dense_entry *entry)
+{
+    return moec_family_layout(w->family, &w->bundle->config, (enum moec_role)entry->role, entry->layer);
+}
+
+static bool is_first_part(struct moec_tensor_layout layout)
+{
+    return layout.part == 0 && layout.block_first == 0;
+}
+
 /* The further parts of a tensor whose first is the entry of the item. */
 static void add_dense_parts(const struct writing *w, struct item *item, const char *pattern)
 {
     const struct moec_dense_entry *first = &w->dense.entries[item->entries[0]];
-    const uint32_t n_part = moec_family_layout(w->family, (enum moec_role)first->role).n_part;
-    for (uint32_t i = 0; i < w->dense.n_entries && n_part > 1; i++) {
+    item->layouts[0] = layout_of(w, first);
+    if (item->layouts[0].n_part < 2 && item->layouts[0].block_rows == 0)
+        return;
+    for (uint32_t i = 0; i < w->dense.n_entries && item->n_part < MAX_PARTS; i++) {
         const struct moec_dense_entry *entry = &w->dense.entries[i];
-        const struct moec_tensor_layout layout = moec_family_layout(w->family, (enum moec_role)entry->role);
-        const char *own = w->family->names[entry->role];
-        if (entry->layer == first->layer && layout.part > 0 && own != NULL && strcmp(own, pattern) == 0)
-            item->entries[item->n_part++] = i;
+        const char *own =
+            moec_family_pattern(w->family, &w->bundle->config, (enum moec_role)entry->role, entry->layer);
+        if (entry->layer != first->layer || own == NULL || strcmp(own, pattern) != 0 ||
+            is_first_part(layout_of(w, entry)))
+            continue;
+        item->layouts[item->n_part] = layout_of(w, entry);
+        item->entries[item->n_part++] = i;
     }
 }
 
@@ -128,8 +148,8 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
     for (uint32_t i = 0; i < w->dense.n_entries; i++) {
         const struct moec_dense_entry *entry = &w->dense.entries[i];
         enum moec_role role = (enum moec_role)entry->role;
-        const struct moec_tensor_layout layout = moec_family_layout(w->family, role);
-        if (entry->layer != layer || layout.part > 0)
+        const struct moec_tensor_layout layout = layout_of(w, entry);
+        if (entry->layer != layer || !is_first_part(layout))
             continue;
         struct item item = {.entries = {i}, .n_part = 1};
         bool transposed = moec_role_is_transposed(role);
@@ -140,12 +160,14 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
                              w->bundle->file.path, moec_role_name(role), w->family->model_type);
         (void)moec_family_tensor_name(pattern, &w->bundle->config, layer, 0, item.name);
         item.tensor.dtype = is_float(entry->codec) ? (enum moec_dtype)entry->codec.dtype : MOEC_DTYPE_F32;
-        item.tensor.n_dims = role_is_vector(role) ? 1 : 2;
+        item.tensor.n_dims = role_is_vector(role) ? 1 : layout.is_convolution ? 3 : 2;
         item.tensor.shape[0] = role_is_vector(role) || transposed ? entry->columns : entry->rows;
-        item.tensor.shape[1] = transposed ? entry->rows : entry->columns;
+        item.tensor.shape[1] = layout.is_convolution ? 1 : transposed ? entry->rows : entry->columns;
+        item.tensor.shape[2] = entry->columns;
         MOEC_TRY(check_layout(w, layout, item.name, err));
         add_dense_parts(w, &item, pattern);
-        item.tensor.shape[0] *= item.n_part;
+        item.tensor.shape[0] = layout.block_rows > 0 ? moec_tensor_layout_outputs(layout, entry->rows)
+                                                     : item.tensor.shape[0] * item.n_part;
         if (layout.has_pairs)
             item.pair_head = moec_config_layer(&w->bundle->config, layer)->head_dim;
         MOEC_TRY(add_item(w, &item, err));
@@ -290,23 +312,65 @@ static const float *decode_block(struct writing *w, const struct moec_matrix *ma
     return w->transposed;
 }
 
-static enum moec_status write_matrix(struct writing *w, struct moec_safetensors_writer *writer,
-                                     const struct moec_matrix *matrix, bool transposed,
-                                     const struct item *item, struct moec_error *err)
+/* Rows first .. end - 1 of the file's part of a matrix. */
+static enum moec_status write_rows(struct writing *w, struct moec_safetensors_writer *writer,
+                                   const struct moec_matrix *matrix, bool transposed, const struct item *item,
+                                   bool takes_one, size_t first, size_t end, struct moec_error *err)
 {
     const struct moec_codec codec = {.dtype = (uint8_t)item->tensor.dtype};
-    size_t rows = transposed ? matrix->columns : matrix->rows;
     size_t columns = transposed ? matrix->rows : matrix->columns;
-    for (size_t first = 0; first < rows; first += ROWS) {
-        size_t count = rows - first < ROWS ? rows - first : ROWS;
+    for (; first < end; first += ROWS) {
+        size_t count = end - first < ROWS ? end - first : ROWS;
         const float *weights = decode_block(w, matrix, transposed, item->pair_head, first, count);
         size_t n_bytes = moec_codec_row_bytes(codec, count * columns);
+        for (size_t i = 0; takes_one && i < count * columns; i++)
+            w->decoded[i] -= 1.0f;
         MOEC_TRY(moec_codec_encode_row(codec, weights, count * columns, w->encoded, err));
         MOEC_TRY(moec_safetensors_writer_append(writer, w->encoded, n_bytes, err));
         w->done_bytes += n_bytes;
         if (w->options->progress != NULL)
             MOEC_TRY(w->options->progress(w->options->context, w->done_bytes, w->total_bytes, err));
     }
+    return MOEC_OK;
+}
+
+static enum moec_status write_matrix(struct writing *w, struct moec_safetensors_writer *writer,
+                                     const struct moec_matrix *matrix, bool transposed,
+                                     const struct item *item, struct moec_error *err)
+{
+    return write_rows(w, writer, matrix, transposed, item, item->layouts[0].adds_one, 0,
+                      transposed ? matrix->columns : matrix->rows, err);
+}
+
+/* The part of an item that begins at `output` of each of its tensor's periods. */
+static uint32_t part_at(const struct item *item, uint32_t output)
+{
+    uint32_t part = 0;
+    while (part < item->n_part && item->layouts[part].block_first != output)
+        part++;
+    return part;
+}
+
+/* A tensor whose parts take turns, block by block. */
+static enum moec_status write_blocks(struct writing *w, struct moec_safetensors_writer *writer,
+                                     const struct item *item, struct moec_error *err)
+{
+    const uint32_t step = item->layouts[0].block_step;
+    for (uint32_t period = 0; period < item->tensor.shape[0] / step; period++)
+        for (uint32_t output = 0; output < step;) {
+            const uint32_t part = part_at(item, output);
+            if (part == item->n_part)
+                return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                                 "'%s' cannot be exported: nothing fills output %u of tensor '%s'",
+                                 w->bundle->file.path, output, item->name);
+            const struct moec_dense_entry *entry = &w->dense.entries[item->entries[part]];
+            const struct moec_matrix matrix =
+                moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
+            const uint32_t rows = item->layouts[part].block_rows;
+            MOEC_TRY(write_rows(w, writer, &matrix, false, item, false, (size_t)period * rows,
+                                (size_t)(period + 1) * rows, err));
+            output += rows;
+        }
     return MOEC_OK;
 }
 
@@ -338,6 +402,8 @@ static enum moec_status write_item(struct writing *w, struct moec_safetensors_wr
 {
     for (uint32_t i = 0; i < item->n_expert; i++)
         MOEC_TRY(write_expert(w, writer, item, item->expert + i, err));
+    if (!item->is_expert && item->layouts[0].block_rows > 0)
+        return write_blocks(w, writer, item, err);
     for (uint32_t i = 0; i < item->n_part && !item->is_expert; i++) {
         const struct moec_dense_entry *entry = &w->dense.entries[item->entries[i]];
         struct moec_matrix matrix = moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);

@@ -21,7 +21,7 @@ static const struct moec_family *const families[] = {
     &moec_family_hunyuan_v1_moe, &moec_family_minimax_m2,
     &moec_family_granitemoe,     &moec_family_granitemoeshared,
     &moec_family_minicpm,        &moec_family_exaone_moe,
-    &moec_family_afmoe,
+    &moec_family_afmoe,          &moec_family_lfm2_moe,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)
@@ -230,6 +230,9 @@ const char *moec_family_pattern(const struct moec_family *family, const struct m
 {
     const bool in_encoder =
         layer != MOEC_LAYER_NONE && moec_config_stack(config, layer) == MOEC_STACK_ENCODER;
+    if (layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer)) &&
+        family->running_names[role] != NULL)
+        return family->running_names[role];
     return in_encoder ? family->encoder_names[role] : family->names[role];
 }
 
@@ -240,9 +243,11 @@ const char *moec_family_expert_pattern(const struct moec_family *family, const s
                                                                   : family->expert_names[projection];
 }
 
-struct moec_tensor_layout moec_family_layout(const struct moec_family *family, enum moec_role role)
+struct moec_tensor_layout moec_family_layout(const struct moec_family *family,
+                                             const struct moec_config *config, enum moec_role role,
+                                             uint32_t layer)
 {
-    return family->layouts[role];
+    return family->layout_of != NULL ? family->layout_of(config, role, layer) : family->layouts[role];
 }
 
 struct moec_tensor_layout moec_family_expert_layout(const struct moec_family *family,

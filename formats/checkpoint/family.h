@@ -43,6 +43,8 @@ struct moec_family {
     const char *names[MOEC_ROLE_COUNT];
     const char *expert_names[MOEC_PROJECTION_COUNT];
     const char *encoder_names[MOEC_ROLE_COUNT];
+    /* Names in running layers (enum moec_mixer), where they are others than in layers with attention. */
+    const char *running_names[MOEC_ROLE_COUNT];
     const char *encoder_expert_names[MOEC_PROJECTION_COUNT];
     /* Names that other releases of transformers write for the same tensors, asked for where the first is not
      * there: a file has one or the other throughout. Dense ones keep their layout. */
@@ -51,6 +53,9 @@ struct moec_family {
     /* How those tensors hold their matrices, in both stacks; zero: each is the linear layer (outputs, inputs)
      * itself. Export writes them so, but for transposed and interleaved ones. */
     struct moec_tensor_layout layouts[MOEC_ROLE_COUNT];
+    /* Where layouts depend on the model's sizes or on the layer; NULL: `layouts` says it all. */
+    struct moec_tensor_layout (*layout_of)(const struct moec_config *config, enum moec_role role,
+                                           uint32_t layer);
     struct moec_tensor_layout expert_layouts[MOEC_PROJECTION_COUNT];
     /* Further names of the embedding in files, ended by NULL: transformers needs them if the head is not
      * tied, although they are the same weights. NULL where the family has none. */
@@ -92,7 +97,9 @@ const char *moec_family_expert_pattern(const struct moec_family *family, const s
                                        enum moec_projection projection, uint32_t layer);
 
 /* How such a tensor holds the matrix. */
-struct moec_tensor_layout moec_family_layout(const struct moec_family *family, enum moec_role role);
+struct moec_tensor_layout moec_family_layout(const struct moec_family *family,
+                                             const struct moec_config *config, enum moec_role role,
+                                             uint32_t layer);
 struct moec_tensor_layout moec_family_expert_layout(const struct moec_family *family,
                                                     enum moec_projection projection);
 

@@ -66,7 +66,7 @@ enum moec_status moec_family_read_common(const struct moec_json *root, const cha
 
 void moec_family_put_common(const struct moec_config *config, struct moec_json_out *root)
 {
-    const struct moec_layer_kind *kind = moec_config_layer(config, 0);
+    const struct moec_layer_kind *kind = moec_config_attention(config);
     moec_json_out_u64(root, "vocab_size", config->n_vocab);
     moec_json_out_u64(root, "hidden_size", config->n_embd);
     moec_json_out_u64(root, "num_hidden_layers", config->n_layer);
@@ -179,6 +179,12 @@ void moec_family_put_first_dense(const struct moec_config *config, const char *k
         moec_json_out_u64(root, "intermediate_size", moec_config_layer(config, 0)->n_ff_dense);
 }
 
+/* What `layer_types` calls layers of a kind. */
+static const char *running_type(const struct moec_layer_kind *kind)
+{
+    return kind->mixer == MOEC_MIXER_CONVOLUTION ? "conv" : "linear_attention";
+}
+
 enum moec_status moec_family_read_layer_types(const struct moec_json *root, const char *where,
                                               const struct moec_config *config,
                                               struct moec_family_layers *layers, struct moec_error *err)
@@ -197,10 +203,14 @@ enum moec_status moec_family_read_layer_types(const struct moec_json *root, cons
         char what[256];
         (void)snprintf(what, sizeof what, "'layer_types'[%u] in %.200s", layer, where);
         MOEC_TRY(moec_json_as_string(moec_json_at(list, layer), what, &type, NULL, err));
-        layers->has_window[layer] = strcmp(type, "sliding_attention") == 0;
-        if (!layers->has_window[layer] && strcmp(type, "full_attention") != 0)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                             "%s is '%.40s', supported: 'full_attention', 'sliding_attention'", what, type);
+        const bool may_run = moec_layer_is_running(&layers->running);
+        const char *other = may_run ? running_type(&layers->running) : "sliding_attention";
+        const bool is_other = strcmp(type, other) == 0;
+        layers->has_window[layer] = is_other && !may_run;
+        layers->is_running[layer] = is_other && may_run;
+        if (!is_other && strcmp(type, "full_attention") != 0)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s is '%.40s', supported: 'full_attention', '%s'",
+                             what, type, other);
     }
     return MOEC_OK;
 }
@@ -210,14 +220,18 @@ void moec_family_put_layer_types(const struct moec_config *config, struct moec_j
     struct moec_json_out *types = moec_json_out_array();
     uint32_t window = 0;
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        const uint32_t own = moec_config_layer(config, layer)->window;
-        moec_json_out_string(types, NULL, own > 0 ? "sliding_attention" : "full_attention");
+        const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+        const uint32_t own = kind->window;
+        moec_json_out_string(types, NULL,
+                             moec_layer_is_running(kind) ? running_type(kind)
+                             : own > 0                   ? "sliding_attention"
+                                                         : "full_attention");
         window = own > 0 ? own : window;
     }
     moec_json_out_node(root, "layer_types", types);
     if (window > 0)
         moec_json_out_u64(root, "sliding_window", window);
-    else
+    else if (!moec_config_is_running(config))
         moec_json_out_null(root, "sliding_window");
 }
 
@@ -229,7 +243,7 @@ enum moec_status moec_family_place_layers(struct moec_config *config, const stru
     config->n_kind = 0;
     config->n_layer = 0;
     for (uint32_t layer = 0; layer < n_layer; layer++) {
-        struct moec_layer_kind kind = like;
+        struct moec_layer_kind kind = layers->is_running[layer] ? layers->running : like;
         kind.is_moe = layers->is_moe[layer] != 0;
         kind.n_ff_dense = kind.is_moe ? 0 : like.n_ff_dense;
         if (layers->has_window[layer] && layers->window == 0)

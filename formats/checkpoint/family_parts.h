@@ -13,7 +13,7 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_flex_olmo, moec_family_mixtral, moec_family_switch, moec_family_deepseek, moec_family_dots1,
     moec_family_glm4_moe, moec_family_ernie4_5_moe, moec_family_hunyuan_v1_moe, moec_family_minimax_m2,
     moec_family_granitemoe, moec_family_granitemoeshared, moec_family_minicpm, moec_family_exaone_moe,
-    moec_family_afmoe;
+    moec_family_afmoe, moec_family_lfm2_moe;
 
 /* ---- names of tensors ---- */
 
@@ -126,6 +126,8 @@ struct moec_family_layers {
     uint8_t has_window[MOEC_MAX_LAYERS];
     uint32_t window;             /* of those that have one */
     bool rotates_in_window_only; /* layers without a window have no RoPE */
+    uint8_t is_running[MOEC_MAX_LAYERS];
+    struct moec_layer_kind running; /* what running layers are like before they are placed */
 };
 
 /* All layers have experts but the first ones, as many as `key` says. */
@@ -142,14 +144,15 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_dense_size(const struct moec_
 void moec_family_put_first_dense(const struct moec_config *config, const char *key,
                                  struct moec_json_out *root);
 
-/* `layer_types`: which layers are 'sliding_attention' and which 'full_attention'. `has_window` is kept where
+/* `layer_types`: which layers are 'sliding_attention', which 'full_attention', and which 'conv' or
+ * 'linear_attention', where layers->running is of that kind. `has_window` and `is_running` are kept where
  * config.json has no such list. */
 MOEC_WARN_UNUSED enum moec_status moec_family_read_layer_types(const struct moec_json *root,
                                                                const char *where,
                                                                const struct moec_config *config,
                                                                struct moec_family_layers *layers,
                                                                struct moec_error *err);
-/* `layer_types` and `sliding_window`. */
+/* `layer_types`, and `sliding_window` without running layers. */
 void moec_family_put_layer_types(const struct moec_config *config, struct moec_json_out *root);
 
 /* Makes the layers of the template. */

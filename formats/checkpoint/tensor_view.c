@@ -14,8 +14,14 @@
 static uint32_t wanted_shape(struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
                              uint32_t n_expert, bool is_vector, uint64_t shape[static 3])
 {
-    const uint64_t outputs = (uint64_t)rows * (layout.n_part > 0 ? layout.n_part : 1);
+    const uint64_t outputs = moec_tensor_layout_outputs(layout, rows);
     uint32_t n = 0;
+    if (layout.is_convolution) {
+        shape[0] = rows;
+        shape[1] = 1;
+        shape[2] = columns;
+        return 3;
+    }
     if (layout.is_stacked)
         shape[n++] = n_expert;
     if (is_vector) {
@@ -56,7 +62,7 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
     char found_text[MOEC_TENSOR_SHAPE_BYTES], wanted_text[MOEC_TENSOR_SHAPE_BYTES];
     uint64_t shape[3];
     const uint32_t n_part = layout.n_part > 0 ? layout.n_part : 1;
-    const bool may_be_vector = rows == 1 && n_part == 1;
+    const bool may_be_vector = rows == 1 && n_part == 1 && layout.block_rows == 0;
     if (tensor->coding == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s at offset %" PRIu64 " has dtype %s, expected BF16, F16 or F32", where,
@@ -69,11 +75,14 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
                          tensor->offset, moec_tensor_shape_text(tensor->shape, tensor->n_dims, found_text),
                          moec_tensor_shape_text(shape, n_dims, wanted_text));
     }
-    const uint64_t line = tensor->shape[tensor->n_dims - 1], outputs = (uint64_t)rows * n_part;
+    const uint64_t line = tensor->shape[tensor->n_dims - 1];
+    const uint64_t outputs = moec_tensor_layout_outputs(layout, rows);
     MOEC_TRY(check_bytes(tensor, line, where, err));
     const uint64_t output_step = layout.is_transposed ? 1 : columns;
     const uint64_t row_step = output_step * (layout.is_interleaved ? n_part : 1);
-    const uint64_t part = (uint64_t)layout.part * (layout.is_interleaved ? 1 : rows);
+    const uint64_t part = layout.block_rows > 0 ? layout.block_first
+                                                : (uint64_t)layout.part * (layout.is_interleaved ? 1 : rows);
+    const bool has_blocks = layout.block_rows > 0 && layout.block_rows < rows;
     *view = (struct moec_tensor_view){.coding = tensor->coding,
                                       .offset = tensor->offset,
                                       .line = line,
@@ -83,6 +92,9 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
                                       .file = tensor->file,
                                       .rows = rows,
                                       .columns = columns,
+                                      .block_rows = has_blocks ? layout.block_rows : 0,
+                                      .block_step = has_blocks ? layout.block_step : 0,
+                                      .adds_one = layout.adds_one,
                                       .scales = tensor->scales};
     if (layout.is_stacked)
         view->first += expert * outputs * columns;
@@ -123,7 +135,10 @@ static size_t stored_output(const struct moec_tensor_view *view, size_t output)
 
 static size_t stored_row(const struct moec_tensor_view *view, size_t row)
 {
-    return view->rows == 1 ? row : stored_output(view, row);
+    const size_t output = view->rows == 1 ? row : stored_output(view, row);
+    if (view->block_rows == 0)
+        return output;
+    return output / view->block_rows * view->block_step + output % view->block_rows;
 }
 
 static size_t stored_column(const struct moec_tensor_view *view, size_t column)
@@ -136,9 +151,15 @@ static bool is_float(const struct moec_tensor_view *view)
     return view->coding->dtype != MOEC_DTYPE_COUNT;
 }
 
-enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view)
+/* Of weights as they are decoded: that of stored floats, else F32. */
+static enum moec_dtype stored_dtype(const struct moec_tensor_view *view)
 {
     return is_float(view) ? view->coding->dtype : MOEC_DTYPE_F32;
+}
+
+enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view)
+{
+    return view->adds_one ? MOEC_DTYPE_F32 : stored_dtype(view);
 }
 
 static uint64_t stored_bytes(const struct moec_tensor_coding *coding, uint64_t n_weights)
@@ -165,7 +186,7 @@ bool moec_tensor_view_has_rows(const struct moec_tensor_view *view)
 /* Rows stand one behind the other. */
 static bool is_packed(const struct moec_tensor_view *view)
 {
-    return moec_tensor_view_has_rows(view) && view->pair_dims == 0 &&
+    return moec_tensor_view_has_rows(view) && view->pair_dims == 0 && view->block_rows == 0 &&
            (view->row_step == view->columns || view->rows == 1);
 }
 
@@ -177,8 +198,8 @@ struct span {
 static struct span span_of(const struct moec_tensor_view *view)
 {
     const uint32_t block = view->coding->block_weights;
-    const uint64_t last =
-        view->first + (view->rows - 1) * view->row_step + (view->columns - 1) * view->column_step;
+    const uint64_t last_row = view->block_rows > 0 ? stored_row(view, view->rows - 1) : view->rows - 1;
+    const uint64_t last = view->first + last_row * view->row_step + (view->columns - 1) * view->column_step;
     return (struct span){view->first - view->first % block, last - last % block + block};
 }
 
@@ -333,7 +354,7 @@ static void gather_pairs(const struct moec_tensor_view *view, const uint8_t *bas
 {
     for (size_t i = 0; i < count; i++)
         for (size_t c = 0; c < view->columns; c++)
-            moec_gather_to_f32(moec_tensor_view_dtype(view), base, 1, 1,
+            moec_gather_to_f32(stored_dtype(view), base, 1, 1,
                                stored_row(view, first + i) * (size_t)view->row_step +
                                    stored_column(view, c) * (size_t)view->column_step,
                                0, 1, weights + i * view->columns + c);
@@ -346,7 +367,7 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
     const struct moec_tensor_view *view = &reader->view;
     const struct span span = span_of(view);
     const size_t n = (size_t)(span.end - span.from), skipped = (size_t)(view->first - span.from);
-    const enum moec_dtype dtype = moec_tensor_view_dtype(view);
+    const enum moec_dtype dtype = stored_dtype(view);
     const size_t item = is_float(view) ? view->coding->block_bytes : sizeof(float);
     uint8_t *held = weights_scratch(reader), *stored = held + (is_float(view) ? 0 : n * sizeof(float));
     if (!reader->has_span) {
@@ -358,7 +379,7 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
     }
     const uint8_t *base = held + skipped * item;
     const size_t row_step = (size_t)view->row_step, column_step = (size_t)view->column_step;
-    if (view->pair_dims == 0)
+    if (view->pair_dims == 0 && view->block_rows == 0)
         moec_gather_to_f32(dtype, base, view->columns, column_step, first * row_step, row_step, count,
                            weights);
     else
@@ -366,8 +387,8 @@ static enum moec_status gather_rows(struct moec_tensor_reader *reader, size_t fi
     return MOEC_OK;
 }
 
-enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t first, size_t count,
-                                       float *weights, struct moec_error *err)
+static enum moec_status read_rows(struct moec_tensor_reader *reader, size_t first, size_t count,
+                                  float *weights, struct moec_error *err)
 {
     const struct moec_tensor_view *view = &reader->view;
     if (!moec_tensor_view_has_rows(view))
@@ -382,6 +403,15 @@ enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t
     for (size_t i = 0; i < count; i++)
         MOEC_TRY(decode_weights(reader, view->first + stored_row(view, first + i) * view->row_step,
                                 stored + i * row_bytes, view->columns, weights + i * view->columns, err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t first, size_t count,
+                                       float *weights, struct moec_error *err)
+{
+    MOEC_TRY(read_rows(reader, first, count, weights, err));
+    for (size_t i = 0; reader->view.adds_one && i < count * reader->view.columns; i++)
+        weights[i] += 1.0f;
     return MOEC_OK;
 }
 
@@ -427,7 +457,7 @@ enum moec_status moec_tensor_read_matrix(const struct moec_tensor_reader *reader
     struct moec_tensor_reader own = *reader;
     const size_t rows = own.view.rows;
     enum moec_status status = MOEC_OK;
-    if (is_packed(&own.view) && is_float(&own.view))
+    if (is_packed(&own.view) && is_float(&own.view) && !own.view.adds_one)
         return read_packed_floats(reader, weights, err);
     own.has_span = own.has_scales = false;
     MOEC_TRY(moec_alloc(&own.scratch, moec_tensor_scratch_bytes(&own.view), 1, "a tensor", err));

@@ -25,7 +25,21 @@ struct moec_tensor_layout {
     /* Of queries and keys: the two coordinates of each rotated pair stand side by side, where the engine
      * wants all first ones before all second ones (moec_tensor_view_split_pairs). */
     bool has_pairs;
+    /* The matrix comes in blocks of block_rows outputs; the first begins at output block_first of the tensor,
+     * and each block_step outputs after the one before. The tensor has block_step outputs for each block.
+     * block_rows 0: its outputs are those of the tensor. */
+    uint32_t block_rows, block_first, block_step;
+    bool is_convolution; /* (channels, 1, positions) */
+    bool adds_one;       /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
 };
+
+/* Outputs of a tensor that holds a matrix of `rows` outputs in this way. */
+static inline uint64_t moec_tensor_layout_outputs(struct moec_tensor_layout layout, uint32_t rows)
+{
+    if (layout.block_rows > 0)
+        return (uint64_t)rows / layout.block_rows * layout.block_step;
+    return (uint64_t)rows * (layout.n_part > 0 ? layout.n_part : 1);
+}
 
 struct moec_tensor_view {
     const struct moec_tensor_coding *coding;
@@ -37,6 +51,8 @@ struct moec_tensor_view {
     /* With pair_dims > 0 the outputs come in heads of pair_head, and of each head pair_dims from pair_first
      * on are stored as pairs. Outputs are the rows, or the columns where there is one row. */
     uint32_t pair_head, pair_first, pair_dims;
+    uint32_t block_rows, block_step; /* of a matrix in blocks (struct moec_tensor_layout), else 0 */
+    bool adds_one;
     struct moec_tensor_scales scales;
 };
 
@@ -61,7 +77,7 @@ struct moec_tensor_view moec_tensor_view_split_pairs(const struct moec_tensor_vi
 /* The stored bytes of the matrix's own weights, without those of other matrices in the tensor. */
 uint64_t moec_tensor_view_bytes(const struct moec_tensor_view *view);
 
-/* The dtype that holds the weights without loss: that of the stored floats, else F32. */
+/* The dtype that holds the weights without loss: that of the stored floats, or F32. */
 enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view);
 
 /* Whether each row is a run of bytes in the file, row after row in blocks of the coding. */

@@ -79,15 +79,51 @@ static enum moec_status check_rope(const struct moec_layer_kind *k, const char *
     return check_scaling(&k->rope_scaling, subject, err);
 }
 
+/* A running layer has heads, a convolution, and nothing of attention. */
+static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool has_buckets,
+                                           const char *subject, struct moec_error *err)
+{
+    const uint64_t keys = 2 * (uint64_t)k->n_kv_head * k->head_dim;
+    const uint64_t values = (uint64_t)k->n_head * moec_layer_value_dim(k);
+    const bool is_short = k->mixer == MOEC_MIXER_CONVOLUTION;
+    MOEC_TRY(check_range(subject, "positions of a convolution", k->conv_size, 2, MOEC_MAX_CONVOLUTION, err));
+    MOEC_TRY(check_range(subject, "head dimension", k->head_dim, 1, MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "heads x head dimension", values, 1, MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "channels of a convolution", values + keys, 1, MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "floats of a state", values * k->head_dim, 1, UINT32_MAX, err));
+    const bool has_attention = k->window > 0 || k->rope_theta != 0 || k->rotary_dim > 0 ||
+                               k->rope_scaling.kind > 0 || k->score_scale > 0 || k->clip_qkv > 0 ||
+                               k->qkv_bias || k->o_bias || k->has_sinks || k->has_gate || k->qk_norm > 0;
+    if (has_attention || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has a layer with a running state and what only attention has, expected one of "
+                         "them",
+                         subject);
+    return check_scaling(&k->rope_scaling, subject, err);
+}
+
+static enum moec_status check_heads(const struct moec_layer_kind *k, const char *subject,
+                                    struct moec_error *err)
+{
+    MOEC_TRY(check_range(subject, "kind of mixing", k->mixer, 0, MOEC_MIXER_COUNT - 1, err));
+    MOEC_TRY(check_range(subject, "attention heads", k->n_head, 1, MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "key/value heads", k->n_kv_head, 1, k->n_head, err));
+    MOEC_TRY(check_range(subject, "dimension of values", k->value_dim, 0,
+                         moec_layer_is_running(k) ? MOEC_MAX_DIMENSION : 0, err));
+    if (k->n_head % k->n_kv_head == 0)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_FORMAT,
+                     "%s says %u attention heads and %u key/value heads, expected a multiple", subject,
+                     k->n_head, k->n_kv_head);
+}
+
 static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bool has_buckets,
                                              const char *subject, struct moec_error *err)
 {
-    MOEC_TRY(check_range(subject, "attention heads", k->n_head, 1, MOEC_MAX_DIMENSION, err));
-    MOEC_TRY(check_range(subject, "key/value heads", k->n_kv_head, 1, k->n_head, err));
-    if (k->n_head % k->n_kv_head != 0)
-        return moec_fail(err, MOEC_ERR_FORMAT,
-                         "%s says %u attention heads and %u key/value heads, expected a multiple", subject,
-                         k->n_head, k->n_kv_head);
+    MOEC_TRY(check_heads(k, subject, err));
+    if (moec_layer_is_running(k))
+        return check_kind_running(k, has_buckets, subject, err);
+    MOEC_TRY(check_range(subject, "positions of a convolution", k->conv_size, 0, 0, err));
     if (k->rope_theta != 0 && !(k->rope_theta >= MOEC_MIN_ROPE_THETA && k->rope_theta <= MOEC_MAX_ROPE_THETA))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE theta %g, expected %g to %g", subject,
                          k->rope_theta, MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA);
@@ -203,6 +239,9 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says %g as the scale of router weights, expected 0 or a positive number",
                          subject, (double)c->router_scale);
+    if (c->router_soft_sum && !c->norm_topk_prob)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s adds to the sum of router weights but does not divide by it", subject);
     if (c->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN && c->norm_topk_prob)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s divides router weights by their sum, but a softmax over the chosen experts "
@@ -348,6 +387,22 @@ enum moec_status moec_config_place_layers(struct moec_config *config, const uint
             return moec_fail(err, MOEC_ERR_LIMIT, "%s has more than %u layers", subject, MOEC_MAX_LAYERS);
     }
     return MOEC_OK;
+}
+
+bool moec_config_is_running(const struct moec_config *config)
+{
+    bool is_running = false;
+    for (uint32_t kind = 0; kind < config->n_kind; kind++)
+        is_running = is_running || moec_layer_is_running(&config->kinds[kind]);
+    return is_running;
+}
+
+const struct moec_layer_kind *moec_config_attention(const struct moec_config *config)
+{
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        if (!moec_layer_is_running(moec_config_layer(config, layer)))
+            return moec_config_layer(config, layer);
+    return moec_config_layer(config, 0);
 }
 
 uint32_t moec_config_moe_count(const struct moec_config *config)

@@ -100,6 +100,7 @@ struct moec_config {
     bool router_bias;        /* router logits have a bias (n_expert) */
     bool router_choice_bias; /* a bias (n_expert) is added to scores for the choice alone (DeepSeek-V3) */
     bool norm_topk_prob;     /* weights of the chosen are divided by their sum */
+    bool router_soft_sum;    /* 1e-6 is added to that sum (LFM2) */
     float router_scale;      /* and then multiplied by this; 0 = off */
     /* Experts form n_group groups of equally many, in order, and tokens choose among the n_top_group best
      * alone. 0 = experts are not grouped, and both fields that follow are 0. */
@@ -130,6 +131,11 @@ static inline bool moec_config_is_moe(const struct moec_config *config, uint32_t
 {
     return moec_config_layer(config, layer)->is_moe;
 }
+
+/* Whether any layer has a running state (enum moec_mixer). */
+bool moec_config_is_running(const struct moec_config *config);
+/* What the first layer with attention is; without any, what the first layer is. */
+const struct moec_layer_kind *moec_config_attention(const struct moec_config *config);
 
 /* The first kind with the same rotary angles as this one, which may be this one. Tables of angles are stored
  * under that kind. */

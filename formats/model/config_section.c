@@ -276,6 +276,55 @@ static enum moec_status decode_forms(const uint8_t *payload, size_t n_bytes, str
     return MOEC_OK;
 }
 
+/* Of each attention, the first layer's included: u8 kind of mixing, 3 zeros, u32 positions of a convolution,
+ * u32 dimension of values. */
+#define MIXER_BYTES 12u
+
+static size_t mixers_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    bool is_plain = true;
+    for (uint32_t i = 0; i < n; i++)
+        is_plain = is_plain && attentions[i]->mixer == MOEC_MIXER_ATTENTION && attentions[i]->value_dim == 0;
+    return is_plain ? 0 : (size_t)n * MIXER_BYTES;
+}
+
+static void encode_mixers(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t flags[4] = {attentions[i]->mixer, 0, 0, 0};
+        memcpy(payload, flags, sizeof flags);
+        payload += sizeof flags;
+        put_u32(&payload, attentions[i]->conv_size);
+        put_u32(&payload, attentions[i]->value_dim);
+    }
+}
+
+static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                                      struct moec_error *err)
+{
+    const size_t wanted = (size_t)reading->n_attention * MIXER_BYTES;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes for kinds of mixing, expected %zu",
+                         n_bytes, wanted);
+    for (uint32_t i = 0; i < reading->n_attention; i++) {
+        struct moec_layer_kind *kind = &reading->attention[i];
+        kind->mixer = payload[0];
+        if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             SUBJECT " has bytes after the kind of mixing of attention %u, expected 0", i);
+        payload += 4;
+        kind->conv_size = get_u32(&payload);
+        kind->value_dim = get_u32(&payload);
+    }
+    return MOEC_OK;
+}
+
 /* Neurons of the first MLP without experts; 0 where every layer has experts. */
 static uint32_t first_dense_size(const struct moec_config *c)
 {
@@ -328,15 +377,17 @@ static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_byte
 
 #define ROUTER_BYTES 8u
 
-/* u8 kind, u8 has a choice bias, u16 0, f32 scale. */
+/* u8 kind, u8 has a choice bias, u8 has a soft sum, u8 0, f32 scale. */
 static size_t router_size(const struct moec_config *c)
 {
-    return c->router_kind != 0 || c->router_choice_bias || c->router_scale != 0 ? ROUTER_BYTES : 0;
+    return c->router_kind != 0 || c->router_choice_bias || c->router_soft_sum || c->router_scale != 0
+               ? ROUTER_BYTES
+               : 0;
 }
 
 static void encode_router(const struct moec_config *c, uint8_t *payload)
 {
-    const uint8_t flags[4] = {c->router_kind, c->router_choice_bias, 0, 0};
+    const uint8_t flags[4] = {c->router_kind, c->router_choice_bias, c->router_soft_sum, 0};
     memcpy(payload, flags, sizeof flags);
     payload += sizeof flags;
     put_f32(&payload, c->router_scale);
@@ -349,12 +400,13 @@ static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes, st
     if (n_bytes != ROUTER_BYTES)
         return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes for the router, expected %u", n_bytes,
                          ROUTER_BYTES);
-    if (payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
+    if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
         return moec_fail(err, MOEC_ERR_FORMAT,
-                         SUBJECT " has %u, %u and %u after the kind of router, expected 0 or 1, 0 and 0",
+                         SUBJECT " has %u, %u and %u after the kind of router, expected 0 or 1 twice, and 0",
                          payload[1], payload[2], payload[3]);
     c->router_kind = payload[0];
     c->router_choice_bias = payload[1] != 0;
+    c->router_soft_sum = payload[2] != 0;
     payload += 4;
     c->router_scale = get_f32(&payload);
     return MOEC_OK;
@@ -433,6 +485,7 @@ static const struct block blocks[] = {
     {1, "kinds of attention", attentions_size, encode_attentions, decode_attentions},
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
     {3, "forms of attention", forms_size, encode_forms, decode_forms},
+    {8, "kinds of mixing", mixers_size, encode_mixers, decode_mixers},
     {16, "the router", router_size, encode_router, decode_router},
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},

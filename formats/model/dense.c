@@ -50,8 +50,15 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_OUTPUT_GATE] = "gate of attention outputs",
         [MOEC_ROLE_ATTENTION_POST_NORM] = "norm after attention",
         [MOEC_ROLE_MLP_POST_NORM] = "norm after the MLP",
+        [MOEC_ROLE_CONVOLUTION] = "convolution",
+        [MOEC_ROLE_INPUT_GATE] = "gate of the convolution's inputs",
+        [MOEC_ROLE_DELTA_RATE] = "rate of the delta rule",
+        [MOEC_ROLE_DELTA_DECAY] = "decay of the delta rule",
+        [MOEC_ROLE_DELTA_DECAY_LOG] = "logarithm of the decay",
+        [MOEC_ROLE_DELTA_DECAY_BIAS] = "bias of the decay",
+        [MOEC_ROLE_DELTA_NORM] = "norm of the delta rule's outputs",
     };
-    return role < MOEC_ROLE_COUNT ? names[role] : "unknown role";
+    return role < MOEC_ROLE_COUNT && names[role] != NULL ? names[role] : "unknown role";
 }
 
 bool moec_role_expected(const struct moec_config *config, enum moec_role role, uint32_t layer)
@@ -73,15 +80,26 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
         return config->norms != MOEC_NORMS_BEFORE;
     case MOEC_ROLE_Q:
     case MOEC_ROLE_K:
+        return kind->mixer != MOEC_MIXER_CONVOLUTION;
     case MOEC_ROLE_V:
     case MOEC_ROLE_O:
         return true;
+    case MOEC_ROLE_CONVOLUTION:
+        return moec_layer_is_running(kind);
+    case MOEC_ROLE_INPUT_GATE:
+        return kind->mixer == MOEC_MIXER_CONVOLUTION;
+    case MOEC_ROLE_DELTA_RATE:
+    case MOEC_ROLE_DELTA_DECAY:
+    case MOEC_ROLE_DELTA_DECAY_LOG:
+    case MOEC_ROLE_DELTA_DECAY_BIAS:
+    case MOEC_ROLE_DELTA_NORM:
+        return kind->mixer == MOEC_MIXER_DELTA;
     case MOEC_ROLE_O_BIAS:
         return kind->o_bias;
     case MOEC_ROLE_SINKS:
         return kind->has_sinks;
     case MOEC_ROLE_OUTPUT_GATE:
-        return kind->has_gate;
+        return kind->has_gate || moec_layer_is_running(kind);
     case MOEC_ROLE_Q_BIAS:
     case MOEC_ROLE_K_BIAS:
     case MOEC_ROLE_V_BIAS:
@@ -131,6 +149,7 @@ bool moec_role_is_quantisable(enum moec_role role)
     case MOEC_ROLE_V:
     case MOEC_ROLE_O:
     case MOEC_ROLE_OUTPUT_GATE:
+    case MOEC_ROLE_INPUT_GATE:
     case MOEC_ROLE_SHARED_UP:
     case MOEC_ROLE_SHARED_GATE:
     case MOEC_ROLE_SHARED_DOWN:

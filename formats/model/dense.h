@@ -23,10 +23,10 @@
     X(HEAD, 1, c->n_vocab, c->n_embd)                                                                        \
     X(FINAL_NORM, 2, 1, c->n_embd)                                                                           \
     X(ATTENTION_NORM, 3, 1, c->n_embd)                                                                       \
-    X(Q, 4, k->n_head * k->head_dim, c->n_embd)                                                              \
+    X(Q, 4, moec_layer_q_rows(k), c->n_embd)                                                                 \
     X(K, 5, k->n_kv_head * k->head_dim, c->n_embd)                                                           \
-    X(V, 6, k->n_kv_head * k->head_dim, c->n_embd)                                                           \
-    X(O, 7, c->n_embd, k->n_head * k->head_dim)                                                              \
+    X(V, 6, moec_layer_v_rows(k), c->n_embd)                                                                 \
+    X(O, 7, c->n_embd, moec_layer_out_dim(k))                                                                \
     X(Q_BIAS, 8, 1, k->n_head * k->head_dim)                                                                 \
     X(K_BIAS, 9, 1, k->n_kv_head * k->head_dim)                                                              \
     X(V_BIAS, 10, 1, k->n_kv_head * k->head_dim)                                                             \
@@ -52,9 +52,16 @@
     X(ROUTER_CHOICE_BIAS, 30, 1, c->n_expert)                                                                \
     X(O_BIAS, 31, 1, c->n_embd)                                                                              \
     X(SINKS, 32, 1, k->n_head)                                                                               \
-    X(OUTPUT_GATE, 33, k->n_head * k->head_dim, c->n_embd)                                                   \
+    X(OUTPUT_GATE, 33, moec_layer_out_dim(k), c->n_embd)                                                     \
     X(ATTENTION_POST_NORM, 34, 1, c->n_embd)                                                                 \
-    X(MLP_POST_NORM, 35, 1, c->n_embd)
+    X(MLP_POST_NORM, 35, 1, c->n_embd)                                                                       \
+    X(CONVOLUTION, 48, moec_layer_channels(k), k->conv_size)                                                 \
+    X(INPUT_GATE, 49, moec_layer_out_dim(k), c->n_embd)                                                      \
+    X(DELTA_RATE, 50, k->n_head, c->n_embd)                                                                  \
+    X(DELTA_DECAY, 51, k->n_head, c->n_embd)                                                                 \
+    X(DELTA_DECAY_LOG, 52, 1, k->n_head)                                                                     \
+    X(DELTA_DECAY_BIAS, 53, 1, k->n_head)                                                                    \
+    X(DELTA_NORM, 54, 1, moec_layer_value_dim(k))
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,

@@ -16,7 +16,8 @@ bool moec_layer_same_rope(const struct moec_layer_kind *a, const struct moec_lay
 
 bool moec_layer_same_attention(const struct moec_layer_kind *a, const struct moec_layer_kind *b)
 {
-    return a->n_head == b->n_head && a->n_kv_head == b->n_kv_head && a->head_dim == b->head_dim &&
+    return a->mixer == b->mixer && a->conv_size == b->conv_size && a->value_dim == b->value_dim &&
+           a->n_head == b->n_head && a->n_kv_head == b->n_kv_head && a->head_dim == b->head_dim &&
            a->window == b->window && a->rope_theta == b->rope_theta && a->clip_qkv == b->clip_qkv &&
            a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm && a->rotary_dim == b->rotary_dim &&
            same_scaling(&a->rope_scaling, &b->rope_scaling) && a->score_scale == b->score_scale &&

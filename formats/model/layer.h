@@ -12,11 +12,27 @@
 #include <stdint.h>
 
 #define MOEC_MAX_LAYER_KINDS 32
+#define MOEC_MAX_CONVOLUTION 16 /* positions that a short convolution sees */
 
 /* Bounds of RoPE's theta. With at least 1 no pair of a head turns by more than a radian a position, so that
  * the sine of every position's angle is accurate; with at most 1e30 every frequency is a normal F32. */
 #define MOEC_MIN_ROPE_THETA 1.0
 #define MOEC_MAX_ROPE_THETA 1e30
+
+/* How a layer brings together what stands at different positions. All but attention read the past through a
+ * state of constant size, which each token changes in turn ("running" layers): they keep no keys and values,
+ * and can go back only to a copy of the state. */
+enum moec_mixer {
+    MOEC_MIXER_ATTENTION = 0,
+    /* Short convolution (LFM2): out = O (c * conv(b * v)), with b, c and v products with the input, and conv
+     * of each channel by itself. The state is the last conv_size - 1 rows of b * v. */
+    MOEC_MIXER_CONVOLUTION = 1,
+    /* Gated delta rule (arXiv 2412.06464, equation 10): queries, keys and values go through a convolution and
+     * SiLU; each value head has a matrix S (head_dim, value_dim), which is the state beside the rows that the
+     * convolution sees: S = a S + k (beta (v - a k S)), out = q S. n_kv_head key heads serve n_head. */
+    MOEC_MIXER_DELTA = 2,
+    MOEC_MIXER_COUNT
+};
 
 /* RMS norms of queries and keys. */
 enum moec_qk_norm {
@@ -48,6 +64,9 @@ struct moec_rope_scaling {
 };
 
 struct moec_layer_kind {
+    uint8_t mixer;       /* enum moec_mixer; of attention alone: all from `window` to `qk_norm` */
+    uint32_t conv_size;  /* positions that a running layer's convolution sees; 0 with attention */
+    uint32_t value_dim;  /* floats of a value head; 0 = head_dim */
     uint32_t n_head;     /* query heads */
     uint32_t n_kv_head;  /* key/value heads; divides n_head */
     uint32_t head_dim;   /* even where positions rotate it all */
@@ -65,6 +84,38 @@ struct moec_layer_kind {
     bool is_moe;       /* router and experts instead of an MLP */
     uint32_t n_ff_dense; /* neurons of the MLP; 0 with experts */
 };
+
+static inline bool moec_layer_is_running(const struct moec_layer_kind *kind)
+{
+    return kind->mixer != MOEC_MIXER_ATTENTION;
+}
+
+/* Floats of a value head, and of all that enters the output projection. */
+static inline uint32_t moec_layer_value_dim(const struct moec_layer_kind *kind)
+{
+    return kind->value_dim > 0 ? kind->value_dim : kind->head_dim;
+}
+static inline uint32_t moec_layer_out_dim(const struct moec_layer_kind *kind)
+{
+    return kind->n_head * moec_layer_value_dim(kind);
+}
+
+/* Rows of the projections of queries and of values. */
+static inline uint32_t moec_layer_q_rows(const struct moec_layer_kind *kind)
+{
+    return (kind->mixer == MOEC_MIXER_DELTA ? kind->n_kv_head : kind->n_head) * kind->head_dim;
+}
+static inline uint32_t moec_layer_v_rows(const struct moec_layer_kind *kind)
+{
+    return moec_layer_is_running(kind) ? moec_layer_out_dim(kind) : kind->n_kv_head * kind->head_dim;
+}
+
+/* Channels of a running layer's convolution: of the delta rule queries, keys, then values. */
+static inline uint32_t moec_layer_channels(const struct moec_layer_kind *kind)
+{
+    const uint32_t keys = kind->mixer == MOEC_MIXER_DELTA ? 2 * kind->n_kv_head * kind->head_dim : 0;
+    return keys + moec_layer_out_dim(kind);
+}
 
 /* Floats of one position's queries, and of its keys (as many as of its values). */
 static inline size_t moec_layer_q_dim(const struct moec_layer_kind *kind)

@@ -18,9 +18,22 @@ static uint64_t products(const struct moec_config *config, uint32_t layer, uint6
     return 2 * pairs * moec_layer_q_dim(moec_config_layer(config, layer));
 }
 
+/* A running layer: projections, convolution, and three products of the state of each value head. */
+static uint64_t running(const struct moec_config *config, uint32_t layer, uint64_t n)
+{
+    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+    const uint64_t out = moec_layer_out_dim(kind), channels = moec_layer_channels(kind);
+    const bool is_delta = kind->mixer == MOEC_MIXER_DELTA;
+    const uint64_t rows = channels + 2 * out + (is_delta ? 2 * kind->n_head : out);
+    return n *
+           (rows * config->n_embd + channels * kind->conv_size + (is_delta ? 3 * out * kind->head_dim : 0));
+}
+
 uint64_t moec_cost_attention(const struct moec_config *config, uint32_t layer, uint32_t first_position,
                              uint32_t n)
 {
+    if (moec_layer_is_running(moec_config_layer(config, layer)))
+        return running(config, layer, n);
     const uint32_t window = moec_config_layer(config, layer)->window;
     uint64_t seen = 0;
     for (uint32_t i = 0; i < n; i++) {

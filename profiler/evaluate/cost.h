@@ -10,7 +10,8 @@
 
 #include "profiler/evaluate/windows.h"
 
-/* Self-attention of one layer of a decoder for n tokens of one sequence at positions first_position.. */
+/* Self-attention of one layer of a decoder for n tokens of one sequence at positions first_position.., or
+ * what a running layer has instead. */
 uint64_t moec_cost_attention(const struct moec_config *config, uint32_t layer, uint32_t first_position,
                              uint32_t n);
 /* That of one layer of an encoder, where every token sees all n. */

@@ -530,13 +530,15 @@ static void open_span(const struct sensitivity *job, uint32_t s, uint64_t row, s
     const struct moec_baseline *baseline = &job->baseline;
     const uint64_t *rows = baseline->row_start + span->window;
     const uint32_t n_row = (uint32_t)(rows[1] - rows[0]), limit = job->config->expert_capacity;
+    const bool begins_anew = (limit > 0 && n_row > limit) || moec_config_is_running(job->config);
     if (s < moec_config_moe_encoder_count(job->config)) {
         const uint64_t *sources = baseline->source_start + span->window;
         span->n_source = (uint32_t)(sources[1] - sources[0]);
-    } else if (limit == 0 || n_row <= limit) {
+    } else if (!begins_anew) {
         span->first_position = (uint32_t)(row - rows[0]);
     }
-    /* Where experts can be full, whether they are is counted from the first position on. */
+    /* Where experts can be full, whether they are is counted from the first position on; running layers keep
+     * no state of the middle of a window. */
     span->n_rows = n_row - span->first_position;
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/forward/linear.h"
 #include "runtime/forward/position_bias.h"
 #include "runtime/forward/rope.h"
+#include "runtime/forward/running.h"
 #include "runtime/forward/steps.h"
 
 #include <math.h>
@@ -590,6 +591,17 @@ static struct projections self_weights(const struct moec_layer *layer)
                                 .k_norm = layer->k_norm};
 }
 
+static void run_self(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
+                     const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden)
+{
+    struct attention attention = attention_of(forward, layer, hidden);
+    attention.weights = self_weights(weights);
+    attention.position_bias = forward->model->position_bias[attention.stack];
+    attention.is_causal = attention.stack == MOEC_STACK_DECODER;
+    attention.has_own_keys = n_spans == 0 || spans[0].n_source == 0;
+    run(&attention, spans, n_spans, n_tok);
+}
+
 enum moec_status moec_forward_attention(const struct moec_forward *forward, uint32_t layer,
                                         const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok,
                                         float *hidden, struct moec_error *err)
@@ -598,12 +610,10 @@ enum moec_status moec_forward_attention(const struct moec_forward *forward, uint
     const struct moec_layer *weights = NULL;
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
     const uint64_t begin_ns = moec_trace_now(forward->trace);
-    struct attention attention = attention_of(forward, layer, hidden);
-    attention.weights = self_weights(weights);
-    attention.position_bias = forward->model->position_bias[attention.stack];
-    attention.is_causal = attention.stack == MOEC_STACK_DECODER;
-    attention.has_own_keys = n_spans == 0 || spans[0].n_source == 0;
-    run(&attention, spans, n_spans, n_tok);
+    if (moec_layer_is_running(moec_config_layer(&forward->model->config, layer)))
+        moec_running_run(forward, layer, weights, spans, n_spans, n_tok, hidden);
+    else
+        run_self(forward, layer, weights, spans, n_spans, n_tok, hidden);
     moec_trace_compute(forward->trace, "attention", layer, begin_ns);
     moec_model_release_layer(forward->model, layer);
     return MOEC_OK;

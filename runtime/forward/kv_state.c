@@ -1,29 +1,42 @@
 #include "runtime/forward/kv_state.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/running.h"
 
 #include <string.h>
 
-/* Floats of one row in layers first .. end - 1: keys and values. */
-static uint64_t row_floats(const struct moec_config *config, uint32_t first, uint32_t end)
+/* Floats of n_rows rows in layers first .. end - 1: keys and values, or running states. */
+static uint64_t layer_floats(const struct moec_config *config, uint32_t first, uint32_t end, uint64_t n_rows)
 {
     uint64_t floats = 0;
-    for (uint32_t layer = first; layer < end; layer++)
-        floats += 2 * moec_layer_kv_dim(moec_config_layer(config, layer));
+    for (uint32_t layer = first; layer < end; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+        floats +=
+            moec_layer_is_running(kind) ? moec_running_floats(kind) : 2 * n_rows * moec_layer_kv_dim(kind);
+    }
     return floats;
+}
+
+/* Floats of all running states. */
+static uint64_t running_floats(const struct moec_config *config, uint32_t first, uint32_t end)
+{
+    return layer_floats(config, first, end, 0);
 }
 
 static uint64_t state_floats(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                              enum moec_kv_room room, uint64_t n_rows)
 {
+    const uint32_t end = first_layer + n_layer;
     uint64_t most = 0;
-    if (room == MOEC_KV_EACH_LAYER)
-        return n_rows * row_floats(config, first_layer, first_layer + n_layer);
-    for (uint32_t layer = first_layer; layer < first_layer + n_layer; layer++) {
-        const uint64_t floats = row_floats(config, layer, layer + 1);
+    if (room != MOEC_KV_ONE_LAYER)
+        return layer_floats(config, first_layer, end, n_rows) +
+               (room == MOEC_KV_REWINDABLE ? MOEC_KV_COPIES : 0) * running_floats(config, first_layer, end);
+    for (uint32_t layer = first_layer; layer < end; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+        const uint64_t floats = moec_layer_is_running(kind) ? 0 : 2 * n_rows * moec_layer_kv_dim(kind);
         most = floats > most ? floats : most;
     }
-    return n_rows * most;
+    return most;
 }
 
 uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
@@ -38,6 +51,8 @@ enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t
 {
     *state = (struct moec_kv_state){
         .config = config, .first_layer = first_layer, .n_layer = n_layer, .room = room, .n_rows = n_rows};
+    state->is_running =
+        room != MOEC_KV_ONE_LAYER && running_floats(config, first_layer, first_layer + n_layer) > 0;
     return moec_alloc((void **)&state->floats, state_floats(config, first_layer, n_layer, room, n_rows),
                       sizeof(float), what, err);
 }
@@ -48,12 +63,37 @@ void moec_kv_state_release(struct moec_kv_state *state)
     *state = (struct moec_kv_state){0};
 }
 
+/* What a layer with its own rows begins with. */
+static float *floats_of(const struct moec_kv_state *state, uint32_t layer)
+{
+    return state->floats + layer_floats(state->config, state->first_layer, layer, state->n_rows);
+}
+
+/* Running states of all layers stand in a copy one behind the other. */
+static float *copy_of(const struct moec_kv_state *state, uint32_t copy, uint32_t layer)
+{
+    const uint32_t end = state->first_layer + state->n_layer;
+    return state->floats + layer_floats(state->config, state->first_layer, end, state->n_rows) +
+           copy * running_floats(state->config, state->first_layer, end) +
+           running_floats(state->config, state->first_layer, layer);
+}
+
+static uint32_t next_copy(const struct moec_kv_state *state)
+{
+    return state->copied_length[0] == 0 ? 0 : 1;
+}
+
+/* Whether the next n positions begin where a copy is to be made, or go past it. */
+static bool passes_copy(const struct moec_kv_state *state, uint64_t n)
+{
+    return state->copy_at > 0 && state->copy_at >= state->length && state->copy_at - state->length < n;
+}
+
 struct moec_kv_rows moec_kv_state_rows(const struct moec_kv_state *state, uint32_t layer, uint64_t row)
 {
-    const size_t stride = moec_layer_kv_dim(moec_config_layer(state->config, layer));
-    float *keys = state->floats;
-    if (state->room == MOEC_KV_EACH_LAYER)
-        keys += state->n_rows * row_floats(state->config, state->first_layer, layer);
+    const struct moec_layer_kind *kind = moec_config_layer(state->config, layer);
+    const size_t stride = moec_layer_is_running(kind) ? 0 : moec_layer_kv_dim(kind);
+    float *keys = state->room == MOEC_KV_ONE_LAYER ? state->floats : floats_of(state, layer);
     return (struct moec_kv_rows){
         .keys = keys + row * stride, .values = keys + (state->n_rows + row) * stride, .stride = stride};
 }
@@ -62,13 +102,20 @@ struct moec_span moec_kv_state_span(const struct moec_kv_state *state, uint32_t 
                                     uint32_t n_rows)
 {
     const struct moec_kv_rows rows = moec_kv_state_rows(state, layer, 0);
-    return (struct moec_span){.first_row = first_row,
-                              .n_rows = n_rows,
-                              .first_position = (uint32_t)state->length,
-                              .k_prefix = rows.keys,
-                              .v_prefix = rows.values,
-                              .k_own = rows.keys + state->length * rows.stride,
-                              .v_own = rows.values + state->length * rows.stride};
+    struct moec_span span = {.first_row = first_row,
+                             .n_rows = n_rows,
+                             .first_position = (uint32_t)state->length,
+                             .k_prefix = rows.keys,
+                             .v_prefix = rows.values,
+                             .k_own = rows.keys + state->length * rows.stride,
+                             .v_own = rows.values + state->length * rows.stride};
+    if (state->is_running && rows.stride == 0) {
+        span.state_out = rows.keys;
+        span.state_in = state->length > 0 ? rows.keys : NULL;
+        span.state_copy = passes_copy(state, n_rows) ? copy_of(state, next_copy(state), layer) : NULL;
+        span.n_before_copy = (uint32_t)(span.state_copy != NULL ? state->copy_at - state->length : 0);
+    }
+    return span;
 }
 
 struct moec_span moec_kv_state_source_span(const struct moec_kv_state *state, uint32_t layer,
@@ -84,14 +131,75 @@ struct moec_span moec_kv_state_source_span(const struct moec_kv_state *state, ui
 
 void moec_kv_state_append(struct moec_kv_state *state, uint64_t n)
 {
+    if (passes_copy(state, n)) {
+        state->copied_length[next_copy(state)] = state->copy_at;
+        state->copy_at = 0;
+    }
     state->length += n;
+    state->run_length = state->length;
+}
+
+/* ---- going back ---- */
+
+void moec_kv_state_keep(struct moec_kv_state *state, uint64_t n)
+{
+    state->copy_at = 0;
+    if (!state->is_running || state->room != MOEC_KV_REWINDABLE || n == state->copied_length[0] ||
+        n == state->copied_length[1])
+        return;
+    state->copy_at = n;
+    state->copied_length[next_copy(state)] = 0;
+}
+
+/* Running states go back to a copy that has passed at most n positions, or to the beginning; copies past n
+ * are of no more use. */
+static void go_back(struct moec_kv_state *state, uint64_t n)
+{
+    uint32_t best = MOEC_KV_COPIES;
+    state->run_length = 0;
+    for (uint32_t i = 0; i < MOEC_KV_COPIES; i++) {
+        if (state->copied_length[i] > n)
+            state->copied_length[i] = 0;
+        if (state->copied_length[i] > state->run_length) {
+            best = i;
+            state->run_length = state->copied_length[i];
+        }
+    }
+    for (uint32_t layer = state->first_layer;
+         best < MOEC_KV_COPIES && layer < state->first_layer + state->n_layer; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(state->config, layer);
+        if (moec_layer_is_running(kind))
+            memcpy(floats_of(state, layer), copy_of(state, best, layer),
+                   moec_running_floats(kind) * sizeof(float));
+    }
 }
 
 void moec_kv_state_truncate(struct moec_kv_state *state, uint64_t n)
 {
-    if (n < state->length)
-        state->length = n;
+    if (n >= state->length)
+        return;
+    state->length = n;
+    if (!state->is_running)
+        state->run_length = n;
+    else if (state->run_length > n)
+        go_back(state, n);
 }
+
+void moec_kv_state_rewind(struct moec_kv_state *state)
+{
+    state->length = state->run_length;
+}
+
+void moec_kv_state_recover(struct moec_kv_state *state, uint64_t n)
+{
+    state->length = n;
+    state->run_length = n;
+    state->copy_at = 0;
+    if (state->is_running)
+        go_back(state, n);
+}
+
+/* ---- copying ---- */
 
 void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *from, uint64_t shared)
 {
@@ -104,4 +212,14 @@ void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *fr
         memcpy(copy.values, source.values, n_bytes);
     }
     to->length = from->length;
+    to->run_length = from->run_length;
+    to->copy_at = 0;
+    for (uint32_t i = 0; i < MOEC_KV_COPIES; i++)
+        if (to->copied_length[i] > shared)
+            to->copied_length[i] = 0;
+    for (uint32_t layer = from->first_layer; from->is_running && layer < end; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(from->config, layer);
+        if (moec_layer_is_running(kind) && from->run_length > 0)
+            memcpy(floats_of(to, layer), floats_of(from, layer), moec_running_floats(kind) * sizeof(float));
+    }
 }

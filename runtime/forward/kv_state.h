@@ -1,10 +1,16 @@
-/* KV state: the keys and values that layers keep for the positions of one sequence, or for the rows of a
- * batch of many (D10). All code that holds them asks here for their size and place, because both depend on
- * the layer: kinds of layers differ in heads and head dimension.
+/* KV state: what layers keep of the past of one sequence, or of the rows of a batch of many (D10). All code
+ * that holds it asks here for its size and place, because both depend on the layer.
  *
- * Full and sliding-window attention both keep every position: a layer's keys (n_rows, kv_dim) are contiguous
- * and its values follow them, layer after layer, so a span's own rows directly follow its prefix. A layer
- * with a window reads only the last positions. Thread rule: one thread at a time. */
+ * Full and sliding-window attention keep the keys and values of every position: a layer's keys (n_rows,
+ * kv_dim) are contiguous and its values follow them, layer after layer, so a span's own rows directly follow
+ * its prefix. A layer with a window reads only the last positions.
+ *
+ * Running layers (enum moec_mixer) keep one state of constant size (runtime/forward/running.h), which every
+ * position overwrites. It cannot go back by itself: a state that may be truncated has room for two copies of
+ * it, the first that was asked for and the last one. Truncating returns to the latest that is not past the
+ * wanted length, or to the beginning; positions from there on are then missing, and whoever steps runs them
+ * again first, which by D1 makes the same bits. Keys and values stay.
+ * Thread rule: one thread at a time. */
 #ifndef MOEC_RUNTIME_KV_STATE_H
 #define MOEC_RUNTIME_KV_STATE_H
 
@@ -12,9 +18,14 @@
 #include "runtime/forward/span.h"
 
 enum moec_kv_room {
-    MOEC_KV_EACH_LAYER, /* every layer has its own rows */
-    MOEC_KV_ONE_LAYER,  /* there is one set of rows, which each layer overwrites in turn */
+    MOEC_KV_EACH_LAYER, /* every layer has its own rows, or its own running state */
+    MOEC_KV_REWINDABLE, /* the same, with copies of running states to go back to */
+    /* There is one set of rows, which each layer overwrites in turn. Running layers begin at nothing in each
+     * span, and what they end with is not kept. */
+    MOEC_KV_ONE_LAYER,
 };
+
+#define MOEC_KV_COPIES 2
 
 struct moec_kv_state {
     const struct moec_config *config; /* borrowed */
@@ -22,7 +33,12 @@ struct moec_kv_state {
     enum moec_kv_room room;
     uint64_t n_rows; /* room, in positions */
     uint64_t length; /* positions that are filled, from 0 on */
-    float *floats;   /* owned */
+    /* Positions that running states have passed, at most `length`; equal to it without such layers. */
+    uint64_t run_length;
+    uint64_t copied_length[MOEC_KV_COPIES]; /* positions that copies have passed, rising; 0 = no copy */
+    uint64_t copy_at;                       /* positions after which a copy is to be made; 0 = none */
+    bool is_running;                        /* has running layers with states */
+    float *floats;                          /* owned */
 };
 
 /* Keys and values of one layer from some row on; the next row's are `stride` floats further. */
@@ -43,11 +59,12 @@ MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config 
 /* A zeroed struct is allowed. */
 void moec_kv_state_release(struct moec_kv_state *state);
 
-/* Where row `row` (< n_rows) of a layer stands. */
+/* Where row `row` (< n_rows) of a layer stands; a running layer has none, and its stride is 0. */
 struct moec_kv_rows moec_kv_state_rows(const struct moec_kv_state *state, uint32_t layer, uint64_t row);
 
 /* The next n_rows positions of the sequence, as rows first_row.. of a batch: attention writes their keys and
- * values; moec_kv_state_append counts them once every layer has. */
+ * values, running layers their state; moec_kv_state_append counts them once every layer has. No position may
+ * be missing. */
 struct moec_span moec_kv_state_span(const struct moec_kv_state *state, uint32_t layer, uint32_t first_row,
                                     uint32_t n_rows);
 /* Rows of a batch that attend to all positions of the state, as to a source. */
@@ -58,8 +75,23 @@ struct moec_span moec_kv_state_source_span(const struct moec_kv_state *state, ui
 void moec_kv_state_append(struct moec_kv_state *state, uint64_t n);
 /* Forgets all positions from n on. */
 void moec_kv_state_truncate(struct moec_kv_state *state, uint64_t n);
+
+/* Asks for a copy of running states after n positions (at least run_length), so that truncating can return
+ * there: it is made when they are passed. Without running layers or room for copies there is nothing to do.
+ */
+void moec_kv_state_keep(struct moec_kv_state *state, uint64_t n);
+/* Positions at the end that running states have to pass again: the last ones of `length`. */
+static inline uint64_t moec_kv_state_missing(const struct moec_kv_state *state)
+{
+    return state->length - state->run_length;
+}
+/* Goes back to where running states stand, to run what is missing again. */
+void moec_kv_state_rewind(struct moec_kv_state *state);
+/* After a failure in the middle of the layers: n positions are filled, running states are lost. */
+void moec_kv_state_recover(struct moec_kv_state *state, uint64_t n);
+
 /* Copies what `from` holds to `to`, which has the same layers and room for from's positions. Both already
- * hold the same before position `shared`. In both, each layer has its own rows (MOEC_KV_EACH_LAYER). */
+ * hold the same before position `shared`. In both, each layer has its own rows. */
 void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *from, uint64_t shared);
 
 #endif

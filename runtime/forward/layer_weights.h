@@ -13,10 +13,18 @@ struct moec_layer {
     float *mlp_post_norm;            /* (n_embd) */
     float *q_bias, *k_bias, *v_bias; /* NULL without qkv_bias */
     float *o_bias;                   /* NULL without o_bias */
-    float *q_norm, *k_norm;          /* NULL without qk_norm */
-    float *sinks;                    /* (n_head) or NULL */
+    /* NULL without qk_norm. Of the delta rule not weights but what makes an RMS norm give length
+     * head_dim^-0.5 and length 1. */
+    float *q_norm, *k_norm;
+    float *sinks; /* (n_head) or NULL */
     struct moec_matrix q, k, v, o;
     struct moec_matrix output_gate; /* no rows without one */
+    /* Running layers; without rows and NULL elsewhere. */
+    struct moec_matrix input_gate;
+    struct moec_matrix delta_rate, delta_decay;
+    float *convolution;            /* (conv_size, padded channels): of the newest row last */
+    float *decay_log, *decay_bias; /* (n_head) */
+    float *delta_norm;             /* (value_dim) */
     float *cross_norm; /* (n_embd); NULL where nothing attends to a source: this and the four that follow */
     struct moec_matrix cross_q, cross_k, cross_v, cross_o;
     bool is_moe;

@@ -5,7 +5,7 @@
 
 #include "runtime/forward/context.h"
 
-#define MOEC_LINEAR_PARTS 3
+#define MOEC_LINEAR_PARTS 6
 
 struct moec_linear;
 struct moec_linear_part;

@@ -7,6 +7,7 @@
 #include "runtime/kernels/kernels.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* Small vectors (norms, biases, gates, rotary frequencies) are F32 copies in one allocation, and so are the
@@ -110,6 +111,56 @@ static enum moec_status bind_mlp(struct vector_arena *arena, const struct moec_c
     return bind_matrix(arena, down, layer, &mlp->down);
 }
 
+/* A convolution's weights with the channels side by side. */
+static enum moec_status bind_convolution(struct vector_arena *arena, uint32_t at, float **out)
+{
+    const struct moec_dense_entry *entry = moec_dense_entry_find(arena->dense, MOEC_ROLE_CONVOLUTION, at);
+    if (entry == NULL)
+        return missing(MOEC_ROLE_CONVOLUTION, at, arena->err);
+    const size_t stride = moec_lanes_padded(entry->rows);
+    *out = arena_take(arena, entry->columns * stride);
+    if (*out == NULL)
+        return MOEC_OK;
+    float *weights = NULL;
+    MOEC_TRY(moec_alloc((void **)&weights, (uint64_t)entry->rows * entry->columns, sizeof(float),
+                        "weights of a convolution", arena->err));
+    enum moec_status status = load_floats(arena->dense, entry, weights, arena->err);
+    memset(*out, 0, entry->columns * stride * sizeof(float));
+    for (size_t channel = 0; status == MOEC_OK && channel < entry->rows; channel++)
+        for (size_t i = 0; i < entry->columns; i++)
+            (*out)[i * stride + channel] = weights[channel * entry->columns + i];
+    free(weights);
+    return status;
+}
+
+static float *take_constants(struct vector_arena *arena, size_t n, float value)
+{
+    float *out = arena_take(arena, n);
+    for (size_t i = 0; out != NULL && i < moec_lanes_padded(n); i++)
+        out[i] = i < n ? value : 0;
+    return out;
+}
+
+static enum moec_status bind_running(struct vector_arena *arena, const struct moec_config *config,
+                                     uint32_t at, struct moec_layer *layer)
+{
+    const struct moec_layer_kind *kind = moec_config_layer(config, at);
+    MOEC_TRY(bind_convolution(arena, at, &layer->convolution));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_OUTPUT_GATE, at, &layer->output_gate));
+    if (kind->mixer == MOEC_MIXER_CONVOLUTION)
+        return bind_matrix(arena, MOEC_ROLE_INPUT_GATE, at, &layer->input_gate);
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_DELTA_RATE, at, &layer->delta_rate));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_DELTA_DECAY, at, &layer->delta_decay));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_DELTA_DECAY_LOG, at, &layer->decay_log));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_DELTA_DECAY_BIAS, at, &layer->decay_bias));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_DELTA_NORM, at, &layer->delta_norm));
+    layer->q_norm = take_constants(arena, kind->head_dim, 1.0f / (float)kind->head_dim);
+    layer->k_norm = take_constants(arena, kind->head_dim, 1.0f / sqrtf((float)kind->head_dim));
+    return MOEC_OK;
+}
+
 static enum moec_status bind_attention(struct vector_arena *arena, const struct moec_config *config,
                                        uint32_t at, struct moec_layer *layer)
 {
@@ -118,10 +169,12 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_NORM, at, &layer->attention_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_POST_NORM, at, &layer->attention_post_norm));
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_V, at, &layer->v));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_O, at, &layer->o));
+    if (moec_layer_is_running(kind))
+        return bind_running(arena, config, at, layer);
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
     if (kind->qkv_bias) {
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_BIAS, at, &layer->q_bias));
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_K_BIAS, at, &layer->k_bias));

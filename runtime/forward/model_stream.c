@@ -49,6 +49,12 @@ static struct moec_matrix *matrix_of(struct moec_layer *layer, uint32_t role)
         return &layer->o;
     case MOEC_ROLE_OUTPUT_GATE:
         return &layer->output_gate;
+    case MOEC_ROLE_INPUT_GATE:
+        return &layer->input_gate;
+    case MOEC_ROLE_DELTA_RATE:
+        return &layer->delta_rate;
+    case MOEC_ROLE_DELTA_DECAY:
+        return &layer->delta_decay;
     case MOEC_ROLE_CROSS_Q:
         return &layer->cross_q;
     case MOEC_ROLE_CROSS_K:

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#define SOFT_SUM 1e-6f
+
 /* What one kind does; n values are changed in place. */
 struct kind {
     void (*score)(const struct moec_kernels *kernels, float *values, uint32_t n); /* NULL: logits compare */
@@ -99,7 +101,7 @@ void moec_router_weigh(const struct moec_config *config, const struct moec_kerne
     if (kind->weigh != NULL && n_kept > 0)
         kind->weigh(kernels, kept, n_kept);
     if (config->norm_topk_prob)
-        divide_by_sum(kept, n_kept, kind->least_sum);
+        divide_by_sum(kept, n_kept, config->router_soft_sum ? SOFT_SUM : kind->least_sum);
     for (uint32_t i = 0; i < n_kept && config->router_scale != 0; i++)
         kept[i] *= config->router_scale;
     for (uint32_t rank = 0, i = 0; rank < k; rank++)

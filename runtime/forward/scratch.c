@@ -1,6 +1,7 @@
 #include "runtime/forward/scratch.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/running.h"
 
 #include <string.h>
 
@@ -110,7 +111,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
 
     uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;
     for (uint32_t i = 0; i < config->n_kind; i++) {
-        const size_t q_stride = moec_lanes_padded(moec_layer_q_dim(&config->kinds[i]));
+        const size_t q_stride = moec_lanes_padded(moec_layer_out_dim(&config->kinds[i]));
         tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(q_stride) * q_stride);
     }
     thread->linear.weights = carve_floats(carver, decodes ? tile_floats : 0, 1);
@@ -133,6 +134,8 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     size_t head_stride = 0;
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const struct moec_layer_kind *kind = &config->kinds[i];
+        if (moec_layer_is_running(kind))
+            continue;
         const size_t stride_of_kind = moec_lanes_padded(kind->head_dim);
         const uint64_t n = (uint64_t)moec_attention_tile(kind, max_tokens) * (kind->n_head / kind->n_kv_head);
         rows = larger(rows, n);
@@ -154,6 +157,13 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     thread->router.weights = carve_floats(carver, decodes ? MOEC_ROUTER_ROWS : 0, stride);
     thread->router.logits = carve_floats(carver, router_tokens, moec_lanes_padded(config->n_expert));
     thread->router.bias = carve_floats(carver, config->n_group > 0, moec_lanes_padded(config->n_expert));
+    end = carver->used_bytes > end ? carver->used_bytes : end;
+
+    carver->used_bytes = start;
+    uint64_t running_floats = 0;
+    for (uint32_t i = 0; i < config->n_kind; i++)
+        running_floats = larger(running_floats, moec_running_thread_floats(&config->kinds[i]));
+    thread->running = carve_floats(carver, running_floats, 1);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
@@ -232,8 +242,12 @@ static void carve_all(struct carver *carver, const struct moec_config *config, u
 static struct moec_scratch scratch_sizes(const struct moec_config *config, uint32_t max_tokens, int n_threads)
 {
     struct moec_scratch sizes = {.stride = moec_lanes_padded(config->n_embd)};
-    for (uint32_t i = 0; i < config->n_kind; i++)
-        sizes.q_stride = larger(sizes.q_stride, moec_lanes_padded(moec_layer_q_dim(&config->kinds[i])));
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        const struct moec_layer_kind *kind = &config->kinds[i];
+        sizes.q_stride =
+            larger(sizes.q_stride, moec_layer_is_running(kind) ? moec_running_token_floats(kind)
+                                                               : moec_lanes_padded(moec_layer_q_dim(kind)));
+    }
     sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);
     sizes.max_jobs = moec_min_u32(config->n_expert, MOEC_HELD_EXPERTS) + 1;
     sizes.attention_block = ATTENTION_BLOCK;

@@ -67,7 +67,8 @@ struct moec_thread_scratch {
     struct moec_mlp_scratch mlp;
     struct moec_attention_scratch attention;
     struct moec_router_scratch router;
-    float *row; /* (S) */
+    float *running; /* (head_dim, MOEC_RUNNING_COLUMNS) of the delta rule */
+    float *row;     /* (S) */
 };
 
 /* One MLP and the rows that it is applied to:
@@ -93,7 +94,7 @@ struct moec_last_choices {
 
 struct moec_scratch {
     size_t stride;            /* S */
-    size_t q_stride;          /* of the layer with the longest queries, padded */
+    size_t q_stride;          /* of the layer with the longest rows of `q`, padded */
     uint32_t mlp_tile;        /* tokens in a tile of an MLP */
     uint32_t n_partials;      /* rows of `partials` */
     uint32_t attention_block; /* tokens of spans worked on together, which stay in the cache between steps */
@@ -108,7 +109,7 @@ struct moec_scratch {
     uint32_t *row_span;                            /* (M) */
     struct moec_last_choices last;
 
-    float *q; /* (M, q_stride), attention only */
+    float *q; /* (M, q_stride): queries of attention, rows of running layers */
 
     /* MLP only */
     uint32_t *experts;      /* (M, k) */

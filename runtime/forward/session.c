@@ -16,7 +16,8 @@ struct moec_session {
     uint32_t n_context;
     const struct moec_session *first; /* the session that this one stands beside, or itself */
     struct moec_kv_state kv;          /* of the decoder's layers; its length is the sequence's */
-    float *hidden;                    /* (max_tokens, stride), the first's */
+    uint32_t *tokens; /* owned, (n_context), where running states may have to pass them again */
+    float *hidden;    /* (max_tokens, stride), the first's */
 
     /* Encoder-decoder models alone, and the first's alone. */
     struct moec_kv_state source_kv;  /* of the source, as the decoder's layers attend to it */
@@ -37,10 +38,15 @@ static uint32_t decoder_layers(const struct moec_config *config)
 }
 
 /* Keys and values of n_context positions in the decoder's layers. */
-static uint64_t decoder_kv_bytes(const struct moec_config *config, uint32_t n_context)
+static uint64_t decoder_kv_bytes(const struct moec_config *config, uint32_t n_context, enum moec_kv_room room)
 {
-    return moec_kv_state_bytes(config, config->n_encoder_layer, decoder_layers(config), MOEC_KV_EACH_LAYER,
-                               n_context);
+    return moec_kv_state_bytes(config, config->n_encoder_layer, decoder_layers(config), room, n_context);
+}
+
+/* Tokens of a sequence, where these are kept. */
+static uint64_t token_items(const struct moec_config *config, uint32_t n_context)
+{
+    return moec_config_is_running(config) ? n_context : 0;
 }
 
 static uint64_t count_items(const struct moec_config *config)
@@ -55,10 +61,11 @@ static uint64_t choice_items(const struct moec_config *config, uint32_t n_contex
 
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens)
 {
-    uint64_t n_bytes = sizeof(struct moec_session) + decoder_kv_bytes(config, n_context) +
+    uint64_t n_bytes = sizeof(struct moec_session) + decoder_kv_bytes(config, n_context, MOEC_KV_REWINDABLE) +
+                       token_items(config, n_context) * sizeof(uint32_t) +
                        (uint64_t)max_tokens * moec_forward_stride(config) * sizeof(float);
     if (moec_config_is_encoder_decoder(config))
-        n_bytes += decoder_kv_bytes(config, n_context) +
+        n_bytes += decoder_kv_bytes(config, n_context, MOEC_KV_EACH_LAYER) +
                    moec_kv_state_bytes(config, 0, config->n_encoder_layer, MOEC_KV_ONE_LAYER, n_context) +
                    (uint64_t)n_context * moec_forward_stride(config) * sizeof(float) +
                    (count_items(config) + choice_items(config, n_context)) * sizeof(uint32_t);
@@ -67,7 +74,8 @@ uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context
 
 uint64_t moec_session_beside_bytes(const struct moec_config *config, uint32_t n_context)
 {
-    return sizeof(struct moec_session) + decoder_kv_bytes(config, n_context);
+    return sizeof(struct moec_session) + decoder_kv_bytes(config, n_context, MOEC_KV_EACH_LAYER) +
+           token_items(config, n_context) * sizeof(uint32_t);
 }
 
 static uint32_t length_of(const struct moec_session *session)
@@ -93,28 +101,29 @@ static enum moec_status create_source(struct moec_session *session, struct moec_
 }
 
 /* Activations and source are still missing. */
-static enum moec_status create(const struct moec_forward *forward, uint32_t n_context,
+static enum moec_status create(const struct moec_forward *forward, uint32_t n_context, enum moec_kv_room room,
                                struct moec_session **out, struct moec_error *err)
 {
     const struct moec_config *config = &forward->model->config;
     if (n_context == 0 || n_context > MOEC_MAX_POSITIONS)
         return moec_fail(err, MOEC_ERR_LIMIT, "a context of %" PRIu32 " tokens is outside 1..%u", n_context,
                          MOEC_MAX_POSITIONS);
-    void *memory = NULL;
-    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct moec_session), "a session", err));
-    struct moec_session *session = memory;
+    struct moec_session *session = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&session, 1, sizeof *session, "a session", err));
     session->forward = forward;
     session->n_context = n_context;
     session->first = session;
-    const enum moec_status status =
-        moec_kv_state_create(config, config->n_encoder_layer, decoder_layers(config), MOEC_KV_EACH_LAYER,
-                             n_context, "keys and values of a session", &session->kv, err);
-    if (status != MOEC_OK) {
-        free(session);
-        return status;
-    }
+    MOEC_TRY_OUT(moec_kv_state_create(config, config->n_encoder_layer, decoder_layers(config), room,
+                                      n_context, "keys and values of a session", &session->kv, err));
+    if (moec_config_is_running(config))
+        MOEC_TRY_OUT(moec_alloc((void **)&session->tokens, token_items(config, n_context),
+                                sizeof *session->tokens, "tokens of a session", err));
     *out = session;
-    return MOEC_OK;
+    session = NULL;
+out:
+    moec_session_free(session);
+    return status;
 }
 
 enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
@@ -123,7 +132,7 @@ enum moec_status moec_session_create(const struct moec_forward *forward, uint32_
     enum moec_status status = MOEC_OK;
     const struct moec_config *config = &forward->model->config;
     struct moec_session *session = NULL;
-    MOEC_TRY(create(forward, n_context, &session, err));
+    MOEC_TRY(create(forward, n_context, MOEC_KV_REWINDABLE, &session, err));
     MOEC_TRY_OUT(moec_alloc_aligned((void **)&session->hidden,
                                     (uint64_t)forward->max_tokens * moec_forward_stride(config),
                                     sizeof(float), "activations of a session", err));
@@ -139,7 +148,7 @@ out:
 enum moec_status moec_session_beside(struct moec_session *first, struct moec_session **out,
                                      struct moec_error *err)
 {
-    MOEC_TRY(create(first->forward, first->n_context, out, err));
+    MOEC_TRY(create(first->forward, first->n_context, MOEC_KV_EACH_LAYER, out, err));
     (*out)->first = first;
     (*out)->hidden = first->hidden;
     return MOEC_OK;
@@ -154,6 +163,7 @@ void moec_session_free(struct moec_session *session)
     moec_kv_state_release(&session->kv);
     moec_kv_state_release(&session->source_kv);
     moec_kv_state_release(&session->encoder_kv);
+    free(session->tokens);
     free(session->source);
     free(session->counts);
     free(session->choices);
@@ -344,18 +354,19 @@ static enum moec_status run_chunk(struct moec_session *session, const uint32_t *
     return MOEC_OK;
 }
 
-/* Logits of the wanted rows first .. first + n_tok - 1 of the step, neighbours together. */
+/* Logits of the wanted rows of the step that are among rows first .. first + n_tok - 1 of what runs, which
+ * begins with n_again rows of earlier steps; neighbours together. */
 static enum moec_status chunk_logits(struct moec_session *session, uint32_t first, uint32_t n_tok,
-                                     const uint32_t *logits_at, uint32_t n_logits, uint32_t *n_done,
-                                     float *logits, struct moec_error *err)
+                                     uint32_t n_again, const uint32_t *logits_at, uint32_t n_logits,
+                                     uint32_t *n_done, float *logits, struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     size_t stride = moec_forward_stride(&forward->model->config);
     size_t n_vocab = forward->model->config.n_vocab;
-    while (*n_done < n_logits && logits_at[*n_done] < first + n_tok) {
-        uint32_t at = logits_at[*n_done];
+    while (*n_done < n_logits && n_again + logits_at[*n_done] < first + n_tok) {
+        uint32_t at = n_again + logits_at[*n_done];
         uint32_t n = 1;
-        while (*n_done + n < n_logits && logits_at[*n_done + n] == at + n && at + n < first + n_tok)
+        while (*n_done + n < n_logits && n_again + logits_at[*n_done + n] == at + n && at + n < first + n_tok)
             n++;
         MOEC_TRY(moec_forward_head(forward, n, session->hidden + (at - first) * stride,
                                    logits + *n_done * n_vocab, n_vocab, err));
@@ -385,6 +396,21 @@ static enum moec_status check_step(const struct moec_session *session, uint32_t 
     return MOEC_OK;
 }
 
+/* Notes the step's tokens, asks for a copy of running states before them where the step may be taken back,
+ * and goes to where running states stand. Returns how many earlier positions run again. */
+static uint32_t begin_step(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens)
+{
+    const uint32_t start = length_of(session), n_again = (uint32_t)moec_kv_state_missing(&session->kv);
+    if (session->tokens == NULL)
+        return 0;
+    for (uint32_t i = 0; i < n_tokens; i++)
+        session->tokens[start + i] = tokens[i];
+    if (n_tokens > 1 || (n_tokens > 0 && n_again > 0))
+        moec_kv_state_keep(&session->kv, start);
+    moec_kv_state_rewind(&session->kv);
+    return n_again;
+}
+
 enum moec_status moec_session_step(struct moec_session *session, const uint32_t *tokens, uint32_t n_tokens,
                                    const uint32_t *logits_at, uint32_t n_logits, float *logits,
                                    struct moec_error *err)
@@ -392,16 +418,18 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
     if (logits_at == NULL)
         n_logits = 0;
     MOEC_TRY(check_step(session, n_tokens, logits_at, n_logits, err));
-    const uint32_t start = length_of(session);
-    uint32_t max_tokens = session->forward->max_tokens;
+    const uint32_t start = length_of(session), n_again = begin_step(session, tokens, n_tokens);
+    const uint32_t *all = session->tokens != NULL ? session->tokens + (start - n_again) : tokens;
+    const uint32_t max_tokens = session->forward->max_tokens, n_all = n_again + n_tokens;
     uint32_t n_logits_done = 0;
-    for (uint32_t done = 0; done < n_tokens;) {
-        uint32_t n = n_tokens - done < max_tokens ? n_tokens - done : max_tokens;
-        enum moec_status status = run_chunk(session, tokens + done, n, err);
+    for (uint32_t done = 0; done < n_all;) {
+        uint32_t n = n_all - done < max_tokens ? n_all - done : max_tokens;
+        enum moec_status status = run_chunk(session, all + done, n, err);
         if (status == MOEC_OK)
-            status = chunk_logits(session, done, n, logits_at, n_logits, &n_logits_done, logits, err);
+            status =
+                chunk_logits(session, done, n, n_again, logits_at, n_logits, &n_logits_done, logits, err);
         if (status != MOEC_OK) {
-            moec_kv_state_truncate(&session->kv, start);
+            moec_kv_state_recover(&session->kv, start);
             count_again(session);
             return status;
         }
@@ -446,14 +474,24 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
             return moec_fail(err, MOEC_ERR_USAGE,
                              "sequences that count expert capacity are stepped one by one");
     }
-    for (uint32_t done = 0; done < n; done += batch) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (moec_kv_state_missing(&sessions[i]->kv) > 0)
+            MOEC_TRY(moec_session_step(sessions[i], NULL, 0, NULL, 0, NULL, err));
+        (void)begin_step(sessions[i], tokens + i, 1);
+    }
+    enum moec_status status = MOEC_OK;
+    for (uint32_t done = 0; done < n && status == MOEC_OK; done += batch) {
         const uint32_t n_now = n - done < batch ? n - done : batch;
-        MOEC_TRY(step_batch(sessions + done, tokens + done, n_now, logits + done * n_vocab, err));
+        status = step_batch(sessions + done, tokens + done, n_now, logits + done * n_vocab, err);
     }
     /* Together, so that a failure leaves all of them where they were. */
-    for (uint32_t i = 0; i < n; i++)
-        moec_kv_state_append(&sessions[i]->kv, 1);
-    return MOEC_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        if (status == MOEC_OK)
+            moec_kv_state_append(&sessions[i]->kv, 1);
+        else
+            moec_kv_state_recover(&sessions[i]->kv, length_of(sessions[i]));
+    }
+    return status;
 }
 
 uint32_t moec_session_length(const struct moec_session *session)
@@ -504,6 +542,8 @@ void moec_session_copy_after(struct moec_session *to, const struct moec_session 
 {
     const struct moec_config *config = &from->forward->model->config;
     moec_kv_state_copy(&to->kv, &from->kv, shared);
+    for (uint32_t i = shared; from->tokens != NULL && i < length_of(from); i++)
+        to->tokens[i] = from->tokens[i];
     if (!moec_config_is_encoder_decoder(config) || to->first == from->first)
         return;
     copy_source(to, from);

@@ -57,7 +57,9 @@ uint32_t moec_session_length(const struct moec_session *session);               
 uint32_t moec_session_context(const struct moec_session *session);                   /* positions reserved */
 const struct moec_forward *moec_session_forward(const struct moec_session *session); /* borrowed */
 
-/* Forgets everything from position n on; n must not be past the length. */
+/* Forgets everything from position n on; n must not be past the length. In models with running states
+ * (runtime/forward/kv_state.h) the next step may have to read again what comes before n: it takes longer, and
+ * its result is the same. */
 void moec_session_truncate(struct moec_session *session, uint32_t n);
 
 /* Makes `to`, of the same model and at least as large a context, stand where `from` stands. They may have

@@ -1,4 +1,4 @@
-/* Rows of a batch that belong to one sequence, with their keys and values. Thread rule: plain data. */
+/* Rows of a batch that belong to one sequence, with what layers keep of its past. Thread rule: plain data. */
 #ifndef MOEC_RUNTIME_SPAN_H
 #define MOEC_RUNTIME_SPAN_H
 
@@ -14,7 +14,12 @@
  * source, so there a span holds all of it, from position 0 on. If n_source is not 0, k_prefix and v_prefix
  * already hold the keys and values of a source of that many positions, made by moec_forward_keys or
  * moec_forward_cross_keys: rows see all of them, none are written, and k_own and v_own are ignored. In one
- * call, either all spans have a source or none has. */
+ * call, either all spans have a source or none has.
+ *
+ * A running layer (runtime/forward/running.h) uses none of these: it begins with state_in, which has passed
+ * first_position positions (NULL where these are 0), and leaves what it ends with in state_out (NULL:
+ * nowhere), which may be the same. What it has after the span's first n_before_copy rows (fewer than n_rows)
+ * goes to state_copy too, unless that is NULL. */
 struct moec_span {
     uint32_t first_row;
     uint32_t n_rows;
@@ -24,6 +29,10 @@ struct moec_span {
     const float *v_prefix;
     float *k_own;
     float *v_own;
+    const float *state_in;
+    float *state_out;
+    float *state_copy;
+    uint32_t n_before_copy;
 };
 
 #endif

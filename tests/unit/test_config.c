@@ -282,6 +282,62 @@ static void test_config__section_of_routers(void **state)
     free(bytes);
 }
 
+/* As LFM2 and Qwen3-Next have it: a short convolution and the gated delta rule beside attention. */
+static struct moec_config running(void)
+{
+    struct moec_config c = sample();
+    c.kinds[1] = (struct moec_layer_kind){.mixer = MOEC_MIXER_CONVOLUTION,
+                                          .conv_size = 3,
+                                          .n_head = 1,
+                                          .n_kv_head = 1,
+                                          .head_dim = c.n_embd,
+                                          .n_ff_dense = 40};
+    c.kinds[2] = (struct moec_layer_kind){.mixer = MOEC_MIXER_DELTA,
+                                          .conv_size = 4,
+                                          .n_head = 4,
+                                          .n_kv_head = 2,
+                                          .head_dim = 5,
+                                          .value_dim = 7,
+                                          .is_moe = true};
+    c.n_kind = 3;
+    c.layer_kind[2] = 2;
+    return c;
+}
+
+static void test_config__section_of_running_layers(void **state)
+{
+    (void)state;
+    struct moec_config c = running(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t mixers = 112 + 4 * 2 + 5 + 28 + 8 + 4 + 2 * 32 + 5;
+    assert_int_equal(n, mixers + 8 + 3 * 12);
+    assert_memory_equal(bytes + mixers, ((uint8_t[]){8, 0, 0, 0, 36, 0, 0, 0}), 8);
+    assert_memory_equal(bytes + mixers + 20, ((uint8_t[]){1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 2}), 13);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    for (uint32_t i = 0; i < c.n_kind; i++)
+        assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
+    assert_true(moec_config_is_running(&back) && moec_config_attention(&back) == &back.kinds[0]);
+
+    const size_t last = mixers + 8 + 24;
+    const struct damage damages[] = {
+        {mixers + 4, 24, MOEC_ERR_FORMAT, "24 bytes for kinds of mixing, expected 36"},
+        {mixers + 9, 1, MOEC_ERR_FORMAT, "bytes after the kind of mixing of attention 0"},
+        {mixers + 8, 2, MOEC_ERR_LIMIT, "positions of a convolution 0, expected 2..16"},
+        {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
+        {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
+        {last, 3, MOEC_ERR_LIMIT, "kind of mixing 3, expected 0..2"},
+        {last, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
+        {last, 1, MOEC_ERR_FORMAT, "running state and what only attention has"},
+        {last + 4, 17, MOEC_ERR_LIMIT, "positions of a convolution 17"},
+        {last + 10, 0xff, MOEC_ERR_LIMIT, "dimension of values"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
 /* What later families have: forms of attention, groups of experts, norms around, multipliers. */
 static struct moec_config forms(void)
 {
@@ -574,6 +630,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_two_stacks),
         cmocka_unit_test(test_config__section_of_dense_sizes),
         cmocka_unit_test(test_config__section_of_routers),
+        cmocka_unit_test(test_config__section_of_running_layers),
         cmocka_unit_test(test_config__section_of_forms),
         cmocka_unit_test(test_config__section_of_attentions),
         cmocka_unit_test(test_config__layers_are_added),

@@ -17,6 +17,7 @@ static const char *const families[] = {
     "qwen2_moe-window", "qwen3_moe",    "qwen3_moe-yarn", "deepseek",   "dots1",
     "glm4_moe",         "ernie4_5_moe", "hunyuan_v1_moe", "minimax_m2", "granitemoe",
     "granitemoeshared", "minicpm",      "flex_olmo",      "exaone_moe", "afmoe",
+    "lfm2_moe",
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
@@ -75,6 +76,100 @@ static void test_families__same_bits_however_they_are_cut(void **state)
         float *steps = fixture_run(&fixture, moec_kernels_best(), 2, 1, tokens, LONG_TOKENS, 1);
         assert_same_bits(steps, expected, n, families[f]);
         free(steps);
+        free(expected);
+        free(tokens);
+        fixture_close(&fixture);
+    }
+}
+
+/* A session that is to give the logits of a run from the beginning. */
+struct going_back {
+    const struct fixture *fixture;
+    const uint32_t *tokens;
+    const float *expected; /* (LONG_TOKENS, n_vocab) */
+    float *logits;         /* likewise */
+    uint32_t at[LONG_TOKENS];
+};
+
+/* Goes on from the session's length to position `end`, `n_each` tokens at a time. */
+static void go_on(struct going_back *g, struct moec_session *session, uint32_t n_each, uint32_t end)
+{
+    const size_t n_vocab = g->fixture->model->config.n_vocab;
+    struct moec_error err = {0};
+    for (uint32_t done = moec_session_length(session), n; done < end; done += n) {
+        n = end - done < n_each ? end - done : n_each;
+        assert_ok(moec_session_step(session, g->tokens + done, n, g->at, n, g->logits, &err), err);
+        assert_same_bits(g->logits, g->expected + done * n_vocab, n * n_vocab, "a session that went back");
+    }
+}
+
+/* One token each for sequences that stand beside each other, where some have to catch up first. */
+static void go_beside(struct going_back *g, struct moec_session *first)
+{
+    const size_t n_vocab = g->fixture->model->config.n_vocab;
+    struct moec_session *sessions[3] = {first, NULL, NULL};
+    struct moec_error err = {0};
+    for (int i = 1; i < 3; i++)
+        assert_ok(moec_session_beside(first, &sessions[i], &err), err);
+    go_on(g, first, 5, 20);
+    moec_session_copy(sessions[1], first);
+    moec_session_truncate(first, 13);
+    moec_session_copy(sessions[2], first);
+    go_on(g, sessions[1], 1, 22);
+    for (int step = 0; step < 3; step++) {
+        uint32_t next[3];
+        for (int i = 0; i < 3; i++)
+            next[i] = moec_session_length(sessions[i]);
+        const uint32_t tokens[3] = {g->tokens[next[0]], g->tokens[next[1]], g->tokens[next[2]]};
+        assert_ok(moec_session_step_each(sessions, tokens, 3, g->logits, &err), err);
+        for (int i = 0; i < 3; i++)
+            assert_same_bits(g->logits + (size_t)i * n_vocab, g->expected + next[i] * n_vocab, n_vocab,
+                             "a sequence beside others");
+    }
+    moec_session_copy_after(sessions[2], sessions[1], 14);
+    go_on(g, sessions[2], 1, 40);
+    for (int i = 1; i < 3; i++)
+        moec_session_free(sessions[i]);
+}
+
+/* Truncated sessions, forks and sequences beside others go on as if they had never read more. */
+static void test_families__sessions_go_back(void **state)
+{
+    (void)state;
+    static const uint32_t places[] = {88, 81, 80, 64, 63, 30, 29, 2, 1, 0};
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        struct fixture fixture = fixture_open(families[f]);
+        struct moec_error err = {0};
+        struct moec_forward forward = {0};
+        struct moec_session *session = NULL, *fork = NULL;
+        const size_t n = LONG_TOKENS * (size_t)fixture.model->config.n_vocab;
+        uint32_t *tokens = fixture_long_tokens(&fixture, LONG_TOKENS);
+        float *expected =
+            fixture_run(&fixture, moec_kernels_best(), 1, LONG_TOKENS, tokens, LONG_TOKENS, LONG_TOKENS);
+        struct going_back g = {
+            .fixture = &fixture, .tokens = tokens, .expected = expected, .logits = calloc(n, sizeof(float))};
+        for (uint32_t i = 0; i < LONG_TOKENS; i++)
+            g.at[i] = i;
+        assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 2,
+                                    moec_variants_experts(fixture.variants), 7, &err),
+                  err);
+        assert_ok(moec_session_create(&forward, LONG_TOKENS, &session, &err), err);
+        go_on(&g, session, 40, 80);
+        go_on(&g, session, 4, LONG_TOKENS);
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            moec_session_truncate(session, places[i]);
+            assert_ok(moec_session_fork(session, &fork, &err), err);
+            go_on(&g, session, i % 2 == 0 ? 3 : 1, places[i] + 2 + (uint32_t)i % 3);
+            moec_session_truncate(session, places[i] + 1);
+            go_on(&g, session, 9, LONG_TOKENS);
+            go_on(&g, fork, 6, places[i] + 1);
+            moec_session_free(fork);
+        }
+        moec_session_truncate(session, 0);
+        go_beside(&g, session);
+        moec_session_free(session);
+        moec_forward_release(&forward);
+        free(g.logits);
         free(expected);
         free(tokens);
         fixture_close(&fixture);
@@ -190,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families__agree_with_their_reference),
         cmocka_unit_test(test_families__same_bits_however_they_are_cut),
+        cmocka_unit_test(test_families__sessions_go_back),
         cmocka_unit_test(test_families__greedy_text_is_the_same),
         cmocka_unit_test(test_families__survive_bundle_and_export),
     };

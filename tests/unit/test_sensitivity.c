@@ -183,6 +183,13 @@ static void test_sensitivity__equals_naive_sliding_window(void **state)
     check_exact("tests/fixtures/families/mixtral-window", 16);
 }
 
+/* States that cannot be entered in the middle of a window. */
+static void test_sensitivity__equals_naive_running(void **state)
+{
+    (void)state;
+    check_exact("tests/fixtures/families/lfm2_moe", 4);
+}
+
 /* Experts of an encoder and of a decoder; with experts that are full, and that are not. */
 static void test_sensitivity__equals_naive_switch(void **state)
 {
@@ -492,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_sensitivity__equals_naive_olmoe),
         cmocka_unit_test(test_sensitivity__equals_naive_qwen2_moe),
         cmocka_unit_test(test_sensitivity__equals_naive_sliding_window),
+        cmocka_unit_test(test_sensitivity__equals_naive_running),
         cmocka_unit_test(test_sensitivity__unreached_experts_are_the_baseline),
         cmocka_unit_test(test_sensitivity__progress_reaches_its_end_and_stops),
     };

@@ -1,0 +1,30 @@
+/* Running layers (enum moec_mixer): short convolution and the gated delta rule, over the spans of a batch.
+ *
+ * Tokens of a span pass the state in order, one by one, in every chunking, so that results depend on the past
+ * alone (D1). Work is shared over spans and channels in the convolution, and over spans, value heads and
+ * columns of their states in the delta rule: all of these are independent. Sums are those of kernels.h.
+ *
+ * A state: the last conv_size - 1 rows that enter the convolution, oldest first, (conv_size - 1, channels);
+ * then, of the delta rule, S of each value head, (n_head, head_dim, padded value_dim). Internal to runtime/.
+ */
+#ifndef MOEC_RUNTIME_RUNNING_H
+#define MOEC_RUNTIME_RUNNING_H
+
+#include "runtime/forward/context.h"
+#include "runtime/forward/span.h"
+
+/* Columns of a state that are worked on together. */
+#define MOEC_RUNNING_COLUMNS 64u
+
+/* Floats of a sequence's state. */
+uint64_t moec_running_floats(const struct moec_layer_kind *kind);
+/* Floats of scratch: for each token, and for each thread. */
+size_t moec_running_token_floats(const struct moec_layer_kind *kind);
+uint64_t moec_running_thread_floats(const struct moec_layer_kind *kind);
+
+/* hidden += mix(norm(hidden)) for a running layer. Each span begins with its state_in (NULL: nothing) and
+ * leaves what it ends with in state_out (NULL: nowhere), which may be the same memory. */
+void moec_running_run(const struct moec_forward *forward, uint32_t layer, const struct moec_layer *weights,
+                      const struct moec_span *spans, uint32_t n_spans, uint32_t n_tok, float *hidden);
+
+#endif
