@@ -83,6 +83,14 @@ struct moec_experts_ops {
      * not be. (The one whose acquire failed is not expected any more.) */
     void (*forgo)(struct moec_experts *self, struct moec_expert_request request);
 
+    /* Optional (NULL: the request's own form): in which of several forms the expert is had soonest. Of
+     * `forms` (bit f: form f would do) the request's own if it is there, then the lowest that is there, then
+     * those that are on their way in the same order; the request's own where none is. Nothing is asked for,
+     * and the answer holds until the session's next expect or acquire: results depend on what is in memory
+     * then, so only a mode that says so may ask (D15; HOBBIT, section 3.2: a high copy that is present is
+     * used even where a low one would do). */
+    uint32_t (*choose)(struct moec_experts *self, struct moec_expert_request request, uint32_t forms);
+
     /* Optional (NULL = always): whether acquire would answer at once. The forward pass computes experts that
      * are ready together and never waits for one while it could compute another. */
     bool (*ready)(struct moec_experts *self, struct moec_expert_request request);
