@@ -340,6 +340,7 @@ static bool kind_belongs(uint32_t kind, enum pipeline pipeline)
     case MOEC_STEP_REPLACE:
         return pipeline == NORMALIZER || pipeline == DECODER;
     case MOEC_STEP_BYTE_LEVEL:
+        return true;
     case MOEC_STEP_METASPACE:
         return pipeline == PRETOKENIZER || pipeline == DECODER;
     case MOEC_STEP_SPLIT:
@@ -547,7 +548,8 @@ enum moec_status moec_tokenizer_model_encode(const struct moec_tokenizer_model *
     /* Bundles that version 1 can say are read by programs that know no other. */
     bool is_first = (m->flags & MOEC_TOKENIZER_UNIGRAM) == 0 && m->charsmap_bytes == 0;
     for (uint32_t i = 0; i < m->n_normalizer; i++)
-        is_first = is_first && m->normalizer[i].kind != MOEC_STEP_SENTENCEPIECE;
+        is_first = is_first && m->normalizer[i].kind != MOEC_STEP_SENTENCEPIECE &&
+                   m->normalizer[i].kind != MOEC_STEP_BYTE_LEVEL;
     const uint32_t version = is_first ? VERSION_BPE : VERSION;
     const uint32_t header[HEADER_WORDS] = {
         MAGIC,       version,         m->flags,          m->n_tokens,       m->n_merges,

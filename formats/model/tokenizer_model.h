@@ -82,13 +82,14 @@ enum moec_tokenizer_step_kind {
                MOEC_STEP_PREFIX_SPACE (add_dummy_prefix), MOEC_STEP_LEFT
                (remove_extra_whitespaces), MOEC_STEP_RIGHT (treat_whitespace_as_suffix) */
     /* pre-tokenizers */
-    MOEC_STEP_BYTE_LEVEL = 20,  /* flags: MOEC_STEP_PREFIX_SPACE, MOEC_STEP_USE_REGEX; last; also a decoder */
-    MOEC_STEP_SPLIT = 21,       /* pattern, behavior; flags: MOEC_STEP_INVERT */
-    MOEC_STEP_METASPACE = 22,   /* content = replacement (one character); scheme; flags: MOEC_STEP_CUT;
-                                   also a decoder */
-    MOEC_STEP_DIGITS = 23,      /* behavior: isolated or contiguous */
-    MOEC_STEP_PUNCTUATION = 24, /* behavior */
-    MOEC_STEP_WHITESPACE = 25,  /* \w+|[^\w\s]+ */
+    MOEC_STEP_BYTE_LEVEL = 20,       /* flags: MOEC_STEP_PREFIX_SPACE, MOEC_STEP_USE_REGEX; last; also a
+                                        decoder, and a normalizer without flags */
+    MOEC_STEP_SPLIT = 21,            /* pattern, behavior; flags: MOEC_STEP_INVERT */
+    MOEC_STEP_METASPACE = 22,        /* content = replacement (one character); scheme; flags: MOEC_STEP_CUT;
+                                        also a decoder */
+    MOEC_STEP_DIGITS = 23,           /* behavior: isolated or contiguous */
+    MOEC_STEP_PUNCTUATION = 24,      /* behavior */
+    MOEC_STEP_WHITESPACE = 25,       /* \w+|[^\w\s]+ */
     MOEC_STEP_WHITESPACE_SPLIT = 26, /* cuts at white space and drops it */
     /* decoders */
     MOEC_STEP_BYTE_FALLBACK = 40, /* <0xNN> tokens become bytes */

@@ -13,9 +13,8 @@ enum { CONFIG, MAP, ADDED };
 static const char *const file_names[MOEC_DECLARED_FILES] = {"tokenizer_config.json",
                                                             "special_tokens_map.json", "added_tokens.json"};
 
-static const char *const special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                            "pad_token", "cls_token", "mask_token"};
-#define N_SPECIAL (sizeof special_names / sizeof *special_names)
+static const char *const special_names[MOEC_SPECIAL_NAMES] = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
 static enum moec_status load(const char *folder, size_t file, struct moec_json **tree, struct moec_error *err)
 {
@@ -129,16 +128,30 @@ static const struct moec_json *extra(const struct moec_declared_tokens *tokens, 
     return value;
 }
 
+/* What a special name stands for where the folder does not mention it; null is a mention. */
+static const char *assumed(const struct moec_declared_tokens *tokens, size_t i)
+{
+    const struct moec_json *config = tokens->trees[CONFIG];
+    const bool is_null = config != NULL && moec_json_find(config, special_names[i]) != NULL;
+    return tokens->defaults == NULL || is_null ? NULL : tokens->defaults[i];
+}
+
 static enum moec_status read_named(struct moec_declared_tokens *tokens, bool has_decoder,
                                    struct moec_error *err)
 {
-    for (size_t i = 0; i < N_SPECIAL; i++) {
+    for (size_t i = 0; i < MOEC_SPECIAL_NAMES; i++) {
         const struct moec_json *node = named(tokens, has_decoder, special_names[i]);
-        struct moec_declared_token token = {0};
-        if (node == NULL)
+        const char *text = node != NULL ? NULL : assumed(tokens, i);
+        struct moec_declared_token token = {.flags = MOEC_ADDED_SPECIAL};
+        if (node == NULL && text == NULL)
             continue;
-        MOEC_TRY(read_token(node, special_names[i], true, &token, err));
+        if (node != NULL)
+            MOEC_TRY(read_token(node, special_names[i], true, &token, err));
+        else
+            token.bytes = text;
+        token.n_bytes = node != NULL ? token.n_bytes : strlen(text);
         MOEC_TRY(append(tokens, &token, err));
+        tokens->named[i] = tokens->n;
     }
     const struct moec_json *list = extra(tokens, has_decoder);
     for (size_t i = 0; list != NULL && moec_json_type(list) == MOEC_JSON_ARRAY && i < moec_json_length(list);
@@ -167,6 +180,7 @@ static enum moec_status read_added(struct moec_declared_tokens *tokens, struct m
     const struct moec_json *added = tokens->trees[ADDED];
     enum moec_status status = MOEC_OK;
     memcpy(special.trees, tokens->trees, sizeof special.trees);
+    special.defaults = tokens->defaults;
     status = read_named(&special, false, err);
     for (struct moec_json_member m = moec_json_first(added); status == MOEC_OK && m.key != NULL;
          m = moec_json_next(added, m)) {
@@ -181,13 +195,13 @@ static enum moec_status read_added(struct moec_declared_tokens *tokens, struct m
     return status;
 }
 
-enum moec_status moec_declared_tokens_read(const char *folder, struct moec_declared_tokens *tokens,
-                                           struct moec_error *err)
+enum moec_status moec_declared_tokens_read(const char *folder, const char *const *defaults,
+                                           struct moec_declared_tokens *tokens, struct moec_error *err)
 {
     enum moec_status status = MOEC_OK;
     const struct moec_json *decoder = NULL;
     bool splits = false;
-    *tokens = (struct moec_declared_tokens){0};
+    *tokens = (struct moec_declared_tokens){.defaults = defaults};
     for (size_t i = 0; i < MOEC_DECLARED_FILES; i++)
         MOEC_TRY_OUT(load(folder, i, &tokens->trees[i], err));
     if (tokens->trees[CONFIG] != NULL) {
@@ -212,6 +226,12 @@ out:
     if (status != MOEC_OK)
         moec_declared_tokens_release(tokens);
     return status;
+}
+
+const struct moec_declared_token *moec_declared_tokens_named(const struct moec_declared_tokens *tokens,
+                                                             size_t name)
+{
+    return tokens->named[name] == 0 ? NULL : &tokens->items[tokens->named[name] - 1];
 }
 
 void moec_declared_tokens_release(struct moec_declared_tokens *tokens)

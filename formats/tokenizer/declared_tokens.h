@@ -10,6 +10,8 @@
 #include "formats/json/json.h"
 #include "formats/model/tokenizer_model.h"
 
+#define MOEC_SPECIAL_NAMES 7 /* bos, eos, unk, sep, pad, cls, mask */
+
 struct moec_declared_token {
     const char *bytes; /* borrowed from a tree below */
     size_t n_bytes;
@@ -24,13 +26,21 @@ struct moec_declared_token {
 struct moec_declared_tokens {
     struct moec_json *trees[MOEC_DECLARED_FILES]; /* owned; NULL for a file that is not there */
     struct moec_declared_token *items;            /* (n) owned */
+    const char *const *defaults;                  /* borrowed while reading */
+    size_t named[MOEC_SPECIAL_NAMES];             /* of each special name: its item + 1; 0: none */
     size_t n, capacity;
 };
 
-/* Errors: those of reading and parsing; MOEC_ERR_FORMAT for a token that is described otherwise than
- * transformers does; MOEC_ERR_UNSUPPORTED for `split_special_tokens`. On failure `tokens` is empty. */
-MOEC_WARN_UNUSED enum moec_status
-moec_declared_tokens_read(const char *folder, struct moec_declared_tokens *tokens, struct moec_error *err);
+/* `defaults`: texts of the special names that the folder does not mention (MOEC_SPECIAL_NAMES of them, NULL
+ * for none, in the order bos, eos, unk, sep, pad, cls, mask), or NULL. Errors: those of reading and parsing;
+ * MOEC_ERR_FORMAT for a token that is described otherwise than transformers does; MOEC_ERR_UNSUPPORTED for
+ * `split_special_tokens`. On failure `tokens` is empty. */
+MOEC_WARN_UNUSED enum moec_status moec_declared_tokens_read(const char *folder, const char *const *defaults,
+                                                            struct moec_declared_tokens *tokens,
+                                                            struct moec_error *err);
+/* The token of a special name by its place in that order; NULL: none. */
+const struct moec_declared_token *moec_declared_tokens_named(const struct moec_declared_tokens *tokens,
+                                                             size_t name);
 void moec_declared_tokens_release(struct moec_declared_tokens *tokens);
 
 #endif

@@ -4,7 +4,9 @@
 #include "formats/json/json.h"
 #include "formats/tokenizer/sentencepiece.h"
 #include "formats/tokenizer/tokenizer_json.h"
+#include "formats/tokenizer/vocab_merges.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +17,9 @@ static const char *const json_files[] = {"tokenizer.json", NULL};
 static const char *const declaring_files[] = {"tokenizer.json", "tokenizer_config.json",
                                               "special_tokens_map.json", "added_tokens.json", NULL};
 static const char *const model_files[] = {"tokenizer.model", "tokenizer_config.json", NULL};
+static const char *const vocab_files[] = {
+    "vocab.json",        "merges.txt", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", NULL};
 static const char *const spiece_files[] = {"spiece.model", "tokenizer_config.json", NULL};
 
 /* Loads a file of the folder; `*bytes` stays NULL when it is not there.
@@ -78,11 +83,140 @@ static enum moec_status read_json(const char *folder, const char *bytes, size_t 
 {
     struct moec_declared_tokens declared;
     bool is_changed = false;
-    MOEC_TRY(moec_declared_tokens_read(folder, &declared, err));
+    MOEC_TRY(moec_declared_tokens_read(folder, NULL, &declared, err));
     const enum moec_status status =
         moec_tokenizer_json_read_with(bytes, n_bytes, path, &declared, vocab_size, &is_changed, model, err);
     moec_declared_tokens_release(&declared);
     *files = is_changed ? declaring_files : json_files;
+    return status;
+}
+
+/* ---- vocab.json and merges.txt ---- */
+
+/* A text member of a JSON file of the folder; empty where there is none. `text` has room for n bytes. */
+static enum moec_status read_member(const char *folder, const char *name, const char *key, size_t n,
+                                    char *text, struct moec_error *err)
+{
+    char *path = NULL, *bytes = NULL;
+    size_t n_bytes = 0;
+    struct moec_json *root = NULL;
+    const char *value = "";
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(load(folder, name, CONFIG_MAX_BYTES, &path, &bytes, &n_bytes, err));
+    if (bytes != NULL) {
+        MOEC_TRY_OUT(moec_json_parse(bytes, n_bytes, CONFIG_MAX_BYTES, path, &root, err));
+        MOEC_TRY_OUT(moec_json_get_string_or(root, path, key, "", &value, err));
+    }
+    (void)snprintf(text, n, "%s", value);
+out:
+    moec_json_free(root);
+    free(bytes);
+    free(path);
+    return status;
+}
+
+static enum moec_status find_class(const char *folder, const struct moec_vocab_class **class,
+                                   struct moec_error *err)
+{
+    char name[64], model_type[64];
+    MOEC_TRY(read_member(folder, "tokenizer_config.json", "tokenizer_class", sizeof name, name, err));
+    MOEC_TRY(read_member(folder, "config.json", "model_type", sizeof model_type, model_type, err));
+    *class = moec_vocab_class_find(name, model_type);
+    if (*class == NULL)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "'%s' has vocab.json and merges.txt but no tokenizer.json, and its tokenizer is of class '%s' "
+            "('model_type' '%s'): without that file moec knows GPT2Tokenizer, GPTNeoXTokenizer and "
+            "Qwen2Tokenizer. AutoTokenizer.from_pretrained(...).save_pretrained(...) of transformers writes "
+            "tokenizer.json",
+            folder, name, model_type);
+    return MOEC_OK;
+}
+
+/* What tokenizer_config.json says about the text around the model: the ids are found in a tokenizer without
+ * them. */
+static enum moec_status read_around(const char *folder, const struct moec_declared_tokens *declared,
+                                    const struct moec_tokenizer_model *model, struct moec_vocab_merges *files,
+                                    struct moec_error *err)
+{
+    const struct moec_json *config = declared->trees[0];
+    const char *const keys[] = {"add_bos_token", "add_eos_token"};
+    uint32_t *const ids[] = {&files->bos_id, &files->eos_id};
+    for (size_t i = 0; i < 2 && config != NULL; i++) {
+        const struct moec_declared_token *token = moec_declared_tokens_named(declared, i);
+        bool is_on = false;
+        MOEC_TRY(moec_json_get_bool_or(config, folder, keys[i], false, &is_on, err));
+        for (uint32_t id = 0; is_on && token != NULL && id < model->n_tokens; id++) {
+            uint32_t length = 0;
+            const char *text = moec_tokenizer_model_text(model, id, &length);
+            if (length == token->n_bytes && length > 0 && memcmp(text, token->bytes, length) == 0)
+                *ids[i] = id;
+        }
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_vocab(const char *folder, struct moec_vocab_merges *files, uint64_t vocab_size,
+                                   struct moec_tokenizer_model *model, struct moec_error *err)
+{
+    const struct moec_vocab_class *class = NULL;
+    struct moec_declared_tokens declared;
+    bool is_changed = false;
+    char *json = NULL;
+    MOEC_TRY(find_class(folder, &class, err));
+    MOEC_TRY(moec_declared_tokens_read(folder, class->special, &declared, err));
+    enum moec_status status = MOEC_OK;
+    if (declared.trees[0] != NULL)
+        MOEC_TRY_OUT(moec_json_get_bool_or(declared.trees[0], folder, "add_prefix_space", false,
+                                           &files->add_prefix_space, err));
+    for (int pass = 0; pass < 2; pass++) {
+        MOEC_TRY_OUT(moec_vocab_merges_json(class, files, &json, err));
+        MOEC_TRY_OUT(moec_tokenizer_json_read_with(json, strlen(json), files->vocab_path, &declared,
+                                                   vocab_size, &is_changed, model, err));
+        free(json);
+        json = NULL;
+        if (pass == 0)
+            MOEC_TRY_OUT(read_around(folder, &declared, model, files, err));
+        if (files->bos_id == MOEC_TOKENIZER_NO_ID && files->eos_id == MOEC_TOKENIZER_NO_ID)
+            break;
+        if (pass == 0)
+            moec_tokenizer_model_release(model);
+    }
+out:
+    if (status != MOEC_OK)
+        moec_tokenizer_model_release(model);
+    moec_declared_tokens_release(&declared);
+    free(json);
+    return status;
+}
+
+static enum moec_status try_vocab(const char *folder, uint64_t vocab_size, struct moec_tokenizer_model *model,
+                                  const char *const **files, struct moec_error *err)
+{
+    char *vocab_path = NULL, *merges_path = NULL, *vocab = NULL, *merges = NULL;
+    size_t n_vocab = 0, n_merges = 0;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY_OUT(
+        load(folder, vocab_files[0], MOEC_TOKENIZER_JSON_MAX_BYTES, &vocab_path, &vocab, &n_vocab, err));
+    MOEC_TRY_OUT(
+        load(folder, vocab_files[1], MOEC_TOKENIZER_JSON_MAX_BYTES, &merges_path, &merges, &n_merges, err));
+    if (vocab != NULL && merges != NULL) {
+        struct moec_vocab_merges read = {.vocab = vocab,
+                                         .n_vocab = n_vocab,
+                                         .vocab_path = vocab_path,
+                                         .merges = merges,
+                                         .n_merges = n_merges,
+                                         .merges_path = merges_path,
+                                         .bos_id = MOEC_TOKENIZER_NO_ID,
+                                         .eos_id = MOEC_TOKENIZER_NO_ID};
+        MOEC_TRY_OUT(read_vocab(folder, &read, vocab_size, model, err));
+        *files = vocab_files;
+    }
+out:
+    free(vocab);
+    free(merges);
+    free(vocab_path);
+    free(merges_path);
     return status;
 }
 
@@ -103,6 +237,8 @@ enum moec_status moec_folder_tokenizer_load(const char *folder, uint64_t vocab_s
     MOEC_TRY_OUT(try_model(folder, model_files, model, files, err));
     if (*files == no_files)
         MOEC_TRY_OUT(try_model(folder, spiece_files, model, files, err));
+    if (*files == no_files)
+        MOEC_TRY_OUT(try_vocab(folder, vocab_size, model, files, err));
 out:
     free(bytes);
     free(path);

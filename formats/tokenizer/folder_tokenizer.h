@@ -1,9 +1,11 @@
 /* The tokenizer of a Hugging Face folder: tokenizer.json, with what the folder declares beside it
  * (declared_tokens.h), or, where that is missing, SentencePiece's
- * tokenizer.model or spiece.model with what tokenizer_config.json says about BOS and EOS.
+ * tokenizer.model or spiece.model with what tokenizer_config.json says about BOS and EOS, or else vocab.json
+ * and merges.txt (vocab_merges.h).
  *
- * add_bos_token and add_eos_token decide; where they are missing, LlamaTokenizer puts a BOS before a text and
- * T5Tokenizer an EOS behind it, as in transformers, and other classes nothing. Thread rule: any thread. */
+ * A tokenizer.json says itself what stands around a text; of the others add_bos_token and add_eos_token
+ * decide; where they are missing, LlamaTokenizer puts a BOS before a text and T5Tokenizer an EOS behind it,
+ * as in transformers, and other classes nothing. Thread rule: any thread. */
 #ifndef MOEC_FORMATS_FOLDER_TOKENIZER_H
 #define MOEC_FORMATS_FOLDER_TOKENIZER_H
 

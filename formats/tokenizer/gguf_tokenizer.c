@@ -7,6 +7,7 @@
 #include "formats/json/json_write.h"
 #include "formats/tokenizer/sentencepiece.h"
 #include "formats/tokenizer/tokenizer_json.h"
+#include "formats/tokenizer/word_patterns.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,8 +27,6 @@ struct cut {
     bool nfc;
 };
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define WORDS_END    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define CASED_WORDS(end)                                                                                     \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" end          \
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" end
@@ -45,15 +44,15 @@ struct cut {
 static const struct cut gpt2 = {.gpt2 = true}, gpt2_nfc = {.gpt2 = true, .nfc = true},
                         digits = {.digits = true, .gpt2 = true},
                         digits_nfc = {.digits = true, .gpt2 = true, .nfc = true};
-static const struct cut qwen2 = {.splits = {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" WORDS_END},
-                                 .nfc = true};
+static const struct cut qwen2 = {.splits = {MOEC_WORDS_QWEN2}, .nfc = true};
 static const struct cut qwen35 = {
-    .splits = {CONTRACTIONS
+    .splits = {MOEC_WORDS_CONTRACTIONS
                "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
                "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}};
 static const struct cut llama3 = {
-    .splits = {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" WORDS_END}};
-static const struct cut gpt4o = {.splits = {CASED_WORDS(CONTRACTIONS "?") "|\\p{N}{1,3}" CASED_END}};
+    .splits = {MOEC_WORDS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" MOEC_WORDS_END}};
+static const struct cut gpt4o = {
+    .splits = {CASED_WORDS(MOEC_WORDS_CONTRACTIONS "?") "|\\p{N}{1,3}" CASED_END}};
 static const struct cut tekken = {.splits = {CASED_WORDS("") "|\\p{N}" CASED_END}};
 static const struct cut deepseek_llm = {.splits = {"[\r\n]", "\\s?[" CASED_LETTERS "]+",
                                                    "\\s?[!-/:-~！-／：-～‘-‟　-。]+", "\\s+$",

@@ -195,9 +195,16 @@ static enum moec_status read_normalizer(struct moec_tokenizer_reader *r, const s
         const char *name;
         enum moec_tokenizer_step_kind kind;
     } kinds[] = {
-        {"NFC", MOEC_STEP_NFC},     {"NFD", MOEC_STEP_NFD},         {"NFKC", MOEC_STEP_NFKC},
-        {"NFKD", MOEC_STEP_NFKD},   {"Prepend", MOEC_STEP_PREPEND}, {"Lowercase", MOEC_STEP_LOWERCASE},
-        {"Strip", MOEC_STEP_STRIP}, {"Replace", MOEC_STEP_REPLACE}, {"Precompiled", MOEC_STEP_PRECOMPILED},
+        {"NFC", MOEC_STEP_NFC},
+        {"NFD", MOEC_STEP_NFD},
+        {"NFKC", MOEC_STEP_NFKC},
+        {"NFKD", MOEC_STEP_NFKD},
+        {"Prepend", MOEC_STEP_PREPEND},
+        {"Lowercase", MOEC_STEP_LOWERCASE},
+        {"Strip", MOEC_STEP_STRIP},
+        {"Replace", MOEC_STEP_REPLACE},
+        {"Precompiled", MOEC_STEP_PRECOMPILED},
+        {"ByteLevel", MOEC_STEP_BYTE_LEVEL},
     };
     struct moec_tokenizer_step step = {0};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -222,7 +229,7 @@ static enum moec_status read_normalizer(struct moec_tokenizer_reader *r, const s
     case 0:
         return moec_tokenizer_unsupported(
             r, path, type,
-            "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Precompiled or Sequence");
+            "NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Precompiled, ByteLevel or Sequence");
     default:
         break;
     }

@@ -176,14 +176,14 @@ static enum moec_status normalize_added(const struct moec_tokenizer *t, struct m
 {
     const char *text = NULL;
     size_t n_bytes = 0;
-    bool at_start = true;
+    size_t first_bytes = 0;
     if (t->model->n_normalizer == 1 && t->model->normalizer[0].kind == MOEC_STEP_SENTENCEPIECE) {
         text =
             entry->text; /* a user-defined piece stands in the vocabulary as it stands in normalised text */
         n_bytes = entry->n_bytes;
     } else {
-        MOEC_TRY(moec_tokenizer_normalize(t, entry->text, entry->n_bytes, buffers, &text, &n_bytes, &at_start,
-                                          err));
+        MOEC_TRY(moec_tokenizer_normalize(t, entry->text, entry->n_bytes, buffers, &text, &n_bytes,
+                                          &first_bytes, err));
     }
     if (n_bytes == 0 || n_bytes > MOEC_TOKENIZER_MAX_TOKEN_BYTES)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -284,13 +284,14 @@ static bool stands_alone(const char *text, size_t n_bytes, size_t start, size_t 
 }
 
 /* What the text between added tokens goes through: the second matcher after the normalizer, then words. */
-typedef enum moec_status between(struct moec_encoding *e, const char *text, size_t n_bytes, bool at_start);
+typedef enum moec_status between(struct moec_encoding *e, const char *text, size_t n_bytes,
+                                 size_t first_bytes);
 
 /* Cuts added tokens out of text[n_bytes], leftmost and longest first, and hands on what lies between.
  * `covered` can move back, as in the library: a token that begins in the white space which the one before
  * took is taken again. */
 static enum moec_status cut_added(struct moec_encoding *e, const struct moec_added_matcher *matcher,
-                                  const char *text, size_t n_bytes, bool at_start, between *next)
+                                  const char *text, size_t n_bytes, size_t first_bytes, between *next)
 {
     size_t covered = 0;
     size_t at = 0;
@@ -318,23 +319,25 @@ static enum moec_status cut_added(struct moec_encoding *e, const struct moec_add
             end += c.n_bytes;
         }
         if (covered < start)
-            MOEC_TRY(next(e, text + covered, start - covered, at_start && covered == 0));
+            MOEC_TRY(
+                next(e, text + covered, start - covered, covered < first_bytes ? first_bytes - covered : 0));
         MOEC_TRY(moec_encoding_add_id(e, entry->id));
         covered = end;
     }
     if (covered < n_bytes)
-        MOEC_TRY(next(e, text + covered, n_bytes - covered, at_start && covered == 0));
+        MOEC_TRY(
+            next(e, text + covered, n_bytes - covered, covered < first_bytes ? first_bytes - covered : 0));
     return MOEC_OK;
 }
 
 static enum moec_status normalize_and_cut(struct moec_encoding *e, const char *text, size_t n_bytes,
-                                          bool at_start)
+                                          size_t first_bytes)
 {
     const char *normal = NULL;
     size_t normal_bytes = 0;
     MOEC_TRY(moec_tokenizer_normalize(e->tokenizer, text, n_bytes, e->normal, &normal, &normal_bytes,
-                                      &at_start, e->err));
-    return cut_added(e, &e->tokenizer->normalized, normal, normal_bytes, at_start,
+                                      &first_bytes, e->err));
+    return cut_added(e, &e->tokenizer->normalized, normal, normal_bytes, first_bytes,
                      moec_tokenizer_pretokenize);
 }
 
@@ -392,6 +395,9 @@ static enum moec_status prepare(struct moec_tokenizer *t, struct moec_error *err
         MOEC_TRY(moec_tokenizer_index_unigram(t, err));
     t->byte_level =
         m->n_pretokenizer > 0 && m->pretokenizer[m->n_pretokenizer - 1].kind == MOEC_STEP_BYTE_LEVEL;
+    for (uint32_t i = 0; i < m->n_pretokenizer; i++)
+        t->cares_for_start |=
+            m->pretokenizer[i].kind == MOEC_STEP_METASPACE && m->pretokenizer[i].mode == MOEC_PREPEND_FIRST;
     MOEC_TRY(compile_steps(m, m->normalizer, m->n_normalizer, "normalizer", t->normalizer_patterns, err));
     MOEC_TRY(
         compile_steps(m, m->pretokenizer, m->n_pretokenizer, "pre-tokenizer", t->pretokenizer_patterns, err));
@@ -545,7 +551,8 @@ enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokeni
         moec_grow_within((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, &budget, "token ids", err));
     for (uint32_t i = 0; add_special && i < m->n_prefix; i++)
         MOEC_TRY_OUT(moec_encoding_add_id(&e, m->prefix[i]));
-    MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text, n_bytes, true, normalize_and_cut));
+    const size_t first_bytes = n_bytes == 0 ? 0 : moec_utf8_read(text, n_bytes).n_bytes;
+    MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text, n_bytes, first_bytes, normalize_and_cut));
     for (uint32_t i = 0; add_special && i < m->n_suffix; i++)
         MOEC_TRY_OUT(moec_encoding_add_id(&e, m->suffix[i]));
     *left_bytes -= e.n_ids * sizeof *e.ids;

@@ -82,7 +82,8 @@ struct moec_tokenizer {
     uint64_t *outside_model; /* bit per id: added token that BPE does not know */
     uint64_t *special;       /* bit per id */
     uint32_t longest_token_bytes;
-    bool byte_level; /* the last pre-tokenizer is ByteLevel: words are bytes */
+    bool byte_level;      /* the last pre-tokenizer is ByteLevel: words are bytes */
+    bool cares_for_start; /* a Metaspace looks for the first character of the text */
     /* Id of the character that ByteLevel writes for a byte, or MOEC_TOKENIZER_NO_ID. */
     uint32_t byte_symbol[256];
     uint32_t byte_token[256]; /* id of <0xNN>, or MOEC_TOKENIZER_NO_ID */
@@ -162,13 +163,13 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_whole(const struct moec_
                                                               struct moec_error *err);
 
 /* Runs the normalizer over text[n_bytes] (valid UTF-8). `*out` is `text` itself or a buffer of `buffers`.
- * `*at_start` becomes false when the first character of the result no longer stands for the first one given.
- */
+ * `*first_bytes`: how many bytes at the start of the text stand for the first character of the whole input
+ * (0: none), becomes the same of the result. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer,
                                                            const char *text, size_t n_bytes,
                                                            struct moec_tokenizer_buffer buffers[2],
                                                            const char **out, size_t *out_bytes,
-                                                           bool *at_start, struct moec_error *err);
+                                                           size_t *first_bytes, struct moec_error *err);
 
 /* Appends text[n_bytes] with SentencePiece's compiled character map applied: tokenizer_precompiled.c. Errors:
  * MOEC_ERR_LIMIT when it grows past the limit. */
@@ -184,10 +185,10 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_sentencepiece(const struct moec
                                                                struct moec_tokenizer_buffer *out,
                                                                size_t limit_bytes, struct moec_error *err);
 
-/* Pre-tokenizes text[n_bytes] and hands every word to the model. `at_start`: the text starts where the whole
- * input does. */
+/* Pre-tokenizes text[n_bytes] and hands every word to the model. `first_bytes` of it stand for the first
+ * character of the whole input. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_pretokenize(struct moec_encoding *encoding, const char *text,
-                                                             size_t n_bytes, bool at_start);
+                                                             size_t n_bytes, size_t first_bytes);
 
 /* Adds the ids of one word: by the model that the tokenizer has, by BPE, by Unigram. */
 MOEC_WARN_UNUSED enum moec_status moec_tokenizer_word(struct moec_encoding *encoding, const char *word,

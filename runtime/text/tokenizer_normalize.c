@@ -211,7 +211,7 @@ static size_t last_char(const char *text, size_t n_bytes)
 }
 
 static enum moec_status strip(const struct moec_tokenizer_step *step, const char *text, size_t n_bytes,
-                              struct moec_tokenizer_buffer *out, bool *at_start, struct moec_error *err)
+                              struct moec_tokenizer_buffer *out, bool *keeps_start, struct moec_error *err)
 {
     size_t start = 0;
     size_t end = n_bytes;
@@ -220,7 +220,7 @@ static enum moec_status strip(const struct moec_tokenizer_step *step, const char
         if (!moec_unicode_is_space(c.code_point))
             break;
         start += c.n_bytes;
-        *at_start = false;
+        *keeps_start = false;
     }
     while ((step->flags & MOEC_STEP_RIGHT) != 0 && end > start) {
         size_t last = last_char(text, end);
@@ -231,9 +231,21 @@ static enum moec_status strip(const struct moec_tokenizer_step *step, const char
     return moec_buffer_append(out, text + start, end - start, err);
 }
 
+/* Bytes as ByteLevel's characters. */
+static enum moec_status map_bytes(const char *text, size_t n_bytes, struct moec_tokenizer_buffer *out,
+                                  struct moec_error *err)
+{
+    for (size_t i = 0; i < n_bytes; i++) {
+        char mapped[4];
+        const size_t n = moec_utf8_write(moec_byte_level_char((uint8_t)text[i]), mapped);
+        MOEC_TRY(moec_buffer_append(out, mapped, n, err));
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint32_t index, const char *text,
                                    size_t n_bytes, struct moec_tokenizer_buffer *out, size_t limit_bytes,
-                                   bool *at_start, struct moec_error *err)
+                                   bool *keeps_start, struct moec_error *err)
 {
     const struct moec_tokenizer_model *m = tokenizer->model;
     const struct moec_tokenizer_step *step = &m->normalizer[index];
@@ -247,9 +259,11 @@ static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint3
         return moec_buffer_append(out, text, n_bytes, err);
     case MOEC_STEP_REPLACE:
         return moec_pattern_replace(tokenizer->normalizer_patterns[index], text, n_bytes, content,
-                                    step->content.length, out, limit_bytes, at_start, err);
+                                    step->content.length, out, limit_bytes, keeps_start, err);
     case MOEC_STEP_STRIP:
-        return strip(step, text, n_bytes, out, at_start, err);
+        return strip(step, text, n_bytes, out, keeps_start, err);
+    case MOEC_STEP_BYTE_LEVEL:
+        return map_bytes(text, n_bytes, out, err);
     case MOEC_STEP_SENTENCEPIECE:
         return moec_tokenizer_sentencepiece(m, step, text, n_bytes, out, limit_bytes, err);
     case MOEC_STEP_PRECOMPILED:
@@ -259,9 +273,41 @@ static enum moec_status apply_step(const struct moec_tokenizer *tokenizer, uint3
     }
 }
 
+/* How many bytes of a step's result stand for the first character that the library was given, of which
+ * `first` bytes begin the step's text: those that the step makes of them, unless what follows joins in. */
+static enum moec_status follow_first(const struct moec_tokenizer_step *step, const char *text, size_t first,
+                                     const struct moec_tokenizer_buffer *out, size_t *follows,
+                                     struct moec_error *err)
+{
+    struct moec_tokenizer_buffer alone = {0};
+    enum moec_status status = MOEC_OK;
+    *follows = out->n_bytes == 0 ? 0 : moec_utf8_read(out->bytes, out->n_bytes).n_bytes;
+    switch (step->kind) {
+    case MOEC_STEP_NFC:
+    case MOEC_STEP_NFD:
+    case MOEC_STEP_NFKC:
+    case MOEC_STEP_NFKD:
+        status = normalize_form(step->kind, text, first, &alone, err);
+        break;
+    case MOEC_STEP_LOWERCASE:
+        status = lowercase(text, first, &alone, err);
+        break;
+    case MOEC_STEP_BYTE_LEVEL:
+        status = map_bytes(text, first, &alone, err);
+        break;
+    default:
+        return MOEC_OK;
+    }
+    if (status == MOEC_OK && alone.n_bytes > 0 && alone.n_bytes <= out->n_bytes &&
+        memcmp(alone.bytes, out->bytes, alone.n_bytes) == 0)
+        *follows = alone.n_bytes;
+    free(alone.bytes);
+    return status;
+}
+
 enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer, const char *text,
                                           size_t n_bytes, struct moec_tokenizer_buffer buffers[2],
-                                          const char **out, size_t *out_bytes, bool *at_start,
+                                          const char **out, size_t *out_bytes, size_t *first_bytes,
                                           struct moec_error *err)
 {
     /* Compatibility forms make at most 11 bytes of one (U+FDFA); no published tokenizer comes near. */
@@ -270,9 +316,15 @@ enum moec_status moec_tokenizer_normalize(const struct moec_tokenizer *tokenizer
     *out_bytes = n_bytes;
     for (uint32_t i = 0; i < tokenizer->model->n_normalizer; i++) {
         struct moec_tokenizer_buffer *to = &buffers[i % 2];
+        bool keeps_start = *first_bytes > 0;
         to->n_bytes = 0;
         MOEC_TRY(moec_buffer_append(to, "", 0, err));
-        MOEC_TRY(apply_step(tokenizer, i, *out, *out_bytes, to, limit_bytes, at_start, err));
+        MOEC_TRY(apply_step(tokenizer, i, *out, *out_bytes, to, limit_bytes, &keeps_start, err));
+        if (keeps_start && tokenizer->cares_for_start)
+            MOEC_TRY(
+                follow_first(&tokenizer->model->normalizer[i], *out, *first_bytes, to, first_bytes, err));
+        else
+            *first_bytes = 0;
         *out = to->bytes;
         *out_bytes = to->n_bytes;
     }

@@ -273,8 +273,8 @@ static enum moec_status translate_literal(struct translation *t, uint32_t code_p
 static enum moec_status class_member(struct translation *t, bool *single, uint32_t *code_point)
 {
     struct moec_utf8_char c = moec_utf8_read(t->text + t->at, t->n_bytes - t->at);
-    if (c.code_point == '[' || at_text(t, "&&"))
-        return refuse(t, "a set inside a set");
+    if (c.code_point == '[')
+        return refuse(t, "a set as the end of a range");
     t->at += c.n_bytes;
     *single = true;
     *code_point = c.code_point;
@@ -286,47 +286,107 @@ static enum moec_status class_member(struct translation *t, bool *single, uint32
     return MOEC_OK;
 }
 
+/* A character, a range or a set like \s. */
+static enum moec_status class_range(struct translation *t, bool is_first)
+{
+    bool single = false;
+    uint32_t low = 0, high = 0;
+    const bool bare_hyphen = peek(t) == '-';
+    MOEC_TRY(class_member(t, &single, &low));
+    const bool range = peek(t) == '-' && t->at + 1 < t->n_bytes && t->text[t->at + 1] != ']';
+    if (bare_hyphen && !is_first && peek(t) != ']')
+        return refuse(t, "a hyphen inside a class");
+    if (range && !single)
+        return refuse(t, "a range that starts with a set");
+    if (!single)
+        return MOEC_OK;
+    if (t->caseless[t->depth] && low >= 0x80)
+        return refuse(t, "a class beyond ASCII where case is ignored");
+    MOEC_TRY(emit_char(t, low));
+    if (!range)
+        return MOEC_OK;
+    t->at++;
+    MOEC_TRY(class_member(t, &single, &high));
+    if (!single || high < low || (t->caseless[t->depth] && high >= 0x80))
+        return refuse(t, "a range");
+    MOEC_TRY(emit(t, "-"));
+    return emit_char(t, high);
+}
+
+#define MAX_NESTED_SETS 16u
+
+static enum moec_status translate_set(struct translation *t, uint32_t depth);
+
+/* Members up to the "]" or "&&" that ends them: sets among them are alternatives to classes of the others. */
+static enum moec_status translate_members(struct translation *t, uint32_t depth)
+{
+    bool is_empty = true, is_open = false;
+    MOEC_TRY(emit(t, "(?:"));
+    while (t->at < t->n_bytes && peek(t) != ']' && !at_text(t, "&&")) {
+        const bool is_set = peek(t) == '[';
+        if (is_set && is_open)
+            MOEC_TRY(emit(t, "]"));
+        if (!is_empty && (is_set || !is_open))
+            MOEC_TRY(emit(t, "|"));
+        if (!is_set && !is_open)
+            MOEC_TRY(emit(t, "["));
+        t->at += is_set;
+        MOEC_TRY(is_set ? translate_set(t, depth + 1) : class_range(t, is_empty));
+        is_open = !is_set;
+        is_empty = false;
+    }
+    if (is_empty || t->at >= t->n_bytes)
+        return refuse(t, is_empty ? "an empty class" : "an open class");
+    return emit(t, is_open ? "])" : ")");
+}
+
+/* After "[" of a set with sets inside, or of an intersection (&&), which PCRE2 has not: looking ahead, the
+ * character is in each operand, or (^) not in all of them. */
+static enum moec_status translate_set(struct translation *t, uint32_t depth)
+{
+    if (depth == MAX_NESTED_SETS || peek(t) == ':')
+        return refuse(t, peek(t) == ':' ? "a POSIX class" : "sets nested too deep");
+    const bool negated = peek(t) == '^';
+    t->at += negated;
+    MOEC_TRY(emit(t, negated ? "(?:(?!" : "(?:"));
+    for (;;) {
+        MOEC_TRY(emit(t, "(?="));
+        MOEC_TRY(translate_members(t, depth));
+        MOEC_TRY(emit(t, ")"));
+        if (peek(t) == ']')
+            break;
+        t->at += 2; /* && */
+    }
+    t->at++;
+    t->repeatable = true;
+    return emit(t, negated ? ")[\\x{0}-\\x{10ffff}])" : "[\\x{0}-\\x{10ffff}])");
+}
+
+/* Whether the class that begins here is one of PCRE2's too. */
+static bool is_plain_class(const struct translation *t)
+{
+    for (size_t at = t->at; at < t->n_bytes && t->text[at] != ']'; at++) {
+        if (t->text[at] == '[' || (t->text[at] == '&' && at + 1 < t->n_bytes && t->text[at + 1] == '&'))
+            return false;
+        at += t->text[at] == '\\';
+    }
+    return true;
+}
+
 /* After "[". */
 static enum moec_status translate_class(struct translation *t)
 {
-    bool negated = peek(t) == '^';
+    if (!is_plain_class(t))
+        return translate_set(t, 0);
+    const bool negated = peek(t) == '^';
     t->at += negated;
     MOEC_TRY(emit(t, negated ? "[^" : "["));
-    bool empty = true;
-    for (;;) {
-        if (t->at >= t->n_bytes)
-            return refuse(t, "an open class");
-        if (peek(t) == ']') {
-            if (empty)
-                return refuse(t, "an empty class");
-            t->at++;
-            break;
-        }
-        bool single = false;
-        uint32_t low = 0;
-        bool bare_hyphen = peek(t) == '-';
-        MOEC_TRY(class_member(t, &single, &low));
-        bool range = peek(t) == '-' && t->at + 1 < t->n_bytes && t->text[t->at + 1] != ']';
-        if (bare_hyphen && !empty && peek(t) != ']')
-            return refuse(t, "a hyphen inside a class");
-        empty = false;
-        if (range && !single)
-            return refuse(t, "a range that starts with a set");
-        if (!single)
-            continue;
-        if (t->caseless[t->depth] && low >= 0x80)
-            return refuse(t, "a class beyond ASCII where case is ignored");
-        MOEC_TRY(emit_char(t, low));
-        if (!range)
-            continue;
-        uint32_t high = 0;
-        t->at++;
-        MOEC_TRY(class_member(t, &single, &high));
-        if (!single || high < low || (t->caseless[t->depth] && high >= 0x80))
-            return refuse(t, "a range");
-        MOEC_TRY(emit(t, "-"));
-        MOEC_TRY(emit_char(t, high));
-    }
+    bool is_empty = true;
+    for (; t->at < t->n_bytes && peek(t) != ']'; is_empty = false)
+        MOEC_TRY(class_range(t, is_empty));
+    if (is_empty || t->at >= t->n_bytes)
+        return refuse(t, is_empty ? "an empty class" : "an open class");
+    t->at++;
     t->repeatable = true;
     return emit(t, "]");
 }

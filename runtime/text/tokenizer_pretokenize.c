@@ -12,10 +12,16 @@
 struct part {
     const char *text;
     size_t n_bytes;
-    bool at_start; /* begins where the whole input does: Metaspace's "first" */
+    size_t
+        first; /* bytes at its start that stand for the first character of the input: Metaspace's "first" */
 };
 
 static enum moec_status run_step(struct moec_encoding *e, uint32_t index, struct part part);
+
+static struct part part_of(struct part whole, size_t start, size_t end)
+{
+    return (struct part){whole.text + start, end - start, start < whole.first ? whole.first - start : 0};
+}
 
 static enum moec_status hand_on(struct moec_encoding *e, uint32_t index, struct part part)
 {
@@ -45,9 +51,7 @@ static enum moec_status flush(struct splitter *s)
     if (!s->kept)
         return MOEC_OK;
     s->kept = false;
-    return hand_on(
-        s->e, s->index,
-        (struct part){s->whole.text + s->start, s->end - s->start, s->whole.at_start && s->start == 0});
+    return hand_on(s->e, s->index, part_of(s->whole, s->start, s->end));
 }
 
 static enum moec_status keep(struct splitter *s, size_t start, size_t end)
@@ -158,8 +162,7 @@ static enum moec_status split_words(struct moec_encoding *e, uint32_t index, str
         enum char_class class = class_of(c.code_point);
         if (class != run) {
             if (run != CLASS_SPACE)
-                MOEC_TRY(hand_on(e, index,
-                                 (struct part){part.text + start, at - start, part.at_start && start == 0}));
+                MOEC_TRY(hand_on(e, index, part_of(part, start, at)));
             start = at;
             run = class;
         }
@@ -167,7 +170,7 @@ static enum moec_status split_words(struct moec_encoding *e, uint32_t index, str
     }
     if (run == CLASS_SPACE)
         return MOEC_OK;
-    return hand_on(e, index, (struct part){part.text + start, at - start, part.at_start && start == 0});
+    return hand_on(e, index, part_of(part, start, at));
 }
 
 static enum moec_status metaspace(struct moec_encoding *e, uint32_t index, struct part part)
@@ -178,7 +181,7 @@ static enum moec_status metaspace(struct moec_encoding *e, uint32_t index, struc
     struct moec_tokenizer_buffer *out = &e->scratch[index];
     bool marked =
         part.text[0] == ' ' || (part.n_bytes >= mark_bytes && memcmp(part.text, mark, mark_bytes) == 0);
-    bool prepend = step->mode == MOEC_PREPEND_ALWAYS || (step->mode == MOEC_PREPEND_FIRST && part.at_start);
+    bool prepend = step->mode == MOEC_PREPEND_ALWAYS || (step->mode == MOEC_PREPEND_FIRST && part.first > 0);
     out->n_bytes = 0;
     if (prepend && !marked)
         MOEC_TRY(moec_buffer_append(out, mark, mark_bytes, e->err));
@@ -190,7 +193,7 @@ static enum moec_status metaspace(struct moec_encoding *e, uint32_t index, struc
             MOEC_TRY(moec_buffer_append(out, mark, mark_bytes, e->err));
         at = end + 1;
     }
-    struct part marked_part = {out->bytes, out->n_bytes, part.at_start};
+    struct part marked_part = {out->bytes, out->n_bytes, part.first > 0 ? 1 : 0};
     if ((step->flags & MOEC_STEP_CUT) == 0)
         return hand_on(e, index, marked_part);
     return split_by_pattern(e, index, marked_part, e->tokenizer->pretokenizer_patterns[index],
@@ -239,9 +242,9 @@ static enum moec_status run_step(struct moec_encoding *e, uint32_t index, struct
 }
 
 enum moec_status moec_tokenizer_pretokenize(struct moec_encoding *encoding, const char *text, size_t n_bytes,
-                                            bool at_start)
+                                            size_t first_bytes)
 {
-    struct part part = {text, n_bytes, at_start};
+    struct part part = {text, n_bytes, first_bytes};
     if (n_bytes == 0)
         return MOEC_OK;
     if (encoding->tokenizer->model->n_pretokenizer == 0)

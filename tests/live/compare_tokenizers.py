@@ -151,6 +151,32 @@ def variants():
             *[{"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": False} for p in patterns],
             {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
         yield name, data
+    # Sets in sets, as Kimi K2 and BLOOM have them, and what else Oniguruma makes of them.
+    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+    end = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    kimi = (r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?" + upper + "*" + lower + "+" + end + r"|[^\r\n\p{L}\p{N}]?" + upper + "+" + lower
+            + "*" + end + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    for pattern in [kimi, r" ?[^(\s|[.,!?…。，、।۔،])]+", "[a-m[x-z]0]+", "[^a-m[x-z]0]+", r"[\w&&[^\d_]&&[a-zé]]+|.", r"[^\w&&[^aeiou]]+",
+                    r"[[a-c][^\s[x]]]+", r"(?i:[a-k&&[^c]])+|[[^b]&&\w]"]:
+        data = copy.deepcopy(bytes_base)
+        data["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]}
+        yield f"sets {pattern}", data
+    data = copy.deepcopy(bytes_base)
+    data["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "ByteLevel"}]}
+    data["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "Ġ?[^Ġ]+|Ġ"}, "behavior": "Isolated", "invert": False}
+    for added in data["added_tokens"]:
+        added["normalized"] = False
+    yield "normalizer ByteLevel", data
+    for form in ["NFC", "NFD", "NFKC", "NFKD", "Lowercase"]:
+        for first in [{"type": "Digits", "individual_digits": True},
+                      {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated", "invert": False}]:
+            data = copy.deepcopy(mixtral)
+            data["normalizer"] = {"type": form}
+            data["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+                first, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}]}
+            yield f"first character {form} {first['type']}", data
 
 
 def charsmap(name):

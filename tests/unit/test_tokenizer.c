@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-static const char *const names[] = {"gpt2",  "llama3", "metaspace", "mixtral",       "olmoe",  "qwen2",
-                                    "steps", "words",  "unigram",   "unigram-bytes", "roberta"};
+static const char *const names[] = {"gpt2",  "llama3",  "metaspace",     "mixtral", "olmoe", "qwen2", "steps",
+                                    "words", "unigram", "unigram-bytes", "roberta", "sets",  "mapped"};
 #define N_NAMES (sizeof names / sizeof names[0])
 
 struct loaded {
@@ -471,9 +471,15 @@ static void test_tokenizer__refuses_patterns_that_mean_something_else(void **sta
         "\\\\R",
         "\\\\X",
         "(a)\\\\1",
-        "[a[bc]]",
-        "[a&&b]",
+        "[a-[bc]]",
+        "[[a]-z]",
+        "[a&&]",
+        "[&&a]",
+        "[a[]]",
+        "[a[b]",
         "[[:alpha:]]",
+        "[a[[:alpha:]]]",
+        "[[[[[[[[[[[[[[[[[[a]]]]]]]]]]]]]]]]]]",
         "(?<name>a)",
         "(?m:a)",
         "(?x:a b)",
@@ -518,6 +524,9 @@ static void test_tokenizer__refuses_patterns_that_mean_something_else(void **sta
         "(?i:'s|'t)|x",
         "(?i)ab",
         "[-a]",
+        "[a[bc]]",
+        "[a&&b]",
+        "[^a[b-d]&&[^c]]*+",
         "[a-]",
         "[^\\\\s\\\\p{L}\\\\-]+",
         "\\\\u0041\\\\x41\\\\x{1F600}",
@@ -532,6 +541,35 @@ static void test_tokenizer__refuses_patterns_that_mean_something_else(void **sta
             fail_msg("pattern '%s': '%s'", accepted[i], err.message);
     }
     assert_int_equal(create_with_pattern("", &err), MOEC_ERR_UNSUPPORTED);
+}
+
+/* Metaspace's "first" is decided by the character that a part stands for, which a compatibility form may have
+ * made several of (ids of tokenizers 0.23). */
+static void test_tokenizer__first_is_the_character_given(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"model\": {\"vocab\": {\"\u2581\": 0, \"1\": 1, \"\u2044\": 2, \"2\": 3, "
+                               "\"x\": 4}, \"merges\": []}, "
+                               "\"normalizer\": {\"type\": \"NFKC\"}, \"pre_tokenizer\": {\"type\": "
+                               "\"Sequence\", \"pretokenizers\": ["
+                               "{\"type\": \"Digits\", \"individual_digits\": true}, {\"type\": "
+                               "\"Metaspace\", \"replacement\": \"\u2581\", "
+                               "\"prepend_scheme\": \"first\", \"split\": false}]}}";
+    static const uint32_t expected[] = {0, 1, 0, 2, 0, 3, 4, 1, 2, 3};
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    struct moec_error err = {0};
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    assert_int_equal(moec_tokenizer_json_read(json, sizeof json - 1, "t.json", &model, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_create(&model, &tokenizer, &err), MOEC_OK);
+    assert_int_equal(moec_tokenizer_encode(tokenizer, "\u00bdx\u00bd", 5, false, &ids, &n_ids, &err),
+                     MOEC_OK);
+    assert_int_equal(n_ids, sizeof expected / sizeof *expected);
+    assert_memory_equal(ids, expected, sizeof expected);
+    free(ids);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
 }
 
 static void test_tokenizer__stops_endless_backtracking(void **state)
@@ -940,6 +978,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer__refuses_ids_past_the_vocabulary),
         cmocka_unit_test(test_tokenizer__refuses_a_unigram_without_its_unk_token),
         cmocka_unit_test(test_tokenizer__refuses_patterns_that_mean_something_else),
+        cmocka_unit_test(test_tokenizer__first_is_the_character_given),
         cmocka_unit_test(test_tokenizer__stops_endless_backtracking),
         cmocka_unit_test(test_tokenizer__stops_exploding_replacements),
         cmocka_unit_test(test_tokenizer__a_long_word_takes_no_second),
