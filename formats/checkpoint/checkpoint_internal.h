@@ -15,6 +15,7 @@ struct moec_checkpoint {
     struct moec_generation generation;
     struct moec_tokenizer_model tokenizer;
     bool is_gguf, has_tokenizer;
+    bool is_inner; /* tensors are those of a language model among others (struct moec_family, outer_type) */
     const char *const *tokenizer_files; /* names in the folder that it comes from, ended by NULL */
     struct moec_tensor_source *source;  /* owned; forgets its names once tensors are located */
     /* Rows as the engine wants them: [(n_layer + 1) x MOEC_ROLE_COUNT]; the last row is MOEC_LAYER_NONE. */
@@ -42,6 +43,10 @@ struct moec_checkpoint_tensor moec_checkpoint_dense_tensor(const struct moec_che
 struct moec_checkpoint_tensor moec_checkpoint_expert_tensor(const struct moec_checkpoint *ck, uint32_t layer,
                                                             uint32_t ordinal, uint32_t expert,
                                                             enum moec_projection projection);
+
+/* The name of a tensor in the files: the pattern filled in. */
+const char *moec_checkpoint_tensor_name(const struct moec_checkpoint *ck, const char *pattern, uint32_t layer,
+                                        uint32_t expert, char name[static MOEC_TENSOR_NAME_BYTES]);
 
 /* Finds every tensor that the family expects and checks its shape and coding; fills the tables, the sizes and
  * config.expert_dtype. Copies of the embedding must be copies. */

@@ -32,6 +32,20 @@ struct moec_checkpoint_tensor moec_checkpoint_expert_tensor(const struct moec_ch
         .view = &ck->experts[index]};
 }
 
+const char *moec_checkpoint_tensor_name(const struct moec_checkpoint *ck, const char *pattern, uint32_t layer,
+                                        uint32_t expert, char name[static MOEC_TENSOR_NAME_BYTES])
+{
+    static const char outer[] = "model.", inner[] = "model.language_model.";
+    char plain[MOEC_TENSOR_NAME_BYTES];
+    (void)moec_family_tensor_name(pattern, &ck->config, layer, expert, name);
+    if (!ck->is_inner || strncmp(name, outer, strlen(outer)) != 0)
+        return name;
+    memcpy(plain, name, sizeof plain);
+    (void)snprintf(name, MOEC_TENSOR_NAME_BYTES, "%s%.*s", inner,
+                   (int)(MOEC_TENSOR_NAME_BYTES - sizeof inner), plain + strlen(outer));
+    return name;
+}
+
 /* ---- locating ---- */
 
 static enum moec_status fail_missing(const struct moec_checkpoint *ck, const char *name,
@@ -49,8 +63,7 @@ static bool has_tensor(const struct moec_checkpoint *ck, const char *pattern, ui
 {
     char name[MOEC_TENSOR_NAME_BYTES];
     struct moec_tensor found;
-    return ck->source->find(ck->source, moec_family_tensor_name(pattern, &ck->config, layer, 0, name),
-                            &found);
+    return ck->source->find(ck->source, moec_checkpoint_tensor_name(ck, pattern, layer, 0, name), &found);
 }
 
 /* Takes the family's other name of a dense tensor where the file has that one alone. */
@@ -87,7 +100,7 @@ static enum moec_status locate(struct moec_checkpoint *ck, const struct moec_che
 {
     char name[MOEC_TENSOR_NAME_BYTES], where[MOEC_TENSOR_NAME_BYTES + 4096];
     struct moec_tensor found;
-    (void)moec_family_tensor_name(tensor->pattern, &ck->config, tensor->layer, tensor->expert, name);
+    (void)moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name);
     if (!ck->source->find(ck->source, name, &found))
         return fail_missing(ck, name, err);
     (void)snprintf(where, sizeof where, "tensor '%s' in '%s'", name,
@@ -156,7 +169,7 @@ static enum moec_status locate_expert(struct moec_checkpoint *ck, uint32_t layer
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "tensor '%s' in '%s' at offset %" PRIu64
                          " has dtype %s but earlier experts have %s, expected one dtype for all experts",
-                         moec_family_tensor_name(tensor.pattern, config, layer, expert, name),
+                         moec_checkpoint_tensor_name(ck, tensor.pattern, layer, expert, name),
                          ck->source->file(ck->source, tensor.view->file)->path, tensor.view->offset,
                          names[dtype], names[config->expert_dtype]);
     return MOEC_OK;
@@ -263,6 +276,8 @@ static enum moec_status check_embedding_copies(struct moec_checkpoint *ck, struc
 
 enum moec_status moec_checkpoint_locate(struct moec_checkpoint *ck, struct moec_error *err)
 {
+    const char *embedding = ck->family.names[MOEC_ROLE_EMBEDDING];
+    ck->is_inner = ck->family.outer_type != NULL && !has_tensor(ck, embedding, MOEC_LAYER_NONE);
     MOEC_TRY(locate_all_dense(ck, err));
     MOEC_TRY(untie_head(ck, err));
     MOEC_TRY(locate_all_experts(ck, err));

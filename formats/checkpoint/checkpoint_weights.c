@@ -14,7 +14,7 @@
 static void name_tensor(const struct moec_checkpoint *ck, const struct moec_checkpoint_tensor *tensor,
                         char name[static MOEC_TENSOR_NAME_BYTES])
 {
-    (void)moec_family_tensor_name(tensor->pattern, &ck->config, tensor->layer, tensor->expert, name);
+    (void)moec_checkpoint_tensor_name(ck, tensor->pattern, tensor->layer, tensor->expert, name);
 }
 
 static enum moec_status encode_block(const struct moec_tensor_reader *reader, struct moec_codec codec,

@@ -22,6 +22,7 @@ static const struct moec_family *const families[] = {
     &moec_family_granitemoe,     &moec_family_granitemoeshared,
     &moec_family_minicpm,        &moec_family_exaone_moe,
     &moec_family_afmoe,          &moec_family_lfm2_moe,
+    &moec_family_qwen3_next,     &moec_family_qwen3_5_moe,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)
@@ -107,13 +108,45 @@ static enum moec_status refuse_quantised(const struct moec_json *root, const cha
     return MOEC_OK;
 }
 
+static const struct moec_family *find_outer(const char *model_type)
+{
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        if (families[i]->outer_type != NULL && strcmp(families[i]->outer_type, model_type) == 0)
+            return families[i];
+    return NULL;
+}
+
+/* A model of text and more: the config of its text, with what the outer one has to say about it. */
+static enum moec_status read_outer(const struct moec_json *root, const char *where,
+                                   const struct moec_family *family, struct moec_config *config,
+                                   struct moec_error *err)
+{
+    const struct moec_json *text = NULL;
+    const struct moec_family *found = NULL;
+    char inner[300];
+    (void)snprintf(inner, sizeof inner, "'text_config' of %.250s", where);
+    MOEC_TRY(moec_json_get(root, where, "text_config", MOEC_JSON_OBJECT, &text, err));
+    MOEC_TRY(refuse_quantised(root, where, err));
+    MOEC_TRY(moec_family_read_config(text, inner, &found, config, err));
+    if (found != family)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s says 'model_type' '%s', expected '%s'", inner,
+                         found->model_type, family->model_type);
+    MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", config->tied_head, &config->tied_head,
+                                   err));
+    return moec_family_read_eos(root, where, config, err);
+}
+
 enum moec_status moec_family_read_config(const struct moec_json *root, const char *where,
                                          const struct moec_family **family, struct moec_config *config,
                                          struct moec_error *err)
 {
     const char *model_type = NULL;
     MOEC_TRY(moec_json_get_string(root, where, "model_type", &model_type, NULL, err));
-    const struct moec_family *found = moec_family_find(model_type);
+    const struct moec_family *found = moec_family_find(model_type), *inner = find_outer(model_type);
+    if (inner != NULL) {
+        *family = inner;
+        return read_outer(root, where, inner, config, err);
+    }
     if (found == NULL)
         return fail_unknown(model_type, where, err);
     struct moec_config made = found->defaults;

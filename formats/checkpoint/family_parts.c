@@ -312,3 +312,57 @@ void moec_family_put_routed(const struct moec_config *config, const struct moec_
     moec_json_out_u64(root, "n_group", config->n_group > 0 ? config->n_group : 1);
     moec_json_out_u64(root, "topk_group", config->n_group > 0 ? config->n_top_group : 1);
 }
+
+/* ---- Qwen ---- */
+
+enum moec_status moec_family_read_sparse_layers(const struct moec_json *root, const char *where,
+                                                struct moec_config *config, struct moec_family_layers *layers,
+                                                struct moec_error *err)
+{
+    uint64_t step = 1;
+    MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_sparse_step", 1, MOEC_MAX_DIMENSION, 1, &step, err));
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        layers->is_moe[layer] = (layer + 1) % step == 0;
+    const struct moec_json *plain = moec_json_present(root, "mlp_only_layers");
+    if (plain != NULL)
+        MOEC_TRY(moec_json_get(root, where, "mlp_only_layers", MOEC_JSON_ARRAY, &plain, err));
+    for (size_t i = 0; plain != NULL && i < moec_json_length(plain); i++) {
+        uint64_t layer = 0;
+        char what[256];
+        (void)snprintf(what, sizeof what, "'mlp_only_layers'[%zu] in %.200s", i, where);
+        MOEC_TRY(moec_json_as_u64(moec_json_at(plain, i), what, 0, INT32_MAX, &layer, err));
+        if (layer < config->n_layer)
+            layers->is_moe[layer] = 0;
+    }
+    return moec_family_read_dense_size(root, where, config, layers, err);
+}
+
+enum moec_status moec_family_read_qwen_experts(const struct moec_json *root, const char *where,
+                                               struct moec_config *config, struct moec_error *err)
+{
+    static const char *const keys[] = {"num_experts", "num_local_experts", NULL};
+    MOEC_TRY(moec_family_update_any(root, where, keys, MOEC_MAX_EXPERTS, &config->n_expert, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION,
+                                  &config->n_ff_expert, err));
+    return moec_json_get_bool_or(root, where, "norm_topk_prob", config->norm_topk_prob,
+                                 &config->norm_topk_prob, err);
+}
+
+void moec_family_put_qwen_experts(const struct moec_config *config, struct moec_json_out *root)
+{
+    struct moec_json_out *plain = moec_json_out_array();
+    uint32_t n_ff_dense = 0;
+    moec_json_out_u64(root, "num_experts", config->n_expert);
+    moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
+    moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        if (moec_config_is_moe(config, layer))
+            continue;
+        n_ff_dense = moec_config_layer(config, layer)->n_ff_dense;
+        moec_json_out_u64(plain, NULL, layer);
+    }
+    if (n_ff_dense > 0)
+        moec_json_out_u64(root, "intermediate_size", n_ff_dense);
+    moec_json_out_u64(root, "decoder_sparse_step", 1);
+    moec_json_out_node(root, "mlp_only_layers", plain);
+}

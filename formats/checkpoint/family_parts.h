@@ -13,7 +13,7 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_flex_olmo, moec_family_mixtral, moec_family_switch, moec_family_deepseek, moec_family_dots1,
     moec_family_glm4_moe, moec_family_ernie4_5_moe, moec_family_hunyuan_v1_moe, moec_family_minimax_m2,
     moec_family_granitemoe, moec_family_granitemoeshared, moec_family_minicpm, moec_family_exaone_moe,
-    moec_family_afmoe, moec_family_lfm2_moe;
+    moec_family_afmoe, moec_family_lfm2_moe, moec_family_qwen3_next, moec_family_qwen3_5_moe;
 
 /* ---- names of tensors ---- */
 
@@ -177,5 +177,18 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_routed(const struct moec_json
                                                           struct moec_config *config, struct moec_error *err);
 void moec_family_put_routed(const struct moec_config *config, const struct moec_family_routed_keys *keys,
                             struct moec_json_out *root);
+
+/* ---- Qwen ---- */
+
+/* `num_experts`, `moe_intermediate_size`, `norm_topk_prob`. */
+MOEC_WARN_UNUSED enum moec_status moec_family_read_qwen_experts(const struct moec_json *root,
+                                                                const char *where, struct moec_config *config,
+                                                                struct moec_error *err);
+/* `decoder_sparse_step` and `mlp_only_layers`: which layers have experts. */
+MOEC_WARN_UNUSED enum moec_status
+moec_family_read_sparse_layers(const struct moec_json *root, const char *where, struct moec_config *config,
+                               struct moec_family_layers *layers, struct moec_error *err);
+/* Both. */
+void moec_family_put_qwen_experts(const struct moec_config *config, struct moec_json_out *root);
 
 #endif

@@ -29,43 +29,11 @@ static enum moec_status read_window(const struct moec_json *root, const char *wh
     return MOEC_OK;
 }
 
-static enum moec_status read_moe_layers(const struct moec_json *root, const char *where,
-                                        struct moec_config *config, struct moec_family_layers *layers,
-                                        struct moec_error *err)
-{
-    uint64_t step = 1;
-    MOEC_TRY(moec_json_get_u64_or(root, where, "decoder_sparse_step", 1, MOEC_MAX_DIMENSION, 1, &step, err));
-    for (uint32_t layer = 0; layer < config->n_layer; layer++)
-        layers->is_moe[layer] = (layer + 1) % step == 0;
-    const struct moec_json *plain = moec_json_present(root, "mlp_only_layers");
-    if (plain != NULL)
-        MOEC_TRY(moec_json_get(root, where, "mlp_only_layers", MOEC_JSON_ARRAY, &plain, err));
-    for (size_t i = 0; plain != NULL && i < moec_json_length(plain); i++) {
-        uint64_t layer = 0;
-        char what[256];
-        (void)snprintf(what, sizeof what, "'mlp_only_layers'[%zu] in %.200s", i, where);
-        MOEC_TRY(moec_json_as_u64(moec_json_at(plain, i), what, 0, INT32_MAX, &layer, err));
-        if (layer < config->n_layer)
-            layers->is_moe[layer] = 0;
-    }
-    return moec_family_read_dense_size(root, where, config, layers, err);
-}
-
-static enum moec_status read_experts(const struct moec_json *root, const char *where,
-                                     struct moec_config *config, struct moec_error *err)
-{
-    static const char *const keys[] = {"num_experts", "num_local_experts", NULL};
-    MOEC_TRY(moec_family_update_any(root, where, keys, MOEC_MAX_EXPERTS, &config->n_expert, err));
-    MOEC_TRY(moec_json_update_u32(root, where, "moe_intermediate_size", MOEC_MAX_DIMENSION,
-                                  &config->n_ff_expert, err));
-    return moec_json_get_bool_or(root, where, "norm_topk_prob", false, &config->norm_topk_prob, err);
-}
-
 static enum moec_status read_qwen2_moe(const struct moec_json *root, const char *where,
                                        struct moec_config *config, struct moec_error *err)
 {
     struct moec_family_layers layers = {0};
-    MOEC_TRY(read_experts(root, where, config, err));
+    MOEC_TRY(moec_family_read_qwen_experts(root, where, config, err));
     MOEC_TRY(moec_json_update_u32(root, where, "shared_expert_intermediate_size", MOEC_MAX_DIMENSION,
                                   &config->n_ff_shared, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "qkv_bias", true, &config->kinds[0].qkv_bias, err));
@@ -73,7 +41,7 @@ static enum moec_status read_qwen2_moe(const struct moec_json *root, const char 
     MOEC_TRY(moec_family_check_head_dim(where, config, err));
     MOEC_TRY(read_window(root, where, config, &layers, err));
     MOEC_TRY(moec_family_read_layer_types(root, where, config, &layers, err));
-    MOEC_TRY(read_moe_layers(root, where, config, &layers, err));
+    MOEC_TRY(moec_family_read_sparse_layers(root, where, config, &layers, err));
     return moec_family_place_layers(config, &layers, where, err);
 }
 
@@ -83,7 +51,7 @@ static enum moec_status read_qwen3_moe(const struct moec_json *root, const char 
 {
     struct moec_family_layers layers = {0};
     bool used = false;
-    MOEC_TRY(read_experts(root, where, config, err));
+    MOEC_TRY(moec_family_read_qwen_experts(root, where, config, err));
     MOEC_TRY(moec_family_read_bias(root, where, true, config, err));
     MOEC_TRY(moec_json_get_bool_or(root, where, "use_sliding_window", false, &used, err));
     const struct moec_json *given = moec_json_find(root, "sliding_window");
@@ -93,27 +61,8 @@ static enum moec_status read_qwen3_moe(const struct moec_json *root, const char 
             moec_json_update_u32(root, where, "sliding_window", MOEC_MAX_POSITIONS, &layers.window, err));
         memset(layers.has_window, 1, config->n_layer);
     }
-    MOEC_TRY(read_moe_layers(root, where, config, &layers, err));
+    MOEC_TRY(moec_family_read_sparse_layers(root, where, config, &layers, err));
     return moec_family_place_layers(config, &layers, where, err);
-}
-
-static void put_experts(const struct moec_config *config, struct moec_json_out *root)
-{
-    struct moec_json_out *plain = moec_json_out_array();
-    uint32_t n_ff_dense = 0;
-    moec_json_out_u64(root, "num_experts", config->n_expert);
-    moec_json_out_u64(root, "moe_intermediate_size", config->n_ff_expert);
-    moec_json_out_bool(root, "norm_topk_prob", config->norm_topk_prob);
-    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        if (moec_config_is_moe(config, layer))
-            continue;
-        n_ff_dense = moec_config_layer(config, layer)->n_ff_dense;
-        moec_json_out_u64(plain, NULL, layer);
-    }
-    if (n_ff_dense > 0)
-        moec_json_out_u64(root, "intermediate_size", n_ff_dense);
-    moec_json_out_u64(root, "decoder_sparse_step", 1);
-    moec_json_out_node(root, "mlp_only_layers", plain);
 }
 
 /* `max_window_layers` 0 is what transformers before `layer_types` needs for a window in every layer. */
@@ -122,7 +71,7 @@ static void write_qwen2_moe(const struct moec_config *config, struct moec_json_o
     bool has_window = false;
     for (uint32_t i = 0; i < config->n_kind; i++)
         has_window = has_window || config->kinds[i].window > 0;
-    put_experts(config, root);
+    moec_family_put_qwen_experts(config, root);
     moec_json_out_u64(root, "shared_expert_intermediate_size", config->n_ff_shared);
     moec_json_out_bool(root, "qkv_bias", moec_config_layer(config, 0)->qkv_bias);
     moec_json_out_bool(root, "use_sliding_window", has_window);
@@ -135,7 +84,7 @@ static void write_qwen2_moe(const struct moec_config *config, struct moec_json_o
 static void write_qwen3_moe(const struct moec_config *config, struct moec_json_out *root)
 {
     const uint32_t window = moec_config_layer(config, 0)->window;
-    put_experts(config, root);
+    moec_family_put_qwen_experts(config, root);
     moec_family_put_bias(config, root);
     moec_json_out_bool(root, "use_sliding_window", window > 0);
     if (window > 0)

@@ -220,6 +220,8 @@ static void test_checkpoint__stacked_experts_are_the_same_model(void **state)
     assert_same_model(FAMILIES "qwen2_moe", "tests/fixtures/stacked/qwen2_moe");
     assert_same_model(FAMILIES "olmoe", "tests/fixtures/stacked/olmoe");
     assert_same_model(FAMILIES "mixtral", "tests/fixtures/stacked/mixtral");
+    /* In a model of text and pictures, too. */
+    assert_same_model(FAMILIES "qwen3_5_moe", "tests/fixtures/stacked/qwen3_5_moe");
 }
 
 /* Every expert of every fixture: a record made from the file is the record made from its F32 weights. */

@@ -229,6 +229,7 @@ static void test_draft__texts_are_those_without(void **state)
     for (size_t i = 0; i < N_FIXTURE_PAIRS; i++)
         check_family(fixture_pairs[i], 16, &n_drafted, &n_accepted);
     check_family("lfm2_moe", 16, &n_drafted, &n_accepted);
+    check_family("qwen3_next", 16, &n_drafted, &n_accepted);
     assert_true(n_drafted > n_accepted && n_accepted > 0);
     /* Chunks of one token leave no room for drafts. */
     n_drafted = 0;

@@ -188,6 +188,7 @@ static void test_sensitivity__equals_naive_running(void **state)
 {
     (void)state;
     check_exact("tests/fixtures/families/lfm2_moe", 4);
+    check_exact("tests/fixtures/families/qwen3_next", 4);
 }
 
 /* Experts of an encoder and of a decoder; with experts that are full, and that are not. */
