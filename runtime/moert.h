@@ -226,13 +226,17 @@ MOERT_API enum moert_status moert_session_fork(const struct moert_session *sessi
                                                struct moert_session **out, struct moert_error *err);
 
 /* Choosing the next token. temperature 0 is greedy (ties to the lower id). Otherwise: logits / temperature,
- * the top_k largest (0 = all), the smallest set of these with probability >= top_p, one draw. The same seed
- * draws the same tokens. */
+ * the top_k largest (0 = all), the smallest set of these with probability >= top_p; of them those with at
+ * least min_p of the likeliest one's probability (0 = all); of them the smallest set with probability >=
+ * typical_p whose information is nearest to the average (0 or 1 = all; Meister et al., "Locally Typical
+ * Sampling", 2022); one draw. The order and the sets are those of transformers. The same seed draws the same
+ * tokens. */
 struct moert_sampler {
     float temperature;
     uint32_t top_k;
     float top_p;
     uint64_t state; /* of the random numbers: set it to the seed */
+    float min_p, typical_p;
 };
 MOERT_API struct moert_sampler moert_sampler_greedy(void);
 /* `logits` (n_vocab) is used as scratch when temperature > 0. */

@@ -679,6 +679,19 @@ static void leave_journals(struct compile_job *job, enum moec_status status)
     free(job->profile_journal);
 }
 
+/* Sampling is of who runs the model: a bundle has none of it, and who expects it must hear so. */
+static void say_sampling(const struct compile_job *job)
+{
+    const char *sampling = moec_checkpoint_sampling(job->checkpoint);
+    if (sampling[0] != '\0' && !job->measure.is_quiet)
+        cli_print(
+            stderr,
+            "moec compile: note: the model's generation_config.json asks for sampling (%s), which a bundle "
+            "does not carry: moec run is greedy unless its options say otherwise (--temp, --top-k, "
+            "--top-p, --min-p, --typical-p)\n",
+            sampling);
+}
+
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
@@ -688,6 +701,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
         MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
     MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
+    say_sampling(job);
     MOEC_TRY(get_profile(job, err));
     /* The digest is read at once and cannot be stopped: until it is there a signal ends the program as usual.
      */

@@ -32,6 +32,10 @@ static const struct cli_option options[] = {
     {"temp", 0, "T", NULL, "Temperature; 0 (default) is greedy.", 0},
     {"top-k", 0, "K", NULL, "Draw from the K likeliest tokens (default 0: all).", 0},
     {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).", 0},
+    {"min-p", 0, "P", NULL,
+     "Draw from tokens with at least P of the likeliest one's probability (default 0).", CLI_RARE},
+    {"typical-p", 0, "P", NULL,
+     "Draw from the tokens of most typical information with total probability P (default 1).", CLI_RARE},
     {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", 0},
     CLI_GENERATION_OPTIONS(0),
     {"stop", 0, "TEXT", NULL, "End before this text appears; may be repeated.", CLI_REPEATS},
@@ -118,7 +122,7 @@ static enum moec_status from_runtime(enum moert_status status, const struct moer
 static enum moec_status read_options(const struct cli_args *args, struct run_options *out,
                                      struct moec_error *err)
 {
-    double temperature = 0, top_p = 1;
+    double temperature = 0, top_p = 1, min_p = 0, typical_p = 1;
     uint32_t n_threads = 0;
     out->engine = moert_options_default();
     out->sampler = moert_sampler_greedy();
@@ -129,6 +133,8 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));
     MOEC_TRY(cli_u32(args, "top-k", 0, 1u << 24, &out->sampler.top_k, err));
     MOEC_TRY(cli_double(args, "top-p", 0, 1, &top_p, err));
+    MOEC_TRY(cli_double(args, "min-p", 0, 1, &min_p, err));
+    MOEC_TRY(cli_double(args, "typical-p", 0, 1, &typical_p, err));
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->sampler.state, err));
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &out->engine.n_context, err));
     MOEC_TRY(cli_bytes(args, "memory", &out->engine.memory_bytes, err));
@@ -152,6 +158,8 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
         return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file");
     out->sampler.temperature = (float)temperature;
     out->sampler.top_p = (float)top_p;
+    out->sampler.min_p = (float)min_p;
+    out->sampler.typical_p = (float)typical_p;
     out->engine.n_threads = (int)n_threads;
     if (cli_has(args, "cpu"))
         out->engine.cpu = cli_text(args, "cpu");

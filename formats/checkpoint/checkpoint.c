@@ -50,6 +50,7 @@ static enum moec_status load_config(struct moec_checkpoint *ck, struct moec_erro
     ck->family = *family;
     ck->generation = moec_generation_default();
     MOEC_TRY_OUT(moec_generation_read(root, where, ck->config.n_vocab, &ck->generation, err));
+    moec_generation_sampling(root, ck->sampling, sizeof ck->sampling);
     MOEC_TRY_OUT(moec_folder_has(ck->folder, "generation_config.json", &has_generation, err));
     if (!has_generation)
         goto out;
@@ -66,6 +67,7 @@ static enum moec_status load_config(struct moec_checkpoint *ck, struct moec_erro
     if (!from_config)
         ck->generation = moec_generation_default();
     MOEC_TRY_OUT(moec_generation_read(root, where, ck->config.n_vocab, &ck->generation, err));
+    moec_generation_sampling(root, ck->sampling, sizeof ck->sampling);
 out:
     moec_json_free(root);
     free(where);
@@ -179,6 +181,11 @@ const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *c
 const struct moec_generation *moec_checkpoint_generation(const struct moec_checkpoint *checkpoint)
 {
     return &checkpoint->generation;
+}
+
+const char *moec_checkpoint_sampling(const struct moec_checkpoint *checkpoint)
+{
+    return checkpoint->sampling;
 }
 
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint)

@@ -26,6 +26,9 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint);
 /* Borrowed until close. */
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint);
 const struct moec_generation *moec_checkpoint_generation(const struct moec_checkpoint *checkpoint);
+/* What the folder asks of sampling, which no setting carries ("temperature 0.6, top_p 0.95"); may be empty.
+ */
+const char *moec_checkpoint_sampling(const struct moec_checkpoint *checkpoint);
 /* NULL when the checkpoint has no tokenizer. */
 const struct moec_tokenizer_model *moec_checkpoint_tokenizer(const struct moec_checkpoint *checkpoint);
 /* The path that was opened. */

@@ -13,6 +13,7 @@ struct moec_checkpoint {
     struct moec_family family; /* with the names and layouts of these files */
     struct moec_config config;
     struct moec_generation generation;
+    char sampling[256]; /* moec_generation_sampling */
     struct moec_tokenizer_model tokenizer;
     bool is_gguf, has_tokenizer;
     bool is_inner; /* tensors are those of a language model among others (struct moec_family, outer_type) */

@@ -140,6 +140,27 @@ enum moec_status moec_generation_read(const struct moec_json *root, const char *
     return MOEC_OK;
 }
 
+void moec_generation_sampling(const struct moec_json *root, char *text, size_t n_bytes)
+{
+    static const char *const keys[] = {"temperature", "top_k",          "top_p",      "min_p",
+                                       "typical_p",   "epsilon_cutoff", "eta_cutoff", "top_h"};
+    bool is_on = false;
+    size_t used = 0;
+    text[0] = '\0';
+    if (moec_json_get_bool_or(root, "", "do_sample", false, &is_on, NULL) != MOEC_OK || !is_on)
+        return;
+    (void)snprintf(text, n_bytes, "do_sample");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && used < n_bytes; i++) {
+        double value = 0;
+        if (moec_json_present(root, keys[i]) != NULL &&
+            moec_json_get_double(root, "", keys[i], -1e9, 1e9, &value, NULL) == MOEC_OK) {
+            const int wrote =
+                snprintf(text + used, n_bytes - used, "%s%s %g", used == 0 ? "" : ", ", keys[i], value);
+            used += wrote > 0 ? (size_t)wrote : 0;
+        }
+    }
+}
+
 /* ---- writing ---- */
 
 static void put_count(struct moec_json_out *root, const char *key, uint32_t value, uint32_t missing)

@@ -14,6 +14,10 @@ MOEC_WARN_UNUSED enum moec_status moec_generation_read(const struct moec_json *r
                                                        uint32_t n_vocab, struct moec_generation *generation,
                                                        struct moec_error *err);
 
+/* What the object asks of sampling, such as "temperature 0.6, top_p 0.95": it is not among the settings,
+ * since who runs a model chooses. Empty where it does not ask for sampling. */
+void moec_generation_sampling(const struct moec_json *root, char *text, size_t n_bytes);
+
 /* Puts the fields that differ from their defaults. */
 void moec_generation_write(const struct moec_generation *generation, struct moec_json_out *root);
 

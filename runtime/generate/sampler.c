@@ -1,3 +1,4 @@
+#include "formats/base/elementary.h"
 #include "formats/base/half.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/moert.h"
@@ -71,6 +72,53 @@ static double drop_below(float *values, uint32_t n, float least)
     return mass;
 }
 
+/* ---- typical ---- */
+
+/* Probabilities p x mass between these belong to tokens whose information, -log p, is at most `distance` from
+ * the entropy. */
+struct interval {
+    double low, high;
+};
+
+static struct interval near_entropy(double entropy, double distance, double mass)
+{
+    return (struct interval){mass * moec_exp_f64(-entropy - distance),
+                             mass * moec_exp_f64(-entropy + distance)};
+}
+
+static double mass_within(const float *values, uint32_t n, struct interval kept)
+{
+    double mass = 0;
+    for (uint32_t i = 0; i < n; i++)
+        mass += values[i] >= kept.low && values[i] <= kept.high ? values[i] : 0;
+    return mass;
+}
+
+/* Keeps the tokens nearest to the entropy until they have this part of the mass. The distance is found by
+ * halving bit patterns, as above: nothing is sorted and no logarithm is taken twice. */
+static double keep_typical(float *values, uint32_t n, double mass, double part)
+{
+    double entropy = 0, kept_mass = 0;
+    for (uint32_t i = 0; i < n; i++)
+        entropy -= values[i] > 0 ? values[i] / mass * moec_log_f64(values[i] / mass) : 0;
+    uint32_t low = 0, high = moec_f32_bits(200.0f); /* more information than an F32 probability can have */
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const double distance = moec_f32_from_bits(middle);
+        if (mass_within(values, n, near_entropy(entropy, distance, mass)) >= part * mass)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    const struct interval kept = near_entropy(entropy, moec_f32_from_bits(low), mass);
+    for (uint32_t i = 0; i < n; i++) {
+        if (values[i] < kept.low || values[i] > kept.high)
+            values[i] = 0;
+        kept_mass += values[i];
+    }
+    return kept_mass;
+}
+
 uint32_t moert_sampler_next(struct moert_sampler *sampler, float *logits, uint32_t n_vocab)
 {
     uint32_t best = argmax(logits, n_vocab);
@@ -87,6 +135,10 @@ uint32_t moert_sampler_next(struct moert_sampler *sampler, float *logits, uint32
         least = last_threshold(logits, n_vocab, enough_mass, mass * sampler->top_p);
         mass = drop_below(logits, n_vocab, least);
     }
+    if (sampler->min_p > 0)
+        mass = drop_below(logits, n_vocab, sampler->min_p < 1 ? sampler->min_p : 1);
+    if (sampler->typical_p > 0 && sampler->typical_p < 1)
+        mass = keep_typical(logits, n_vocab, mass, sampler->typical_p);
     double draw = next_uniform(&sampler->state) * mass;
     for (uint32_t i = 0; i < n_vocab; i++) {
         draw -= logits[i];

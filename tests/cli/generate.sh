@@ -141,6 +141,18 @@ try 2 "beams of perplexity" "$moec" eval $sample --data "$work/lines.txt" --beam
 says stderr "beams applies to tasks with generated answers" "says what beams are for"
 try 1 "a budget too small for so many beams" "$moec" run "$work/plain.moec" -p x --memory "$budget" --ctx 1000 --beams 32
 says stderr "KV cache for 1000 positions" "itemises it"
+# Sampling is not a setting of the bundle: compile names what the file asks for, and run has options for it.
+sed 's/"num_beams": 3/"do_sample": true, "temperature": 0.6, "top_p": 0.95, "num_beams": 3/' "$work/model/generation_config.json" >"$work/g.json"
+mkdir "$work/sampling"
+cp "$work"/model/* "$work/sampling/"
+cp "$work/g.json" "$work/sampling/generation_config.json"
+try 0 "compile a model that asks for sampling" "$moec" compile "$work/sampling" --policy uniform --bits 8 -o "$work/sampling.moec"
+says stderr "asks for sampling .temperature 0.6, top_p 0.95.," "what a bundle does not carry is named"
+try 0 "quietly" "$moec" compile "$work/sampling" --policy uniform --bits 8 -q --force -o "$work/sampling.moec"
+try 1 "-q is quiet" grep -q sampling "$work/stderr"
+try 0 "min-p and typical-p" "$moec" run "$work/sampling.moec" -p ab -n 4 --beams 1 --temp 1 --min-p 0.9 --typical-p 0.5 --ignore-eos
+try 2 "min-p above 1" "$moec" run "$work/sampling.moec" -p ab --min-p 2
+
 sed -i 's/"num_beams": 3/"num_beam_groups": 3/' "$work/model/generation_config.json"
 try 1 "a setting that is not known" "$moec" eval "$work/model" --data "$work/lines.txt" --quiet
 says stderr "'num_beam_groups', which moec does not know" "is named"
