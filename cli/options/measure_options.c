@@ -134,8 +134,11 @@ enum moec_status cli_read_measure_options(const struct cli_args *args, struct cl
         .time_limit_seconds = 1800,
         .work_bytes = (uint64_t)1 << 30,
         .is_quiet = cli_has(args, "quiet"),
+        .is_verbose = cli_has(args, "verbose"),
     };
     uint32_t n_threads = 0;
+    if (out->is_quiet && out->is_verbose)
+        return moec_fail(err, MOEC_ERR_USAGE, "give either --quiet or --verbose");
     MOEC_TRY(cli_u32(args, "seq-len", 2, 1u << 20, &out->seq_len_tokens, err));
     MOEC_TRY(read_samples(args, out, err));
     MOEC_TRY(cli_u64(args, "seed", 0, UINT64_MAX, &out->seed, err));

@@ -127,8 +127,9 @@
          "hidden states that do not fit go to a temporary file in TMPDIR or beside the output. Results do "  \
          "not depend on it. Text counts too while it is read and tokenised.",                                \
          CLI_RARE},                                                                                          \
+        {"quiet", 'q', NULL, NULL, "Show no progress.", 0},                                                  \
     {                                                                                                        \
-        "quiet", 'q', NULL, NULL, "Show no progress.", 0                                                     \
+        "verbose", 'v', NULL, NULL, "Say what is decided, and how long each phase took.", 0                  \
     }
 
 struct cli_measure_options {
@@ -150,7 +151,7 @@ struct cli_measure_options {
     const struct moec_kernels *kernels;
     uint64_t work_bytes;
     char spill_folder[4096]; /* for hidden states that do not fit into memory */
-    bool is_quiet;
+    bool is_quiet, is_verbose;
     uint32_t studies; /* from moec_weight_studies_parse; profile only */
     bool projections;
     const char *journal; /* of a profile run; NULL = none */

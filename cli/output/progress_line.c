@@ -3,19 +3,49 @@
 
 #include "formats/base/clock.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define SECOND_NS         1000000000LL
 #define TERMINAL_EVERY_NS (SECOND_NS / 10)
-#define LOG_EVERY_NS      (10 * SECOND_NS)
+/* A log gets a line after 10 s, then about twenty for as long as the job has run, and at least six an hour.
+ */
+#define LOG_FIRST_NS    (10 * SECOND_NS)
+#define LOG_LAST_NS     (600 * SECOND_NS)
+#define LOG_PARTS       20
+#define LINE_BYTES      256
+#define DEFAULT_COLUMNS 80
+#define KNOWN_SECONDS   0.5 /* before, a rate says nothing */
 
-void cli_progress_init(struct cli_progress *progress, const char *unit, bool is_quiet)
+void cli_progress_init(struct cli_progress *progress, const char *job, const char *unit, bool is_quiet)
 {
-    *progress =
-        (struct cli_progress){.unit = unit, .is_quiet = is_quiet, .is_terminal = isatty(STDERR_FILENO)};
+    *progress = (struct cli_progress){.job = job,
+                                      .unit = unit,
+                                      .is_quiet = is_quiet,
+                                      .is_terminal = isatty(STDERR_FILENO),
+                                      .expected = NAN};
 }
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+void cli_progress_expect(struct cli_progress *progress, double work)
+{
+    progress->expected = work;
+    progress->expected_at = progress->work_before + progress->phase_done;
+}
+
+void cli_progress_later(struct cli_progress *progress, double work)
+{
+    progress->later = work;
+}
+
+/* ---- the text ---- */
 
 static void format_duration(char text[static 24], double seconds)
 {
@@ -27,49 +57,150 @@ static void format_duration(char text[static 24], double seconds)
         (void)snprintf(text, 24, "%d h %02d min", (int)(seconds / 3600), (int)(seconds / 60) % 60);
 }
 
-void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total)
+/* Of the whole job; *phase is what its phase has left. */
+static double work_left(const struct cli_progress *progress, double done, double total, double *phase)
 {
-    if (progress->is_quiet)
-        return;
-    int64_t now = (int64_t)moec_now_ns();
-    bool is_new = strncmp(progress->phase, phase, sizeof progress->phase - 1) != 0;
-    if (is_new) {
-        (void)snprintf(progress->phase, sizeof progress->phase, "%s", phase);
-        progress->phase_done = done;
-        progress->phase_ns = now;
-        progress->shown_ns = 0;
-        progress->is_end_shown = false;
+    const double now = progress->work_before + progress->phase_done;
+    *phase = larger(total - done, 0);
+    if (isnan(progress->expected))
+        return *phase;
+    return larger(progress->expected - (now - progress->expected_at), *phase) + progress->later;
+}
+
+void cli_progress_text(struct cli_progress *progress, double done, double total, double job_seconds,
+                       double phase_seconds, int columns, char *text, size_t capacity)
+{
+    double phase_left = 0;
+    char time[40] = "", detail[96];
+    const double left = work_left(progress, done, total, &phase_left);
+    const double now = progress->work_before + progress->phase_done;
+    /* A job that counts only this phase may have begun in an earlier run. */
+    const double before = isnan(progress->expected) ? done : now;
+    progress->best_part =
+        larger(progress->best_part, before + left > 0 ? before / (before + left) : progress->best_part);
+    if (now > 0 && job_seconds > KNOWN_SECONDS) {
+        const double mean = job_seconds / now;
+        const double pace = progress->phase_done > 0 && phase_seconds > 2 * KNOWN_SECONDS
+                                ? phase_seconds / progress->phase_done
+                                : mean;
+        char duration[24];
+        format_duration(duration, phase_left * pace + (left - phase_left) * mean);
+        (void)snprintf(time, sizeof time, ", %s left", duration);
     }
-    int64_t every = progress->is_terminal ? TERMINAL_EVERY_NS : LOG_EVERY_NS;
-    if (is_new && !progress->is_terminal)
-        progress->shown_ns = now; /* a log says how far a phase came, not that it began */
-    bool is_end = done >= total;
-    if (now - progress->shown_ns < every && (!is_end || progress->is_end_shown))
-        return;
-    progress->is_end_shown = is_end;
+    if (progress->unit != NULL)
+        (void)snprintf(detail, sizeof detail, "%.0f of %.0f %s", done, total, progress->unit);
+    else if (total > 0)
+        (void)snprintf(detail, sizeof detail, "%s %.0f%%", progress->phase, floor(100 * done / total));
+    else
+        (void)snprintf(detail, sizeof detail, "%s", progress->phase);
+    (void)snprintf(text, capacity, "%s: %.0f%%%s (%s)", progress->job, floor(100 * progress->best_part), time,
+                   detail);
+    if (columns > 0 && (size_t)columns <= strlen(text))
+        text[columns - 1] = '\0';
+}
+
+/* ---- showing it ---- */
+
+static int terminal_columns(void)
+{
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : DEFAULT_COLUMNS;
+}
+
+static bool is_due(const struct cli_progress *progress, int64_t now)
+{
+    if (progress->is_terminal)
+        return now - progress->shown_ns >= TERMINAL_EVERY_NS;
+    int64_t every = (now - progress->start_ns) / LOG_PARTS;
+    every = every < LOG_FIRST_NS ? LOG_FIRST_NS : every > LOG_LAST_NS ? LOG_LAST_NS : every;
+    return now - progress->shown_ns >= every;
+}
+
+static void put(struct cli_progress *progress, const char *text, int64_t now)
+{
     progress->shown_ns = now;
-    double seconds = (double)(now - progress->phase_ns) / (double)SECOND_NS;
-    double rate = seconds > 0 ? (done - progress->phase_done) / seconds : 0;
-    char tail[80] = "";
-    if (rate > 0 && seconds > 0.5) {
-        char left[24];
-        format_duration(left, (total - done) / rate);
-        (void)snprintf(tail, sizeof tail, ", %.3g %s/s, %s left", rate, progress->unit, left);
-    }
-    int decimals = strcmp(progress->unit, "passes") == 0 ? 1 : 0;
-    fprintf(stderr, "%s%s: %.*f of %.*f %s (%.0f%%)%s%s", progress->is_terminal ? "\r\033[K" : "", phase,
-            decimals, done, decimals, total, progress->unit, total > 0 ? 100 * done / total : 100, tail,
-            progress->is_terminal ? "" : "\n");
+    (void)fprintf(stderr, progress->is_terminal ? "\r%s\033[K" : "%s\n", text);
     (void)fflush(stderr);
     progress->is_line_open = progress->is_terminal;
 }
 
-void cli_progress_end(struct cli_progress *progress)
+/* A log's first line comes when the job has lasted for a while. */
+static int64_t start_clock(struct cli_progress *progress)
+{
+    const int64_t now = (int64_t)moec_now_ns();
+    if (progress->start_ns == 0) {
+        progress->start_ns = now;
+        progress->shown_ns = progress->is_terminal ? 0 : now;
+    }
+    return now;
+}
+
+/* Of one name. */
+static void end_phases(struct cli_progress *progress, int64_t now)
+{
+    char took[24], line[96];
+    if (progress->is_verbose && progress->phase[0] != '\0') {
+        format_duration(took, (double)(now - progress->named_ns) / (double)SECOND_NS);
+        (void)snprintf(line, sizeof line, "%s: %s", progress->phase, took);
+        cli_progress_tell(progress, line);
+    }
+    progress->phase[0] = '\0';
+    progress->named_ns = now;
+}
+
+void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total)
+{
+    char text[LINE_BYTES];
+    if (progress->is_quiet)
+        return;
+    const int64_t now = start_clock(progress);
+    const bool is_named = strncmp(progress->phase, phase, sizeof progress->phase - 1) != 0;
+    if (progress->work_ns == 0)
+        progress->work_ns = now;
+    if (is_named)
+        end_phases(progress, now);
+    if (is_named || done < progress->phase_first + progress->phase_done) {
+        (void)snprintf(progress->phase, sizeof progress->phase, "%s", phase);
+        progress->work_before += progress->phase_done;
+        progress->phase_first = done;
+        progress->phase_ns = now;
+    }
+    progress->phase_done = done - progress->phase_first;
+    if (!is_due(progress, now))
+        return;
+    cli_progress_text(progress, done, total, (double)(now - progress->work_ns) / (double)SECOND_NS,
+                      (double)(now - progress->phase_ns) / (double)SECOND_NS,
+                      progress->is_terminal ? terminal_columns() : 0, text, sizeof text);
+    put(progress, text, now);
+}
+
+void cli_progress_prepare(struct cli_progress *progress, const char *phase, double done, double total)
+{
+    char text[LINE_BYTES];
+    if (progress->is_quiet)
+        return;
+    const int64_t now = start_clock(progress);
+    if (!is_due(progress, now))
+        return;
+    (void)snprintf(text, sizeof text, "%s: %s %.0f%%", progress->job, phase,
+                   total > 0 ? floor(100 * done / total) : 0);
+    if (progress->is_terminal && (size_t)terminal_columns() <= strlen(text))
+        text[terminal_columns() - 1] = '\0';
+    put(progress, text, now);
+}
+
+static void clear_line(struct cli_progress *progress)
 {
     if (progress->is_line_open)
         fprintf(stderr, "\r\033[K");
     progress->is_line_open = false;
-    progress->phase[0] = '\0';
+}
+
+void cli_progress_end(struct cli_progress *progress)
+{
+    clear_line(progress);
+    if (progress->work_ns != 0)
+        end_phases(progress, (int64_t)moec_now_ns());
 }
 
 void cli_progress_note(struct cli_progress *progress, const char *line)
@@ -80,8 +211,6 @@ void cli_progress_note(struct cli_progress *progress, const char *line)
 
 void cli_progress_tell(struct cli_progress *progress, const char *line)
 {
-    if (progress->is_line_open)
-        fprintf(stderr, "\r\033[K");
-    progress->is_line_open = false;
+    clear_line(progress);
     cli_print(stderr, "%s\n", line);
 }

@@ -1,31 +1,55 @@
-/* Progress of long work on stderr (D14): one line that rewrites itself with rate and time left on a terminal,
- * a line every few seconds otherwise, nothing when quiet. Thread rule: main thread. */
+/* Progress of long work on stderr (D14): what is done, how far the whole job is and how long it still takes,
+ * on one line that rewrites itself and is cut to the terminal's width; a line now and then in a log; nothing
+ * when quiet.
+ *
+ * Work is counted in units that all phases of a job share, such as passes over the data. Where the work knows
+ * what is still to come (cli_progress_expect), a job of many phases has one percentage and one time left; a
+ * job that never says is one of a single phase or of phases with a common count. Thread rule: main thread. */
 #ifndef MOEC_CLI_PROGRESS_LINE_H
 #define MOEC_CLI_PROGRESS_LINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct cli_progress {
     bool is_quiet;
+    bool is_verbose; /* each phase says at its end how long it took; set after init */
     bool is_terminal;
-    const char *unit; /* "passes", "MB", "windows" */
+    const char *job;  /* "compile" */
+    const char *unit; /* "samples" of a job that counts them; NULL: a share is shown */
     char phase[48];
-    double phase_done; /* done when the phase began */
-    int64_t phase_ns;
-    int64_t shown_ns;
-    bool is_end_shown; /* the phase's last state has been shown */
-    bool is_line_open; /* the terminal shows a line that can be rewritten */
+    double phase_first; /* done when the phase began: earlier runs may have begun it */
+    double phase_done;  /* of this run */
+    double work_before; /* of the phases before */
+    double expected;    /* work from `expected_at` on, as the job expects; NaN = unknown */
+    double expected_at;
+    double later;                                  /* work behind what is expected, cli_progress_later */
+    double best_part;                              /* so that a percentage never falls */
+    int64_t start_ns, work_ns, phase_ns, shown_ns; /* work_ns: when the first phase began */
+    int64_t named_ns;                              /* when phases of this name began */
+    bool is_line_open;                             /* the terminal shows a line that can be rewritten */
 };
 
-/* `unit` is borrowed. */
-void cli_progress_init(struct cli_progress *progress, const char *unit, bool is_quiet);
-/* Shows at most ten times a second. A new `phase` starts its own clock. */
+/* `job` and `unit` are borrowed. */
+void cli_progress_init(struct cli_progress *progress, const char *job, const char *unit, bool is_quiet);
+/* From here on this much work is left, of which the phases to come are shown. */
+void cli_progress_expect(struct cli_progress *progress, double work);
+/* Work that comes after what is expected, in the same units: of a job that is made of two. */
+void cli_progress_later(struct cli_progress *progress, double work);
+/* Shows at most ten times a second. A new `phase`, or one whose `done` falls, begins a phase. */
 void cli_progress_show(struct cli_progress *progress, const char *phase, double done, double total);
+/* The same before the work itself has begun: it has no part in percentage and time left. */
+void cli_progress_prepare(struct cli_progress *progress, const char *phase, double done, double total);
 /* Prints a line above the progress line; `note` prints nothing when quiet, `tell` always prints. */
 void cli_progress_note(struct cli_progress *progress, const char *line);
 void cli_progress_tell(struct cli_progress *progress, const char *line);
 /* Clears the progress line. */
 void cli_progress_end(struct cli_progress *progress);
+
+/* What a line of `columns` shows of the state, for tests: at most columns - 1 bytes. `seconds` since the job
+ * and since the phase began. */
+void cli_progress_text(struct cli_progress *progress, double done, double total, double job_seconds,
+                       double phase_seconds, int columns, char *text, size_t capacity);
 
 #endif

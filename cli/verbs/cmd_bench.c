@@ -214,7 +214,7 @@ static enum moec_status bench_kernels(struct bench_job *job, struct moec_error *
     MOEC_TRY(check_kernels(job->args, err));
     MOEC_TRY(cli_u32(job->args, "threads", 1, 256, &n_threads, err));
     MOEC_TRY(moec_kernels_find(cli_has(job->args, "cpu") ? cli_text(job->args, "cpu") : "auto", &set, err));
-    cli_progress_init(&job->progress, "codecs", cli_has(job->args, "quiet"));
+    cli_progress_init(&job->progress, "bench", "codecs", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
     enum moec_status status = moec_kernel_bench_run(set, (int)n_threads, &progress, &bench, err);
     cli_progress_end(&job->progress);
@@ -235,7 +235,7 @@ static enum moec_status bench(struct bench_job *job, struct moec_error *err)
     MOEC_TRY(cli_check_figures(job->args, err));
     MOEC_TRY(make_trace_folder(job, err));
     MOEC_TRY(read_data(job, err));
-    cli_progress_init(&job->progress, "samples", cli_has(job->args, "quiet"));
+    cli_progress_init(&job->progress, "bench", "samples", cli_has(job->args, "quiet"));
     cli_interrupt_catch();
     enum moec_status status = moec_bench_run(&job->options.bench, &progress, &job->bench, err);
     cli_progress_end(&job->progress);

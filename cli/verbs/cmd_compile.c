@@ -28,7 +28,7 @@ static const struct cli_option options[] = {
     {"policy", 0, "POLICY", NULL,
      "How to search (default hull):\n"
      "hull\tleast harm for each byte: experts, projections, dense\n"
-     "edgemoe\tfewer bits for the least important experts\n"
+     "edgemoe\tfewer bits for the least important\n"
      "edgemoe-literal\tthe same, ranked as in the paper\n"
      "marginal\tthe least loss for each byte saved\n"
      "uniform\t--bits for every expert\n"
@@ -326,6 +326,9 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
             n_bits = job->measure.quantizer == MOEC_QUANTIZER_AUTO ? n_bits : 0;
             job->measure.baseline_bits = cli_has(job->args, "baseline") ? job->measure.baseline_bits : 16;
         }
+        cli_progress_later(&job->progress,
+                           moec_compile_foresee(moec_checkpoint_config(job->checkpoint), &job->compile,
+                                                job->measure.n_sample, job->measure.seq_len_tokens));
         MOEC_TRY(cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile,
                                  err));
         job->has_profile = true;
@@ -344,18 +347,25 @@ static enum moec_status get_profile(struct compile_job *job, struct moec_error *
     return MOEC_OK;
 }
 
+/* How the search goes; who writes a policy wants to read its log. */
 static void show_log(void *context, const char *line)
 {
     struct compile_job *job = context;
-    cli_progress_note(&job->progress, line);
+    if (job->measure.is_verbose || strchr(job->compile.policy, '.') != NULL)
+        cli_progress_note(&job->progress, line);
 }
 
 static void show_progress(void *context, const char *phase, double done, double total)
 {
     struct compile_job *job = context;
-    const bool is_counted = strcmp(phase, "packing") == 0 || strcmp(phase, "fitting experts") == 0;
-    job->progress.unit = is_counted ? "experts" : "passes";
     cli_progress_show(&job->progress, phase, done, total);
+}
+
+static void expect_passes(void *context, double passes)
+{
+    struct compile_job *job = context;
+    cli_progress_later(&job->progress, 0);
+    cli_progress_expect(&job->progress, passes);
 }
 
 static bool is_cancelled(void *context)
@@ -695,7 +705,8 @@ static void say_sampling(const struct compile_job *job)
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
-    cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
+    cli_progress_init(&job->progress, "compile", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(claim_output(job, err));
     if (cli_has(job->args, "report"))
         MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
@@ -713,8 +724,11 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     cli_base_name(moec_checkpoint_folder(job->checkpoint), source_name, sizeof source_name);
     job->compile.options_text = job->options_text;
     job->compile.source_name = source_name;
-    struct moec_compile_hooks hooks = {
-        .log = show_log, .progress = show_progress, .cancelled = is_cancelled, .context = job};
+    struct moec_compile_hooks hooks = {.log = show_log,
+                                       .progress = show_progress,
+                                       .expect = expect_passes,
+                                       .cancelled = is_cancelled,
+                                       .context = job};
     double start = cli_seconds();
     enum moec_status status = moec_compile(
         job->checkpoint, job->has_profile ? &job->profile : NULL, job->profile_digest, &job->compile, &hooks,

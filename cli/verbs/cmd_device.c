@@ -29,7 +29,7 @@ static const struct cli_option options[] = {
 
 static enum moec_status show_progress(void *context, const char *phase, double done, double total)
 {
-    cli_progress_show(context, phase, done, total);
+    cli_progress_prepare(context, phase, done, total);
     return cli_interrupt_status();
 }
 
@@ -209,7 +209,7 @@ static int run_device(const struct cli_args *args)
     struct moec_error err = {0};
     struct cli_progress progress;
     cli_interrupt_catch();
-    cli_progress_init(&progress, "steps", cli_has(args, "quiet"));
+    cli_progress_init(&progress, "device", NULL, cli_has(args, "quiet"));
     enum moec_status status = measure_device(args, &progress, &err);
     cli_progress_end(&progress);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);

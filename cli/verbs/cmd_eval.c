@@ -90,6 +90,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(moec_alloc((void **)&job->measured.kl, n, sizeof(double), "window losses", err));
     MOEC_TRY(moec_scorer_create(job->source.model, job->source.experts, &job->windows, &scorer_options,
                                 &job->scorer, err));
+    cli_progress_expect(&job->progress, cli_has(job->args, "reference") ? 2 : 1);
     if (cli_has(job->args, "reference")) {
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.work_bytes,
                                   job->measure.n_threads, &job->reference, err));
@@ -153,7 +154,8 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
-    cli_progress_init(&job->progress, is_rows ? "rows" : "passes", job->measure.is_quiet);
+    cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
                               &job->source, err));
     if (is_rows)

@@ -72,7 +72,7 @@ static int run_export(const struct cli_args *args)
     struct moec_error err = {0};
     struct moec_bundle *bundle = NULL;
     struct cli_progress progress;
-    cli_progress_init(&progress, "MB", cli_has(args, "quiet"));
+    cli_progress_init(&progress, "export", "MB", cli_has(args, "quiet"));
     enum moec_status status = export_bundle(args, &bundle, &progress, &err);
     cli_progress_end(&progress);
     moec_bundle_close(bundle);

@@ -467,7 +467,8 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_wants_figures(args))
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
     MOEC_TRY(find_journal(job, err));
-    cli_progress_init(&job->progress, "passes", job->measure.is_quiet);
+    cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
+    job->progress.is_verbose = job->measure.is_verbose;
     double start = cli_seconds();
     MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
     MOEC_TRY(

@@ -229,7 +229,8 @@ static enum moec_status simulate(struct job *job, struct moec_error *err)
     struct moec_simulation simulation = {0};
     struct moec_paragraphs text = {0};
     enum moec_status status = MOEC_OK;
-    cli_progress_init(&job->progress, "runs", cli_has(job->args, "quiet") || cli_has(job->args, "json"));
+    cli_progress_init(&job->progress, "simulate", "runs",
+                      cli_has(job->args, "quiet") || cli_has(job->args, "json"));
     status = moec_simulate(&job->sweep, job->options.n_threads, show, job, &simulation, err);
     cli_progress_end(&job->progress);
     MOEC_TRY(status);

@@ -22,7 +22,7 @@ struct rows_job {
     struct moec_source reference_source;
     struct moec_output answers;
     const char *phase;
-    bool writes_answers;
+    bool writes_answers, is_expected;
 };
 
 /* One row of --answers. */
@@ -64,6 +64,9 @@ static enum moec_status row_done(void *context, uint32_t n_done, uint32_t n_row,
                                  const struct moec_row_result *result, struct moec_error *err)
 {
     struct rows_job *job = context;
+    if (!job->is_expected)
+        cli_progress_expect(job->progress, (cli_has(job->args, "reference") ? 2.0 : 1.0) * n_row);
+    job->is_expected = true;
     cli_progress_show(job->progress, job->phase, n_done, n_row);
     return job->writes_answers ? write_answer(job, result, err) : MOEC_OK;
 }

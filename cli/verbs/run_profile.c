@@ -11,16 +11,19 @@
 static void show_digest(void *context, uint64_t done, uint64_t total)
 {
     struct cli_progress *progress = context;
-    progress->unit = "MB";
-    cli_progress_show(progress, "reading the model", (double)done / 1e6, (double)total / 1e6);
+    cli_progress_prepare(progress, "reading the model", (double)done, (double)total);
 }
 
 static enum moec_status show_passes(void *context, const char *phase, double done, double total)
 {
     struct cli_progress *progress = context;
-    progress->unit = "passes";
     cli_progress_show(progress, phase, done, total);
     return cli_interrupt_status();
+}
+
+static void expect_passes(void *context, double passes)
+{
+    cli_progress_expect(context, passes);
 }
 
 static void show_note(void *context, const char *line)
@@ -29,8 +32,11 @@ static void show_note(void *context, const char *line)
 }
 
 /* What the studies that were asked for are going to cost. */
-static void announce_studies(const struct moec_config *config, const struct moec_profile_options *options)
+static void announce_studies(const struct moec_config *config, const struct moec_profile_options *options,
+                             struct cli_progress *progress)
 {
+    char line[512];
+    size_t used = 0;
     const char *before = "studies: ";
     double all = 0;
     for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_COUNT; s++) {
@@ -39,13 +45,15 @@ static void announce_studies(const struct moec_config *config, const struct moec
             continue;
         const double passes = moec_weight_study_passes(study, config, options);
         const bool is_most = study == MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS;
-        (void)fprintf(stderr, "%s%s %s%.0f", before, moec_weight_study_name(study), is_most ? "at most " : "",
-                      passes);
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s %s%.0f", before,
+                                 moec_weight_study_name(study), is_most ? "at most " : "", passes);
         all += passes;
         before = ", ";
     }
-    if (all > 0)
-        (void)fprintf(stderr, "; in all %.0f passes beside the sensitivities\n", all);
+    if (all <= 0)
+        return;
+    (void)snprintf(line + used, sizeof line - used, "; in all %.0f passes beside the sensitivities", all);
+    cli_progress_note(progress, line);
 }
 
 enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
@@ -56,7 +64,8 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
     uint8_t digest[MOEC_SHA256_BYTES];
     MOEC_TRY(moec_model_check(checkpoint, true, err));
     MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
-    struct moec_progress passes = {.report = show_passes, .note = show_note, .context = progress};
+    struct moec_progress passes = {
+        .report = show_passes, .note = show_note, .expect = expect_passes, .context = progress};
     struct moec_profile_options options = {
         .task = measure->task,
         .data_path = measure->data,
@@ -84,8 +93,7 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
         .journal_mode = measure->journal_mode,
     };
     moec_weight_studies_limit(moec_checkpoint_config(checkpoint), &options);
-    if (!measure->is_quiet)
-        announce_studies(moec_checkpoint_config(checkpoint), &options);
+    announce_studies(moec_checkpoint_config(checkpoint), &options, progress);
     /* Before, there is nothing to lose, and a signal ends the program as usual. */
     cli_interrupt_catch();
     MOEC_TRY(moec_profile_run(checkpoint, &options, profile, err));

@@ -24,24 +24,17 @@ void moec_compile_say(const struct moec_compile_run *run, const char *format, ..
     run->hooks->log(run->hooks->context, line);
 }
 
-void moec_compile_show(const struct moec_compile_run *run, const char *phase, double done, double total)
-{
-    if (run->hooks != NULL && run->hooks->progress != NULL)
-        run->hooks->progress(run->hooks->context, phase, done, total);
-}
-
 bool moec_compile_is_cancelled(const struct moec_compile_run *run)
 {
     return run->hooks != NULL && run->hooks->cancelled != NULL && run->hooks->cancelled(run->hooks->context);
 }
 
-/* Measurements go through here to be stopped. */
+/* Measurements go through here to be shown and stopped. */
 static enum moec_status ask_to_go_on(void *context, const char *phase, double done_passes,
                                      double total_passes)
 {
     (void)phase;
-    (void)done_passes;
-    (void)total_passes;
+    moec_compile_show_part(context, done_passes, total_passes);
     return moec_compile_is_cancelled(context) ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
@@ -177,7 +170,7 @@ static void fill_provenance(const struct moec_compile_run *run,
 static bool show_packing(void *context, uint64_t done, uint64_t total)
 {
     const struct moec_compile_run *run = context;
-    moec_compile_show(run, "packing", (double)done, (double)total);
+    moec_compile_show_whole(run, (double)done, (double)total);
     return !moec_compile_is_cancelled(run);
 }
 
@@ -326,6 +319,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
     MOEC_TRY_OUT(plan_memory(&run, err));
     MOEC_TRY_OUT(choose_codecs(&run, err));
     MOEC_TRY_OUT(load_original(&run, err));
+    moec_compile_begin(&run, options->dense_gptq ? MOEC_STAGE_FIT_DENSE : MOEC_STAGE_FIT_EXPERTS);
     MOEC_TRY_OUT(moec_compile_dense_fit(&run, err));
     if (options->dense_bits == MOEC_DENSE_BITS_AUTO) {
         MOEC_TRY_OUT(moec_compile_dense_choose(&run, err));
@@ -333,10 +327,12 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         MOEC_TRY_OUT(moec_compile_dense_bind(&run, options->dense_bits, err));
         MOEC_TRY_OUT(moec_compile_search(&run, err));
     }
+    moec_compile_begin(&run, MOEC_STAGE_SEQUENCE);
     MOEC_TRY_OUT(note_choice(&run, err));
     if (profile != NULL && path != NULL)
         MOEC_TRY_OUT(moec_compile_sequence_make(&run, err));
     moec_compile_part_release(&run.search);
+    moec_compile_begin(&run, MOEC_STAGE_CERTIFY);
     if (profile != NULL && path != NULL)
         status = moec_compile_certify(&run, err);
     if (status == MOEC_OK && profile != NULL) /* the certificate may have chosen another plan */
@@ -352,6 +348,7 @@ enum moec_status moec_compile(struct moec_checkpoint *checkpoint, const struct m
         goto out;
     moec_variants_free(run.variants); /* packing encodes anew, with memory of its own */
     run.variants = NULL;
+    moec_compile_begin(&run, MOEC_STAGE_PACK);
     fill_provenance(&run, profile_digest, model_digest, &provenance);
     MOEC_TRY_OUT(write_bundle(&run, &provenance, path, err));
 out:

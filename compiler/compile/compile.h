@@ -75,7 +75,9 @@ struct moec_compile_options {
 
 struct moec_compile_hooks {
     void (*log)(void *context, const char *line);
+    /* Amounts are passes over all windows of the profile. */
     void (*progress)(void *context, const char *phase, double done, double total);
+    void (*expect)(void *context, double passes); /* from here to the end, as far as is known; may be NULL */
     bool (*cancelled)(void *context); /* called many times a second; true ends the work. May be NULL */
     void *context;
 };
@@ -122,6 +124,10 @@ MOEC_WARN_UNUSED enum moec_status moec_compile(struct moec_checkpoint *checkpoin
                                                const struct moec_compile_options *options,
                                                const struct moec_compile_hooks *hooks, const char *path,
                                                struct moec_compile_report *report, struct moec_error *err);
+/* Passes over the windows that a compile from data is expected to take beside its profile; n_window 0 = as
+ * usual. */
+double moec_compile_foresee(const struct moec_config *config, const struct moec_compile_options *options,
+                            uint32_t n_window, uint32_t seq_len_tokens);
 void moec_compile_report_release(struct moec_compile_report *report);
 
 #endif

@@ -1,5 +1,6 @@
 /* What the files of `moec compile` share; no other file includes it.
  *
+ *   compile_stages.c       what is going on, and how much is left
  *   compile_part.c         a part of the data: opened, and measured for a plan
  *   compile_units.c        what is kept for the case that the compile is interrupted
  *   compile_dense.c        dense weights: which bitwidths to try, what they become, the choice among them
@@ -86,12 +87,29 @@ struct moec_compile_candidates {
     uint32_t n;
 };
 
+#define MOEC_HARM_WINDOWS                                                                                    \
+    64 /* the first of the search part: harm takes passes, a measurement of a plan one */
+
+/* In the order of a compile that takes all of them; dense weights may be tried again and again. */
+enum moec_compile_stage {
+    MOEC_STAGE_FIT_EXPERTS,
+    MOEC_STAGE_FIT_DENSE,
+    MOEC_STAGE_HARM,
+    MOEC_STAGE_SEARCH,
+    MOEC_STAGE_SEQUENCE,
+    MOEC_STAGE_CERTIFY,
+    MOEC_STAGE_PACK,
+    MOEC_STAGE_COUNT
+};
+
 struct moec_compile_run {
     const struct moec_checkpoint *checkpoint;
     const struct moec_profile *profile;
     const struct moec_compile_options *options;
     const struct moec_compile_hooks *hooks;
     struct moec_progress stopper; /* of measurements */
+    enum moec_compile_stage stage;
+    uint32_t n_asked; /* measurements that this search has asked for */
     struct moec_compile_report *report;
     uint32_t group;                             /* the profile's, else the options' */
     struct moec_codec codecs[MOEC_CODEC_TABLE]; /* by number */
@@ -117,11 +135,17 @@ struct moec_compile_run {
     struct moec_units *units;                  /* finished work; NULL: none is kept */
 };
 
-/* ---- progress: compile.c ---- */
+/* ---- progress: compile.c, compile_stages.c ---- */
+
+/* From now on this is done; with what comes after it, that is what is expected. */
+void moec_compile_begin(struct moec_compile_run *run, enum moec_compile_stage stage);
+/* How far an evaluation of the stage's part is. */
+void moec_compile_show_part(const struct moec_compile_run *run, double done, double total);
+/* How far the stage is that counts by itself: experts, records. */
+void moec_compile_show_whole(const struct moec_compile_run *run, double done, double total);
 
 /* A line for the log; longer ones are cut. */
 void moec_compile_say(const struct moec_compile_run *run, const char *format, ...) MOEC_PRINTF(2, 3);
-void moec_compile_show(const struct moec_compile_run *run, const char *phase, double done, double total);
 bool moec_compile_is_cancelled(const struct moec_compile_run *run);
 
 /* ---- parts of the data: compile_part.c ---- */

@@ -33,6 +33,8 @@ static enum moec_status answer_evaluate(void *context, const struct moec_plan *p
                                         struct moec_evaluation *out, struct moec_error *err)
 {
     struct moec_compile_run *run = context;
+    run->n_asked++;
+    moec_compile_begin(run, MOEC_STAGE_SEARCH);
     if (part == MOEC_PART_SELECT)
         return evaluate_select(run, plan, out, err);
     MOEC_TRY(moec_compile_part_measure(run, &run->search, plan, &run->search_loss, err));
@@ -156,6 +158,9 @@ enum moec_status moec_compile_search(struct moec_compile_run *run, struct moec_e
 {
     if (run->profile != NULL)
         MOEC_TRY(moec_compile_part_open(run, MOEC_PART_SEARCH, &run->search, err));
+    run->n_asked = 0;
+    moec_compile_begin(run, run->options->offers_variants && !run->offer.is_made ? MOEC_STAGE_FIT_EXPERTS
+                                                                                 : MOEC_STAGE_SEARCH);
     MOEC_TRY(run_policy(run, err));
     return run->profile != NULL ? confirm(run, err) : MOEC_OK;
 }

@@ -7,9 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define HARM_WINDOWS 64 /* the first of the search part: harm takes passes, a measurement of a plan one */
-#define FIRST        MOEC_CODEC_FIRST_OTHER
-#define N_FURTHER    7
+#define FIRST     MOEC_CODEC_FIRST_OTHER
+#define N_FURTHER 7
 
 /* 8 bits lose so little that GPTQ would change nothing. */
 static const struct {
@@ -53,10 +52,11 @@ static enum moec_status number_codecs(struct moec_compile_run *run, struct moec_
 
 /* ---- fitting ---- */
 
-static enum moec_status show_passes(void *context, const char *phase, double done_passes, double total_passes)
+static enum moec_status show_fit(void *context, const char *phase, double done, double total)
 {
     const struct moec_compile_run *run = context;
-    moec_compile_show(run, phase, done_passes, total_passes);
+    (void)phase;
+    moec_compile_show_whole(run, done, total);
     return moec_compile_is_cancelled(run) ? MOEC_ERR_CANCELLED : MOEC_OK;
 }
 
@@ -65,7 +65,7 @@ static enum moec_status fit_experts(struct moec_compile_run *run, const struct m
 {
     struct moec_compile_offer *offer = &run->offer;
     struct moec_expert_fit_codec codecs[N_FURTHER];
-    const struct moec_progress progress = {.report = show_passes, .context = run};
+    const struct moec_progress progress = {.report = show_fit, .context = run};
     struct moec_expert_fit_request request = {.checkpoint = run->checkpoint,
                                               .scorer = part->scorer,
                                               .windows = &part->windows,
@@ -133,7 +133,7 @@ static enum moec_status fit_dense(struct moec_compile_run *run, const struct moe
 {
     uint8_t numbers[MOEC_DENSE_FIT_MAX_CODECS];
     struct moec_codec codecs[MOEC_CODEC_TABLE];
-    const struct moec_progress progress = {.report = show_passes, .context = run};
+    const struct moec_progress progress = {.report = show_fit, .context = run};
     struct moec_dense_fit_request request = {.checkpoint = run->checkpoint,
                                              .scorer = part->scorer,
                                              .measure = &part->measured,
@@ -165,6 +165,7 @@ static enum moec_status fit(struct moec_compile_run *run, struct moec_error *err
     enum moec_status status = moec_compile_part_make(run, MOEC_PART_SEARCH, run->original, &part, err);
     if (status == MOEC_OK)
         status = fit_experts(run, &part, err);
+    moec_compile_begin(run, MOEC_STAGE_FIT_DENSE);
     if (status == MOEC_OK && run->options->plans_dense)
         status = fit_dense(run, &part, err);
     moec_compile_part_release(&part);
@@ -203,10 +204,9 @@ static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_e
 {
     struct moec_compile_offer *offer = &run->offer;
     struct moec_windows windows;
-    const struct moec_progress progress = {.report = show_passes, .context = run};
     MOEC_TRY(moec_windows_from_profile(run->profile, MOEC_PART_SEARCH, &windows, err));
     windows.work = &run->memory.work;
-    windows.n_window = windows.n_window < HARM_WINDOWS ? windows.n_window : HARM_WINDOWS;
+    windows.n_window = windows.n_window < MOEC_HARM_WINDOWS ? windows.n_window : MOEC_HARM_WINDOWS;
     const struct moec_harm_request request = {
         .original = run->original,
         .variants = run->variants,
@@ -221,7 +221,7 @@ static enum moec_status measure_harm(struct moec_compile_run *run, struct moec_e
         .n_dense = offer->n_matrix,
         .dense_bits = offer->dense_bits,
         .errors = {.expert = expert_error, .dense = dense_error, .model = dense_model, .context = run},
-        .progress = &progress,
+        .progress = &run->stopper,
         .units = run->units,
         .units_crc = moec_compile_units_crc(run),
     };
@@ -238,6 +238,7 @@ enum moec_status moec_compile_variants(void *context, const struct moec_policy_v
     if (!offer->is_made) {
         MOEC_TRY(number_codecs(run, err));
         MOEC_TRY(fit(run, err));
+        moec_compile_begin(run, MOEC_STAGE_HARM);
         MOEC_TRY(measure_harm(run, err));
         offer->variants = (struct moec_policy_variants){.codecs = run->codecs,
                                                         .numbers = offer->numbers,

@@ -228,6 +228,12 @@ static void pass_note(void *context, const char *line)
     moec_progress_note(units->outer, "%s", line);
 }
 
+static void pass_expectation(void *context, double passes)
+{
+    const struct moec_units *units = context;
+    moec_progress_expect(units->outer, passes);
+}
+
 const struct moec_progress *moec_units_progress(struct moec_units *units,
                                                 const struct moec_progress *progress)
 {
@@ -321,7 +327,8 @@ enum moec_status moec_units_open(const char *path, enum moec_units_mode mode, co
     MOEC_TRY(moec_alloc((void **)&units, 1, sizeof *units, "units of work", err));
     units->outer = progress;
     units->mode = mode;
-    units->progress = (struct moec_progress){.report = note_place, .note = pass_note, .context = units};
+    units->progress = (struct moec_progress){
+        .report = note_place, .note = pass_note, .expect = pass_expectation, .context = units};
     const enum moec_status status = open_journal(units, path, job, &problem);
     if (status == MOEC_OK) {
         *out = units;

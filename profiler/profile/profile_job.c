@@ -26,6 +26,31 @@ enum moec_status moec_job_score(struct moec_profile_job *job, const char *key,
                           err);
 }
 
+/* ---- progress ---- */
+
+static enum moec_status report_scaled(void *context, const char *phase, double done, double total)
+{
+    const struct moec_job_progress *scaled = context;
+    const double scale = total > 0 ? scaled->passes / total : 0;
+    return scaled->outer->report(scaled->outer->context, phase, scale * done, scale * total);
+}
+
+static void pass_note(void *context, const char *line)
+{
+    const struct moec_job_progress *scaled = context;
+    moec_progress_note(scaled->outer, "%s", line);
+}
+
+const struct moec_progress *moec_job_progress_scale(const struct moec_profile_job *job, double passes,
+                                                    struct moec_job_progress *scaled)
+{
+    *scaled = (struct moec_job_progress){
+        .progress = {.report = report_scaled, .note = pass_note, .context = scaled},
+        .outer = job->options->progress,
+        .passes = passes};
+    return scaled->outer != NULL && scaled->outer->report != NULL ? &scaled->progress : scaled->outer;
+}
+
 /* ---- studies ---- */
 
 static enum moec_status restore_studies(struct moec_profile_job *job, size_t record, struct moec_error *err)

@@ -49,6 +49,15 @@ MOEC_WARN_UNUSED enum moec_status moec_job_choose_sensitivity(struct moec_profil
 MOEC_WARN_UNUSED enum moec_status moec_job_estimate_sensitivity(struct moec_profile_job *job,
                                                                 struct moec_error *err);
 
+/* The job's progress for work that counts in units of its own: its whole is shown as `passes`. */
+struct moec_job_progress {
+    struct moec_progress progress;
+    const struct moec_progress *outer;
+    double passes;
+};
+const struct moec_progress *moec_job_progress_scale(const struct moec_profile_job *job, double passes,
+                                                    struct moec_job_progress *scaled);
+
 /* The cost of the job so far, including that of interrupted runs. */
 uint64_t moec_job_multiply_adds(const struct moec_profile_job *job);
 

@@ -6,7 +6,7 @@
 #include "profiler/evaluate/load_model.h"
 #include "profiler/profile/mixed.h"
 #include "profiler/profile/model_check.h"
-#include "profiler/profile/profile_job.h"
+#include "profiler/profile/profile_cost.h"
 #include "profiler/profile/quantizer_choice.h"
 #include "profiler/profile/weight_studies.h"
 #include "profiler/profile/work_plan.h"
@@ -477,20 +477,22 @@ static enum moec_status measure_exactly(struct moec_profile_job *job, struct moe
 {
     const struct moec_profile_options *options = job->options;
     struct moec_profile *profile = job->profile;
-    const struct moec_sensitivity_options sweep = {
-        .model = job->model,
-        .variants = job->variants,
-        .kernels = options->kernels,
-        .windows = &job->sensitivity_windows,
-        .n_threads = options->n_threads,
-        .baseline_bits = profile->baseline_bits,
-        .bits = profile->bits,
-        .n_bits = profile->n_bits,
-        .reference_hidden = moec_scorer_reference_hidden(job->scorer),
-        .reference_states = moec_scorer_reference_states(job->scorer),
-        .work_bytes = options->work_bytes,
-        .progress = options->progress,
-        .units = job->units};
+    struct moec_sensitivity_options sweep = {.model = job->model,
+                                             .variants = job->variants,
+                                             .kernels = options->kernels,
+                                             .windows = &job->sensitivity_windows,
+                                             .n_threads = options->n_threads,
+                                             .baseline_bits = profile->baseline_bits,
+                                             .bits = profile->bits,
+                                             .n_bits = profile->n_bits,
+                                             .reference_hidden = moec_scorer_reference_hidden(job->scorer),
+                                             .reference_states = moec_scorer_reference_states(job->scorer),
+                                             .work_bytes = options->work_bytes,
+                                             .units = job->units};
+    struct moec_profile_cost cost;
+    struct moec_job_progress scaled;
+    moec_profile_cost_estimate(job, &cost);
+    sweep.progress = moec_job_progress_scale(job, cost.passes[MOEC_PHASE_SENSITIVITY], &scaled);
     struct moec_sensitivity result = {
         .baseline = profile->baseline, .expert_nll = profile->expert_nll, .expert_kl = profile->expert_kl};
     MOEC_TRY(moec_sensitivity_run(&sweep, &result, err));
@@ -533,6 +535,14 @@ static void count_cost(struct moec_profile_job *job)
     profile->naive_passes = (double)profile->n_moe_layer * profile->n_expert * profile->n_bits;
 }
 
+/* Tells progress what is left from a phase on. */
+static void expect_from(const struct moec_profile_job *job, enum moec_profile_phase phase)
+{
+    struct moec_profile_cost cost;
+    moec_profile_cost_estimate(job, &cost);
+    moec_progress_expect(job->options->progress, moec_profile_cost_from(&cost, phase));
+}
+
 /* `options` are the job's: from here on progress goes through the units. */
 static enum moec_status run(struct moec_profile_job *job, struct moec_profile_options *options,
                             struct moec_error *err)
@@ -545,13 +555,18 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     options->progress = moec_units_progress(job->units, options->progress);
     MOEC_TRY(plan_memory(job, options, err));
     MOEC_TRY(open_model(job, err));
+    expect_from(job, MOEC_PHASE_ORIGINAL);
     MOEC_TRY(measure_original(job, err));
     MOEC_TRY(moec_quantizer_choose(job, err));
     MOEC_TRY(moec_job_choose_sensitivity(job, err));
+    expect_from(job, MOEC_PHASE_WHOLE);
     MOEC_TRY(measure_uniform(job, err));
+    expect_from(job, MOEC_PHASE_SENSITIVITY);
     MOEC_TRY(measure_sensitivity(job, err));
+    expect_from(job, MOEC_PHASE_MIXED);
     if (job->profile->sensitivity != MOEC_SENSITIVITY_NONE)
         MOEC_TRY(moec_job_studies(job, "mixed", moec_mixed_measure, err));
+    expect_from(job, MOEC_PHASE_STUDIES);
     MOEC_TRY(moec_weight_studies_run(job, err));
     count_cost(job);
     return moec_profile_check(job->profile, "the profile just measured", err);

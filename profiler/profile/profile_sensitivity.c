@@ -2,7 +2,7 @@
  * a phase of the run. */
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
-#include "profiler/profile/profile_job.h"
+#include "profiler/profile/profile_cost.h"
 #include "profiler/sensitivity/fast_sensitivity.h"
 
 #include <inttypes.h>
@@ -10,69 +10,6 @@
 #include <string.h>
 
 /* ---- the choice ---- */
-
-/* What one layer's experts have to do with one window: where each is chosen first, and how often. */
-struct visits {
-    uint32_t *first; /* (E): position, UINT32_MAX = never */
-    uint32_t *count; /* (E) */
-};
-
-/* Multiply-adds of all variants of one layer's experts on one window, as the exact sweep would do them. */
-static uint64_t window_cost(const struct moec_profile_job *job, uint32_t s, uint32_t w,
-                            const uint16_t *choices, const struct visits *visits)
-{
-    const struct moec_profile *profile = job->profile;
-    const uint32_t layer = profile->moe_layers[s], scored = profile->window_scored[w], k = profile->top_k;
-    const uint32_t source = moec_profile_source(profile, w);
-    const bool is_encoder = moec_config_stack(job->config, layer) == MOEC_STACK_ENCODER;
-    const uint32_t begin = is_encoder ? 0 : source, end = is_encoder ? source : source + scored;
-    uint64_t cost = 0;
-    memset(visits->first, 0xff, profile->n_expert * sizeof *visits->first);
-    memset(visits->count, 0, profile->n_expert * sizeof *visits->count);
-    for (uint32_t t = begin; t < end; t++) {
-        for (uint32_t rank = 0; rank < k; rank++) {
-            const uint32_t e = choices[((size_t)t * profile->n_moe_layer + s) * k + rank];
-            if (e == MOEC_PROFILE_NO_EXPERT)
-                continue;
-            visits->first[e] = visits->first[e] == UINT32_MAX ? t - begin : visits->first[e];
-            visits->count[e]++;
-        }
-    }
-    for (uint32_t e = 0; e < profile->n_expert; e++) {
-        /* In an encoder everything sees the change. */
-        const uint32_t first = is_encoder ? 0 : visits->first[e];
-        if (visits->count[e] > 0)
-            cost += moec_cost_expert(job->config, visits->count[e]) +
-                    moec_cost_after_layer(job->config, layer, source, first, scored - first);
-    }
-    return cost * profile->n_bits;
-}
-
-/* Multiply-adds of the exact sweep, from the routing of the original: the baseline routes nearly alike. */
-static enum moec_status exact_cost(const struct moec_profile_job *job, uint64_t *out, struct moec_error *err)
-{
-    enum moec_status status = MOEC_OK;
-    const struct moec_profile *profile = job->profile;
-    struct visits visits = {0};
-    /* The baseline: on all windows, and with traces and heads. */
-    uint64_t cost = moec_cost_pass(job->config, &job->windows) +
-                    2 * moec_cost_pass(job->config, &job->sensitivity_windows);
-    const uint16_t *choices = profile->trace_experts;
-    MOEC_TRY_OUT(
-        moec_alloc((void **)&visits.first, profile->n_expert, sizeof(uint32_t), "visits of experts", err));
-    MOEC_TRY_OUT(
-        moec_alloc((void **)&visits.count, profile->n_expert, sizeof(uint32_t), "visits of experts", err));
-    for (uint32_t w = 0; w < profile->n_sensitivity_window; w++) {
-        for (uint32_t s = 0; s < profile->n_moe_layer; s++)
-            cost += window_cost(job, s, w, choices, &visits);
-        choices += (size_t)moec_profile_traced(profile, w) * profile->n_moe_layer * profile->top_k;
-    }
-    *out = cost;
-out:
-    free(visits.first);
-    free(visits.count);
-    return status;
-}
 
 static void say_duration(char text[static 32], double seconds)
 {
@@ -91,7 +28,7 @@ static enum moec_status choose_by_time(const struct moec_profile_job *job, uint8
     const double limit = job->options->time_limit_seconds;
     uint64_t cost = 0;
     char expected[32], allowed[32];
-    MOEC_TRY(exact_cost(job, &cost, err));
+    MOEC_TRY(moec_profile_cost_exact(job, &cost, err));
     const double seconds = (double)cost * job->seconds_per_multiply_add;
     *chosen = seconds <= limit ? MOEC_SENSITIVITY_EXACT : MOEC_SENSITIVITY_FAST;
     say_duration(expected, seconds);
@@ -251,19 +188,19 @@ static enum moec_status run_fast(struct moec_profile_job *job, struct moec_fast_
     const struct moec_measure *uniform[MOEC_PROFILE_MAX_BITS] = {0};
     for (uint32_t b = 0; b < profile->n_bits; b++)
         uniform[b] = uniform_at(profile, profile->bits[b]);
-    const struct moec_fast_options fast = {.model = job->model,
-                                           .variants = job->variants,
-                                           .kernels = options->kernels,
-                                           .windows = &job->sensitivity_windows,
-                                           .n_threads = options->n_threads,
-                                           .baseline_bits = profile->baseline_bits,
-                                           .bits = profile->bits,
-                                           .n_bits = profile->n_bits,
-                                           .baseline = &profile->baseline,
-                                           .uniform = uniform,
-                                           .reference_nll = profile->reference.nll,
-                                           .limit_multiply_adds = passes_left(job),
-                                           .progress = options->progress};
+    const double pass = (double)moec_cost_pass(job->config, &job->windows);
+    struct moec_fast_options fast = {.model = job->model,
+                                     .variants = job->variants,
+                                     .kernels = options->kernels,
+                                     .windows = &job->sensitivity_windows,
+                                     .n_threads = options->n_threads,
+                                     .baseline_bits = profile->baseline_bits,
+                                     .bits = profile->bits,
+                                     .n_bits = profile->n_bits,
+                                     .baseline = &profile->baseline,
+                                     .uniform = uniform,
+                                     .reference_nll = profile->reference.nll,
+                                     .limit_multiply_adds = passes_left(job)};
     const uint64_t n_expert = (uint64_t)profile->n_moe_layer * profile->n_expert;
     const uint64_t n_row = n_expert * profile->n_bits * profile->n_sensitivity_window,
                    n_code = profile->n_bits + 1;
@@ -281,6 +218,8 @@ static enum moec_status run_fast(struct moec_profile_job *job, struct moec_fast_
     MOEC_TRY(moec_unit_find(job->units, "fast", parts, n_part, &job->multiply_adds, &found, err));
     if (found)
         return MOEC_OK;
+    struct moec_job_progress scaled;
+    fast.progress = moec_job_progress_scale(job, (double)fast.limit_multiply_adds / pass, &scaled);
     MOEC_TRY(moec_fast_sensitivity_run(&fast, result, err));
     job->multiply_adds += result->multiply_adds;
     return moec_unit_keep(job->units, "fast", parts, n_part, result->multiply_adds, err);

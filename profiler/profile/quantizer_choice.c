@@ -41,9 +41,8 @@ static enum moec_status tell(void *context, const char *phase, double done, doub
                                  choice->n_run * total);
 }
 
-static void list_widths(struct choice *choice)
+static void list_widths(struct choice *choice, const struct moec_profile *profile)
 {
-    const struct moec_profile *profile = choice->job->profile;
     static const uint32_t known[] = {2, 3, 4, 5, 6, 8};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         bool wanted = known[i] == profile->baseline_bits;
@@ -151,6 +150,18 @@ static enum moec_status choose_width(struct choice *choice, uint32_t at, struct 
     return moec_variants_set_codec(job->variants, moec_codec_bits(best), best, err);
 }
 
+double moec_quantizer_choice_passes(const struct moec_profile_job *job)
+{
+    struct choice choice = {0};
+    double passes = 0;
+    if (job->profile->quantizer != MOEC_QUANTIZER_AUTO)
+        return 0;
+    list_widths(&choice, job->profile);
+    for (uint32_t c = 0; c < N_CANDIDATE; c++)
+        passes += is_candidate(job->options, &candidates[c]) ? choice.n_width : 0;
+    return passes;
+}
+
 enum moec_status moec_quantizer_choose(struct moec_profile_job *job, struct moec_error *err)
 {
     const struct moec_profile_options *options = job->options;
@@ -165,9 +176,8 @@ enum moec_status moec_quantizer_choose(struct moec_profile_job *job, struct moec
     job->options = &own_options;
     for (uint32_t bits = 0; bits < MOEC_CODEC_TABLE; bits++)
         job->profile->choices[bits].scheme = job->profile->scheme;
-    list_widths(&choice);
-    for (uint32_t c = 0; c < N_CANDIDATE; c++)
-        choice.n_run += is_candidate(options, &candidates[c]) ? choice.n_width : 0;
+    list_widths(&choice, job->profile);
+    choice.n_run = moec_quantizer_choice_passes(job);
     MOEC_TRY_OUT(create(&choice, err));
     for (uint32_t at = 0; at < choice.n_width; at++)
         MOEC_TRY_OUT(choose_width(&choice, at, err));

@@ -14,6 +14,9 @@
 
 #include "profiler/profile/profile_job.h"
 
+/* What choosing costs: a pass for each candidate at each bitwidth, 0 where the quantizer is given. */
+double moec_quantizer_choice_passes(const struct moec_profile_job *job);
+
 /* Nothing unless the profile's quantizer is MOEC_QUANTIZER_AUTO: then measures the candidates at every
  * bitwidth of the profile below 16, the baseline's included, gives the job's variants the codecs chosen,
  * fills profile->choices and profile->uniform at these bitwidths, and adds the studies candidate/loss, kl,

@@ -19,7 +19,7 @@ check() {
 # ---- a loss ----
 
 try 0 "compile with nothing but a loss" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% -o "$work/a.moec" --json \
-    --threads 2
+    --threads 2 --verbose
 cp "$work/stdout" "$work/a.json"
 says stderr "GPTQ encoded 96 experts" "experts are fitted"
 says stderr "GPTQ encoded 25 dense matrices" "dense matrices are fitted"

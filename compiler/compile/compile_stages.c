@@ -1,0 +1,152 @@
+/* The stages of a compile and what each is expected to cost, so that progress tells how far the whole is.
+ *
+ * Costs are in passes over all windows of the profile, as `moec profile` counts them: a compile from data
+ * does both under one progress. An evaluation of a part costs its share of the windows. Encoding is no
+ * evaluation: its multiply-adds are taken at the price that MAC_PRICE says, measured on the two sample models
+ * (2026-11). How often a policy measures is not known before it has: a typical number stands for it. */
+#include "compiler/compile/compile_internal.h"
+#include "profiler/evaluate/cost.h"
+
+#include <math.h>
+
+/* Evaluations. */
+#define TYPICAL_WINDOWS  256
+#define TYPICAL_SEARCH   8
+#define TYPICAL_SEQUENCE 6
+#define TYPICAL_TESTS    8
+#define HARM_PASSES      22 /* beside one for each layer with experts: projections and roles */
+#define MAC_PRICE        3.0
+#define PACKED_PRICE     40.0 /* multiply-adds for each weight that is encoded into the bundle */
+
+static const char *const names[] = {"fitting experts", "fitting dense weights", "weighing bitwidths",
+                                    "searching",       "ordering plans",        "certifying",
+                                    "packing"};
+
+/* What costs follow from. */
+struct basis {
+    const struct moec_config *config;
+    const struct moec_compile_options *options;
+    double n_window, seq_len_tokens;
+    double search, certificate; /* shares of the windows */
+    uint32_t n_asked;
+    bool is_measured, is_written;
+};
+
+static struct basis basis_of(const struct moec_compile_run *run)
+{
+    const struct moec_profile *profile = run->profile;
+    struct basis basis = {.config = moec_checkpoint_config(run->checkpoint),
+                          .options = run->options,
+                          .n_asked = run->n_asked,
+                          .is_measured = profile != NULL,
+                          .is_written = run->path != NULL};
+    if (profile == NULL)
+        return basis;
+    basis.n_window = profile->n_window;
+    basis.seq_len_tokens = profile->seq_len_tokens;
+    basis.search = moec_profile_part_count(profile, MOEC_PART_SEARCH) / basis.n_window;
+    basis.certificate = moec_profile_part_count(profile, MOEC_PART_CERTIFICATE) / basis.n_window;
+    return basis;
+}
+
+/* Multiply-adds of a pass. */
+static double pass_cost(const struct basis *basis)
+{
+    return basis->n_window * (basis->seq_len_tokens - 1) *
+           (double)moec_cost_from_layer(basis->config, 0, 1, 0, 1);
+}
+
+/* Weights of experts, and multiply-adds of GPTQ for all at one codec: each column of a matrix changes those
+ * behind it. */
+static void weigh_experts(const struct moec_config *config, double *n_weight, double *gptq)
+{
+    const double n = (double)moec_config_moe_count(config) * config->n_expert;
+    const double matrix = (double)config->n_embd * config->n_ff_expert;
+    const double n_inner = moec_config_mlp_matrices(config) - 1.0;
+    *n_weight = n * matrix * (n_inner + 1);
+    *gptq = n * matrix * (n_inner * config->n_embd + config->n_ff_expert) / 2;
+}
+
+static double stage_cost(const struct basis *basis, enum moec_compile_stage stage)
+{
+    const struct moec_compile_options *options = basis->options;
+    double n_weight = 0, gptq = 0;
+    if (!basis->is_measured)
+        return stage == MOEC_STAGE_PACK;
+    const double pass = pass_cost(basis);
+    weigh_experts(basis->config, &n_weight, &gptq);
+    switch (stage) {
+    case MOEC_STAGE_FIT_EXPERTS:
+        return options->offers_variants ? basis->search + 4 * MAC_PRICE * gptq / pass : 0;
+    case MOEC_STAGE_FIT_DENSE:
+        return options->offers_variants || options->dense_gptq ? 2 * basis->search : 0;
+    case MOEC_STAGE_HARM:
+        return options->offers_variants ? fmin(basis->search, MOEC_HARM_WINDOWS / basis->n_window) *
+                                              (HARM_PASSES + (double)moec_config_moe_count(basis->config))
+                                        : 0;
+    case MOEC_STAGE_SEARCH:
+        return basis->search * fmax(1 + TYPICAL_SEARCH - (double)basis->n_asked, 1);
+    case MOEC_STAGE_SEQUENCE:
+        return basis->is_written ? basis->search * TYPICAL_SEQUENCE : 0;
+    case MOEC_STAGE_CERTIFY:
+        return basis->is_written ? basis->certificate * (1 + TYPICAL_TESTS) : 0;
+    case MOEC_STAGE_PACK:
+        return basis->is_written ? PACKED_PRICE * n_weight / pass : 0;
+    case MOEC_STAGE_COUNT:
+        break;
+    }
+    return 0;
+}
+
+static double cost_from(const struct basis *basis, enum moec_compile_stage first)
+{
+    double left = 0;
+    for (int stage = (int)first; stage < MOEC_STAGE_COUNT; stage++)
+        left += stage_cost(basis, (enum moec_compile_stage)stage);
+    return left;
+}
+
+double moec_compile_foresee(const struct moec_config *config, const struct moec_compile_options *options,
+                            uint32_t n_window, uint32_t seq_len_tokens)
+{
+    const struct basis basis = {.config = config,
+                                .options = options,
+                                .n_window = n_window > 0 ? n_window : TYPICAL_WINDOWS,
+                                .seq_len_tokens = seq_len_tokens,
+                                .search = 1 / 3.0,
+                                .certificate = 1 / 2.0,
+                                .is_measured = true,
+                                .is_written = true};
+    return cost_from(&basis, MOEC_STAGE_FIT_EXPERTS);
+}
+
+void moec_compile_begin(struct moec_compile_run *run, enum moec_compile_stage stage)
+{
+    const struct basis basis = basis_of(run);
+    run->stage = stage;
+    if (run->hooks != NULL && run->hooks->expect != NULL)
+        run->hooks->expect(run->hooks->context, cost_from(&basis, stage));
+}
+
+static void show(const struct moec_compile_run *run, double done, double total)
+{
+    if (run->hooks != NULL && run->hooks->progress != NULL)
+        run->hooks->progress(run->hooks->context, names[run->stage], done, total);
+}
+
+void moec_compile_show_part(const struct moec_compile_run *run, double done, double total)
+{
+    const struct basis basis = basis_of(run);
+    const double share = run->stage == MOEC_STAGE_CERTIFY ? basis.certificate
+                         : run->stage == MOEC_STAGE_HARM
+                             ? fmin(basis.search, MOEC_HARM_WINDOWS / basis.n_window)
+                             : basis.search;
+    show(run, share * done, share * total);
+}
+
+void moec_compile_show_whole(const struct moec_compile_run *run, double done, double total)
+{
+    const struct basis basis = basis_of(run);
+    const double cost = stage_cost(&basis, run->stage), scale = total > 0 ? cost / total : 0;
+    show(run, scale * done, cost);
+}
