@@ -53,6 +53,8 @@ struct moert_error {
     char message[1024];
 };
 
+#define MOERT_TOKENS_OF_MODEL UINT32_MAX
+
 struct moert_options {
     uint64_t memory_bytes; /* limit on the peak resident size of the whole process; 0 = no limit, experts
                               stay resident */
@@ -96,6 +98,20 @@ struct moert_options {
     /* Size of the expert buffer, for comparisons at equal sizes, raised to the largest record and lowered to
      * the size of all experts where needed; 0 = what the budget leaves. */
     uint64_t expert_buffer_bytes;
+    /* What will be generated, where all of it is known: this prompt (borrowed for the call; NULL = it is not
+     * known) and at most text_tokens tokens (MOERT_TOKENS_OF_MODEL as in moert_generation). The KV caches
+     * then have no more positions than that takes, within n_context. */
+    const char *prompt;
+    size_t n_prompt_bytes;
+    uint32_t text_tokens;
+};
+
+/* The smallest budget of a set of options, without opening an engine. */
+struct moert_floor {
+    uint64_t memory_bytes;
+    uint32_t n_context;      /* positions of the KV caches that it holds */
+    uint32_t n_prompt;       /* of these, the prompt's; 0 without one */
+    uint32_t n_context_fits; /* the most that options.memory_bytes would hold; 0 = none, or no limit */
 };
 
 /* What the engine holds and how the budget is spent. */
@@ -132,6 +148,7 @@ struct moert_info {
                                     nothing  in decoding */
     uint32_t prefill_tokens;     /* largest chunk of a prompt */
     uint32_t n_beams;            /* the most that a generator may use */
+    uint32_t n_position;         /* the longest context that the model knows */
 };
 
 /* Counters since the engine was opened; subtract two readings for what happened in between. Each expert that
@@ -161,6 +178,10 @@ MOERT_API struct moert_options moert_options_default(void);
 /* Opens a bundle: checks header, contents and dense weights, plans the budget, prepares the tokenizer. */
 MOERT_API enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
                                               struct moert_engine **out, struct moert_error *err);
+/* What moert_engine_open with these options takes at least. Errors: those of opening, but for the budget's.
+ */
+MOERT_API enum moert_status moert_engine_floor(const char *path, const struct moert_options *options,
+                                               struct moert_floor *out, struct moert_error *err);
 /* Free sessions and text streams first. NULL is allowed. */
 MOERT_API void moert_engine_close(struct moert_engine *engine);
 /* Closes the engine and reports whether the trace was written completely (MOERT_ERR_IO if not). */
@@ -248,8 +269,7 @@ enum moert_early_stopping {
     MOERT_STOP_NEVER = 2,     /* when no running beam can beat it, even if it grows longer */
 };
 
-#define MOERT_TOKENS_OF_MODEL UINT32_MAX
-#define MOERT_DRAFT_TOKENS    8 /* of the longest draft */
+#define MOERT_DRAFT_TOKENS 8 /* of the longest draft */
 
 /* Guesses at the next tokens, which the model verifies in one batch. They never change what is generated, and
  * are made only as long as they pay. */

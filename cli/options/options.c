@@ -476,6 +476,31 @@ void cli_print_again(FILE *out, const struct cli_args *args, const char *flag)
     }
 }
 
+void cli_print_changed(FILE *out, const struct cli_args *args, const char *program, const char *option,
+                       const char *value)
+{
+    const char *own = args->argv[0], *slash = strrchr(own, '/');
+    const bool is_other = strcmp(program, args->program) != 0;
+    const size_t n = strlen(option);
+    if (!is_other)
+        print_quoted(out, own);
+    else
+        fprintf(out, "%.*s%s", slash != NULL ? (int)(slash - own + 1) : 0, own, program);
+    /* Another program has no verbs. */
+    for (int i = is_other ? 2 : 1; i < args->argc; i++) {
+        const char *word = args->argv[i];
+        if (option[0] != '\0' && strncmp(word, "--", 2) == 0 && strncmp(word + 2, option, n) == 0 &&
+            (word[2 + n] == '\0' || word[2 + n] == '=')) {
+            i += word[2 + n] == '\0';
+            continue;
+        }
+        fputc(' ', out);
+        print_quoted(out, word);
+    }
+    if (option[0] != '\0')
+        fprintf(out, " --%s %s", option, value);
+}
+
 int cli_fail(const struct cli_args *args, const struct moec_error *err)
 {
     char label[64];

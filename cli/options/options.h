@@ -129,6 +129,11 @@ void cli_print_word(FILE *out, const char *word);
 /* Prints the command line as a shell takes it, with --`flag` after the verb when it is not there yet. */
 void cli_print_again(FILE *out, const struct cli_args *args, const char *flag);
 
+/* Prints the command line as a shell takes it, run by `program` and with --`option` `value` in place of what
+ * it had; "" changes no option. Programs other than args->program stand beside it and have no verbs. */
+void cli_print_changed(FILE *out, const struct cli_args *args, const char *program, const char *option,
+                       const char *value);
+
 /* Prints "moec VERB: message" to stderr and returns the exit status:
  * CLI_USAGE for MOEC_ERR_USAGE, else CLI_FAILED. */
 int cli_fail(const struct cli_args *args, const struct moec_error *err);

@@ -355,6 +355,12 @@ static void show_log(void *context, const char *line)
         cli_progress_note(&job->progress, line);
 }
 
+static void show_note(void *context, const char *line)
+{
+    struct compile_job *job = context;
+    cli_progress_note(&job->progress, line);
+}
+
 static void show_progress(void *context, const char *phase, double done, double total)
 {
     struct compile_job *job = context;
@@ -725,6 +731,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     job->compile.options_text = job->options_text;
     job->compile.source_name = source_name;
     struct moec_compile_hooks hooks = {.log = show_log,
+                                       .note = show_note,
                                        .progress = show_progress,
                                        .expect = expect_passes,
                                        .cancelled = is_cancelled,

@@ -14,6 +14,7 @@
 #include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 static const struct cli_option options[] = {
@@ -44,7 +45,8 @@ struct eval_job {
     struct moec_windows windows;
     struct moec_scorer *scorer;
     struct moec_measure measured; /* owned arrays (W) */
-    double *reference_nll;        /* owned (W), NULL without --reference */
+    double *reference_nll;        /* owned (W); 0 without --reference: losses are then the model's own */
+    double error;                 /* standard error of the perplexity */
     struct cli_progress progress;
 };
 
@@ -91,10 +93,10 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(moec_scorer_create(job->source.model, job->source.experts, &job->windows, &scorer_options,
                                 &job->scorer, err));
     cli_progress_expect(&job->progress, cli_has(job->args, "reference") ? 2 : 1);
+    MOEC_TRY(moec_alloc((void **)&job->reference_nll, n, sizeof(double), "window losses", err));
     if (cli_has(job->args, "reference")) {
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.work_bytes,
                                   job->measure.n_threads, &job->reference, err));
-        MOEC_TRY(moec_alloc((void **)&job->reference_nll, n, sizeof(double), "window losses", err));
         MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
                                            job->reference_nll, &progress, err));
     }
@@ -116,7 +118,8 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
     moec_json_out_u64(root, "seq_len_tokens", job->measure.seq_len_tokens);
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
-    if (job->reference_nll != NULL) {
+    moec_json_out_double(root, "standard_error", job->error);
+    if (cli_has(job->args, "reference")) {
         moec_json_out_double(root, "reference", loss->reference);
         cli_json_loss(root, loss);
     }
@@ -126,14 +129,43 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
 static void print_result(const struct eval_job *job, const struct moec_loss *loss)
 {
     cli_print(stdout,
-              "%s %.4f   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64 " scored, '%s')\n",
-              moec_task_metric_name(job->measure.task.metric), loss->compiled, loss->n_window,
+              "%s %.4f +- %.2g   (%" PRIu32 " windows of at most %" PRIu32 " tokens, %" PRIu64
+              " scored, '%s')\n",
+              moec_task_metric_name(job->measure.task.metric), loss->compiled, job->error, loss->n_window,
               job->measure.seq_len_tokens, loss->n_token, job->rows.name);
-    if (job->reference_nll != NULL)
+    if (cli_has(job->args, "reference"))
         cli_print(
             stdout,
             "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
+}
+
+/* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the
+ * model's own mean NLL. */
+static enum moec_status measure_error(struct eval_job *job, const struct moec_loss_windows *windows,
+                                      struct moec_error *err)
+{
+    const struct moec_loss_options plain = moec_loss_options_default();
+    struct moec_loss own;
+    double *nothing = NULL;
+    MOEC_TRY(moec_alloc((void **)&nothing, job->windows.n_window, sizeof *nothing, "window losses", err));
+    const enum moec_status status =
+        moec_loss_measure(windows, nothing, job->measured.nll, NULL, &plain, &own, err);
+    free(nothing);
+    job->error = status == MOEC_OK ? own.compiled * own.error : NAN;
+    return status;
+}
+
+/* What is known before any weight is read. */
+static enum moec_status check_windows(const struct eval_job *job, struct moec_error *err)
+{
+    const uint32_t n_position = job->source.model->config.n_position;
+    if (job->measure.seq_len_tokens <= n_position)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_LIMIT,
+                     "windows of %" PRIu32 " tokens, expected at most the %" PRIu32
+                     " positions of '%s': lower --seq-len",
+                     job->measure.seq_len_tokens, n_position, job->source.path);
 }
 
 static enum moec_status eval(struct eval_job *job, struct moec_error *err)
@@ -160,15 +192,16 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
                               &job->source, err));
     if (is_rows)
         return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
+    MOEC_TRY(check_windows(job, err));
     MOEC_TRY(make_windows(job, err));
     MOEC_TRY(score(job, err));
     cli_progress_end(&job->progress);
     struct moec_loss_options loss_options = moec_loss_options_default();
     struct moec_loss loss;
-    const double *reference = job->reference_nll != NULL ? job->reference_nll : job->measured.nll;
     const struct moec_loss_windows windows = moec_windows_loss_windows(&job->windows);
-    MOEC_TRY(moec_loss_measure(&windows, reference, job->measured.nll, job->measured.kl, &loss_options, &loss,
-                               err));
+    MOEC_TRY(measure_error(job, &windows, err));
+    MOEC_TRY(moec_loss_measure(&windows, job->reference_nll, job->measured.nll, job->measured.kl,
+                               &loss_options, &loss, err));
     if (cli_has(job->args, "json"))
         return print_json(job, &loss, err);
     print_result(job, &loss);

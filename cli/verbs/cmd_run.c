@@ -261,9 +261,43 @@ static void print_stats(const struct run *run)
 
 /* ---- the job ---- */
 
+/* What moec holds in memory beside moec-run, at least: libraries of profiles, policies and plots. Measured on
+ * Debian 12 as 8.9 MiB. */
+#define MOEC_BESIDE_RUN_BYTES ((uint64_t)7 << 20)
+#define LEAST_TEXT_TOKENS     16 /* a context with room for less is no way out */
+
+/* After a refusal: the same command as it would work. */
+static void advise(const struct run *run)
+{
+    const struct moert_options *engine = &run->options.engine;
+    struct moert_floor floor;
+    char value[24];
+    if (moert_engine_floor(run->args->positional[0], engine, &floor, NULL) != MOERT_OK)
+        return;
+    const bool is_moec = strcmp(run->args->program, "moec-run") != 0;
+    if (is_moec && floor.memory_bytes <= engine->memory_bytes + MOEC_BESIDE_RUN_BYTES) {
+        cli_print(stderr,
+                  "moec-run, which is the same program without what measures and compiles, fits:\n  ");
+        cli_print_changed(stderr, run->args, "moec-run", "", "");
+    } else if (floor.n_context_fits >= floor.n_prompt + LEAST_TEXT_TOKENS) {
+        cli_print(stderr, "the longest context that fits has %" PRIu32 " positions:\n  ",
+                  floor.n_context_fits);
+        (void)snprintf(value, sizeof value, "%" PRIu32, floor.n_context_fits);
+        cli_print_changed(stderr, run->args, run->args->program, "ctx", value);
+    } else {
+        cli_print(stderr, "this much works%s:\n  ", is_moec ? "; moec-run needs less" : "");
+        (void)snprintf(value, sizeof value, "%" PRIu64 "MiB", (floor.memory_bytes >> 20) + 1);
+        cli_print_changed(stderr, run->args, run->args->program, "memory", value);
+    }
+    fputc('\n', stderr);
+}
+
 static enum moec_status open_engine(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
+    run->options.engine.prompt = run->prompt;
+    run->options.engine.n_prompt_bytes = run->n_prompt_bytes;
+    run->options.engine.text_tokens = run->options.n_generate;
     MOEC_TRY(
         from_runtime(moert_engine_open(run->args->positional[0], &run->options.engine, &run->engine, &theirs),
                      &theirs, err));
@@ -292,9 +326,10 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the prompt is empty, and this model needs text to continue: give -p or -f");
     if (run->n_tokens > info.n_context)
-        return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the prompt has %zu tokens, the context %" PRIu32 ": raise --ctx or shorten it",
-                         run->n_tokens, info.n_context);
+        return moec_fail(err, MOEC_ERR_LIMIT, "the prompt has %zu tokens, the context %" PRIu32 ": %s",
+                         run->n_tokens, info.n_context,
+                         info.n_context < info.n_position ? "raise --ctx or shorten it"
+                                                          : "shorten it, as the model knows no more");
     double start = cli_seconds();
     MOEC_TRY(from_runtime(moert_generator_start(run->generator, run->tokens, run->n_tokens, &theirs), &theirs,
                           err));
@@ -305,6 +340,7 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
 static enum moec_status generate(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
+    const struct moert_info info = moert_engine_info(run->engine);
     const char *piece = "";
     size_t n = 0;
     while (!run->is_stopped) {
@@ -320,8 +356,8 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
         MOEC_TRY(emit(run, piece, n, false, err));
     }
     if (run->is_full && !run->options.is_json)
-        fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; raise --ctx to continue\n",
-                moert_engine_info(run->engine).n_context);
+        fprintf(stderr, "\nnote: the context of %" PRIu32 " tokens is full; %s\n", info.n_context,
+                info.n_context < info.n_position ? "raise --ctx to continue" : "the model knows no more");
     if (run->is_stopped)
         return MOEC_OK;
     MOEC_TRY(from_runtime(moert_text_flush(run->text, &piece, &n, &theirs), &theirs, err));
@@ -337,7 +373,6 @@ static enum moec_status end(struct run *run, enum moec_status status, struct moe
     moert_generator_free(run->generator);
     moert_session_free(run->session);
     const enum moert_status ended = moert_engine_end(run->engine, &theirs);
-    free(run->prompt);
     free(run->pending);
     return status != MOEC_OK ? status : from_runtime(ended, &theirs, err);
 }
@@ -361,7 +396,11 @@ static int run_run(const struct cli_args *args)
             print_stats(&run);
     }
     status = end(&run, status, &err);
-    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+    const int result = status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+    if (status == MOEC_ERR_BUDGET)
+        advise(&run);
+    free(run.prompt);
+    return result;
 }
 
 const struct cli_command cli_command_run = {

@@ -4,10 +4,12 @@
 #include "cli/output/json_output.h"
 #include "cli/print/print.h"
 #include "formats/base/file.h"
+#include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/row_scores.h"
 #include "runtime/generate/generate.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,7 @@ struct rows_job {
     struct moec_source reference_source;
     struct moec_output answers;
     const char *phase;
+    double error; /* standard error of the score */
     bool writes_answers, is_expected;
 };
 
@@ -99,6 +102,26 @@ static enum moec_status score(struct rows_job *job, const struct moec_source *so
     return status;
 }
 
+/* Of the mean score, over rows. */
+static enum moec_status measure_error(struct rows_job *job, struct moec_error *err)
+{
+    double *values = NULL, squares = 0;
+    const enum moec_task_metric metric = job->measure->task.metric;
+    const double mean = moec_row_scores_mean(&job->scores, metric), n = job->scores.n_row;
+    MOEC_TRY(moec_row_scores_column(&job->scores, metric, &values, err));
+    for (uint32_t i = 0; i < job->scores.n_row; i++)
+        squares += (values[i] - mean) * (values[i] - mean);
+    free(values);
+    job->error = n > 1 ? sqrt(squares / (n - 1) / n) : INFINITY;
+    return MOEC_OK;
+}
+
+/* Against a model that scores 0 there is no loss to speak of; what was measured still stands. */
+static bool has_loss(const struct rows_job *job)
+{
+    return moec_row_scores_mean(&job->reference, job->measure->task.metric) > 0;
+}
+
 static enum moec_status measure_loss(const struct rows_job *job, enum moec_task_metric metric,
                                      struct moec_loss *loss, struct moec_error *err)
 {
@@ -125,6 +148,7 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_string(root, "task", job->measure->task.name);
     moec_json_out_string(root, "metric", moec_task_metric_name(metric));
     moec_json_out_double(root, "value", moec_row_scores_mean(&job->scores, metric));
+    moec_json_out_double(root, "standard_error", job->error);
     for (uint32_t m = 0; m < job->scores.n_metric; m++) {
         const enum moec_task_metric each = (enum moec_task_metric)(job->scores.first + m);
         moec_json_out_double(scores, moec_task_metric_name(each), moec_row_scores_mean(&job->scores, each));
@@ -136,7 +160,7 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     moec_json_out_string(root, "data", job->rows.name);
     moec_json_out_string(root, "data_sha256", digest);
     if (loss != NULL) {
-        moec_json_out_double(root, "reference", loss->reference);
+        moec_json_out_double(root, "reference", loss->reference); /* of 0: the others are null */
         moec_json_out_double(root, "loss", loss->loss);
         moec_json_out_double(root, "loss_low", loss->low);
         moec_json_out_double(root, "loss_high", loss->high);
@@ -144,12 +168,20 @@ static enum moec_status print_json(const struct rows_job *job, const struct moec
     return cli_print_json(root, err);
 }
 
+static bool can_raise_context(const struct rows_job *job)
+{
+    const uint32_t n_position = job->source->model->config.n_position;
+    const uint32_t n_default =
+        n_position < MOEC_CONTINUATION_CONTEXT ? n_position : MOEC_CONTINUATION_CONTEXT;
+    return (job->n_context > 0 ? job->n_context : n_default) < n_position;
+}
+
 static void print_result(const struct rows_job *job, const struct moec_loss *loss)
 {
     const enum moec_task_metric metric = job->measure->task.metric;
-    cli_print(stdout, "%s %.4f   (%" PRIu32 " rows, %" PRIu64 " tokens, '%s')\n",
-              moec_task_metric_name(metric), moec_row_scores_mean(&job->scores, metric), job->scores.n_row,
-              job->scores.n_tokens, job->rows.name);
+    cli_print(stdout, "%s %.4f +- %.2g   (%" PRIu32 " rows, %" PRIu64 " tokens, '%s')\n",
+              moec_task_metric_name(metric), moec_row_scores_mean(&job->scores, metric), job->error,
+              job->scores.n_row, job->scores.n_tokens, job->rows.name);
     for (uint32_t m = 0; m < job->scores.n_metric; m++) {
         const enum moec_task_metric other = (enum moec_task_metric)(job->scores.first + m);
         if (other != metric)
@@ -157,10 +189,12 @@ static void print_result(const struct rows_job *job, const struct moec_loss *los
                       moec_row_scores_mean(&job->scores, other));
     }
     if (job->scores.n_cut > 0)
-        cli_print(stdout,
-                  "%" PRIu32 " prompts did not fit into the context and were cut at the start; raise --ctx\n",
-                  job->scores.n_cut);
-    if (loss != NULL)
+        cli_print(stdout, "%" PRIu32 " prompts did not fit into the context and were cut at the start%s\n",
+                  job->scores.n_cut,
+                  can_raise_context(job) ? "; raise --ctx" : ": the model knows no longer one");
+    if (loss != NULL && !has_loss(job))
+        cli_print(stdout, "reference  0   no loss: the reference scores 0 on every row\n");
+    else if (loss != NULL)
         cli_print(stdout, "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%)\n", loss->reference,
                   100 * loss->loss, 100 * loss->low, 100 * loss->high);
 }
@@ -190,8 +224,11 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), measure->work_bytes, measure->n_threads,
                                   &job->reference_source, err));
         MOEC_TRY(score(job, &job->reference_source, "reference", &job->reference, err));
-        MOEC_TRY(measure_loss(job, measure->task.metric, &loss, err));
+        loss = (struct moec_loss){.loss = NAN, .low = NAN, .high = NAN};
+        if (has_loss(job))
+            MOEC_TRY(measure_loss(job, measure->task.metric, &loss, err));
     }
+    MOEC_TRY(measure_error(job, err));
     cli_progress_end(job->progress);
     if (cli_has(job->args, "json"))
         return print_json(job, has_reference ? &loss : NULL, err);

@@ -41,8 +41,8 @@ static enum moec_status ask_to_go_on(void *context, const char *phase, double do
 static void note(void *context, const char *line)
 {
     const struct moec_compile_run *run = context;
-    if (run->hooks != NULL && run->hooks->log != NULL)
-        run->hooks->log(run->hooks->context, line);
+    if (run->hooks != NULL && run->hooks->note != NULL)
+        run->hooks->note(run->hooks->context, line);
 }
 
 /* ---- before the search ---- */

@@ -74,7 +74,8 @@ struct moec_compile_options {
 };
 
 struct moec_compile_hooks {
-    void (*log)(void *context, const char *line);
+    void (*log)(void *context, const char *line);  /* how the search goes */
+    void (*note)(void *context, const char *line); /* what a user should know, as in moec_progress */
     /* Amounts are passes over all windows of the profile. */
     void (*progress)(void *context, const char *phase, double done, double total);
     void (*expect)(void *context, double passes); /* from here to the end, as far as is known; may be NULL */

@@ -110,8 +110,11 @@ static enum moec_status run_all(struct moec_simulation *simulation, const struct
                 status = work.status[i];
                 goto out;
             }
-        if (progress != NULL)
-            MOEC_TRY_OUT(progress(context, work.first + n_item, n));
+        status = progress != NULL ? progress(context, work.first + n_item, n) : MOEC_OK;
+        if (status != MOEC_OK) {
+            status = moec_fail(err, status, "stopped after %zu of %zu runs", work.first + n_item, n);
+            goto out;
+        }
     }
 out:
     free(work.status);

@@ -99,17 +99,20 @@ static enum moec_status check_sizes(const struct moec_memory_request *request, s
 static enum moec_status refuse(const struct moec_memory_request *request, const struct moec_memory_plan *plan,
                                struct moec_error *err)
 {
+    const uint32_t n_fits = moec_memory_plan_context(request);
+    char fits[64] = "";
+    if (n_fits > 0)
+        (void)snprintf(fits, sizeof fits, ", or keep no more than %u positions", n_fits);
     return moec_fail(
         err, MOEC_ERR_BUDGET,
         "memory budget of %" PRIu64 " bytes (%.2f MiB) is below the floor of %" PRIu64
         " (%.2f MiB): process %.2f + dense weights %.2f + KV cache for %u positions %.2f + scratch %.2f + "
-        "logits %.2f + expert tables %.2f + %s %.2f + margin %.2f MiB; raise --memory or lower "
-        "--ctx",
+        "logits %.2f + expert tables %.2f + %s %.2f + margin %.2f MiB; raise it%s",
         request->budget_bytes, MIB(request->budget_bytes), plan->floor_bytes, MIB(plan->floor_bytes),
         MIB(plan->base_bytes), MIB(plan->dense_bytes), request->n_context, MIB(plan->kv_bytes),
         MIB(plan->scratch_bytes), MIB(plan->logits_bytes), MIB(plan->table_bytes),
         request->buffer_bytes > 0 ? "expert buffer" : "largest expert", MIB(plan->expert_buffer_bytes),
-        MIB(plan->margin_bytes));
+        MIB(plan->margin_bytes), fits);
 }
 
 /* What experts take where the budget does not end. */
@@ -128,6 +131,7 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
     int n_threads = moec_pool_make(request->n_threads).n_threads;
     *plan = (struct moec_memory_plan){
         .max_tokens = 1,
+        .n_context = request->n_context,
         .expert_buffer_bytes =
             request->buffer_bytes > 0 ? wanted_buffer_bytes(request) : request->largest_record_bytes,
         .base_bytes = request->base_bytes,
@@ -160,6 +164,22 @@ static uint32_t choose_chunk(const struct moec_memory_request *request, const st
         chunk *= 2;
     }
     return chunk;
+}
+
+uint32_t moec_memory_plan_context(const struct moec_memory_request *request)
+{
+    struct moec_memory_request tried = *request;
+    struct moec_memory_plan plan;
+    uint32_t fits = 0, beyond = request->n_context + 1;
+    while (beyond - fits > 1) {
+        tried.n_context = fits + (beyond - fits) / 2;
+        plan_floor(&tried, &plan);
+        if (request->budget_bytes == 0 || plan.floor_bytes <= request->budget_bytes)
+            fits = tried.n_context;
+        else
+            beyond = tried.n_context;
+    }
+    return fits;
 }
 
 enum moec_status moec_memory_plan_make(const struct moec_memory_request *request,

@@ -65,6 +65,7 @@ struct moec_memory_plan {
     uint64_t margin_bytes;
     uint64_t total_bytes;       /* all of the above */
     uint64_t floor_bytes;       /* smallest budget that is accepted */
+    uint32_t n_context;         /* positions that it holds: the request's */
     uint64_t working_set_bytes; /* experts of one token */
     uint64_t all_record_bytes;
     bool holds_all;         /* every expert stays resident */
@@ -75,6 +76,10 @@ struct moec_memory_plan {
 MOEC_WARN_UNUSED enum moec_status moec_memory_plan_make(const struct moec_memory_request *request,
                                                         struct moec_memory_plan *plan,
                                                         struct moec_error *err);
+
+/* The most positions, at most the request's, whose floor is within the budget; 0 when not even one's is.
+ * Everything is within a budget of 0. */
+uint32_t moec_memory_plan_context(const struct moec_memory_request *request);
 
 /* Writes a warning about the plan for the user and returns true; returns false if there is none. */
 bool moec_memory_plan_warning(const struct moec_memory_plan *plan, char *text, size_t capacity);

@@ -37,6 +37,7 @@ struct moert_engine {
     struct moec_record_io io;
     struct moec_memory_plan plan;
     uint32_t n_context;
+    uint32_t n_prompt;   /* of the options' prompt */
     uint32_t n_sessions; /* allowed */
     uint32_t n_beams;    /* allowed to a generator */
     bool drafts;         /* likewise */
@@ -57,9 +58,8 @@ struct moert_text {
 
 struct moert_generator {
     struct moec_generator *generator;
-    const struct moec_generation *generation; /* borrowed: the bundle's, for its lengths */
-    uint32_t n_tokens;                        /* as asked for */
-    bool has_encoder;                         /* lengths count the decoder's start, not the prompt */
+    const struct moert_engine *engine; /* borrowed: for its lengths */
+    uint32_t n_tokens;                 /* as asked for */
 };
 
 /* Both message types exist so that the public header stands alone; statuses are the same numbers. */
@@ -180,8 +180,52 @@ static uint64_t generator_bytes(const struct moert_engine *engine)
            config->n_vocab * sizeof(float);
 }
 
-static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
-                                  struct moec_error *err)
+static enum moec_status need_tokenizer(const struct moert_engine *engine, struct moec_error *err)
+{
+    if (engine->tokenizer != NULL)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                     "'%s' has no tokenizer: its checkpoint had none, so only token ids can be used",
+                     engine->bundle->file.path);
+}
+
+static uint32_t text_room(const struct moert_engine *engine, uint32_t asked, uint32_t n_prompt)
+{
+    const bool has_encoder = moec_config_is_encoder_decoder(&engine->bundle->config);
+    return asked != MOERT_TOKENS_OF_MODEL
+               ? asked
+               : moec_generation_room(&engine->bundle->generation, has_encoder ? 1 : n_prompt,
+                                      DEFAULT_TEXT_TOKENS);
+}
+
+/* No more positions than the prompt and its text take. A prompt that is too long is refused where it is
+ * used. */
+static enum moec_status fit_context(struct moert_engine *engine, const struct moert_options *options,
+                                    struct moec_error *err)
+{
+    uint32_t *tokens = NULL;
+    size_t n_prompt = 0;
+    if (options->prompt == NULL)
+        return MOEC_OK;
+    MOEC_TRY(need_tokenizer(engine, err));
+    MOEC_TRY(moec_tokenizer_encode(engine->tokenizer, options->prompt, options->n_prompt_bytes, true, &tokens,
+                                   &n_prompt, err));
+    free(tokens);
+    engine->n_prompt = n_prompt < UINT32_MAX ? (uint32_t)n_prompt : UINT32_MAX;
+    if (n_prompt >= engine->n_context)
+        return MOEC_OK;
+    const uint64_t n_text = text_room(engine, options->text_tokens, (uint32_t)n_prompt);
+    /* A target begins with a token of its own. */
+    const uint64_t needed = !moec_config_is_encoder_decoder(&engine->bundle->config) ? n_prompt + n_text
+                            : n_prompt > n_text + 1                                  ? n_prompt
+                                                                                     : n_text + 1;
+    if (needed < engine->n_context)
+        engine->n_context = needed > 0 ? (uint32_t)needed : 1;
+    return MOEC_OK;
+}
+
+static struct moec_memory_request request_of(const struct moert_engine *engine,
+                                             const struct moert_options *options)
 {
     struct moec_memory_request request = {
         .budget_bytes = options->memory_bytes,
@@ -203,6 +247,13 @@ static enum moec_status make_plan(struct moert_engine *engine, const struct moer
         const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
         request.table_bytes += moec_trace_bytes(&trace);
     }
+    return request;
+}
+
+static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
+                                  struct moec_error *err)
+{
+    struct moec_memory_request request = request_of(engine, options);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
     return moec_mode_check_plan(engine->choice.mode, &engine->plan, err);
@@ -231,7 +282,8 @@ static struct moec_experts *experts_of(const struct moert_engine *engine)
                                   : moec_expert_cache_experts(engine->cache);
 }
 
-static enum moec_status load_engine(struct moert_engine *engine, const char *path,
+/* Everything that a plan of memory depends on. */
+static enum moec_status open_bundle(struct moert_engine *engine, const char *path,
                                     const struct moert_options *options, struct moec_error *err)
 {
     MOEC_TRY(moec_bundle_open(path, &engine->bundle, err));
@@ -239,6 +291,14 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(check_options(options, &bundle->config, engine, err));
     if (bundle->tokenizer != NULL)
         MOEC_TRY(moec_tokenizer_create(bundle->tokenizer, &engine->tokenizer, err));
+    return fit_context(engine, options, err);
+}
+
+static enum moec_status load_engine(struct moert_engine *engine, const char *path,
+                                    const struct moert_options *options, struct moec_error *err)
+{
+    MOEC_TRY(open_bundle(engine, path, options, err));
+    const struct moec_bundle *bundle = engine->bundle;
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
@@ -257,6 +317,35 @@ static void release_engine(struct moert_engine *engine)
     moec_bundle_close(engine->bundle);
     free(engine->compute_ns);
     free(engine);
+}
+
+static enum moec_status measure_floor(struct moert_engine *engine, const char *path,
+                                      const struct moert_options *options, struct moert_floor *out,
+                                      struct moec_error *err)
+{
+    struct moec_memory_plan plan;
+    MOEC_TRY(open_bundle(engine, path, options, err));
+    struct moec_memory_request request = request_of(engine, options);
+    MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
+    const uint32_t n_fits = options->memory_bytes > 0 ? moec_memory_plan_context(&request) : 0;
+    request.budget_bytes = 0;
+    MOEC_TRY(moec_memory_plan_make(&request, &plan, err));
+    *out = (struct moert_floor){.memory_bytes = plan.floor_bytes,
+                                .n_context = plan.n_context,
+                                .n_prompt = engine->n_prompt,
+                                .n_context_fits = n_fits};
+    return MOEC_OK;
+}
+
+enum moert_status moert_engine_floor(const char *path, const struct moert_options *options,
+                                     struct moert_floor *out, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    struct moert_engine engine = {0};
+    const enum moec_status status = measure_floor(&engine, path, options, out, &ours);
+    moec_tokenizer_free(engine.tokenizer);
+    moec_bundle_close(engine.bundle);
+    return to_public(status, &ours, err);
 }
 
 enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
@@ -348,6 +437,7 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .working_set_bytes = plan->working_set_bytes,
         .prefill_tokens = plan->max_tokens,
         .n_beams = engine->n_beams,
+        .n_position = config->n_position,
     };
 }
 
@@ -426,15 +516,6 @@ bool moert_token_is_end(const struct moert_engine *engine, uint32_t token)
         if (config->eos_ids[i] == token)
             return true;
     return false;
-}
-
-static enum moec_status need_tokenizer(const struct moert_engine *engine, struct moec_error *err)
-{
-    if (engine->tokenizer != NULL)
-        return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "'%s' has no tokenizer: its checkpoint had none, so only token ids can be used",
-                     engine->bundle->file.path);
 }
 
 enum moert_status moert_tokenize(const struct moert_engine *engine, const char *text, size_t n_bytes,
@@ -647,9 +728,8 @@ static enum moec_status create_generator(struct moert_session *session, const st
     if (asked->draft != MOERT_DRAFT_NONE && !engine->drafts)
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "drafts, but the engine was opened without room for them (drafts)");
-    generator->generation = &engine->bundle->generation;
+    generator->engine = engine;
     generator->n_tokens = asked->n_tokens;
-    generator->has_encoder = moec_config_is_encoder_decoder(&engine->bundle->config);
     const struct moec_generator_options options = {
         .generation = &generation,
         .ignore_eos = asked->ignore_end,
@@ -693,10 +773,7 @@ enum moert_status moert_generator_start(struct moert_generator *generator, const
                            MOEC_MAX_POSITIONS);
     } else {
         const uint32_t n = (uint32_t)n_tokens;
-        const uint32_t most = generator->n_tokens != MOERT_TOKENS_OF_MODEL
-                                  ? generator->n_tokens
-                                  : moec_generation_room(generator->generation,
-                                                         generator->has_encoder ? 1 : n, DEFAULT_TEXT_TOKENS);
+        const uint32_t most = text_room(generator->engine, generator->n_tokens, n);
         status = moec_generator_start(generator->generator, tokens, n, most, &ours);
     }
     return to_public(status, &ours, err);

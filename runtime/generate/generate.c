@@ -254,9 +254,10 @@ enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *
         return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model continues text");
     if (n_prompt > g->n_context)
         return moec_fail(err, MOEC_ERR_LIMIT,
-                         "the prompt has %" PRIu32 " tokens, the context %" PRIu32
-                         ": raise --ctx or shorten it",
-                         n_prompt, g->n_context);
+                         "the prompt has %" PRIu32 " tokens, the context %" PRIu32 ": %s", n_prompt,
+                         g->n_context,
+                         g->n_context < g->config->n_position ? "raise --ctx or shorten it"
+                                                              : "shorten it, as the model knows no more");
     const bool has_encoder = moec_config_is_encoder_decoder(g->config);
     g->n_prompt = has_encoder ? 1 : n_prompt;
     const uint32_t room = g->n_context - g->n_prompt + 1;

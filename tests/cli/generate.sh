@@ -139,7 +139,7 @@ try 2 "another word for early stopping" "$moec" run "$work/plain.moec" -p x --ea
 try 2 "a penalty that is no number" "$moec" run "$work/plain.moec" -p x --length-penalty long
 try 2 "beams of perplexity" "$moec" eval $sample --data "$work/lines.txt" --beams 2
 says stderr "beams applies to tasks with generated answers" "says what beams are for"
-try 1 "a budget too small for so many beams" "$moec" run "$work/plain.moec" -p x --memory "$budget" --ctx 1000 --beams 32
+try 1 "a budget too small for so many beams" "$moec" run "$work/plain.moec" -p x -n 1000 --memory "$budget" --ctx 1000 --beams 32
 says stderr "KV cache for 1000 positions" "itemises it"
 # Sampling is not a setting of the bundle: compile names what the file asks for, and run has options for it.
 sed 's/"num_beams": 3/"do_sample": true, "temperature": 0.6, "top_p": 0.95, "num_beams": 3/' "$work/model/generation_config.json" >"$work/g.json"

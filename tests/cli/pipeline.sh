@@ -189,6 +189,21 @@ for cpu in scalar avx2 avx512; do
 done
 try 1 "run in far too little memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --memory 2MiB
 says stderr 'dense' "the message itemises the floor"
+# advised NAME COMMAND...: what is refused ends with a command, and that one works.
+advised() {
+    try 1 "$@"
+    says stderr "$advice" "says how it would work"
+    advised=$(tail -n 1 "$work/stderr")
+    try 0 "and so it does" sh -c "$advised"
+}
+advice='^this much works:$'
+advised "a quarter of what it takes" "$build/moec-run" "$work/edgemoe.moec" -p "The old" --memory $((floor / 4))
+advice='^the longest context that fits has [0-9]+ positions:$'
+advised "a text that is too long for the memory" "$build/moec-run" "$work/edgemoe.moec" -p "The old" -n 1000 --memory $((floor + 300000))
+full=$(floor_bytes "$moec" run "$work/edgemoe.moec" -p "The old" -n 48)
+advice='^moec-run, which is the same program'
+advised "what only the smaller program can do" "$moec" run "$work/edgemoe.moec" -p "The old" -n 48 --memory $((full - 4000000))
+same "$work/text" "$work/stdout" "with the same text"
 try 0 "prompt from standard input" sh -c "printf 'The old' | '$moec' run '$work/edgemoe.moec' - -n 48"
 same "$work/text" "$work/stdout" "the same text from standard input"
 first=$(head -c 12 "$work/text" | tail -c 4)
