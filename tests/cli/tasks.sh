@@ -25,8 +25,11 @@ Karl: 3"
 END
 zstd -q "$work/val.csv" -o "$work/val.csv.zst"
 try 0 "samsum" "$moec" eval $sample --task samsum --data "$work/val.csv" --answers "$work/answers.jsonl" --quiet
-says stdout "^rouge-2 [01]\\.[0-9]{4}   \\(3 rows, [0-9]+ tokens, 'val.csv'\\)\$" "the task's metric comes first"
+says stdout "^rouge-2 [01]\\.[0-9]{4} \+- [0-9.]+   \\(3 rows, [0-9]+ tokens, 'val.csv'\\)\$" "the task's metric comes first"
 says stdout "^rouge-l [01]" "the others follow"
+try 0 "against a reference that scores 0" "$moec" eval $sample --task samsum --data "$work/val.csv" --reference $sample --quiet
+says stdout "^rouge-2 0.0000 \+- 0 " "keeps its score"
+says stdout "^reference  0   no loss" "and says that there is no loss"
 holds "an answer for each row" "$(wc -l <"$work/answers.jsonl") == 3"
 holds "rows are named by line" "$(grep -c '^{"line":[247],"text":"' "$work/answers.jsonl") == 3"
 try 0 "the same from zstd, as JSON" "$moec" eval $sample --task samsum --data "$work/val.csv.zst" --json --quiet
@@ -108,7 +111,7 @@ cat >"$work/choices.jsonl" <<'END'
 {"activity_label": "Baking", "ctx": "Once upon a time there lived a", "endings": ["0 0 7 1", "poor fisherman named Karl"], "label": 1}
 END
 try 0 "hellaswag" "$moec" eval $sample --task hellaswag --data "$work/choices.jsonl" --quiet --answers "$work/choices.out"
-says stdout "^accuracy-bytes 1.0000   \\(2 rows" "the likely endings are found"
+says stdout "^accuracy-bytes 1.0000 \+- 0   \\(2 rows" "the likely endings are found"
 says stdout "^accuracy 1.0000" "accuracy by likelihood"
 says stdout "^accuracy-tokens 1.0000" "accuracy by tokens"
 holds "likelihoods are written" "$(grep -c '"log_likelihood":-' "$work/choices.out") == 2"
