@@ -483,7 +483,7 @@ void cli_print_changed(FILE *out, const struct cli_args *args, const char *progr
     const bool is_other = strcmp(program, args->program) != 0;
     const size_t n = strlen(option);
     if (!is_other)
-        print_quoted(out, own);
+        cli_print_word(out, own);
     else
         fprintf(out, "%.*s%s", slash != NULL ? (int)(slash - own + 1) : 0, own, program);
     /* Another program has no verbs. */
@@ -495,7 +495,7 @@ void cli_print_changed(FILE *out, const struct cli_args *args, const char *progr
             continue;
         }
         fputc(' ', out);
-        print_quoted(out, word);
+        cli_print_word(out, word);
     }
     if (option[0] != '\0')
         fprintf(out, " --%s %s", option, value);
