@@ -14,7 +14,8 @@
 
 #define MAX_PARTS 4u
 
-/* One tensor of the folder, and where its weights come from: matrices one behind the other. */
+/* One tensor of the folder, and where its weights come from: matrices one behind the other, or sharing rows.
+ */
 struct item {
     char name[MOEC_TENSOR_NAME_BYTES];
     struct moec_safetensors_tensor tensor;
@@ -24,7 +25,9 @@ struct item {
     struct moec_tensor_layout layouts[MAX_PARTS]; /* of those */
     uint32_t ordinal, expert, n_expert;           /* of records: from `expert` on, each with all parts */
     enum moec_projection projections[MAX_PARTS];
-    uint32_t pair_head; /* rows of a head whose rows are written in pairs; 0 = in order */
+    bool is_transposed;            /* (inputs, outputs) */
+    bool shares_rows, takes_turns; /* a row has one of each part; weight by weight */
+    uint32_t pair_head;            /* rows of a head whose rows are written in pairs; 0 = in order */
     uint32_t shard;
 };
 
@@ -38,8 +41,8 @@ struct writing {
     size_t n_item, items_capacity;
     uint32_t n_shard;
     uint64_t total_bytes, done_bytes;
-    /* Scratch: decoded weights, the same transposed, and encoded. */
-    float *decoded, *transposed;
+    /* Scratch: decoded weights, the same transposed, rows of several matrices, and encoded. */
+    float *decoded, *transposed, *shared;
     uint8_t *encoded;
     uint8_t *record; /* the record of (ordinal, expert) when has_record */
     bool has_record;
@@ -102,14 +105,19 @@ static enum moec_status add_item(struct writing *w, const struct item *item, str
     return MOEC_OK;
 }
 
-static enum moec_status check_layout(const struct writing *w, struct moec_tensor_layout layout,
-                                     const char *name, struct moec_error *err)
+/* Parts one behind the other are matrices one behind the other: outputs as rows do not take turns. */
+static enum moec_status take_layout(const struct writing *w, struct moec_tensor_layout layout,
+                                    struct item *item, struct moec_error *err)
 {
-    if (layout.is_transposed || layout.is_interleaved || layout.n_part > MAX_PARTS)
-        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                         "'%s' cannot be exported: models of family '%s' hold tensor '%s' transposed or "
-                         "interleaved, which only reading supports",
-                         w->bundle->file.path, w->family->model_type, name);
+    item->is_transposed = layout.is_transposed;
+    item->shares_rows = layout.n_part > 1 && (layout.is_row_fused || layout.is_transposed);
+    item->takes_turns = layout.is_interleaved;
+    if ((layout.is_interleaved && !item->shares_rows) || layout.n_part > MAX_PARTS)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "'%s' cannot be exported: models of family '%s' hold rows of several matrices in turns "
+            "in tensor '%s', which only reading supports",
+            w->bundle->file.path, w->family->model_type, item->name);
     return MOEC_OK;
 }
 
@@ -152,7 +160,7 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
         if (entry->layer != layer || !is_first_part(layout))
             continue;
         struct item item = {.entries = {i}, .n_part = 1};
-        bool transposed = moec_role_is_transposed(role);
+        bool transposed = moec_role_is_transposed(role) != layout.is_transposed;
         const char *pattern = moec_family_pattern(w->family, &w->bundle->config, role, layer);
         if (pattern == NULL)
             return moec_fail(err, MOEC_ERR_UNSUPPORTED,
@@ -164,10 +172,12 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
         item.tensor.shape[0] = role_is_vector(role) || transposed ? entry->columns : entry->rows;
         item.tensor.shape[1] = layout.is_convolution ? 1 : transposed ? entry->rows : entry->columns;
         item.tensor.shape[2] = entry->columns;
-        MOEC_TRY(check_layout(w, layout, item.name, err));
+        MOEC_TRY(take_layout(w, layout, &item, err));
         add_dense_parts(w, &item, pattern);
-        item.tensor.shape[0] = layout.block_rows > 0 ? moec_tensor_layout_outputs(layout, entry->rows)
-                                                     : item.tensor.shape[0] * item.n_part;
+        if (layout.block_rows > 0)
+            item.tensor.shape[0] = moec_tensor_layout_outputs(layout, entry->rows);
+        else
+            item.tensor.shape[item.shares_rows ? 1 : 0] *= item.n_part;
         if (layout.has_pairs)
             item.pair_head = moec_config_layer(&w->bundle->config, layer)->head_dim;
         MOEC_TRY(add_item(w, &item, err));
@@ -206,11 +216,13 @@ static enum moec_status add_expert_item(struct writing *w, uint32_t layer, uint3
     uint64_t *shape = item.tensor.shape;
     if (layout.is_stacked)
         shape[item.tensor.n_dims++] = config->n_expert;
-    shape[item.tensor.n_dims++] = down ? config->n_embd : (uint64_t)n_part * config->n_ff_expert;
-    shape[item.tensor.n_dims++] = down ? config->n_ff_expert : config->n_embd;
+    const uint64_t outputs = down ? config->n_embd : (uint64_t)n_part * config->n_ff_expert;
+    const uint64_t inputs = down ? config->n_ff_expert : config->n_embd;
+    shape[item.tensor.n_dims++] = layout.is_transposed ? inputs : outputs;
+    shape[item.tensor.n_dims++] = layout.is_transposed ? outputs : inputs;
     (void)moec_family_tensor_name(moec_family_expert_pattern(w->family, config, p, layer), config, layer,
                                   expert, item.name);
-    MOEC_TRY(check_layout(w, layout, item.name, err));
+    MOEC_TRY(take_layout(w, layout, &item, err));
     return add_item(w, &item, err);
 }
 
@@ -281,7 +293,8 @@ static enum moec_status allocate_scratch(struct writing *w, struct moec_error *e
         }
     MOEC_TRY(moec_alloc((void **)&w->decoded, floats, sizeof(float), "decoded weights", err));
     MOEC_TRY(moec_alloc((void **)&w->transposed, floats, sizeof(float), "transposed weights", err));
-    MOEC_TRY(moec_alloc((void **)&w->encoded, floats, sizeof(float), "encoded weights", err));
+    MOEC_TRY(moec_alloc((void **)&w->shared, floats, MAX_PARTS * sizeof(float), "shared rows", err));
+    MOEC_TRY(moec_alloc((void **)&w->encoded, floats, MAX_PARTS * sizeof(float), "encoded weights", err));
     return moec_alloc((void **)&w->record, record_bytes, 1, "an expert", err);
 }
 
@@ -312,16 +325,33 @@ static const float *decode_block(struct writing *w, const struct moec_matrix *ma
     return w->transposed;
 }
 
-/* Rows first .. end - 1 of the file's part of a matrix. */
+/* The same rows of n matrices, which share the file's rows: (count, n x columns). */
+static const float *decode_shared(struct writing *w, const struct moec_matrix *matrices, uint32_t n,
+                                  bool transposed, const struct item *item, size_t first, size_t count)
+{
+    const size_t columns = transposed ? matrices->rows : matrices->columns;
+    for (uint32_t i = 0; i < n; i++) {
+        const float *part = decode_block(w, &matrices[i], transposed, item->pair_head, first, count);
+        float *out = w->shared + (item->takes_turns ? i : i * columns);
+        for (size_t row = 0; row < count; row++)
+            for (size_t c = 0; c < columns; c++)
+                out[row * n * columns + c * (item->takes_turns ? n : 1)] = part[row * columns + c];
+    }
+    return w->shared;
+}
+
+/* Rows first .. end - 1 of the file's part of a matrix, or of n that share rows. */
 static enum moec_status write_rows(struct writing *w, struct moec_safetensors_writer *writer,
-                                   const struct moec_matrix *matrix, bool transposed, const struct item *item,
-                                   bool takes_one, size_t first, size_t end, struct moec_error *err)
+                                   const struct moec_matrix *matrix, uint32_t n, bool transposed,
+                                   const struct item *item, bool takes_one, size_t first, size_t end,
+                                   struct moec_error *err)
 {
     const struct moec_codec codec = {.dtype = (uint8_t)item->tensor.dtype};
-    size_t columns = transposed ? matrix->rows : matrix->columns;
+    size_t columns = (transposed ? matrix->rows : matrix->columns) * n;
     for (; first < end; first += ROWS) {
         size_t count = end - first < ROWS ? end - first : ROWS;
-        const float *weights = decode_block(w, matrix, transposed, item->pair_head, first, count);
+        const float *weights = n > 1 ? decode_shared(w, matrix, n, transposed, item, first, count)
+                                     : decode_block(w, matrix, transposed, item->pair_head, first, count);
         size_t n_bytes = moec_codec_row_bytes(codec, count * columns);
         for (size_t i = 0; takes_one && i < count * columns; i++)
             w->decoded[i] -= 1.0f;
@@ -335,10 +365,10 @@ static enum moec_status write_rows(struct writing *w, struct moec_safetensors_wr
 }
 
 static enum moec_status write_matrix(struct writing *w, struct moec_safetensors_writer *writer,
-                                     const struct moec_matrix *matrix, bool transposed,
+                                     const struct moec_matrix *matrix, uint32_t n, bool transposed,
                                      const struct item *item, struct moec_error *err)
 {
-    return write_rows(w, writer, matrix, transposed, item, item->layouts[0].adds_one, 0,
+    return write_rows(w, writer, matrix, n, transposed, item, item->layouts[0].adds_one, 0,
                       transposed ? matrix->columns : matrix->rows, err);
 }
 
@@ -367,10 +397,21 @@ static enum moec_status write_blocks(struct writing *w, struct moec_safetensors_
             const struct moec_matrix matrix =
                 moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
             const uint32_t rows = item->layouts[part].block_rows;
-            MOEC_TRY(write_rows(w, writer, &matrix, false, item, false, (size_t)period * rows,
+            MOEC_TRY(write_rows(w, writer, &matrix, 1, false, item, false, (size_t)period * rows,
                                 (size_t)(period + 1) * rows, err));
             output += rows;
         }
+    return MOEC_OK;
+}
+
+static enum moec_status write_parts(struct writing *w, struct moec_safetensors_writer *writer,
+                                    const struct moec_matrix *parts, bool transposed, const struct item *item,
+                                    struct moec_error *err)
+{
+    if (item->shares_rows)
+        return write_matrix(w, writer, parts, item->n_part, transposed, item, err);
+    for (uint32_t i = 0; i < item->n_part; i++)
+        MOEC_TRY(write_matrix(w, writer, &parts[i], 1, transposed, item, err));
     return MOEC_OK;
 }
 
@@ -391,10 +432,11 @@ static enum moec_status write_expert(struct writing *w, struct moec_safetensors_
     const struct moec_matrix *const matrices[] = {[MOEC_PROJECTION_GATE] = &mlp.gate,
                                                   [MOEC_PROJECTION_UP] = &mlp.up,
                                                   [MOEC_PROJECTION_DOWN] = &mlp.down};
+    struct moec_matrix parts[MAX_PARTS];
     for (uint32_t i = 0; i < item->n_part; i++)
-        MOEC_TRY(write_matrix(w, writer, matrices[item->projections[i]],
-                              item->projections[i] == MOEC_PROJECTION_DOWN, item, err));
-    return MOEC_OK;
+        parts[i] = *matrices[item->projections[i]];
+    const bool is_down = item->projections[0] == MOEC_PROJECTION_DOWN; /* records have it transposed */
+    return write_parts(w, writer, parts, is_down != item->is_transposed, item, err);
 }
 
 static enum moec_status write_item(struct writing *w, struct moec_safetensors_writer *writer,
@@ -402,15 +444,17 @@ static enum moec_status write_item(struct writing *w, struct moec_safetensors_wr
 {
     for (uint32_t i = 0; i < item->n_expert; i++)
         MOEC_TRY(write_expert(w, writer, item, item->expert + i, err));
-    if (!item->is_expert && item->layouts[0].block_rows > 0)
+    if (item->is_expert)
+        return MOEC_OK;
+    if (item->layouts[0].block_rows > 0)
         return write_blocks(w, writer, item, err);
-    for (uint32_t i = 0; i < item->n_part && !item->is_expert; i++) {
+    struct moec_matrix parts[MAX_PARTS];
+    for (uint32_t i = 0; i < item->n_part; i++) {
         const struct moec_dense_entry *entry = &w->dense.entries[item->entries[i]];
-        struct moec_matrix matrix = moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
-        MOEC_TRY(write_matrix(w, writer, &matrix, moec_role_is_transposed((enum moec_role)entry->role), item,
-                              err));
+        parts[i] = moec_dense_matrix(entry, entry->rows, w->dense.blob + entry->offset);
     }
-    return MOEC_OK;
+    const enum moec_role role = (enum moec_role)w->dense.entries[item->entries[0]].role;
+    return write_parts(w, writer, parts, moec_role_is_transposed(role) != item->is_transposed, item, err);
 }
 
 /* ---- files ---- */
@@ -585,6 +629,7 @@ out:
     free(w.items);
     free(w.decoded);
     free(w.transposed);
+    free(w.shared);
     free(w.encoded);
     free(w.record);
     return status;

@@ -55,7 +55,7 @@ struct moec_family {
     const char *other_names[MOEC_ROLE_COUNT];
     struct moec_family_experts other_experts[MOEC_FAMILY_OTHERS]; /* ended by one without names */
     /* How those tensors hold their matrices, in both stacks; zero: each is the linear layer (outputs, inputs)
-     * itself. Export writes them so, but for transposed and interleaved ones. */
+     * itself. Export writes them so. */
     struct moec_tensor_layout layouts[MOEC_ROLE_COUNT];
     /* Where layouts depend on the model's sizes or on the layer; NULL: `layouts` says it all. */
     struct moec_tensor_layout (*layout_of)(const struct moec_config *config, enum moec_role role,

@@ -14,6 +14,7 @@
 static uint32_t wanted_shape(struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
                              uint32_t n_expert, bool is_vector, uint64_t shape[static 3])
 {
+    const uint32_t n_part = layout.n_part > 0 ? layout.n_part : 1;
     const uint64_t outputs = moec_tensor_layout_outputs(layout, rows);
     uint32_t n = 0;
     if (layout.is_convolution) {
@@ -24,6 +25,11 @@ static uint32_t wanted_shape(struct moec_tensor_layout layout, uint32_t rows, ui
     }
     if (layout.is_stacked)
         shape[n++] = n_expert;
+    if (layout.is_row_fused) {
+        shape[n++] = rows;
+        shape[n++] = (uint64_t)columns * n_part;
+        return n;
+    }
     if (is_vector) {
         shape[n++] = columns;
         return n;
@@ -54,6 +60,25 @@ static enum moec_status check_bytes(const struct moec_tensor *tensor, uint64_t l
     return MOEC_OK;
 }
 
+/* First weight and steps of a part, in a tensor that is not stacked. */
+static void place_weights(struct moec_tensor_layout layout, uint32_t n_part, struct moec_tensor_view *view)
+{
+    const uint64_t turns = layout.is_interleaved ? n_part : 1;
+    if (layout.is_row_fused) {
+        view->first = (uint64_t)layout.part * (layout.is_interleaved ? 1 : view->columns);
+        view->row_step = view->line;
+        view->column_step = turns;
+        return;
+    }
+    const uint64_t output_step = layout.is_transposed ? 1 : view->columns;
+    const uint64_t part = layout.block_rows > 0
+                              ? layout.block_first
+                              : (uint64_t)layout.part * (layout.is_interleaved ? 1 : view->rows);
+    view->first = part * output_step;
+    view->row_step = output_step * turns;
+    view->column_step = layout.is_transposed ? moec_tensor_layout_outputs(layout, view->rows) : 1;
+}
+
 enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct moec_tensor_layout layout,
                                        uint32_t rows, uint32_t columns, uint32_t expert, uint32_t n_expert,
                                        const char *where, struct moec_tensor_view *view,
@@ -76,19 +101,11 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
                          moec_tensor_shape_text(shape, n_dims, wanted_text));
     }
     const uint64_t line = tensor->shape[tensor->n_dims - 1];
-    const uint64_t outputs = moec_tensor_layout_outputs(layout, rows);
     MOEC_TRY(check_bytes(tensor, line, where, err));
-    const uint64_t output_step = layout.is_transposed ? 1 : columns;
-    const uint64_t row_step = output_step * (layout.is_interleaved ? n_part : 1);
-    const uint64_t part = layout.block_rows > 0 ? layout.block_first
-                                                : (uint64_t)layout.part * (layout.is_interleaved ? 1 : rows);
     const bool has_blocks = layout.block_rows > 0 && layout.block_rows < rows;
     *view = (struct moec_tensor_view){.coding = tensor->coding,
                                       .offset = tensor->offset,
                                       .line = line,
-                                      .first = part * output_step,
-                                      .row_step = row_step,
-                                      .column_step = layout.is_transposed ? outputs : 1,
                                       .file = tensor->file,
                                       .rows = rows,
                                       .columns = columns,
@@ -96,8 +113,9 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
                                       .block_step = has_blocks ? layout.block_step : 0,
                                       .adds_one = layout.adds_one,
                                       .scales = tensor->scales};
+    place_weights(layout, n_part, view);
     if (layout.is_stacked)
-        view->first += expert * outputs * columns;
+        view->first += expert * (uint64_t)rows * n_part * columns;
     return MOEC_OK;
 }
 

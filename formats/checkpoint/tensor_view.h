@@ -22,6 +22,7 @@ struct moec_tensor_layout {
      * other, or taking turns output by output. n_part 0: it stands alone. */
     bool is_interleaved;
     uint8_t part, n_part;
+    bool is_row_fused; /* the parts share each row instead: (rows, n_part x columns) */
     /* Of queries and keys: the two coordinates of each rotated pair stand side by side, where the engine
      * wants all first ones before all second ones (moec_tensor_view_split_pairs). */
     bool has_pairs;

@@ -225,6 +225,10 @@ static enum moec_status check_experts(const struct moec_config *c, const char *s
     MOEC_TRY(check_range(subject, "shared expert size", c->n_ff_shared, 0, MOEC_MAX_DIMENSION, err));
     if (c->shared_gate && c->n_ff_shared == 0)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s has a shared expert gate but no shared expert", subject);
+    if (c->activation == MOEC_ACTIVATION_CLAMPED_GLU && c->plain_mlp)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has MLPs without a gate and an activation that clamps gates, expected gates",
+                         subject);
     if (c->expert_dtype > MOEC_DTYPE_BF16)
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s says expert dtype %u, expected 0 (F32), 1 (F16) or 2 (BF16)", subject,
@@ -292,11 +296,11 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
     if (has_encoder &&
         (kind->window > 0 || kind->clip_qkv > 0 || kind->qkv_bias || kind->qk_norm || kind->o_bias ||
          kind->has_sinks || kind->has_gate || kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 ||
-         c->embedding_scale > 0 || c->residual_scale > 0 || c->logit_divisor > 0))
+         c->embedding_scale > 0 || c->residual_scale > 0 || c->logit_divisor > 0 || c->expert_bias))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has an encoder with a window, a clip, biases or norms of q, k, v, a shared "
-                         "expert, or attention, norms or factors that only decoders have, expected none of "
-                         "these",
+                         "expert, or attention, norms, factors or biases of experts that only decoders "
+                         "have, expected none of these",
                          subject);
     if (!has_encoder && c->scaled_head)
         return moec_fail(err, MOEC_ERR_FORMAT, "%s scales the head's input without an encoder", subject);

@@ -27,11 +27,15 @@
 #define MOEC_MAX_BIASES     (1u << 22) /* heads x max_distance */
 #define MOEC_MAX_DISTANCE   (1u << 16) /* the largest that buckets tell apart */
 
-/* What an MLP computes for a neuron: activation(gate . x) * (up . x); without a gate, activation(up . x). */
+/* What an MLP computes for a neuron: activation(gate . x) * (up . x); without a gate, activation(up . x).
+ * With biases of experts, gate . x and up . x include theirs. */
 enum moec_activation {
     MOEC_ACTIVATION_SILU = 0,
     MOEC_ACTIVATION_RELU = 1,
     MOEC_ACTIVATION_GELU_TANH = 2, /* transformers' gelu_new */
+    /* (u + 1) * g * sigmoid(1.702 g), where g is gate . x but at most 7, and u is up . x within -7 .. 7
+     * (gpt-oss). Only with a gate. A neuron whose up . x is 0 counts. */
+    MOEC_ACTIVATION_CLAMPED_GLU = 3,
     MOEC_ACTIVATION_COUNT
 };
 
@@ -95,6 +99,7 @@ struct moec_config {
     uint8_t activation;   /* enum moec_activation of every MLP */
     bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
     bool shared_gate;     /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
+    bool expert_bias; /* each matrix of a routed expert has a bias, kept with the dense weights (gpt-oss) */
 
     uint8_t router_kind;     /* enum moec_router_kind */
     bool router_bias;        /* router logits have a bias (n_expert) */

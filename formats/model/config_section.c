@@ -444,6 +444,34 @@ static enum moec_status decode_groups(const uint8_t *payload, size_t n_bytes, st
     return MOEC_OK;
 }
 
+#define EXPERT_BYTES 4u
+
+/* u8 has biases, 3 zeros. */
+static size_t experts_size(const struct moec_config *c)
+{
+    return c->expert_bias ? EXPERT_BYTES : 0;
+}
+
+static void encode_experts(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[EXPERT_BYTES] = {c->expert_bias, 0, 0, 0};
+    memcpy(payload, flags, sizeof flags);
+}
+
+static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                                       struct moec_error *err)
+{
+    if (n_bytes != EXPERT_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes for forms of experts, expected %u",
+                         n_bytes, EXPERT_BYTES);
+    if (payload[0] != 1 || payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         SUBJECT " has flags of experts %u, %u, %u and %u, expected 1, 0, 0 and 0",
+                         payload[0], payload[1], payload[2], payload[3]);
+    reading->config.expert_bias = true;
+    return MOEC_OK;
+}
+
 #define NORM_BYTES 16u
 
 /* u8 place of norms, 3 zeros, f32 embedding scale, residual scale, logit divisor. */
@@ -488,6 +516,7 @@ static const struct block blocks[] = {
     {8, "kinds of mixing", mixers_size, encode_mixers, decode_mixers},
     {16, "the router", router_size, encode_router, decode_router},
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
+    {18, "forms of experts", experts_size, encode_experts, decode_experts},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
 };
 

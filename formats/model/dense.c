@@ -57,6 +57,9 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_DELTA_DECAY_LOG] = "logarithm of the decay",
         [MOEC_ROLE_DELTA_DECAY_BIAS] = "bias of the decay",
         [MOEC_ROLE_DELTA_NORM] = "norm of the delta rule's outputs",
+        [MOEC_ROLE_EXPERT_GATE_BIAS] = "gate biases of the experts",
+        [MOEC_ROLE_EXPERT_UP_BIAS] = "up biases of the experts",
+        [MOEC_ROLE_EXPERT_DOWN_BIAS] = "down biases of the experts",
     };
     return role < MOEC_ROLE_COUNT && names[role] != NULL ? names[role] : "unknown role";
 }
@@ -127,6 +130,11 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
         return moe && config->router_bias;
     case MOEC_ROLE_ROUTER_CHOICE_BIAS:
         return moe && config->router_choice_bias;
+    case MOEC_ROLE_EXPERT_GATE_BIAS:
+        return moe && config->expert_bias && !config->plain_mlp;
+    case MOEC_ROLE_EXPERT_UP_BIAS:
+    case MOEC_ROLE_EXPERT_DOWN_BIAS:
+        return moe && config->expert_bias;
     case MOEC_ROLE_CROSS_NORM:
     case MOEC_ROLE_CROSS_Q:
     case MOEC_ROLE_CROSS_K:

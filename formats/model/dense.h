@@ -1,4 +1,4 @@
-/* Dense weights: everything but the routed experts, as stored in memory and in a bundle.
+/* Dense weights: everything but the matrices of the routed experts, as stored in memory and in a bundle.
  *
  * One blob of encoded rows and a table that says where each tensor is. The checkpoint reader and the bundle
  * reader both produce this, so the engine binds either the same way. MLP down projections (shared expert,
@@ -55,6 +55,9 @@
     X(OUTPUT_GATE, 33, moec_layer_out_dim(k), c->n_embd)                                                     \
     X(ATTENTION_POST_NORM, 34, 1, c->n_embd)                                                                 \
     X(MLP_POST_NORM, 35, 1, c->n_embd)                                                                       \
+    X(EXPERT_GATE_BIAS, 36, c->n_expert, c->n_ff_expert)                                                     \
+    X(EXPERT_UP_BIAS, 37, c->n_expert, c->n_ff_expert)                                                       \
+    X(EXPERT_DOWN_BIAS, 38, c->n_expert, c->n_embd)                                                          \
     X(CONVOLUTION, 48, moec_layer_channels(k), k->conv_size)                                                 \
     X(INPUT_GATE, 49, moec_layer_out_dim(k), c->n_embd)                                                      \
     X(DELTA_RATE, 50, k->n_head, c->n_embd)                                                                  \

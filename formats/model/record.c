@@ -83,6 +83,7 @@ void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *re
     mlp->down = bind_rows(layout, MOEC_PROJECTION_DOWN, pairs + row_bytes[MOEC_PROJECTION_GATE],
                           layout->pair_stride_bytes);
     mlp->activation = layout->activation;
+    memset(mlp->biases, 0, sizeof mlp->biases);
     mlp->filter = (struct moec_mlp_filter){0};
 }
 

@@ -76,13 +76,17 @@ struct moec_mlp_filter {
 };
 
 /* An MLP as kernels read it: matrices of n_ff rows x n_embd columns (down transposed); out = sum over neurons
- * i of activation(gate_i . x) * (up_i . x) * down_i, or of activation(up_i . x) * down_i without a gate.
- * Borrows its data. Also used for shared experts and dense MLPs. */
+ * i of activation(gate_i . x) * (up_i . x) * down_i, or of activation(up_i . x) * down_i without a gate. With
+ * biases they are added to gate . x, up . x and out. Borrows its data. Also used for shared experts and dense
+ * MLPs. */
 struct moec_mlp {
     uint8_t activation;      /* enum moec_activation */
     struct moec_matrix gate; /* no rows in a plain MLP */
     struct moec_matrix up;
     struct moec_matrix down;
+    /* By enum moec_projection, one row each: n_ff, n_ff and n_embd floats; no rows without biases. Records do
+     * not hold them: moec_layer_expert_biases in runtime/forward/layer_weights.h adds them. */
+    struct moec_matrix biases[MOEC_PROJECTION_COUNT];
     struct moec_mlp_filter filter; /* off unless the expert source sets it */
 };
 
@@ -98,7 +102,7 @@ struct moec_record_layout moec_record_layout_make(const struct moec_config *conf
 struct moec_record_layout moec_record_layout_of(const struct moec_config *config, struct moec_variant variant,
                                                 const struct moec_codec codecs[static MOEC_CODEC_TABLE]);
 
-/* Points `mlp` into a record of this layout, without a filter. */
+/* Points `mlp` into a record of this layout, without biases and without a filter. */
 void moec_record_bind(const struct moec_record_layout *layout, const uint8_t *record, struct moec_mlp *mlp);
 
 /* A part of a record: these projections of these neurons. All zero is the whole record. */

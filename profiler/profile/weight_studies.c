@@ -223,22 +223,30 @@ bool moec_weight_study_wanted(enum moec_weight_study study, const struct moec_pr
     return (options->studies >> study & 1u) != 0;
 }
 
+/* Why a study says nothing about a model; NULL where it does. */
+static const char *reason_to_omit(const struct moec_config *config, enum moec_weight_study study)
+{
+    const bool is_sparsity = study == MOEC_WEIGHT_STUDY_SPARSITY;
+    if (config->plain_mlp && (study == MOEC_WEIGHT_STUDY_PROJECTIONS || is_sparsity))
+        return "it compares gate, up and down projection, and the experts of this model have no gate";
+    if (is_sparsity && config->activation == MOEC_ACTIVATION_CLAMPED_GLU)
+        return "it takes small products as zero, and a neuron of this model whose up product is zero counts";
+    if (is_sparsity && config->expert_bias)
+        return "it takes small products as zero, and the experts of this model add biases to them";
+    return NULL;
+}
+
 void moec_weight_studies_limit(const struct moec_config *config, struct moec_profile_options *options)
 {
-    static const enum moec_weight_study of_gates[] = {MOEC_WEIGHT_STUDY_PROJECTIONS,
-                                                      MOEC_WEIGHT_STUDY_SPARSITY};
+    for (uint32_t s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
+        const char *reason = reason_to_omit(config, (enum moec_weight_study)s);
+        if (reason == NULL || !moec_weight_study_wanted((enum moec_weight_study)s, options))
+            continue;
+        moec_progress_note(options->progress, "study '%s' is left out: %s", studies_of[s].name, reason);
+        options->studies &= ~(1u << s);
+    }
     if (!config->plain_mlp)
         return;
-    for (size_t i = 0; i < sizeof of_gates / sizeof *of_gates; i++) {
-        if (!moec_weight_study_wanted(of_gates[i], options))
-            continue;
-        moec_progress_note(
-            options->progress,
-            "study '%s' is left out: it compares gate, up and down projection, and the experts "
-            "of this model have no gate",
-            studies_of[of_gates[i]].name);
-        options->studies &= ~(1u << of_gates[i]);
-    }
     if (options->projections)
         moec_progress_note(options->progress, "--projections is left out: the experts of this model have no "
                                               "gate projection to compare with");

@@ -410,6 +410,7 @@ static enum moec_status run_expert(struct batch *batch, uint32_t e, uint32_t cod
         memcpy(job->gathered + i * job->stride, job->trace.input + job->picked[i] / job->k * job->stride,
                job->stride * sizeof(float));
     MOEC_TRY(moec_variants_borrow(job->options->variants, layer, e, bits, &mlp, err));
+    moec_layer_expert_biases(&job->forward.model->layers[layer], e, &mlp);
     moec_forward_expert(&job->forward, &mlp, batch->n_picked, job->gathered, job->changed);
     moec_variants_give_back(job->options->variants, layer, e, bits);
     moec_parallel_for(&job->forward.pool, (batch->n_picked + TILE - 1) / TILE, compare_tile, batch);

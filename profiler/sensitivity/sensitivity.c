@@ -596,6 +596,7 @@ static enum moec_status run_variant(struct sensitivity *job, uint32_t s, uint32_
     if (n_choice > 0) {
         struct moec_mlp mlp;
         MOEC_TRY(moec_variants_borrow(job->options->variants, layer, e, bits, &mlp, err));
+        moec_layer_expert_biases(&job->forward.model->layers[layer], e, &mlp);
         enum moec_status status = run_expert(job, &mlp, choices, n_choice, &cost->expert, err);
         moec_variants_give_back(job->options->variants, layer, e, bits);
         MOEC_TRY(status);

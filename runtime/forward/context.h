@@ -20,7 +20,7 @@ struct moec_forward;
 struct moec_expert_inputs {
     const struct moec_forward *forward; /* for moec_forward_activations */
     uint32_t layer, expert;
-    const struct moec_mlp *mlp; /* as the expert source answered */
+    const struct moec_mlp *mlp; /* as the expert source answered, with the layer's biases */
     const uint32_t *pairs;
     uint32_t n_pair, top_k;
     const float *normed;

@@ -31,10 +31,25 @@ struct moec_layer {
     struct moec_matrix router; /* MoE layers: (n_expert, n_embd) */
     float *router_bias;        /* (n_expert) or NULL */
     float *router_choice_bias; /* (n_expert) or NULL */
+    /* By enum moec_projection, a row for each expert; no rows without biases. Resident in every model. */
+    struct moec_matrix expert_biases[MOEC_PROJECTION_COUNT];
     float *shared_expert_gate; /* (n_embd) or NULL */
     bool has_shared;
     struct moec_mlp shared; /* shared expert of a MoE layer */
     struct moec_mlp dense;  /* MLP of a layer without experts */
 };
+
+/* Gives the routed expert's MLP, all of whose neurons it has, the biases that the layer keeps. */
+static inline void moec_layer_expert_biases(const struct moec_layer *layer, uint32_t expert,
+                                            struct moec_mlp *mlp)
+{
+    for (int p = 0; p < MOEC_PROJECTION_COUNT; p++) {
+        if (layer->expert_biases[p].rows == 0)
+            continue;
+        mlp->biases[p] = layer->expert_biases[p];
+        mlp->biases[p].rows = 1;
+        mlp->biases[p].data += expert * mlp->biases[p].stride_bytes;
+    }
+}
 
 #endif

@@ -83,8 +83,49 @@ static void multiply(const float *up, size_t n, float *gate)
         gate[i] *= up[i];
 }
 
+/* gate = (up + 1) * gate * sigmoid(1.702 gate), both clamped before. */
+static void activate_clamped(const struct moec_kernels *kernels, const struct moec_mlp_scratch *scratch,
+                             size_t n)
+{
+    const float limit = 7.0f, gain = 1.702f;
+    float *gate = scratch->gate;
+    for (size_t i = 0; i < n; i++) {
+        gate[i] = gate[i] > limit ? limit : gate[i];
+        scratch->exponents[i] = -(gain * gate[i]);
+    }
+    (void)kernels->exp_sum(scratch->exponents, 0, n, scratch->exponents);
+    for (size_t i = 0; i < n; i++) {
+        const float up = scratch->up[i] > limit ? limit : scratch->up[i] < -limit ? -limit : scratch->up[i];
+        gate[i] = (up + 1.0f) * (gate[i] / (1.0f + scratch->exponents[i]));
+    }
+}
+
+/* values[i] += bias[first + i]; `first` is a multiple of MOEC_SUM_CHUNK. */
+static void add_bias(const struct moec_kernels *kernels, const struct moec_matrix *bias, size_t first,
+                     size_t n, float *values)
+{
+    float piece[MOEC_SUM_CHUNK];
+    for (size_t done = 0; bias->rows > 0 && done < n; done += MOEC_SUM_CHUNK) {
+        const size_t count = n - done < MOEC_SUM_CHUNK ? n - done : MOEC_SUM_CHUNK;
+        moec_codec_decode_span(bias->codec, bias->data, bias->columns, first + done, count, piece);
+        kernels->add(piece, count, values + done);
+    }
+}
+
+/* The same for rows of a chunk's n neurons. */
+static void add_chunk_bias(const struct moec_kernels *kernels, const struct moec_matrix *bias, size_t first,
+                           uint32_t n_tok, uint32_t n, float *values)
+{
+    float piece[MOEC_SUM_CHUNK];
+    if (bias->rows == 0)
+        return;
+    moec_codec_decode_span(bias->codec, bias->data, bias->columns, first, n, piece);
+    for (uint32_t t = 0; t < n_tok; t++)
+        kernels->add(piece, n, values + (size_t)t * n);
+}
+
 /* gate = what the down projection reads of n neurons, from both products. Zero in either factor makes the
- * product zero. */
+ * product zero, except where the activation is clamped. */
 static void activate_gated(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
                            const struct moec_mlp_scratch *scratch, size_t n)
 {
@@ -100,6 +141,8 @@ static void activate_gated(const struct moec_kernels *kernels, const struct moec
             }
         }
         kernels->silu_mul(gate, up, n, gate);
+    } else if (mlp->activation == MOEC_ACTIVATION_CLAMPED_GLU) {
+        activate_clamped(kernels, scratch, n);
     } else {
         activate_alone(kernels, mlp->activation, gate, scratch->exponents, n);
         if (filter->is_on && filter->at == MOEC_PROJECTION_GATE)
@@ -122,20 +165,32 @@ static void activate_plain(const struct moec_kernels *kernels, const struct moec
         zero_small(scratch->gate, n, filter->threshold);
 }
 
+/* From the products of n neurons from `neuron` on, for n_tok rows, to what the down projection reads. */
+static void activate(const struct moec_kernels *kernels, const struct moec_mlp *mlp,
+                     const struct moec_mlp_scratch *scratch, uint32_t neuron, uint32_t n_tok, uint32_t n)
+{
+    const struct moec_matrix *biases = mlp->biases;
+    if (moec_mlp_has_gate(mlp)) {
+        add_chunk_bias(kernels, &biases[MOEC_PROJECTION_GATE], neuron, n_tok, n, scratch->gate);
+        add_chunk_bias(kernels, &biases[MOEC_PROJECTION_UP], neuron, n_tok, n, scratch->up);
+        activate_gated(kernels, mlp, scratch, (size_t)n_tok * n);
+    } else {
+        add_chunk_bias(kernels, &biases[MOEC_PROJECTION_UP], neuron, n_tok, n, scratch->gate);
+        activate_plain(kernels, mlp, scratch, (size_t)n_tok * n);
+    }
+}
+
 /* One chunk of neurons for one row, from encoded weights. */
 static void chunk_encoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
                           const float *x, const struct moec_mlp_scratch *scratch, float *y)
 {
     const struct moec_kernels *kernels = run->forward->kernels;
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
-    if (moec_mlp_has_gate(mlp)) {
+    const bool has_gate = moec_mlp_has_gate(mlp);
+    if (has_gate)
         kernels->dot_encoded(&mlp->gate, neuron, n, x, scratch->gate);
-        kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->up);
-        activate_gated(kernels, mlp, scratch, n);
-    } else {
-        kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->gate);
-        activate_plain(kernels, mlp, scratch, n);
-    }
+    kernels->dot_encoded(&mlp->up, neuron, n, x, has_gate ? scratch->up : scratch->gate);
+    activate(kernels, mlp, scratch, neuron, 1, n);
     kernels->sum_chunk_encoded(&mlp->down, neuron, n, scratch->gate, y);
 }
 
@@ -154,7 +209,7 @@ static void chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp,
     }
     kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
     kernels->dot(x, stride, n_tok, scratch->weights, stride, n, k, has_gate ? scratch->up : scratch->gate, n);
-    (has_gate ? activate_gated : activate_plain)(kernels, mlp, scratch, (size_t)n_tok * n);
+    activate(kernels, mlp, scratch, neuron, n_tok, n);
     kernels->decode_rows(&mlp->down, neuron, n, scratch->weights, stride);
     kernels->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, k, y, stride);
 }
@@ -170,16 +225,17 @@ static const float *gather(const struct moec_mlp_job *job, uint32_t first, uint3
     return copy;
 }
 
-/* Adds a chunk's sum to an output row of `width` floats; the first is the output itself.
- * Padding becomes zero. */
-static void add_chunk(const struct moec_kernels *kernels, bool first, const float *sum, size_t columns,
-                      size_t width, float *out)
+/* Adds a chunk's sum to `width` floats of an output row from column `from` on; the first is the output
+ * itself, with the bias. Padding becomes zero. */
+static void add_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, bool first,
+                      const float *sum, size_t from, size_t columns, size_t width, float *out)
 {
     if (!first) {
         kernels->add(sum, columns, out);
         return;
     }
     memcpy(out, sum, columns * sizeof(float));
+    add_bias(kernels, &mlp->biases[MOEC_PROJECTION_DOWN], from, columns, out);
     memset(out + columns, 0, (width - columns) * sizeof(float));
 }
 
@@ -224,7 +280,7 @@ static void tile_item(void *context, size_t item, int thread)
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
         for (uint32_t i = 0; i < n; i++)
-            add_chunk(kernels, neuron == 0, scratch->y + i * stride, columns, stride,
+            add_chunk(kernels, &job->mlp, neuron == 0, scratch->y + i * stride, 0, columns, stride,
                       output_row(job, first + i, stride));
     }
 }
@@ -306,7 +362,8 @@ static void fold_item(void *context, size_t item, int thread)
         }
         for (uint32_t row = 0; row < job->n; row++, partial += stride) {
             float *out = output_row(job, row, stride);
-            add_chunk(run->forward->kernels, chunk == 0, partial + from, n_add, n, out + from);
+            add_chunk(run->forward->kernels, &job->mlp, chunk == 0, partial + from, from, n_add, n,
+                      out + from);
         }
         chunk++;
     }
@@ -396,7 +453,7 @@ static void activation_item(void *context, size_t item, int thread)
         kernels->decode_rows(&mlp->up, neuron, n, scratch->weights, stride);
         kernels->dot(x, stride, n_tok, scratch->weights, stride, n, mlp->up.columns,
                      has_gate ? scratch->up : scratch->gate, n);
-        (has_gate ? activate_gated : activate_plain)(kernels, mlp, scratch, (size_t)n_tok * n);
+        activate(kernels, mlp, scratch, neuron, n_tok, n);
         for (uint32_t i = 0; i < n_tok; i++)
             memcpy(run->out + (first + i) * run->out_stride + neuron, scratch->gate + (size_t)i * n,
                    n * sizeof(float));

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Small vectors (norms, biases, gates, rotary frequencies) are F32 copies in one allocation, and so are the
- * routers of a streamed model as they are encoded. The same walk over the model first counts it (base NULL),
- * then fills it. Each vector is padded with zeros to whole lanes. */
+ * routers and biases of experts of a streamed model as they are encoded. The same walk over the model first
+ * counts it (base NULL), then fills it. Each vector is padded with zeros to whole lanes. */
 struct vector_arena {
     const struct moec_dense *dense;
     float *base;
@@ -85,14 +85,15 @@ static enum moec_status bind_matrix(struct vector_arena *arena, enum moec_role r
     return MOEC_OK;
 }
 
-/* Resident in every model. */
-static enum moec_status bind_router(struct vector_arena *arena, uint32_t layer, struct moec_matrix *out)
+/* A matrix that is resident in every model: a router, biases of experts. */
+static enum moec_status bind_resident(struct vector_arena *arena, enum moec_role role, uint32_t layer,
+                                      struct moec_matrix *out)
 {
     const struct moec_dense *dense = arena->dense;
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_ROUTER, layer, out));
+    MOEC_TRY(bind_matrix(arena, role, layer, out));
     if (dense->source == NULL)
         return MOEC_OK;
-    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, MOEC_ROLE_ROUTER, layer);
+    const struct moec_dense_entry *entry = moec_dense_entry_find(dense, role, layer);
     uint8_t *bytes = (uint8_t *)arena_take(arena, (size_t)(entry->n_bytes / sizeof(float)) + 1);
     out->data = bytes;
     if (bytes == NULL)
@@ -159,6 +160,16 @@ static enum moec_status bind_running(struct vector_arena *arena, const struct mo
     layer->q_norm = take_constants(arena, kind->head_dim, 1.0f / (float)kind->head_dim);
     layer->k_norm = take_constants(arena, kind->head_dim, 1.0f / sqrtf((float)kind->head_dim));
     return MOEC_OK;
+}
+
+static enum moec_status bind_expert_biases(struct vector_arena *arena, const struct moec_config *config,
+                                           uint32_t layer,
+                                           struct moec_matrix biases[static MOEC_PROJECTION_COUNT])
+{
+    if (!config->plain_mlp)
+        MOEC_TRY(bind_resident(arena, MOEC_ROLE_EXPERT_GATE_BIAS, layer, &biases[MOEC_PROJECTION_GATE]));
+    MOEC_TRY(bind_resident(arena, MOEC_ROLE_EXPERT_UP_BIAS, layer, &biases[MOEC_PROJECTION_UP]));
+    return bind_resident(arena, MOEC_ROLE_EXPERT_DOWN_BIAS, layer, &biases[MOEC_PROJECTION_DOWN]);
 }
 
 static enum moec_status bind_attention(struct vector_arena *arena, const struct moec_config *config,
@@ -239,7 +250,9 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     if (!layer->is_moe)
         return bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
                         &layer->dense);
-    MOEC_TRY(bind_router(arena, at, &layer->router));
+    MOEC_TRY(bind_resident(arena, MOEC_ROLE_ROUTER, at, &layer->router));
+    if (config->expert_bias)
+        MOEC_TRY(bind_expert_biases(arena, config, at, layer->expert_biases));
     if (config->router_bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_BIAS, at, &layer->router_bias));
     if (config->router_choice_bias)

@@ -254,6 +254,7 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
         struct moec_mlp_job *job = &scratch->jobs[*n_held];
         *job = (struct moec_mlp_job){.pairs = scratch->pairs + scratch->expert_start[expert]};
         MOEC_TRY(source->ops->acquire(source, request, &job->mlp, err));
+        moec_layer_expert_biases(moe->weights, expert, &job->mlp);
         ++*n_held;
     }
     return MOEC_OK;

@@ -125,6 +125,7 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     thread->mlp.gate = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
     thread->mlp.up = carve_floats(carver, sizes->mlp_tile, MOEC_SUM_CHUNK);
     const bool has_exponents = config->activation == MOEC_ACTIVATION_GELU_TANH ||
+                               config->activation == MOEC_ACTIVATION_CLAMPED_GLU ||
                                (config->activation == MOEC_ACTIVATION_SILU && config->plain_mlp);
     thread->mlp.exponents = carve_floats(carver, has_exponents ? sizes->mlp_tile : 0, MOEC_SUM_CHUNK);
     end = carver->used_bytes > end ? carver->used_bytes : end;

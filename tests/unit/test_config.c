@@ -338,6 +338,31 @@ static void test_config__section_of_running_layers(void **state)
     free(bytes);
 }
 
+static void test_config__section_of_experts(void **state)
+{
+    (void)state;
+    struct moec_config c = sample(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    c.expert_bias = true;
+    c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t block = 112 + 4 * 2 + 5 + 28;
+    assert_int_equal(n, block + 8 + 4);
+    assert_memory_equal(bytes + block, ((uint8_t[]){18, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0}), 12);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_true(back.expert_bias && back.activation == MOEC_ACTIVATION_CLAMPED_GLU);
+    const struct damage damages[] = {
+        {block + 4, 3, MOEC_ERR_FORMAT, "3 bytes for forms of experts, expected 4"},
+        {block + 8, 0, MOEC_ERR_FORMAT, "flags of experts 0, 0, 0 and 0"},
+        {block + 8, 2, MOEC_ERR_FORMAT, "flags of experts 2, 0, 0 and 0"},
+        {block + 11, 1, MOEC_ERR_FORMAT, "flags of experts 1, 0, 0 and 1"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
 /* What later families have: forms of attention, groups of experts, norms around, multipliers. */
 static struct moec_config forms(void)
 {
@@ -551,7 +576,10 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE theta");
     REFUSED(c.max_distance = 20, MOEC_ERR_FORMAT, "without buckets");
     REFUSED(c.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
-    REFUSED(c.activation = 3, MOEC_ERR_LIMIT, "activation 3");
+    REFUSED(c.activation = 4, MOEC_ERR_LIMIT, "activation 4");
+    REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
+            c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
+    REFUSED(c = two_stacks(); c.expert_bias = true, MOEC_ERR_FORMAT, "biases of experts that only decoders");
     REFUSED(c = two_stacks(); c.top_k = 2, MOEC_ERR_LIMIT, "expected 1..1");
     REFUSED(c = two_stacks(); c.n_bucket = 3, MOEC_ERR_LIMIT, "buckets");
     REFUSED(c = two_stacks(); c.max_distance = 4, MOEC_ERR_LIMIT, "expected 5..");
@@ -631,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_dense_sizes),
         cmocka_unit_test(test_config__section_of_routers),
         cmocka_unit_test(test_config__section_of_running_layers),
+        cmocka_unit_test(test_config__section_of_experts),
         cmocka_unit_test(test_config__section_of_forms),
         cmocka_unit_test(test_config__section_of_attentions),
         cmocka_unit_test(test_config__layers_are_added),

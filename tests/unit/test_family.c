@@ -270,6 +270,7 @@ static void test_family__tensor_names(void **state)
                                         "{\"model_type\": \"glm4_moe\", \"head_dim\": 128}",
                                         "{\"model_type\": \"minimax_m2\"}",
                                         "{\"model_type\": \"ernie4_5_moe\"}",
+                                        "{\"model_type\": \"gpt_oss\"}",
                                         "{\"model_type\": \"granitemoeshared\"}",
                                         "{" SWITCH ", \"dense_act_fn\": \"gated-gelu\"}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -286,6 +287,8 @@ static void test_family__tensor_names(void **state)
                 const char *suffix = strrchr(name, '.'); /* a name that was cut lacks it */
                 assert_non_null(suffix);
                 assert_true(strcmp(suffix, ".weight") == 0 || strcmp(suffix, ".bias") == 0 ||
+                            strcmp(suffix, ".sinks") == 0 || strcmp(suffix, ".gate_up_proj_bias") == 0 ||
+                            strcmp(suffix, ".down_proj_bias") == 0 ||
                             strcmp(suffix, ".e_score_correction_bias") == 0 ||
                             strcmp(suffix, ".expert_bias") == 0);
             }
