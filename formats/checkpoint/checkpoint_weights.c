@@ -49,7 +49,8 @@ static enum moec_status encode_rows(const struct moec_checkpoint *ck,
     struct moec_tensor_reader reader = {
         .source = ck->source, .view = *view, .name = name, .scratch = weights + (size_t)ROWS * view->columns};
     name_tensor(ck, tensor, name);
-    if (moec_tensor_view_has_rows(view) && !view->adds_one && codec.dtype == view->coding->dtype)
+    if (moec_tensor_view_has_rows(view) && !moec_tensor_view_computes(view) &&
+        codec.dtype == view->coding->dtype)
         return moec_tensor_read_stored(&reader, from, end - from, rows, stride_bytes, err);
     for (size_t first = from; first < end; first += ROWS) {
         const size_t count = end - first < ROWS ? end - first : ROWS;

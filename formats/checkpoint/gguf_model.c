@@ -1,6 +1,7 @@
 #include "formats/checkpoint/gguf_model.h"
 
 #include "formats/base/printable.h"
+#include "formats/checkpoint/family_parts.h"
 #include "formats/json/json_write.h"
 
 #include <inttypes.h>
@@ -10,7 +11,8 @@
 
 /* ---- architectures ---- */
 
-enum kind { COUNT, REAL };
+/* LARGEST: of the counts of all layers. */
+enum kind { COUNT, REAL, LARGEST };
 
 /* Metadata behind "ARCHITECTURE." and their names in config.json. */
 struct key {
@@ -22,9 +24,18 @@ struct key {
 #define MAX_OWN_KEYS 6
 
 /* expert_gating_func: how scores are made of the router's products. */
-enum gating { SOFTMAX = 1, SIGMOID = 2 };
+enum gating { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_CHOSEN = 3 };
 
 struct making;
+
+/* A tensor of another name than the common one; of layers that keep a running state, if `is_running`. */
+struct tensor_name {
+    enum moec_role role;
+    bool is_running;
+    const char *name;
+};
+
+#define MAX_OWN_NAMES 8
 
 struct architecture {
     const char *name;       /* general.architecture */
@@ -40,14 +51,23 @@ struct architecture {
     /* config.json's names of what tensors show; NULL where the family has none. */
     const char *first_moe, *last_moe; /* layers with experts */
     const char *n_shared;             /* experts' widths in a shared expert */
-    const char *mlp_norm;             /* tensor of the norm before the MLP, where not "ffn_norm" */
     /* Layers have windows by a list: all but each window_step-th where the metadata have none. */
     uint32_t window_step;
+    bool keeps_rope_ends; /* YaRN's range is not rounded to whole dimensions, which the metadata never say */
     enum moec_status (*put)(const struct making *m); /* fields of this family alone */
+    struct tensor_name names[MAX_OWN_NAMES + 1];     /* ended by one without a name */
+    struct moec_tensor_layout (*layout_of)(const struct moec_config *config, enum moec_role role,
+                                           uint32_t layer); /* as struct moec_family's */
 };
 
 static enum moec_status put_afmoe(const struct making *m);
 static enum moec_status put_granite(const struct making *m);
+static enum moec_status put_lfm2(const struct making *m);
+static enum moec_status put_qwen_next(const struct making *m);
+static struct moec_tensor_layout layout_lfm2(const struct moec_config *config, enum moec_role role,
+                                             uint32_t layer);
+static struct moec_tensor_layout layout_qwen_next(const struct moec_config *config, enum moec_role role,
+                                                  uint32_t layer);
 
 /* clang-format off */
 static const struct architecture architectures[] = {
@@ -64,7 +84,8 @@ static const struct architecture architectures[] = {
      .keys = {{"expert_count", "n_routed_experts", COUNT, true},
               {"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
     {.name = "glm4moe", .model_type = "glm4_moe", .gating = SIGMOID, .first_moe = "first_k_dense_replace",
-     .n_shared = "n_shared_experts", .mlp_norm = "blk.{L}.post_attention_norm.weight",
+     .n_shared = "n_shared_experts",
+     .names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"}},
      .keys = {{"expert_count", "n_routed_experts", COUNT, true},
               {"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
     {.name = "ernie4_5-moe", .model_type = "ernie4_5_moe", .gating = SOFTMAX, .has_pairs = true,
@@ -89,6 +110,38 @@ static const struct architecture architectures[] = {
     {.name = "afmoe", .model_type = "afmoe", .gating = SIGMOID, .always_norm = true, .norm_topk = true,
      .first_moe = "num_dense_layers", .n_shared = "num_shared_experts", .window_step = 4, .put = put_afmoe,
      .keys = {{"expert_weights_scale", "route_scale", REAL, false}}},
+    {.name = "lfm2moe", .model_type = "lfm2_moe", .gating = SIGMOID, .norm_topk = true, .always_norm = true,
+     .first_moe = "num_dense_layers", .put = put_lfm2, .layout_of = layout_lfm2,
+     .keys = {{"attention.head_count_kv", "num_key_value_heads", LARGEST, true},
+              {"shortconv.l_cache", "conv_L_cache", COUNT, true},
+              {"expert_weights_scale", "routed_scaling_factor", REAL, false}},
+     .names = {{MOEC_ROLE_FINAL_NORM, false, "token_embd_norm.weight"},
+               {MOEC_ROLE_CONVOLUTION, false, "blk.{L}.shortconv.conv.weight"},
+               {MOEC_ROLE_INPUT_GATE, false, "blk.{L}.shortconv.in_proj.weight"},
+               {MOEC_ROLE_OUTPUT_GATE, false, "blk.{L}.shortconv.in_proj.weight"},
+               {MOEC_ROLE_V, true, "blk.{L}.shortconv.in_proj.weight"},
+               {MOEC_ROLE_O, true, "blk.{L}.shortconv.out_proj.weight"}}},
+    {.name = "gpt-oss", .model_type = "gpt_oss", .gating = SOFTMAX_CHOSEN, .norm_topk = true,
+     .always_norm = true, .window_step = 2, .keeps_rope_ends = true,
+     .keys = {{"expert_count", "num_local_experts", COUNT, true},
+              {"expert_feed_forward_length", "intermediate_size", COUNT, true},
+              {"feed_forward_length", "dense_intermediate_size", COUNT, false}},
+     .names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"}}},
+    {.name = "qwen3next", .model_type = "qwen3_next", .gating = SOFTMAX, .norm_topk = true,
+     .put = put_qwen_next, .layout_of = layout_qwen_next,
+     .keys = {{"ssm.conv_kernel", "linear_conv_kernel_dim", COUNT, true},
+              {"ssm.state_size", "linear_key_head_dim", COUNT, true},
+              {"ssm.group_count", "linear_num_key_heads", COUNT, true},
+              {"ssm.time_step_rank", "linear_num_value_heads", COUNT, true},
+              {"full_attention_interval", "full_attention_interval", COUNT, false}},
+     .names = {{MOEC_ROLE_MLP_NORM, false, "blk.{L}.post_attention_norm.weight"},
+               {MOEC_ROLE_OUTPUT_GATE, false, "blk.{L}.attn_q.weight"},
+               {MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.attn_gate.weight"},
+               {MOEC_ROLE_Q, true, "blk.{L}.attn_qkv.weight"},
+               {MOEC_ROLE_K, true, "blk.{L}.attn_qkv.weight"},
+               {MOEC_ROLE_V, true, "blk.{L}.attn_qkv.weight"},
+               {MOEC_ROLE_O, true, "blk.{L}.ssm_out.weight"},
+               {MOEC_ROLE_CONVOLUTION, false, "blk.{L}.ssm_conv1d.weight"}}},
 };
 /* clang-format on */
 #define N_ARCHITECTURES (sizeof architectures / sizeof *architectures)
@@ -169,6 +222,18 @@ static double shortest(double value)
     return value;
 }
 
+static enum moec_status find_largest(const struct making *m, const struct moec_gguf_value *value,
+                                     uint64_t *largest)
+{
+    MOEC_TRY(moec_gguf_expect_array(m->gguf, value, MOEC_GGUF_I32, value->n_items, m->err));
+    *largest = 0;
+    for (uint64_t i = 0; i < value->n_items; i++) {
+        const double number = moec_gguf_number(value, i);
+        *largest = number > (double)*largest ? (uint64_t)number : *largest;
+    }
+    return MOEC_OK;
+}
+
 static enum moec_status put_key(const struct making *m, const struct key *key)
 {
     const struct moec_gguf_value *value = find_key(m, key->key);
@@ -180,6 +245,13 @@ static enum moec_status put_key(const struct making *m, const struct key *key)
     if (value == NULL)
         return MOEC_OK;
     switch (key->kind) {
+    case LARGEST:
+        if (value->type == MOEC_GGUF_ARRAY) {
+            MOEC_TRY(find_largest(m, value, &count));
+            moec_json_out_u64(m->root, key->name, count);
+            break;
+        }
+        /* fall through */
     case COUNT:
         MOEC_TRY(moec_gguf_as_u64(m->gguf, value, &count, m->err));
         moec_json_out_u64(m->root, key->name, count);
@@ -235,7 +307,8 @@ static enum moec_status count_layers(struct making *m)
 /* The router, which an architecture has of one kind. */
 static enum moec_status put_router(const struct making *m)
 {
-    static const char *const names[] = {[SOFTMAX] = "softmax", [SIGMOID] = "sigmoid"};
+    static const char *const names[] = {
+        [SOFTMAX] = "softmax", [SIGMOID] = "sigmoid", [SOFTMAX_CHOSEN] = "softmax of the chosen"};
     const struct architecture *a = m->architecture;
     const struct moec_gguf_value *norm = find_key(m, "expert_weights_norm"),
                                  *gating = find_key(m, "expert_gating_func"),
@@ -306,6 +379,8 @@ static enum moec_status put_scaling(const struct making *m, struct moec_gguf_tex
     moec_json_out_string_n(inner.root, "rope_type", type.bytes, type.n_bytes);
     for (size_t i = 0; i < sizeof yarn / sizeof *yarn && status == MOEC_OK; i++)
         status = put_key(&inner, &yarn[i]);
+    if (m->architecture->keeps_rope_ends)
+        moec_json_out_bool(inner.root, "truncate", false);
     moec_json_out_node(m->root, "rope_scaling", inner.root);
     return status;
 }
@@ -465,6 +540,77 @@ static enum moec_status put_granite(const struct making *m)
     return put_key(m, &shared);
 }
 
+/* Layers without keys and values are convolutions. */
+static enum moec_status put_lfm2(const struct making *m)
+{
+    const struct moec_gguf_value *heads = find_key(m, "attention.head_count_kv");
+    const bool is_list = heads->type == MOEC_GGUF_ARRAY;
+    struct moec_tensor tensor;
+    bool has_bias = false;
+    if (is_list)
+        MOEC_TRY(moec_gguf_expect_array(m->gguf, heads, MOEC_GGUF_I32, m->n_layer, m->err));
+    struct moec_json_out *types = moec_json_out_array();
+    for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++) {
+        moec_json_out_string(types, NULL,
+                             is_list && moec_gguf_number(heads, layer) == 0 ? "conv" : "full_attention");
+        has_bias = has_bias || find_in_layer(m, layer, "exp_probs_b.bias", &tensor);
+    }
+    moec_json_out_node(m->root, "layer_types", types);
+    moec_json_out_bool(m->root, "use_expert_bias", has_bias);
+    return MOEC_OK;
+}
+
+/* The converter leaves out the convolution's dimension of 1. */
+static struct moec_tensor_layout layout_lfm2(const struct moec_config *config, enum moec_role role,
+                                             uint32_t layer)
+{
+    struct moec_tensor_layout layout = moec_family_lfm2_moe.layout_of(config, role, layer);
+    layout.is_convolution = false;
+    return layout;
+}
+
+/* Which layers have a running state is a list, or all but each so many-th. */
+static enum moec_status put_qwen_next(const struct making *m)
+{
+    const struct moec_gguf_value *running = find_key(m, "attention.recurrent_layers"),
+                                 *inner = find_key(m, "ssm.inner_size"),
+                                 *heads = find_key(m, "ssm.time_step_rank");
+    uint64_t n_inner = 0, n_head = 0;
+    if (inner == NULL)
+        return moec_fail(m->err, MOEC_ERR_FORMAT, "'%s' has no 'qwen3next.ssm.inner_size'",
+                         m->gguf->file.path);
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, inner, &n_inner, m->err));
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, heads, &n_head, m->err));
+    moec_json_out_u64(m->root, "linear_value_head_dim", n_head > 0 ? n_inner / n_head : 0);
+    if (running == NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_gguf_expect_array(m->gguf, running, MOEC_GGUF_BOOL, running->n_items, m->err));
+    struct moec_json_out *types = moec_json_out_array();
+    for (uint64_t layer = 0; layer < m->n_layer && layer < running->n_items; layer++)
+        moec_json_out_string(types, NULL,
+                             moec_gguf_number(running, layer) != 0 ? "linear_attention" : "full_attention");
+    moec_json_out_node(m->root, "layer_types", types);
+    return MOEC_OK;
+}
+
+/* The converter puts queries, keys and values of all heads one after the other, as Qwen3.5 has them, gates in
+ * a tensor of their own, adds the 1 of norms, and stores what decays are computed from as -exp. */
+static struct moec_tensor_layout layout_qwen_next(const struct moec_config *config, enum moec_role role,
+                                                  uint32_t layer)
+{
+    const bool is_running =
+        layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer));
+    const bool is_qkv = role == MOEC_ROLE_Q || role == MOEC_ROLE_K || role == MOEC_ROLE_V;
+    struct moec_tensor_layout layout = {0};
+    if (is_running && is_qkv)
+        layout = moec_family_qwen3_5_moe.layout_of(config, role, layer);
+    else if (!is_running || role != MOEC_ROLE_OUTPUT_GATE)
+        layout = moec_family_qwen3_next.layout_of(config, role, layer);
+    layout.is_convolution = layout.adds_one = false;
+    layout.takes_log = role == MOEC_ROLE_DELTA_DECAY_LOG;
+    return layout;
+}
+
 enum moec_status moec_gguf_model_config(const struct moec_tensor_source *source, char **json,
                                         struct moec_error *err)
 {
@@ -514,6 +660,15 @@ static const char *const names[MOEC_ROLE_COUNT] = {
     [MOEC_ROLE_ROUTER] = "blk.{L}.ffn_gate_inp.weight",
     [MOEC_ROLE_ROUTER_BIAS] = "blk.{L}.ffn_gate_inp.bias",
     [MOEC_ROLE_ROUTER_CHOICE_BIAS] = "blk.{L}.exp_probs_b.bias",
+    [MOEC_ROLE_DELTA_RATE] = "blk.{L}.ssm_ba.weight",
+    [MOEC_ROLE_DELTA_DECAY] = "blk.{L}.ssm_ba.weight",
+    [MOEC_ROLE_DELTA_DECAY_LOG] = "blk.{L}.ssm_a",
+    [MOEC_ROLE_DELTA_DECAY_BIAS] = "blk.{L}.ssm_dt.bias",
+    [MOEC_ROLE_DELTA_NORM] = "blk.{L}.ssm_norm.weight",
+    [MOEC_ROLE_EXPERT_GATE_BIAS] = "blk.{L}.ffn_gate_exps.bias",
+    [MOEC_ROLE_EXPERT_UP_BIAS] = "blk.{L}.ffn_up_exps.bias",
+    [MOEC_ROLE_EXPERT_DOWN_BIAS] = "blk.{L}.ffn_down_exps.bias",
+    [MOEC_ROLE_SINKS] = "blk.{L}.attn_sinks.weight",
     [MOEC_ROLE_SHARED_EXPERT_GATE] = "blk.{L}.ffn_gate_inp_shexp.weight",
     [MOEC_ROLE_SHARED_UP] = "blk.{L}.ffn_up_shexp.weight",
     [MOEC_ROLE_SHARED_GATE] = "blk.{L}.ffn_gate_shexp.weight",
@@ -552,11 +707,14 @@ void moec_gguf_model_names(const struct moec_tensor_source *source, struct moec_
     memset(family->other_names, 0, sizeof family->other_names);
     for (size_t role = 0; role < MOEC_ROLE_COUNT; role++)
         family->layouts[role] = plain;
+    memset(family->running_names, 0, sizeof family->running_names);
+    family->layout_of = NULL;
     if (find_architecture(moec_gguf_source_header(source), &architecture, NULL) == MOEC_OK) {
         for (size_t i = 0; i < sizeof paired / sizeof *paired; i++)
             family->layouts[paired[i]].has_pairs = architecture->has_pairs;
-        if (architecture->mlp_norm != NULL)
-            family->names[MOEC_ROLE_MLP_NORM] = architecture->mlp_norm;
+        for (const struct tensor_name *own = architecture->names; own->name != NULL; own++)
+            (own->is_running ? family->running_names : family->names)[own->role] = own->name;
+        family->layout_of = architecture->layout_of;
     }
     memcpy(family->expert_names, experts[0].names, sizeof family->expert_names);
     memcpy(family->expert_layouts, experts[0].layouts, sizeof family->expert_layouts);

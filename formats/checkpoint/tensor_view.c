@@ -1,5 +1,6 @@
 #include "formats/checkpoint/tensor_view.h"
 
+#include "formats/base/elementary.h"
 #include "formats/base/memory.h"
 #include "formats/model/record.h"
 
@@ -112,6 +113,7 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
                                       .block_rows = has_blocks ? layout.block_rows : 0,
                                       .block_step = has_blocks ? layout.block_step : 0,
                                       .adds_one = layout.adds_one,
+                                      .takes_log = layout.takes_log,
                                       .scales = tensor->scales};
     place_weights(layout, n_part, view);
     if (layout.is_stacked)
@@ -177,7 +179,7 @@ static enum moec_dtype stored_dtype(const struct moec_tensor_view *view)
 
 enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view)
 {
-    return view->adds_one ? MOEC_DTYPE_F32 : stored_dtype(view);
+    return moec_tensor_view_computes(view) ? MOEC_DTYPE_F32 : stored_dtype(view);
 }
 
 static uint64_t stored_bytes(const struct moec_tensor_coding *coding, uint64_t n_weights)
@@ -427,9 +429,17 @@ static enum moec_status read_rows(struct moec_tensor_reader *reader, size_t firs
 enum moec_status moec_tensor_read_rows(struct moec_tensor_reader *reader, size_t first, size_t count,
                                        float *weights, struct moec_error *err)
 {
+    const size_t n = count * reader->view.columns;
     MOEC_TRY(read_rows(reader, first, count, weights, err));
-    for (size_t i = 0; reader->view.adds_one && i < count * reader->view.columns; i++)
+    for (size_t i = 0; reader->view.adds_one && i < n; i++)
         weights[i] += 1.0f;
+    for (size_t i = 0; reader->view.takes_log && i < n; i++) {
+        if (!(weights[i] < 0))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "tensor '%s' holds %g, expected numbers below 0, which are -exp of the weights",
+                             reader->name, (double)weights[i]);
+        weights[i] = (float)moec_log_f64(-(double)weights[i]);
+    }
     return MOEC_OK;
 }
 
@@ -475,7 +485,7 @@ enum moec_status moec_tensor_read_matrix(const struct moec_tensor_reader *reader
     struct moec_tensor_reader own = *reader;
     const size_t rows = own.view.rows;
     enum moec_status status = MOEC_OK;
-    if (is_packed(&own.view) && is_float(&own.view) && !own.view.adds_one)
+    if (is_packed(&own.view) && is_float(&own.view) && !moec_tensor_view_computes(&own.view))
         return read_packed_floats(reader, weights, err);
     own.has_span = own.has_scales = false;
     MOEC_TRY(moec_alloc(&own.scratch, moec_tensor_scratch_bytes(&own.view), 1, "a tensor", err));

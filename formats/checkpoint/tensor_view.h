@@ -32,6 +32,7 @@ struct moec_tensor_layout {
     uint32_t block_rows, block_first, block_step;
     bool is_convolution; /* (channels, 1, positions) */
     bool adds_one;       /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
+    bool takes_log;      /* stored are -exp(weight) */
 };
 
 /* Outputs of a tensor that holds a matrix of `rows` outputs in this way. */
@@ -53,7 +54,7 @@ struct moec_tensor_view {
      * on are stored as pairs. Outputs are the rows, or the columns where there is one row. */
     uint32_t pair_head, pair_first, pair_dims;
     uint32_t block_rows, block_step; /* of a matrix in blocks (struct moec_tensor_layout), else 0 */
-    bool adds_one;
+    bool adds_one, takes_log;
     struct moec_tensor_scales scales;
 };
 
@@ -80,6 +81,12 @@ uint64_t moec_tensor_view_bytes(const struct moec_tensor_view *view);
 
 /* The dtype that holds the weights without loss: that of the stored floats, or F32. */
 enum moec_dtype moec_tensor_view_dtype(const struct moec_tensor_view *view);
+
+/* Whether weights are other numbers than those decoded. */
+static inline bool moec_tensor_view_computes(const struct moec_tensor_view *view)
+{
+    return view->adds_one || view->takes_log;
+}
 
 /* Whether each row is a run of bytes in the file, row after row in blocks of the coding. */
 bool moec_tensor_view_has_rows(const struct moec_tensor_view *view);
