@@ -66,6 +66,12 @@ static const struct cut deepseek_v3 = {
         "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
         "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"}};
 
+static const struct cut exaone_moe = {
+    .splits = {
+        MOEC_WORDS_CONTRACTIONS
+        "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?"
+        "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}};
+
 /* What each `pre` stands for; a word that is itself a token is not split, and a BOS is put before a text,
  * where llama.cpp assumes so for that name. */
 static const struct pre {
@@ -104,6 +110,7 @@ static const struct pre {
     {"deepseek-llm", &deepseek_llm, false, false},
     {"deepseek-coder", &deepseek_coder, false, false},
     {"deepseek-v3", &deepseek_v3, false, false},
+    {"exaone-moe", &exaone_moe, false, false},
 };
 #define N_PRES (sizeof pres / sizeof *pres)
 

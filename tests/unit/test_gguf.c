@@ -220,6 +220,34 @@ static void check_line(const struct moec_tokenizer *tokenizer, const char *name,
     }
 }
 
+/* The tokenizer of a GGUF file gives the ids that a file of texts lists. */
+static void check_ids(const char *path, const char *folder, const char *expected)
+{
+    struct moec_gguf gguf;
+    struct moec_tokenizer_model model;
+    struct moec_tokenizer *tokenizer = NULL;
+    struct moec_error err = {0};
+    bool found = false;
+    size_t n_lines = 0, n_bytes = 0;
+    assert_ok(moec_gguf_open(&gguf, path, &err), err);
+    assert_ok(moec_gguf_tokenizer_read(&gguf, &model, &found, &err), err);
+    assert_true(found);
+    moec_gguf_close(&gguf);
+    assert_ok(moec_tokenizer_create(&model, &tokenizer, &err), err);
+    uint8_t *read = temporary_read(folder, expected, &n_bytes);
+    char *lines = realloc(read, n_bytes + 1);
+    assert_non_null(lines);
+    lines[n_bytes] = '\0';
+    for (char *line = lines, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, n_lines++) {
+        *end = '\0';
+        check_line(tokenizer, path, line);
+    }
+    assert_true(n_lines > 100);
+    free(lines);
+    moec_tokenizer_free(tokenizer);
+    moec_tokenizer_model_release(&model);
+}
+
 static void test_gguf__tokenizers_give_the_ids_of_their_files(void **state)
 {
     (void)state;
@@ -232,32 +260,17 @@ static void test_gguf__tokenizers_give_the_ids_of_their_files(void **state)
                  {"bpe", "tests/fixtures/sentencepiece/bpe"},
                  {"bpe-plain", "tests/fixtures/sentencepiece/bpe-plain"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct moec_gguf gguf;
-        struct moec_tokenizer_model model;
-        struct moec_tokenizer *tokenizer = NULL;
-        struct moec_error err = {0};
-        bool found = false;
         char path[128];
-        size_t n_lines = 0, n_bytes = 0;
         (void)snprintf(path, sizeof path, GGUF "vocab/%s.gguf", cases[i].name);
-        assert_ok(moec_gguf_open(&gguf, path, &err), err);
-        assert_ok(moec_gguf_tokenizer_read(&gguf, &model, &found, &err), err);
-        assert_true(found);
-        moec_gguf_close(&gguf);
-        assert_ok(moec_tokenizer_create(&model, &tokenizer, &err), err);
-        uint8_t *read = temporary_read(cases[i].folder, "expected.txt", &n_bytes);
-        char *lines = realloc(read, n_bytes + 1);
-        assert_non_null(lines);
-        lines[n_bytes] = '\0';
-        for (char *line = lines, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, n_lines++) {
-            *end = '\0';
-            check_line(tokenizer, cases[i].name, line);
-        }
-        assert_true(n_lines > 100);
-        free(lines);
-        moec_tokenizer_free(tokenizer);
-        moec_tokenizer_model_release(&model);
+        check_ids(path, cases[i].folder, "expected.txt");
     }
+}
+
+/* Ids of llama.cpp (tests/fixtures/make_gguf_cuts.py). */
+static void test_gguf__cuts_as_llama_cpp(void **state)
+{
+    (void)state;
+    check_ids(GGUF "cuts/exaone-moe.gguf", GGUF "cuts", "exaone-moe.txt");
 }
 
 /* ---- what is refused ---- */
@@ -457,6 +470,7 @@ int main(void)
         cmocka_unit_test(test_gguf__a_model_is_that_of_its_folder),
         cmocka_unit_test(test_gguf__what_the_converter_changes_is_undone),
         cmocka_unit_test(test_gguf__tokenizers_give_the_ids_of_their_files),
+        cmocka_unit_test(test_gguf__cuts_as_llama_cpp),
         cmocka_unit_test(test_gguf__models_that_are_not_known),
         cmocka_unit_test(test_gguf__routers_that_a_family_does_not_have),
         cmocka_unit_test(test_gguf__parts_belong_together),
