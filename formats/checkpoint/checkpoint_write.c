@@ -91,6 +91,12 @@ static bool role_is_vector(enum moec_role role)
     case MOEC_ROLE_DELTA_DECAY_LOG:
     case MOEC_ROLE_DELTA_DECAY_BIAS:
     case MOEC_ROLE_DELTA_NORM:
+    case MOEC_ROLE_ROUTER_NORM:
+    case MOEC_ROLE_ROUTER_EXPERT_SCALE:
+    case MOEC_ROLE_EXPERT_NORM:
+    case MOEC_ROLE_EXPERT_POST_NORM:
+    case MOEC_ROLE_SHARED_POST_NORM:
+    case MOEC_ROLE_LAYER_SCALE:
         return true;
     default:
         return false;

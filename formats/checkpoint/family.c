@@ -23,7 +23,7 @@ static const struct moec_family *const families[] = {
     &moec_family_minicpm,        &moec_family_exaone_moe,
     &moec_family_afmoe,          &moec_family_lfm2_moe,
     &moec_family_qwen3_next,     &moec_family_qwen3_5_moe,
-    &moec_family_gpt_oss,
+    &moec_family_gpt_oss,        &moec_family_gemma4,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)

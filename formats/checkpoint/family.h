@@ -36,6 +36,7 @@ struct moec_family {
     /* Writes those fields. */
     void (*write)(const struct moec_config *config, struct moec_json_out *root);
     bool has_own_fields;
+    bool has_own_rope;        /* `read` and `write` see to RoPE */
     bool has_partial_rope;    /* 'partial_rotary_factor' counts */
     double rotary_part;       /* the class's default of it; 0 = 1 */
     const char *architecture; /* config.json's, of the class in transformers */

@@ -61,7 +61,7 @@ enum moec_status moec_family_read_common(const struct moec_json *root, const cha
     MOEC_TRY(moec_json_get_bool_or(root, where, "tie_word_embeddings", config->tied_head, &config->tied_head,
                                    err));
     MOEC_TRY(read_heads(root, where, config, err));
-    return moec_family_read_rope(root, where, family, config, err);
+    return family->has_own_rope ? MOEC_OK : moec_family_read_rope(root, where, family, config, err);
 }
 
 void moec_family_put_common(const struct moec_config *config, struct moec_json_out *root)
@@ -75,7 +75,8 @@ void moec_family_put_common(const struct moec_config *config, struct moec_json_o
     moec_json_out_u64(root, "head_dim", kind->head_dim);
     moec_json_out_string(root, "hidden_act", "silu");
     moec_json_out_u64(root, "max_position_embeddings", config->n_position);
-    moec_family_put_rope(config, root);
+    if (!moec_family_find(config->family)->has_own_rope)
+        moec_family_put_rope(config, root);
     moec_json_out_double(root, "rms_norm_eps", config->rms_eps);
     moec_json_out_bool(root, "tie_word_embeddings", config->tied_head);
     moec_json_out_u64(root, "num_experts_per_tok", config->top_k);

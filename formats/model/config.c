@@ -93,7 +93,8 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
     MOEC_TRY(check_range(subject, "floats of a state", values * k->head_dim, 1, UINT32_MAX, err));
     const bool has_attention = k->window > 0 || k->rope_theta != 0 || k->rotary_dim > 0 ||
                                k->rope_scaling.kind > 0 || k->score_scale > 0 || k->clip_qkv > 0 ||
-                               k->qkv_bias || k->o_bias || k->has_sinks || k->has_gate || k->qk_norm > 0;
+                               k->qkv_bias || k->o_bias || k->has_sinks || k->has_gate || k->qk_norm > 0 ||
+                               k->v_norm || k->keys_are_values;
     if (has_attention || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has a layer with a running state and what only attention has, expected one of "
@@ -279,6 +280,12 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
 {
     MOEC_TRY(check_factor(subject, "the scale of the embedding", c->embedding_scale, err));
     MOEC_TRY(check_factor(subject, "the scale of residuals", c->residual_scale, err));
+    MOEC_TRY(check_factor(subject, "what logits are capped at", c->logit_cap, err));
+    if (c->own_norms && (c->norms != MOEC_NORMS_AROUND || c->n_ff_shared == 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has norms of its own for router and experts, expected norms around layers and a "
+                         "shared expert beside them",
+                         subject);
     return check_factor(subject, "what logits are divided by", c->logit_divisor, err);
 }
 
@@ -294,7 +301,8 @@ static enum moec_status check_stacks(const struct moec_config *c, const char *su
             c->n_encoder_layer, c->n_bucket);
     const struct moec_layer_kind *kind = &c->kinds[0];
     if (has_encoder &&
-        (kind->window > 0 || kind->clip_qkv > 0 || kind->qkv_bias || kind->qk_norm || kind->o_bias ||
+        (c->own_norms || c->layer_scale || c->logit_cap > 0 || kind->v_norm || kind->keys_are_values ||
+         kind->window > 0 || kind->clip_qkv > 0 || kind->qkv_bias || kind->qk_norm || kind->o_bias ||
          kind->has_sinks || kind->has_gate || kind->score_scale > 0 || c->n_ff_shared > 0 || c->norms > 0 ||
          c->embedding_scale > 0 || c->residual_scale > 0 || c->logit_divisor > 0 || c->expert_bias))
         return moec_fail(err, MOEC_ERR_FORMAT,

@@ -91,6 +91,8 @@ struct moec_config {
     /* 0 = off: the embedding is multiplied, what attention and MLPs add to the hidden state is multiplied,
      * logits are divided (Granite, MiniCPM). */
     float embedding_scale, residual_scale, logit_divisor;
+    float logit_cap;  /* logits are logit_cap tanh(logit / logit_cap); 0 = off (Gemma) */
+    bool layer_scale; /* the hidden state is multiplied by a factor after each layer (Gemma 4) */
 
     uint32_t n_expert; /* routed experts of a MoE layer */
     uint32_t top_k;
@@ -100,6 +102,10 @@ struct moec_config {
     bool plain_mlp;       /* two matrices, up and down, where others have three with a gate */
     bool shared_gate;     /* shared expert scaled by sigmoid(gate . x) (Qwen2-MoE) */
     bool expert_bias; /* each matrix of a routed expert has a bias, kept with the dense weights (gpt-oss) */
+    /* In layers with experts, the router, the routed experts and the shared expert read the hidden state by a
+     * norm each, and what routed and shared experts add is normed before their sum is (Gemma 4, whose shared
+     * expert is the layer's MLP). Weights of the chosen are multiplied by a factor of each expert. */
+    bool own_norms;
 
     uint8_t router_kind;     /* enum moec_router_kind */
     bool router_bias;        /* router logits have a bias (n_expert) */

@@ -276,8 +276,8 @@ static enum moec_status decode_forms(const uint8_t *payload, size_t n_bytes, str
     return MOEC_OK;
 }
 
-/* Of each attention, the first layer's included: u8 kind of mixing, 3 zeros, u32 positions of a convolution,
- * u32 dimension of values. */
+/* Of each attention, the first layer's included: u8 kind of mixing, u8 values are normed, u8 keys are values,
+ * u8 0, u32 positions of a convolution, u32 dimension of values. */
 #define MIXER_BYTES 12u
 
 static size_t mixers_size(const struct moec_config *c)
@@ -287,7 +287,8 @@ static size_t mixers_size(const struct moec_config *c)
     const uint32_t n = list_attentions(c, attentions, attention_of);
     bool is_plain = true;
     for (uint32_t i = 0; i < n; i++)
-        is_plain = is_plain && attentions[i]->mixer == MOEC_MIXER_ATTENTION && attentions[i]->value_dim == 0;
+        is_plain = is_plain && attentions[i]->mixer == MOEC_MIXER_ATTENTION &&
+                   attentions[i]->value_dim == 0 && !attentions[i]->v_norm && !attentions[i]->keys_are_values;
     return is_plain ? 0 : (size_t)n * MIXER_BYTES;
 }
 
@@ -297,7 +298,8 @@ static void encode_mixers(const struct moec_config *c, uint8_t *payload)
     uint8_t attention_of[MOEC_MAX_LAYERS];
     const uint32_t n = list_attentions(c, attentions, attention_of);
     for (uint32_t i = 0; i < n; i++) {
-        const uint8_t flags[4] = {attentions[i]->mixer, 0, 0, 0};
+        const uint8_t flags[4] = {attentions[i]->mixer, attentions[i]->v_norm, attentions[i]->keys_are_values,
+                                  0};
         memcpy(payload, flags, sizeof flags);
         payload += sizeof flags;
         put_u32(&payload, attentions[i]->conv_size);
@@ -315,9 +317,14 @@ static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes, st
     for (uint32_t i = 0; i < reading->n_attention; i++) {
         struct moec_layer_kind *kind = &reading->attention[i];
         kind->mixer = payload[0];
-        if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
+        if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
             return moec_fail(err, MOEC_ERR_FORMAT,
-                             SUBJECT " has bytes after the kind of mixing of attention %u, expected 0", i);
+                             SUBJECT
+                             " has %u, %u and %u after the kind of mixing of attention %u, expected 0 or "
+                             "1 twice, and 0",
+                             payload[1], payload[2], payload[3], i);
+        kind->v_norm = payload[1] != 0;
+        kind->keys_are_values = payload[2] != 0;
         payload += 4;
         kind->conv_size = get_u32(&payload);
         kind->value_dim = get_u32(&payload);
@@ -509,6 +516,42 @@ static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes, str
     return MOEC_OK;
 }
 
+#define CAP_BYTES 8u
+
+/* u8 own norms of router and experts, u8 scale of layers, u16 0, f32 cap of logits. */
+static size_t caps_size(const struct moec_config *c)
+{
+    return c->own_norms || c->layer_scale || c->logit_cap != 0 ? CAP_BYTES : 0;
+}
+
+static void encode_caps(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[4] = {c->own_norms, c->layer_scale, 0, 0};
+    memcpy(payload, flags, sizeof flags);
+    payload += sizeof flags;
+    put_f32(&payload, c->logit_cap);
+}
+
+static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                                    struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != CAP_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes for own norms and caps, expected %u",
+                         n_bytes, CAP_BYTES);
+    if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         SUBJECT
+                         " has %u, %u, %u and %u for own norms and scales, expected 0 or 1 twice, and 0 "
+                         "twice",
+                         payload[0], payload[1], payload[2], payload[3]);
+    c->own_norms = payload[0] != 0;
+    c->layer_scale = payload[1] != 0;
+    payload += 4;
+    c->logit_cap = get_f32(&payload);
+    return MOEC_OK;
+}
+
 static const struct block blocks[] = {
     {1, "kinds of attention", attentions_size, encode_attentions, decode_attentions},
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
@@ -518,6 +561,7 @@ static const struct block blocks[] = {
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
     {18, "forms of experts", experts_size, encode_experts, decode_experts},
     {32, "norms and factors", norms_size, encode_norms, decode_norms},
+    {33, "own norms and caps", caps_size, encode_caps, decode_caps},
 };
 
 #define N_BLOCKS (sizeof blocks / sizeof *blocks)

@@ -56,6 +56,12 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_DELTA_DECAY] = "decay of the delta rule",
         [MOEC_ROLE_DELTA_DECAY_LOG] = "logarithm of the decay",
         [MOEC_ROLE_DELTA_DECAY_BIAS] = "bias of the decay",
+        [MOEC_ROLE_ROUTER_NORM] = "router norm",
+        [MOEC_ROLE_ROUTER_EXPERT_SCALE] = "scale of the experts",
+        [MOEC_ROLE_EXPERT_NORM] = "norm before the experts",
+        [MOEC_ROLE_EXPERT_POST_NORM] = "norm after the experts",
+        [MOEC_ROLE_SHARED_POST_NORM] = "norm after the shared expert",
+        [MOEC_ROLE_LAYER_SCALE] = "scale of the layer",
         [MOEC_ROLE_DELTA_NORM] = "norm of the delta rule's outputs",
         [MOEC_ROLE_EXPERT_GATE_BIAS] = "gate biases of the experts",
         [MOEC_ROLE_EXPERT_UP_BIAS] = "up biases of the experts",
@@ -85,8 +91,17 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_K:
         return kind->mixer != MOEC_MIXER_CONVOLUTION;
     case MOEC_ROLE_V:
+        return !kind->keys_are_values;
     case MOEC_ROLE_O:
         return true;
+    case MOEC_ROLE_LAYER_SCALE:
+        return config->layer_scale;
+    case MOEC_ROLE_ROUTER_NORM:
+    case MOEC_ROLE_ROUTER_EXPERT_SCALE:
+    case MOEC_ROLE_EXPERT_NORM:
+    case MOEC_ROLE_EXPERT_POST_NORM:
+    case MOEC_ROLE_SHARED_POST_NORM:
+        return moe && config->own_norms;
     case MOEC_ROLE_CONVOLUTION:
         return moec_layer_is_running(kind);
     case MOEC_ROLE_INPUT_GATE:

@@ -21,7 +21,8 @@ bool moec_layer_same_attention(const struct moec_layer_kind *a, const struct moe
            a->window == b->window && a->rope_theta == b->rope_theta && a->clip_qkv == b->clip_qkv &&
            a->qkv_bias == b->qkv_bias && a->qk_norm == b->qk_norm && a->rotary_dim == b->rotary_dim &&
            same_scaling(&a->rope_scaling, &b->rope_scaling) && a->score_scale == b->score_scale &&
-           a->o_bias == b->o_bias && a->has_sinks == b->has_sinks && a->has_gate == b->has_gate;
+           a->v_norm == b->v_norm && a->keys_are_values == b->keys_are_values && a->o_bias == b->o_bias &&
+           a->has_sinks == b->has_sinks && a->has_gate == b->has_gate;
 }
 
 bool moec_layer_same(const struct moec_layer_kind *a, const struct moec_layer_kind *b)

@@ -48,6 +48,9 @@ enum moec_rope_scaling_kind {
     MOEC_ROPE_PLAIN = 0,
     MOEC_ROPE_LINEAR = 1, /* all frequencies are divided by `factor` */
     MOEC_ROPE_YARN = 2,   /* arXiv 2309.00071: slow pairs are divided by it, fast ones are not */
+    /* Only the fastest pairs turn, a part of all that is 1 / `factor`; the others have frequency 0 (Gemma 4).
+     */
+    MOEC_ROPE_PROPORTIONAL = 3,
     MOEC_ROPE_COUNT
 };
 
@@ -81,8 +84,10 @@ struct moec_layer_kind {
     bool has_sinks;    /* a logit for each head joins the softmax and has no value (gpt-oss) */
     bool has_gate;     /* outputs are multiplied by sigmoid(gate . x) before the output projection (AFMoE) */
     uint8_t qk_norm;   /* enum moec_qk_norm */
-    bool is_moe;       /* router and experts instead of an MLP */
-    uint32_t n_ff_dense; /* neurons of the MLP; 0 with experts */
+    bool v_norm;       /* each head's values are divided by their root mean square (Gemma 4) */
+    bool keys_are_values; /* values are the keys before norm and rotation: there is no projection of them */
+    bool is_moe;          /* router and experts instead of an MLP */
+    uint32_t n_ff_dense;  /* neurons of the MLP; 0 with experts */
 };
 
 static inline bool moec_layer_is_running(const struct moec_layer_kind *kind)

@@ -9,7 +9,8 @@ static uint64_t queries(const struct moec_config *config, uint32_t layer, uint64
 
 static uint64_t keys(const struct moec_config *config, uint32_t layer, uint64_t n)
 {
-    return 2 * n * moec_layer_kv_dim(moec_config_layer(config, layer)) * config->n_embd;
+    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+    return (kind->keys_are_values ? 1 : 2) * n * moec_layer_kv_dim(kind) * config->n_embd;
 }
 
 /* Scores of so many pairs of positions, and the sums that they weight. */

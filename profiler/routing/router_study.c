@@ -33,10 +33,12 @@ struct moec_router_study {
     uint32_t n_moe, n_listed;        /* S, experts kept of a prediction */
 
     float *input, *margins, *norms; /* traces of one batch */
-    float *layer_margins, *sorted;  /* (T) of one layer, and room to sort them */
-    uint16_t *predicted;            /* (T, n_listed): by the next layer's router */
-    float *router;                  /* (E, stride): that router, decoded */
-    float *scores;                  /* (threads, TILE_TOKENS, router_stride) */
+    float *gate_input; /* what the router reads: `input`, or own_gate_input where that is not NULL */
+    float *own_gate_input;
+    float *layer_margins, *sorted; /* (T) of one layer, and room to sort them */
+    uint16_t *predicted;           /* (T, n_listed): by the next layer's router */
+    float *router;                 /* (E, stride): that router, decoded */
+    float *scores;                 /* (threads, TILE_TOKENS, router_stride) */
 
     uint64_t sample_step; /* tokens in a stretch that gives one to the cosine */
     float *sample_input;  /* (tokens of the sample, stride): gate inputs of the layer before */
@@ -77,6 +79,11 @@ static enum moec_status allocate(struct moec_router_study *study, uint32_t max_t
         MOEC_TRY(moec_alloc(arrays[i].array, arrays[i].count, arrays[i].item_bytes, what, err));
     const uint64_t n_score = (uint64_t)study->pool.n_threads * TILE_TOKENS;
     MOEC_TRY(moec_alloc_aligned((void **)&study->input, max_tokens, row_bytes, what, err));
+    study->gate_input = study->input;
+    if (study->model->config.own_norms)
+        MOEC_TRY(moec_alloc_aligned((void **)&study->own_gate_input, max_tokens, row_bytes, what, err));
+    if (study->own_gate_input != NULL)
+        study->gate_input = study->own_gate_input;
     MOEC_TRY(moec_alloc_aligned((void **)&study->router, n_expert, row_bytes, what, err));
     MOEC_TRY(moec_alloc_aligned((void **)&study->sample_input, n_sample, row_bytes, what, err));
     return moec_alloc_aligned((void **)&study->scores, n_score, study->router_stride * sizeof(float), what,
@@ -94,8 +101,9 @@ uint64_t moec_router_study_bytes(const struct moec_config *config, int n_threads
     const uint64_t stride = moec_forward_stride(config), n_expert = config->n_expert;
     const uint64_t n_thread = (uint64_t)moec_pool_make(n_threads).n_threads;
     const uint64_t n_sample = n_token < MOEC_COSINE_TOKENS ? n_token : MOEC_COSINE_TOKENS;
-    const uint64_t n_float = max_tokens * (stride + config->top_k + 1) + 2 * n_token + n_sample * stride +
-                             n_expert * stride + n_thread * TILE_TOKENS * moec_lanes_padded(n_expert);
+    const uint64_t n_float = max_tokens * ((config->own_norms ? 2 : 1) * stride + config->top_k + 1) +
+                             2 * n_token + n_sample * stride + n_expert * stride +
+                             n_thread * TILE_TOKENS * moec_lanes_padded(n_expert);
     return n_float * sizeof(float) + n_token * listed_experts(config) * sizeof(uint16_t) +
            moec_config_moe_count(config) * (n_expert * sizeof(uint64_t) + sizeof(struct gate_sums)) +
            moec_up_study_bytes(config, n_threads);
@@ -139,9 +147,9 @@ void moec_router_study_free(struct moec_router_study *study)
 {
     if (study == NULL)
         return;
-    void *const owned[] = {study->input,  study->margins,      study->norms,    study->layer_margins,
-                           study->sorted, study->router,       study->scores,   study->hits,
-                           study->gate,   study->sample_input, study->predicted};
+    void *const owned[] = {study->own_gate_input, study->input,  study->margins,      study->norms,
+                           study->layer_margins,  study->sorted, study->router,       study->scores,
+                           study->hits,           study->gate,   study->sample_input, study->predicted};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     moec_up_study_free(study->up);
@@ -151,6 +159,7 @@ void moec_router_study_free(struct moec_router_study *study)
 void moec_router_study_trace(struct moec_router_study *study, struct moec_mlp_trace *trace)
 {
     trace->input = study->input;
+    trace->gate_input = study->own_gate_input;
     trace->margins = study->margins;
     trace->rank_norms = study->norms;
 }
@@ -207,7 +216,7 @@ static void compare_inputs(struct moec_router_study *study, uint32_t ordinal, ui
         const uint64_t token = sample_token(study, i);
         if (token < first_row || token >= end)
             continue;
-        const float *input = study->input + (token - first_row) * study->stride;
+        const float *input = study->gate_input + (token - first_row) * study->stride;
         float *before = study->sample_input + i * study->stride;
         if (!is_first_of_stack(study, ordinal)) {
             const double norms = sqrt(dot(study, input, input)) * sqrt(dot(study, before, before));
@@ -249,8 +258,8 @@ static void predict_tile(void *context, size_t item, int thread)
     const uint32_t n_expert = study->config->n_expert, first = (uint32_t)item * TILE_TOKENS;
     const uint32_t left = prediction->n_rows - first, n = left < TILE_TOKENS ? left : TILE_TOKENS;
     float *scores = study->scores + (size_t)thread * TILE_TOKENS * study->router_stride;
-    study->kernels->dot(study->input + first * study->stride, study->stride, n, study->router, study->stride,
-                        n_expert, study->config->n_embd, scores, study->router_stride);
+    study->kernels->dot(study->gate_input + first * study->stride, study->stride, n, study->router,
+                        study->stride, n_expert, study->config->n_embd, scores, study->router_stride);
     for (uint32_t t = 0; t < n; t++)
         list_best(scores + t * study->router_stride, n_expert, study->n_listed,
                   study->predicted + (prediction->first_row + first + t) * study->n_listed);

@@ -21,9 +21,9 @@
 /* The weights of one of a layer's attentions. */
 struct projections {
     const float *norm;
-    const struct moec_matrix *q, *k, *v, *o;
-    const struct moec_matrix *gate; /* or NULL, as all that follow */
-    const float *q_bias, *k_bias, *v_bias, *o_bias, *q_norm, *k_norm, *sinks, *post_norm;
+    const struct moec_matrix *q, *k, *v, *o; /* v: NULL where keys are values */
+    const struct moec_matrix *gate;          /* or NULL, as all that follow */
+    const float *q_bias, *k_bias, *v_bias, *o_bias, *q_norm, *k_norm, *v_norm, *sinks, *post_norm;
 };
 
 /* One block; tokens are counted from its first row. */
@@ -136,6 +136,15 @@ static void norm_token(const struct attention *attention, float *q, float *k)
         forward->kernels->rms_norm(k + head * k_dim, weights->k_norm, eps, k_dim, k + head * k_dim);
 }
 
+static void norm_values(const struct attention *attention, float *v)
+{
+    const struct moec_forward *forward = attention->forward;
+    const uint32_t dim = attention->kind->head_dim;
+    for (uint32_t head = 0; head < attention->kind->n_kv_head; head++)
+        forward->kernels->rms_norm(v + (size_t)head * dim, attention->weights.v_norm,
+                                   (float)forward->model->config.rms_eps, dim, v + (size_t)head * dim);
+}
+
 static void place_rows(void *context, size_t item, int thread)
 {
     (void)thread;
@@ -152,6 +161,10 @@ static void place_rows(void *context, size_t item, int thread)
         uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
         float *q = scratch->q + token * attention->q_stride;
         float *k = own_row(attention, token, false);
+        if (attention->weights.v == NULL)
+            memcpy(own_row(attention, token, true), k, attention->kv_stride * sizeof(float));
+        if (attention->weights.v_norm != NULL)
+            norm_values(attention, own_row(attention, token, true));
         if (attention->weights.q_norm != NULL && !norms_after)
             norm_token(attention, q, k);
         if (kind->clip_qkv > 0) {
@@ -436,7 +449,9 @@ static void project(const struct attention *attention, const float *x)
                               .x_stride = scratch->stride,
                               .n_tok = attention->n_tok,
                               .context = attention,
-                              .n_parts = attention->has_own_keys ? 3 : 1};
+                              .n_parts = !attention->has_own_keys ? 1
+                                         : weights->v != NULL     ? 3
+                                                                  : 2};
     qkv.parts[0] = (struct moec_linear_part){weights->q, weights->q_bias, moec_linear_store, scratch->q,
                                              attention->q_stride};
     qkv.parts[1] = (struct moec_linear_part){weights->k, weights->k_bias, store_key, NULL, 0};
@@ -578,12 +593,13 @@ static struct projections self_weights(const struct moec_layer *layer)
     return (struct projections){.norm = layer->attention_norm,
                                 .q = &layer->q,
                                 .k = &layer->k,
-                                .v = &layer->v,
+                                .v = layer->v.rows > 0 ? &layer->v : NULL,
                                 .o = &layer->o,
                                 .q_bias = layer->q_bias,
                                 .k_bias = layer->k_bias,
                                 .v_bias = layer->v_bias,
                                 .o_bias = layer->o_bias,
+                                .v_norm = layer->v_norm,
                                 .sinks = layer->sinks,
                                 .post_norm = layer->attention_post_norm,
                                 .gate = layer->output_gate.rows > 0 ? &layer->output_gate : NULL,

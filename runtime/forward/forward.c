@@ -84,6 +84,19 @@ enum moec_status moec_forward_encoded(const struct moec_forward *forward, uint32
     return MOEC_OK;
 }
 
+/* Capped logits: cap tanh(y / cap), with tanh |z| = (1 - e^(-2 |z|)) / (1 + e^(-2 |z|)). */
+static void store_capped(const struct moec_linear *linear, const struct moec_linear_part *part,
+                         uint32_t token, uint32_t row, uint32_t n, const float *y)
+{
+    const float cap = linear->forward->model->config.logit_cap;
+    float *out = part->out + token * part->out_stride + row;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = -2 * fabsf(y[i] / cap);
+    (void)linear->forward->kernels->exp_sum(out, 0, n, out);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = copysignf(cap * ((1 - out[i]) / (1 + out[i])), y[i]);
+}
+
 enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t n_tok, const float *hidden,
                                    float *logits, size_t logits_stride, struct moec_error *err)
 {
@@ -104,8 +117,9 @@ enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t 
         MOEC_TRY(moec_model_acquire_head(model, row, &rows, err));
         if (row > 0) /* its inputs have been seen */
             rows.entry = NULL;
-        head.parts[0] =
-            (struct moec_linear_part){&rows, NULL, moec_linear_store, logits + row, logits_stride};
+        head.parts[0] = (struct moec_linear_part){
+            &rows, NULL, model->config.logit_cap > 0 ? store_capped : moec_linear_store, logits + row,
+            logits_stride};
         moec_linear_run(&head);
         moec_model_release_head(model, row);
         row += rows.rows;
@@ -142,6 +156,7 @@ static enum moec_status run_mlp(const struct moec_forward *forward, const struct
     for (uint32_t t = 0; t < n_tok; t++)
         moec_forward_add(forward, weights->mlp_post_norm, scratch->shared_output + t * scratch->stride,
                          hidden + t * scratch->stride);
+    moec_forward_scale_layer(forward, weights, n_tok, hidden);
     moec_trace_compute(forward->trace, "mlp", layer, begin_ns);
     return MOEC_OK;
 }

@@ -16,8 +16,10 @@ struct moec_layer {
     /* NULL without qk_norm. Of the delta rule not weights but what makes an RMS norm give length
      * head_dim^-0.5 and length 1. */
     float *q_norm, *k_norm;
-    float *sinks; /* (n_head) or NULL */
-    struct moec_matrix q, k, v, o;
+    float *sinks;                   /* (n_head) or NULL */
+    struct moec_matrix q, k, v, o;  /* v without rows where keys are values */
+    float *v_norm;                  /* (head_dim) ones; NULL without a norm of values */
+    float *layer_scale;             /* (1) or NULL */
     struct moec_matrix output_gate; /* no rows without one */
     /* Running layers; without rows and NULL elsewhere. */
     struct moec_matrix input_gate;
@@ -34,6 +36,10 @@ struct moec_layer {
     /* By enum moec_projection, a row for each expert; no rows without biases. Resident in every model. */
     struct moec_matrix expert_biases[MOEC_PROJECTION_COUNT];
     float *shared_expert_gate; /* (n_embd) or NULL */
+    /* NULL without norms of their own. What the router reads is multiplied by n_embd^-0.5 besides, which
+     * router_norm contains. */
+    float *router_norm, *expert_norm, *expert_post_norm, *shared_post_norm; /* (n_embd) */
+    float *router_expert_scale;                                             /* (n_expert) */
     bool has_shared;
     struct moec_mlp shared; /* shared expert of a MoE layer */
     struct moec_mlp dense;  /* MLP of a layer without experts */

@@ -180,8 +180,11 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_NORM, at, &layer->attention_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_POST_NORM, at, &layer->attention_post_norm));
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_V, at, &layer->v));
+    if (!kind->keys_are_values)
+        MOEC_TRY(bind_matrix(arena, MOEC_ROLE_V, at, &layer->v));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_O, at, &layer->o));
+    if (kind->v_norm)
+        layer->v_norm = take_constants(arena, kind->head_dim, 1);
     if (moec_layer_is_running(kind))
         return bind_running(arena, config, at, layer);
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
@@ -236,6 +239,18 @@ static enum moec_status bind_position_bias(struct vector_arena *arena, const str
     return status;
 }
 
+static enum moec_status bind_own_norms(struct vector_arena *arena, const struct moec_config *config,
+                                       uint32_t at, struct moec_layer *layer)
+{
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_NORM, at, &layer->router_norm));
+    for (uint32_t i = 0; layer->router_norm != NULL && i < config->n_embd; i++)
+        layer->router_norm[i] *= 1.0f / sqrtf((float)config->n_embd);
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_EXPERT_SCALE, at, &layer->router_expert_scale));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_EXPERT_NORM, at, &layer->expert_norm));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_EXPERT_POST_NORM, at, &layer->expert_post_norm));
+    return bind_vector(arena, MOEC_ROLE_SHARED_POST_NORM, at, &layer->shared_post_norm);
+}
+
 static enum moec_status bind_layer(struct vector_arena *arena, const struct moec_config *config, uint32_t at,
                                    struct moec_layer *layer)
 {
@@ -246,6 +261,8 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_NORM, at, &layer->mlp_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_POST_NORM, at, &layer->mlp_post_norm));
+    if (config->layer_scale)
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_LAYER_SCALE, at, &layer->layer_scale));
     layer->is_moe = moec_config_is_moe(config, at);
     if (!layer->is_moe)
         return bind_mlp(arena, config, MOEC_ROLE_DENSE_GATE, MOEC_ROLE_DENSE_UP, MOEC_ROLE_DENSE_DOWN, at,
@@ -257,6 +274,8 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_BIAS, at, &layer->router_bias));
     if (config->router_choice_bias)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ROUTER_CHOICE_BIAS, at, &layer->router_choice_bias));
+    if (config->own_norms)
+        MOEC_TRY(bind_own_norms(arena, config, at, layer));
     layer->has_shared = config->n_ff_shared > 0;
     if (!layer->has_shared)
         return MOEC_OK;

@@ -14,7 +14,7 @@ struct moe {
     uint32_t layer;
     uint32_t n_tok;
     struct moec_routing routing;
-    float *normed;
+    struct moec_moe_inputs inputs;
     float *hidden;
 
     /* The tokens at work, and those whose outputs stand first in the two buffers: the block's, unless a trace
@@ -31,7 +31,7 @@ struct moe {
     float *shared_output;
 };
 
-static void combine(const struct moec_forward *forward, const float *post_norm,
+static void combine(const struct moec_forward *forward, const struct moec_layer *layer,
                     const float *const *rank_outputs, const float *weights, const float *shared_output,
                     float *sum, float *hidden)
 {
@@ -40,17 +40,33 @@ static void combine(const struct moec_forward *forward, const float *post_norm,
     memset(sum, 0, config->n_embd * sizeof(float));
     for (uint32_t rank = 0; rank < config->top_k; rank++)
         kernels->add_scaled(weights[rank], rank_outputs[rank], config->n_embd, sum);
+    if (layer->expert_post_norm != NULL)
+        kernels->rms_norm(sum, layer->expert_post_norm, (float)config->rms_eps, config->n_embd, sum);
     if (shared_output != NULL)
         kernels->add(shared_output, config->n_embd, sum);
-    moec_forward_add(forward, post_norm, sum, hidden);
+    moec_forward_add(forward, layer->mlp_post_norm, sum, hidden);
+    moec_forward_scale_layer(forward, layer, 1, hidden);
 }
 
 void moec_forward_combine(const struct moec_forward *forward, uint32_t layer,
                           const float *const *rank_outputs, const float *weights, const float *shared_output,
                           float *hidden)
 {
-    combine(forward, forward->model->layers[layer].mlp_post_norm, rank_outputs, weights, shared_output,
+    combine(forward, &forward->model->layers[layer], rank_outputs, weights, shared_output,
             moec_forward_scratch(forward)->threads[0].row, hidden);
+}
+
+static struct moec_moe_inputs inputs_of(const struct moec_forward *forward,
+                                        const struct moec_mlp_trace *trace)
+{
+    const struct moec_scratch *scratch = moec_forward_scratch(forward);
+    float *experts = trace->input != NULL ? trace->input : scratch->normed;
+    if (!forward->model->config.own_norms)
+        return (struct moec_moe_inputs){experts, experts, experts};
+    return (struct moec_moe_inputs){.router =
+                                        trace->gate_input != NULL ? trace->gate_input : scratch->router_input,
+                                    .experts = experts,
+                                    .shared = scratch->shared_input};
 }
 
 static struct moe moe_make(const struct moec_forward *forward, const struct moec_layer *weights,
@@ -69,7 +85,7 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
                     .weights = t->weights != NULL ? t->weights : scratch->weights,
                     .margins = t->margins,
                     .shared_gate = scratch->shared_gate},
-        .normed = t->input != NULL ? t->input : scratch->normed,
+        .inputs = inputs_of(forward, t),
         .hidden = hidden,
         .is_limited = capacity != NULL && forward->model->config.expert_capacity > 0,
         .keeps_ranks = t->rank_outputs != NULL,
@@ -125,7 +141,7 @@ static void advance_job(const struct moe *moe, uint32_t expert, struct moec_mlp_
     job->pairs += job->n;
     job->pairs_per_row = k;
     job->first_pair = moe->first_ranked * k;
-    job->input = moe->normed;
+    job->input = moe->inputs.experts;
     job->out = moe->rank_outputs;
     for (job->n = 0; job->pairs + job->n < end && job->pairs[job->n] < block_end;)
         job->n++;
@@ -137,7 +153,7 @@ static struct moec_mlp_job shared_job(const struct moe *moe)
     return (struct moec_mlp_job){.mlp = moe->weights->shared,
                                  .pairs_per_row = 1,
                                  .n = moe->n,
-                                 .input = moe->normed + moe->first * stride,
+                                 .input = moe->inputs.shared + moe->first * stride,
                                  .out = moe->shared_output + (moe->first - moe->first_shared) * stride};
 }
 
@@ -150,7 +166,7 @@ static void show_layer(const struct moe *moe)
                                               .expert = MOEC_EXPERT_ALL,
                                               .n_pair = moe->n_tok * top_k,
                                               .top_k = top_k,
-                                              .normed = moe->normed,
+                                              .normed = moe->inputs.experts,
                                               .weights = moe->routing.weights};
     hook->take_expert(hook->context, &inputs);
 }
@@ -167,7 +183,7 @@ static void show_experts(const struct moe *moe, const uint32_t *active, uint32_t
                                                   .pairs = jobs[j].pairs,
                                                   .n_pair = jobs[j].n,
                                                   .top_k = moe->forward->model->config.top_k,
-                                                  .normed = moe->normed,
+                                                  .normed = moe->inputs.experts,
                                                   .weights = moe->routing.weights};
         if (inputs.n_pair > 0)
             hook->take_expert(hook->context, &inputs);
@@ -223,8 +239,12 @@ static void combine_tile(void *context, size_t item, int thread)
         if (moe->weights->has_shared) {
             shared = moe->shared_output + (t - moe->first_shared) * stride;
             moec_scale_lanes(shared, stride, scratch->shared_gate[t]);
+            if (moe->weights->shared_post_norm != NULL)
+                forward->kernels->rms_norm(shared, moe->weights->shared_post_norm,
+                                           (float)forward->model->config.rms_eps,
+                                           forward->model->config.n_embd, shared);
         }
-        combine(forward, moe->weights->mlp_post_norm, outputs, moe->routing.weights + (size_t)t * k, shared,
+        combine(forward, moe->weights, outputs, moe->routing.weights + (size_t)t * k, shared,
                 scratch->threads[thread].row, moe->hidden + t * stride);
     }
 }
@@ -325,12 +345,12 @@ enum moec_status moec_moe_run(const struct moec_forward *forward, const struct m
     if (n_tok == 0)
         return MOEC_OK;
     uint64_t begin_ns = moec_trace_now(forward->trace);
-    moec_router_run(forward, layer, n_tok, hidden, moe.normed, capacity, &moe.routing);
+    moec_router_run(forward, layer, n_tok, hidden, &moe.inputs, capacity, &moe.routing);
     uint32_t n_active = group_pairs(&moe);
     const struct moec_routed routed = {.layer = layer,
                                        .n_tok = n_tok,
                                        .hidden = hidden,
-                                       .normed = moe.normed,
+                                       .normed = moe.inputs.router,
                                        .routing = &moe.routing,
                                        .n_active = n_active};
     moec_trace_compute(forward->trace, "router", layer, begin_ns);

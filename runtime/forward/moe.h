@@ -17,10 +17,13 @@ struct moec_mlp_trace {
     uint32_t *experts;    /* (T, k): chosen experts in order of choice */
     float *weights;       /* (T, k): gate weights as applied */
     float *margins;       /* (T): what the router compares (its probability), of rank k minus rank k + 1 */
-    float *input;         /* (T, stride): normed input of router and experts */
+    float *input;         /* (T, stride): normed input of router and experts, or of experts alone where the
+                             model has own_norms */
+    float *gate_input;    /* (T, stride): that of the router, only looked at where it is another */
     float *rank_outputs;  /* (T, k, stride): unweighted output of each chosen expert */
     float *rank_norms;    /* (T, k): Euclidean norms of those outputs */
-    float *shared_output; /* (T, stride): shared expert's output times its gate; zero rows without one */
+    float *shared_output; /* (T, stride): shared expert's output times its gate, and normed where it has a
+                             norm after it; zero rows without a shared expert */
 };
 
 /* moec_forward_mlp for a layer with experts, whose `weights` are held;
@@ -32,8 +35,8 @@ MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forwar
                                                const struct moec_mlp_trace *trace, struct moec_error *err);
 
 /* The sum that ends a MoE layer for one token: hidden += (w_0 y_0, then fma in rank order, shared output
- * last), by way of the layer's norm after it and the model's residual scale. `rank_outputs` are k pointers to
- * rows; `shared_output` may be NULL for models without a shared expert. */
+ * last), by way of the layer's norms after it and the model's residual scale, then times the layer's factor.
+ * `rank_outputs` are k pointers to rows; `shared_output` may be NULL for models without a shared expert. */
 void moec_forward_combine(const struct moec_forward *forward, uint32_t layer,
                           const float *const *rank_outputs, const float *weights, const float *shared_output,
                           float *hidden);

@@ -37,13 +37,15 @@ void moec_rope_fill(const struct moec_layer_kind *kind, float *out)
     const struct moec_rope_scaling *scaling = &kind->rope_scaling;
     const double log_theta = moec_log_f64(kind->rope_theta);
     const uint32_t dim = moec_layer_rotary_dim(kind);
+    const uint32_t n_turning =
+        scaling->kind == MOEC_ROPE_PROPORTIONAL ? (uint32_t)(dim / 2 / scaling->factor + 0.5) : dim / 2;
     double low = 0, high = 0;
     if (scaling->kind == MOEC_ROPE_YARN)
         find_ramp(kind, &low, &high);
     for (uint32_t i = 0; i < dim / 2; i++) {
         const float exponent = (float)(2 * i) / (float)dim;
         const float power = (float)moec_exp_f64((double)exponent * log_theta);
-        out[i] = 1.0f / power;
+        out[i] = i < n_turning ? 1.0f / power : 0;
         if (scaling->kind == MOEC_ROPE_LINEAR)
             out[i] = out[i] / (float)scaling->factor;
         if (scaling->kind != MOEC_ROPE_YARN)

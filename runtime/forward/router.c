@@ -13,7 +13,7 @@ struct router {
     uint32_t layer_index;
     uint32_t n_tok;
     const float *hidden;
-    float *normed;
+    const struct moec_moe_inputs *inputs;
     const struct moec_routing *routing;
 };
 
@@ -87,7 +87,10 @@ static void route(const struct router *router, const struct moec_router_scratch 
     if (routing->margins != NULL)
         routing->margins[token] = margin(&scored);
     choice->choose(choice->context, &scored, experts, skips);
-    moec_router_weigh(config, forward->kernels, logits, experts, skips, routing->weights + (size_t)token * k);
+    float *weights = routing->weights + (size_t)token * k;
+    moec_router_weigh(config, forward->kernels, logits, experts, skips, weights);
+    for (uint32_t rank = 0; router->layer->router_expert_scale != NULL && rank < k; rank++)
+        weights[rank] *= router->layer->router_expert_scale[experts[rank]];
 }
 
 static float shared_factor(const struct router *router, const float *x)
@@ -110,14 +113,24 @@ static void route_tile(void *context, size_t item, int thread)
     size_t logits_stride = moec_lanes_padded(router->forward->model->config.n_expert);
     uint32_t first = (uint32_t)item * MOEC_ROUTER_TOKENS;
     uint32_t n = moec_min_u32(MOEC_ROUTER_TOKENS, router->n_tok - first);
-    float *x = router->normed + first * scratch->stride;
-    moec_forward_norm(router->forward, router->layer->mlp_norm, n, router->hidden + first * scratch->stride,
-                      x);
+    const size_t at = first * scratch->stride;
+    const struct moec_moe_inputs *inputs = router->inputs;
+    float *x = inputs->router + at;
+    const bool has_own = router->layer->router_norm != NULL;
+    moec_forward_norm(router->forward, has_own ? router->layer->router_norm : router->layer->mlp_norm, n,
+                      router->hidden + at, x);
+    if (has_own) {
+        moec_forward_norm(router->forward, router->layer->expert_norm, n, router->hidden + at,
+                          inputs->experts + at);
+        moec_forward_norm(router->forward, router->layer->mlp_norm, n, router->hidden + at,
+                          inputs->shared + at);
+    }
     fill_logits(router->forward, router->layer, router->n_tok, n, x, own);
     for (uint32_t t = 0; t < n; t++) {
         route(router, own, first + t, own->logits + t * logits_stride);
         if (router->layer->has_shared)
-            router->routing->shared_gate[first + t] = shared_factor(router, x + t * scratch->stride);
+            router->routing->shared_gate[first + t] =
+                shared_factor(router, inputs->shared + at + t * scratch->stride);
     }
 }
 
@@ -138,10 +151,11 @@ static void fill_experts(const struct router *router, const struct moec_capacity
 }
 
 void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     float *normed, const struct moec_capacity *capacity, const struct moec_routing *routing)
+                     const struct moec_moe_inputs *inputs, const struct moec_capacity *capacity,
+                     const struct moec_routing *routing)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
-    struct router router = {forward, weights, layer, n_tok, hidden, normed, routing};
+    struct router router = {forward, weights, layer, n_tok, hidden, inputs, routing};
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);

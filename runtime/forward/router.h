@@ -18,10 +18,17 @@ struct moec_routing {
     float *shared_gate; /* (T) factor of the shared expert; filled when the layer has one */
 };
 
-/* Norms the batch into `normed` (T, S) and routes it by the choice of `forward`. Margins are the router's
- * own, whatever is chosen. */
+/* What router, routed experts and shared expert read, (T, S) each: the normed hidden state, by norms of their
+ * own in models that have such, else all three are one array. */
+struct moec_moe_inputs {
+    float *router, *experts, *shared;
+};
+
+/* Norms the batch into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
+ * whatever is chosen. */
 void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     float *normed, const struct moec_capacity *capacity, const struct moec_routing *routing);
+                     const struct moec_moe_inputs *inputs, const struct moec_capacity *capacity,
+                     const struct moec_routing *routing);
 
 /* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed
  * over the tokens, in a fixed order. sums: (tiles of MOEC_ROUTER_TOKENS, E padded to lanes), of which the

@@ -88,6 +88,13 @@ void moec_forward_add(const struct moec_forward *forward, const float *post_norm
     forward->kernels->add(update, config->n_embd, hidden);
 }
 
+void moec_forward_scale_layer(const struct moec_forward *forward, const struct moec_layer *layer,
+                              uint32_t n_tok, float *hidden)
+{
+    if (layer->layer_scale != NULL)
+        moec_scale_lanes(hidden, n_tok * moec_forward_scratch(forward)->stride, layer->layer_scale[0]);
+}
+
 /* A batch of updates, tile by tile. */
 struct addition {
     const struct moec_forward *forward;

@@ -30,7 +30,10 @@ void moec_forward_add(const struct moec_forward *forward, const float *post_norm
 /* The same for rows (n_tok, S), shared among the threads. */
 void moec_forward_add_batch(const struct moec_forward *forward, const float *post_norm, uint32_t n_tok,
                             float *updates, float *hidden);
-/* Whether that is the sum alone. */
+/* The factor that ends a layer, where there is one. */
+void moec_forward_scale_layer(const struct moec_forward *forward, const struct moec_layer *layer,
+                              uint32_t n_tok, float *hidden);
+/* Whether what is added is the sum alone. */
 bool moec_forward_adds_plainly(const struct moec_forward *forward, const float *post_norm);
 
 /* Tiles of MOEC_TILE_TOKENS rows that n_tok rows are cut into. */

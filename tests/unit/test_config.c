@@ -324,7 +324,7 @@ static void test_config__section_of_running_layers(void **state)
     const size_t last = mixers + 8 + 24;
     const struct damage damages[] = {
         {mixers + 4, 24, MOEC_ERR_FORMAT, "24 bytes for kinds of mixing, expected 36"},
-        {mixers + 9, 1, MOEC_ERR_FORMAT, "bytes after the kind of mixing of attention 0"},
+        {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of mixing of attention 0"},
         {mixers + 8, 2, MOEC_ERR_LIMIT, "positions of a convolution 0, expected 2..16"},
         {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
         {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
@@ -358,6 +358,55 @@ static void test_config__section_of_experts(void **state)
         {block + 8, 0, MOEC_ERR_FORMAT, "flags of experts 0, 0, 0 and 0"},
         {block + 8, 2, MOEC_ERR_FORMAT, "flags of experts 2, 0, 0 and 0"},
         {block + 11, 1, MOEC_ERR_FORMAT, "flags of experts 1, 0, 0 and 1"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
+/* As Gemma 4 has it: norms of router and experts, a factor of each layer, capped logits, values that are
+ * keys. */
+static struct moec_config own_norms(void)
+{
+    struct moec_config c = sample();
+    c.norms = MOEC_NORMS_AROUND;
+    c.own_norms = c.layer_scale = true;
+    c.logit_cap = 30;
+    c.n_ff_shared = 20;
+    for (uint32_t i = 0; i < c.n_kind; i++) {
+        c.kinds[i].v_norm = true;
+        c.kinds[i].rope_scaling = (struct moec_rope_scaling){.kind = MOEC_ROPE_PROPORTIONAL, .factor = 4};
+    }
+    c.kinds[1].keys_are_values = true;
+    return c;
+}
+
+static void test_config__section_of_own_norms(void **state)
+{
+    (void)state;
+    struct moec_config c = own_norms(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t forms = 112 + 4 * 2 + 5 + 28 + 8 + 4 + 32 + 5, mixers = forms + 8 + 2 * 52;
+    const size_t norms = mixers + 8 + 2 * 12, caps = norms + 8 + 16;
+    assert_int_equal(n, caps + 8 + 8);
+    assert_memory_equal(bytes + mixers, ((uint8_t[]){8, 0, 0, 0, 24, 0, 0, 0, 0, 1, 0, 0}), 12);
+    assert_memory_equal(bytes + mixers + 20, ((uint8_t[]){0, 1, 1, 0}), 4);
+    assert_memory_equal(bytes + caps, ((uint8_t[]){33, 0, 0, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0xf0, 0x41}),
+                        16);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    for (uint32_t i = 0; i < c.n_kind; i++)
+        assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
+    assert_true(back.own_norms && back.layer_scale && back.logit_cap == 30);
+
+    const struct damage damages[] = {
+        {mixers + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of mixing of attention 0"},
+        {norms + 8, 1, MOEC_ERR_FORMAT, "expected norms around layers and a shared expert"},
+        {caps + 4, 4, MOEC_ERR_FORMAT, "4 bytes for own norms and caps, expected 8"},
+        {caps + 8, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for own norms and scales"},
+        {caps + 10, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for own norms and scales"},
+        {caps + 15, 0xc1, MOEC_ERR_FORMAT, "-30 as what logits are capped at"},
     };
     check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
     free(bytes);
@@ -423,7 +472,7 @@ static void test_config__section_of_forms(void **state)
         {form + 12, 3, MOEC_ERR_FORMAT, "rotates 3 of each head"},
         {form + 19, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the scale of attention scores"},
         {form + 20, 1, MOEC_ERR_LIMIT, "positions that RoPE was trained with"},
-        {form + 20, 3, MOEC_ERR_LIMIT, "kind of RoPE scaling 3"},
+        {form + 20, 4, MOEC_ERR_LIMIT, "kind of RoPE scaling 4"},
         {form + 22, 1, MOEC_ERR_FORMAT, "flags of attention 0"},
         {form + 24, 0, MOEC_ERR_LIMIT, "positions that RoPE was trained with 0"},
         {form + 35, 0xc0, MOEC_ERR_FORMAT, "RoPE scaling factor -4"},
@@ -660,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_routers),
         cmocka_unit_test(test_config__section_of_running_layers),
         cmocka_unit_test(test_config__section_of_experts),
+        cmocka_unit_test(test_config__section_of_own_norms),
         cmocka_unit_test(test_config__section_of_forms),
         cmocka_unit_test(test_config__section_of_attentions),
         cmocka_unit_test(test_config__layers_are_added),

@@ -18,6 +18,7 @@ static const char *const families[] = {
     "glm4_moe",         "ernie4_5_moe", "hunyuan_v1_moe", "minimax_m2", "granitemoe",
     "granitemoeshared", "minicpm",      "flex_olmo",      "exaone_moe", "afmoe",
     "lfm2_moe",         "qwen3_next",   "qwen3_5_moe",    "gpt_oss",    "gpt_oss-mxfp4",
+    "gemma4",
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

@@ -154,8 +154,10 @@ static struct routed route(const struct bench *bench, const struct manner *manne
                                           .weights = routed.routing.weights + (size_t)done * TOP_K,
                                           .margins = routed.routing.margins + done,
                                           .shared_gate = routed.routing.shared_gate + done};
-        moec_router_run(&forward, bench->layer_index, n, bench->hidden + done * bench->stride,
-                        routed.normed + done * bench->stride, NULL, &part);
+        float *normed = routed.normed + done * bench->stride;
+        const struct moec_moe_inputs inputs = {normed, normed, normed};
+        moec_router_run(&forward, bench->layer_index, n, bench->hidden + done * bench->stride, &inputs, NULL,
+                        &part);
     }
     moec_forward_release(&forward);
     return routed;

@@ -183,6 +183,13 @@ static void test_sensitivity__equals_naive_sliding_window(void **state)
     check_exact("tests/fixtures/families/mixtral-window", 16);
 }
 
+/* Experts beside an MLP, with norms of their own and a factor of the layer. */
+static void test_sensitivity__equals_naive_own_norms(void **state)
+{
+    (void)state;
+    check_exact("tests/fixtures/families/gemma4", 4);
+}
+
 /* States that cannot be entered in the middle of a window. */
 static void test_sensitivity__equals_naive_running(void **state)
 {
@@ -501,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_sensitivity__equals_naive_qwen2_moe),
         cmocka_unit_test(test_sensitivity__equals_naive_sliding_window),
         cmocka_unit_test(test_sensitivity__equals_naive_running),
+        cmocka_unit_test(test_sensitivity__equals_naive_own_norms),
         cmocka_unit_test(test_sensitivity__unreached_experts_are_the_baseline),
         cmocka_unit_test(test_sensitivity__progress_reaches_its_end_and_stops),
     };
