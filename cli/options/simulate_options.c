@@ -20,13 +20,14 @@ static bool next_item(const char **list, char item[static ITEM])
     return true;
 }
 
-/* "all" leaves the number at 0. */
+/* "all" leaves the number at 0; without the option the usual ones are taken, which take seconds. */
 static enum moec_status read_policies(const struct cli_args *args, struct cli_simulate_options *out,
                                       struct moec_error *err)
 {
     char item[ITEM];
     const char *list = cli_text(args, "evict");
-    if (list != NULL && strcmp(list, "all") == 0)
+    out->is_every_policy = list != NULL && strcmp(list, "all") == 0;
+    if (out->is_every_policy)
         return MOEC_OK;
     while (next_item(&list, item)) {
         if (out->n_policy == MOEC_SIMULATE_MAX_POLICIES)
@@ -42,7 +43,8 @@ static enum moec_status read_predictors(const struct cli_args *args, struct cli_
 {
     char item[ITEM];
     const char *list = cli_text(args, "predict");
-    if (list != NULL && strcmp(list, "all") == 0)
+    out->is_every_predictor = list != NULL && strcmp(list, "all") == 0;
+    if (out->is_every_predictor)
         return MOEC_OK;
     while (next_item(&list, item)) {
         if (out->n_predictor == MOEC_SIMULATE_MAX_PREDICTORS)
@@ -69,6 +71,9 @@ static enum moec_status read_budgets(const struct cli_args *args, struct cli_sim
 {
     char item[ITEM];
     const char *list = cli_text(args, "memory");
+    out->is_every_budget = list != NULL && strcmp(list, "all") == 0;
+    if (out->is_every_budget)
+        return MOEC_OK;
     while (next_item(&list, item)) {
         if (out->n_budget == MOEC_SIMULATE_MAX_BUDGETS)
             return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' has more than %d sizes",
@@ -104,6 +109,32 @@ static int compare_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void cli_set_policies(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep)
+{
+    static const struct moec_evict_ops *const usual[] = {&moec_evict_lru, &moec_evict_lfu,
+                                                         &moec_evict_edgemoe};
+    for (uint32_t i = 0; i < options->n_policy; i++)
+        sweep->policies[sweep->n_policy++] = options->policies[i];
+    if (options->n_policy > 0)
+        return;
+    if (!options->is_every_policy)
+        for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+            sweep->policies[sweep->n_policy++] = usual[i];
+    else
+        for (uint32_t i = 0; moec_evict_policies[i] != NULL; i++)
+            sweep->policies[sweep->n_policy++] = moec_evict_policies[i];
+}
+
+/* Few, and close where buffers are small: there a size matters most. */
+static uint32_t usual_budgets(uint64_t all, uint64_t *budgets)
+{
+    static const uint32_t percent[] = {5, 10, 25, 50, 75};
+    uint32_t n = 0;
+    for (; n < sizeof percent / sizeof *percent; n++)
+        budgets[n] = all / 100 * percent[n];
+    return n;
+}
+
 void cli_set_budgets(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep)
 {
     const uint64_t all = sweep->model->all_bytes, least = sweep->model->largest_bytes;
@@ -112,7 +143,9 @@ void cli_set_budgets(const struct cli_simulate_options *options, struct moec_sim
         const struct cli_simulate_budget *budget = &options->budgets[i];
         sweep->budgets[i] = budget->share > 0 ? (uint64_t)(budget->share * (double)all) : budget->bytes;
     }
-    for (; options->n_budget == 0 && n < 20; n++)
+    if (n == 0 && !options->is_every_budget)
+        n = usual_budgets(all, sweep->budgets);
+    for (; options->is_every_budget && n < 20; n++)
         sweep->budgets[n] = all / 20 * (n + 1) + (n == 19 ? all % 20 : 0);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t *bytes = &sweep->budgets[i];

@@ -16,16 +16,20 @@ struct cli_simulate_options {
     uint32_t prefill_tokens;
     uint32_t preload_count; /* 0 = not given */
     int n_threads;
-    uint32_t n_policy, n_predictor; /* 0 = all */
+    uint32_t n_policy, n_predictor; /* 0 = all, or the usual ones */
+    bool is_every_policy, is_every_predictor, is_every_budget;
     const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
     const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
-    uint32_t n_budget; /* 0 = 5 % to 100 % */
+    uint32_t n_budget; /* 0 = 5 % to 100 %, or the usual ones */
     struct cli_simulate_budget budgets[MOEC_SIMULATE_MAX_BUDGETS];
 };
 
 MOEC_WARN_UNUSED enum moec_status cli_read_simulate_options(const struct cli_args *args,
                                                             struct cli_simulate_options *out,
                                                             struct moec_error *err);
+
+/* The usual policies; with "all" every one. */
+void cli_set_policies(const struct cli_simulate_options *options, struct moec_simulate_sweep *sweep);
 
 /* Fills the budgets of a sweep in increasing order, without repeats; those too small for a record are raised
  * to the largest record. */

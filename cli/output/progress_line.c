@@ -47,7 +47,7 @@ void cli_progress_later(struct cli_progress *progress, double work)
 
 /* ---- the text ---- */
 
-static void format_duration(char text[static 24], double seconds)
+void cli_duration_text(char text[static 24], double seconds)
 {
     if (seconds < 100)
         (void)snprintf(text, 24, "%.0f s", seconds);
@@ -84,7 +84,7 @@ void cli_progress_text(struct cli_progress *progress, double done, double total,
                                 ? phase_seconds / progress->phase_done
                                 : mean;
         char duration[24];
-        format_duration(duration, phase_left * pace + (left - phase_left) * mean);
+        cli_duration_text(duration, phase_left * pace + (left - phase_left) * mean);
         (void)snprintf(time, sizeof time, ", %s left", duration);
     }
     if (progress->unit != NULL)
@@ -140,7 +140,7 @@ static void end_phases(struct cli_progress *progress, int64_t now)
 {
     char took[24], line[96];
     if (progress->is_verbose && progress->phase[0] != '\0') {
-        format_duration(took, (double)(now - progress->named_ns) / (double)SECOND_NS);
+        cli_duration_text(took, (double)(now - progress->named_ns) / (double)SECOND_NS);
         (void)snprintf(line, sizeof line, "%s: %s", progress->phase, took);
         cli_progress_tell(progress, line);
     }

@@ -47,6 +47,9 @@ void cli_progress_tell(struct cli_progress *progress, const char *line);
 /* Clears the progress line. */
 void cli_progress_end(struct cli_progress *progress);
 
+/* "42 s", "2 min 05 s", "3 h 10 min" */
+void cli_duration_text(char text[static 24], double seconds);
+
 /* What a line of `columns` shows of the state, for tests: at most columns - 1 bytes. `seconds` since the job
  * and since the phase began. */
 void cli_progress_text(struct cli_progress *progress, double done, double total, double job_seconds,

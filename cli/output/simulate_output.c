@@ -4,6 +4,7 @@
 #include "cli/output/terminal.h"
 #include "cli/output/verdict_output.h"
 #include "cli/print/print.h"
+#include "profiler/simulate/simulate_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -121,6 +122,11 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
                           const struct moec_paragraphs *text, const char *note)
 {
     const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    struct moec_paragraphs answer = {0};
+    moec_simulation_answer(simulation, &answer);
+    for (uint32_t i = 0; i < answer.n; i++)
+        cli_print(stdout, "%s\n", answer.items[i]);
+    putchar('\n');
     print_head(simulation, source, note);
     putchar('\n');
     cli_print_paragraphs(text);

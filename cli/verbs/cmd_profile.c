@@ -2,6 +2,7 @@
 #include "cli/options/outputs.h"
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
+#include "cli/output/forecast_output.h"
 #include "cli/output/interrupt.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
@@ -34,6 +35,7 @@ static const struct cli_option options[] = {
     CLI_SENSITIVITY_OPTIONS(0),
     {"output", 'o', "PROFILE.h5", NULL, "The profile to write (HDF5).", CLI_OUTPUT},
     {"resume", 0, NULL, NULL, "Continue an interrupted run.", 0},
+    {"dry-run", 0, NULL, NULL, "Say what it would take: passes, time, memory, disk. Measure nothing.", 0},
     {"heatmap", 0, "FILE", NULL, "Sensitivity as .png, .svg, .pdf or .csv; repeatable.",
      CLI_REPEATS | CLI_OUTPUT},
     CLI_FIGURE_OPTIONS,
@@ -450,6 +452,20 @@ static void print_resume(const struct profile_job *job, enum moec_status status)
     fputc('\n', stderr);
 }
 
+static enum moec_status foresee(struct profile_job *job, const uint32_t *bits, uint32_t n_bits,
+                                struct moec_error *err)
+{
+    struct moec_profile_forecast forecast;
+    cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
+    MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
+    MOEC_TRY(
+        cli_foresee_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &forecast, err));
+    if (cli_has(job->args, "json"))
+        return cli_print_forecast_json(&forecast, err);
+    cli_print_forecast(&forecast);
+    return MOEC_OK;
+}
+
 static enum moec_status measure(struct profile_job *job, struct moec_error *err)
 {
     uint32_t bits[MOEC_PROFILE_MAX_BITS] = {2, 3, 4, 8};
@@ -464,6 +480,8 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
     if (job->measure.data == NULL)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
+    if (cli_has(args, "dry-run"))
+        return foresee(job, bits, n_bits, err);
     if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_wants_figures(args))
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
     MOEC_TRY(find_journal(job, err));

@@ -17,9 +17,13 @@ static const struct cli_option options[] = {
     {"device", 0, "DEVICE.json", NULL, "From moec device: predict the time per token.", CLI_INPUT},
     {"emulate-storage", 0, "RATE,LATENCY", NULL, "With --device: another storage, such as 550MB/s,80us.", 0},
     {"memory", 0, "LIST", NULL,
-     "Buffer sizes, separated by commas: 64MiB, or 25% of all experts (default 5% to 100%).", 0},
-    {"evict", 0, "LIST", NULL, "Eviction policies, with commas (default all):\n" CLI_EVICT_VALUES, 0},
-    {"predict", 0, "LIST", NULL, "Predictors, with commas (default all possible):\n" CLI_PREDICT_VALUES, 0},
+     "Buffer sizes, with commas: 64MiB, or 25% of all experts (default 5%,10%,25%,50%,75%), or all: 5% to "
+     "100%.",
+     0},
+    {"evict", 0, "LIST", NULL,
+     "Eviction policies, with commas, or all (default lru,lfu,edgemoe):\n" CLI_EVICT_VALUES, 0},
+    {"predict", 0, "LIST", NULL,
+     "Predictors, with commas, or all possible ones (default none,path):\n" CLI_PREDICT_VALUES, 0},
     {"plots", 0, "FOLDER", NULL, "Draw hit rates and times against memory.", 0},
     {"json", 0, NULL, NULL, "Print everything as JSON.", 0},
     {"bits", 0, "BITS", "2|3|4|5|6|8|16",
@@ -43,7 +47,7 @@ static const struct cli_option options[] = {
      "Read a profile that another program has changed, without checking its checksum.", CLI_RARE},
     {"plot-format", 0, "LIST", NULL,
      "Formats for --plots: png, svg, pdf, csv, separated by commas (default png,svg,csv).", CLI_RARE},
-    {"threads", 'j', "N", NULL, "Threads (default: OMP_NUM_THREADS, else all cores).", 0},
+    {"threads", 't', "N", NULL, "Threads (default: OMP_NUM_THREADS, else all cores).", 0},
     {"quiet", 'q', NULL, NULL, "Show no progress.", 0},
     {0},
 };
@@ -168,6 +172,10 @@ static enum moec_status choose_predictors(struct job *job, struct moec_error *er
                              job->args->positional[0], job->options.predictors[i]->name);
     }
     for (uint32_t i = 0; job->options.n_predictor == 0 && moec_predictors[i] != NULL; i++) {
+        const bool is_usual =
+            moec_predictors[i] == &moec_predict_none || moec_predictors[i] == &moec_predict_path;
+        if (!is_usual && !job->options.is_every_predictor)
+            continue;
         if (moec_simulated_can_predict(&job->recording, &job->model, moec_predictors[i])) {
             sweep->predictors[sweep->n_predictor++] = moec_predictors[i];
             continue;
@@ -187,10 +195,7 @@ static enum moec_status plan(struct job *job, struct moec_error *err)
     sweep->recording = &job->recording;
     sweep->model = &job->model;
     sweep->device = &job->device;
-    for (uint32_t i = 0; i < job->options.n_policy; i++)
-        sweep->policies[sweep->n_policy++] = job->options.policies[i];
-    for (uint32_t i = 0; job->options.n_policy == 0 && moec_evict_policies[i] != NULL; i++)
-        sweep->policies[sweep->n_policy++] = moec_evict_policies[i];
+    cli_set_policies(&job->options, sweep);
     cli_set_budgets(&job->options, sweep);
     MOEC_TRY(choose_predictors(job, err));
     sweep->preload_count = job->options.preload_count;
@@ -289,19 +294,21 @@ const struct cli_command cli_command_simulate = {
     .name = "simulate",
     .summary = "predict hits and times of cache policies from recorded routing",
     .usage = "PROFILE.h5|TRACE",
-    .about = "Replays recorded routing with every eviction policy, predictor and size of the expert buffer, "
+    .about = "Replays recorded routing with eviction policies, predictors and sizes of the expert buffer, "
              "next to Belady's bound. It shows below which size lru finds nothing, what predictions add and, "
              "with --device, how long a token takes.",
-    .details = "The decisions are made by the runtime's own code. Without predictions, or with "
-               "--preload-count, the counts are exactly those of a run on the same routing. lru finds "
-               "nothing in a buffer smaller than one token's working set.\n"
-               "The windows of a profile are decoded token by token, one after the other, with one buffer "
-               "that starts with the most used experts; an encoder reads each source at once before its "
-               "target. A trace of moec run --trace is replayed as it happened. The predictor gate needs a "
-               "trace of a run that recorded it.\n"
-               "Without --model, record sizes and path table are those of the trace; for a profile every "
-               "expert has --bits bits. --device also limits preloads by the time there is. Without --memory "
-               "the sizes are 5% to 100% in steps of 5.",
+    .details =
+        "The decisions are made by the runtime's own code. Without predictions, or with "
+        "--preload-count, the counts are exactly those of a run on the same routing. lru finds "
+        "nothing in a buffer smaller than one token's working set.\n"
+        "The windows of a profile are decoded token by token, one after the other, with one buffer "
+        "that starts with the most used experts; an encoder reads each source at once before its "
+        "target. A trace of moec run --trace is replayed as it happened. The predictor gate needs a "
+        "trace of a run that recorded it.\n"
+        "Without --model, record sizes and path table are those of the trace; for a profile every "
+        "expert has --bits bits. --device also limits preloads by the time there is. Options "
+        "left out take the usual policies, predictors and sizes, which is a matter of seconds; all takes "
+        "every one, and sizes of 5% to 100% in steps of 5.",
     .examples = "moec simulate profile.h5 --model model.moec --plots plots\n"
                 "moec device model.moec -o device.json\n"
                 "moec simulate profile.h5 --model model.moec --device device.json",

@@ -56,17 +56,10 @@ static void announce_studies(const struct moec_config *config, const struct moec
     cli_progress_note(progress, line);
 }
 
-enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
-                                 const struct cli_measure_options *measure, const uint32_t *bits,
-                                 uint32_t n_bits, struct cli_progress *progress, struct moec_profile *profile,
-                                 struct moec_error *err)
+static struct moec_profile_options options_of(const struct cli_measure_options *measure, const uint32_t *bits,
+                                              uint32_t n_bits, const struct moec_progress *progress)
 {
-    uint8_t digest[MOEC_SHA256_BYTES];
-    MOEC_TRY(moec_model_check(checkpoint, true, err));
-    MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
-    struct moec_progress passes = {
-        .report = show_passes, .note = show_note, .expect = expect_passes, .context = progress};
-    struct moec_profile_options options = {
+    return (struct moec_profile_options){
         .task = measure->task,
         .data_path = measure->data,
         .seq_len_tokens = measure->seq_len_tokens,
@@ -86,12 +79,45 @@ enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
         .n_threads = measure->n_threads,
         .memory_bytes = measure->work_bytes,
         .spill_folder = measure->spill_folder,
-        .progress = &passes,
+        .progress = progress,
         .studies = measure->studies,
         .projections = measure->projections,
         .journal_path = measure->journal,
         .journal_mode = measure->journal_mode,
     };
+}
+
+static struct moec_progress progress_of(struct cli_progress *progress)
+{
+    return (struct moec_progress){
+        .report = show_passes, .note = show_note, .expect = expect_passes, .context = progress};
+}
+
+enum moec_status cli_foresee_profile(struct moec_checkpoint *checkpoint,
+                                     const struct cli_measure_options *measure, const uint32_t *bits,
+                                     uint32_t n_bits, struct cli_progress *progress,
+                                     struct moec_profile_forecast *forecast, struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    const struct moec_progress passes = progress_of(progress);
+    const struct moec_profile_options options = options_of(measure, bits, n_bits, &passes);
+    MOEC_TRY(moec_model_check(checkpoint, true, err));
+    MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
+    MOEC_TRY(moec_profile_foresee(checkpoint, &options, forecast, err));
+    cli_progress_end(progress);
+    return MOEC_OK;
+}
+
+enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
+                                 const struct cli_measure_options *measure, const uint32_t *bits,
+                                 uint32_t n_bits, struct cli_progress *progress, struct moec_profile *profile,
+                                 struct moec_error *err)
+{
+    uint8_t digest[MOEC_SHA256_BYTES];
+    MOEC_TRY(moec_model_check(checkpoint, true, err));
+    MOEC_TRY(moec_checkpoint_digest(checkpoint, show_digest, progress, digest, err));
+    const struct moec_progress passes = progress_of(progress);
+    struct moec_profile_options options = options_of(measure, bits, n_bits, &passes);
     moec_weight_studies_limit(moec_checkpoint_config(checkpoint), &options);
     announce_studies(moec_checkpoint_config(checkpoint), &options, progress);
     /* Before, there is nothing to lose, and a signal ends the program as usual. */

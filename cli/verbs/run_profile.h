@@ -6,6 +6,7 @@
 #include "cli/output/progress_line.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/profile/profile.h"
+#include "profiler/profile/profile_run.h"
 
 /* Runs moec_profile_run with progress. `profile` is released by the caller. */
 MOEC_WARN_UNUSED enum moec_status cli_run_profile(struct moec_checkpoint *checkpoint,
@@ -13,6 +14,12 @@ MOEC_WARN_UNUSED enum moec_status cli_run_profile(struct moec_checkpoint *checkp
                                                   const uint32_t *bits, uint32_t n_bits,
                                                   struct cli_progress *progress, struct moec_profile *profile,
                                                   struct moec_error *err);
+
+/* What that would take. */
+MOEC_WARN_UNUSED enum moec_status
+cli_foresee_profile(struct moec_checkpoint *checkpoint, const struct cli_measure_options *measure,
+                    const uint32_t *bits, uint32_t n_bits, struct cli_progress *progress,
+                    struct moec_profile_forecast *forecast, struct moec_error *err);
 
 /* Last part of a path, without trailing slashes, printable. */
 void cli_base_name(const char *path, char *name, size_t capacity);

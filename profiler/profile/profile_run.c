@@ -319,6 +319,7 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
     MOEC_TRY(moec_work_plan_make(&request, &plan, err));
     options->work_bytes = plan.sweep_bytes;
     options->cache_bytes = plan.cache_bytes;
+    job->limit_bytes = plan.limit_bytes;
     job->dense_keep_bytes = plan.dense_bytes;
     job->work = plan.work;
     job->windows.work = &job->work;
@@ -572,6 +573,18 @@ static enum moec_status run(struct moec_profile_job *job, struct moec_profile_op
     return moec_profile_check(job->profile, "the profile just measured", err);
 }
 
+static void release_job(struct moec_profile_job *job)
+{
+    moec_units_close(job->units);
+    moec_scorer_free(job->scorer);
+    moec_variants_free(job->variants);
+    moec_model_free(job->model);
+    moec_windows_release(&job->windows);
+    moec_windows_release(&job->sensitivity_windows);
+    moec_rows_release(&job->rows);
+    moec_tokenizer_free(job->tokenizer);
+}
+
 enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                   const struct moec_profile_options *options, struct moec_profile *profile,
                                   struct moec_error *err)
@@ -583,15 +596,112 @@ enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                    .profile = profile};
     *profile = (struct moec_profile){0};
     enum moec_status status = run(&job, &own_options, err);
-    moec_units_close(job.units);
-    moec_scorer_free(job.scorer);
-    moec_variants_free(job.variants);
-    moec_model_free(job.model);
-    moec_windows_release(&job.windows);
-    moec_windows_release(&job.sensitivity_windows);
-    moec_rows_release(&job.rows);
-    moec_tokenizer_free(job.tokenizer);
+    release_job(&job);
     if (status != MOEC_OK)
         moec_profile_release(profile);
+    return status;
+}
+
+/* ---- before a run ---- */
+
+#define PACE_WINDOWS 4 /* to time the original on */
+
+/* The original's evaluation, at the pace of a few windows: one alone would decode its weights for itself. */
+static enum moec_status time_pass(struct moec_profile_job *job, double *seconds, struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    struct moec_windows few = {0};
+    double *nll = NULL;
+    const struct moec_scorer_options scoring = {.kernels = job->options->kernels,
+                                                .n_threads = job->options->n_threads};
+    const uint32_t n = job->windows.n_window < PACE_WINDOWS ? job->windows.n_window : PACE_WINDOWS;
+    MOEC_TRY_OUT(moec_windows_first(&job->windows, n, &few, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&nll, n, sizeof *nll, "window losses", err));
+    MOEC_TRY_OUT(open_model(job, err));
+    moec_scorer_free(job->scorer);
+    job->scorer = NULL;
+    MOEC_TRY_OUT(moec_scorer_create(job->model, moec_variants_experts(job->variants), &few, &scoring,
+                                    &job->scorer, err));
+    MOEC_TRY_OUT(moec_variants_assign_all(job->variants, moec_variants_source_bits(job->variants), err));
+    const uint64_t start_ns = moec_now_ns();
+    MOEC_TRY_OUT(moec_scorer_set_reference(job->scorer, job->model, moec_variants_experts(job->variants), nll,
+                                           NULL, err));
+    const double spent = 1e-9 * (double)(moec_now_ns() - start_ns);
+    *seconds = spent * (double)moec_cost_pass(job->config, &job->windows) /
+               (double)moec_scorer_multiply_adds(job->scorer);
+out:
+    moec_scorer_free(job->scorer);
+    job->scorer = NULL;
+    moec_windows_release(&few);
+    free(nll);
+    return status;
+}
+
+/* Hidden states beside what the plan keeps in memory. */
+static uint64_t spilled_bytes(const struct moec_profile_job *job)
+{
+    const uint64_t all = 3 * moec_windows_token_count(&job->windows) * job->config->n_embd * sizeof(float);
+    const uint64_t kept = job->windows.work != NULL ? job->work.states_bytes : all;
+    return all > kept ? all - kept : 0;
+}
+
+/* With AUTO as moec_job_choose_sensitivity will choose, as far as can be known. */
+static void fill_phases(const struct moec_profile_job *job, struct moec_profile_cost *cost,
+                        struct moec_profile_forecast *forecast)
+{
+    const enum moec_sensitivity_mode mode = job->options->sensitivity;
+    const double limit = job->options->time_limit_seconds;
+    forecast->is_exact =
+        mode == MOEC_SENSITIVITY_EXACT || moec_config_is_encoder_decoder(job->config) ||
+        (mode == MOEC_SENSITIVITY_AUTO && cost->exact_passes * forecast->seconds_per_pass <= limit);
+    if (mode != MOEC_SENSITIVITY_NONE) {
+        forecast->exact_passes = cost->exact_passes;
+        forecast->fast_passes = cost->fast_passes;
+        cost->passes[MOEC_PHASE_SENSITIVITY] = forecast->is_exact ? cost->exact_passes : cost->fast_passes;
+        cost->passes[MOEC_PHASE_MIXED] = forecast->is_exact ? cost->passes[MOEC_PHASE_MIXED] : 0;
+    }
+    for (int phase = 0; phase < MOEC_PHASE_COUNT; phase++) {
+        if (cost->passes[phase] <= 0)
+            continue;
+        forecast->phases[forecast->n_phase].name = moec_profile_phase_name((enum moec_profile_phase)phase);
+        forecast->phases[forecast->n_phase++].passes = cost->passes[phase];
+    }
+}
+
+static enum moec_status foresee(struct moec_profile_job *job, struct moec_profile_options *options,
+                                struct moec_profile_forecast *forecast, struct moec_error *err)
+{
+    struct moec_profile_cost cost;
+    MOEC_TRY(check_options(job, err));
+    moec_weight_studies_limit(job->config, options);
+    MOEC_TRY(read_windows(job, err));
+    MOEC_TRY(describe(job, err));
+    MOEC_TRY(plan_memory(job, options, err));
+    MOEC_TRY(time_pass(job, &forecast->seconds_per_pass, err));
+    moec_profile_cost_estimate(job, &cost);
+    fill_phases(job, &cost, forecast);
+    forecast->n_window = job->profile->n_window;
+    for (int part = 0; part < MOEC_PART_COUNT; part++)
+        forecast->n_part[part] = moec_profile_part_count(job->profile, (enum moec_part)part);
+    forecast->memory_bytes = job->limit_bytes;
+    forecast->profile_bytes = result_bytes(job) + moec_weight_studies_bytes(job->profile, options);
+    forecast->spill_bytes = spilled_bytes(job);
+    return MOEC_OK;
+}
+
+enum moec_status moec_profile_foresee(struct moec_checkpoint *checkpoint,
+                                      const struct moec_profile_options *options,
+                                      struct moec_profile_forecast *forecast, struct moec_error *err)
+{
+    struct moec_profile profile = {0};
+    struct moec_profile_options own_options = *options;
+    struct moec_profile_job job = {.checkpoint = checkpoint,
+                                   .config = moec_checkpoint_config(checkpoint),
+                                   .options = &own_options,
+                                   .profile = &profile};
+    *forecast = (struct moec_profile_forecast){0};
+    const enum moec_status status = foresee(&job, &own_options, forecast, err);
+    release_job(&job);
+    moec_profile_release(&profile);
     return status;
 }

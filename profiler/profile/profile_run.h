@@ -18,6 +18,7 @@
 /* What changes a measurement must also be named in describe_job (profile_run.c): a journal is only resumed by
  * the same job. What only says which measurements are made (studies) need not be. */
 #define MOEC_DEFAULT_SENSITIVITY_WINDOWS 64
+#define MOEC_PROFILE_MAX_PHASES          8
 
 struct moec_profile_options {
     struct moec_task task;
@@ -65,6 +66,29 @@ struct moec_profile_options {
 MOEC_WARN_UNUSED enum moec_status moec_profile_run(struct moec_checkpoint *checkpoint,
                                                    const struct moec_profile_options *options,
                                                    struct moec_profile *profile, struct moec_error *err);
+
+/* What a run with these options is going to take, before it is made. */
+struct moec_profile_forecast {
+    uint32_t n_window, n_part[MOEC_PART_COUNT];
+    uint32_t n_phase;
+    struct {
+        const char *name;
+        double passes;
+    } phases[MOEC_PROFILE_MAX_PHASES]; /* (n_phase), those that cost something */
+    double exact_passes, fast_passes;  /* single experts either way; 0 where they are not asked for */
+    bool is_exact;                     /* which of the two the phases have */
+    double seconds_per_pass;           /* of a few windows of the original on this machine */
+    uint64_t memory_bytes;             /* limit of the process; 0 = none */
+    uint64_t profile_bytes;            /* of the file, at most; the journal beside it grows to as much */
+    uint64_t spill_bytes;              /* hidden states that do not fit, in a temporary file */
+};
+
+/* Reads the data, plans the memory and times the original on a few windows; nothing is measured or written.
+ * Errors: those of moec_profile_run that are known by then. */
+MOEC_WARN_UNUSED enum moec_status moec_profile_foresee(struct moec_checkpoint *checkpoint,
+                                                       const struct moec_profile_options *options,
+                                                       struct moec_profile_forecast *forecast,
+                                                       struct moec_error *err);
 
 /* The line of a job's description that names the task, with everything that its text depends on. */
 void moec_profile_describe_task(const struct moec_task *task, struct moec_job_text *text);

@@ -34,6 +34,29 @@ static double ceiling(const struct moec_compare_bits *bits)
     return sqrt(product);
 }
 
+/* Whether it matters which of the two is used: the order of experts, and what one's choice loses on the
+ * other. */
+static void describe_answer(const struct moec_compare *c, struct moec_paragraphs *text)
+{
+    const struct moec_compare_bits *bits = &c->bits[0];
+    const struct moec_compare_cross *cross = &c->a_on_b[MOEC_MIXED_TARGETS / 2];
+    if (isnan(bits->pooled))
+        return;
+    const double best = ceiling(bits);
+    moec_paragraph_begin(text,
+                         "%s: A and B rank experts with a correlation of %.2f; two measurements of the same "
+                         "would have about %.2f.",
+                         bits->pooled >= best - 0.02 ? "No difference to speak of"
+                         : bits->pooled >= 0.9       ? "Little difference"
+                                                     : "They differ",
+                         bits->pooled, best);
+    if (!isnan(cross->loss) && !isnan(cross->planned_loss))
+        moec_paragraph_begin(text,
+                             "Bitwidths chosen on A for %.0f%% lose %.2f%% on B, where B's own choice of "
+                             "that size loses %.2f%%.",
+                             100 * cross->target, 100 * cross->loss, 100 * cross->planned_loss);
+}
+
 static void describe_conclusion(const struct moec_compare *c, struct moec_paragraphs *text)
 {
     const struct moec_compare_bits *bits = &c->bits[0];
@@ -124,6 +147,7 @@ static void describe_experts(const struct moec_compare *c, struct moec_paragraph
 
 void moec_compare_describe(const struct moec_compare *compare, struct moec_paragraphs *paragraphs)
 {
+    describe_answer(compare, paragraphs);
     describe_conclusion(compare, paragraphs);
     describe_ranks(compare, paragraphs);
     describe_cross(compare->a_on_b, "A", "B", paragraphs);

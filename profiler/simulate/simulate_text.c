@@ -172,6 +172,46 @@ static void describe_times(const struct moec_simulation *simulation, struct moec
     }
 }
 
+/* The buffer that the answer is about: a quarter of the experts, or the next that was simulated. */
+static uint32_t answered_budget(const struct moec_simulation *simulation)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    uint32_t b = 0;
+    while (b + 1 < sweep->n_budget && (double)sweep->budgets[b] < 0.24 * (double)sweep->model->all_bytes)
+        b++;
+    return b;
+}
+
+void moec_simulation_answer(const struct moec_simulation *simulation, struct moec_paragraphs *paragraphs)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    const uint32_t b = answered_budget(simulation);
+    const struct moec_belady *belady = &simulation->belady[b];
+    char size[SIZE], set[SIZE];
+    uint32_t best = 0;
+    double most = -1;
+    if (belady->asked == 0)
+        return;
+    for (uint32_t i = 0; i < sweep->n_predictor * sweep->n_policy; i++) {
+        const double rate = moec_simulated_hit_rate(
+            &moec_simulation_at(simulation, i / sweep->n_policy, i % sweep->n_policy, b)->decode, true);
+        if (rate > most) {
+            most = rate;
+            best = i;
+        }
+    }
+    moec_paragraph_begin(
+        paragraphs,
+        "A buffer of %s (%.3g %% of the experts) answers %.0f of 100 requests with --evict %s "
+        "--predict %s; without predictions no policy could answer more than %.0f.",
+        size_text(size, sweep->budgets[b]), share(simulation, sweep->budgets[b]), 100 * most,
+        sweep->policies[best % sweep->n_policy]->name, sweep->predictors[best / sweep->n_policy]->name,
+        100 * belady->most_hits / (double)belady->asked);
+    moec_paragraph_begin(paragraphs,
+                         "Give it at least %s, what one token needs: below that lru finds nothing.",
+                         size_text(set, sweep->model->token_bytes));
+}
+
 void moec_simulation_describe(const struct moec_simulation *simulation, struct moec_paragraphs *paragraphs)
 {
     describe_cliff(simulation, paragraphs);

@@ -8,7 +8,12 @@ try 0 "profile" "$moec" profile $model --data datasets/sample/calibration.txt --
     -o "$work/profile.h5" --quiet
 try 0 "compile" "$moec" compile $model --policy edgemoe --profile "$work/profile.h5" --max-loss 50% -o "$work/model.moec" --quiet
 
-try 0 "simulate" "$moec" simulate "$work/profile.h5" --plots "$work/plots" --plot-format svg,csv --quiet
+try 0 "simulate" "$moec" simulate "$work/profile.h5" --quiet
+says stdout "^A buffer of .* answers [0-9]+ of 100 requests with --evict [a-z]+ --predict [a-z]+;" "begins with its answer"
+head -n 2 "$work/stdout" >"$work/answer"
+try 0 "the answer is its first two lines" grep -q '^Give it at least .* lru finds nothing' "$work/answer"
+try 0 "simulate everything" "$moec" simulate "$work/profile.h5" --evict all --predict all --memory all \
+    --plots "$work/plots" --plot-format svg,csv --quiet
 says stdout "working set is" "names the working set"
 says stdout "predictor 'none'" "a table without predictions"
 says stdout "predictor 'path'" "and with the path table"

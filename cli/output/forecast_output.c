@@ -1,0 +1,74 @@
+#include "cli/output/forecast_output.h"
+
+#include "cli/output/json_output.h"
+#include "cli/output/progress_line.h"
+#include "cli/output/terminal.h"
+#include "cli/print/print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static double all_passes(const struct moec_profile_forecast *forecast)
+{
+    double passes = 0;
+    for (uint32_t i = 0; i < forecast->n_phase; i++)
+        passes += forecast->phases[i].passes;
+    return passes;
+}
+
+static void print_row(const char *name, double passes, double seconds_per_pass)
+{
+    char duration[24];
+    cli_duration_text(duration, passes * seconds_per_pass);
+    cli_print(stdout, "  %-16s %8.1f passes   %s\n", name, passes, duration);
+}
+
+void cli_print_forecast(const struct moec_profile_forecast *forecast)
+{
+    char size[24], other[24];
+    const double pace = forecast->seconds_per_pass, passes = all_passes(forecast);
+    cli_duration_text(size, passes * pace);
+    cli_print(stdout, "about %s on this machine as it is now: %.1f passes over %" PRIu32 " windows\n", size,
+              passes, forecast->n_window);
+    for (uint32_t i = 0; i < forecast->n_phase; i++)
+        print_row(forecast->phases[i].name, forecast->phases[i].passes, pace);
+    if (forecast->exact_passes > 0) {
+        cli_duration_text(other,
+                          (forecast->is_exact ? forecast->fast_passes : forecast->exact_passes) * pace);
+        cli_print(stdout, "single experts are %s; %s would take %s (--sensitivity %s)\n",
+                  forecast->is_exact ? "measured exactly" : "estimated",
+                  forecast->is_exact ? "estimating them" : "measuring them exactly", other,
+                  forecast->is_exact ? "fast" : "exact");
+    }
+    cli_print(stdout, "windows: %" PRIu32 " search, %" PRIu32 " select, %" PRIu32 " certify\n",
+              forecast->n_part[MOEC_PART_SEARCH], forecast->n_part[MOEC_PART_SELECT],
+              forecast->n_part[MOEC_PART_CERTIFICATE]);
+    if (forecast->memory_bytes > 0)
+        cli_print(stdout, "memory: at most %s (--work-memory and the largest layer)\n",
+                  cli_memory_text(size, forecast->memory_bytes));
+    cli_print(stdout, "disk: profile at most %s, a journal of that size beside it while it runs",
+              cli_size_text(size, forecast->profile_bytes));
+    if (forecast->spill_bytes > 0)
+        cli_print(stdout, ", hidden states %s in a temporary file",
+                  cli_size_text(size, forecast->spill_bytes));
+    cli_print(stdout, "\n");
+}
+
+enum moec_status cli_print_forecast_json(const struct moec_profile_forecast *forecast, struct moec_error *err)
+{
+    struct moec_json_out *root = moec_json_out_object(), *phases = moec_json_out_object();
+    const double passes = all_passes(forecast);
+    moec_json_out_double(root, "passes", passes);
+    moec_json_out_double(root, "seconds", passes * forecast->seconds_per_pass);
+    moec_json_out_double(root, "seconds_per_pass", forecast->seconds_per_pass);
+    for (uint32_t i = 0; i < forecast->n_phase; i++)
+        moec_json_out_double(phases, forecast->phases[i].name, forecast->phases[i].passes);
+    moec_json_out_node(root, "phases", phases);
+    moec_json_out_double(root, "exact_passes", forecast->exact_passes);
+    moec_json_out_double(root, "fast_passes", forecast->fast_passes);
+    moec_json_out_u64(root, "samples", forecast->n_window);
+    moec_json_out_u64(root, "memory_bytes", forecast->memory_bytes);
+    moec_json_out_u64(root, "profile_bytes", forecast->profile_bytes);
+    moec_json_out_u64(root, "spill_bytes", forecast->spill_bytes);
+    return cli_print_json(root, err);
+}
