@@ -270,6 +270,23 @@ static enum moec_status draw_memory(const struct moec_bench *bench, uint32_t sto
     return MOEC_OK;
 }
 
+/* Reads overlap each other and computing, so a wait can be longer than what was read in it takes: an expert
+ * is waited for until it is checked, and behind what else is being read. */
+static void say_waiting(struct moec_chart *chart, double read_ms, double wait_ms)
+{
+    char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    if (wait_ms <= read_ms)
+        moec_figure_say(chart,
+                        "edgemoe reads for %s ms a token and waits for %s of them: the rest is hidden behind "
+                        "computing.",
+                        moec_chart_number(a, read_ms), moec_chart_number(b, wait_ms));
+    else
+        moec_figure_say(chart,
+                        "edgemoe waits %s ms a token for experts, of which its reads take %s ms: the rest is "
+                        "requests on their way, checks and other reads before them.",
+                        moec_chart_number(b, wait_ms), moec_chart_number(a, read_ms));
+}
+
 static enum moec_status draw_breakdown(const struct moec_bench *bench, uint32_t storage, uint32_t memory,
                                        struct moec_chart *chart, struct moec_error *err)
 {
@@ -277,7 +294,6 @@ static enum moec_status draw_breakdown(const struct moec_bench *bench, uint32_t 
                                         "whole token (mean)"};
     const struct moec_bench_row *rows[N_MODE];
     const uint32_t n = list_rows(bench, memory, storage, rows);
-    char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
     if (n == 0)
         return MOEC_OK;
     entitle(bench, chart, "breakdown", "Where the time of a token goes", memory, storage);
@@ -296,11 +312,7 @@ static enum moec_status draw_breakdown(const struct moec_bench *bench, uint32_t 
     }
     const struct moec_bench_row *row = find_row(bench, "edgemoe", memory, storage);
     if (row != NULL && row->figures.transfer_ms > 0)
-        moec_figure_say(chart,
-                        "edgemoe reads for %s ms a token and waits for %s of them: the rest is hidden behind "
-                        "computing.",
-                        moec_chart_number(a, row->figures.transfer_ms),
-                        moec_chart_number(b, row->figures.stall_ms));
+        say_waiting(chart, row->figures.transfer_ms, row->figures.stall_ms);
     return MOEC_OK;
 }
 

@@ -20,6 +20,7 @@ void moec_chart_release(struct moec_chart *chart)
     free(chart->y.categories);
     free(chart->cells.values);
     free(chart->cells.rows);
+    free(chart->cells.faded);
     memset(chart, 0, sizeof *chart);
 }
 

@@ -48,10 +48,22 @@ struct moec_chart_rule {
     char label[MOEC_CHART_LABEL];
 };
 
+/* How values become colours. Over the mark: part = log(1 + (value - mark) / unit) of the same at the end, so
+ * that what is `unit` over the mark is told from what is ten times that. */
+enum moec_chart_scale {
+    MOEC_CHART_SCALE_PLAIN,    /* evenly from low to high */
+    MOEC_CHART_SCALE_OVER,     /* by the logarithm over the mark; what is not over it is dark */
+    MOEC_CHART_SCALE_DIVERGING /* by the logarithm over and under the mark, from blue over pale to red */
+};
+
 struct moec_chart_cells {
     uint32_t n_row, n_column;
-    double *values;   /* (n_row, n_column), owned; NaN cells are hatched */
-    double *rows;     /* (n_row), owned: what the rows are called; whole numbers */
+    double *values; /* (n_row, n_column), owned; NaN cells are hatched */
+    double *rows;   /* (n_row), owned: what the rows are called; whole numbers */
+    bool *faded; /* (n_row, n_column), owned; NULL = none: what may be nothing but noise has a pale colour */
+    enum moec_chart_scale scale;
+    double unit; /* of scales about the mark, > 0 */
+    char faded_label[96];
     double low, high; /* range of the colours; equal: from the values */
     double mark;      /* marked on the colour bar; NaN = nothing */
     char mark_label[96];

@@ -8,7 +8,7 @@
 
 #define BAR_WIDTH      14.0
 #define BAR_NUMBERS    58.0 /* from the bar to the middle of its label */
-#define NARROW_NUMBERS 38.0
+#define NARROW_NUMBERS 44.0
 #define NARROW_SHEET   400.0
 #define LEGEND_LINE    14.0
 #define LEAST_BAR      120.0
@@ -38,6 +38,24 @@ static void find_range(const struct moec_chart_cells *cells, double *low, double
         *low = *high = 0;
     if (!(*high - *low > 1e-12 * fmax(fabs(*low), fabs(*high))))
         *high = *low + fmax(1e-9, 1e-3 * fabs(*low));
+}
+
+/* 0..1 of the colours. */
+static double part_of(const struct moec_chart_cells *cells, double low, double high, double value)
+{
+    const double over = value - cells->mark;
+    if (cells->scale == MOEC_CHART_SCALE_PLAIN)
+        return (value - low) / (high - low);
+    if (cells->scale == MOEC_CHART_SCALE_OVER)
+        return over > 0 ? log1p(over / cells->unit) / log1p((high - cells->mark) / cells->unit) : 0;
+    const double reach = fmax(high - cells->mark, cells->mark - low);
+    const double part = log1p(fabs(over) / cells->unit) / log1p(reach / cells->unit);
+    return (1 + (over < 0 ? -part : part)) / 2;
+}
+
+static struct moec_colour colour_at(const struct moec_chart_cells *cells, double part)
+{
+    return cells->scale == MOEC_CHART_SCALE_DIVERGING ? moec_colour_diverging(part) : moec_colour_of(part);
 }
 
 static uint64_t count_missing(const struct moec_chart_cells *cells)
@@ -75,7 +93,7 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
 {
     const struct moec_chart_cells *cells = &chart->cells;
     const char *const texts[] = {cells->mark_label, count_missing(cells) > 0 ? cells->missing : "",
-                                 cells->above};
+                                 cells->above, cells->faded_label};
     double left = at->width < NARROW_SHEET ? at->margin : at->left;
     struct moec_chart_flow flow = {.left = left,
                                    .right = at->width - at->margin,
@@ -83,7 +101,7 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
                                    .x = left,
                                    .y = at->legend_top};
     bool is_any = false;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (texts[i][0] == '\0')
             continue;
         double x = moec_chart_flow_take(&flow, 19 + moec_plot_text_width(text_font(), texts[i]) + 20);
@@ -95,7 +113,8 @@ static double run_legend(struct moec_plot *plot, const struct moec_chart *chart,
         else if (i == 1)
             moec_plot_hatch(plot, x, flow.y - 5, 14, 10);
         else
-            moec_plot_rectangle(plot, x, flow.y - 5, 14, 10, moec_colour_of(1));
+            moec_plot_rectangle(plot, x, flow.y - 5, 14, 10,
+                                i == 2 ? colour_at(cells, 1) : moec_colour_faded(colour_at(cells, 0.75)));
         moec_plot_text(plot, x + 19, flow.y, MOEC_PLOT_LEFT, text_font(), texts[i]);
     }
     return is_any ? flow.y : at->legend_top - LEGEND_LINE;
@@ -143,7 +162,9 @@ static void draw_cells(struct moec_plot *plot, const struct moec_chart_cells *ce
                 moec_plot_hatch(plot, x, y, width, height);
                 continue;
             }
-            struct moec_colour colour = moec_colour_of((value - low) / (high - low));
+            struct moec_colour colour = colour_at(cells, part_of(cells, low, high, value));
+            if (cells->faded != NULL && cells->faded[(size_t)r * cells->n_column + c])
+                colour = moec_colour_faded(colour);
             moec_plot_rectangle(plot, x, y, width, height, colour);
             if (at->decimals < 0)
                 continue;
@@ -179,14 +200,47 @@ static void draw_axes(struct moec_plot *plot, const struct moec_chart *chart,
     moec_plot_text_up(plot, at->margin + 6, (at->top + at->bottom) / 2, label, chart->y.label);
 }
 
+#define BAR_SLICES 96
+#define LEAST_GAP  13.0
+
+/* The bar of a scale about the mark, with what is added to the mark at whole powers of ten. */
+static void draw_scale(struct moec_plot *plot, const struct moec_chart_cells *cells,
+                       const struct moec_chart_layout *at, double low, double high)
+{
+    const bool is_both = cells->scale == MOEC_CHART_SCALE_DIVERGING;
+    const double slice = at->bar_height / BAR_SLICES, middle = is_both ? 0.5 : 0;
+    char text[MOEC_CHART_NUMBER];
+    for (int i = 0; i < BAR_SLICES; i++)
+        moec_plot_rectangle(plot, at->bar_left, at->top + i * slice, BAR_WIDTH, slice + 0.5,
+                            colour_at(cells, 1 - (i + 0.5) / BAR_SLICES));
+    for (int sign = 1; sign >= (is_both ? -1 : 1); sign -= 2) {
+        double last = at->top + at->bar_height * (1 - middle);
+        for (int power = -7; power <= 9; power++) {
+            const double over = sign * pow(10, power);
+            const double part = part_of(cells, low, high, cells->mark + over);
+            const double y = at->top + at->bar_height * (1 - part);
+            if (part < 0 || part > 1 || fabs(y - last) < LEAST_GAP)
+                continue;
+            (void)snprintf(text, sizeof text, "%+g", over);
+            moec_plot_line(plot, at->bar_left + BAR_WIDTH, y, at->bar_left + BAR_WIDTH + 3, y, 0.6,
+                           moec_chart_black);
+            moec_plot_text(plot, at->bar_left + BAR_WIDTH + 5, y, MOEC_PLOT_LEFT, text_font(), text);
+            last = y;
+        }
+    }
+}
+
 static void draw_bar(struct moec_plot *plot, const struct moec_chart *chart,
                      const struct moec_chart_layout *at, double low, double high)
 {
     const struct moec_plot_font font = moec_chart_font(MOEC_CHART_AXIS_TEXT, moec_chart_black);
-    moec_plot_colour_bar(plot, at->bar_left, at->top, BAR_WIDTH, at->bar_height, low, high, text_font());
+    if (chart->cells.scale == MOEC_CHART_SCALE_PLAIN)
+        moec_plot_colour_bar(plot, at->bar_left, at->top, BAR_WIDTH, at->bar_height, low, high, text_font());
+    else
+        draw_scale(plot, &chart->cells, at, low, high);
     if (isfinite(chart->cells.mark)) {
-        double part = fmin(fmax((high - chart->cells.mark) / (high - low), 0), 1);
-        double y = at->top + at->bar_height * part;
+        const double part = fmin(fmax(part_of(&chart->cells, low, high, chart->cells.mark), 0), 1);
+        const double y = at->top + at->bar_height * (1 - part);
         moec_plot_marker(plot, at->bar_left - 1, y, 8, moec_chart_red);
         moec_plot_line(plot, at->bar_left, y, at->bar_left + BAR_WIDTH, y, 1.2, moec_chart_red);
     }

@@ -107,6 +107,31 @@ struct moec_colour moec_colour_of(double unit)
                                 blend(a->blue, b->blue, part)};
 }
 
+/* RdBu (Brewer, ColorBrewer 2.0), from blue to red. */
+static const struct moec_colour diverging[] = {{33, 102, 172},  {67, 147, 195},  {146, 197, 222},
+                                               {209, 229, 240}, {247, 247, 247}, {253, 219, 199},
+                                               {244, 165, 130}, {214, 96, 77},   {178, 24, 43}};
+#define LAST_DIVERGING 8.0
+
+struct moec_colour moec_colour_diverging(double unit)
+{
+    const double at = (unit > 0 ? fmin(unit, 1) : 0) * LAST_DIVERGING;
+    const size_t i = at < LAST_DIVERGING - 1 ? (size_t)at : (size_t)LAST_DIVERGING - 1;
+    const struct moec_colour *a = &diverging[i], *b = &diverging[i + 1];
+    const double part = at - (double)i;
+    return (struct moec_colour){blend(a->red, b->red, part), blend(a->green, b->green, part),
+                                blend(a->blue, b->blue, part)};
+}
+
+#define FADE 0.78
+
+struct moec_colour moec_colour_faded(struct moec_colour colour)
+{
+    const struct moec_colour pale = {238, 238, 238};
+    return (struct moec_colour){blend(colour.red, pale.red, FADE), blend(colour.green, pale.green, FADE),
+                                blend(colour.blue, pale.blue, FADE)};
+}
+
 struct moec_colour moec_colour_ink(struct moec_colour background)
 {
     /* Luma of ITU-R BT.601. */

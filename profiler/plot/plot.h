@@ -32,6 +32,11 @@ struct moec_colour {
     uint8_t red, green, blue;
 };
 
+/* Diverging scale for 0..1 (clamped): blue, pale in the middle, red; told apart with any colour vision. */
+struct moec_colour moec_colour_diverging(double unit);
+/* The colour, mostly washed out. */
+struct moec_colour moec_colour_faded(struct moec_colour colour);
+
 /* Sequential scale for 0..1 (clamped): viridis, dark to bright, readable with any colour vision and in grey.
  */
 struct moec_colour moec_colour_of(double unit);

@@ -124,57 +124,30 @@ static void spread_of_layers(const struct moec_profile *profile, const struct ef
 
 /* ---- noise ---- */
 
-/* Resampled means of NLL against the baseline for every reached expert: means (n, resamples). All experts see
- * the same resamples. */
-static void resample(const struct moec_profile *profile, const struct effects *effects, uint32_t b,
-                     uint32_t *counts, double *means)
-{
-    struct moec_random random = {MOEC_BOOTSTRAP_SEED};
-    for (uint32_t r = 0; r < MOEC_VERDICT_RESAMPLES; r++) {
-        double n_token = 0;
-        memset(counts, 0, profile->n_sensitivity_window * sizeof *counts);
-        for (uint32_t i = 0; i < profile->n_sensitivity_window; i++)
-            counts[moec_random_below(&random, profile->n_sensitivity_window)]++;
-        for (uint32_t w = 0; w < profile->n_sensitivity_window; w++)
-            n_token += (double)counts[w] * profile->window_scored[w];
-        for (uint32_t i = 0; i < effects->n; i++) {
-            const double *nll = moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i],
-                                                        effects->expert[i], b);
-            double sum = 0;
-            for (uint32_t w = 0; w < profile->n_sensitivity_window; w++)
-                sum += counts[w] * (nll[w] - profile->baseline.nll[w]);
-            means[(size_t)i * MOEC_VERDICT_RESAMPLES + r] = sum / n_token;
-        }
-    }
-}
-
+/* By the intervals that figures draw. */
 static enum moec_status measure_noise(const struct moec_profile *profile, const struct effects *effects,
                                       uint32_t b, struct moec_verdict_bits *bits, struct moec_error *err)
 {
-    uint32_t *counts = NULL;
-    double *means = NULL, *widths = NULL;
+    const struct moec_loss_options options = moec_loss_options_default();
+    struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
     enum moec_status status = MOEC_OK;
-    MOEC_TRY_OUT(
-        moec_alloc((void **)&counts, profile->n_sensitivity_window, sizeof *counts, "a resample", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&means, (uint64_t)effects->n * MOEC_VERDICT_RESAMPLES, sizeof *means,
-                            "resamples", err));
-    MOEC_TRY_OUT(moec_alloc((void **)&widths, effects->n, sizeof *widths, "intervals", err));
-    resample(profile, effects, b, counts, means);
+    double *widths = NULL;
+    windows.n_window = profile->n_sensitivity_window;
+    MOEC_TRY(moec_alloc((void **)&widths, effects->n, sizeof *widths, "intervals", err));
     for (uint32_t i = 0; i < effects->n; i++) {
-        double *own = means + (size_t)i * MOEC_VERDICT_RESAMPLES;
-        moec_sort_doubles(own, MOEC_VERDICT_RESAMPLES);
-        const double low = expm1(moec_quantile_of_sorted(own, MOEC_VERDICT_RESAMPLES, 0.05));
-        const double high = expm1(moec_quantile_of_sorted(own, MOEC_VERDICT_RESAMPLES, 0.95));
-        widths[i] = (high - low) / 2;
-        bits->n_worse += low > 0;
-        bits->n_better += high < 0;
+        struct moec_loss loss;
+        MOEC_TRY_OUT(moec_loss_measure(
+            &windows, profile->baseline.nll,
+            moec_profile_expert_row(profile, profile->expert_nll, effects->layer[i], effects->expert[i], b),
+            NULL, &options, &loss, err));
+        widths[i] = (loss.high - loss.low) / 2;
+        bits->n_worse += loss.low > 0;
+        bits->n_better += loss.high < 0;
     }
     bits->n_unclear = effects->n - bits->n_worse - bits->n_better;
     moec_sort_doubles(widths, effects->n);
     bits->noise = moec_quantile_of_sorted(widths, effects->n, 0.5);
 out:
-    free(counts);
-    free(means);
     free(widths);
     return status;
 }
@@ -404,8 +377,7 @@ static void describe_noise(const struct moec_verdict *verdict, struct moec_parag
                            b > 0 ? ";" : "", bits->bits, bits->n_worse, verdict->n_reached, bits->n_better,
                            bits->n_unclear, 100 * bits->noise);
     }
-    moec_paragraph_add(paragraphs,
-                       ". Intervals are one-sided 95%% ends of the paired bootstrap over windows.");
+    moec_paragraph_add(paragraphs, ". Intervals have one-sided 95%% ends, paired by window.");
 }
 
 static void describe_additivity(const struct moec_verdict *verdict, struct moec_paragraphs *paragraphs)

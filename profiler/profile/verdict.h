@@ -12,8 +12,7 @@
 #include "formats/profile/profile.h"
 #include "profiler/common/paragraphs.h"
 
-#define MOEC_VERDICT_TARGETS   3 /* 1, 2 and 5 % */
-#define MOEC_VERDICT_RESAMPLES 1000
+#define MOEC_VERDICT_TARGETS 3 /* 1, 2 and 5 % */
 
 /* One profiled bitwidth. NaN where the data says nothing. */
 struct moec_verdict_bits {
@@ -28,7 +27,7 @@ struct moec_verdict_bits {
     double layer_share;
     double layer_low, layer_high;
     uint32_t least_layer, most_layer;
-    /* Noise floor: paired bootstrap over windows of each expert's loss against the baseline. */
+    /* Noise floor: the interval of each expert's loss against the baseline, paired by window. */
     double noise;      /* median half-width of the 90 % intervals (one-sided 95 % ends), as loss */
     uint32_t n_worse;  /* experts whose lower end is above 0 */
     uint32_t n_better; /* experts whose upper end is under 0 */

@@ -449,9 +449,17 @@ static const char *cut_name(uint64_t cut)
     return cut < 3 ? names[cut] : "more";
 }
 
+/* The first layer of each stack has none before it to predict from: what stands there is frequency alone, and
+ * means are over the other layers for every predictor. */
+static bool is_predicted(const struct moec_profile *profile, uint64_t s)
+{
+    const uint64_t n_encoder = moec_config_moe_encoder_count(&profile->config);
+    return s > 0 && (s != n_encoder || n_encoder >= profile->n_moe_layer);
+}
+
 /* Mean over layers with their range, by cut. */
-static enum moec_status draw_recall_by_cut(const struct moec_study *study, struct moec_chart *chart,
-                                           double *scratch, struct moec_error *err)
+static enum moec_status draw_recall_by_cut(const struct moec_profile *profile, const struct moec_study *study,
+                                           struct moec_chart *chart, double *scratch, struct moec_error *err)
 {
     uint64_t n_layer = study->axes[0].n, n_cut = study->axes[2].n;
     uint64_t n_predictor =
@@ -474,7 +482,9 @@ static enum moec_status draw_recall_by_cut(const struct moec_study *study, struc
             double sum = 0;
             uint64_t n = 0;
             for (uint64_t s = 0; s < n_layer; s++) {
-                double value = study->values[(s * study->axes[1].n + p) * study->axes[2].n + c];
+                const double value = is_predicted(profile, s)
+                                         ? study->values[(s * study->axes[1].n + p) * study->axes[2].n + c]
+                                         : (double)NAN;
                 scratch[s] = 100 * value;
                 sum += isfinite(value) ? 100 * value : 0;
                 n += isfinite(value) ? 1 : 0;
@@ -523,7 +533,9 @@ static enum moec_status draw_recall_by_layer(const struct moec_profile *profile,
         MOEC_TRY(moec_chart_add_series(chart, name, study->axes[0].n, &series, err));
         for (uint64_t s = 0; s < series->n; s++) {
             series->x[s] = moec_study_axis_value(&study->axes[0], s);
-            series->y[s] = 100 * study->values[(s * study->axes[1].n + p) * study->axes[2].n];
+            series->y[s] = is_predicted(profile, s)
+                               ? 100 * study->values[(s * study->axes[1].n + p) * study->axes[2].n]
+                               : (double)NAN;
         }
         if (summarise(series, &least, &most, &mean))
             moec_figure_say(chart, "%s: mean %s %%, worst %s %% at layer %g.", series->name,
@@ -553,7 +565,7 @@ enum moec_status moec_figure_recall(const struct moec_profile *profile, uint32_t
     if (index == 1)
         return draw_recall_by_layer(profile, study, chart, err);
     MOEC_TRY(moec_alloc((void **)&scratch, 2 * study->axes[0].n, sizeof *scratch, "recall of layers", err));
-    enum moec_status status = draw_recall_by_cut(study, chart, scratch, err);
+    enum moec_status status = draw_recall_by_cut(profile, study, chart, scratch, err);
     free(scratch);
     say_recall(chart);
     return status;

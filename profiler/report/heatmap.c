@@ -17,6 +17,7 @@ void moec_heatmap_release(struct moec_heatmap *heatmap)
         return;
     free(heatmap->loss);
     free(heatmap->reached);
+    free(heatmap->unclear);
     memset(heatmap, 0, sizeof *heatmap);
 }
 
@@ -38,35 +39,61 @@ static enum moec_status find_bits(const struct moec_profile *profile, uint32_t b
                      bits, have);
 }
 
-/* Colours span the losses of reached experts and the baseline. When the largest lies more than twice as far
- * above the lowest as all but 5 % of the experts do, the scale ends at those: otherwise one expert would
- * leave the rest dark. */
-static enum moec_status choose_range(struct moec_heatmap *map, struct moec_error *err)
+/* Colours go from the baseline, or the expert that gains most, to the one that loses most. */
+static void choose_range(struct moec_heatmap *map)
 {
-    double *sorted = NULL;
-    uint64_t n = (uint64_t)map->n_layer * map->n_expert, n_reached = 0;
-    MOEC_TRY(moec_alloc((void **)&sorted, n, sizeof *sorted, "losses of a heatmap", err));
-    for (uint64_t i = 0; i < n; i++)
-        if (map->reached[i])
-            sorted[n_reached++] = map->loss[i];
-    map->n_unreached = n - n_reached;
-    map->low = map->high = map->largest = map->baseline;
-    if (n_reached > 0) {
-        moec_sort_doubles(sorted, n_reached);
-        double ordinary = sorted[(n_reached - 1) * 95 / 100];
-        map->largest = sorted[n_reached - 1];
-        map->low = fmin(map->baseline, sorted[0]);
-        map->high = fmax(map->baseline, map->largest);
-        if (map->high - map->low > 2 * (fmax(ordinary, map->baseline) - map->low))
-            map->high = fmax(ordinary, map->baseline);
+    const uint64_t n = (uint64_t)map->n_layer * map->n_expert;
+    bool is_any = false;
+    map->low = map->high = map->least = map->largest = map->baseline;
+    for (uint64_t i = 0; i < n; i++) {
+        map->n_unreached += !map->reached[i];
+        if (!map->reached[i])
+            continue;
+        map->largest = is_any ? fmax(map->largest, map->loss[i]) : map->loss[i];
+        map->least = fmin(map->least, map->loss[i]);
+        is_any = true;
     }
+    map->low = map->is_diverging ? map->least : map->baseline;
+    map->high = fmax(map->baseline, map->largest);
+    if (map->is_diverging) /* as far to both sides */
+        map->high = map->baseline + fmax(map->high - map->baseline, map->baseline - map->low);
     /* A profile where nothing differs still has a scale. */
     if (!(map->high - map->low > 1e-9))
         map->high = map->low + 1e-9;
-    for (uint64_t i = 0; i < n_reached; i++)
-        map->n_above += sorted[i] > map->high;
-    free(sorted);
-    return MOEC_OK;
+    const double reach = map->high - map->baseline;
+    map->unit = isfinite(map->noise) ? fmax(map->noise, reach / 1000) : reach / 100;
+}
+
+/* What each expert adds to the baseline, with its interval. */
+static enum moec_status measure_noise(const struct moec_profile *profile, uint32_t b,
+                                      struct moec_heatmap *map, struct moec_error *err)
+{
+    const struct moec_loss_options options = moec_loss_options_default();
+    struct moec_loss_windows windows = moec_profile_loss_windows(profile, MOEC_PART_ALL);
+    const uint64_t n = (uint64_t)map->n_layer * map->n_expert;
+    double *halves = NULL;
+    uint64_t n_half = 0;
+    enum moec_status status = MOEC_OK;
+    windows.n_window = profile->n_sensitivity_window;
+    MOEC_TRY(moec_alloc((void **)&halves, 2 * n, sizeof *halves, "intervals of a heatmap", err));
+    for (uint64_t i = 0; i < n; i++) {
+        struct moec_loss loss;
+        const double *nll = moec_profile_expert_row(
+            profile, profile->expert_nll, (uint32_t)(i / map->n_expert), (uint32_t)(i % map->n_expert), b);
+        if (!map->reached[i])
+            continue;
+        MOEC_TRY_OUT(moec_loss_measure(&windows, profile->baseline.nll, nll, NULL, &options, &loss, err));
+        map->n_worse += loss.low > 0;
+        map->n_better += loss.high < 0;
+        map->unclear[i] = loss.low <= 0 && loss.high >= 0;
+        map->n_unclear += map->unclear[i];
+        halves[n_half++] = fmin((loss.high - loss.low) / 2, MOEC_HEATMAP_MOST);
+    }
+    if (n_half > 0)
+        map->noise = moec_quantile_of_finite(halves, n_half, 0.5, halves + n);
+out:
+    free(halves);
+    return status;
 }
 
 /* A variant that guesses worse than chance in every token passes what a double can say of perplexity. */
@@ -89,6 +116,7 @@ enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t 
     enum moec_status status = MOEC_OK;
     MOEC_TRY_OUT(moec_alloc((void **)&heatmap->loss, n, sizeof(double), "a heatmap", err));
     MOEC_TRY_OUT(moec_alloc((void **)&heatmap->reached, n, sizeof(bool), "a heatmap", err));
+    MOEC_TRY_OUT(moec_alloc((void **)&heatmap->unclear, n, sizeof(bool), "a heatmap", err));
     for (uint32_t s = 0; s < profile->n_moe_layer; s++)
         for (uint32_t e = 0; e < profile->n_expert; e++) {
             uint64_t i = (uint64_t)s * profile->n_expert + e;
@@ -96,7 +124,11 @@ enum moec_status moec_heatmap_make(const struct moec_profile *profile, uint32_t 
             heatmap->loss[i] = finite_loss(profile, nll);
             heatmap->reached[i] = moec_profile_expert_reached(profile, s, e);
         }
-    MOEC_TRY_OUT(choose_range(heatmap, err));
+    heatmap->noise = NAN;
+    heatmap->is_diverging = heatmap->bits > profile->baseline_bits;
+    if (profile->sensitivity == MOEC_SENSITIVITY_EXACT)
+        MOEC_TRY_OUT(measure_noise(profile, b, heatmap, err));
+    choose_range(heatmap);
 out:
     if (status != MOEC_OK)
         moec_heatmap_release(heatmap);
@@ -105,14 +137,31 @@ out:
 
 double moec_heatmap_unit(const struct moec_heatmap *heatmap, double loss)
 {
-    double unit = (loss - heatmap->low) / (heatmap->high - heatmap->low);
-    return unit > 0 ? fmin(unit, 1) : 0;
+    const double over = loss - heatmap->baseline, reach = heatmap->high - heatmap->baseline;
+    const double part = fmin(log1p(fabs(over) / heatmap->unit) / log1p(reach / heatmap->unit), 1);
+    if (heatmap->is_diverging)
+        return (1 + (over < 0 ? -part : part)) / 2;
+    return over > 0 ? part : 0;
+}
+
+double moec_heatmap_loss_at(const struct moec_heatmap *heatmap, double part)
+{
+    const double reach = heatmap->high - heatmap->baseline;
+    const double side = heatmap->is_diverging ? 2 * part - 1 : part;
+    const double over = heatmap->unit * expm1(fabs(side) * log1p(reach / heatmap->unit));
+    return heatmap->baseline + (side < 0 ? -over : over);
+}
+
+struct moec_colour moec_heatmap_colour(const struct moec_heatmap *heatmap, double loss)
+{
+    const double part = moec_heatmap_unit(heatmap, loss);
+    return heatmap->is_diverging ? moec_colour_diverging(part) : moec_colour_of(part);
 }
 
 int moec_heatmap_decimals(const struct moec_heatmap *heatmap)
 {
     /* A hundredth of the range, in percent, is the range as a fraction. */
-    int digits = (int)ceil(-log10(heatmap->high - heatmap->low));
+    int digits = (int)ceil(-log10(fmax(heatmap->high - heatmap->least, 1e-9)));
     return digits < 0 ? 0 : digits > 6 ? 6 : digits;
 }
 
@@ -194,32 +243,45 @@ static enum moec_status write_csv(const struct moec_profile *profile, const stru
 
 /* ---- picture ---- */
 
-/* Most and least sensitive in words. */
+/* The most sensitive expert, and what the intervals say of all of them. */
 static void describe_extremes(const struct moec_profile *profile, const struct moec_heatmap *map, char *text,
                               size_t capacity)
 {
-    uint64_t most = 0, n = (uint64_t)map->n_layer * map->n_expert, n_worse = 0;
+    const uint64_t n = (uint64_t)map->n_layer * map->n_expert, n_reached = n - map->n_unreached;
+    char one[16], others[16];
+    uint64_t most = 0;
     bool is_any = false;
     for (uint64_t i = 0; i < n; i++) {
         if (!map->reached[i])
             continue;
         most = !is_any || map->loss[i] > map->loss[most] ? i : most;
-        n_worse += map->loss[i] > map->baseline;
         is_any = true;
     }
     if (!is_any) {
         (void)snprintf(text, capacity, "The data reached no expert, so nothing is known about any of them.");
         return;
     }
-    (void)snprintf(
-        text, capacity,
-        "Each cell is the %sloss of the whole model when that expert alone has the low bitwidth; the "
-        "baseline loses %.3f %%. Worst is expert %" PRIu64 " of layer %" PRIu32 " with %.3f %%; %" PRIu64
-        " of %" PRIu64 " experts that the data reached lose more than the baseline, the others can have the "
-        "low bitwidth at no loss, as far as this data shows.",
-        profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated " : "", 100 * map->baseline,
-        most % map->n_expert, profile->moe_layers[most / map->n_expert], 100 * map->loss[most], n_worse,
-        n - map->n_unreached);
+    moec_heatmap_bits_name(map->bits, one);
+    moec_heatmap_bits_name(profile->baseline_bits, others);
+    size_t used =
+        (size_t)snprintf(text, capacity,
+                         "Each cell is the %sloss of the whole model when that expert alone is %s and the "
+                         "others are %s, which by "
+                         "itself loses %.3f %%. %s is expert %" PRIu64 " of layer %" PRIu32 " with %.3f %%.",
+                         profile->sensitivity == MOEC_SENSITIVITY_FAST ? "estimated " : "", one, others,
+                         100 * map->baseline, map->is_diverging ? "Highest" : "Worst", most % map->n_expert,
+                         profile->moe_layers[most / map->n_expert], 100 * map->loss[most]);
+    if (used >= capacity)
+        return;
+    if (!isfinite(map->noise))
+        (void)snprintf(text + used, capacity - used,
+                       " Estimates have no interval: --sensitivity exact measures one.");
+    else
+        (void)snprintf(text + used, capacity - used,
+                       " By their 90 %% intervals %" PRIu64 " of %" PRIu64
+                       " experts that the data reached lose more than the baseline, %" PRIu64
+                       " lose less, and of %" PRIu64 ", faded here, the data does not tell.",
+                       map->n_worse, n_reached, map->n_better, map->n_unclear);
 }
 
 static enum moec_status fill_chart(const struct moec_profile *profile, const struct moec_heatmap *map,
@@ -240,13 +302,15 @@ static enum moec_status fill_chart(const struct moec_profile *profile, const str
     chart->x = (struct moec_chart_axis){.name = "expert", .label = "expert", .is_whole = true};
     chart->y = (struct moec_chart_axis){.name = "layer", .is_whole = true};
     moec_profile_layer_label(profile, sizeof chart->y.label, chart->y.label);
-    (void)snprintf(chart->value_label, sizeof chart->value_label, "loss against the original, %%");
+    (void)snprintf(chart->value_label, sizeof chart->value_label, "loss over the baseline, %%");
     (void)snprintf(chart->value_name, sizeof chart->value_name, "loss_percent");
     for (uint32_t s = 0; s < map->n_layer; s++)
         cells->rows[s] = profile->moe_layers[s];
     for (uint64_t i = 0; i < (uint64_t)map->n_layer * map->n_expert; i++)
         if (map->reached[i])
             cells->values[i] = 100 * map->loss[i];
+    cells->scale = map->is_diverging ? MOEC_CHART_SCALE_DIVERGING : MOEC_CHART_SCALE_OVER;
+    cells->unit = 100 * map->unit;
     cells->low = 100 * map->low;
     cells->high = 100 * map->high;
     cells->mark = 100 * map->baseline;
@@ -257,9 +321,13 @@ static enum moec_status fill_chart(const struct moec_profile *profile, const str
                    decimals, 100 * map->baseline);
     (void)snprintf(cells->missing, sizeof cells->missing,
                    "never reached by the data, loss unknown (%" PRIu64 ")", map->n_unreached);
-    if (map->n_above > 0)
-        (void)snprintf(cells->above, sizeof cells->above, "%" PRIu64 " above the scale, up to %.*f %%",
-                       map->n_above, decimals, 100 * map->largest);
+    if (map->n_unclear == 0)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&cells->faded, (uint64_t)map->n_layer * map->n_expert, sizeof *cells->faded,
+                        "faded cells", err));
+    memcpy(cells->faded, map->unclear, (size_t)map->n_layer * map->n_expert * sizeof *cells->faded);
+    (void)snprintf(cells->faded_label, sizeof cells->faded_label, "may be noise (%" PRIu64 ")",
+                   map->n_unclear);
     return MOEC_OK;
 }
 

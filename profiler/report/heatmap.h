@@ -17,10 +17,17 @@ struct moec_heatmap {
     uint32_t bits;              /* of the one expert */
     double *loss;               /* (S, E), owned; 0.02 is 2 % */
     bool *reached;              /* (S, E), owned */
+    /* (S, E), owned: what the expert adds to the baseline may be noise, as its interval holds 0. None where
+     * sensitivities are estimates, which have no interval. */
+    bool *unclear;
+    uint64_t n_worse, n_better, n_unclear; /* of reached experts, by their intervals */
+    double noise;      /* half of an interval, at the median, as loss; NaN for estimates */
+    double unit;       /* of the scale, which is logarithmic about the baseline (profiler/plot/chart.h) */
+    bool is_diverging; /* a bitwidth above the baseline's: experts may gain */
     uint64_t n_unreached;
     double baseline;  /* loss of the baseline: what an expert without influence shows */
     double low, high; /* range of the colours: holds the baseline; low < high */
-    uint64_t n_above; /* reached experts above `high`: a few outliers would leave all others one colour */
+    double least;     /* smallest loss of a reached expert or the baseline */
     double largest;   /* loss of the most sensitive reached expert; the baseline when there is none */
 };
 
@@ -30,8 +37,12 @@ MOEC_WARN_UNUSED enum moec_status moec_heatmap_make(const struct moec_profile *p
                                                     struct moec_heatmap *heatmap, struct moec_error *err);
 void moec_heatmap_release(struct moec_heatmap *heatmap);
 
-/* Part of the colour scale, 0..1, of a loss. */
+/* Part of the colour scale, 0..1, of a loss, and the loss at a part. */
 double moec_heatmap_unit(const struct moec_heatmap *heatmap, double loss);
+double moec_heatmap_loss_at(const struct moec_heatmap *heatmap, double part);
+
+/* The colour of a loss: by the logarithm of what it is over the baseline, or also under it. */
+struct moec_colour moec_heatmap_colour(const struct moec_heatmap *heatmap, double loss);
 
 /* Decimals at which losses in percent tell a hundredth of the range of colours apart: 0..6. */
 int moec_heatmap_decimals(const struct moec_heatmap *heatmap);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define MOST_STUDY_ROWS 256
+#define WHERE_ALL       "--plots writes all of them as CSV"
 
 /* What the parts of a page share. */
 struct page {
@@ -42,8 +43,8 @@ static void put_head(const struct page *page)
 static void put_contents(const struct page *page)
 {
     put(page, "<nav aria-label=\"Contents\"><ul>"
-              "<li><a href=\"#measured\">What was measured</a></li>"
               "<li><a href=\"#verdict\">Verdict</a></li>"
+              "<li><a href=\"#measured\">What was measured</a></li>"
               "<li><a href=\"#coverage\">Coverage</a></li>"
               "<li><a href=\"#sensitivity\">Sensitivity</a></li>"
               "<li><a href=\"#routing\">Routing</a></li>"
@@ -176,14 +177,125 @@ static void put_paragraphs(const struct page *page, const char *heading,
     }
 }
 
-static enum moec_status put_verdict(const struct page *page, struct moec_error *err)
+/* ---- the verdict in tables ---- */
+
+static void open_table(const struct page *page, const char *label, const char *const *heads, size_t n)
+{
+    put(page, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"");
+    moec_html_text(page->stream, label);
+    put(page, "\">\n<table><thead><tr>");
+    for (size_t i = 0; i < n; i++) {
+        put(page, "<th scope=\"col\">");
+        moec_html_text(page->stream, heads[i]);
+        put(page, "</th>");
+    }
+    put(page, "</tr></thead><tbody>\n");
+}
+
+/* A cell; what is not known has a dash. */
+static void put_number(const struct page *page, const char *format, double value)
+{
+    char text[64] = "\xe2\x80\x93";
+    if (isfinite(value))
+        (void)snprintf(text, sizeof text, format, value);
+    moec_html_cell(page->stream, text);
+}
+
+static void put_targets(const struct page *page, const struct moec_verdict *verdict)
+{
+    static const char *const heads[] = {"allowed loss", "best uniform", "its size", "mixed",
+                                        "saves",        "loses",        "at most",  "regardless"};
+    char text[32];
+    open_table(page, "Sizes of all experts", heads, sizeof heads / sizeof *heads);
+    for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
+        const struct moec_verdict_target *target = &verdict->targets[t];
+        (void)snprintf(text, sizeof text, "%.0f %%", 100 * target->target);
+        put(page, "<tr>");
+        moec_html_row_heading(page->stream, text);
+        put_number(page, "%.0f bits", target->uniform_bits > 0 ? target->uniform_bits : (double)NAN);
+        put_number(page, "%.4g MB",
+                   target->uniform_bytes > 0 ? (double)target->uniform_bytes / 1e6 : (double)NAN);
+        put_number(page, "%.4g MB", (double)target->mixed_bytes / 1e6);
+        put_number(page, "%.1f %%", target->is_met ? 100 * target->saving : (double)NAN);
+        put_number(page, target->is_measured ? "%.2f %%" : "%.2f %%, predicted", 100 * target->loss);
+        put_number(page, "%.2f %%", 100 * target->loss_high);
+        put_number(page, "%.1f %%", 100 * target->blind_saving);
+        put(page, "</tr>\n");
+    }
+    put(page,
+        "</tbody></table></div>\n<p>Mixed: the smallest assignment found whose loss stays within the allowed "
+        "one. Regardless: what bitwidths mixed without a look at sensitivity would save.</p>\n");
+}
+
+static void put_bits(const struct page *page, const struct moec_verdict *verdict)
+{
+    static const char *const heads[] = {"one expert at",  "10 %",        "median",    "90 %",       "largest",
+                                        "most sensitive", "by layers",   "noise",     "lose",       "gain",
+                                        "undecided",      "all at once", "summed up", "compounding"};
+    char text[64];
+    open_table(page, "Effects of single experts", heads, sizeof heads / sizeof *heads);
+    for (uint32_t b = 0; b < verdict->n_bits; b++) {
+        const struct moec_verdict_bits *bits = &verdict->bits[b];
+        const bool is_known = !verdict->is_estimated;
+        (void)snprintf(text, sizeof text, "%" PRIu32 " bits", bits->bits);
+        put(page, "<tr>");
+        moec_html_row_heading(page->stream, text);
+        put_number(page, "%.2g", bits->low);
+        put_number(page, "%.2g", bits->median);
+        put_number(page, "%.2g", bits->high);
+        put_number(page, "%.2g", bits->largest);
+        (void)snprintf(text, sizeof text, "layer %" PRIu32 ", expert %" PRIu32, bits->largest_layer,
+                       bits->largest_expert);
+        moec_html_cell(page->stream, text);
+        put_number(page, "%.0f %%", 100 * bits->layer_share);
+        put_number(page, "\xc2\xb1%.2g %%", is_known ? 100 * bits->noise : (double)NAN);
+        put_number(page, "%.0f", is_known ? bits->n_worse : (double)NAN);
+        put_number(page, "%.0f", is_known ? bits->n_better : (double)NAN);
+        put_number(page, "%.0f", is_known ? bits->n_unclear : (double)NAN);
+        put_number(page, "%.3g", bits->joint_kl);
+        put_number(page, "%.3g", bits->sum_kl);
+        put_number(page, "%.2f", bits->additivity);
+        put(page, "</tr>\n");
+    }
+    put(page,
+        "</tbody></table></div>\n<p>Effects are KL divergences in nats a token that one expert adds to the "
+        "baseline: their quantiles, the largest, and the share of their variance that is between layers. "
+        "Noise "
+        "is half of an expert's 90 % interval at the median; an expert loses or gains if its interval says "
+        "so. "
+        "All at once: every expert at these bits. Compounding: that over the sum of single experts; near 1, "
+        "single figures add up, above it they understate.</p>\n");
+}
+
+/* One sentence, and the picture that it is about. */
+static enum moec_status put_answer(const struct page *page, struct moec_error *err)
 {
     struct moec_verdict verdict;
     struct moec_paragraphs text = {0};
     MOEC_TRY(moec_verdict_make(page->profile, &verdict, err));
     moec_verdict_describe(page->profile, &verdict, &text);
-    moec_html_section_open(page->stream, "verdict", "Verdict");
+    text.n = text.n > 1 ? 1 : text.n;
     put_paragraphs(page, "Verdict", &text);
+    for (uint32_t f = 0; f < page->figures->n; f++) {
+        const struct moec_figure *figure = &page->figures->items[f];
+        if (figure->section == MOEC_FIGURE_SENSITIVITY && figure->n_chart > 0 &&
+            figure->charts[0].kind == MOEC_CHART_CELLS)
+            return moec_html_figure(page->stream, &figure->charts[0], WHERE_ALL, err);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status put_verdict(const struct page *page, struct moec_error *err)
+{
+    struct moec_verdict verdict;
+    MOEC_TRY(moec_verdict_make(page->profile, &verdict, err));
+    moec_html_section_open(page->stream, "verdict", "Verdict");
+    if (verdict.has_mixed)
+        put_targets(page, &verdict);
+    if (verdict.n_bits > 0)
+        put_bits(page, &verdict);
+    else
+        put(page, "<p>Single experts were not measured, or the data reached none of them.</p>\n");
     moec_html_section_close(page->stream);
     return MOEC_OK;
 }
@@ -240,14 +352,21 @@ static enum moec_status put_figures(const struct page *page, enum moec_figure_se
                                     const char *title, struct moec_error *err)
 {
     moec_html_section_open(page->stream, id, title);
+    bool is_shown = false;
     if (section == MOEC_FIGURE_ROUTING)
         put_routing_words(page);
+    put(page, "<div class=\"figures\">\n");
     for (uint32_t f = 0; f < page->figures->n; f++) {
         const struct moec_figure *figure = &page->figures->items[f];
-        for (uint32_t c = 0; figure->section == section && c < figure->n_chart; c++)
-            MOEC_TRY(
-                moec_html_figure(page->stream, &figure->charts[c], "--plots writes all of them as CSV", err));
+        for (uint32_t c = 0; figure->section == section && c < figure->n_chart; c++) {
+            const bool is_answer = !is_shown && section == MOEC_FIGURE_SENSITIVITY && c == 0 &&
+                                   figure->charts[0].kind == MOEC_CHART_CELLS; /* it stands above */
+            is_shown = is_shown || is_answer;
+            if (!is_answer)
+                MOEC_TRY(moec_html_figure(page->stream, &figure->charts[c], WHERE_ALL, err));
+        }
     }
+    put(page, "</div>\n");
     put_missing(page, section);
     moec_html_section_close(page->stream);
     return MOEC_OK;
@@ -351,9 +470,10 @@ static void put_cost(const struct page *page)
 static enum moec_status put_page(const struct page *page, struct moec_error *err)
 {
     put_head(page);
+    MOEC_TRY(put_answer(page, err));
     put_contents(page);
-    MOEC_TRY(put_measured(page, err));
     MOEC_TRY(put_verdict(page, err));
+    MOEC_TRY(put_measured(page, err));
     MOEC_TRY(put_coverage(page, err));
     MOEC_TRY(put_figures(page, MOEC_FIGURE_SENSITIVITY, "sensitivity", "Sensitivity", err));
     MOEC_TRY(put_figures(page, MOEC_FIGURE_ROUTING, "routing", "Routing", err));

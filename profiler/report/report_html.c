@@ -77,7 +77,12 @@ static const char style[] =
     "nav ul{padding:0;list-style:none;display:flex;flex-wrap:wrap;gap:.25rem 1.25rem}"
     "dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem;margin:0}"
     "dt{color:var(--soft)}dd{margin:0}"
-    "figure{margin:2rem 0}"
+    "figure{margin:2rem 0}figure h3{min-height:1.5em}"
+    "@media(prefers-color-scheme:dark){img.plane{filter:invert(.9) hue-rotate(180deg)}img.cells{filter:"
+    "brightness(.88)}}"
+    "@media(min-width:1200px){main{max-width:86rem}.figures{display:grid;grid-template-columns:1fr "
+    "1fr;column-gap:"
+    "2.5rem;align-items:start}.figures figure{margin:1.25rem 0;min-width:0}.figures .wide{grid-column:1/-1}}"
     "picture{display:block}"
     "img{display:block;max-width:100%;height:auto;background:#fff;border-radius:4px}"
     "figcaption{margin-top:.5rem}"
@@ -214,7 +219,7 @@ static enum moec_status put_picture(FILE *stream, const struct moec_chart *chart
 {
     (void)fputs("<picture><source media=\"screen and (max-width: 640px)\" srcset=\"", stream);
     MOEC_TRY(put_drawing(stream, chart, NARROW, err));
-    (void)fputs("\"><img alt=\"", stream);
+    (void)fprintf(stream, "\"><img class=\"%s\" alt=\"", chart->kind == MOEC_CHART_CELLS ? "cells" : "plane");
     moec_html_text(stream, chart->title);
     (void)fprintf(stream, "\" aria-describedby=\"caption-%s\" style=\"width:%.0fpx\" src=\"", chart->name,
                   wide_width(chart) * PIXELS_PER_POINT);
@@ -332,7 +337,8 @@ static void put_table(FILE *stream, const struct moec_chart *chart, const char *
 enum moec_status moec_html_figure(FILE *stream, const struct moec_chart *chart, const char *where_all,
                                   struct moec_error *err)
 {
-    (void)fprintf(stream, "<figure id=\"figure-%s\">\n<h3>", chart->name);
+    (void)fprintf(stream, "<figure id=\"figure-%s\"%s>\n<h3>", chart->name,
+                  chart->kind == MOEC_CHART_CELLS ? " class=\"wide\"" : "");
     moec_html_text(stream, chart->title);
     (void)fputs("</h3>\n", stream);
     MOEC_TRY(put_picture(stream, chart, err));

@@ -51,7 +51,7 @@ static unsigned cube_index(struct moec_colour colour)
 
 static void start_colour(const struct page *page, double loss)
 {
-    struct moec_colour colour = moec_colour_of(moec_heatmap_unit(page->map, loss));
+    struct moec_colour colour = moec_heatmap_colour(page->map, loss);
     struct moec_colour ink = moec_colour_ink(colour);
     if (page->terminal.colour == MOEC_TERMINAL_TRUE)
         (void)fprintf(page->stream, "\033[38;2;%d;%d;%d;48;2;%d;%d;%dm", ink.red, ink.green, ink.blue,
@@ -124,7 +124,7 @@ static void put_spaces(const struct page *page, uint32_t n)
 static int number_width(const struct moec_heatmap *map, int decimals)
 {
     int largest = snprintf(NULL, 0, "%.*f", decimals, 100 * map->largest);
-    int lowest = snprintf(NULL, 0, "%.*f", decimals, 100 * map->low);
+    int lowest = snprintf(NULL, 0, "%.*f", decimals, 100 * map->least);
     return largest > lowest ? largest : lowest;
 }
 
@@ -266,7 +266,6 @@ static void put_stacks(const struct page *page)
 static void put_legend(const struct page *page)
 {
     const struct moec_heatmap *map = page->map;
-    double step = (map->high - map->low) / N_BUCKET;
     int width = number_width(map, page->decimals + 1);
     uint32_t entry = 2 * (uint32_t)width + 10, column = 0;
     if (page->cell_decimals < 0) {
@@ -277,14 +276,13 @@ static void put_legend(const struct page *page)
                 column = 0;
             }
             (void)fputs("  ", page->stream);
-            start_colour(page, map->low + (bucket + 0.5) * step);
+            start_colour(page, moec_heatmap_loss_at(map, (bucket + 0.5) / N_BUCKET));
             (void)fprintf(page->stream, "%c%c", ramp[bucket], ramp[bucket]);
             end_colour(page);
-            bool open = bucket == N_BUCKET - 1 && map->n_above > 0;
             (void)fprintf(page->stream, " %*.*f", width, page->decimals + 1,
-                          100 * (map->low + bucket * step));
+                          100 * moec_heatmap_loss_at(map, (double)bucket / N_BUCKET));
             (void)fprintf(page->stream, " to %*.*f", width, page->decimals + 1,
-                          100 * (open ? map->largest : map->low + (bucket + 1) * step));
+                          100 * moec_heatmap_loss_at(map, (bucket + 1.0) / N_BUCKET));
             column += entry;
         }
         (void)fputc('\n', page->stream);

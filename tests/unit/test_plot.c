@@ -185,7 +185,9 @@ static void test_plot__cells_have_their_colours(void **state)
                 y = (int)(MOEC_PLOT_PNG_SCALE * (top + s * cell + 1));
             uint32_t pixel;
             memcpy(&pixel, pixels + (ptrdiff_t)y * stride + 4 * (ptrdiff_t)x, sizeof pixel);
-            struct moec_colour c = moec_colour_of(moec_heatmap_unit(&map, map.loss[s * 32 + e]));
+            struct moec_colour c = moec_heatmap_colour(&map, map.loss[s * 32 + e]);
+            if (map.unclear[s * 32 + e])
+                c = moec_colour_faded(c);
             uint32_t expected = (uint32_t)c.red << 16 | (uint32_t)c.green << 8 | c.blue;
             if (map.reached[s * 32 + e])
                 assert_int_equal(pixel & 0xffffff, expected);
@@ -280,6 +282,44 @@ static void test_plot__csv_is_exact(void **state)
     temporary_remove(folder);
 }
 
+/* What the caption says of experts is what their intervals say, and cells that may be noise are faded. */
+static void test_plot__heatmap_caption(void **state)
+{
+    (void)state;
+    static const uint32_t widths[] = {2, 8};
+    struct moec_profile profile = make(8, 32, 0);
+    struct moec_error err = {0};
+    /* One expert that loses beyond doubt, one that gains. */
+    for (uint32_t b = 0; b < profile.n_bits; b++)
+        for (uint32_t w = 0; w < profile.n_window; w++) {
+            const double base = profile.baseline.nll[w], scored = profile.window_scored[w];
+            moec_profile_expert_row(&profile, profile.expert_nll, 3, 4, b)[w] = base + 0.2 * scored;
+            moec_profile_expert_row(&profile, profile.expert_nll, 3, 5, b)[w] = base - 0.1 * scored;
+        }
+    for (size_t i = 0; i < 2; i++) {
+        struct moec_heatmap map;
+        struct moec_chart chart;
+        char expected[96];
+        uint64_t n_faded = 0;
+        assert_status(moec_heatmap_make(&profile, widths[i], &map, &err), MOEC_OK, err);
+        assert_status(moec_heatmap_chart(&profile, widths[i], &chart, &err), MOEC_OK, err);
+        assert_int_equal(map.n_worse + map.n_better + map.n_unclear, 8 * 32 - map.n_unreached);
+        assert_true(map.n_worse >= 1 && map.n_better >= 1 && !map.unclear[3 * 32 + 4] &&
+                    !map.unclear[3 * 32 + 5]);
+        assert_int_equal(map.is_diverging, widths[i] == 8);
+        (void)snprintf(expected, sizeof expected, "%llu lose less, and of %llu, faded",
+                       (unsigned long long)map.n_better, (unsigned long long)map.n_unclear);
+        assert_non_null(strstr(chart.caption, expected));
+        assert_null(strstr(chart.caption, "low bitwidth"));
+        for (uint32_t at = 0; at < 8 * 32; at++)
+            n_faded += chart.cells.faded != NULL && chart.cells.faded[at];
+        assert_int_equal(n_faded, map.n_unclear);
+        moec_chart_release(&chart);
+        moec_heatmap_release(&map);
+    }
+    moec_profile_release(&profile);
+}
+
 static void test_plot__heatmap_values(void **state)
 {
     (void)state;
@@ -291,11 +331,16 @@ static void test_plot__heatmap_values(void **state)
     assert_int_equal(map.bits, 2);
     assert_near(map.loss[0], 0.02, 1e-12);
     assert_near(map.baseline, 0.01, 1e-12);
-    assert_near(map.low, -0.005, 1e-12);
+    /* Colours begin at the baseline, and nothing under it has one of its own. */
+    assert_near(map.low, 0.01, 1e-12);
     assert_near(map.high, 0.02, 1e-12);
     assert_int_equal(map.n_unreached, 1);
-    assert_int_equal(map.n_above, 0);
-    assert_near(moec_heatmap_unit(&map, 0.0075), 0.5, 1e-9);
+    assert_true(moec_heatmap_unit(&map, 0.0075) == 0 && moec_heatmap_unit(&map, 0.01) == 0);
+    assert_near(moec_heatmap_unit(&map, 0.02), 1, 1e-9);
+    for (int i = 0; i <= 10; i++)
+        assert_near(moec_heatmap_unit(&map, moec_heatmap_loss_at(&map, 0.1 * i)), 0.1 * i, 1e-9);
+    /* By the logarithm: half of the range is more than half of the colours. */
+    assert_true(moec_heatmap_unit(&map, 0.015) > 0.5);
     moec_heatmap_release(&map);
     /* One expert far above all others does not take the colours from them. */
     moec_profile_release(&profile);
@@ -305,7 +350,10 @@ static void test_plot__heatmap_values(void **state)
         row[w] = profile.reference.nll[w] + log(3) * profile.window_scored[w];
     assert_status(moec_heatmap_make(&profile, 2, &map, &err), MOEC_OK, err);
     assert_near(map.largest, 2, 1e-9);
-    assert_true(map.high < 0.1 && map.n_above > 0 && map.n_above < 20);
+    uint32_t n_bright = 0;
+    for (uint32_t i = 0; i < 8 * 32; i++)
+        n_bright += map.loss[i] > map.baseline && moec_heatmap_unit(&map, map.loss[i]) > 0.1;
+    assert_true(n_bright > 20);
     moec_heatmap_release(&map);
     /* A broken variant has a loss beyond numbers; the heatmap has not. */
     for (uint32_t w = 0; w < profile.n_window; w++)
@@ -496,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_plot__same_bytes_a_second_later),
         cmocka_unit_test(test_plot__csv_is_exact),
         cmocka_unit_test(test_plot__heatmap_values),
+        cmocka_unit_test(test_plot__heatmap_caption),
         cmocka_unit_test(test_plot__broken_names_are_drawn),
         cmocka_unit_test(test_plot__failure_leaves_nothing),
         cmocka_unit_test(test_plot__terminal_fits_and_shows_every_expert),
