@@ -98,6 +98,14 @@ struct moert_options {
     /* Size of the expert buffer, for comparisons at equal sizes, raised to the largest record and lowered to
      * the size of all experts where needed; 0 = what the budget leaves. */
     uint64_t expert_buffer_bytes;
+
+    /* Routing that looks at a logical cache, which changes the output (cache-conditional experts,
+     * arXiv:2412.00099): "cache-prior:0.2", "max-rank:8", "cumsum:0.7", "prune:3", or "top-k", which counts
+     * misses alone; NULL = the router's own. The result depends on these settings and the tokens alone. */
+    const char *route;
+    const char *route_slots; /* experts of each layer in the logical cache, "12" or "50%"; NULL = "50%" */
+    uint32_t route_keep_top; /* a token's best so many experts are taken in any case */
+    bool route_decode_only;  /* prompts keep the router's choice */
     /* What will be generated, where all of it is known: this prompt (borrowed for the call; NULL = it is not
      * known) and at most text_tokens tokens (MOERT_TOKENS_OF_MODEL as in moert_generation). The KV caches
      * then have no more positions than that takes, within n_context. */
@@ -239,6 +247,12 @@ MOERT_API enum moert_status moert_session_step(struct moert_session *session, co
 MOERT_API enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
                                                   size_t n_tokens, const uint32_t *at, size_t n_at,
                                                   float *logits, struct moert_error *err);
+/* Positions below n are a prompt's (route_decode_only); generators set it by themselves. 0 at first. */
+MOERT_API void moert_session_set_prompt(struct moert_session *session, uint32_t n);
+/* Experts that the session's tokens took, and those of them that its logical cache had not; 0 without a
+ * route. */
+MOERT_API void moert_session_route_counts(const struct moert_session *session, uint64_t *n_taken,
+                                          uint64_t *n_missed);
 MOERT_API uint32_t moert_session_length(const struct moert_session *session);
 /* Removes every position from n on; does nothing if the session is shorter. */
 MOERT_API void moert_session_truncate(struct moert_session *session, uint32_t n);

@@ -69,6 +69,10 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
     if (figures->drafts)
         fprintf(out, "drafts    %" PRIu64 " tokens, %" PRIu64 " accepted\n", figures->n_drafted,
                 figures->n_accepted);
+    if (figures->route != NULL)
+        fprintf(out, "route     %s, %.1f%% of %" PRIu64 " experts taken missed the logical cache\n",
+                figures->route, 100 * rate((double)figures->n_missed, (double)figures->n_taken),
+                figures->n_taken);
     print_experts(out, engine);
     print_memory(out, engine, figures->budget_bytes);
     fprintf(out, "kernels   %s, %" PRIu32 " threads\n", info.cpu, info.n_threads);
@@ -238,6 +242,11 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);
     put_memory(&root, &info, figures->budget_bytes);
+    if (figures->route != NULL) {
+        put_text(&root, "route", figures->route);
+        put_u64(&root, "experts_taken", figures->n_taken);
+        put_u64(&root, "experts_missed", figures->n_missed);
+    }
     put_experts(&root, engine, info.n_moe_layer);
     print_key(&root, "context_full");
     fputs(figures->is_context_full ? "true" : "false", out);

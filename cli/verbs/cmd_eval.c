@@ -1,5 +1,6 @@
 #include "cli/options/generation_options.h"
 #include "cli/options/measure_options.h"
+#include "cli/options/route_options.h"
 #include "cli/output/json_output.h"
 #include "cli/output/progress_line.h"
 #include "cli/output/terminal.h"
@@ -29,6 +30,11 @@ static const struct cli_option options[] = {
     {"ctx", 0, "TOKENS", NULL,
      "Context of a row's prompt and answer (default 2048, or the model's limit if that is less).", CLI_RARE},
     CLI_GENERATION_OPTIONS(CLI_RARE),
+    CLI_ROUTE_OPTIONS(CLI_RARE),
+    {"prompt-tokens", 0, "P", NULL,
+     "With --route: the first P tokens of each window are a prompt's, which keep the router's choice "
+     "(default: 0).",
+     CLI_RARE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_MACHINE_OPTIONS,
     {0},
@@ -39,6 +45,7 @@ static const char *const row_options[] = {"ctx", "answers"};
 struct eval_job {
     const struct cli_args *args;
     struct cli_measure_options measure;
+    struct moec_route route;
     struct moec_source source, reference;
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
@@ -79,12 +86,25 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
     return MOEC_OK;
 }
 
+static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
+{
+    MOEC_TRY(cli_read_route(job->args, &job->source.model->config, &job->route, err));
+    if (!cli_has(job->args, "prompt-tokens"))
+        return MOEC_OK;
+    job->route.decode_only = true;
+    return cli_u32(job->args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, n_prompt, err);
+}
+
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
 {
+    uint32_t n_prompt = 0;
+    MOEC_TRY(read_route(job, &n_prompt, err));
     struct moec_scorer_options scorer_options = {
         .kernels = job->measure.kernels,
         .n_threads = job->measure.n_threads,
         .reference_limit_bytes = job->measure.work_bytes,
+        .route = moec_route_is_on(&job->route) ? &job->route : NULL,
+        .n_prompt = n_prompt,
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
@@ -123,6 +143,13 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         moec_json_out_double(root, "reference", loss->reference);
         cli_json_loss(root, loss);
     }
+    if (moec_route_is_on(&job->route)) {
+        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
+        moec_json_out_string(root, "route", cli_text(job->args, "route"));
+        moec_json_out_u64(root, "slots", job->route.n_slots);
+        moec_json_out_u64(root, "experts_taken", counts.n_taken);
+        moec_json_out_u64(root, "experts_missed", counts.n_missed);
+    }
     return cli_print_json(root, err);
 }
 
@@ -138,6 +165,15 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
             stdout,
             "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
+    if (moec_route_is_on(&job->route)) {
+        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
+        cli_print(stdout,
+                  "route      %s   %.1f%% of %" PRIu64 " experts taken miss a cache of %" PRIu32
+                  " experts a layer\n",
+                  cli_text(job->args, "route"),
+                  counts.n_taken > 0 ? 100 * (double)counts.n_missed / (double)counts.n_taken : 0,
+                  counts.n_taken, job->route.n_slots);
+    }
 }
 
 /* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the

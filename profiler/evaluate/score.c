@@ -4,6 +4,7 @@
 #include "profiler/evaluate/cost.h"
 #include "profiler/evaluate/sweep.h"
 #include "profiler/evaluate/token_score.h"
+#include "runtime/forward/decide.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,6 +17,7 @@ struct moec_scorer {
     const struct moec_windows *windows;
     struct moec_scorer_options options;
     struct moec_forward forward;
+    struct moec_decider decider; /* of `forward`, where there is a route */
     struct moec_sweep sweep;
     struct moec_token_scorer tokens;
     uint64_t n_row;            /* scored tokens of all windows */
@@ -97,7 +99,12 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     const uint32_t max_tokens = moec_sweep_max_tokens(windows);
     MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
                                    max_tokens, err));
+    if (options->route != NULL) {
+        MOEC_TRY_OUT(moec_decider_create(config, options->route, max_tokens, &scorer->decider, err));
+        scorer->forward.decider = &scorer->decider;
+    }
     MOEC_TRY_OUT(moec_sweep_create(&scorer->forward, windows, false, &scorer->sweep, err));
+    scorer->sweep.n_prompt = options->n_prompt;
     MOEC_TRY_OUT(moec_token_scorer_create(config, max_tokens, &scorer->tokens, err));
     const char *what = "scores of the tokens";
     MOEC_TRY_OUT(moec_alloc((void **)&scorer->targets, scorer->n_row, sizeof(uint32_t), what, err));
@@ -131,6 +138,7 @@ void moec_scorer_free(struct moec_scorer *scorer)
     moec_sweep_release(&scorer->sweep);
     moec_token_scorer_release(&scorer->tokens);
     moec_forward_release(&scorer->forward);
+    moec_decider_release(&scorer->decider);
     free(scorer->targets);
     moec_states_release(&scorer->hidden);
     free(scorer->nll);
@@ -293,6 +301,7 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     const bool same = model == scorer->forward.model;
     scorer->head = same ? &scorer->forward : &scorer->reference_forward;
     original.experts = experts;
+    original.decider = NULL;
     own.forward = &original;
     if (!same) {
         MOEC_TRY_OUT(moec_forward_init(&scorer->reference_forward, model, scorer->options.kernels,
@@ -414,6 +423,11 @@ enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
                                    struct moec_error *err)
 {
     return moec_scorer_layer_watched(scorer, layer, NULL, hidden, progress, err);
+}
+
+struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer)
+{
+    return moec_capacities_route_counts(&scorer->sweep.capacities);
 }
 
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)

@@ -11,6 +11,7 @@
 #include "profiler/common/progress.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
+#include "runtime/policy/route_state.h"
 
 struct moec_scorer;
 
@@ -20,6 +21,10 @@ struct moec_scorer_options {
     /* The reference's probabilities (n_vocab floats a scored token) are kept up to this many bytes; what does
      * not fit is computed again in every run, at the price of the head. 0 = keep none. */
     uint64_t reference_limit_bytes;
+    /* Decisions of every run, not of the reference: borrowed, NULL = none. Of each window the first n_prompt
+     * tokens are a prompt's. */
+    const struct moec_route *route;
+    uint32_t n_prompt;
 };
 
 /* Borrows model, experts and windows until free. Hidden states of all windows, twice with a reference, stand
@@ -95,6 +100,9 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_watched(struct moec_scorer *
                                                             const struct moec_states *hidden,
                                                             const struct moec_progress *progress,
                                                             struct moec_error *err);
+
+/* Experts taken by all runs so far, and those that the windows' logical caches had not; 0 without a route. */
+struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer);
 
 /* Multiply-adds done so far by this scorer. */
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer);

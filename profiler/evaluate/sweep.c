@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
+#include "runtime/forward/decide.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -62,7 +63,8 @@ enum moec_status moec_sweep_create(const struct moec_forward *forward, const str
     MOEC_TRY_OUT(
         moec_alloc((void **)&sweep->spans, windows->n_window, sizeof *sweep->spans, "spans of a batch", err));
     const uint32_t most = forward->max_tokens;
-    MOEC_TRY_OUT(moec_capacities_create(config, windows->n_window < most ? windows->n_window : most,
+    const struct moec_route *route = forward->decider != NULL ? forward->decider->route : NULL;
+    MOEC_TRY_OUT(moec_capacities_create(config, windows->n_window < most ? windows->n_window : most, route,
                                         &sweep->capacities, err));
     if (windows->source == NULL)
         goto out;
@@ -184,7 +186,7 @@ static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const st
                                              .n_rows = n,
                                              .k_own = own.keys + row * own.stride,
                                              .v_own = own.values + row * own.stride};
-        moec_capacities_add(&sweep->capacities, n);
+        moec_capacities_add(&sweep->capacities, n, stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
         row += n;
     }
 }

@@ -22,7 +22,8 @@ struct moec_sweep {
     const struct moec_forward *forward; /* borrowed */
     const struct moec_windows *windows; /* borrowed */
     bool whole;                         /* last tokens too */
-    uint64_t *row_start;                /* (W + 1), owned: first row of each window, sources not counted */
+    uint32_t n_prompt;   /* tokens of a window that are a prompt's, for a forward that decides; 0 at first */
+    uint64_t *row_start; /* (W + 1), owned: first row of each window, sources not counted */
     uint64_t *source_start;  /* (W + 1), owned: first row of each source; NULL where windows have none */
     struct moec_kv_state kv; /* (max_tokens of the forward), owned: of one batch in the layer at work */
     struct moec_kv_state source_kv; /* the same of the batch's sources; empty where windows have none */

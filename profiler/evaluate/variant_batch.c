@@ -27,7 +27,7 @@ enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch,
     MOEC_TRY_OUT(moec_alloc((void **)&batch->spans, forward->max_tokens, sizeof *batch->spans, what, err));
     MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
                                       what, &batch->kv, err));
-    MOEC_TRY_OUT(moec_capacities_create(config, forward->max_tokens, &batch->capacities, err));
+    MOEC_TRY_OUT(moec_capacities_create(config, forward->max_tokens, NULL, &batch->capacities, err));
     if (moec_config_is_encoder_decoder(config)) {
         MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->sources, capacity,
                                         moec_forward_stride(config) * sizeof(float), what, err));
@@ -96,7 +96,7 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
         const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
         batch->spans[i] = (struct moec_span){
             .first_row = row, .n_rows = item->n_source, .k_own = own.keys, .v_own = own.values};
-        moec_capacities_add(&batch->capacities, item->n_source);
+        moec_capacities_add(&batch->capacities, item->n_source, 0);
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
     }
@@ -159,7 +159,7 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                              .v_prefix = has_prefix ? prefix.values : NULL,
                                              .k_own = own.keys,
                                              .v_own = own.values};
-        moec_capacities_add(&batch->capacities, item->n_rows);
+        moec_capacities_add(&batch->capacities, item->n_rows, 0);
         row += item->n_rows;
         cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);
     }

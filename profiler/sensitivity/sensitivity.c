@@ -466,7 +466,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
         const uint64_t row = start[w];
         moec_capacities_clear(&job->sweep.capacities);
         for (; w < n_window && start[w + 1] - row <= job->forward.max_tokens; w++)
-            moec_capacities_add(&job->sweep.capacities, (uint32_t)(start[w + 1] - start[w]));
+            moec_capacities_add(&job->sweep.capacities, (uint32_t)(start[w + 1] - start[w]), 0);
         const uint32_t n = (uint32_t)(start[w] - row);
         const struct moec_mlp_trace part = {.experts = trace->experts + row * k,
                                             .weights = trace->weights + row * k,

@@ -1,6 +1,7 @@
 #include "runtime/engine/memory_plan.h"
 
 #include "runtime/experts/expert_cache.h"
+#include "runtime/forward/decide.h"
 #include "runtime/forward/position_bias.h"
 #include "runtime/forward/session.h"
 
@@ -52,7 +53,17 @@ static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_
     uint64_t session = moec_session_bytes(config, request->n_context, max_tokens) -
                        moec_session_bytes(config, request->n_context, 0);
     return n_sessions(request) *
-           (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session);
+           (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session +
+            (request->route != NULL ? moec_decider_bytes(config, max_tokens) : 0));
+}
+
+/* Of all sequences. */
+static uint64_t route_bytes(const struct moec_memory_request *request)
+{
+    if (request->route == NULL)
+        return 0;
+    return (uint64_t)n_sessions(request) * n_beams(request) *
+           moec_session_route_bytes(request->config, request->route, request->n_context);
 }
 
 static uint64_t sum_bytes(const struct moec_memory_plan *plan)
@@ -138,8 +149,9 @@ static void plan_floor(const struct moec_memory_request *request, struct moec_me
         .base_bytes = request->base_bytes,
         .dense_bytes = request->dense_bytes + derived_bytes(config),
         .kv_bytes = n_sessions(request) *
-                    (moec_session_bytes(config, request->n_context, 0) +
-                     (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context)),
+                        (moec_session_bytes(config, request->n_context, 0) +
+                         (n_beams(request) - 1) * moec_session_beside_bytes(config, request->n_context)) +
+                    route_bytes(request),
         .scratch_bytes = scratch_bytes(request, 1),
         .logits_bytes =
             (uint64_t)request->n_logits * config->n_vocab * sizeof(float) + request->generator_bytes,

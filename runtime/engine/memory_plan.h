@@ -22,6 +22,7 @@
 
 #include "formats/bundle/bundle.h"
 #include "runtime/policy/evict.h"
+#include "runtime/policy/route.h"
 
 #define MOEC_PLAN_MAX_TOKENS   512 /* longest prefill chunk */
 #define MOEC_PLAN_MARGIN_BYTES ((uint64_t)2 << 20)
@@ -45,7 +46,8 @@ struct moec_memory_request {
     int n_threads;
     uint64_t buffer_bytes; /* of the expert buffer, as a user fixes it (no less than the largest record is
                               taken, no more than all of them); 0 = what the budget leaves */
-    bool keeps_all;        /* chunks take nothing that would hold an expert */
+    const struct moec_route *route; /* of sessions that decide; NULL = none */
+    bool keeps_all;                 /* chunks take nothing that would hold an expert */
 };
 
 /* Fills what a bundle knows: config, dense_bytes, table and record bytes of a copy level (policy NULL = LRU).

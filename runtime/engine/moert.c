@@ -10,6 +10,7 @@
 #include "runtime/experts/clocked_experts.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_stream.h"
+#include "runtime/forward/decide.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
 #include "runtime/text/tokenizer.h"
@@ -41,6 +42,7 @@ struct moert_engine {
     uint32_t n_sessions; /* allowed */
     uint32_t n_beams;    /* allowed to a generator */
     bool drafts;         /* likewise */
+    struct moec_route route;
     int n_threads;
     atomic_uint n_open; /* sessions that exist */
 };
@@ -49,6 +51,7 @@ struct moert_session {
     struct moert_engine *engine; /* borrowed */
     struct moec_clocked_experts experts;
     struct moec_forward forward;
+    struct moec_decider decider; /* where the engine has a route */
     struct moec_session *session;
 };
 
@@ -99,6 +102,22 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
     return MOEC_OK;
 }
 
+static enum moec_status check_route(const struct moert_options *options, const struct moec_config *config,
+                                    struct moec_route *route, struct moec_error *err)
+{
+    if (options->route == NULL) {
+        if (options->route_slots == NULL && options->route_keep_top == 0 && !options->route_decode_only)
+            return MOEC_OK;
+        return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
+    }
+    route->keep_top = options->route_keep_top;
+    route->decode_only = options->route_decode_only;
+    MOEC_TRY(moec_route_read(options->route, route, err));
+    MOEC_TRY(moec_route_read_slots(options->route_slots != NULL ? options->route_slots : MOEC_ROUTE_SLOTS,
+                                   config, &route->n_slots, err));
+    return moec_route_check(route, config, err);
+}
+
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
@@ -131,6 +150,7 @@ static enum moec_status check_options(const struct moert_options *options, const
                          " are asked for",
                          engine->choice.mode->name, engine->n_sessions);
     MOEC_TRY(check_io(options, &engine->io, err));
+    MOEC_TRY(check_route(options, config, &engine->route, err));
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
 
@@ -230,6 +250,7 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
     struct moec_memory_request request = {
         .budget_bytes = options->memory_bytes,
         .n_context = engine->n_context,
+        .route = moec_route_is_on(&engine->route) ? &engine->route : NULL,
         .n_sessions = engine->n_sessions,
         .n_beams = engine->n_beams,
         .n_logits = engine->n_sessions,
@@ -582,6 +603,11 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
     MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
                                &session->experts.experts, engine->plan.max_tokens, err));
     session->forward.trace = engine->trace;
+    if (moec_route_is_on(&engine->route)) {
+        MOEC_TRY(moec_decider_create(&engine->bundle->config, &engine->route, engine->plan.max_tokens,
+                                     &session->decider, err));
+        session->forward.decider = &session->decider;
+    }
     return moec_session_create(&session->forward, engine->n_context, &session->session, err);
 }
 
@@ -620,6 +646,7 @@ void moert_session_free(struct moert_session *session)
         return;
     moec_session_free(session->session);
     moec_forward_release(&session->forward);
+    moec_decider_release(&session->decider);
     atomic_fetch_sub(&session->engine->n_open, 1);
     free(session);
 }
@@ -681,6 +708,18 @@ enum moert_status moert_session_step(struct moert_session *session, const uint32
     uint32_t last = n_tokens > 0 ? (uint32_t)(n_tokens - 1) : 0;
     size_t n_at = logits != NULL && n_tokens > 0 ? 1 : 0;
     return moert_session_step_at(session, tokens, n_tokens, &last, n_at, logits, err);
+}
+
+void moert_session_set_prompt(struct moert_session *session, uint32_t n)
+{
+    moec_session_set_prompt(session->session, n);
+}
+
+void moert_session_route_counts(const struct moert_session *session, uint64_t *n_taken, uint64_t *n_missed)
+{
+    const struct moec_route_counts counts = moec_session_route_counts(session->session);
+    *n_taken = counts.n_taken;
+    *n_missed = counts.n_missed;
 }
 
 uint32_t moert_session_length(const struct moert_session *session)

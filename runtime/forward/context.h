@@ -44,6 +44,7 @@ struct moec_inputs_hook {
 };
 
 struct moec_scratch;
+struct moec_decider;
 
 /* A plain value that no step changes. To run the same pass with other experts, another choice or an observer,
  * copy it and set that in the copy: a second pass on the same working memory. Passes of one memory work one
@@ -55,8 +56,9 @@ struct moec_forward {
     struct moec_experts *experts;
     const struct moec_choice *choice;       /* NULL = the router's own */
     const struct moec_residents *residents; /* what choices see as resident; NULL = unknown */
-    struct moec_trace *trace;               /* NULL = nobody looks */
-    const struct moec_inputs_hook *inputs;  /* likewise */
+    struct moec_decider *decider; /* NULL = no choice looks at a logical cache; else `choice` is not asked */
+    struct moec_trace *trace;     /* NULL = nobody looks */
+    const struct moec_inputs_hook *inputs; /* likewise */
 
     const struct moec_kernels *kernels;
     struct moec_pool pool;

@@ -3,7 +3,10 @@
 #ifndef MOEC_RUNTIME_EXPERT_CAPACITY_H
 #define MOEC_RUNTIME_EXPERT_CAPACITY_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+struct moec_route_state;
 
 /* Tokens that an expert has been sent in each sequence of a batch. Rows of the batch belong to the spans in
  * order. Every token counts for the expert that its router chose, in order of position; from the
@@ -14,12 +17,33 @@
  * teacher-forced, and over each step by itself in generation with a cache, where nothing is ever full. */
 struct moec_capacity_span {
     uint32_t n_rows;
-    uint32_t *counts; /* (n_expert), of the layer at work: earlier tokens; advanced by moec_forward_mlp */
+    /* (n_expert), of the layer at work: earlier tokens; advanced by moec_forward_mlp. NULL: nothing is ever
+     * full. */
+    uint32_t *counts;
+
+    /* Where the forward pass decides (runtime/forward/decide.h), else NULL: what its choices look at,
+     * advanced by moec_forward_mlp, and which of its layers is at work. The first n_undecided rows keep the
+     * router's choice. */
+    struct moec_route_state *route;
+    uint32_t route_layer;
+    uint32_t n_undecided;
 };
 
 struct moec_capacity {
     const struct moec_capacity_span *spans;
     uint32_t n_spans;
 };
+
+/* Counts a token for its expert. Whether the expert was full; its weight is then 0. */
+static inline bool moec_capacity_take(const struct moec_capacity_span *span, uint32_t limit, uint32_t expert,
+                                      float *weight)
+{
+    uint32_t *count = &span->counts[expert];
+    const bool is_full = *count >= limit;
+    if (is_full)
+        *weight = 0;
+    *count += *count < UINT32_MAX ? 1 : 0;
+    return is_full;
+}
 
 #endif

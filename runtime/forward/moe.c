@@ -1,5 +1,6 @@
 #include "runtime/forward/moe.h"
 
+#include "runtime/forward/decide.h"
 #include "runtime/forward/mlp.h"
 #include "runtime/forward/router_answer.h"
 #include "runtime/forward/steps.h"
@@ -23,7 +24,8 @@ struct moe {
     uint32_t n;
     uint32_t first_ranked;
     uint32_t first_shared;
-    bool is_limited; /* tokens of weight 0 found their expert full */
+    bool is_limited;   /* tokens of weight 0 found their expert full */
+    const bool *skips; /* (T, k) of a pass that decides, else NULL: experts that it skips */
     bool keeps_ranks;
     bool keeps_shared;
     float *rank_outputs;
@@ -88,6 +90,7 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
         .inputs = inputs_of(forward, t),
         .hidden = hidden,
         .is_limited = capacity != NULL && forward->model->config.expert_capacity > 0,
+        .skips = moec_router_decides(forward, capacity) ? forward->decider->skips : NULL,
         .keeps_ranks = t->rank_outputs != NULL,
         .keeps_shared = t->shared_output != NULL,
         .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
@@ -98,7 +101,7 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
 
 static bool passes_by(const struct moe *moe, uint32_t pair)
 {
-    return moe->is_limited && moe->routing.weights[pair] == 0;
+    return (moe->is_limited && moe->routing.weights[pair] == 0) || (moe->skips != NULL && moe->skips[pair]);
 }
 
 /* Counting sort of (token, rank) pairs by expert, tokens increasing. Returns the number of experts in use. */
@@ -311,7 +314,8 @@ static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)
 {
     const uint32_t *active = moec_forward_scratch(moe->forward)->order;
-    if (n_active == 0) { /* every token found its expert full; the shared expert is due all the same */
+    if (n_active == 0) { /* no token needs one: their experts are full or skipped; the shared expert is due
+                            all the same */
         run_blocks(moe, active, 0);
         return MOEC_OK;
     }

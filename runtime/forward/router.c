@@ -1,5 +1,6 @@
 #include "runtime/forward/router.h"
 
+#include "runtime/forward/decide.h"
 #include "runtime/forward/router_scores.h"
 #include "runtime/forward/steps.h"
 #include "runtime/policy/choice.h"
@@ -15,6 +16,7 @@ struct router {
     const float *hidden;
     const struct moec_moe_inputs *inputs;
     const struct moec_routing *routing;
+    bool decides; /* the choice comes when all tokens are scored */
 };
 
 /* logits[t][e] for a tile of the batch's tokens, without bias. */
@@ -60,6 +62,15 @@ static float margin(const struct moec_scored_token *token)
     return values[k - 1] - (is_all || !isfinite(values[k]) ? 0 : values[k]);
 }
 
+void moec_router_weigh_layer(const struct moec_forward *forward, const struct moec_layer *layer,
+                             const float *scores, const uint32_t *experts, const bool *skips, float *weights)
+{
+    const struct moec_config *config = &forward->model->config;
+    moec_router_weigh(config, forward->kernels, scores, experts, skips, weights);
+    for (uint32_t rank = 0; layer->router_expert_scale != NULL && rank < config->top_k; rank++)
+        weights[rank] *= layer->router_expert_scale[experts[rank]];
+}
+
 /* Both steps for one token, from its logits. */
 static void route(const struct router *router, const struct moec_router_scratch *scratch, uint32_t token,
                   float *logits)
@@ -87,10 +98,8 @@ static void route(const struct router *router, const struct moec_router_scratch 
     if (routing->margins != NULL)
         routing->margins[token] = margin(&scored);
     choice->choose(choice->context, &scored, experts, skips);
-    float *weights = routing->weights + (size_t)token * k;
-    moec_router_weigh(config, forward->kernels, logits, experts, skips, weights);
-    for (uint32_t rank = 0; router->layer->router_expert_scale != NULL && rank < k; rank++)
-        weights[rank] *= router->layer->router_expert_scale[experts[rank]];
+    moec_router_weigh_layer(forward, router->layer, logits, experts, skips,
+                            routing->weights + (size_t)token * k);
 }
 
 static float shared_factor(const struct router *router, const float *x)
@@ -126,8 +135,12 @@ static void route_tile(void *context, size_t item, int thread)
                           inputs->shared + at);
     }
     fill_logits(router->forward, router->layer, router->n_tok, n, x, own);
+    if (router->decides)
+        memcpy(router->forward->decider->logits + first * logits_stride, own->logits,
+               n * logits_stride * sizeof(float));
     for (uint32_t t = 0; t < n; t++) {
-        route(router, own, first + t, own->logits + t * logits_stride);
+        if (!router->decides)
+            route(router, own, first + t, own->logits + t * logits_stride);
         if (router->layer->has_shared)
             router->routing->shared_gate[first + t] =
                 shared_factor(router, inputs->shared + at + t * scratch->stride);
@@ -141,12 +154,9 @@ static void fill_experts(const struct router *router, const struct moec_capacity
     uint32_t token = 0;
     for (uint32_t i = 0; i < capacity->n_spans; i++) {
         const struct moec_capacity_span *span = &capacity->spans[i];
-        for (uint32_t end = token + span->n_rows; token < end; token++) {
-            uint32_t *count = &span->counts[router->routing->experts[token]];
-            if (*count >= limit)
-                router->routing->weights[token] = 0;
-            *count += *count < UINT32_MAX ? 1 : 0;
-        }
+        for (uint32_t end = token + span->n_rows; token < end; token++)
+            (void)moec_capacity_take(span, limit, router->routing->experts[token],
+                                     &router->routing->weights[token]);
     }
 }
 
@@ -155,11 +165,14 @@ void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_
                      const struct moec_routing *routing)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
-    struct router router = {forward, weights, layer, n_tok, hidden, inputs, routing};
+    const bool decides = moec_router_decides(forward, capacity);
+    struct router router = {forward, weights, layer, n_tok, hidden, inputs, routing, decides};
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
-    if (capacity != NULL && forward->model->config.expert_capacity > 0)
+    if (decides)
+        moec_decide(forward, layer, capacity, routing);
+    else if (capacity != NULL && forward->model->config.expert_capacity > 0)
         fill_experts(&router, capacity);
 }
 

@@ -24,6 +24,18 @@ struct moec_moe_inputs {
     float *router, *experts, *shared;
 };
 
+/* Whether the batch's tokens choose one after the other (runtime/forward/decide.h). */
+static inline bool moec_router_decides(const struct moec_forward *forward,
+                                       const struct moec_capacity *capacity)
+{
+    return forward->decider != NULL && capacity != NULL && capacity->n_spans > 0 &&
+           capacity->spans[0].route != NULL;
+}
+
+/* Weights (top_k) of the chosen experts in this layer: moec_router_weigh, then the layer's factor of each. */
+void moec_router_weigh_layer(const struct moec_forward *forward, const struct moec_layer *layer,
+                             const float *scores, const uint32_t *experts, const bool *skips, float *weights);
+
 /* Norms the batch into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
  * whatever is chosen. */
 void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,

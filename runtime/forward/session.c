@@ -1,8 +1,10 @@
 #include "runtime/forward/session.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/decide.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/scratch.h"
+#include "runtime/policy/route_state.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -16,8 +18,10 @@ struct moec_session {
     uint32_t n_context;
     const struct moec_session *first; /* the session that this one stands beside, or itself */
     struct moec_kv_state kv;          /* of the decoder's layers; its length is the sequence's */
-    uint32_t *tokens; /* owned, (n_context), where running states may have to pass them again */
-    float *hidden;    /* (max_tokens, stride), the first's */
+    uint32_t *tokens;              /* owned, (n_context), where running states may have to pass them again */
+    float *hidden;                 /* (max_tokens, stride), the first's */
+    struct moec_route_state route; /* of all MoE layers; empty where the forward does not decide */
+    uint32_t n_prompt;             /* positions of a prompt */
 
     /* Encoder-decoder models alone, and the first's alone. */
     struct moec_kv_state source_kv;  /* of the source, as the decoder's layers attend to it */
@@ -119,6 +123,9 @@ static enum moec_status create(const struct moec_forward *forward, uint32_t n_co
     if (moec_config_is_running(config))
         MOEC_TRY_OUT(moec_alloc((void **)&session->tokens, token_items(config, n_context),
                                 sizeof *session->tokens, "tokens of a session", err));
+    if (forward->decider != NULL)
+        MOEC_TRY_OUT(moec_route_state_create(config, forward->decider->route, moec_config_moe_count(config),
+                                             n_context, &session->route, err));
     *out = session;
     session = NULL;
 out:
@@ -163,6 +170,7 @@ void moec_session_free(struct moec_session *session)
     moec_kv_state_release(&session->kv);
     moec_kv_state_release(&session->source_kv);
     moec_kv_state_release(&session->encoder_kv);
+    moec_route_state_release(&session->route);
     free(session->tokens);
     free(session->source);
     free(session->counts);
@@ -170,24 +178,73 @@ void moec_session_free(struct moec_session *session)
     free(session);
 }
 
-/* ---- expert capacity ---- */
+/* ---- what MoE layers are told of a sequence ---- */
 
-/* hidden += mlp(norm(hidden)) with the counts of this sequence; `experts` (n_tok), where it is not NULL,
- * receives what the router of a MoE layer chose. */
-static enum moec_status run_counted(struct moec_session *session, uint32_t layer, uint32_t n_tok,
-                                    float *hidden, uint32_t *experts, struct moec_error *err)
+static bool decides(const struct moec_session *session)
+{
+    return session->forward->decider != NULL;
+}
+
+/* n_tok rows of this sequence from `first` on in the MoE layer `ordinal`. */
+static struct moec_capacity_span rows_of(struct moec_session *session, uint32_t ordinal, uint32_t first,
+                                         uint32_t n_tok)
+{
+    const struct moec_config *config = &session->forward->model->config;
+    struct moec_capacity_span span = {.n_rows = n_tok};
+    if (!decides(session))
+        return span;
+    const bool is_source = ordinal < moec_config_moe_encoder_count(config);
+    const uint32_t n_prompt = is_source ? UINT32_MAX : session->n_prompt;
+    span.route = &session->route;
+    span.route_layer = ordinal;
+    if (session->forward->decider->route->decode_only && first < n_prompt)
+        span.n_undecided = moec_min_u32(n_tok, n_prompt - first);
+    return span;
+}
+
+/* hidden += mlp(norm(hidden)) for rows from `first` on; with `counts` those of this sequence. `experts`
+ * (n_tok), where it is not NULL, receives what the router of a MoE layer chose. */
+static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, uint32_t first, uint32_t n_tok,
+                                float *hidden, bool counts, uint32_t *experts, struct moec_error *err)
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
-    if (ordinal < 0)
+    if (ordinal < 0 || (!counts && !decides(session)))
         return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, NULL, err);
-    const struct moec_capacity_span span = {.n_rows = n_tok,
-                                            .counts = session->counts + (size_t)ordinal * config->n_expert};
+    struct moec_capacity_span span = rows_of(session, (uint32_t)ordinal, first, n_tok);
+    if (counts)
+        span.counts = session->counts + (size_t)ordinal * config->n_expert;
     const struct moec_capacity capacity = {.spans = &span, .n_spans = 1};
     const struct moec_mlp_trace trace = {.experts = experts};
     return moec_forward_mlp(forward, layer, n_tok, hidden, &capacity, &trace, err);
 }
+
+/* Positions from n on are forgotten. */
+static void forget_routes(struct moec_session *session, uint32_t n)
+{
+    if (decides(session))
+        moec_route_state_truncate(&session->route,
+                                  moec_config_moe_encoder_count(&session->forward->model->config), n);
+}
+
+void moec_session_set_prompt(struct moec_session *session, uint32_t n_prompt)
+{
+    session->n_prompt = n_prompt;
+}
+
+struct moec_route_counts moec_session_route_counts(const struct moec_session *session)
+{
+    return session->route.counts;
+}
+
+uint64_t moec_session_route_bytes(const struct moec_config *config, const struct moec_route *route,
+                                  uint32_t n_context)
+{
+    return moec_route_state_bytes(config, route, moec_config_moe_count(config), n_context);
+}
+
+/* ---- expert capacity ---- */
 
 /* Where the choices of a decoder's MoE layer stand; NULL for a dense one. */
 static uint32_t *choices_of(const struct moec_session *session, uint32_t layer)
@@ -223,6 +280,7 @@ void moec_session_count_capacity(struct moec_session *session, bool counts)
         return;
     session->counts_capacity = counts;
     moec_kv_state_truncate(&session->kv, 0);
+    forget_routes(session, 0);
     count_again(session);
 }
 
@@ -256,7 +314,7 @@ static enum moec_status encode_layer(struct moec_session *session, uint32_t laye
                                        .v_own = all.values};
         float *hidden = session->source + done * stride;
         MOEC_TRY(moec_forward_attention(forward, layer, &span, 1, n, hidden, err));
-        MOEC_TRY(run_counted(session, layer, n, hidden, NULL, err));
+        MOEC_TRY(run_mlp(session, layer, done, n, hidden, true, NULL, err));
     }
     return MOEC_OK;
 }
@@ -309,6 +367,8 @@ enum moec_status moec_session_encode(struct moec_session *session, const uint32_
     memset(session->counts, 0, count_items(config) * sizeof *session->counts);
     moec_kv_state_truncate(&session->kv, 0);
     moec_kv_state_truncate(&session->source_kv, 0);
+    for (uint32_t layer = 0; layer < session->route.n_layer; layer++)
+        moec_route_state_reset(&session->route, layer);
     session->source_id = 0;
     MOEC_TRY(encode(session, tokens, n_tokens, err));
     moec_kv_state_append(&session->source_kv, n_tokens);
@@ -334,11 +394,10 @@ static enum moec_status run_layer(struct moec_session *session, uint32_t layer, 
             moec_kv_state_source_span(&session->first->source_kv, layer, 0, n_tok);
         MOEC_TRY(moec_forward_cross(forward, layer, &source, 1, n_tok, session->hidden, err));
     }
-    if (!session->counts_capacity)
-        return moec_forward_mlp(forward, layer, n_tok, session->hidden, NULL, NULL, err);
-    uint32_t *choices = choices_of(session, layer);
-    return run_counted(session, layer, n_tok, session->hidden,
-                       choices == NULL ? NULL : choices + length_of(session), err);
+    const uint32_t first = length_of(session);
+    uint32_t *choices = session->counts_capacity ? choices_of(session, layer) : NULL;
+    return run_mlp(session, layer, first, n_tok, session->hidden, session->counts_capacity,
+                   choices == NULL ? NULL : choices + first, err);
 }
 
 /* Runs one chunk through all layers that tokens of a text pass;
@@ -408,6 +467,7 @@ static uint32_t begin_step(struct moec_session *session, const uint32_t *tokens,
     if (n_tokens > 1 || (n_tokens > 0 && n_again > 0))
         moec_kv_state_keep(&session->kv, start);
     moec_kv_state_rewind(&session->kv);
+    forget_routes(session, start - n_again);
     return n_again;
 }
 
@@ -430,6 +490,7 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
                 chunk_logits(session, done, n, n_again, logits_at, n_logits, &n_logits_done, logits, err);
         if (status != MOEC_OK) {
             moec_kv_state_recover(&session->kv, start);
+            forget_routes(session, start);
             count_again(session);
             return status;
         }
@@ -437,6 +498,21 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
         done += n;
     }
     return MOEC_OK;
+}
+
+/* The MLP of one layer for one token of each. */
+static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint32_t layer, uint32_t n,
+                                     float *hidden, struct moec_error *err)
+{
+    const struct moec_forward *forward = sessions[0]->forward;
+    const int32_t ordinal = moec_config_moe_ordinal(&forward->model->config, layer);
+    struct moec_capacity_span spans[EACH_TOKENS];
+    const struct moec_capacity capacity = {.spans = spans, .n_spans = n};
+    if (ordinal < 0 || !decides(sessions[0]))
+        return moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err);
+    for (uint32_t i = 0; i < n; i++)
+        spans[i] = rows_of(sessions[i], (uint32_t)ordinal, length_of(sessions[i]), 1);
+    return moec_forward_mlp(forward, layer, n, hidden, &capacity, NULL, err);
 }
 
 /* One token for each of n sequences, as many as a batch takes. */
@@ -457,7 +533,7 @@ static enum moec_status step_batch(struct moec_session *const *sessions, const u
                 spans[i] = moec_kv_state_source_span(&sessions[i]->first->source_kv, layer, i, 1);
             MOEC_TRY(moec_forward_cross(forward, layer, spans, n, n, hidden, err));
         }
-        MOEC_TRY(moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err));
+        MOEC_TRY(run_mlp_each(sessions, layer, n, hidden, err));
     }
     return moec_forward_head(forward, n, hidden, logits, config->n_vocab, err);
 }
@@ -486,10 +562,12 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     }
     /* Together, so that a failure leaves all of them where they were. */
     for (uint32_t i = 0; i < n; i++) {
-        if (status == MOEC_OK)
+        if (status == MOEC_OK) {
             moec_kv_state_append(&sessions[i]->kv, 1);
-        else
+        } else {
             moec_kv_state_recover(&sessions[i]->kv, length_of(sessions[i]));
+            forget_routes(sessions[i], length_of(sessions[i]));
+        }
     }
     return status;
 }
@@ -514,6 +592,7 @@ void moec_session_truncate(struct moec_session *session, uint32_t n)
     if (n >= length_of(session))
         return;
     moec_kv_state_truncate(&session->kv, n);
+    forget_routes(session, n);
     count_again(session);
 }
 
@@ -544,6 +623,9 @@ void moec_session_copy_after(struct moec_session *to, const struct moec_session 
     moec_kv_state_copy(&to->kv, &from->kv, shared);
     for (uint32_t i = shared; from->tokens != NULL && i < length_of(from); i++)
         to->tokens[i] = from->tokens[i];
+    to->n_prompt = from->n_prompt;
+    if (decides(from) && decides(to))
+        moec_route_state_copy(&to->route, &from->route);
     if (!moec_config_is_encoder_decoder(config) || to->first == from->first)
         return;
     copy_source(to, from);

@@ -7,6 +7,7 @@
 #define MOEC_RUNTIME_SESSION_H
 
 #include "runtime/forward/forward.h"
+#include "runtime/policy/route_state.h"
 
 struct moec_session;
 
@@ -19,6 +20,10 @@ uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context
 MOEC_WARN_UNUSED enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,
                                                       struct moec_session **out, struct moec_error *err);
 void moec_session_free(struct moec_session *session);
+
+/* Bytes of what sequences keep beside that where the forward decides (runtime/forward/decide.h). */
+uint64_t moec_session_route_bytes(const struct moec_config *config, const struct moec_route *route,
+                                  uint32_t n_context);
 
 /* Another sequence, empty, of the same size as `first`, which is freed last, on its forward, its activations
  * and its source: beams. Capacity is not counted in it. One thread for all of them. */
@@ -52,6 +57,13 @@ MOEC_WARN_UNUSED enum moec_status moec_session_step(struct moec_session *session
 MOEC_WARN_UNUSED enum moec_status moec_session_step_each(struct moec_session *const *sessions,
                                                          const uint32_t *tokens, uint32_t n, float *logits,
                                                          struct moec_error *err);
+
+/* Positions below n_prompt are a prompt's, which keep the router's choice where routes decide for decoding
+ * alone (struct moec_route). 0 at first; copies take it over. */
+void moec_session_set_prompt(struct moec_session *session, uint32_t n_prompt);
+
+/* Experts taken by this session's tokens, and those that its logical cache had not. */
+struct moec_route_counts moec_session_route_counts(const struct moec_session *session);
 
 uint32_t moec_session_length(const struct moec_session *session);                    /* positions filled */
 uint32_t moec_session_context(const struct moec_session *session);                   /* positions reserved */

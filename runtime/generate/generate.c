@@ -275,6 +275,7 @@ enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *
         start_drafts(g, prompt, n_prompt);
     if (has_encoder)
         MOEC_TRY(encode(g, prompt, n_prompt, err));
+    moec_session_set_prompt(g->session, has_encoder ? 0 : g->n_prompt);
     return read_tokens(g, g->prompt, g->n_prompt, g->n_prompt - 1, err);
 }
 

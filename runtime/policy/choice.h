@@ -24,6 +24,12 @@ struct moec_scored_token {
     const float *scores;                    /* (n_expert) */
     const float *bias;                      /* (n_expert), counts for the choice alone; NULL = none */
     const struct moec_residents *residents; /* NULL = unknown */
+
+    /* For the choices of runtime/policy/route.h alone, else NULL and 0. */
+    const float
+        *compared;       /* (n_expert): what the router ranks by, -INFINITY for experts that it leaves out */
+    const float *shares; /* (n_expert): how much it leans to each; they sum to 1 */
+    float range;         /* of `compared`, averaged over the sequence so far */
 };
 
 struct moec_choice {

@@ -211,7 +211,7 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     uint32_t *counts = calloc(config->n_expert, sizeof *counts);
     for (uint32_t e = 0; e < config->n_expert; e++)
         counts[e] = config->expert_capacity;
-    const struct moec_capacity_span span = {N_TOK, counts};
+    const struct moec_capacity_span span = {.n_rows = N_TOK, .counts = counts};
     const struct moec_capacity capacity = {&span, 1};
     for (uint32_t block = 2; block <= N_TOK; block += N_TOK - 2) {
         moec_forward_scratch(&forward)->test_hook.moe_block = block;

@@ -104,7 +104,8 @@ static void start_counts(struct batch *batch, const uint32_t *lengths)
     const uint32_t n_expert = batch->fixture.model->config.n_expert;
     memset(batch->counts, 0, (size_t)N_PAIRS * n_expert * sizeof(uint32_t));
     for (uint32_t i = 0; i < N_PAIRS; i++)
-        batch->spans[i] = (struct moec_capacity_span){lengths[i], batch->counts + (size_t)i * n_expert};
+        batch->spans[i] =
+            (struct moec_capacity_span){.n_rows = lengths[i], .counts = batch->counts + (size_t)i * n_expert};
     batch->capacity = (struct moec_capacity){batch->spans, N_PAIRS};
 }
 
@@ -242,7 +243,7 @@ static void test_pair_forward__routes_as_transformers(void **state)
                   err);
         for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++) {
             memset(batch.counts, 0, config->n_expert * sizeof *batch.counts);
-            const struct moec_capacity_span counted = {fixture->n_source, batch.counts};
+            const struct moec_capacity_span counted = {.n_rows = fixture->n_source, .counts = batch.counts};
             const struct moec_capacity capacity = {&counted, 1};
             assert_ok(moec_forward_attention(&batch.forward, layer, &span, 1, fixture->n_source, batch.hidden,
                                              &err),

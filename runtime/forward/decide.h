@@ -1,0 +1,36 @@
+/* Routing that looks at a sequence's logical cache (runtime/policy/route.h): after the tokens of a layer have
+ * been scored in parallel, they choose one after the other, each from the cache that those before it left
+ * (internal to runtime/ and to those who evaluate it). */
+#ifndef MOEC_RUNTIME_DECIDE_H
+#define MOEC_RUNTIME_DECIDE_H
+
+#include "runtime/forward/context.h"
+#include "runtime/forward/expert_capacity.h"
+#include "runtime/policy/route.h"
+
+/* Settings and working memory of a forward pass that decides. One thread at a time, as the pass. */
+struct moec_decider {
+    const struct moec_route *route; /* borrowed */
+    size_t stride;                  /* n_expert, padded */
+    float *logits;                  /* (max_tokens, stride) of the layer at work, owned */
+    float *scores;                  /* (stride) of the token at work, and so on, owned with the logits */
+    float *compared;
+    float *shares;
+    float *bias;
+    bool *skips; /* (max_tokens, top_k), owned: experts that are neither read nor computed */
+};
+
+uint64_t moec_decider_bytes(const struct moec_config *config, uint32_t max_tokens);
+MOEC_WARN_UNUSED enum moec_status moec_decider_create(const struct moec_config *config,
+                                                      const struct moec_route *route, uint32_t max_tokens,
+                                                      struct moec_decider *decider, struct moec_error *err);
+void moec_decider_release(struct moec_decider *decider);
+
+struct moec_routing;
+
+/* Chooses and weighs for the batch whose logits stand in the decider, sequence by sequence, counts capacity
+ * and advances each sequence's state. */
+void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_capacity *sequences,
+                 const struct moec_routing *routing);
+
+#endif

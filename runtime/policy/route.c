@@ -1,0 +1,236 @@
+#include "runtime/policy/route.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- settings ---- */
+
+static const struct {
+    const char *name;
+    const char *parameter; /* NULL: none */
+    bool is_count;
+} kinds[MOEC_ROUTE_COUNT] = {
+    [MOEC_ROUTE_TOP_K] = {"top-k", NULL, false},
+    [MOEC_ROUTE_CACHE_PRIOR] = {"cache-prior", "a share of 0 to 1", false},
+    [MOEC_ROUTE_MAX_RANK] = {"max-rank", "a number of experts", true},
+    [MOEC_ROUTE_CUMSUM] = {"cumsum", "a share of 0 to 1", false},
+    [MOEC_ROUTE_PRUNE] = {"prune", "a number of experts", true},
+};
+
+static enum moec_status read_parameter(const char *text, uint8_t kind, struct moec_route *route,
+                                       struct moec_error *err)
+{
+    char *end = NULL;
+    const double value = *text != '\0' ? strtod(text, &end) : 0;
+    const double most = kinds[kind].is_count ? MOEC_MAX_EXPERTS : 1;
+    const double least = kinds[kind].is_count ? 1 : 0;
+    if (end == NULL || *end != '\0' || !(value >= least && value <= most) ||
+        (kinds[kind].is_count && value != floor(value)))
+        return moec_fail(err, MOEC_ERR_USAGE, "route '%s' has the parameter '%s', expected %s",
+                         kinds[kind].name, text, kinds[kind].parameter);
+    if (kinds[kind].is_count)
+        route->n_expert = (uint32_t)value;
+    else
+        route->share = (float)value;
+    route->kind = kind;
+    return MOEC_OK;
+}
+
+enum moec_status moec_route_read(const char *text, struct moec_route *route, struct moec_error *err)
+{
+    for (uint8_t kind = 0; kind < MOEC_ROUTE_COUNT; kind++) {
+        const size_t length = strlen(kinds[kind].name);
+        if (strncmp(text, kinds[kind].name, length) != 0)
+            continue;
+        if (text[length] == '\0' && kinds[kind].parameter == NULL) {
+            route->kind = kind;
+            return MOEC_OK;
+        }
+        if (kinds[kind].parameter != NULL && (text[length] == ':' || text[length] == '\0'))
+            return read_parameter(text + length + (text[length] == ':'), kind, route, err);
+    }
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "there is no route '%s', expected cache-prior:SHARE, max-rank:EXPERTS, cumsum:SHARE, "
+                     "prune:EXPERTS or top-k",
+                     text);
+}
+
+enum moec_status moec_route_read_slots(const char *text, const struct moec_config *config, uint32_t *n_slots,
+                                       struct moec_error *err)
+{
+    char *end = NULL;
+    const double value = strtod(text, &end);
+    const bool is_share = end != text && strcmp(end, "%") == 0;
+    if (end == text || (*end != '\0' && !is_share) || !(value > 0) ||
+        value > (is_share ? 100 : MOEC_MAX_EXPERTS) || (!is_share && value != floor(value)))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a cache of '%s' experts, expected a number as 12 or a share as 50%%", text);
+    *n_slots = (uint32_t)(is_share ? value / 100 * config->n_expert : value);
+    if (is_share && *n_slots < config->top_k)
+        *n_slots = config->top_k;
+    return MOEC_OK;
+}
+
+enum moec_status moec_route_check(const struct moec_route *route, const struct moec_config *config,
+                                  struct moec_error *err)
+{
+    const bool needs_cache = route->kind != MOEC_ROUTE_TOP_K && route->kind != MOEC_ROUTE_PRUNE;
+    if (needs_cache && route->n_slots == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the slots of its cache",
+                         kinds[route->kind].name);
+    if (route->n_slots > 0 && (route->n_slots < config->top_k || route->n_slots > config->n_expert))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a cache of %u experts in each layer, expected %u (those of one token) to %u (all)",
+                         route->n_slots, config->top_k, config->n_expert);
+    if (route->keep_top > config->top_k || (route->keep_top > 0 && !needs_cache))
+        return moec_fail(err, MOEC_ERR_USAGE, "the best %u experts are kept by route %s, expected %s",
+                         route->keep_top, kinds[route->kind].name,
+                         needs_cache ? "at most the experts of a token" : "a route that may change them");
+    if (needs_cache && route->keep_top == config->top_k)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a token takes %u experts and the best %u are kept, so route %s changes nothing",
+                         config->top_k, route->keep_top, kinds[route->kind].name);
+    if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert >= config->top_k)
+        return moec_fail(err, MOEC_ERR_USAGE, "prune:%u leaves all %u experts of a token, expected fewer",
+                         route->n_expert, config->top_k);
+    if (route->kind == MOEC_ROUTE_MAX_RANK &&
+        (route->n_expert <= config->top_k || route->n_expert > config->n_expert))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "max-rank:%u, expected more than %u (those of one token), up to %u", route->n_expert,
+                         config->top_k, config->n_expert);
+    return MOEC_OK;
+}
+
+/* ---- choices ---- */
+
+static bool is_resident(const struct moec_scored_token *token, uint32_t expert)
+{
+    return token->residents != NULL && token->residents->has(token->residents, token->layer, expert);
+}
+
+/* The n_best of what the router compares, the best first. */
+static void rank_best(const struct moec_scored_token *token, uint32_t n_best, uint32_t *experts,
+                      float *values)
+{
+    const struct moec_scored_token compared = {.n_expert = token->n_expert, .scores = token->compared};
+    moec_choose_best(&compared, n_best, experts, values);
+}
+
+static void choose_top_k(const void *context, const struct moec_scored_token *token, uint32_t *experts,
+                         bool *skips)
+{
+    float values[MOEC_MAX_TOP_K];
+    (void)context;
+    (void)skips;
+    rank_best(token, token->top_k, experts, values);
+}
+
+/* The chosen in the order in which the router ranks them. */
+static void sort_by_rank(const struct moec_scored_token *token, uint32_t *experts)
+{
+    const float *z = token->compared;
+    for (uint32_t i = 1; i < token->top_k; i++) {
+        const uint32_t e = experts[i];
+        uint32_t at = i;
+        for (; at > 0 && (z[e] > z[experts[at - 1]] || (z[e] == z[experts[at - 1]] && e < experts[at - 1]));
+             at--)
+            experts[at] = experts[at - 1];
+        experts[at] = e;
+    }
+}
+
+static void choose_cache_prior(const void *context, const struct moec_scored_token *token, uint32_t *experts,
+                               bool *skips)
+{
+    const struct moec_route *route = context;
+    float boosted[MOEC_MAX_EXPERTS], values[MOEC_MAX_TOP_K];
+    const float boost = route->share * token->range;
+    (void)skips;
+    memcpy(boosted, token->compared, token->n_expert * sizeof *boosted);
+    if (route->keep_top > 0)
+        rank_best(token, route->keep_top, experts, values);
+    for (uint32_t e = 0; e < token->n_expert; e++) {
+        bool gains = is_resident(token, e);
+        for (uint32_t rank = 0; rank < route->keep_top && !gains; rank++)
+            gains = experts[rank] == e;
+        if (gains)
+            boosted[e] += boost;
+    }
+    const struct moec_scored_token prior = {.n_expert = token->n_expert, .scores = boosted};
+    moec_choose_best(&prior, token->top_k, experts, values);
+    sort_by_rank(token, experts);
+}
+
+/* promote(r[:J]; promote(r[:M] and C; r)), of which the first k are taken. */
+static void promote(const struct moec_route *route, const struct moec_scored_token *token, uint32_t max_rank,
+                    uint32_t *experts)
+{
+    uint32_t ranked[MOEC_MAX_EXPERTS];
+    float values[MOEC_MAX_EXPERTS];
+    bool is_taken[MOEC_MAX_EXPERTS] = {false};
+    const uint32_t k = token->top_k, n_ranked = max_rank > k ? max_rank : k;
+    uint32_t n = 0;
+    rank_best(token, n_ranked, ranked, values);
+    for (; n < route->keep_top; n++) {
+        experts[n] = ranked[n];
+        is_taken[n] = true;
+    }
+    for (int resident = 1; resident >= 0; resident--) {
+        const uint32_t end = resident == 1 ? max_rank : n_ranked;
+        for (uint32_t rank = 0; rank < end && n < k; rank++) {
+            if (is_taken[rank] || !isfinite(values[rank]) ||
+                (resident == 1 && !is_resident(token, ranked[rank])))
+                continue;
+            is_taken[rank] = true;
+            experts[n++] = ranked[rank];
+        }
+    }
+    /* Fewer than k experts that can be compared: as the router's own choice does. */
+    for (uint32_t rank = 0; n < k; rank++)
+        if (!is_taken[rank])
+            experts[n++] = ranked[rank];
+    sort_by_rank(token, experts);
+}
+
+static void choose_max_rank(const void *context, const struct moec_scored_token *token, uint32_t *experts,
+                            bool *skips)
+{
+    const struct moec_route *route = context;
+    (void)skips;
+    promote(route, token, route->n_expert, experts);
+}
+
+static void choose_cumsum(const void *context, const struct moec_scored_token *token, uint32_t *experts,
+                          bool *skips)
+{
+    const struct moec_route *route = context;
+    uint32_t ranked[MOEC_MAX_EXPERTS];
+    float values[MOEC_MAX_EXPERTS], sum = 0;
+    uint32_t max_rank = 0;
+    (void)skips;
+    rank_best(token, token->n_expert, ranked, values);
+    while (max_rank < token->n_expert && sum < route->share)
+        sum += token->shares[ranked[max_rank++]];
+    promote(route, token, max_rank, experts);
+}
+
+static void choose_pruned(const void *context, const struct moec_scored_token *token, uint32_t *experts,
+                          bool *skips)
+{
+    const struct moec_route *route = context;
+    choose_top_k(NULL, token, experts, skips);
+    for (uint32_t rank = route->n_expert; rank < token->top_k; rank++)
+        skips[rank] = true;
+}
+
+struct moec_choice moec_route_choice(const struct moec_route *route)
+{
+    static void (*const choose[MOEC_ROUTE_COUNT])(const void *, const struct moec_scored_token *, uint32_t *,
+                                                  bool *) = {
+        [MOEC_ROUTE_TOP_K] = choose_top_k,       [MOEC_ROUTE_CACHE_PRIOR] = choose_cache_prior,
+        [MOEC_ROUTE_MAX_RANK] = choose_max_rank, [MOEC_ROUTE_CUMSUM] = choose_cumsum,
+        [MOEC_ROUTE_PRUNE] = choose_pruned,
+    };
+    return (struct moec_choice){.choose = choose[route->kind], .context = route};
+}

@@ -1,0 +1,66 @@
+/* Routing that prefers what is in memory (cache-conditional experts, arXiv:2412.00099): which experts a token
+ * takes when the router's own choice may be changed for one that needs less reading.
+ *
+ *   cache-prior:L   experts in the cache get L times the router's range on top of what it compares (eq. 9)
+ *   max-rank:M      experts in the cache come first among the router's M best (eq. 6, Algorithm 1)
+ *   cumsum:P        the same with as many as it takes to make up the share P (eq. 8, Algorithm 2)
+ *   prune:N         the router's N best alone; the others are skipped
+ *   top-k           the router's own; the cache is counted and changes nothing
+ *
+ * The cache is a logical one (runtime/policy/route_state.h), so a choice is a function of bundle, settings
+ * and tokens alone (D15). What stands for the paper's logits z is what the router compares: its logits where
+ * it compares by softmax alone, else score plus choice bias; experts of groups that are left out never come
+ * in. The range is max(z) - min(z), averaged over the sequence's tokens so far (eq. 10). Weights come from
+ * the unmodified scores of the experts taken; a skipped expert's weight is lost, the others' stay as they
+ * are. */
+#ifndef MOEC_RUNTIME_ROUTE_H
+#define MOEC_RUNTIME_ROUTE_H
+
+#include "formats/model/config.h"
+#include "runtime/policy/choice.h"
+
+enum moec_route_kind {
+    MOEC_ROUTE_TOP_K = 0,
+    MOEC_ROUTE_CACHE_PRIOR,
+    MOEC_ROUTE_MAX_RANK,
+    MOEC_ROUTE_CUMSUM,
+    MOEC_ROUTE_PRUNE,
+    MOEC_ROUTE_COUNT
+};
+
+/* Zero-initialised: the router's own, without a cache. */
+struct moec_route {
+    uint8_t kind;      /* enum moec_route_kind */
+    bool decode_only;  /* tokens of a prompt take the router's choice, and advance the cache */
+    uint32_t n_slots;  /* experts of a layer that the logical cache holds; 0 = there is none */
+    uint32_t keep_top; /* J: the router's best so many are taken whatever the cache holds */
+    uint32_t n_expert; /* M of max-rank, N of prune */
+    float share;       /* L of cache-prior, P of cumsum */
+};
+
+/* Slots where a user names none. */
+#define MOEC_ROUTE_SLOTS "50%"
+
+/* Whether sequences need a state for it. */
+static inline bool moec_route_is_on(const struct moec_route *route)
+{
+    return route->kind != MOEC_ROUTE_TOP_K || route->n_slots > 0;
+}
+
+/* Reads "cache-prior:0.2" and its like into kind, n_expert and share. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_route_read(const char *text, struct moec_route *route,
+                                                  struct moec_error *err);
+
+/* Reads "12" or "50%" of a layer's experts; a share gives at least those of one token. Errors:
+ * MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_route_read_slots(const char *text, const struct moec_config *config,
+                                                        uint32_t *n_slots, struct moec_error *err);
+
+/* Whether the settings fit a model. Errors: MOEC_ERR_USAGE, with the values that would. */
+MOEC_WARN_UNUSED enum moec_status moec_route_check(const struct moec_route *route,
+                                                   const struct moec_config *config, struct moec_error *err);
+
+/* The choice by these settings; `route` is borrowed. */
+struct moec_choice moec_route_choice(const struct moec_route *route);
+
+#endif

@@ -1,0 +1,98 @@
+#!/bin/sh
+# Routing that prefers a logical cache: what it changes, what it costs, and that nothing else decides about it.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+sample=datasets/sample/model
+text=datasets/sample/test.txt
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+number() {
+    sed -n "s/^.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1
+}
+
+# ---- eval ----
+
+evaluate() {
+    try 0 "eval $*" "$moec" eval $sample --data $text --samples 8 --seq-len 128 --reference $sample --json -q --route "$@"
+    missed=$(number experts_missed) taken=$(number experts_taken) loss=$(number loss)
+}
+evaluate top-k
+plain_missed=$missed plain_taken=$taken
+check "top-k loses nothing" "$loss == 0 && $missed > 0 && $missed < $taken"
+evaluate top-k --slots 100%
+check "what a cache of all experts misses is there once" "$missed < $plain_missed / 2"
+evaluate cache-prior:0
+check "no prior changes nothing" "$loss == 0 && $missed == $plain_missed"
+evaluate cache-prior:0.3
+prior_missed=$missed prior_loss=$loss
+check "a prior misses less" "$missed < 0.8 * $plain_missed && $taken == $plain_taken && $loss != 0"
+evaluate cache-prior:0.3 --keep-top 1
+check "less so where the best is kept" "$missed > $prior_missed && $missed < $plain_missed"
+evaluate cache-prior:0.3 --prompt-tokens 64
+check "and where half of a window is a prompt" "$missed > $prior_missed && $loss < $prior_loss"
+evaluate max-rank:5
+check "the cached of the best five" "$missed < $plain_missed && $loss != 0"
+evaluate cumsum:0.8
+check "the cached of a share of 0.8" "$missed < $plain_missed && $loss != 0"
+evaluate prune:1
+check "one expert a token" "$taken * 4 == $plain_taken && $loss > 0"
+try 0 "eval in words" "$moec" eval $sample --data $text --samples 2 --route cache-prior:0.3 --slots 5 -q
+says stdout 'route *cache-prior:0.3 *[0-9.]+% of [0-9]+ experts taken miss a cache of 5 experts a layer' "says how many miss"
+
+# ---- refusals ----
+
+refused() {
+    words=$1
+    shift
+    try 2 "refused: $*" "$moec" eval $sample --data $text --samples 2 -q "$@"
+    says stderr "$words" "says why"
+}
+refused "no route 'prior'.*cache-prior:SHARE" --route prior
+refused "cache-prior.*'2', expected a share of 0 to 1" --route cache-prior:2
+refused "prune:4 leaves all 4" --route prune:4
+refused "cache of 1 experts.*expected 4" --route top-k --slots 1
+refused "changes nothing" --route cache-prior:0.2 --keep-top 4
+refused "slots does nothing without --route" --slots 4
+refused "prompt-tokens does nothing without --route" --prompt-tokens 4
+try 2 "run refuses the same" "$moec" run "$work/none.moec" -p x --decide decode
+
+# ---- run ----
+
+try 0 "a bundle" "$moec" compile $sample --policy uniform --bits 4 -q -o "$work/m.moec"
+generate() {
+    "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json "$@" \
+        >"$work/stdout" 2>"$work/stats"
+}
+generate && cp "$work/stdout" "$work/plain"
+generate --route top-k
+if cmp -s "$work/stdout" "$work/plain"; then pass "top-k changes no word"; else fail "top-k changes no word"; fi
+generate --route cache-prior:0.5 && cp "$work/stdout" "$work/prior"
+if cmp -s "$work/prior" "$work/plain"; then fail "a strong prior changes some"; else pass "a strong prior changes some"; fi
+for how in "-t 1" "-t 3" "--cpu scalar" "--memory 20MiB" "--memory 20MiB --evict fifo --predict gate" "--draft lookup"; do
+    # shellcheck disable=SC2086 # words
+    generate --route cache-prior:0.5 $how
+    if cmp -s "$work/stdout" "$work/prior"; then pass "the same with $how"; else fail "the same with $how"; fi
+done
+generate --route cache-prior:0.5 --decide decode
+if cmp -s "$work/stdout" "$work/prior"; then fail "a prompt that is not decided"; else pass "a prompt that is not decided"; fi
+if grep -q '"route": "cache-prior:0.5", "experts_taken": [0-9]*, "experts_missed": [0-9]*' "$work/stats"; then
+    pass "stats count"
+else
+    fail "stats count"
+fi
+# Encoder and decoder have a cache each; one expert a token.
+switch=datasets/switch-sample/model
+try 0 "an encoder-decoder bundle" "$moec" compile $switch --policy uniform --bits 4 -q -o "$work/s.moec"
+for how in "" "--route top-k" "--route cache-prior:0.4" "--route cache-prior:0.4 -t 3"; do
+    # shellcheck disable=SC2086 # words
+    try 0 "switch $how" "$moec" run "$work/s.moec" -p "Anna: Are you there? Ben: Yes, I am at home." -n 20 --beams 2 $how
+    cp "$work/stdout" "$work/switch.$(echo "$how" | tr -dc 'a-z0-9')"
+done
+if cmp -s "$work/switch." "$work/switch.routetopk" && cmp -s "$work/switch.routecacheprior04" "$work/switch.routecacheprior04t3"; then
+    pass "its texts are as they should be"
+else
+    fail "its texts are as they should be"
+fi
+
+done_testing

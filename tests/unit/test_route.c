@@ -1,0 +1,436 @@
+/* Routing that looks at a logical cache: the choices against the paper's definitions, the cache against a
+ * plain reference, and one result at every chunking, thread count, instruction set, truncation, copy and
+ * batch. */
+#include "tests/unit/fixture_model.h"
+#include "tests/unit/kernel_sets.h"
+
+#include "profiler/evaluate/score.h"
+#include "runtime/forward/decide.h"
+
+#include <math.h>
+
+/* ---- choices ---- */
+
+struct held {
+    struct moec_residents residents;
+    const bool *is_there;
+};
+
+static bool held_has(const struct moec_residents *self, uint32_t layer, uint32_t expert)
+{
+    assert_int_equal(layer, 3);
+    return ((const struct held *)self)->is_there[expert];
+}
+
+/* Six experts in the order of their ranks; the third, fourth and sixth are in the cache (the paper's Fig.
+ * 12). */
+static const float ranked[] = {5, 4, 3, 2.5f, 1, 0.5f};
+static const float shares[] = {0.4f, 0.3f, 0.15f, 0.1f, 0.04f, 0.01f};
+static const bool there[] = {false, false, true, true, false, true};
+
+static void expect_choice(const struct moec_route *route, uint32_t k, const uint32_t *expected,
+                          uint32_t n_skipped)
+{
+    const struct held held = {{held_has}, there};
+    const struct moec_scored_token token = {.layer = 3,
+                                            .n_expert = 6,
+                                            .top_k = k,
+                                            .scores = shares,
+                                            .residents = &held.residents,
+                                            .compared = ranked,
+                                            .shares = shares,
+                                            .range = 5};
+    const struct moec_choice choice = moec_route_choice(route);
+    uint32_t experts[8];
+    bool skips[8] = {false};
+    choice.choose(choice.context, &token, experts, skips);
+    for (uint32_t i = 0; i < k; i++) {
+        assert_int_equal(experts[i], expected[i]);
+        assert_int_equal(skips[i], i >= k - n_skipped);
+    }
+}
+
+static void test_route__chooses_as_the_paper_says(void **state)
+{
+    (void)state;
+    struct moec_route route = {.kind = MOEC_ROUTE_TOP_K, .n_slots = 3};
+    expect_choice(&route, 3, (const uint32_t[]){0, 1, 2}, 0);
+    /* Appendix B: M = 4, K = 2, J = 1 takes the best and the third. */
+    route = (struct moec_route){.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 4, .keep_top = 1, .n_slots = 3};
+    expect_choice(&route, 2, (const uint32_t[]){0, 2}, 0);
+    route.keep_top = 0;
+    expect_choice(&route, 2, (const uint32_t[]){2, 3}, 0);
+    expect_choice(&route, 4, (const uint32_t[]){0, 1, 2, 3}, 0); /* two are there, the best two fill up */
+    route.n_expert = 3;
+    expect_choice(&route, 2, (const uint32_t[]){0, 2}, 0);
+    /* 0.8 takes three experts, 0.9 four, 0.7 two, of which none is there. */
+    route = (struct moec_route){.kind = MOEC_ROUTE_CUMSUM, .share = 0.8f, .n_slots = 3};
+    expect_choice(&route, 2, (const uint32_t[]){0, 2}, 0);
+    route.share = 0.9f;
+    expect_choice(&route, 2, (const uint32_t[]){2, 3}, 0);
+    route.share = 0.65f;
+    expect_choice(&route, 2, (const uint32_t[]){0, 1}, 0);
+    /* Boosts of 5 L: 0.25 lifts the third over the second, not over the first. */
+    route = (struct moec_route){.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0, .n_slots = 3};
+    expect_choice(&route, 2, (const uint32_t[]){0, 1}, 0);
+    route.share = 0.25f;
+    expect_choice(&route, 2, (const uint32_t[]){0, 2}, 0);
+    route.share = 1;
+    expect_choice(&route, 3, (const uint32_t[]){2, 3, 5}, 0);
+    route.keep_top = 1;
+    expect_choice(&route, 3, (const uint32_t[]){0, 2, 3}, 0);
+    route = (struct moec_route){.kind = MOEC_ROUTE_PRUNE, .n_expert = 1};
+    expect_choice(&route, 3, (const uint32_t[]){0, 1, 2}, 2);
+}
+
+static void test_route__refuses_settings(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",          "prior",    "cache-prior", "cache-prior:",   "cache-prior:1.5",
+        "cumsum:-1", "prune:0",  "prune:1.5",   "max-rank:nan",   "max-rank:5000",
+        "top-k:2",   "cumsum:x", "prune:2x",    "cache-prior:nan"};
+    static const char *const slots[] = {"", "0", "-1", "101%", "1.5", "7x", "nan%", "%"};
+    const struct moec_config config = {.n_expert = 12, .top_k = 4};
+    uint32_t n_slots = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct moec_error err = {0};
+        struct moec_route route = {0};
+        assert_status(moec_route_read(texts[i], &route, &err), MOEC_ERR_USAGE, err);
+    }
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+        struct moec_error err = {0};
+        assert_status(moec_route_read_slots(slots[i], &config, &n_slots, &err), MOEC_ERR_USAGE, err);
+    }
+    static const struct moec_route wrong[] = {
+        {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.5f},
+        {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.5f, .n_slots = 3},
+        {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.5f, .n_slots = 13},
+        {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.5f, .n_slots = 6, .keep_top = 4},
+        {.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 4, .n_slots = 6},
+        {.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 13, .n_slots = 6},
+        {.kind = MOEC_ROUTE_PRUNE, .n_expert = 4},
+        {.kind = MOEC_ROUTE_PRUNE, .n_expert = 2, .keep_top = 1},
+        {.kind = MOEC_ROUTE_TOP_K, .n_slots = 6, .keep_top = 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct moec_error err = {0};
+        assert_status(moec_route_check(&wrong[i], &config, &err), MOEC_ERR_USAGE, err);
+    }
+    struct moec_error err = {0};
+    assert_ok(moec_route_read_slots("50%", &config, &n_slots, &err), err);
+    assert_int_equal(n_slots, 6);
+    assert_ok(moec_route_read_slots("10%", &config, &n_slots, &err), err);
+    assert_int_equal(n_slots, 4); /* those of one token */
+}
+
+/* ---- the logical cache ---- */
+
+/* A list with the most recent last. */
+struct plain_cache {
+    uint32_t experts[16], n;
+};
+
+static bool plain_touch(struct plain_cache *cache, uint32_t n_slots, uint32_t expert)
+{
+    uint32_t at = 0;
+    while (at < cache->n && cache->experts[at] != expert)
+        at++;
+    const bool was_there = at < cache->n;
+    if (!was_there && cache->n < n_slots)
+        cache->n++;
+    else if (!was_there)
+        at = 0;
+    memmove(cache->experts + at, cache->experts + at + 1, (cache->n - 1 - at) * sizeof *cache->experts);
+    cache->experts[cache->n - 1] = expert;
+    return was_there;
+}
+
+static void test_route__the_cache_is_lru_within_a_sequence(void **state)
+{
+    (void)state;
+    enum { N_EXPERT = 12, TOP_K = 3, N_SLOTS = 5, N_TOK = 400 };
+    const struct moec_config config = {.n_expert = N_EXPERT, .top_k = TOP_K};
+    const struct moec_route route = {.kind = MOEC_ROUTE_TOP_K, .n_slots = N_SLOTS};
+    struct moec_route_state routes, copy;
+    struct plain_cache plain = {.n = 0}, middle = plain;
+    uint64_t n_missed = 0;
+    uint32_t seed = 7;
+    struct moec_error err = {0};
+    assert_ok(moec_route_state_create(&config, &route, 2, N_TOK, &routes, &err), err);
+    assert_ok(moec_route_state_create(&config, &route, 2, N_TOK + 9, &copy, &err), err);
+    for (uint32_t t = 0; t < N_TOK; t++) {
+        uint32_t experts[TOP_K];
+        /* Equal weights too: of those the lower index is touched last. */
+        const float weights[TOP_K] = {0.5f, 0.25f, 0.25f};
+        const bool skips[TOP_K] = {false, false, t % 7 == 0};
+        seed = seed * 1664525u + 1013904223u;
+        for (uint32_t i = 0; i < TOP_K; i++)
+            experts[i] = (seed >> 8) % 4 + 4 * ((seed >> (10 + i)) % 2) +
+                         (i == 2 ? 8 - 4 * ((seed >> 12) % 2) : i) % 4;
+        for (uint32_t i = 1; i < TOP_K; i++)
+            while (experts[i] == experts[0] || (i == 2 && experts[2] == experts[1]))
+                experts[i] = (experts[i] + 1) % N_EXPERT;
+        bool was_there[N_EXPERT] = {false};
+        for (uint32_t i = 0; i < plain.n; i++)
+            was_there[plain.experts[i]] = true;
+        for (uint32_t i = 0; i < TOP_K; i++)
+            n_missed += !skips[i] && !was_there[experts[i]];
+        const uint32_t low = experts[1] < experts[2] ? 1 : 2, high = 3 - low;
+        if (!skips[high])
+            (void)plain_touch(&plain, N_SLOTS, experts[high]);
+        if (!skips[low])
+            (void)plain_touch(&plain, N_SLOTS, experts[low]);
+        (void)plain_touch(&plain, N_SLOTS, experts[0]);
+        moec_route_state_take(&routes, 1, (float)(t % 3), experts, weights, skips);
+        for (uint32_t i = 0; i < plain.n; i++)
+            assert_int_equal(routes.recent[N_SLOTS + i], plain.experts[plain.n - 1 - i]);
+        if (t == N_TOK / 2)
+            middle = plain;
+    }
+    assert_int_equal(routes.counts.n_missed, n_missed);
+    assert_int_equal(routes.n_done[0], 0);
+    moec_route_state_copy(&copy, &routes);
+    moec_route_state_truncate(&copy, 0, N_TOK / 2 + 1);
+    for (uint32_t i = 0; i < middle.n; i++)
+        assert_int_equal(copy.recent[N_SLOTS + i], middle.experts[middle.n - 1 - i]);
+    assert_true(moec_route_state_range(&routes, 1, 1) == (routes.range_sum[1] + 1) / (N_TOK + 1));
+    moec_route_state_release(&routes);
+    moec_route_state_release(&copy);
+}
+
+/* ---- whole models ---- */
+
+static const struct moec_route routes[] = {
+    {.kind = MOEC_ROUTE_TOP_K, .n_slots = 4},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.4f, .n_slots = 4},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.6f, .n_slots = 4, .keep_top = 1, .decode_only = true},
+    {.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 4, .n_slots = 4},
+    {.kind = MOEC_ROUTE_CUMSUM, .share = 0.8f, .n_slots = 4},
+    {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4},
+};
+#define N_ROUTE  (sizeof routes / sizeof *routes)
+#define N_PROMPT 9
+
+struct opened {
+    struct fixture fixture;
+    struct moec_decider decider;
+    struct moec_forward forward;
+    struct moec_session *session;
+};
+
+static struct opened open_model(const char *name, const struct moec_route *route,
+                                const struct moec_kernels *kernels, int n_threads, uint32_t max_tokens)
+{
+    struct opened opened = {.fixture = fixture_open(name)};
+    const struct moec_config *config = &opened.fixture.model->config;
+    struct moec_error err = {0};
+    assert_ok(moec_route_check(route, config, &err), err);
+    assert_ok(moec_forward_init(&opened.forward, opened.fixture.model, kernels, n_threads,
+                                moec_variants_experts(opened.fixture.variants), max_tokens, &err),
+              err);
+    moec_forward_scratch(&opened.forward)->test_hook.shares_all_work = true;
+    assert_ok(moec_decider_create(config, route, max_tokens, &opened.decider, &err), err);
+    return opened;
+}
+
+/* Where the value will stay. */
+static void start(struct opened *opened)
+{
+    struct moec_error err = {0};
+    opened->forward.decider = &opened->decider;
+    assert_ok(moec_session_create(&opened->forward, opened->fixture.n_tok + 4, &opened->session, &err), err);
+    moec_session_set_prompt(opened->session, N_PROMPT);
+}
+
+static void close_model(struct opened *opened)
+{
+    moec_session_free(opened->session);
+    moec_forward_release(&opened->forward);
+    moec_decider_release(&opened->decider);
+    fixture_close(&opened->fixture);
+}
+
+/* Logits of all positions, stepped `chunk` tokens at a time, with a detour: half-way some other tokens are
+ * read and taken back. */
+static float *run(const char *name, const struct moec_route *route, const struct moec_kernels *kernels,
+                  int n_threads, uint32_t chunk, bool detour, struct moec_route_counts *counts)
+{
+    struct opened opened = open_model(name, route, kernels, n_threads, chunk);
+    struct moec_error err = {0};
+    const struct fixture *fixture = &opened.fixture;
+    const size_t n_vocab = fixture->model->config.n_vocab;
+    float *logits = calloc(fixture->n_tok * n_vocab, sizeof *logits);
+    uint32_t *at = calloc(fixture->n_tok, sizeof *at);
+    start(&opened);
+    for (uint32_t i = 0; i < fixture->n_tok; i++)
+        at[i] = i;
+    for (uint32_t done = 0, n = 0; done < fixture->n_tok; done += n) {
+        n = fixture->n_tok - done < chunk ? fixture->n_tok - done : chunk;
+        if (detour && done >= fixture->n_tok / 2) {
+            assert_ok(moec_session_step(opened.session, fixture->tokens, 4, NULL, 0, NULL, &err), err);
+            moec_session_truncate(opened.session, done);
+            detour = false;
+        }
+        assert_ok(moec_session_step(opened.session, fixture->tokens + done, n, at, n, logits + done * n_vocab,
+                                    &err),
+                  err);
+    }
+    *counts = moec_session_route_counts(opened.session);
+    free(at);
+    close_model(&opened);
+    return logits;
+}
+
+static const char *const families[] = {"qwen2_moe", "olmoe", "dots1", "granitemoe", "lfm2_moe", "qwen3_next"};
+#define N_FAMILY (sizeof families / sizeof *families)
+
+static void test_route__one_result_however_it_is_run(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FAMILY; f++) {
+        const struct fixture fixture = fixture_open(families[f]);
+        const size_t n = (size_t)fixture.n_tok * fixture.model->config.n_vocab;
+        struct fixture closed = fixture;
+        size_t n_differ = 0;
+        fixture_close(&closed);
+        for (size_t r = 0; r < N_ROUTE; r++) {
+            struct moec_route_counts counts, others;
+            float *expected =
+                run(families[f], &routes[r], &moec_kernels_scalar, 1, fixture.n_tok, false, &counts);
+            float *plain =
+                run(families[f], &routes[0], &moec_kernels_scalar, 1, fixture.n_tok, false, &others);
+            n_differ += memcmp(expected, plain, n * sizeof *plain) != 0;
+            free(plain);
+            assert_true(counts.n_taken > 0 && counts.n_missed > 0 && counts.n_missed <= counts.n_taken);
+            for (uint32_t chunk = 1; chunk <= 20; chunk += chunk == 1 ? 4 : 15) {
+                float *got = run(families[f], &routes[r],
+                                 kernel_set(chunk % 3) != NULL ? kernel_set(chunk % 3) : &moec_kernels_scalar,
+                                 1 + (int)chunk % 3, chunk, false, &others);
+                assert_same_bits(got, expected, n, families[f]);
+                assert_int_equal(others.n_missed, counts.n_missed);
+                free(got);
+                got = run(families[f], &routes[r], &moec_kernels_scalar, 2, chunk, true, &others);
+                assert_same_bits(got, expected, n, families[f]);
+                free(got);
+            }
+            free(expected);
+        }
+        assert_int_equal(n_differ, N_ROUTE - 1); /* each but the first decides something */
+    }
+}
+
+/* Sequences in one batch have a cache each, forks take theirs along, and top-k is the router's own. */
+static void test_route__sequences_do_not_share(void **state)
+{
+    (void)state;
+    struct opened opened = open_model("qwen2_moe", &routes[1], moec_kernels_best(), 2, 16);
+    struct moec_error err = {0};
+    start(&opened);
+    const uint32_t *tokens = opened.fixture.tokens;
+    const size_t n_vocab = opened.fixture.model->config.n_vocab;
+    struct moec_session *sessions[3] = {NULL};
+    float *logits = calloc(3 * n_vocab, sizeof *logits), *one = calloc(n_vocab, sizeof *one);
+    assert_ok(moec_session_step(opened.session, tokens, 20, NULL, 0, NULL, &err), err);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_ok(moec_session_fork(opened.session, &sessions[i], &err), err);
+        assert_ok(moec_session_step(sessions[i], tokens + 3 * i, 3 * i, NULL, 0, NULL, &err), err);
+    }
+    for (uint32_t step = 0; step < 5; step++) {
+        const uint32_t next[3] = {tokens[step], tokens[step + 9], tokens[step + 20]};
+        struct moec_session *alone[3];
+        for (uint32_t i = 0; i < 3; i++)
+            assert_ok(moec_session_fork(sessions[i], &alone[i], &err), err);
+        assert_ok(moec_session_step_each(sessions, next, 3, logits, &err), err);
+        for (uint32_t i = 0; i < 3; i++) {
+            const uint32_t at = 0;
+            assert_ok(moec_session_step(alone[i], &next[i], 1, &at, 1, one, &err), err);
+            assert_same_bits(logits + i * n_vocab, one, n_vocab, "one of a batch");
+            moec_session_free(alone[i]);
+        }
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        moec_session_free(sessions[i]);
+    free(one);
+    free(logits);
+    close_model(&opened);
+
+    struct moec_route_counts counts;
+    opened = open_model("olmoe", &routes[0], &moec_kernels_scalar, 1, 4);
+    float *counted = run("olmoe", &routes[0], moec_kernels_best(), 1, 16, false, &counts);
+    float *plain = fixture_run(&opened.fixture, moec_kernels_best(), 1, 16, opened.fixture.tokens,
+                               opened.fixture.n_tok, opened.fixture.n_tok);
+    assert_same_bits(counted, plain, opened.fixture.n_tok * opened.fixture.model->config.n_vocab, "top-k");
+    free(counted);
+    free(plain);
+    close_model(&opened);
+}
+
+static double nll_of(const float *logits, size_t n_vocab, uint32_t target)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n_vocab; i++)
+        sum += exp((double)logits[i] - (double)logits[target]);
+    return log(sum);
+}
+
+/* Windows of an evaluation, all in one batch, are sequences of their own that begin with an empty cache. */
+static void test_route__evaluations_agree_with_sessions(void **state)
+{
+    (void)state;
+    enum { LENGTH = 16, N_WINDOW = 3 };
+    for (size_t r = 0; r < N_ROUTE; r++) {
+        struct opened opened = open_model("qwen2_moe", &routes[r], moec_kernels_best(), 2, LENGTH);
+        const size_t n_vocab = opened.fixture.model->config.n_vocab;
+        uint32_t length[N_WINDOW] = {LENGTH, LENGTH, LENGTH},
+                 scored[N_WINDOW] = {LENGTH - 1, LENGTH - 1, LENGTH - 1};
+        const struct moec_windows windows = {.n_window = N_WINDOW,
+                                             .seq_len_tokens = LENGTH,
+                                             .tokens = opened.fixture.tokens,
+                                             .length = length,
+                                             .scored = scored};
+        const struct moec_scorer_options options = {
+            .kernels = moec_kernels_best(), .n_threads = 2, .route = &routes[r], .n_prompt = N_PROMPT};
+        struct moec_scorer *scorer = NULL;
+        struct moec_error err = {0};
+        double nll[N_WINDOW];
+        const struct moec_measure measure = {.nll = nll};
+        uint32_t at[LENGTH];
+        float *logits = calloc(LENGTH * n_vocab, sizeof *logits);
+        uint64_t n_missed = 0;
+        start(&opened);
+        assert_ok(moec_scorer_create(opened.fixture.model, moec_variants_experts(opened.fixture.variants),
+                                     &windows, &options, &scorer, &err),
+                  err);
+        assert_ok(moec_scorer_run(scorer, &measure, NULL, &err), err);
+        for (uint32_t i = 0; i < LENGTH; i++)
+            at[i] = i;
+        for (uint32_t w = 0; w < N_WINDOW; w++) {
+            const uint32_t *tokens = opened.fixture.tokens + w * LENGTH;
+            double sum = 0;
+            moec_session_truncate(opened.session, 0);
+            assert_ok(moec_session_step(opened.session, tokens, LENGTH - 1, at, LENGTH - 1, logits, &err),
+                      err);
+            for (uint32_t i = 0; i + 1 < LENGTH; i++)
+                sum += nll_of(logits + i * n_vocab, n_vocab, tokens[i + 1]);
+            assert_true(fabs(sum - nll[w]) < 1e-4);
+        }
+        n_missed = moec_session_route_counts(opened.session).n_missed;
+        assert_int_equal(moec_scorer_route_counts(scorer).n_missed, n_missed);
+        moec_scorer_free(scorer);
+        free(logits);
+        close_model(&opened);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_route__chooses_as_the_paper_says),
+        cmocka_unit_test(test_route__refuses_settings),
+        cmocka_unit_test(test_route__the_cache_is_lru_within_a_sequence),
+        cmocka_unit_test(test_route__one_result_however_it_is_run),
+        cmocka_unit_test(test_route__sequences_do_not_share),
+        cmocka_unit_test(test_route__evaluations_agree_with_sessions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
