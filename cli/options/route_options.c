@@ -9,7 +9,7 @@ bool cli_route_given(const struct cli_args *args)
 
 enum moec_status cli_check_route(const struct cli_args *args, struct moec_error *err)
 {
-    static const char *const others[] = {"slots", "keep-top", "decide", "prompt-tokens"};
+    static const char *const others[] = {"slots", "keep-top", "decide"};
     for (size_t i = 0; !cli_route_given(args) && i < sizeof others / sizeof *others; i++)
         if (cli_offers(args, others[i]) && cli_has(args, others[i]))
             return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --route", others[i]);

@@ -1,6 +1,7 @@
 #include "cli/options/bench_options.h"
 #include "cli/options/outputs.h"
 #include "cli/options/policy_options.h"
+#include "cli/options/route_options.h"
 #include "cli/output/bench_output.h"
 #include "cli/output/figure_output.h"
 #include "cli/output/interrupt.h"
@@ -55,6 +56,7 @@ static const struct cli_option options[] = {
      "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES, CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",
      CLI_RARE},
+    CLI_ROUTE_OPTIONS(CLI_RARE),
     {"against-none", 0, NULL, NULL, "Repeat each row that preloads without predictions.", CLI_RARE},
     {"ablation", 0, NULL, NULL,
      "Add rows for the parts of edgemoe: bitwidths only, with preloads, with the buffer.", CLI_RARE},

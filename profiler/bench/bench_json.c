@@ -165,6 +165,11 @@ struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
     moec_json_out_bool(root, "teacher_forced", true);
     moec_json_out_u64(root, "samples", bench->tokens.n_sample);
     moec_json_out_u64(root, "prompt_tokens", bench->tokens.prompt_tokens);
+    if (bench->options.route != NULL) {
+        moec_json_out_string(root, "route", bench->options.route);
+        put_string_or_null(root, "slots", bench->options.route_slots);
+        moec_json_out_u64(root, "keep_top", bench->options.route_keep_top);
+    }
     moec_json_out_u64(root, "tokens", bench->tokens.n_tokens);
     moec_json_out_u64(root, "expert_total_bytes", bench->expert_total_bytes);
     put_string_or_null(root, "left_out", bench->left_out);

@@ -100,7 +100,13 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
         .copy = copy,
         .memory = options->n_memory,
         .storage = options->n_storage,
-        .engine = {.mode = mode, .io = options->io, .cpu = options->cpu, .n_threads = options->n_threads},
+        .engine = {.mode = mode,
+                   .io = options->io,
+                   .cpu = options->cpu,
+                   .route = options->route,
+                   .route_slots = options->route_slots,
+                   .route_keep_top = options->route_keep_top,
+                   .n_threads = options->n_threads},
     };
 }
 

@@ -32,6 +32,8 @@ struct moec_bench_tokens {
 struct moec_bench_engine {
     const char *mode; /* NULL: cache */
     const char *evict, *predict, *io, *cpu;
+    const char *route, *route_slots; /* as in struct moert_options */
+    uint32_t route_keep_top;
     const char *trace; /* file, NULL: none */
     uint32_t copy, preload_count;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */

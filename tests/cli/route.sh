@@ -81,6 +81,11 @@ if grep -q '"route": "cache-prior:0.5", "experts_taken": [0-9]*, "experts_missed
 else
     fail "stats count"
 fi
+try 0 "a bench" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --route cache-prior:0.3 --json -q
+missed_prior=$(number miss_rate)
+says stdout '"route": "cache-prior:0.3"' "names its route"
+try 0 "and without" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --json -q
+check "which misses more" "0$(number miss_rate) > 0$missed_prior && 0$missed_prior > 0"
 # Encoder and decoder have a cache each; one expert a token.
 switch=datasets/switch-sample/model
 try 0 "an encoder-decoder bundle" "$moec" compile $switch --policy uniform --bits 4 -q -o "$work/s.moec"
