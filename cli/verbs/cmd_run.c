@@ -73,7 +73,10 @@ static const struct cli_option options[] = {
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us.", CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),
     {"decide", 0, "WHEN", "all|decode",
-     "With --route: for all tokens (default), or for those that are generated alone.", CLI_RARE},
+     "With --route, who may take other experts:\nall\tall tokens (default)\ndecode\tthose that are "
+     "generated, "
+     "not the prompt's",
+     CLI_RARE},
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
      CLI_RARE | CLI_OUTPUT},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
