@@ -252,7 +252,7 @@ VERBS := profile compile run eval bench simulate device inspect verify export st
 
 # What help texts and man pages refer to, under the same names.
 DOCUMENTS := README.md LICENSE lua/README.md formats/profile/PROFILE.md formats/bundle/FORMAT.md \
-             $(wildcard docs/*.md docs/*.png docs/embed.c lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua datasets/tasks/*.md)
+             $(wildcard docs/*.md docs/*.png docs/embed.c docs/notebook.py lua/modules/*.lua lua/policies/*.lua datasets/tasks/*.lua datasets/tasks/*.md)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include \

@@ -18,6 +18,7 @@
 #include "profiler/common/unit.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/profile/weight_studies.h"
+#include "profiler/report/expert_table.h"
 #include "profiler/report/heatmap.h"
 #include "profiler/report/terminal_heatmap.h"
 
@@ -39,6 +40,7 @@ static const struct cli_option options[] = {
     {"heatmap", 0, "FILE", NULL, "Sensitivity as .png, .svg, .pdf or .csv; repeatable.",
      CLI_REPEATS | CLI_OUTPUT},
     CLI_FIGURE_OPTIONS,
+    {"table", 0, "FILE.csv", NULL, "Every expert at every bitwidth: loss, interval, KL, tokens.", CLI_OUTPUT},
     {"show", 0, "PROFILE.h5", NULL, "Show this profile instead of measuring.", CLI_INPUT},
     {"compare", 0, "A.h5", NULL,
      "Compare two profiles of models of the same shape (--compare A.h5 B.h5): rank correlations, what the "
@@ -88,8 +90,11 @@ struct profile_job {
     double seconds;
 };
 
+/* Heatmaps, and the table of the same. */
 static enum moec_status draw_heatmaps(const struct profile_job *job, struct moec_error *err)
 {
+    if (cli_has(job->args, "table"))
+        MOEC_TRY(moec_expert_table_write(&job->profile, cli_text(job->args, "table"), err));
     for (uint32_t i = 0; i < cli_count(job->args, "heatmap"); i++)
         MOEC_TRY(moec_heatmap_write(&job->profile, job->show_bits, cli_repeat(job->args, "heatmap", i), err));
     return MOEC_OK;
@@ -482,7 +487,8 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE, "nothing to measure on: give --data FILE");
     if (cli_has(args, "dry-run"))
         return foresee(job, bits, n_bits, err);
-    if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_wants_figures(args))
+    if (!cli_has(args, "output") && !cli_has(args, "heatmap") && !cli_has(args, "table") &&
+        !cli_wants_figures(args))
         return moec_fail(err, MOEC_ERR_USAGE, "name the profile with -o PROFILE.h5");
     MOEC_TRY(find_journal(job, err));
     cli_progress_init(&job->progress, "profile", NULL, job->measure.is_quiet);
