@@ -514,7 +514,8 @@ static enum moec_status put_tensors(const struct making *m)
                          m->gguf->file.path);
     moec_json_out_u64(m->root, "vocab_size", tensor.shape[0]);
     moec_json_out_bool(m->root, "tie_word_embeddings", !m->source->find(m->source, "output.weight", &tensor));
-    const bool has_bias = find_in_layer(m, 0, "attn_q.bias", &tensor);
+    const bool has_bias =
+        find_in_layer(m, 0, "attn_q.bias", &tensor) || find_in_layer(m, 0, "attn_qkv.bias", &tensor);
     moec_json_out_bool(m->root, "qkv_bias", has_bias);
     moec_json_out_bool(m->root, "attention_bias", has_bias);
     moec_json_out_bool(m->root, "use_qk_norm", find_in_layer(m, 0, "attn_q_norm.weight", &tensor));
@@ -698,6 +699,52 @@ static const struct moec_family_experts experts[] = {
 };
 /* clang-format on */
 
+/* Queries, keys and values of all heads in one tensor, one after the other (the converter's --fuse-qkv). */
+static struct moec_tensor_layout layout_fused(const struct moec_config *config, enum moec_role role,
+                                              uint32_t layer)
+{
+    const struct moec_layer_kind *kind = layer == MOEC_LAYER_NONE ? NULL : moec_config_layer(config, layer);
+    struct moec_tensor_layout layout = {0};
+    if (kind == NULL)
+        return layout;
+    const uint32_t n_q = kind->n_head * kind->head_dim, n_kv = kind->n_kv_head * kind->head_dim;
+    const struct {
+        enum moec_role weight, bias;
+        uint32_t first, n;
+    } parts[] = {{MOEC_ROLE_Q, MOEC_ROLE_Q_BIAS, 0, n_q},
+                 {MOEC_ROLE_K, MOEC_ROLE_K_BIAS, n_q, n_kv},
+                 {MOEC_ROLE_V, MOEC_ROLE_V_BIAS, n_q + n_kv, n_kv}};
+    for (size_t i = 0; i < 3; i++)
+        if (role == parts[i].weight || role == parts[i].bias)
+            layout = (struct moec_tensor_layout){
+                .block_rows = parts[i].n, .block_first = parts[i].first, .block_step = n_q + 2 * n_kv};
+    return layout;
+}
+
+static struct moec_tensor_layout layout_fused_pairs(const struct moec_config *config, enum moec_role role,
+                                                    uint32_t layer)
+{
+    struct moec_tensor_layout layout = layout_fused(config, role, layer);
+    layout.has_pairs =
+        role == MOEC_ROLE_Q || role == MOEC_ROLE_K || role == MOEC_ROLE_Q_BIAS || role == MOEC_ROLE_K_BIAS;
+    return layout;
+}
+
+/* Where the first layer has such a tensor, all have. */
+static void fuse_names(const struct moec_tensor_source *source, bool has_pairs, struct moec_family *family)
+{
+    static const enum moec_role weights[] = {MOEC_ROLE_Q, MOEC_ROLE_K, MOEC_ROLE_V},
+                                biases[] = {MOEC_ROLE_Q_BIAS, MOEC_ROLE_K_BIAS, MOEC_ROLE_V_BIAS};
+    struct moec_tensor tensor;
+    if (family->layout_of != NULL || !source->find(source, "blk.0.attn_qkv.weight", &tensor))
+        return;
+    for (size_t i = 0; i < 3; i++) {
+        family->names[weights[i]] = "blk.{L}.attn_qkv.weight";
+        family->names[biases[i]] = "blk.{L}.attn_qkv.bias";
+    }
+    family->layout_of = has_pairs ? layout_fused_pairs : layout_fused;
+}
+
 void moec_gguf_model_names(const struct moec_tensor_source *source, struct moec_family *family)
 {
     static const enum moec_role paired[] = {MOEC_ROLE_Q, MOEC_ROLE_K, MOEC_ROLE_Q_BIAS, MOEC_ROLE_K_BIAS};
@@ -715,6 +762,7 @@ void moec_gguf_model_names(const struct moec_tensor_source *source, struct moec_
         for (const struct tensor_name *own = architecture->names; own->name != NULL; own++)
             (own->is_running ? family->running_names : family->names)[own->role] = own->name;
         family->layout_of = architecture->layout_of;
+        fuse_names(source, architecture->has_pairs, family);
     }
     memcpy(family->expert_names, experts[0].names, sizeof family->expert_names);
     memcpy(family->expert_layouts, experts[0].layouts, sizeof family->expert_layouts);

@@ -11,6 +11,12 @@
 
 /* ---- making views ---- */
 
+/* A vector that is one block of a longer one. */
+static bool is_slice(struct moec_tensor_layout layout, uint32_t rows, uint32_t columns)
+{
+    return rows == 1 && layout.block_rows > 1 && layout.block_rows == columns;
+}
+
 /* Extents of a tensor of this layout. A vector stands for a matrix of one row, and of one column. */
 static uint32_t wanted_shape(struct moec_tensor_layout layout, uint32_t rows, uint32_t columns,
                              uint32_t n_expert, bool is_vector, uint64_t shape[static 3])
@@ -23,6 +29,10 @@ static uint32_t wanted_shape(struct moec_tensor_layout layout, uint32_t rows, ui
         shape[1] = 1;
         shape[2] = columns;
         return 3;
+    }
+    if (is_slice(layout, rows, columns)) {
+        shape[0] = layout.block_step;
+        return 1;
     }
     if (layout.is_stacked)
         shape[n++] = n_expert;
@@ -65,6 +75,12 @@ static enum moec_status check_bytes(const struct moec_tensor *tensor, uint64_t l
 static void place_weights(struct moec_tensor_layout layout, uint32_t n_part, struct moec_tensor_view *view)
 {
     const uint64_t turns = layout.is_interleaved ? n_part : 1;
+    if (is_slice(layout, view->rows, view->columns)) {
+        view->first = layout.block_first;
+        view->row_step = view->line;
+        view->column_step = 1;
+        return;
+    }
     if (layout.is_row_fused) {
         view->first = (uint64_t)layout.part * (layout.is_interleaved ? 1 : view->columns);
         view->row_step = view->line;

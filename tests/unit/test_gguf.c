@@ -152,6 +152,14 @@ static void test_gguf__a_model_is_that_of_its_folder(void **state)
     assert_same_model(FAMILIES "mixtral", GGUF "mixtral.gguf");
 }
 
+/* Queries, keys and values in one tensor, and their biases; of one family in pairs. */
+static void test_gguf__fused_tensors(void **state)
+{
+    (void)state;
+    assert_same_model(FAMILIES "granitemoeshared", GGUF "families/granitemoeshared-fused.gguf");
+    assert_same_model(FAMILIES "glm4_moe", GGUF "families/glm4_moe-fused.gguf");
+}
+
 /* Files of llama.cpp's own converter, beside the folder that it was given: that of the family, some with
  * another config.json (tests/fixtures/make_gguf_families.py). */
 static void test_gguf__what_the_converter_changes_is_undone(void **state)
@@ -469,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_gguf__blocks_decode_as_in_the_package),
         cmocka_unit_test(test_gguf__a_model_is_that_of_its_folder),
         cmocka_unit_test(test_gguf__what_the_converter_changes_is_undone),
+        cmocka_unit_test(test_gguf__fused_tensors),
         cmocka_unit_test(test_gguf__tokenizers_give_the_ids_of_their_files),
         cmocka_unit_test(test_gguf__cuts_as_llama_cpp),
         cmocka_unit_test(test_gguf__models_that_are_not_known),
