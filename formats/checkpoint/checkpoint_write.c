@@ -12,7 +12,7 @@
 
 #define ROWS MOEC_TRANSPOSE_NEURONS /* rows of a file that are made at a time */
 
-#define MAX_PARTS 4u
+#define MAX_PARTS 5u
 
 /* One tensor of the folder, and where its weights come from: matrices one behind the other, or sharing rows.
  */
@@ -97,6 +97,8 @@ static bool role_is_vector(enum moec_role role)
     case MOEC_ROLE_EXPERT_POST_NORM:
     case MOEC_ROLE_SHARED_POST_NORM:
     case MOEC_ROLE_LAYER_SCALE:
+    case MOEC_ROLE_SPACE_SKIP:
+    case MOEC_ROLE_CONVOLUTION_BIAS:
         return true;
     default:
         return false;

@@ -1,8 +1,12 @@
-/* Granite 3 MoE, without and with a shared expert: four multipliers, experts stacked in two tensors. */
+/* Granite 3 and 4 MoE, without and with a shared expert, and with layers of state spaces: four multipliers,
+ * experts stacked in two tensors. */
 #include "formats/checkpoint/family_parts.h"
 
-static enum moec_status read_granite(const struct moec_json *root, const char *where,
-                                     struct moec_config *config, struct moec_error *err)
+#include <stdio.h>
+#include <string.h>
+
+static enum moec_status read_fields(const struct moec_json *root, const char *where,
+                                    struct moec_config *config, struct moec_error *err)
 {
     double scale = 1;
     MOEC_TRY(
@@ -16,7 +20,13 @@ static enum moec_status read_granite(const struct moec_json *root, const char *w
     MOEC_TRY(moec_family_read_factor(root, where, "logits_scaling", 1, &config->logit_divisor, err));
     MOEC_TRY(moec_json_get_double_or(root, where, "attention_multiplier", 1e-30, 1e30, 1, &scale, err));
     config->kinds[0].score_scale = (float)scale;
-    MOEC_TRY(moec_family_read_bias(root, where, true, config, err));
+    return moec_family_read_bias(root, where, true, config, err);
+}
+
+static enum moec_status read_granite(const struct moec_json *root, const char *where,
+                                     struct moec_config *config, struct moec_error *err)
+{
+    MOEC_TRY(read_fields(root, where, config, err));
     return moec_config_place_layers(config, NULL, where, err);
 }
 
@@ -27,7 +37,7 @@ static void write_granite(const struct moec_config *config, struct moec_json_out
     moec_family_put_factor(root, "embedding_multiplier", config->embedding_scale);
     moec_family_put_factor(root, "residual_multiplier", config->residual_scale);
     moec_family_put_factor(root, "logits_scaling", config->logit_divisor);
-    moec_json_out_double(root, "attention_multiplier", (double)moec_config_layer(config, 0)->score_scale);
+    moec_json_out_double(root, "attention_multiplier", (double)moec_config_attention(config)->score_scale);
     moec_family_put_bias(config, root);
 }
 
@@ -47,6 +57,140 @@ static void write_shared(const struct moec_config *config, struct moec_json_out 
 {
     write_granite(config, root);
     moec_json_out_u64(root, "shared_intermediate_size", config->n_ff_shared);
+}
+
+/* ---- with state spaces ---- */
+
+static enum moec_status read_space(const struct moec_json *root, const char *where,
+                                   const struct moec_config *config, struct moec_layer_kind *space,
+                                   struct moec_error *err)
+{
+    const struct moec_json *dim = moec_json_present(root, "mamba_d_head");
+    const struct moec_json *limit = moec_json_present(root, "time_step_limit");
+    const uint32_t most = MOEC_MAX_DIMENSION;
+    uint32_t expand = 2;
+    bool has_bias = true;
+    *space = (struct moec_layer_kind){.mixer = MOEC_MIXER_SPACE,
+                                      .conv_size = 4,
+                                      .n_head = 128,
+                                      .n_kv_head = 1,
+                                      .head_dim = 256,
+                                      .is_moe = true};
+    MOEC_TRY(moec_json_update_u32(root, where, "mamba_d_conv", most, &space->conv_size, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "mamba_n_heads", most, &space->n_head, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "mamba_n_groups", most, &space->n_kv_head, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "mamba_d_state", most, &space->head_dim, err));
+    MOEC_TRY(moec_json_update_u32(root, where, "mamba_expand", 1024, &expand, err));
+    MOEC_TRY(moec_json_get_bool_or(root, where, "mamba_conv_bias", true, &has_bias, err));
+    if (!has_bias)
+        return moec_fail(
+            err, MOEC_ERR_UNSUPPORTED,
+            "%s says 'mamba_conv_bias' false, only true is supported: it would need convolutions "
+            "of state spaces without a bias",
+            where);
+    MOEC_TRY(moec_family_refuse_flag(root, where, "mamba_proj_bias", "biases of projections", err));
+    const struct moec_json *end = limit == NULL ? NULL : moec_json_at(limit, 1);
+    if (end != NULL && (moec_json_type(end) == MOEC_JSON_INTEGER || moec_json_type(end) == MOEC_JSON_REAL))
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s has a 'time_step_limit' with an end, only 0 to infinity is supported: it would "
+                         "need clamped steps",
+                         where);
+    space->value_dim = space->n_head > 0 ? (uint32_t)((uint64_t)expand * config->n_embd / space->n_head) : 0;
+    if (dim != NULL && moec_json_type(dim) != MOEC_JSON_STRING)
+        MOEC_TRY(moec_json_update_u32(root, where, "mamba_d_head", most, &space->value_dim, err));
+    return MOEC_OK;
+}
+
+/* `layer_types`, in the words of Granite or of transformers. */
+static enum moec_status read_types(const struct moec_json *root, const char *where,
+                                   const struct moec_config *config, struct moec_family_layers *layers,
+                                   struct moec_error *err)
+{
+    const struct moec_json *list = NULL;
+    MOEC_TRY(moec_json_get(root, where, "layer_types", MOEC_JSON_ARRAY, &list, err));
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const char *type = NULL;
+        char what[256];
+        (void)snprintf(what, sizeof what, "'layer_types'[%u] in %.200s", layer, where);
+        if (layer >= moec_json_length(list))
+            return moec_fail(err, MOEC_ERR_FORMAT, "%s is missing, expected one for each layer", what);
+        MOEC_TRY(moec_json_as_string(moec_json_at(list, layer), what, &type, NULL, err));
+        layers->is_running[layer] = strcmp(type, "mamba") == 0 || strcmp(type, "linear_attention") == 0;
+        if (!layers->is_running[layer] && strcmp(type, "attention") != 0 &&
+            strcmp(type, "full_attention") != 0)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s is '%.40s', supported: 'attention', 'mamba'",
+                             what, type);
+        layers->is_moe[layer] = 1;
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status read_hybrid(const struct moec_json *root, const char *where,
+                                    struct moec_config *config, struct moec_error *err)
+{
+    struct moec_family_layers layers = {0};
+    const char *positions = NULL;
+    MOEC_TRY(read_fields(root, where, config, err));
+    MOEC_TRY(read_space(root, where, config, &layers.running, err));
+    MOEC_TRY(read_types(root, where, config, &layers, err));
+    MOEC_TRY(moec_json_get_string_or(root, where, "position_embedding_type", "nope", &positions, err));
+    if (strcmp(positions, "rope") != 0) {
+        config->kinds[0].rope_theta = 0;
+        config->kinds[0].rope_scaling = (struct moec_rope_scaling){0};
+    }
+    return moec_family_place_layers(config, &layers, where, err);
+}
+
+static void write_hybrid(const struct moec_config *config, struct moec_json_out *root)
+{
+    struct moec_json_out *types = moec_json_out_array();
+    write_granite(config, root);
+    moec_json_out_u64(root, "shared_intermediate_size", config->n_ff_shared);
+    moec_json_out_string(root, "position_embedding_type",
+                         moec_config_attention(config)->rope_theta > 0 ? "rope" : "nope");
+    for (uint32_t layer = 0; layer < config->n_layer; layer++)
+        moec_json_out_string(types, NULL,
+                             moec_layer_is_running(moec_config_layer(config, layer)) ? "mamba" : "attention");
+    moec_json_out_node(root, "layer_types", types);
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        const struct moec_layer_kind *kind = &config->kinds[i];
+        if (!moec_layer_is_running(kind))
+            continue;
+        moec_json_out_u64(root, "mamba_d_conv", kind->conv_size);
+        moec_json_out_u64(root, "mamba_n_heads", kind->n_head);
+        moec_json_out_u64(root, "mamba_n_groups", kind->n_kv_head);
+        moec_json_out_u64(root, "mamba_d_state", kind->head_dim);
+        moec_json_out_u64(root, "mamba_d_head", kind->value_dim);
+        moec_json_out_u64(root, "mamba_expand", moec_layer_out_dim(kind) / config->n_embd);
+    }
+}
+
+/* in_proj has the gate, what is convolved, then dt of each head. */
+static struct moec_tensor_layout hybrid_layout(const struct moec_config *config, enum moec_role role,
+                                               uint32_t layer)
+{
+    struct moec_tensor_layout layout = {.is_convolution = role == MOEC_ROLE_CONVOLUTION};
+    if (role == MOEC_ROLE_SHARED_GATE || role == MOEC_ROLE_SHARED_UP)
+        return (struct moec_tensor_layout){.n_part = 2, .part = role == MOEC_ROLE_SHARED_UP};
+    if (layer == MOEC_LAYER_NONE || !moec_layer_is_running(moec_config_layer(config, layer)))
+        return layout;
+    const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+    const struct {
+        enum moec_role role;
+        uint32_t rows;
+    } parts[] = {{MOEC_ROLE_OUTPUT_GATE, moec_layer_out_dim(kind)},
+                 {MOEC_ROLE_V, moec_layer_out_dim(kind)},
+                 {MOEC_ROLE_K, moec_layer_q_rows(kind)},
+                 {MOEC_ROLE_Q, moec_layer_q_rows(kind)},
+                 {MOEC_ROLE_DELTA_DECAY, kind->n_head}};
+    uint32_t first = 0, step = 0;
+    for (size_t i = 0; i < 5; i++)
+        step += parts[i].rows;
+    for (size_t i = 0; i < 5; first += parts[i++].rows)
+        if (parts[i].role == role)
+            layout = (struct moec_tensor_layout){
+                .block_rows = parts[i].rows, .block_first = first, .block_step = step};
+    return layout;
 }
 
 /* clang-format off */
@@ -73,6 +217,25 @@ static void write_shared(const struct moec_config *config, struct moec_json_out 
         [MOEC_PROJECTION_UP] = {.is_stacked = true, .n_part = 2, .part = 1},                                 \
         [MOEC_PROJECTION_DOWN] = {.is_stacked = true},                                                       \
     }
+
+#define SPACE MOEC_LAYER_NAME "mamba."
+
+const struct moec_family moec_family_granitemoehybrid = {
+    .model_type = "granitemoehybrid",
+    .read = read_hybrid,
+    .write = write_hybrid,
+    .architecture = "GraniteMoeHybridForCausalLM",
+    .layout_of = hybrid_layout,
+    .running_names = {
+        [MOEC_ROLE_Q] = SPACE "in_proj.weight", [MOEC_ROLE_K] = SPACE "in_proj.weight",
+        [MOEC_ROLE_V] = SPACE "in_proj.weight", [MOEC_ROLE_OUTPUT_GATE] = SPACE "in_proj.weight",
+        [MOEC_ROLE_DELTA_DECAY] = SPACE "in_proj.weight", [MOEC_ROLE_O] = SPACE "out_proj.weight",
+        [MOEC_ROLE_CONVOLUTION] = SPACE "conv1d.weight", [MOEC_ROLE_CONVOLUTION_BIAS] = SPACE "conv1d.bias",
+        [MOEC_ROLE_DELTA_DECAY_LOG] = SPACE "A_log", [MOEC_ROLE_DELTA_DECAY_BIAS] = SPACE "dt_bias",
+        [MOEC_ROLE_SPACE_SKIP] = SPACE "D", [MOEC_ROLE_DELTA_NORM] = SPACE "norm.weight",
+    },
+    ROW,
+};
 
 const struct moec_family moec_family_granitemoe = {
     .model_type = "granitemoe",

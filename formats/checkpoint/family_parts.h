@@ -14,7 +14,7 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_glm4_moe, moec_family_ernie4_5_moe, moec_family_hunyuan_v1_moe, moec_family_minimax_m2,
     moec_family_granitemoe, moec_family_granitemoeshared, moec_family_minicpm, moec_family_exaone_moe,
     moec_family_afmoe, moec_family_lfm2_moe, moec_family_qwen3_next, moec_family_qwen3_5_moe,
-    moec_family_gpt_oss, moec_family_gemma4;
+    moec_family_gpt_oss, moec_family_gemma4, moec_family_granitemoehybrid;
 
 /* ---- names of tensors ---- */
 

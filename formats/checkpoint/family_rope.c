@@ -150,6 +150,8 @@ void moec_family_put_rope(const struct moec_config *config, struct moec_json_out
     for (uint32_t layer = 0; layer < config->n_layer && kind->rope_theta == 0; layer++)
         kind = moec_config_layer(config, layer);
     const struct moec_rope_scaling *scaling = &kind->rope_scaling;
+    if (kind->rope_theta == 0)
+        return;
     moec_json_out_double(root, "rope_theta", kind->rope_theta);
     const struct moec_family *family = moec_family_find(config->family);
     if (family->has_partial_rope)

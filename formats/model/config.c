@@ -173,7 +173,7 @@ static enum moec_status check_table(const struct moec_config *c, const char *sub
 static enum moec_status check_layers(const struct moec_config *c, const char *subject, struct moec_error *err)
 {
     char where[300];
-    bool rotates = c->n_bucket > 0;
+    bool rotates = c->n_bucket > 0 || moec_config_is_running(c); /* states know the order */
     MOEC_TRY(check_table(c, subject, err));
     for (uint32_t i = 0; i < c->n_kind; i++) {
         const struct moec_layer_kind *kind = &c->kinds[i];

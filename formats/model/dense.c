@@ -61,6 +61,8 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_EXPERT_NORM] = "norm before the experts",
         [MOEC_ROLE_EXPERT_POST_NORM] = "norm after the experts",
         [MOEC_ROLE_SHARED_POST_NORM] = "norm after the shared expert",
+        [MOEC_ROLE_SPACE_SKIP] = "skip factors of the state space",
+        [MOEC_ROLE_CONVOLUTION_BIAS] = "bias of the convolution",
         [MOEC_ROLE_LAYER_SCALE] = "scale of the layer",
         [MOEC_ROLE_DELTA_NORM] = "norm of the delta rule's outputs",
         [MOEC_ROLE_EXPERT_GATE_BIAS] = "gate biases of the experts",
@@ -106,12 +108,16 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
         return moec_layer_is_running(kind);
     case MOEC_ROLE_INPUT_GATE:
         return kind->mixer == MOEC_MIXER_CONVOLUTION;
+    case MOEC_ROLE_SPACE_SKIP:
+    case MOEC_ROLE_CONVOLUTION_BIAS:
+        return kind->mixer == MOEC_MIXER_SPACE;
     case MOEC_ROLE_DELTA_RATE:
+        return kind->mixer == MOEC_MIXER_DELTA;
     case MOEC_ROLE_DELTA_DECAY:
     case MOEC_ROLE_DELTA_DECAY_LOG:
     case MOEC_ROLE_DELTA_DECAY_BIAS:
     case MOEC_ROLE_DELTA_NORM:
-        return kind->mixer == MOEC_MIXER_DELTA;
+        return moec_layer_has_matrices(kind);
     case MOEC_ROLE_O_BIAS:
         return kind->o_bias;
     case MOEC_ROLE_SINKS:

@@ -64,13 +64,15 @@
     X(DELTA_DECAY, 51, k->n_head, c->n_embd)                                                                 \
     X(DELTA_DECAY_LOG, 52, 1, k->n_head)                                                                     \
     X(DELTA_DECAY_BIAS, 53, 1, k->n_head)                                                                    \
-    X(DELTA_NORM, 54, 1, moec_layer_value_dim(k))                                                            \
+    X(DELTA_NORM, 54, 1, moec_layer_state_norm(k))                                                           \
     X(ROUTER_NORM, 55, 1, c->n_embd)                                                                         \
     X(ROUTER_EXPERT_SCALE, 56, 1, c->n_expert)                                                               \
     X(EXPERT_NORM, 57, 1, c->n_embd)                                                                         \
     X(EXPERT_POST_NORM, 58, 1, c->n_embd)                                                                    \
     X(SHARED_POST_NORM, 59, 1, c->n_embd)                                                                    \
-    X(LAYER_SCALE, 60, 1, 1)
+    X(LAYER_SCALE, 60, 1, 1)                                                                                 \
+    X(SPACE_SKIP, 61, 1, k->n_head)                                                                          \
+    X(CONVOLUTION_BIAS, 62, 1, moec_layer_channels(k))
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,

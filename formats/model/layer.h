@@ -31,6 +31,10 @@ enum moec_mixer {
      * SiLU; each value head has a matrix S (head_dim, value_dim), which is the state beside the rows that the
      * convolution sees: S = a S + k (beta (v - a k S)), out = q S. n_kv_head key heads serve n_head. */
     MOEC_MIXER_DELTA = 2,
+    /* Selective state space (Mamba 2, arXiv 2405.21060): the same states, S = a S + k (dt v), out = q S + D
+     * v, with a = exp(-dt e^A). `n_kv_head` groups of queries and keys serve n_head; the convolution has a
+     * bias, and its channels are values, keys, then queries. */
+    MOEC_MIXER_SPACE = 3,
     MOEC_MIXER_COUNT
 };
 
@@ -95,6 +99,12 @@ static inline bool moec_layer_is_running(const struct moec_layer_kind *kind)
     return kind->mixer != MOEC_MIXER_ATTENTION;
 }
 
+/* Whether a layer's state is a matrix for each value head, which keys write and queries read. */
+static inline bool moec_layer_has_matrices(const struct moec_layer_kind *kind)
+{
+    return kind->mixer == MOEC_MIXER_DELTA || kind->mixer == MOEC_MIXER_SPACE;
+}
+
 /* Floats of a value head, and of all that enters the output projection. */
 static inline uint32_t moec_layer_value_dim(const struct moec_layer_kind *kind)
 {
@@ -108,7 +118,7 @@ static inline uint32_t moec_layer_out_dim(const struct moec_layer_kind *kind)
 /* Rows of the projections of queries and of values. */
 static inline uint32_t moec_layer_q_rows(const struct moec_layer_kind *kind)
 {
-    return (kind->mixer == MOEC_MIXER_DELTA ? kind->n_kv_head : kind->n_head) * kind->head_dim;
+    return (moec_layer_has_matrices(kind) ? kind->n_kv_head : kind->n_head) * kind->head_dim;
 }
 static inline uint32_t moec_layer_v_rows(const struct moec_layer_kind *kind)
 {
@@ -118,8 +128,14 @@ static inline uint32_t moec_layer_v_rows(const struct moec_layer_kind *kind)
 /* Channels of a running layer's convolution: of the delta rule queries, keys, then values. */
 static inline uint32_t moec_layer_channels(const struct moec_layer_kind *kind)
 {
-    const uint32_t keys = kind->mixer == MOEC_MIXER_DELTA ? 2 * kind->n_kv_head * kind->head_dim : 0;
+    const uint32_t keys = moec_layer_has_matrices(kind) ? 2 * kind->n_kv_head * kind->head_dim : 0;
     return keys + moec_layer_out_dim(kind);
+}
+
+/* Weights of the norm of what states give: of each head, or of all of them. */
+static inline uint32_t moec_layer_state_norm(const struct moec_layer_kind *kind)
+{
+    return kind->mixer == MOEC_MIXER_SPACE ? moec_layer_out_dim(kind) : moec_layer_value_dim(kind);
 }
 
 /* Floats of one position's queries, and of its keys (as many as of its values). */

@@ -24,10 +24,13 @@ static uint64_t running(const struct moec_config *config, uint32_t layer, uint64
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, layer);
     const uint64_t out = moec_layer_out_dim(kind), channels = moec_layer_channels(kind);
-    const bool is_delta = kind->mixer == MOEC_MIXER_DELTA;
-    const uint64_t rows = channels + 2 * out + (is_delta ? 2 * kind->n_head : out);
-    return n *
-           (rows * config->n_embd + channels * kind->conv_size + (is_delta ? 3 * out * kind->head_dim : 0));
+    const bool has_matrices = moec_layer_has_matrices(kind), is_delta = kind->mixer == MOEC_MIXER_DELTA;
+    const uint64_t rows = channels + 2 * out +
+                          (!has_matrices ? out
+                           : is_delta    ? 2 * (uint64_t)kind->n_head
+                                         : kind->n_head);
+    return n * (rows * config->n_embd + channels * kind->conv_size +
+                (has_matrices ? (is_delta ? 3 : 2) * out * kind->head_dim : 0));
 }
 
 uint64_t moec_cost_attention(const struct moec_config *config, uint32_t layer, uint32_t first_position,

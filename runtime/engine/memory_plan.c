@@ -26,7 +26,7 @@ static uint64_t derived_bytes(const struct moec_config *config)
         const struct moec_layer_kind *kind = moec_config_layer(config, at);
         floats += (norms + extra + kind->o_bias) * config->n_embd +
                   2 * (moec_layer_q_dim(kind) + 2 * moec_layer_kv_dim(kind)) +
-                  (uint64_t)kind->conv_size * (moec_layer_channels(kind) + MOEC_LANES) +
+                  (uint64_t)(kind->conv_size + 2) * (moec_layer_channels(kind) + MOEC_LANES) +
                   2 * moec_layer_value_dim(kind) + (config->own_norms ? 4 * (uint64_t)config->n_embd : 0) +
                   (config->own_norms ? config->n_expert : 0) +
                   (config->router_bias + config->router_choice_bias) * (uint64_t)config->n_expert +

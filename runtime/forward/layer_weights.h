@@ -26,7 +26,9 @@ struct moec_layer {
     struct moec_matrix delta_rate, delta_decay;
     float *convolution;            /* (conv_size, padded channels): of the newest row last */
     float *decay_log, *decay_bias; /* (n_head) */
-    float *delta_norm;             /* (value_dim) */
+    float *delta_norm;             /* (moec_layer_state_norm) */
+    float *convolution_bias;       /* (channels), and */
+    float *skip;                   /* (n_head): of a state space */
     float *cross_norm; /* (n_embd); NULL where nothing attends to a source: this and the four that follow */
     struct moec_matrix cross_q, cross_k, cross_v, cross_o;
     bool is_moe;

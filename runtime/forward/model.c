@@ -152,11 +152,15 @@ static enum moec_status bind_running(struct vector_arena *arena, const struct mo
         return bind_matrix(arena, MOEC_ROLE_INPUT_GATE, at, &layer->input_gate);
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_DELTA_RATE, at, &layer->delta_rate));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_DELTA_DECAY, at, &layer->delta_decay));
     MOEC_TRY(bind_vector(arena, MOEC_ROLE_DELTA_DECAY_LOG, at, &layer->decay_log));
     MOEC_TRY(bind_vector(arena, MOEC_ROLE_DELTA_DECAY_BIAS, at, &layer->decay_bias));
     MOEC_TRY(bind_vector(arena, MOEC_ROLE_DELTA_NORM, at, &layer->delta_norm));
+    if (kind->mixer == MOEC_MIXER_SPACE) {
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_CONVOLUTION_BIAS, at, &layer->convolution_bias));
+        return bind_vector(arena, MOEC_ROLE_SPACE_SKIP, at, &layer->skip);
+    }
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_DELTA_RATE, at, &layer->delta_rate));
     layer->q_norm = take_constants(arena, kind->head_dim, 1.0f / (float)kind->head_dim);
     layer->k_norm = take_constants(arena, kind->head_dim, 1.0f / sqrtf((float)kind->head_dim));
     return MOEC_OK;

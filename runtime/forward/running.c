@@ -10,22 +10,27 @@
 /* transformers adds this to the squares of queries and keys before it divides by their root. */
 #define NORM_EPS 1e-6f
 
-/* Where a token's row in scratch has what: inputs of the convolution (queries and keys, then values, which
- * outputs replace), and of the delta rule the gate, and rate and decay of each value head. */
+/* Where a token's row in scratch has what: inputs of the convolution (queries, keys and values in the order
+ * of its channels; outputs replace values), and in layers with matrices the gate, and rate and decay of each
+ * value head. */
 struct row_layout {
-    size_t keys, values, gate, rate, decay, end;
+    size_t queries, keys, values, gate, rate, decay, end;
 };
 
 static struct row_layout layout_of(const struct moec_layer_kind *kind)
 {
-    const bool is_delta = kind->mixer == MOEC_MIXER_DELTA;
-    const size_t n_key = is_delta ? (size_t)kind->n_kv_head * kind->head_dim : 0;
-    const size_t n_out = moec_lanes_padded(moec_layer_out_dim(kind)),
-                 n_head = moec_lanes_padded(kind->n_head);
-    struct row_layout layout = {.keys = n_key, .values = 2 * n_key, .gate = 2 * n_key + n_out};
-    layout.rate = layout.gate + (is_delta ? n_out : 0);
-    layout.decay = layout.rate + (is_delta ? n_head : 0);
-    layout.end = moec_lanes_padded(layout.decay + (is_delta ? n_head : 0));
+    const bool has_matrices = moec_layer_has_matrices(kind);
+    const size_t n_key = has_matrices ? (size_t)kind->n_kv_head * kind->head_dim : 0;
+    const size_t n_value = moec_layer_out_dim(kind), n_head = moec_lanes_padded(kind->n_head);
+    struct row_layout layout = {.keys = n_key, .values = 2 * n_key};
+    if (kind->mixer == MOEC_MIXER_SPACE)
+        layout = (struct row_layout){.keys = n_value, .queries = n_value + n_key};
+    /* Behind values there is room for whole lanes, in keys that are used up where these come later. */
+    layout.gate = layout.values + moec_lanes_padded(n_value);
+    layout.gate = layout.gate > n_value + 2 * n_key ? layout.gate : n_value + 2 * n_key;
+    layout.rate = layout.gate + (has_matrices ? moec_lanes_padded(n_value) : 0);
+    layout.decay = layout.rate + (has_matrices ? n_head : 0);
+    layout.end = moec_lanes_padded(layout.decay + (has_matrices ? n_head : 0));
     return layout;
 }
 
@@ -37,7 +42,7 @@ static size_t tail_floats(const struct moec_layer_kind *kind)
 
 uint64_t moec_running_floats(const struct moec_layer_kind *kind)
 {
-    const uint64_t rows = kind->mixer == MOEC_MIXER_DELTA ? (uint64_t)kind->n_head * kind->head_dim : 0;
+    const uint64_t rows = moec_layer_has_matrices(kind) ? (uint64_t)kind->n_head * kind->head_dim : 0;
     return tail_floats(kind) + rows * moec_lanes_padded(moec_layer_value_dim(kind));
 }
 
@@ -48,7 +53,7 @@ size_t moec_running_token_floats(const struct moec_layer_kind *kind)
 
 uint64_t moec_running_thread_floats(const struct moec_layer_kind *kind)
 {
-    return kind->mixer == MOEC_MIXER_DELTA ? (uint64_t)kind->head_dim * COLUMNS : 0;
+    return moec_layer_has_matrices(kind) ? (uint64_t)kind->head_dim * COLUMNS : 0;
 }
 
 /* A layer at work on a batch. */
@@ -115,7 +120,10 @@ static void convolve_span(const struct running *r, const struct moec_span *span,
     store_tail(r, span, first, n, tail, span->n_before_copy, span->state_copy);
     store_tail(r, span, first, n, tail, span->n_rows, span->state_out);
     for (uint32_t t = span->n_rows; t-- > 0;) {
-        memset(sums, 0, n * sizeof *sums);
+        if (r->weights->convolution_bias != NULL)
+            memcpy(sums, r->weights->convolution_bias + first, n * sizeof *sums);
+        else
+            memset(sums, 0, n * sizeof *sums);
         for (uint32_t i = 0; i <= n_tail; i++) {
             const float *row = row_before(r, span, first, tail, t, n_tail - i);
             const float *weight = r->weights->convolution + i * weight_stride + first;
@@ -123,7 +131,7 @@ static void convolve_span(const struct running *r, const struct moec_span *span,
                 sums[c] += weight[c] * row[c];
         }
         float *out = r->rows + (size_t)(span->first_row + t) * r->stride + first;
-        if (r->kind->mixer == MOEC_MIXER_DELTA)
+        if (moec_layer_has_matrices(r->kind))
             r->forward->kernels->silu_mul(sums, ones, n, out);
         else
             memcpy(out, sums, n * sizeof *out);
@@ -208,7 +216,7 @@ static void run_convolution(const struct running *r)
     moec_linear_run(&output_gate);
 }
 
-/* ---- gated delta rule ---- */
+/* ---- layers with matrices: gated delta rule and state space ---- */
 
 /* log(1 + e^x); from 20 on x, as in torch. */
 static double softplus(double x)
@@ -216,8 +224,19 @@ static double softplus(double x)
     return x > 20 ? x : moec_log_f64(1 + moec_exp_f64(x));
 }
 
-/* Queries and keys of length 1, queries also by head_dim^-0.5; rate sigmoid(b) and decay
- * exp(-e^A softplus(a + bias)) of each value head. */
+/* Rate and decay of a value head: dt = softplus(a + bias), decay exp(-e^A dt); the rate of a state space is
+ * dt, that of the delta rule sigmoid(b). */
+static void prepare_head(const struct running *r, uint32_t head, float *row)
+{
+    float *rate = row + r->layout.rate + head, *decay = row + r->layout.decay + head;
+    const double factor = moec_exp_f64((double)r->weights->decay_log[head]);
+    const double dt = softplus((double)(*decay + r->weights->decay_bias[head]));
+    *rate = r->kind->mixer == MOEC_MIXER_SPACE ? (float)dt : 1.0f / (1.0f + moec_exp_f32(-*rate));
+    *decay = (float)moec_exp_f64(-factor * dt);
+}
+
+/* What each value head needs; of the delta rule also queries and keys of length 1, queries times
+ * head_dim^-0.5. */
 static void prepare_tile(void *context, size_t item, int thread)
 {
     (void)thread;
@@ -228,17 +247,13 @@ static void prepare_tile(void *context, size_t item, int thread)
     const float eps = NORM_EPS / (float)dim;
     for (uint32_t t = first; t < end; t++) {
         float *row = r->rows + t * r->stride, *keys = row + r->layout.keys;
-        for (uint32_t head = 0; head < kind->n_kv_head; head++) {
+        for (uint32_t head = 0; kind->mixer == MOEC_MIXER_DELTA && head < kind->n_kv_head; head++) {
             float *q = row + (size_t)head * dim, *k = keys + (size_t)head * dim;
             r->forward->kernels->rms_norm(q, r->weights->q_norm, eps, dim, q);
             r->forward->kernels->rms_norm(k, r->weights->k_norm, eps, dim, k);
         }
-        for (uint32_t head = 0; head < kind->n_head; head++) {
-            float *rate = row + r->layout.rate + head, *decay = row + r->layout.decay + head;
-            const double factor = moec_exp_f64((double)r->weights->decay_log[head]);
-            *rate = 1.0f / (1.0f + moec_exp_f32(-*rate));
-            *decay = (float)moec_exp_f64(-factor * softplus((double)(*decay + r->weights->decay_bias[head])));
-        }
+        for (uint32_t head = 0; head < kind->n_head; head++)
+            prepare_head(r, head, row);
     }
 }
 
@@ -264,17 +279,22 @@ struct columns {
 static void pass_token(const struct running *r, const struct columns *at, float *row)
 {
     const uint32_t dim = r->kind->head_dim, key_head = at->head / (r->kind->n_head / r->kind->n_kv_head);
-    const float *q = row + (size_t)key_head * dim, *k = row + r->layout.keys + (size_t)key_head * dim;
+    const float *q = row + r->layout.queries + (size_t)key_head * dim;
+    const float *k = row + r->layout.keys + (size_t)key_head * dim;
     float *v = row + r->layout.values + (size_t)at->head * moec_layer_value_dim(r->kind) + at->first;
     const float rate = row[r->layout.rate + at->head];
-    float delta[COLUMNS];
+    const bool is_delta = r->kind->mixer == MOEC_MIXER_DELTA;
+    float delta[COLUMNS] = {0}, out[COLUMNS];
     moec_scale_lanes(at->s, (size_t)dim * COLUMNS, row[r->layout.decay + at->head]);
-    sum_state(r, k, at->s, at->n, delta);
+    if (is_delta)
+        sum_state(r, k, at->s, at->n, delta);
     for (uint32_t c = 0; c < at->n; c++)
         delta[c] = rate * (v[c] - delta[c]);
     for (uint32_t i = 0; i < dim; i++)
         r->forward->kernels->add_scaled(k[i], delta, at->n, at->s + (size_t)i * COLUMNS);
-    sum_state(r, q, at->s, at->n, v);
+    sum_state(r, q, at->s, at->n, out);
+    for (uint32_t c = 0; c < at->n; c++)
+        v[c] = is_delta ? out[c] : out[c] + r->weights->skip[at->head] * v[c];
 }
 
 /* Where the columns' row i stands in a state. */
@@ -318,35 +338,48 @@ static void pass_item(void *context, size_t item, int thread)
     pass_span(r, &r->spans[item / n_blocks / r->kind->n_head], &at);
 }
 
-/* Outputs of each head normed, times silu of their gate. */
+/* Outputs of each head normed, then times silu of their gate; of a state space the other way round, each
+ * group of heads with its part of the weights. */
+static void gate_row(const struct running *r, const float *gate, float *out)
+{
+    const struct moec_kernels *kernels = r->forward->kernels;
+    const bool is_space = r->kind->mixer == MOEC_MIXER_SPACE;
+    const float eps = (float)r->forward->model->config.rms_eps;
+    const uint32_t n = moec_layer_out_dim(r->kind), n_norm = is_space ? r->kind->n_kv_head : r->kind->n_head;
+    const size_t dim = n / n_norm;
+    if (is_space)
+        kernels->silu_mul(gate, out, n, out);
+    for (uint32_t i = 0; i < n_norm; i++)
+        kernels->rms_norm(out + i * dim, r->weights->delta_norm + (is_space ? i * dim : 0), eps, dim,
+                          out + i * dim);
+    if (!is_space)
+        kernels->silu_mul(gate, out, n, out);
+}
+
 static void gate_tile(void *context, size_t item, int thread)
 {
     (void)thread;
     const struct running *r = context;
-    const struct moec_kernels *kernels = r->forward->kernels;
-    const float eps = (float)r->forward->model->config.rms_eps;
-    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS, dim = moec_layer_value_dim(r->kind);
+    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
     const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, r->n_tok - first);
     for (uint32_t t = first; t < end; t++) {
-        float *row = r->rows + t * r->stride, *out = row + r->layout.values;
-        for (uint32_t head = 0; head < r->kind->n_head; head++)
-            kernels->rms_norm(out + (size_t)head * dim, r->weights->delta_norm, eps, dim,
-                              out + (size_t)head * dim);
-        kernels->silu_mul(row + r->layout.gate, out, moec_layer_out_dim(r->kind), out);
+        float *row = r->rows + t * r->stride;
+        gate_row(r, row + r->layout.gate, row + r->layout.values);
     }
 }
 
-static void run_delta(const struct running *r)
+static void run_matrices(const struct running *r)
 {
     const struct moec_layer_kind *kind = r->kind;
     const uint32_t n_blocks = (moec_layer_value_dim(kind) - 1) / COLUMNS + 1;
     const uint64_t channels = moec_layer_channels(kind);
     struct moec_linear inputs = product_of(r);
-    add_part(r, &inputs, &r->weights->q, moec_linear_store, 0);
+    add_part(r, &inputs, &r->weights->q, moec_linear_store, r->layout.queries);
     add_part(r, &inputs, &r->weights->k, moec_linear_store, r->layout.keys);
     add_part(r, &inputs, &r->weights->v, moec_linear_store, r->layout.values);
     add_part(r, &inputs, &r->weights->output_gate, moec_linear_store, r->layout.gate);
-    add_part(r, &inputs, &r->weights->delta_rate, moec_linear_store, r->layout.rate);
+    if (kind->mixer == MOEC_MIXER_DELTA)
+        add_part(r, &inputs, &r->weights->delta_rate, moec_linear_store, r->layout.rate);
     add_part(r, &inputs, &r->weights->delta_decay, moec_linear_store, r->layout.decay);
     moec_linear_run(&inputs);
     convolve(r);
@@ -373,8 +406,8 @@ void moec_running_run(const struct moec_forward *forward, uint32_t layer, const 
                               .stride = layout.end,
                               .rows = scratch->q};
     moec_forward_norm_batch(forward, weights->attention_norm, n_tok, hidden, scratch->normed);
-    if (kind->mixer == MOEC_MIXER_DELTA)
-        run_delta(&r);
+    if (moec_layer_has_matrices(kind))
+        run_matrices(&r);
     else
         run_convolution(&r);
     add_outputs(&r, hidden);

@@ -1,11 +1,14 @@
-/* Running layers (enum moec_mixer): short convolution and the gated delta rule, over the spans of a batch.
+/* Running layers (enum moec_mixer): short convolution, gated delta rule and state space, over the spans of a
+ * batch.
  *
  * Tokens of a span pass the state in order, one by one, in every chunking, so that results depend on the past
  * alone (D1). Work is shared over spans and channels in the convolution, and over spans, value heads and
- * columns of their states in the delta rule: all of these are independent. Sums are those of kernels.h.
+ * columns of their states where these are matrices: all of these are independent. Sums are those of
+ * kernels.h.
  *
  * A state: the last conv_size - 1 rows that enter the convolution, oldest first, (conv_size - 1, channels);
- * then, of the delta rule, S of each value head, (n_head, head_dim, padded value_dim). Internal to runtime/.
+ * then, where there are such, S of each value head, (n_head, head_dim, padded value_dim). Internal to
+ * runtime/.
  */
 #ifndef MOEC_RUNTIME_RUNNING_H
 #define MOEC_RUNTIME_RUNNING_H

@@ -328,7 +328,7 @@ static void test_config__section_of_running_layers(void **state)
         {mixers + 8, 2, MOEC_ERR_LIMIT, "positions of a convolution 0, expected 2..16"},
         {mixers + 12, 2, MOEC_ERR_LIMIT, "positions of a convolution 2, expected 0..0"},
         {mixers + 16, 2, MOEC_ERR_LIMIT, "dimension of values 2, expected 0..0"},
-        {last, 3, MOEC_ERR_LIMIT, "kind of mixing 3, expected 0..2"},
+        {last, 4, MOEC_ERR_LIMIT, "kind of mixing 4, expected 0..3"},
         {last, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
         {last, 1, MOEC_ERR_FORMAT, "running state and what only attention has"},
         {last + 4, 17, MOEC_ERR_LIMIT, "positions of a convolution 17"},
