@@ -63,9 +63,10 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
     static const uint32_t int_bits[] = {2, 3, 4, 8};
     const struct moec_config *config = moec_checkpoint_config(request->checkpoint);
     const uint64_t n_moe = moec_config_moe_count(config);
-    *sizes = (struct sizes){.row_bytes = moec_forward_stride(config) * sizeof(float),
-                            .kv_bytes = moec_kv_state_bytes(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, 1),
-                            .record_bytes = record_bytes(config, config->expert_dtype)};
+    *sizes =
+        (struct sizes){.row_bytes = moec_forward_stride(config) * sizeof(float),
+                       .kv_bytes = moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_ONE_LAYER),
+                       .record_bytes = record_bytes(config, config->expert_dtype)};
     sizes->layer_bytes = config->n_expert * sizes->record_bytes;
     uint64_t variants = sizes->record_bytes;
     for (size_t i = 0; i < sizeof int_bits / sizeof *int_bits; i++)
@@ -73,7 +74,7 @@ static enum moec_status measure(const struct moec_work_request *request, struct 
     sizes->all_bytes = n_moe * config->n_expert * variants;
     const uint64_t k = config->top_k;
     sizes->sweep_row_bytes = (n_moe + k + 5) * sizes->row_bytes +
-                             moec_kv_state_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, 1) +
+                             moec_kv_state_row_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER) +
                              moec_reference_row_bytes(config) + k * 12 + 32;
     for (uint32_t w = 0; request->windows != NULL && w < request->windows->n_window; w++) {
         sizes->longest = larger(sizes->longest, request->windows->length[w]);

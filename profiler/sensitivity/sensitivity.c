@@ -125,8 +125,8 @@ static void plan_kept(struct sensitivity *job)
 static uint64_t kv_row_bytes(const struct sensitivity *job)
 {
     const struct moec_config *config = job->config;
-    return moec_kv_state_bytes(config, config->n_encoder_layer, config->n_layer - config->n_encoder_layer,
-                               MOEC_KV_EACH_LAYER, 1);
+    return moec_kv_state_row_bytes(config, config->n_encoder_layer, config->n_layer - config->n_encoder_layer,
+                                   MOEC_KV_EACH_LAYER);
 }
 
 static enum moec_status create_kv(const struct sensitivity *job, uint64_t n_rows, const char *what,

@@ -45,6 +45,13 @@ uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_la
     return state_floats(config, first_layer, n_layer, room, n_rows) * sizeof(float);
 }
 
+uint64_t moec_kv_state_row_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
+                                 enum moec_kv_room room)
+{
+    return moec_kv_state_bytes(config, first_layer, n_layer, room, 1) -
+           moec_kv_state_bytes(config, first_layer, n_layer, room, 0);
+}
+
 enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t first_layer,
                                       uint32_t n_layer, enum moec_kv_room room, uint64_t n_rows,
                                       const char *what, struct moec_kv_state *state, struct moec_error *err)

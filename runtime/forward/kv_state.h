@@ -51,6 +51,10 @@ struct moec_kv_rows {
 uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                              enum moec_kv_room room, uint64_t n_rows);
 
+/* What each position more takes: keys and values alone, as states have one size. */
+uint64_t moec_kv_state_row_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
+                                 enum moec_kv_room room);
+
 /* Creates an empty state. Its memory is first touched when rows are written. `what` names it in messages. */
 MOEC_WARN_UNUSED enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t first_layer,
                                                        uint32_t n_layer, enum moec_kv_room room,

@@ -430,6 +430,31 @@ static void test_layer_kinds__truncate_and_fork(void **state)
 }
 
 /* A layer's rows are as long as its keys, wherever it stands. */
+/* A state of the delta rule has one size however many positions it has passed; a state that can go back has
+ * two copies of it. */
+static void test_layer_kinds__sizes_of_running_states(void **state)
+{
+    (void)state;
+    static const struct moec_config config = {.n_layer = 2,
+                                              .n_kind = 2,
+                                              .kinds = {{.n_head = 2, .n_kv_head = 1, .head_dim = 8},
+                                                        {.mixer = MOEC_MIXER_DELTA,
+                                                         .conv_size = 4,
+                                                         .n_head = 4,
+                                                         .n_kv_head = 2,
+                                                         .head_dim = 6,
+                                                         .value_dim = 10}},
+                                              .layer_kind = {0, 1}};
+    const uint64_t states = 4 * (3 * (2 * 2 * 6 + 4 * 10) + 4 * 6 * 16);
+    for (uint64_t n = 0; n < 3; n++) {
+        assert_int_equal(moec_kv_state_bytes(&config, 0, 2, MOEC_KV_EACH_LAYER, n), n * 64 + states);
+        assert_int_equal(moec_kv_state_bytes(&config, 0, 2, MOEC_KV_REWINDABLE, n), n * 64 + 3 * states);
+        assert_int_equal(moec_kv_state_bytes(&config, 0, 2, MOEC_KV_ONE_LAYER, n), n * 64);
+    }
+    assert_int_equal(moec_kv_state_row_bytes(&config, 0, 2, MOEC_KV_REWINDABLE), 64);
+    assert_int_equal(moec_session_bytes(&config, 7, 0) - moec_session_bytes(&config, 6, 0), 64 + 4);
+}
+
 static void test_layer_kinds__sizes_of_kv_state(void **state)
 {
     (void)state;
@@ -463,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_layer_kinds__same_bits_in_any_chunks),
         cmocka_unit_test(test_layer_kinds__truncate_and_fork),
         cmocka_unit_test(test_layer_kinds__sizes_of_kv_state),
+        cmocka_unit_test(test_layer_kinds__sizes_of_running_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
