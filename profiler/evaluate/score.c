@@ -427,7 +427,7 @@ enum moec_status moec_scorer_layer(struct moec_scorer *scorer, uint32_t layer,
 
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer)
 {
-    return moec_capacities_route_counts(&scorer->sweep.capacities);
+    return moec_batch_sequences_route_counts(&scorer->sweep.sequences);
 }
 
 uint64_t moec_scorer_multiply_adds(const struct moec_scorer *scorer)

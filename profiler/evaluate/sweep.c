@@ -64,8 +64,8 @@ enum moec_status moec_sweep_create(const struct moec_forward *forward, const str
         moec_alloc((void **)&sweep->spans, windows->n_window, sizeof *sweep->spans, "spans of a batch", err));
     const uint32_t most = forward->max_tokens;
     const struct moec_route *route = forward->decider != NULL ? forward->decider->route : NULL;
-    MOEC_TRY_OUT(moec_capacities_create(config, windows->n_window < most ? windows->n_window : most, route,
-                                        &sweep->capacities, err));
+    MOEC_TRY_OUT(moec_batch_sequences_create(config, windows->n_window < most ? windows->n_window : most,
+                                             route, &sweep->sequences, err));
     if (windows->source == NULL)
         goto out;
     MOEC_TRY_OUT(list_rows(sweep, MOEC_STACK_ENCODER, &sweep->source_start, err));
@@ -84,7 +84,7 @@ void moec_sweep_release(struct moec_sweep *sweep)
     moec_kv_state_release(&sweep->kv);
     moec_kv_state_release(&sweep->source_kv);
     free(sweep->spans);
-    moec_capacities_release(&sweep->capacities);
+    moec_batch_sequences_release(&sweep->sequences);
     *sweep = (struct moec_sweep){0};
 }
 
@@ -179,14 +179,14 @@ static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const st
                        struct moec_kv_rows own)
 {
     uint32_t row = 0;
-    moec_capacities_clear(&sweep->capacities);
+    moec_batch_sequences_clear(&sweep->sequences);
     for (uint32_t i = 0; i < batch->n; i++) {
         const uint32_t n = rows_of(sweep, stack, batch->first + i);
         sweep->spans[i] = (struct moec_span){.first_row = row,
                                              .n_rows = n,
                                              .k_own = own.keys + row * own.stride,
                                              .v_own = own.values + row * own.stride};
-        moec_capacities_add(&sweep->capacities, n, stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
+        moec_batch_sequences_add(&sweep->sequences, n, stack == MOEC_STACK_ENCODER ? n : sweep->n_prompt);
         row += n;
     }
 }
@@ -237,7 +237,7 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     }
     const struct moec_mlp_trace *trace = ordinal >= 0 ? store->trace : NULL;
     MOEC_TRY(moec_forward_mlp(forward, layer, batch->n_rows, hidden,
-                              moec_capacities_batch(&sweep->capacities), trace, err));
+                              moec_batch_sequences_batch(&sweep->sequences), trace, err));
     if (trace != NULL)
         MOEC_TRY(store->traced(store->context, (uint32_t)ordinal, batch, err));
     if (layer + 1 == config->n_encoder_layer)

@@ -11,7 +11,7 @@
 #ifndef MOEC_PROFILER_SWEEP_H
 #define MOEC_PROFILER_SWEEP_H
 
-#include "profiler/evaluate/capacity.h"
+#include "profiler/evaluate/batch_sequences.h"
 #include "profiler/evaluate/windows.h"
 #include "runtime/forward/forward.h"
 #include "runtime/forward/kv_state.h"
@@ -28,7 +28,7 @@ struct moec_sweep {
     struct moec_kv_state kv; /* (max_tokens of the forward), owned: of one batch in the layer at work */
     struct moec_kv_state source_kv; /* the same of the batch's sources; empty where windows have none */
     struct moec_span *spans;        /* (W), owned */
-    struct moec_capacities capacities;
+    struct moec_batch_sequences sequences;
 };
 
 /* Rows of windows first .. first + n - 1: of their sources, and of the others. */

@@ -27,7 +27,7 @@ enum moec_status moec_variant_batch_create(struct moec_variant_batch *batch,
     MOEC_TRY_OUT(moec_alloc((void **)&batch->spans, forward->max_tokens, sizeof *batch->spans, what, err));
     MOEC_TRY_OUT(moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_ONE_LAYER, forward->max_tokens,
                                       what, &batch->kv, err));
-    MOEC_TRY_OUT(moec_capacities_create(config, forward->max_tokens, NULL, &batch->capacities, err));
+    MOEC_TRY_OUT(moec_batch_sequences_create(config, forward->max_tokens, NULL, &batch->sequences, err));
     if (moec_config_is_encoder_decoder(config)) {
         MOEC_TRY_OUT(moec_alloc_aligned((void **)&batch->sources, capacity,
                                         moec_forward_stride(config) * sizeof(float), what, err));
@@ -53,7 +53,7 @@ void moec_variant_batch_release(struct moec_variant_batch *batch)
     moec_kv_state_release(&batch->kv);
     free(batch->sources);
     moec_kv_state_release(&batch->source_kv);
-    moec_capacities_release(&batch->capacities);
+    moec_batch_sequences_release(&batch->sequences);
     free(batch->changed);
     free(batch->targets);
     free(batch->reference_rows);
@@ -90,20 +90,20 @@ static enum moec_status run_encoder_tile(struct moec_variant_batch *batch,
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t row = 0;
     uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_source);
-    moec_capacities_clear(&batch->capacities);
+    moec_batch_sequences_clear(&batch->sequences);
     for (uint32_t i = 0; i < tile->n; i++) {
         const struct moec_variant_span *item = &batch->items[tile->first + i];
         const struct moec_kv_rows own = moec_kv_state_rows(&batch->kv, tile->layer, row);
         batch->spans[i] = (struct moec_span){
             .first_row = row, .n_rows = item->n_source, .k_own = own.keys, .v_own = own.values};
-        moec_capacities_add(&batch->capacities, item->n_source, 0);
+        moec_batch_sequences_add(&batch->sequences, item->n_source, 0);
         row += item->n_source;
         cost += moec_cost_encoder_attention(config, tile->layer, item->n_source);
     }
     float *hidden = batch->sources + batch->items[tile->first].first_source * baseline->stride;
     MOEC_TRY(moec_forward_attention(batch->forward, tile->layer, batch->spans, tile->n, row, hidden, err));
     MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
-                              moec_capacities_batch(&batch->capacities), NULL, err));
+                              moec_batch_sequences_batch(&batch->sequences), NULL, err));
     return batch->worked(batch->context, cost, err);
 }
 
@@ -145,7 +145,7 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
     const struct moec_config *config = &batch->forward->model->config;
     uint32_t row = 0;
     uint64_t cost = moec_cost_mlp(config, tile->layer, tile->n_rows);
-    moec_capacities_clear(&batch->capacities);
+    moec_batch_sequences_clear(&batch->sequences);
     for (uint32_t i = 0; i < tile->n; i++) {
         const struct moec_variant_span *item = &batch->items[tile->first + i];
         const struct moec_kv_rows prefix =
@@ -159,7 +159,7 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
                                              .v_prefix = has_prefix ? prefix.values : NULL,
                                              .k_own = own.keys,
                                              .v_own = own.values};
-        moec_capacities_add(&batch->capacities, item->n_rows, 0);
+        moec_batch_sequences_add(&batch->sequences, item->n_rows, 0);
         row += item->n_rows;
         cost += moec_cost_attention(config, tile->layer, item->first_position, item->n_rows);
     }
@@ -168,7 +168,7 @@ static enum moec_status run_decoder_tile(struct moec_variant_batch *batch,
     if (baseline->source_start != NULL)
         MOEC_TRY(cross(batch, baseline, tile, hidden, &cost, err));
     MOEC_TRY(moec_forward_mlp(batch->forward, tile->layer, row, hidden,
-                              moec_capacities_batch(&batch->capacities), NULL, err));
+                              moec_batch_sequences_batch(&batch->sequences), NULL, err));
     return batch->worked(batch->context, cost, err);
 }
 

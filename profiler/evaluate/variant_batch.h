@@ -8,7 +8,7 @@
 #ifndef MOEC_PROFILER_VARIANT_BATCH_H
 #define MOEC_PROFILER_VARIANT_BATCH_H
 
-#include "profiler/evaluate/capacity.h"
+#include "profiler/evaluate/batch_sequences.h"
 #include "profiler/evaluate/token_score.h"
 #include "profiler/evaluate/variants.h"
 #include "profiler/evaluate/windows.h"
@@ -60,7 +60,7 @@ struct moec_variant_batch {
     struct moec_span *spans;         /* (max_tokens of the forward) */
     struct moec_kv_state kv;         /* (max_tokens) in the layer at work */
     struct moec_kv_state source_kv;  /* (max_tokens) in the layer at work; empty without an encoder */
-    struct moec_capacities capacities;
+    struct moec_batch_sequences sequences;
     uint32_t *changed;        /* (capacity): rows that go through the head, then */
     uint32_t *targets;        /* their targets, */
     uint32_t *reference_rows; /* their rows in the reference, */

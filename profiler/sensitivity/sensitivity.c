@@ -464,9 +464,9 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
     job->trace_cost = 0;
     for (uint32_t w = 0; w < n_window;) {
         const uint64_t row = start[w];
-        moec_capacities_clear(&job->sweep.capacities);
+        moec_batch_sequences_clear(&job->sweep.sequences);
         for (; w < n_window && start[w + 1] - row <= job->forward.max_tokens; w++)
-            moec_capacities_add(&job->sweep.capacities, (uint32_t)(start[w + 1] - start[w]), 0);
+            moec_batch_sequences_add(&job->sweep.sequences, (uint32_t)(start[w + 1] - start[w]), 0);
         const uint32_t n = (uint32_t)(start[w] - row);
         const struct moec_mlp_trace part = {.experts = trace->experts + row * k,
                                             .weights = trace->weights + row * k,
@@ -474,7 +474,7 @@ static enum moec_status trace_layer(struct sensitivity *job, uint32_t s, struct 
                                             .rank_outputs = trace->rank_outputs + row * k * stride,
                                             .shared_output = trace->shared_output + row * stride};
         MOEC_TRY(moec_forward_mlp(&job->forward, layer, n, trace->out + row * stride,
-                                  moec_capacities_batch(&job->sweep.capacities), &part, err));
+                                  moec_batch_sequences_batch(&job->sweep.sequences), &part, err));
         const uint64_t cost = moec_cost_mlp(job->config, layer, n);
         job->planned += cost;
         job->trace_cost += cost;

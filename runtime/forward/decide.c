@@ -87,7 +87,7 @@ static float margin(const struct moec_scored_token *token)
 
 /* The token at `row` of the batch. */
 static void decide_token(const struct moec_forward *forward, uint32_t layer, const struct moec_choice *choice,
-                         const struct moec_capacity_span *span, uint32_t row,
+                         const struct moec_sequence_rows *span, uint32_t row,
                          const struct moec_routing *routing)
 {
     static const bool none[MOEC_MAX_TOP_K] = {false};
@@ -134,13 +134,13 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer, con
     moec_route_state_take(span->route, span->route_layer, range, experts, weights, skips);
 }
 
-void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_capacity *sequences,
+void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_sequences *sequences,
                  const struct moec_routing *routing)
 {
     const struct moec_choice decided = moec_route_choice(forward->decider->route);
     uint32_t row = 0;
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
-        const struct moec_capacity_span *span = &sequences->spans[i];
+        const struct moec_sequence_rows *span = &sequences->spans[i];
         for (uint32_t t = 0; t < span->n_rows; t++, row++)
             decide_token(forward, layer, t < span->n_undecided ? &moec_choice_top_k : &decided, span, row,
                          routing);

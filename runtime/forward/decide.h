@@ -5,7 +5,7 @@
 #define MOEC_RUNTIME_DECIDE_H
 
 #include "runtime/forward/context.h"
-#include "runtime/forward/expert_capacity.h"
+#include "runtime/forward/sequences.h"
 #include "runtime/policy/route.h"
 
 /* Settings and working memory of a forward pass that decides. One thread at a time, as the pass. */
@@ -30,7 +30,7 @@ struct moec_routing;
 
 /* Chooses and weighs for the batch whose logits stand in the decider, sequence by sequence, counts capacity
  * and advances each sequence's state. */
-void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_capacity *sequences,
+void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_sequences *sequences,
                  const struct moec_routing *routing);
 
 #endif

@@ -143,12 +143,12 @@ void moec_forward_activations(const struct moec_forward *forward, const struct m
 
 static enum moec_status run_mlp(const struct moec_forward *forward, const struct moec_layer *weights,
                                 uint32_t layer, uint32_t n_tok, float *hidden,
-                                const struct moec_capacity *capacity, const struct moec_mlp_trace *trace,
+                                const struct moec_sequences *sequences, const struct moec_mlp_trace *trace,
                                 struct moec_error *err)
 {
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     if (weights->is_moe)
-        return moec_moe_run(forward, weights, layer, n_tok, hidden, capacity, trace, err);
+        return moec_moe_run(forward, weights, layer, n_tok, hidden, sequences, trace, err);
 
     const uint64_t begin_ns = moec_trace_now(forward->trace);
     moec_forward_norm_batch(forward, weights->mlp_norm, n_tok, hidden, scratch->normed);
@@ -162,13 +162,13 @@ static enum moec_status run_mlp(const struct moec_forward *forward, const struct
 }
 
 enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok,
-                                  float *hidden, const struct moec_capacity *capacity,
+                                  float *hidden, const struct moec_sequences *sequences,
                                   const struct moec_mlp_trace *trace, struct moec_error *err)
 {
     const struct moec_layer *weights = NULL;
     MOEC_TRY(moec_forward_check(forward, n_tok, err));
     MOEC_TRY(moec_model_acquire_layer(forward->model, layer, &weights, err));
-    enum moec_status status = run_mlp(forward, weights, layer, n_tok, hidden, capacity, trace, err);
+    enum moec_status status = run_mlp(forward, weights, layer, n_tok, hidden, sequences, trace, err);
     moec_model_release_layer(forward->model, layer);
     return status;
 }

@@ -13,8 +13,8 @@
 
 #include "runtime/forward/attention.h"
 #include "runtime/forward/context.h"
-#include "runtime/forward/expert_capacity.h"
 #include "runtime/forward/moe.h"
+#include "runtime/forward/sequences.h"
 
 /* hidden[t] = embedding row of tokens[t]. Errors: MOEC_ERR_LIMIT for an id outside the vocabulary. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_embed(const struct moec_forward *forward,
@@ -27,11 +27,11 @@ MOEC_WARN_UNUSED enum moec_status moec_forward_encoded(const struct moec_forward
                                                        struct moec_error *err);
 
 /* hidden += mlp(norm(hidden)): dense MLP, or router, experts (each acquired once for the whole batch, in
- * increasing index) and shared expert. `capacity` and `trace` may be NULL: nothing is ever full, nothing is
+ * increasing index) and shared expert. `sequences` and `trace` may be NULL: nothing is ever full, nothing is
  * traced. Errors of the expert source pass through. */
 MOEC_WARN_UNUSED enum moec_status moec_forward_mlp(const struct moec_forward *forward, uint32_t layer,
                                                    uint32_t n_tok, float *hidden,
-                                                   const struct moec_capacity *capacity,
+                                                   const struct moec_sequences *sequences,
                                                    const struct moec_mlp_trace *trace,
                                                    struct moec_error *err);
 

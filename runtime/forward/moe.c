@@ -73,7 +73,7 @@ static struct moec_moe_inputs inputs_of(const struct moec_forward *forward,
 
 static struct moe moe_make(const struct moec_forward *forward, const struct moec_layer *weights,
                            uint32_t layer, uint32_t n_tok, float *hidden,
-                           const struct moec_capacity *capacity, const struct moec_mlp_trace *trace)
+                           const struct moec_sequences *sequences, const struct moec_mlp_trace *trace)
 {
     static const struct moec_mlp_trace no_trace = {0};
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
@@ -89,8 +89,8 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
                     .shared_gate = scratch->shared_gate},
         .inputs = inputs_of(forward, t),
         .hidden = hidden,
-        .is_limited = capacity != NULL && forward->model->config.expert_capacity > 0,
-        .skips = moec_router_decides(forward, capacity) ? forward->decider->skips : NULL,
+        .is_limited = sequences != NULL && forward->model->config.expert_capacity > 0,
+        .skips = moec_router_decides(forward, sequences) ? forward->decider->skips : NULL,
         .keeps_ranks = t->rank_outputs != NULL,
         .keeps_shared = t->shared_output != NULL,
         .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
@@ -342,14 +342,14 @@ static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct m
 
 enum moec_status moec_moe_run(const struct moec_forward *forward, const struct moec_layer *weights,
                               uint32_t layer, uint32_t n_tok, float *hidden,
-                              const struct moec_capacity *capacity, const struct moec_mlp_trace *trace,
+                              const struct moec_sequences *sequences, const struct moec_mlp_trace *trace,
                               struct moec_error *err)
 {
-    struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, capacity, trace);
+    struct moe moe = moe_make(forward, weights, layer, n_tok, hidden, sequences, trace);
     if (n_tok == 0)
         return MOEC_OK;
     uint64_t begin_ns = moec_trace_now(forward->trace);
-    moec_router_run(forward, layer, n_tok, hidden, &moe.inputs, capacity, &moe.routing);
+    moec_router_run(forward, layer, n_tok, hidden, &moe.inputs, sequences, &moe.routing);
     uint32_t n_active = group_pairs(&moe);
     const struct moec_routed routed = {.layer = layer,
                                        .n_tok = n_tok,

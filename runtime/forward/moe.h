@@ -9,7 +9,7 @@
 #define MOEC_RUNTIME_MOE_H
 
 #include "runtime/forward/context.h"
-#include "runtime/forward/expert_capacity.h"
+#include "runtime/forward/sequences.h"
 
 /* A record of what a MoE layer did. Arrays are the caller's; NULL members are not filled. T = n_tok, k
  * = top_k. */
@@ -31,7 +31,7 @@ struct moec_mlp_trace {
 MOEC_WARN_UNUSED enum moec_status moec_moe_run(const struct moec_forward *forward,
                                                const struct moec_layer *weights, uint32_t layer,
                                                uint32_t n_tok, float *hidden,
-                                               const struct moec_capacity *capacity,
+                                               const struct moec_sequences *sequences,
                                                const struct moec_mlp_trace *trace, struct moec_error *err);
 
 /* The sum that ends a MoE layer for one token: hidden += (w_0 y_0, then fma in rank order, shared output

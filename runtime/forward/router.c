@@ -148,12 +148,12 @@ static void route_tile(void *context, size_t item, int thread)
 }
 
 /* Tokens that find their expert full, one after the other. Traces keep the router's choice. */
-static void fill_experts(const struct router *router, const struct moec_capacity *capacity)
+static void fill_experts(const struct router *router, const struct moec_sequences *sequences)
 {
     const uint32_t limit = router->forward->model->config.expert_capacity;
     uint32_t token = 0;
-    for (uint32_t i = 0; i < capacity->n_spans; i++) {
-        const struct moec_capacity_span *span = &capacity->spans[i];
+    for (uint32_t i = 0; i < sequences->n_spans; i++) {
+        const struct moec_sequence_rows *span = &sequences->spans[i];
         for (uint32_t end = token + span->n_rows; token < end; token++)
             (void)moec_capacity_take(span, limit, router->routing->experts[token],
                                      &router->routing->weights[token]);
@@ -161,19 +161,19 @@ static void fill_experts(const struct router *router, const struct moec_capacity
 }
 
 void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     const struct moec_moe_inputs *inputs, const struct moec_capacity *capacity,
+                     const struct moec_moe_inputs *inputs, const struct moec_sequences *sequences,
                      const struct moec_routing *routing)
 {
     const struct moec_layer *weights = &forward->model->layers[layer];
-    const bool decides = moec_router_decides(forward, capacity);
+    const bool decides = moec_router_decides(forward, sequences);
     struct router router = {forward, weights, layer, n_tok, hidden, inputs, routing, decides};
     size_t n_tiles = (n_tok + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS;
     uint64_t work = (uint64_t)n_tok * weights->router.rows * weights->router.columns;
     moec_forward_run(forward, n_tiles, work, route_tile, &router);
     if (decides)
-        moec_decide(forward, layer, capacity, routing);
-    else if (capacity != NULL && forward->model->config.expert_capacity > 0)
-        fill_experts(&router, capacity);
+        moec_decide(forward, layer, sequences, routing);
+    else if (sequences != NULL && forward->model->config.expert_capacity > 0)
+        fill_experts(&router, sequences);
 }
 
 struct preview {

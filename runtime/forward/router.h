@@ -8,7 +8,7 @@
 #define MOEC_RUNTIME_ROUTER_H
 
 #include "runtime/forward/context.h"
-#include "runtime/forward/expert_capacity.h"
+#include "runtime/forward/sequences.h"
 
 /* Where the answers for a batch go. */
 struct moec_routing {
@@ -26,10 +26,10 @@ struct moec_moe_inputs {
 
 /* Whether the batch's tokens choose one after the other (runtime/forward/decide.h). */
 static inline bool moec_router_decides(const struct moec_forward *forward,
-                                       const struct moec_capacity *capacity)
+                                       const struct moec_sequences *sequences)
 {
-    return forward->decider != NULL && capacity != NULL && capacity->n_spans > 0 &&
-           capacity->spans[0].route != NULL;
+    return forward->decider != NULL && sequences != NULL && sequences->n_spans > 0 &&
+           sequences->spans[0].route != NULL;
 }
 
 /* Weights (top_k) of the chosen experts in this layer: moec_router_weigh, then the layer's factor of each. */
@@ -39,7 +39,7 @@ void moec_router_weigh_layer(const struct moec_forward *forward, const struct mo
 /* Norms the batch into `inputs` and routes it by the choice of `forward`. Margins are the router's own,
  * whatever is chosen. */
 void moec_router_run(const struct moec_forward *forward, uint32_t layer, uint32_t n_tok, const float *hidden,
-                     const struct moec_moe_inputs *inputs, const struct moec_capacity *capacity,
+                     const struct moec_moe_inputs *inputs, const struct moec_sequences *sequences,
                      const struct moec_routing *routing);
 
 /* What another layer's router says of these inputs, `normed` (T, S): its shares (moec_router_shares) summed

@@ -186,11 +186,11 @@ static bool decides(const struct moec_session *session)
 }
 
 /* n_tok rows of this sequence from `first` on in the MoE layer `ordinal`. */
-static struct moec_capacity_span rows_of(struct moec_session *session, uint32_t ordinal, uint32_t first,
+static struct moec_sequence_rows rows_of(struct moec_session *session, uint32_t ordinal, uint32_t first,
                                          uint32_t n_tok)
 {
     const struct moec_config *config = &session->forward->model->config;
-    struct moec_capacity_span span = {.n_rows = n_tok};
+    struct moec_sequence_rows span = {.n_rows = n_tok};
     if (!decides(session))
         return span;
     const bool is_source = ordinal < moec_config_moe_encoder_count(config);
@@ -212,12 +212,12 @@ static enum moec_status run_mlp(struct moec_session *session, uint32_t layer, ui
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     if (ordinal < 0 || (!counts && !decides(session)))
         return moec_forward_mlp(forward, layer, n_tok, hidden, NULL, NULL, err);
-    struct moec_capacity_span span = rows_of(session, (uint32_t)ordinal, first, n_tok);
+    struct moec_sequence_rows span = rows_of(session, (uint32_t)ordinal, first, n_tok);
     if (counts)
         span.counts = session->counts + (size_t)ordinal * config->n_expert;
-    const struct moec_capacity capacity = {.spans = &span, .n_spans = 1};
+    const struct moec_sequences sequences = {.spans = &span, .n_spans = 1};
     const struct moec_mlp_trace trace = {.experts = experts};
-    return moec_forward_mlp(forward, layer, n_tok, hidden, &capacity, &trace, err);
+    return moec_forward_mlp(forward, layer, n_tok, hidden, &sequences, &trace, err);
 }
 
 /* Positions from n on are forgotten. */
@@ -506,13 +506,13 @@ static enum moec_status run_mlp_each(struct moec_session *const *sessions, uint3
 {
     const struct moec_forward *forward = sessions[0]->forward;
     const int32_t ordinal = moec_config_moe_ordinal(&forward->model->config, layer);
-    struct moec_capacity_span spans[EACH_TOKENS];
-    const struct moec_capacity capacity = {.spans = spans, .n_spans = n};
+    struct moec_sequence_rows spans[EACH_TOKENS];
+    const struct moec_sequences sequences = {.spans = spans, .n_spans = n};
     if (ordinal < 0 || !decides(sessions[0]))
         return moec_forward_mlp(forward, layer, n, hidden, NULL, NULL, err);
     for (uint32_t i = 0; i < n; i++)
         spans[i] = rows_of(sessions[i], (uint32_t)ordinal, length_of(sessions[i]), 1);
-    return moec_forward_mlp(forward, layer, n, hidden, &capacity, NULL, err);
+    return moec_forward_mlp(forward, layer, n, hidden, &sequences, NULL, err);
 }
 
 /* One token for each of n sequences, as many as a batch takes. */

@@ -31,7 +31,7 @@ static void fill_hidden(const struct moec_config *config, float *hidden)
 }
 
 static struct layer_run run_layer(const struct moec_forward *forward, uint32_t layer,
-                                  const struct moec_capacity *capacity)
+                                  const struct moec_sequences *capacity)
 {
     const struct moec_config *config = &forward->model->config;
     const size_t stride = moec_forward_stride(config), k = config->top_k;
@@ -211,8 +211,8 @@ static void test_forward_hooks__a_layer_of_full_experts_adds_its_shared_expert(v
     uint32_t *counts = calloc(config->n_expert, sizeof *counts);
     for (uint32_t e = 0; e < config->n_expert; e++)
         counts[e] = config->expert_capacity;
-    const struct moec_capacity_span span = {.n_rows = N_TOK, .counts = counts};
-    const struct moec_capacity capacity = {&span, 1};
+    const struct moec_sequence_rows span = {.n_rows = N_TOK, .counts = counts};
+    const struct moec_sequences capacity = {&span, 1};
     for (uint32_t block = 2; block <= N_TOK; block += N_TOK - 2) {
         moec_forward_scratch(&forward)->test_hook.moe_block = block;
         memset(moec_forward_scratch(&forward)->shared_output, 0x7f, n_hidden * sizeof(float));

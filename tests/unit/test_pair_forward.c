@@ -45,8 +45,8 @@ struct batch {
     uint32_t n_source, n_tok;
     float *hidden, *keys, *values, *own_keys, *own_values, *target_hidden;
     uint32_t *counts; /* (N_PAIRS, n_expert) */
-    struct moec_capacity_span spans[N_PAIRS];
-    struct moec_capacity capacity;
+    struct moec_sequence_rows spans[N_PAIRS];
+    struct moec_sequences capacity;
     struct moec_mlp_trace trace;
 };
 
@@ -105,8 +105,8 @@ static void start_counts(struct batch *batch, const uint32_t *lengths)
     memset(batch->counts, 0, (size_t)N_PAIRS * n_expert * sizeof(uint32_t));
     for (uint32_t i = 0; i < N_PAIRS; i++)
         batch->spans[i] =
-            (struct moec_capacity_span){.n_rows = lengths[i], .counts = batch->counts + (size_t)i * n_expert};
-    batch->capacity = (struct moec_capacity){batch->spans, N_PAIRS};
+            (struct moec_sequence_rows){.n_rows = lengths[i], .counts = batch->counts + (size_t)i * n_expert};
+    batch->capacity = (struct moec_sequences){batch->spans, N_PAIRS};
 }
 
 /* What the trace says of tokens that found their expert full: weight and output 0, and the choice that
@@ -243,8 +243,8 @@ static void test_pair_forward__routes_as_transformers(void **state)
                   err);
         for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++) {
             memset(batch.counts, 0, config->n_expert * sizeof *batch.counts);
-            const struct moec_capacity_span counted = {.n_rows = fixture->n_source, .counts = batch.counts};
-            const struct moec_capacity capacity = {&counted, 1};
+            const struct moec_sequence_rows counted = {.n_rows = fixture->n_source, .counts = batch.counts};
+            const struct moec_sequences capacity = {&counted, 1};
             assert_ok(moec_forward_attention(&batch.forward, layer, &span, 1, fixture->n_source, batch.hidden,
                                              &err),
                       err);

@@ -1,21 +1,22 @@
-/* How many more tokens an expert takes of a sequence, where the config limits them (expert_capacity; Switch
- * Transformers, section 2.2). */
-#ifndef MOEC_RUNTIME_EXPERT_CAPACITY_H
-#define MOEC_RUNTIME_EXPERT_CAPACITY_H
+/* What a MoE layer is told of the sequences in a batch: how many more tokens an expert takes of each, where
+ * the config limits them (expert_capacity; Switch Transformers, section 2.2), and what its tokens' choices
+ * look at, where the forward pass decides. */
+#ifndef MOEC_RUNTIME_SEQUENCES_H
+#define MOEC_RUNTIME_SEQUENCES_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct moec_route_state;
 
-/* Tokens that an expert has been sent in each sequence of a batch. Rows of the batch belong to the spans in
- * order. Every token counts for the expert that its router chose, in order of position; from the
- * expert_capacity-th on they pass the layer by: their weight is 0, the expert does not compute them, and
- * their rank output is 0. Traces still name the router's choice.
+/* Rows of a batch that belong to one sequence; the rows of the spans follow each other. Capacity: every token
+ * counts for the expert that its router chose, in order of position; from the expert_capacity-th on they pass
+ * the layer by: their weight is 0, the expert does not compute them, and their rank output is 0. Traces still
+ * name the router's choice.
  *
  * transformers counts over each sequence of one call: over a source whole, over a target whole when it is
  * teacher-forced, and over each step by itself in generation with a cache, where nothing is ever full. */
-struct moec_capacity_span {
+struct moec_sequence_rows {
     uint32_t n_rows;
     /* (n_expert), of the layer at work: earlier tokens; advanced by moec_forward_mlp. NULL: nothing is ever
      * full. */
@@ -29,13 +30,13 @@ struct moec_capacity_span {
     uint32_t n_undecided;
 };
 
-struct moec_capacity {
-    const struct moec_capacity_span *spans;
+struct moec_sequences {
+    const struct moec_sequence_rows *spans;
     uint32_t n_spans;
 };
 
 /* Counts a token for its expert. Whether the expert was full; its weight is then 0. */
-static inline bool moec_capacity_take(const struct moec_capacity_span *span, uint32_t limit, uint32_t expert,
+static inline bool moec_capacity_take(const struct moec_sequence_rows *span, uint32_t limit, uint32_t expert,
                                       float *weight)
 {
     uint32_t *count = &span->counts[expert];

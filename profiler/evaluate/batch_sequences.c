@@ -1,0 +1,81 @@
+#include "profiler/evaluate/batch_sequences.h"
+
+#include "formats/base/memory.h"
+
+#include <string.h>
+
+static enum moec_status create_routes(const struct moec_config *config,
+                                      struct moec_batch_sequences *sequences, struct moec_error *err)
+{
+    MOEC_TRY(moec_alloc((void **)&sequences->routes, sequences->n_room, sizeof *sequences->routes,
+                        "logical caches", err));
+    for (uint32_t i = 0; i < sequences->n_room; i++)
+        MOEC_TRY(moec_route_state_create(config, sequences->route, 1, 0, &sequences->routes[i], err));
+    return MOEC_OK;
+}
+
+enum moec_status moec_batch_sequences_create(const struct moec_config *config, uint32_t n_room,
+                                             const struct moec_route *route,
+                                             struct moec_batch_sequences *sequences, struct moec_error *err)
+{
+    *sequences =
+        (struct moec_batch_sequences){.n_expert = config->n_expert, .n_room = n_room, .route = route};
+    const char *what = "tokens of experts";
+    if (config->expert_capacity == 0 && route == NULL)
+        return MOEC_OK;
+    enum moec_status status =
+        moec_alloc((void **)&sequences->spans, n_room, sizeof *sequences->spans, what, err);
+    if (status == MOEC_OK && config->expert_capacity > 0)
+        status = moec_alloc((void **)&sequences->counts, (uint64_t)n_room * config->n_expert,
+                            sizeof *sequences->counts, what, err);
+    if (status == MOEC_OK && route != NULL)
+        status = create_routes(config, sequences, err);
+    sequences->batch.spans = sequences->spans;
+    if (status != MOEC_OK)
+        moec_batch_sequences_release(sequences);
+    return status;
+}
+
+void moec_batch_sequences_release(struct moec_batch_sequences *sequences)
+{
+    for (uint32_t i = 0; sequences->routes != NULL && i < sequences->n_room; i++)
+        moec_route_state_release(&sequences->routes[i]);
+    free(sequences->routes);
+    free(sequences->spans);
+    free(sequences->counts);
+    *sequences = (struct moec_batch_sequences){0};
+}
+
+void moec_batch_sequences_clear(struct moec_batch_sequences *sequences)
+{
+    sequences->batch.n_spans = 0;
+}
+
+void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n_rows, uint32_t n_prompt)
+{
+    if (sequences->spans == NULL)
+        return;
+    const uint32_t i = sequences->batch.n_spans++;
+    struct moec_sequence_rows *span = &sequences->spans[i];
+    *span = (struct moec_sequence_rows){.n_rows = n_rows};
+    if (sequences->counts != NULL) {
+        span->counts = sequences->counts + (size_t)i * sequences->n_expert;
+        memset(span->counts, 0, sequences->n_expert * sizeof *span->counts);
+    }
+    if (sequences->routes != NULL) {
+        span->route = &sequences->routes[i];
+        moec_route_state_reset(span->route, 0);
+        if (sequences->route->decode_only)
+            span->n_undecided = n_prompt < n_rows ? n_prompt : n_rows;
+    }
+}
+
+struct moec_route_counts moec_batch_sequences_route_counts(const struct moec_batch_sequences *sequences)
+{
+    struct moec_route_counts all = {0};
+    for (uint32_t i = 0; sequences->routes != NULL && i < sequences->n_room; i++) {
+        all.n_taken += sequences->routes[i].counts.n_taken;
+        all.n_missed += sequences->routes[i].counts.n_missed;
+    }
+    return all;
+}

@@ -1,0 +1,50 @@
+/* What a MoE layer is told of the sequences of one batch, each from its first token on
+ * (runtime/forward/sequences.h): counts of the tokens that experts were sent, where a model limits
+ * them, and logical caches, where the forward pass decides. Without either nothing is kept and nothing costs
+ * anything. Thread rule: one thread at a time. */
+#ifndef MOEC_PROFILER_BATCH_SEQUENCES_H
+#define MOEC_PROFILER_BATCH_SEQUENCES_H
+
+#include "formats/model/config.h"
+#include "runtime/forward/sequences.h"
+#include "runtime/policy/route_state.h"
+
+struct moec_batch_sequences {
+    struct moec_sequences batch;
+    struct moec_sequence_rows *spans; /* (n_room), owned; NULL without limits and routes */
+    uint32_t *counts;                 /* (n_room, n_expert), owned; NULL without limits */
+    struct moec_route_state *routes;  /* (n_room) of one layer each, owned; NULL without */
+    const struct moec_route *route;   /* borrowed */
+    uint32_t n_expert, n_room;
+};
+
+/* Room for batches of up to n_room sequences; `route` NULL: nothing is decided. */
+MOEC_WARN_UNUSED enum moec_status moec_batch_sequences_create(const struct moec_config *config,
+                                                              uint32_t n_room, const struct moec_route *route,
+                                                              struct moec_batch_sequences *sequences,
+                                                              struct moec_error *err);
+void moec_batch_sequences_release(struct moec_batch_sequences *sequences);
+
+/* A batch without sequences, and one more in it, of n_rows tokens, of which the first n_prompt are a
+ * prompt's. */
+void moec_batch_sequences_clear(struct moec_batch_sequences *sequences);
+void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n_rows, uint32_t n_prompt);
+
+/* Experts taken, and those that were missing in the logical caches, by all batches so far. */
+struct moec_route_counts moec_batch_sequences_route_counts(const struct moec_batch_sequences *sequences);
+
+/* What moec_forward_mlp is given for the batch that was made, for one layer: made again before the next one.
+ * NULL without limits and routes. */
+static inline const struct moec_sequences *
+moec_batch_sequences_batch(const struct moec_batch_sequences *sequences)
+{
+    return sequences->spans != NULL ? &sequences->batch : NULL;
+}
+
+/* Whether a traced choice came to nothing because the expert was full. */
+static inline bool moec_capacity_was_full(const struct moec_config *config, float weight)
+{
+    return config->expert_capacity > 0 && weight == 0;
+}
+
+#endif
