@@ -87,6 +87,9 @@ static const char *part_of(enum moec_role role)
     case MOEC_ROLE_K:
     case MOEC_ROLE_V:
     case MOEC_ROLE_O:
+    case MOEC_ROLE_Q_DOWN:
+    case MOEC_ROLE_KV_DOWN:
+    case MOEC_ROLE_KV_UP:
     case MOEC_ROLE_OUTPUT_GATE:
     case MOEC_ROLE_INPUT_GATE:
     case MOEC_ROLE_DELTA_RATE:

@@ -123,8 +123,9 @@ static enum moec_status locate_dense(struct moec_checkpoint *ck, enum moec_role 
     if (!is_transposed) {
         MOEC_TRY(locate(ck, &tensor, layout, rows, columns, err));
         if (layout.has_pairs) {
-            const uint32_t head = moec_config_layer(&ck->config, layer)->head_dim;
-            *tensor.view = moec_tensor_view_split_pairs(tensor.view, head, 0, head);
+            const struct moec_family_pairs pairs =
+                moec_family_pairs(moec_config_layer(&ck->config, layer), role);
+            *tensor.view = moec_tensor_view_split_pairs(tensor.view, pairs.head, pairs.first, pairs.dims);
         }
         return MOEC_OK;
     }

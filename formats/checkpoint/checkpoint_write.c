@@ -25,9 +25,9 @@ struct item {
     struct moec_tensor_layout layouts[MAX_PARTS]; /* of those */
     uint32_t ordinal, expert, n_expert;           /* of records: from `expert` on, each with all parts */
     enum moec_projection projections[MAX_PARTS];
-    bool is_transposed;            /* (inputs, outputs) */
-    bool shares_rows, takes_turns; /* a row has one of each part; weight by weight */
-    uint32_t pair_head;            /* rows of a head whose rows are written in pairs; 0 = in order */
+    bool is_transposed;             /* (inputs, outputs) */
+    bool shares_rows, takes_turns;  /* a row has one of each part; weight by weight */
+    struct moec_family_pairs pairs; /* rows of each head that are written in pairs; all 0 = in order */
     uint32_t shard;
 };
 
@@ -88,6 +88,8 @@ static bool role_is_vector(enum moec_role role)
     case MOEC_ROLE_SINKS:
     case MOEC_ROLE_ATTENTION_POST_NORM:
     case MOEC_ROLE_MLP_POST_NORM:
+    case MOEC_ROLE_Q_DOWN_NORM:
+    case MOEC_ROLE_KV_DOWN_NORM:
     case MOEC_ROLE_DELTA_DECAY_LOG:
     case MOEC_ROLE_DELTA_DECAY_BIAS:
     case MOEC_ROLE_DELTA_NORM:
@@ -187,7 +189,7 @@ static enum moec_status add_dense(struct writing *w, uint32_t layer, struct moec
         else
             item.tensor.shape[item.shares_rows ? 1 : 0] *= item.n_part;
         if (layout.has_pairs)
-            item.pair_head = moec_config_layer(&w->bundle->config, layer)->head_dim;
+            item.pairs = moec_family_pairs(moec_config_layer(&w->bundle->config, layer), role);
         MOEC_TRY(add_item(w, &item, err));
     }
     return MOEC_OK;
@@ -306,23 +308,26 @@ static enum moec_status allocate_scratch(struct writing *w, struct moec_error *e
     return moec_alloc((void **)&w->record, record_bytes, 1, "an expert", err);
 }
 
-/* Where row `row` of a file stands in a matrix whose heads of `head` rows have first all first coordinates of
- * their pairs, then all second ones, and side by side in the file. */
-static size_t paired_row(size_t row, uint32_t head)
+/* Where row `row` of a file stands in a matrix whose heads have first all first coordinates of their pairs,
+ * then all second ones, and side by side in the file. */
+static size_t paired_row(size_t row, struct moec_family_pairs pairs)
 {
-    const size_t in_head = head > 0 ? row % head : 0;
-    return head > 0 ? row - in_head + in_head / 2 + in_head % 2 * (head / 2) : row;
+    const size_t in_head = pairs.head > 0 ? row % pairs.head : 0;
+    if (in_head < pairs.first || in_head - pairs.first >= pairs.dims)
+        return row;
+    const size_t i = in_head - pairs.first;
+    return row - i + i / 2 + i % 2 * (pairs.dims / 2);
 }
 
 /* Decodes rows [first, first + count) of the file: those of the matrix, or its columns when it is transposed.
  */
 static const float *decode_block(struct writing *w, const struct moec_matrix *matrix, bool transposed,
-                                 uint32_t pair_head, size_t first, size_t count)
+                                 struct moec_family_pairs pairs, size_t first, size_t count)
 {
     if (!transposed) {
         for (size_t i = 0; i < count; i++)
             moec_codec_decode_row(matrix->codec,
-                                  matrix->data + paired_row(first + i, pair_head) * matrix->stride_bytes,
+                                  matrix->data + paired_row(first + i, pairs) * matrix->stride_bytes,
                                   matrix->columns, w->decoded + i * matrix->columns);
         return w->decoded;
     }
@@ -339,7 +344,7 @@ static const float *decode_shared(struct writing *w, const struct moec_matrix *m
 {
     const size_t columns = transposed ? matrices->rows : matrices->columns;
     for (uint32_t i = 0; i < n; i++) {
-        const float *part = decode_block(w, &matrices[i], transposed, item->pair_head, first, count);
+        const float *part = decode_block(w, &matrices[i], transposed, item->pairs, first, count);
         float *out = w->shared + (item->takes_turns ? i : i * columns);
         for (size_t row = 0; row < count; row++)
             for (size_t c = 0; c < columns; c++)
@@ -359,7 +364,7 @@ static enum moec_status write_rows(struct writing *w, struct moec_safetensors_wr
     for (; first < end; first += ROWS) {
         size_t count = end - first < ROWS ? end - first : ROWS;
         const float *weights = n > 1 ? decode_shared(w, matrix, n, transposed, item, first, count)
-                                     : decode_block(w, matrix, transposed, item->pair_head, first, count);
+                                     : decode_block(w, matrix, transposed, item->pairs, first, count);
         size_t n_bytes = moec_codec_row_bytes(codec, count * columns);
         for (size_t i = 0; takes_one && i < count * columns; i++)
             w->decoded[i] -= 1.0f;

@@ -36,6 +36,9 @@ static const struct moec_family *const families[] = {
     &moec_family_gpt_oss,
     &moec_family_gemma4,
     &moec_family_granitemoehybrid,
+    &moec_family_deepseek_v2,
+    &moec_family_deepseek_v3,
+    &moec_family_glm4_moe_lite,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)
@@ -279,6 +282,9 @@ const char *moec_family_pattern(const struct moec_family *family, const struct m
     if (layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer)) &&
         family->running_names[role] != NULL)
         return family->running_names[role];
+    if (role == MOEC_ROLE_Q && family->direct_q_name != NULL &&
+        moec_config_layer(config, layer)->q_latent_dim == 0)
+        return family->direct_q_name;
     return in_encoder ? family->encoder_names[role] : family->names[role];
 }
 
@@ -300,6 +306,14 @@ struct moec_tensor_layout moec_family_expert_layout(const struct moec_family *fa
                                                     enum moec_projection projection)
 {
     return family->expert_layouts[projection];
+}
+
+struct moec_family_pairs moec_family_pairs(const struct moec_layer_kind *kind, enum moec_role role)
+{
+    const uint32_t head = role == MOEC_ROLE_KV_DOWN ? kind->latent_dim + kind->rotary_dim : kind->head_dim;
+    if (kind->latent_dim == 0)
+        return (struct moec_family_pairs){head, 0, head};
+    return (struct moec_family_pairs){head, head - kind->rotary_dim, kind->rotary_dim};
 }
 
 const char *moec_family_tensor_name(const char *pattern, const struct moec_config *config, uint32_t layer,

@@ -48,6 +48,7 @@ struct moec_family {
     const char *names[MOEC_ROLE_COUNT];
     const char *expert_names[MOEC_PROJECTION_COUNT];
     const char *encoder_names[MOEC_ROLE_COUNT];
+    const char *direct_q_name; /* of Q beside a latent of keys, where queries have no latent of their own */
     /* Names in running layers (enum moec_mixer), where they are others than in layers with attention. */
     const char *running_names[MOEC_ROLE_COUNT];
     const char *encoder_expert_names[MOEC_PROJECTION_COUNT];
@@ -107,6 +108,12 @@ struct moec_tensor_layout moec_family_layout(const struct moec_family *family,
                                              uint32_t layer);
 struct moec_tensor_layout moec_family_expert_layout(const struct moec_family *family,
                                                     enum moec_projection projection);
+
+/* Which outputs of each head of a role with pairs (has_pairs) are pairs: `dims` from `first` on. */
+struct moec_family_pairs {
+    uint32_t head, first, dims;
+};
+struct moec_family_pairs moec_family_pairs(const struct moec_layer_kind *kind, enum moec_role role);
 
 /* Name of a tensor in files: `pattern` filled in. `layer` is the model's. */
 const char *moec_family_tensor_name(const char *pattern, const struct moec_config *config, uint32_t layer,

@@ -1,9 +1,6 @@
 /* EXAONE MoE: most layers have a window, and those without one are not rotated. */
 #include "formats/checkpoint/family_parts.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static const struct moec_family_routed_keys keys = {.n_expert = "num_experts",
                                                     .n_shared = "num_shared_experts",
                                                     .n_shared_default = 1,
@@ -11,28 +8,6 @@ static const struct moec_family_routed_keys keys = {.n_expert = "num_experts",
                                                     .scale_default = 2.5,
                                                     .has_norm = true,
                                                     .has_groups = true};
-
-static enum moec_status read_mlp_types(const struct moec_json *root, const char *where,
-                                       struct moec_config *config, struct moec_family_layers *layers,
-                                       struct moec_error *err)
-{
-    const struct moec_json *list = moec_json_present(root, "mlp_layer_types");
-    if (list == NULL)
-        return moec_family_read_first_dense(root, where, "first_k_dense_replace", config, layers, err);
-    MOEC_TRY(moec_json_get(root, where, "mlp_layer_types", MOEC_JSON_ARRAY, &list, err));
-    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
-        const char *type = "sparse";
-        char what[256];
-        (void)snprintf(what, sizeof what, "'mlp_layer_types'[%u] in %.200s", layer, where);
-        if (layer < moec_json_length(list))
-            MOEC_TRY(moec_json_as_string(moec_json_at(list, layer), what, &type, NULL, err));
-        layers->is_moe[layer] = strcmp(type, "sparse") == 0;
-        if (!layers->is_moe[layer] && strcmp(type, "dense") != 0)
-            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s is '%.40s', supported: 'dense', 'sparse'", what,
-                             type);
-    }
-    return moec_family_read_dense_size(root, where, config, layers, err);
-}
 
 static enum moec_status read_exaone(const struct moec_json *root, const char *where,
                                     struct moec_config *config, struct moec_error *err)
@@ -51,7 +26,7 @@ static enum moec_status read_exaone(const struct moec_json *root, const char *wh
     if (has_window)
         MOEC_TRY(moec_family_read_layer_types(root, where, config, &layers, err));
     layers.rotates_in_window_only = has_window;
-    MOEC_TRY(read_mlp_types(root, where, config, &layers, err));
+    MOEC_TRY(moec_family_read_mlp_types(root, where, config, &layers, err));
     return moec_family_place_layers(config, &layers, where, err);
 }
 

@@ -71,8 +71,9 @@ void moec_family_put_common(const struct moec_config *config, struct moec_json_o
     moec_json_out_u64(root, "hidden_size", config->n_embd);
     moec_json_out_u64(root, "num_hidden_layers", config->n_layer);
     moec_json_out_u64(root, "num_attention_heads", kind->n_head);
-    moec_json_out_u64(root, "num_key_value_heads", kind->n_kv_head);
-    moec_json_out_u64(root, "head_dim", kind->head_dim);
+    /* With a latent, classes count a key/value head for each query head, and what is rotated of it. */
+    moec_json_out_u64(root, "num_key_value_heads", kind->latent_dim > 0 ? kind->n_head : kind->n_kv_head);
+    moec_json_out_u64(root, "head_dim", kind->latent_dim > 0 ? kind->rotary_dim : kind->head_dim);
     moec_json_out_string(root, "hidden_act", "silu");
     moec_json_out_u64(root, "max_position_embeddings", config->n_position);
     if (!moec_family_find(config->family)->has_own_rope)
@@ -157,6 +158,38 @@ enum moec_status moec_family_read_first_dense(const struct moec_json *root, cons
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         layers->is_moe[layer] = layer >= n_dense;
     return moec_family_read_dense_size(root, where, config, layers, err);
+}
+
+enum moec_status moec_family_read_mlp_types(const struct moec_json *root, const char *where,
+                                            struct moec_config *config, struct moec_family_layers *layers,
+                                            struct moec_error *err)
+{
+    const struct moec_json *list = moec_json_present(root, "mlp_layer_types");
+    if (list == NULL)
+        return moec_family_read_first_dense(root, where, "first_k_dense_replace", config, layers, err);
+    MOEC_TRY(moec_json_get(root, where, "mlp_layer_types", MOEC_JSON_ARRAY, &list, err));
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const char *type = "sparse";
+        char what[256];
+        (void)snprintf(what, sizeof what, "'mlp_layer_types'[%u] in %.200s", layer, where);
+        if (layer < moec_json_length(list))
+            MOEC_TRY(moec_json_as_string(moec_json_at(list, layer), what, &type, NULL, err));
+        layers->is_moe[layer] = strcmp(type, "sparse") == 0;
+        if (!layers->is_moe[layer] && strcmp(type, "dense") != 0)
+            return moec_fail(err, MOEC_ERR_UNSUPPORTED, "%s is '%.40s', supported: 'dense', 'sparse'", what,
+                             type);
+    }
+    return moec_family_read_dense_size(root, where, config, layers, err);
+}
+
+void moec_family_put_mlp_types(const struct moec_config *config, struct moec_json_out *root)
+{
+    struct moec_json_out *types = moec_json_out_array();
+    for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+        moec_json_out_string(types, NULL, kind->is_moe ? "sparse" : "dense");
+    }
+    moec_json_out_node(root, "mlp_layer_types", types);
 }
 
 enum moec_status moec_family_read_dense_size(const struct moec_json *root, const char *where,
@@ -267,7 +300,8 @@ enum moec_status moec_family_place_layers(struct moec_config *config, const stru
 static enum moec_status read_groups(const struct moec_json *root, const char *where,
                                     struct moec_config *config, struct moec_error *err)
 {
-    uint32_t n_group = 1, n_top_group = 1;
+    uint32_t n_group = config->n_group > 0 ? config->n_group : 1;
+    uint32_t n_top_group = config->n_group > 0 ? config->n_top_group : 1;
     MOEC_TRY(moec_json_update_u32(root, where, "n_group", MOEC_MAX_EXPERTS, &n_group, err));
     MOEC_TRY(moec_json_update_u32(root, where, "topk_group", MOEC_MAX_EXPERTS, &n_top_group, err));
     const bool restricts = n_group > 1 && n_top_group != n_group;

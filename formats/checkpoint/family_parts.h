@@ -14,7 +14,8 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_glm4_moe, moec_family_ernie4_5_moe, moec_family_hunyuan_v1_moe, moec_family_minimax_m2,
     moec_family_granitemoe, moec_family_granitemoeshared, moec_family_minicpm, moec_family_exaone_moe,
     moec_family_afmoe, moec_family_lfm2_moe, moec_family_qwen3_next, moec_family_qwen3_5_moe,
-    moec_family_gpt_oss, moec_family_gemma4, moec_family_granitemoehybrid;
+    moec_family_gpt_oss, moec_family_gemma4, moec_family_granitemoehybrid, moec_family_deepseek_v2,
+    moec_family_deepseek_v3, moec_family_glm4_moe_lite;
 
 /* ---- names of tensors ---- */
 
@@ -93,6 +94,11 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_rope(const struct moec_json *
                                                         struct moec_config *config, struct moec_error *err);
 void moec_family_put_rope(const struct moec_config *config, struct moec_json_out *root);
 
+/* YaRN's 'mscale_all_dim', by which latent attention scales scores too: score_scale of a kind whose heads
+ * have their size. moec_family_put_rope writes it back. */
+MOEC_WARN_UNUSED enum moec_status moec_family_read_mscale(const struct moec_json *root, const char *where,
+                                                          struct moec_config *config, struct moec_error *err);
+
 /* The first of `keys` (ended by NULL) that is present; *out is kept where none is. */
 MOEC_WARN_UNUSED enum moec_status moec_family_update_any(const struct moec_json *root, const char *where,
                                                          const char *const *keys, uint32_t max, uint32_t *out,
@@ -137,6 +143,14 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_first_dense(const struct moec
                                                                struct moec_config *config,
                                                                struct moec_family_layers *layers,
                                                                struct moec_error *err);
+/* `mlp_layer_types`: which layers are 'sparse', with experts, and which 'dense'; without it the first ones
+ * are dense, as many as `first_k_dense_replace` says. */
+MOEC_WARN_UNUSED enum moec_status moec_family_read_mlp_types(const struct moec_json *root, const char *where,
+                                                             struct moec_config *config,
+                                                             struct moec_family_layers *layers,
+                                                             struct moec_error *err);
+void moec_family_put_mlp_types(const struct moec_config *config, struct moec_json_out *root);
+
 /* `intermediate_size`: neurons of the MLPs of layers without experts, where there are such. */
 MOEC_WARN_UNUSED enum moec_status moec_family_read_dense_size(const struct moec_json *root, const char *where,
                                                               struct moec_config *config,

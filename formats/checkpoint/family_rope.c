@@ -144,6 +144,32 @@ static double rotary_part(uint32_t dim, uint32_t head_dim)
     return part;
 }
 
+/* (0.1 mscale log(factor) + 1)^2 / sqrt(head_dim), as modeling_deepseek_v3.py has it. */
+enum moec_status moec_family_read_mscale(const struct moec_json *root, const char *where,
+                                         struct moec_config *config, struct moec_error *err)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    struct moec_layer_kind *kind = &config->kinds[0];
+    const double factor = kind->rope_scaling.factor;
+    for (size_t i = 0; i < 2; i++) {
+        const struct moec_json *rope = moec_json_present(root, keys[i]);
+        double mscale = 0;
+        if (rope == NULL || kind->rope_scaling.kind == MOEC_ROPE_PLAIN)
+            continue;
+        MOEC_TRY(moec_json_get_double_or(rope, where, "mscale_all_dim", 0, 1e3, 0, &mscale, err));
+        const double scale = factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
+        kind->score_scale = scale != 1 ? (float)(scale * scale / sqrt(kind->head_dim)) : 0;
+    }
+    return MOEC_OK;
+}
+
+/* The 'mscale_all_dim' that gives this scale again. */
+static double mscale_of(const struct moec_layer_kind *kind)
+{
+    const double scale = sqrt((double)kind->score_scale * sqrt(kind->head_dim));
+    return (scale - 1) / (0.1 * log(kind->rope_scaling.factor));
+}
+
 void moec_family_put_rope(const struct moec_config *config, struct moec_json_out *root)
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, 0);
@@ -170,5 +196,7 @@ void moec_family_put_rope(const struct moec_config *config, struct moec_json_out
         moec_json_out_double(rope, "attention_factor", scaling->attention_factor);
         moec_json_out_bool(rope, "truncate", scaling->truncate);
     }
+    if (kind->latent_dim > 0 && kind->score_scale > 0)
+        moec_json_out_double(rope, "mscale_all_dim", mscale_of(kind));
     moec_json_out_node(root, "rope_scaling", rope);
 }

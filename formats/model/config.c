@@ -91,10 +91,11 @@ static enum moec_status check_kind_running(const struct moec_layer_kind *k, bool
     MOEC_TRY(check_range(subject, "heads x head dimension", values, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "channels of a convolution", values + keys, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "floats of a state", values * k->head_dim, 1, UINT32_MAX, err));
-    const bool has_attention = k->window > 0 || k->rope_theta != 0 || k->rotary_dim > 0 ||
-                               k->rope_scaling.kind > 0 || k->score_scale > 0 || k->clip_qkv > 0 ||
-                               k->qkv_bias || k->o_bias || k->has_sinks || k->has_gate || k->qk_norm > 0 ||
-                               k->v_norm || k->keys_are_values;
+    const bool has_attention = k->latent_dim > 0 || k->q_latent_dim > 0 || k->window > 0 ||
+                               k->rope_theta != 0 || k->rotary_dim > 0 || k->rope_scaling.kind > 0 ||
+                               k->score_scale > 0 || k->clip_qkv > 0 || k->qkv_bias || k->o_bias ||
+                               k->has_sinks || k->has_gate || k->qk_norm > 0 || k->v_norm ||
+                               k->keys_are_values;
     if (has_attention || has_buckets || (is_short && (k->n_kv_head != k->n_head || k->value_dim > 0)))
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has a layer with a running state and what only attention has, expected one of "
@@ -109,13 +110,43 @@ static enum moec_status check_heads(const struct moec_layer_kind *k, const char 
     MOEC_TRY(check_range(subject, "kind of mixing", k->mixer, 0, MOEC_MIXER_COUNT - 1, err));
     MOEC_TRY(check_range(subject, "attention heads", k->n_head, 1, MOEC_MAX_DIMENSION, err));
     MOEC_TRY(check_range(subject, "key/value heads", k->n_kv_head, 1, k->n_head, err));
-    MOEC_TRY(check_range(subject, "dimension of values", k->value_dim, 0,
-                         moec_layer_is_running(k) ? MOEC_MAX_DIMENSION : 0, err));
+    MOEC_TRY(check_range(subject, "dimension of values", k->value_dim, k->latent_dim > 0,
+                         moec_layer_is_running(k) || k->latent_dim > 0 ? MOEC_MAX_DIMENSION : 0, err));
     if (k->n_head % k->n_kv_head == 0)
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_FORMAT,
                      "%s says %u attention heads and %u key/value heads, expected a multiple", subject,
                      k->n_head, k->n_kv_head);
+}
+
+/* A latent, in place of one key/value head, and rotation of the last part of each head. */
+static enum moec_status check_latent(const struct moec_layer_kind *k, bool has_buckets, const char *subject,
+                                     struct moec_error *err)
+{
+    const bool is_latent = k->latent_dim > 0;
+    MOEC_TRY(check_range(subject, "latent of keys and values", k->latent_dim, 0, MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "latent of queries", k->q_latent_dim, 0, is_latent ? MOEC_MAX_DIMENSION : 0,
+                         err));
+    if (!is_latent)
+        return MOEC_OK;
+    MOEC_TRY(check_range(subject, "key/value heads with a latent", k->n_kv_head, 1, 1, err));
+    MOEC_TRY(
+        check_range(subject, "rotated part of a head with a latent", k->rotary_dim, 2, k->head_dim - 1, err));
+    const uint64_t n_head = k->n_head, latent = (uint64_t)k->latent_dim + k->rotary_dim;
+    MOEC_TRY(check_range(subject, "heads x latent", n_head * latent, 2, MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_range(subject, "heads x dimension of values", n_head * k->value_dim, 1, MOEC_MAX_DIMENSION,
+                         err));
+    MOEC_TRY(check_range(subject, "keys and values of a latent",
+                         n_head * ((uint64_t)moec_layer_plain_dim(k) + k->value_dim), 2, MOEC_MAX_DIMENSION,
+                         err));
+    if (has_buckets || k->clip_qkv > 0 || k->qkv_bias || k->has_gate || k->qk_norm > 0 || k->v_norm ||
+        k->keys_are_values)
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has a latent of keys and values with buckets, a clip, biases or norms of q, k, v, "
+            "or a gate of outputs, expected none of these",
+            subject);
+    return MOEC_OK;
 }
 
 static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bool has_buckets,
@@ -139,6 +170,7 @@ static enum moec_status check_kind_attention(const struct moec_layer_kind *k, bo
     MOEC_TRY(check_rope(k, subject, err));
     MOEC_TRY(check_range(subject, "heads x head dimension", (uint64_t)k->n_head * k->head_dim, 2,
                          MOEC_MAX_DIMENSION, err));
+    MOEC_TRY(check_latent(k, has_buckets, subject, err));
     MOEC_TRY(check_range(subject, "attention window", k->window, 0, MOEC_MAX_POSITIONS, err));
     if (!(isfinite(k->clip_qkv) && (k->clip_qkv == 0 || k->clip_qkv >= FLT_MIN)))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says QKV clip %g, expected 0 or a positive number",

@@ -332,6 +332,45 @@ static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes, st
     return MOEC_OK;
 }
 
+/* Of each attention: u32 latent of keys and values, u32 latent of queries. */
+#define LATENT_BYTES 8u
+
+static size_t latents_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    bool is_plain = true;
+    for (uint32_t i = 0; i < n; i++)
+        is_plain = is_plain && attentions[i]->latent_dim == 0 && attentions[i]->q_latent_dim == 0;
+    return is_plain ? 0 : (size_t)n * LATENT_BYTES;
+}
+
+static void encode_latents(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    for (uint32_t i = 0; i < n; i++) {
+        put_u32(&payload, attentions[i]->latent_dim);
+        put_u32(&payload, attentions[i]->q_latent_dim);
+    }
+}
+
+static enum moec_status decode_latents(const uint8_t *payload, size_t n_bytes, struct reading *reading,
+                                       struct moec_error *err)
+{
+    const size_t wanted = (size_t)reading->n_attention * LATENT_BYTES;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT, SUBJECT " has %zu bytes for latents, expected %zu", n_bytes,
+                         wanted);
+    for (uint32_t i = 0; i < reading->n_attention; i++) {
+        reading->attention[i].latent_dim = get_u32(&payload);
+        reading->attention[i].q_latent_dim = get_u32(&payload);
+    }
+    return MOEC_OK;
+}
+
 /* Neurons of the first MLP without experts; 0 where every layer has experts. */
 static uint32_t first_dense_size(const struct moec_config *c)
 {
@@ -557,6 +596,7 @@ static const struct block blocks[] = {
     {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
     {3, "forms of attention", forms_size, encode_forms, decode_forms},
     {8, "kinds of mixing", mixers_size, encode_mixers, decode_mixers},
+    {9, "latents", latents_size, encode_latents, decode_latents},
     {16, "the router", router_size, encode_router, decode_router},
     {17, "groups of experts", groups_size, encode_groups, decode_groups},
     {18, "forms of experts", experts_size, encode_experts, decode_experts},

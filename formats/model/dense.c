@@ -65,6 +65,11 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_CONVOLUTION_BIAS] = "bias of the convolution",
         [MOEC_ROLE_LAYER_SCALE] = "scale of the layer",
         [MOEC_ROLE_DELTA_NORM] = "norm of the delta rule's outputs",
+        [MOEC_ROLE_Q_DOWN] = "projection to the latent of queries",
+        [MOEC_ROLE_Q_DOWN_NORM] = "norm of the latent of queries",
+        [MOEC_ROLE_KV_DOWN] = "projection to the latent",
+        [MOEC_ROLE_KV_DOWN_NORM] = "norm of the latent",
+        [MOEC_ROLE_KV_UP] = "keys and values of the latent",
         [MOEC_ROLE_EXPERT_GATE_BIAS] = "gate biases of the experts",
         [MOEC_ROLE_EXPERT_UP_BIAS] = "up biases of the experts",
         [MOEC_ROLE_EXPERT_DOWN_BIAS] = "down biases of the experts",
@@ -90,10 +95,11 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_MLP_POST_NORM:
         return config->norms != MOEC_NORMS_BEFORE;
     case MOEC_ROLE_Q:
-    case MOEC_ROLE_K:
         return kind->mixer != MOEC_MIXER_CONVOLUTION;
+    case MOEC_ROLE_K:
+        return kind->mixer != MOEC_MIXER_CONVOLUTION && kind->latent_dim == 0;
     case MOEC_ROLE_V:
-        return !kind->keys_are_values;
+        return !kind->keys_are_values && kind->latent_dim == 0;
     case MOEC_ROLE_O:
         return true;
     case MOEC_ROLE_LAYER_SCALE:
@@ -104,6 +110,13 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_EXPERT_POST_NORM:
     case MOEC_ROLE_SHARED_POST_NORM:
         return moe && config->own_norms;
+    case MOEC_ROLE_Q_DOWN:
+    case MOEC_ROLE_Q_DOWN_NORM:
+        return kind->q_latent_dim > 0;
+    case MOEC_ROLE_KV_DOWN:
+    case MOEC_ROLE_KV_DOWN_NORM:
+    case MOEC_ROLE_KV_UP:
+        return kind->latent_dim > 0;
     case MOEC_ROLE_CONVOLUTION:
         return moec_layer_is_running(kind);
     case MOEC_ROLE_INPUT_GATE:
@@ -177,6 +190,9 @@ bool moec_role_is_quantisable(enum moec_role role)
     case MOEC_ROLE_K:
     case MOEC_ROLE_V:
     case MOEC_ROLE_O:
+    case MOEC_ROLE_Q_DOWN:
+    case MOEC_ROLE_KV_DOWN:
+    case MOEC_ROLE_KV_UP:
     case MOEC_ROLE_OUTPUT_GATE:
     case MOEC_ROLE_INPUT_GATE:
     case MOEC_ROLE_SHARED_UP:

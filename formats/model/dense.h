@@ -23,7 +23,7 @@
     X(HEAD, 1, c->n_vocab, c->n_embd)                                                                        \
     X(FINAL_NORM, 2, 1, c->n_embd)                                                                           \
     X(ATTENTION_NORM, 3, 1, c->n_embd)                                                                       \
-    X(Q, 4, moec_layer_q_rows(k), c->n_embd)                                                                 \
+    X(Q, 4, moec_layer_q_rows(k), moec_layer_q_columns(k, c->n_embd))                                        \
     X(K, 5, k->n_kv_head * k->head_dim, c->n_embd)                                                           \
     X(V, 6, moec_layer_v_rows(k), c->n_embd)                                                                 \
     X(O, 7, c->n_embd, moec_layer_out_dim(k))                                                                \
@@ -58,6 +58,11 @@
     X(EXPERT_GATE_BIAS, 36, c->n_expert, c->n_ff_expert)                                                     \
     X(EXPERT_UP_BIAS, 37, c->n_expert, c->n_ff_expert)                                                       \
     X(EXPERT_DOWN_BIAS, 38, c->n_expert, c->n_embd)                                                          \
+    X(Q_DOWN, 39, k->q_latent_dim, c->n_embd)                                                                \
+    X(Q_DOWN_NORM, 40, 1, k->q_latent_dim)                                                                   \
+    X(KV_DOWN, 41, k->latent_dim + k->rotary_dim, c->n_embd)                                                 \
+    X(KV_DOWN_NORM, 42, 1, k->latent_dim)                                                                    \
+    X(KV_UP, 43, moec_layer_kv_up_rows(k), k->latent_dim)                                                    \
     X(CONVOLUTION, 48, moec_layer_channels(k), k->conv_size)                                                 \
     X(INPUT_GATE, 49, moec_layer_out_dim(k), c->n_embd)                                                      \
     X(DELTA_RATE, 50, k->n_head, c->n_embd)                                                                  \

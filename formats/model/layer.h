@@ -71,15 +71,21 @@ struct moec_rope_scaling {
 };
 
 struct moec_layer_kind {
-    uint8_t mixer;       /* enum moec_mixer; of attention alone: all from `window` to `qk_norm` */
-    uint32_t conv_size;  /* positions that a running layer's convolution sees; 0 with attention */
-    uint32_t value_dim;  /* floats of a value head; 0 = head_dim */
-    uint32_t n_head;     /* query heads */
-    uint32_t n_kv_head;  /* key/value heads; divides n_head */
-    uint32_t head_dim;   /* even where positions rotate it all */
-    uint32_t rotary_dim; /* the first of each head that positions rotate, even; 0 = all */
-    uint32_t window;     /* positions that a token sees, its own included; 0 = all up to its own */
-    double rope_theta;   /* base of the rotary angles, within the bounds above; 0 = q and k are not rotated */
+    uint8_t mixer;      /* enum moec_mixer; of attention alone: all from `window` to `qk_norm` */
+    uint32_t conv_size; /* positions that a running layer's convolution sees; 0 with attention */
+    uint32_t value_dim; /* floats of a value head; 0 = head_dim */
+    /* Latent attention (MLA, DeepSeek-V2, arXiv 2405.04434): keys and values of all heads are products of one
+     * latent of latent_dim floats, which alone is kept, with a part of rotary_dim floats that all heads'
+     * keys share. A query head has head_dim floats, of which the last rotary_dim are rotated. 0 = none. */
+    uint32_t latent_dim;
+    uint32_t q_latent_dim; /* queries are products of a latent of so many floats; 0 = of the hidden state */
+    uint32_t n_head;       /* query heads */
+    uint32_t n_kv_head;    /* key/value heads; divides n_head */
+    uint32_t head_dim;     /* even where positions rotate it all */
+    uint32_t
+        rotary_dim; /* the first of each head that positions rotate (the last with a latent), even; 0 = all */
+    uint32_t window;   /* positions that a token sees, its own included; 0 = all up to its own */
+    double rope_theta; /* base of the rotary angles, within the bounds above; 0 = q and k are not rotated */
     struct moec_rope_scaling rope_scaling;
     float score_scale; /* scores are multiplied by this; 0 = head_dim^-0.5 */
     float clip_qkv;    /* |q|, |k|, |v| are clamped to this; 0 = off (OLMoE) */
@@ -138,14 +144,47 @@ static inline uint32_t moec_layer_state_norm(const struct moec_layer_kind *kind)
     return kind->mixer == MOEC_MIXER_SPACE ? moec_layer_out_dim(kind) : moec_layer_value_dim(kind);
 }
 
-/* Floats of one position's queries, and of its keys (as many as of its values). */
+/* Columns of the projection of queries, given the hidden size. */
+static inline uint32_t moec_layer_q_columns(const struct moec_layer_kind *kind, uint32_t n_embd)
+{
+    return kind->q_latent_dim > 0 ? kind->q_latent_dim : n_embd;
+}
+
+/* Floats of a head of queries and keys that enter a score, and of a head of what scores weigh. With a latent:
+ * latent and rotated part, and the latent. */
+static inline uint32_t moec_layer_score_dim(const struct moec_layer_kind *kind)
+{
+    return kind->latent_dim > 0 ? kind->latent_dim + kind->rotary_dim : kind->head_dim;
+}
+static inline uint32_t moec_layer_weighed_dim(const struct moec_layer_kind *kind)
+{
+    return kind->latent_dim > 0 ? kind->latent_dim : kind->head_dim;
+}
+
+/* Floats of one position's queries, and of its keys; and whether it has as many of values, which with a
+ * latent begin where keys do. */
 static inline size_t moec_layer_q_dim(const struct moec_layer_kind *kind)
 {
-    return (size_t)kind->n_head * kind->head_dim;
+    return (size_t)kind->n_head * moec_layer_score_dim(kind);
 }
 static inline size_t moec_layer_kv_dim(const struct moec_layer_kind *kind)
 {
-    return (size_t)kind->n_kv_head * kind->head_dim;
+    return (size_t)kind->n_kv_head * moec_layer_score_dim(kind);
+}
+static inline bool moec_layer_has_values(const struct moec_layer_kind *kind)
+{
+    return kind->latent_dim == 0;
+}
+
+/* With a latent: floats of a query head that positions do not rotate, and rows of the matrix that makes keys
+ * and values of it, head by head keys then values. */
+static inline uint32_t moec_layer_plain_dim(const struct moec_layer_kind *kind)
+{
+    return kind->head_dim - kind->rotary_dim;
+}
+static inline uint32_t moec_layer_kv_up_rows(const struct moec_layer_kind *kind)
+{
+    return kind->n_head * (moec_layer_plain_dim(kind) + moec_layer_value_dim(kind));
 }
 
 /* Floats of a norm's weight for queries, and for keys. */

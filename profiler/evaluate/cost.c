@@ -4,13 +4,19 @@
 static uint64_t queries(const struct moec_config *config, uint32_t layer, uint64_t n)
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, layer);
-    return (2 + kind->has_gate) * n * moec_layer_q_dim(kind) * config->n_embd;
+    if (kind->latent_dim == 0)
+        return (2 + kind->has_gate) * n * moec_layer_q_dim(kind) * config->n_embd;
+    const uint64_t columns = moec_layer_q_columns(kind, config->n_embd);
+    return n * (kind->q_latent_dim * (uint64_t)config->n_embd + moec_layer_q_rows(kind) * columns +
+                moec_layer_kv_up_rows(kind) * (uint64_t)kind->latent_dim +
+                moec_layer_out_dim(kind) * (uint64_t)config->n_embd);
 }
 
 static uint64_t keys(const struct moec_config *config, uint32_t layer, uint64_t n)
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, layer);
-    return (kind->keys_are_values ? 1 : 2) * n * moec_layer_kv_dim(kind) * config->n_embd;
+    const bool is_one = kind->keys_are_values || !moec_layer_has_values(kind);
+    return (is_one ? 1 : 2) * n * moec_layer_kv_dim(kind) * config->n_embd;
 }
 
 /* Scores of so many pairs of positions, and the sums that they weight. */

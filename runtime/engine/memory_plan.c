@@ -27,7 +27,8 @@ static uint64_t derived_bytes(const struct moec_config *config)
         floats += (norms + extra + kind->o_bias) * config->n_embd +
                   2 * (moec_layer_q_dim(kind) + 2 * moec_layer_kv_dim(kind)) +
                   (uint64_t)(kind->conv_size + 2) * (moec_layer_channels(kind) + MOEC_LANES) +
-                  2 * moec_layer_value_dim(kind) + (config->own_norms ? 4 * (uint64_t)config->n_embd : 0) +
+                  2 * moec_layer_value_dim(kind) + kind->q_latent_dim +
+                  (config->own_norms ? 4 * (uint64_t)config->n_embd : 0) +
                   (config->own_norms ? config->n_expert : 0) +
                   (config->router_bias + config->router_choice_bias) * (uint64_t)config->n_expert +
                   (uint64_t)20 * MOEC_LANES;

@@ -6,9 +6,13 @@
  * running maximum and total (Milakov and Gimelshein, arXiv 1805.02867, section 3): a chunk's scores are
  * exponentiated against the maximum so far, and when that grows, total and sum are scaled by exp(old - new).
  * Each query sees its chunks in increasing order and only the positions that it may see in each, so a result
- * depends on nothing but its own past, and working memory does not grow with the context. */
+ * depends on nothing but its own past, and working memory does not grow with the context.
+ *
+ * Latent attention is the same with one key/value head for all query heads, whose keys are latent and rotated
+ * part and whose values are the latent (runtime/forward/latent.h). */
 #include "runtime/forward/attention.h"
 
+#include "runtime/forward/latent.h"
 #include "runtime/forward/linear.h"
 #include "runtime/forward/position_bias.h"
 #include "runtime/forward/rope.h"
@@ -24,6 +28,8 @@ struct projections {
     const struct moec_matrix *q, *k, *v, *o; /* v: NULL where keys are values */
     const struct moec_matrix *gate;          /* or NULL, as all that follow */
     const float *q_bias, *k_bias, *v_bias, *o_bias, *q_norm, *k_norm, *v_norm, *sinks, *post_norm;
+    const struct moec_matrix *q_down, *kv_down, *kv_up; /* with a latent, in place of k and v */
+    const float *q_down_norm, *kv_down_norm;
 };
 
 /* One block; tokens are counted from its first row. */
@@ -39,15 +45,19 @@ struct attention {
     uint32_t n_spans;
     uint32_t first_row;
     uint32_t n_tok;
-    size_t kv_stride;               /* floats of one position's keys */
-    size_t q_stride;                /* of the queries of a token in scratch */
-    size_t head_stride;             /* head_dim, padded */
-    uint32_t tile;                  /* queries in a tile */
-    uint32_t group;                 /* query heads that share a key/value head */
+    size_t kv_stride;            /* floats of one position's keys */
+    size_t q_stride;             /* of the queries of a token in scratch */
+    uint32_t key_dim, value_dim; /* of a head */
+    size_t head_stride;          /* key_dim, padded */
+    size_t value_stride;         /* value_dim, padded */
+    size_t group_step;           /* floats from one group's key to the next's in a row; 0 = all share one */
+    uint32_t tile;               /* queries in a tile */
+    uint32_t group, n_group;     /* query heads that are worked on together */
     const float *inverse_frequency; /* this and the two that follow: NULL where nothing is rotated */
     float *rope;
     uint32_t *rope_position;
     float scale;
+    size_t outputs;   /* where a token's row of scratch holds its outputs */
     bool whole_spans; /* an item is a whole span, not a tile of it */
     float *hidden;
 };
@@ -118,6 +128,44 @@ static void rotate_token(const struct attention *attention, uint32_t token, uint
     }
     moec_rope_rotate(kind, cosine, sine, kind->n_head, q);
     moec_rope_rotate(kind, cosine, sine, kind->n_kv_head, k);
+}
+
+/* The latent of queries is normed before their product, so that has a step of its own. */
+static void norm_query_latent(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct attention *attention = context;
+    const struct moec_layer_kind *kind = attention->kind;
+    const size_t n = kind->q_latent_dim, room = moec_lanes_padded(n);
+    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS;
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    float *latents = moec_forward_scratch(attention->forward)->q + moec_latent_query_latent(kind);
+    for (uint32_t token = first; token < end; token++) {
+        float *latent = latents + token * attention->q_stride;
+        attention->forward->kernels->rms_norm(latent, attention->weights.q_down_norm, MOEC_LATENT_NORM_EPS, n,
+                                              latent);
+        memset(latent + n, 0, (room - n) * sizeof *latent);
+    }
+}
+
+/* The latent is normed; what follows it, and the ends of query heads, are rotated. */
+static void place_latents(void *context, size_t item, int thread)
+{
+    (void)thread;
+    const struct attention *attention = context;
+    const struct moec_layer_kind *kind = attention->kind;
+    const struct moec_scratch *scratch = moec_forward_scratch(attention->forward);
+    const uint32_t first = (uint32_t)item * MOEC_TILE_TOKENS, n = kind->latent_dim;
+    const uint32_t end = first + moec_min_u32(MOEC_TILE_TOKENS, attention->n_tok - first);
+    for (uint32_t token = first; token < end; token++) {
+        const struct moec_span *span = &attention->spans[scratch->row_span[token]];
+        const uint32_t position = span->first_position + (attention->first_row + token - span->first_row);
+        float *queries = scratch->q + token * attention->q_stride + moec_latent_queries(kind);
+        float *latent = own_row(attention, token, false);
+        attention->forward->kernels->rms_norm(latent, attention->weights.kv_down_norm, MOEC_LATENT_NORM_EPS,
+                                              n, latent);
+        rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
+    }
 }
 
 /* q and k of a token, each head by itself or all together. */
@@ -194,9 +242,9 @@ static const float *chunk_rows(const struct tile *tile, bool value, uint32_t fir
     const struct moec_span *span = tile->span;
     const float *prefix = value ? span->v_prefix : span->k_prefix;
     const float *own = value ? span->v_own : span->k_own;
-    uint32_t head_dim = attention->kind->head_dim;
-    size_t head_stride = attention->head_stride;
-    size_t offset = (size_t)tile->kv_head * head_dim;
+    uint32_t head_dim = value ? attention->value_dim : attention->key_dim;
+    size_t head_stride = value ? attention->value_stride : attention->head_stride;
+    size_t offset = (size_t)tile->kv_head * attention->group_step;
     size_t row = attention->kv_stride;
 
     if (head_dim == head_stride) {
@@ -224,7 +272,7 @@ static void fold_scores(const struct tile *tile, uint32_t row, float *s, uint32_
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    size_t head_stride = tile->attention->head_stride;
+    size_t head_stride = tile->attention->value_stride;
     float max = kernels->max(s, n);
     float old = scratch->max[row];
     if (max > old && scratch->total[row] > 0) {
@@ -244,8 +292,8 @@ static void add_values(const struct tile *tile, uint32_t q, uint32_t n, const fl
 {
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_kernels *kernels = tile->attention->forward->kernels;
-    uint32_t head_dim = tile->attention->kind->head_dim;
-    size_t head_stride = tile->attention->head_stride;
+    uint32_t head_dim = tile->attention->value_dim;
+    size_t head_stride = tile->attention->value_stride;
     uint32_t row = q * tile->attention->group;
     uint32_t rows = n * tile->attention->group;
     kernels->sum_chunk(scratch->scores + row * MOEC_SUM_CHUNK + from, MOEC_SUM_CHUNK, rows,
@@ -301,7 +349,7 @@ static void attend_chunk(const struct tile *tile, uint32_t chunk)
     size_t stride = 0;
     const float *keys = chunk_rows(tile, false, chunk, n_rows, scratch->k, &stride);
     attention->forward->kernels->dot(scratch->q + begin * group * head_stride, head_stride,
-                                     (end - begin) * group, keys, stride, n_rows, attention->kind->head_dim,
+                                     (end - begin) * group, keys, stride, n_rows, attention->key_dim,
                                      scratch->scores + begin * group * MOEC_SUM_CHUNK, MOEC_SUM_CHUNK);
     const float *values = chunk_rows(tile, true, chunk, n_rows, scratch->v, &stride);
     uint32_t whole = 0; /* queries in a row that see the whole chunk: their values are added together */
@@ -337,8 +385,8 @@ static void attend_tile(const struct tile *tile)
     const struct attention *attention = tile->attention;
     const struct moec_attention_scratch *scratch = tile->scratch;
     const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
-    uint32_t head_dim = attention->kind->head_dim;
-    size_t head_stride = attention->head_stride;
+    uint32_t head_dim = attention->key_dim;
+    size_t head_stride = attention->head_stride, value_stride = attention->value_stride;
     uint32_t group = attention->group;
     uint32_t rows = tile->n * group;
     uint32_t first_token =
@@ -357,16 +405,16 @@ static void attend_tile(const struct tile *tile)
             scratch->total[row] = 1;
         }
     }
-    memset(scratch->sum, 0, rows * head_stride * sizeof(float));
+    memset(scratch->sum, 0, rows * value_stride * sizeof(float));
     uint32_t visible = attention->is_causal ? first_visible(attention, tile->first) : 0;
     for (uint32_t chunk = visible / MOEC_SUM_CHUNK * MOEC_SUM_CHUNK; chunk < tile->n_keys;
          chunk += MOEC_SUM_CHUNK)
         attend_chunk(tile, chunk);
     for (uint32_t row = 0; row < rows; row++) {
         float *to = q + (row / group) * attention->q_stride + (row % group) * head_dim;
-        float *sum = scratch->sum + row * head_stride;
-        divide_lanes(sum, head_stride, scratch->total[row]);
-        memcpy(to, sum, head_dim * sizeof(float));
+        float *sum = scratch->sum + row * value_stride;
+        divide_lanes(sum, value_stride, scratch->total[row]);
+        memcpy(to, sum, attention->value_dim * sizeof(float));
     }
 }
 
@@ -380,7 +428,7 @@ static void attend_item(void *context, size_t item, int thread)
 {
     const struct attention *attention = context;
     const struct moec_scratch *shared = moec_forward_scratch(attention->forward);
-    uint32_t n_kv_head = attention->kind->n_kv_head;
+    uint32_t n_kv_head = attention->n_group;
     const uint32_t tile_queries = attention->tile;
     struct tile tile = {.attention = attention,
                         .scratch = &shared->threads[thread].attention,
@@ -420,11 +468,11 @@ static void attend(struct attention *attention)
         work += (uint64_t)span->n_rows * visible_keys(span);
     }
     attention->whole_spans =
-        (size_t)attention->n_spans * kind->n_kv_head >= 8 * (size_t)forward->pool.n_threads;
+        (size_t)attention->n_spans * attention->n_group >= 8 * (size_t)forward->pool.n_threads;
     if (attention->whole_spans)
         n_units = attention->n_spans;
     work *= 2 * (uint64_t)moec_layer_q_dim(kind);
-    moec_forward_run(forward, n_units * kind->n_kv_head, work, attend_item, attention);
+    moec_forward_run(forward, n_units * attention->n_group, work, attend_item, attention);
 }
 
 static void mark_rows(const struct attention *attention)
@@ -462,6 +510,45 @@ static void project(const struct attention *attention, const float *x)
                (attention->q_stride - n_q) * sizeof(float));
 }
 
+/* The same with a latent: its row to where the spans want it, and queries that attend to latents. */
+static void project_latent(struct attention *attention, const float *x)
+{
+    const struct moec_forward *forward = attention->forward;
+    const struct moec_layer_kind *kind = attention->kind;
+    const struct projections *weights = &attention->weights;
+    struct moec_scratch *scratch = moec_forward_scratch(forward);
+    const size_t n_tiles = moec_tile_count(attention->n_tok);
+    const struct moec_linear_part queries = {weights->q, NULL, moec_linear_store,
+                                             scratch->q + moec_latent_queries(kind), attention->q_stride};
+    struct moec_linear down = {.forward = forward,
+                               .x = x,
+                               .x_stride = scratch->stride,
+                               .n_tok = attention->n_tok,
+                               .context = attention,
+                               .n_parts = 2};
+    float *query_latents = scratch->q + moec_latent_query_latent(kind);
+    down.parts[0] = (struct moec_linear_part){weights->kv_down, NULL, store_key, NULL, 0};
+    down.parts[1] = kind->q_latent_dim == 0
+                        ? queries
+                        : (struct moec_linear_part){weights->q_down, NULL, moec_linear_store, query_latents,
+                                                    attention->q_stride};
+    moec_linear_run(&down);
+    if (kind->q_latent_dim > 0) {
+        moec_forward_run(forward, n_tiles, (uint64_t)attention->n_tok * kind->q_latent_dim, norm_query_latent,
+                         attention);
+        struct moec_linear up = {.forward = forward,
+                                 .x = query_latents,
+                                 .x_stride = attention->q_stride,
+                                 .n_tok = attention->n_tok,
+                                 .n_parts = 1,
+                                 .parts = {queries}};
+        moec_linear_run(&up);
+    }
+    moec_forward_run(forward, n_tiles, (uint64_t)attention->n_tok * attention->kv_stride, place_latents,
+                     attention);
+    moec_latent_absorb(forward, kind, weights->kv_up, attention->n_tok);
+}
+
 /* Outputs in scratch times the sigmoid of their gate. */
 static void multiply_sigmoid(const struct moec_linear *linear, const struct moec_linear_part *part,
                              uint32_t token, uint32_t row, uint32_t n, const float *y)
@@ -493,7 +580,7 @@ static void add_outputs(const struct attention *attention)
     struct moec_scratch *scratch = moec_forward_scratch(forward);
     const bool is_plain = moec_forward_adds_plainly(forward, weights->post_norm);
     struct moec_linear o = {.forward = forward,
-                            .x = scratch->q,
+                            .x = scratch->q + attention->outputs,
                             .x_stride = attention->q_stride,
                             .n_tok = attention->n_tok,
                             .n_parts = 1};
@@ -521,11 +608,17 @@ static void run_block(const struct attention *whole, const struct moec_span *spa
     mark_rows(&attention);
     const size_t n_tiles = (n_tok + MOEC_TILE_TOKENS - 1) / MOEC_TILE_TOKENS;
     moec_forward_run(forward, n_tiles, (uint64_t)n_tok * config->n_embd, norm_rows, &attention);
-    project(&attention, scratch->normed);
-    if (config->n_bucket == 0)
+    const bool is_latent = attention.kind->latent_dim > 0;
+    if (is_latent)
+        project_latent(&attention, scratch->normed);
+    else
+        project(&attention, scratch->normed);
+    if (config->n_bucket == 0 && !is_latent)
         moec_forward_run(forward, n_tiles, n_tok * (uint64_t)moec_layer_q_dim(attention.kind), place_rows,
                          &attention);
     attend(&attention);
+    if (is_latent)
+        moec_latent_expand(forward, attention.kind, attention.weights.kv_up, n_tok);
     if (attention.weights.gate != NULL)
         gate_outputs(&attention, scratch->normed);
     add_outputs(&attention);
@@ -572,20 +665,29 @@ static struct attention attention_of(const struct moec_forward *forward, uint32_
     const uint32_t at = config->layer_kind[layer];
     const struct moec_layer_kind *kind = &config->kinds[at];
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
-    return (struct attention){.forward = forward,
-                              .kind = kind,
-                              .stack = moec_config_stack(config, layer),
-                              .kv_stride = moec_layer_kv_dim(kind),
-                              .q_stride = moec_lanes_padded(moec_layer_q_dim(kind)),
-                              .head_stride = moec_lanes_padded(kind->head_dim),
-                              .tile = moec_attention_tile(kind, forward->max_tokens),
-                              .group = kind->n_head / kind->n_kv_head,
-                              .inverse_frequency = forward->model->inverse_frequency[at],
-                              .rope = scratch->rope[at],
-                              .rope_position = scratch->rope_position[at],
-                              .scale = kind->score_scale > 0 ? kind->score_scale
-                                                             : 1.0f / sqrtf((float)kind->head_dim),
-                              .hidden = hidden};
+    const bool is_latent = kind->latent_dim > 0;
+    const uint32_t key_dim = moec_layer_score_dim(kind), value_dim = moec_layer_weighed_dim(kind);
+    const uint32_t group = moec_attention_group(kind);
+    return (struct attention){
+        .forward = forward,
+        .kind = kind,
+        .stack = moec_config_stack(config, layer),
+        .kv_stride = moec_layer_kv_dim(kind),
+        .q_stride = is_latent ? moec_latent_token_floats(kind) : moec_lanes_padded(moec_layer_q_dim(kind)),
+        .outputs = is_latent ? moec_latent_queries(kind) : 0,
+        .key_dim = key_dim,
+        .value_dim = value_dim,
+        .head_stride = moec_lanes_padded(key_dim),
+        .value_stride = moec_lanes_padded(value_dim),
+        .group_step = is_latent ? 0 : key_dim,
+        .tile = moec_attention_tile(kind, forward->max_tokens),
+        .group = group,
+        .n_group = kind->n_head / group,
+        .inverse_frequency = forward->model->inverse_frequency[at],
+        .rope = scratch->rope[at],
+        .rope_position = scratch->rope_position[at],
+        .scale = kind->score_scale > 0 ? kind->score_scale : 1.0f / sqrtf((float)kind->head_dim),
+        .hidden = hidden};
 }
 
 static struct projections self_weights(const struct moec_layer *layer)
@@ -601,6 +703,11 @@ static struct projections self_weights(const struct moec_layer *layer)
                                 .o_bias = layer->o_bias,
                                 .v_norm = layer->v_norm,
                                 .sinks = layer->sinks,
+                                .q_down = &layer->q_down,
+                                .kv_down = &layer->kv_down,
+                                .kv_up = &layer->kv_up,
+                                .q_down_norm = layer->q_down_norm,
+                                .kv_down_norm = layer->kv_down_norm,
                                 .post_norm = layer->attention_post_norm,
                                 .gate = layer->output_gate.rows > 0 ? &layer->output_gate : NULL,
                                 .q_norm = layer->q_norm,

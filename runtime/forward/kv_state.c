@@ -5,14 +5,19 @@
 
 #include <string.h>
 
+/* Floats of n_rows rows of a layer: keys and values. */
+static uint64_t rows_floats(const struct moec_layer_kind *kind, uint64_t n_rows)
+{
+    return (moec_layer_has_values(kind) ? 2 : 1) * n_rows * moec_layer_kv_dim(kind);
+}
+
 /* Floats of n_rows rows in layers first .. end - 1: keys and values, or running states. */
 static uint64_t layer_floats(const struct moec_config *config, uint32_t first, uint32_t end, uint64_t n_rows)
 {
     uint64_t floats = 0;
     for (uint32_t layer = first; layer < end; layer++) {
         const struct moec_layer_kind *kind = moec_config_layer(config, layer);
-        floats +=
-            moec_layer_is_running(kind) ? moec_running_floats(kind) : 2 * n_rows * moec_layer_kv_dim(kind);
+        floats += moec_layer_is_running(kind) ? moec_running_floats(kind) : rows_floats(kind, n_rows);
     }
     return floats;
 }
@@ -33,7 +38,7 @@ static uint64_t state_floats(const struct moec_config *config, uint32_t first_la
                (room == MOEC_KV_REWINDABLE ? MOEC_KV_COPIES : 0) * running_floats(config, first_layer, end);
     for (uint32_t layer = first_layer; layer < end; layer++) {
         const struct moec_layer_kind *kind = moec_config_layer(config, layer);
-        const uint64_t floats = moec_layer_is_running(kind) ? 0 : 2 * n_rows * moec_layer_kv_dim(kind);
+        const uint64_t floats = moec_layer_is_running(kind) ? 0 : rows_floats(kind, n_rows);
         most = floats > most ? floats : most;
     }
     return most;
@@ -101,8 +106,9 @@ struct moec_kv_rows moec_kv_state_rows(const struct moec_kv_state *state, uint32
     const struct moec_layer_kind *kind = moec_config_layer(state->config, layer);
     const size_t stride = moec_layer_is_running(kind) ? 0 : moec_layer_kv_dim(kind);
     float *keys = state->room == MOEC_KV_ONE_LAYER ? state->floats : floats_of(state, layer);
+    const uint64_t first_value = moec_layer_has_values(kind) ? state->n_rows * stride : 0;
     return (struct moec_kv_rows){
-        .keys = keys + row * stride, .values = keys + (state->n_rows + row) * stride, .stride = stride};
+        .keys = keys + row * stride, .values = keys + first_value + row * stride, .stride = stride};
 }
 
 struct moec_span moec_kv_state_span(const struct moec_kv_state *state, uint32_t layer, uint32_t first_row,
@@ -216,7 +222,8 @@ void moec_kv_state_copy(struct moec_kv_state *to, const struct moec_kv_state *fr
         const struct moec_kv_rows copy = moec_kv_state_rows(to, layer, shared);
         const size_t n_bytes = (from->length - shared) * source.stride * sizeof(float);
         memcpy(copy.keys, source.keys, n_bytes);
-        memcpy(copy.values, source.values, n_bytes);
+        if (source.values != source.keys)
+            memcpy(copy.values, source.values, n_bytes);
     }
     to->length = from->length;
     to->run_length = from->run_length;

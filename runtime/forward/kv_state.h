@@ -3,7 +3,8 @@
  *
  * Full and sliding-window attention keep the keys and values of every position: a layer's keys (n_rows,
  * kv_dim) are contiguous and its values follow them, layer after layer, so a span's own rows directly follow
- * its prefix. A layer with a window reads only the last positions.
+ * its prefix. A layer with a window reads only the last positions. Latent attention keeps one row of each
+ * position, the latent and then the rotated part: as keys all of it, as values the latent, where keys begin.
  *
  * Running layers (enum moec_mixer) keep one state of constant size (runtime/forward/running.h), which every
  * position overwrites. It cannot go back by itself: a state that may be truncated has room for two copies of

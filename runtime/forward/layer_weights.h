@@ -16,10 +16,15 @@ struct moec_layer {
     /* NULL without qk_norm. Of the delta rule not weights but what makes an RMS norm give length
      * head_dim^-0.5 and length 1. */
     float *q_norm, *k_norm;
-    float *sinks;                   /* (n_head) or NULL */
-    struct moec_matrix q, k, v, o;  /* v without rows where keys are values */
-    float *v_norm;                  /* (head_dim) ones; NULL without a norm of values */
-    float *layer_scale;             /* (1) or NULL */
+    float *sinks;                  /* (n_head) or NULL */
+    struct moec_matrix q, k, v, o; /* v without rows where keys are values */
+    float *v_norm;                 /* (head_dim) ones; NULL without a norm of values */
+    float *layer_scale;            /* (1) or NULL */
+    /* Latent attention: no k and v, but these; without a latent of queries q_down has no rows, q_down_norm is
+     * NULL. */
+    struct moec_matrix q_down, kv_down, kv_up;
+    float *q_down_norm;             /* (q_latent_dim) */
+    float *kv_down_norm;            /* (latent_dim) */
     struct moec_matrix output_gate; /* no rows without one */
     /* Running layers; without rows and NULL elsewhere. */
     struct moec_matrix input_gate;

@@ -176,6 +176,18 @@ static enum moec_status bind_expert_biases(struct vector_arena *arena, const str
     return bind_resident(arena, MOEC_ROLE_EXPERT_DOWN_BIAS, layer, &biases[MOEC_PROJECTION_DOWN]);
 }
 
+static enum moec_status bind_latent(struct vector_arena *arena, const struct moec_layer_kind *kind,
+                                    uint32_t at, struct moec_layer *layer)
+{
+    if (kind->q_latent_dim > 0) {
+        MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q_DOWN, at, &layer->q_down));
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_DOWN_NORM, at, &layer->q_down_norm));
+    }
+    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_KV_DOWN, at, &layer->kv_down));
+    MOEC_TRY(bind_vector(arena, MOEC_ROLE_KV_DOWN_NORM, at, &layer->kv_down_norm));
+    return bind_matrix(arena, MOEC_ROLE_KV_UP, at, &layer->kv_up);
+}
+
 static enum moec_status bind_attention(struct vector_arena *arena, const struct moec_config *config,
                                        uint32_t at, struct moec_layer *layer)
 {
@@ -184,7 +196,7 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_NORM, at, &layer->attention_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_POST_NORM, at, &layer->attention_post_norm));
-    if (!kind->keys_are_values)
+    if (!kind->keys_are_values && kind->latent_dim == 0)
         MOEC_TRY(bind_matrix(arena, MOEC_ROLE_V, at, &layer->v));
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_O, at, &layer->o));
     if (kind->v_norm)
@@ -192,7 +204,10 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
     if (moec_layer_is_running(kind))
         return bind_running(arena, config, at, layer);
     MOEC_TRY(bind_matrix(arena, MOEC_ROLE_Q, at, &layer->q));
-    MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
+    if (kind->latent_dim > 0)
+        MOEC_TRY(bind_latent(arena, kind, at, layer));
+    else
+        MOEC_TRY(bind_matrix(arena, MOEC_ROLE_K, at, &layer->k));
     if (kind->qkv_bias) {
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_Q_BIAS, at, &layer->q_bias));
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_K_BIAS, at, &layer->k_bias));

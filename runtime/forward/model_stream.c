@@ -47,6 +47,12 @@ static struct moec_matrix *matrix_of(struct moec_layer *layer, uint32_t role)
         return &layer->v;
     case MOEC_ROLE_O:
         return &layer->o;
+    case MOEC_ROLE_Q_DOWN:
+        return &layer->q_down;
+    case MOEC_ROLE_KV_DOWN:
+        return &layer->kv_down;
+    case MOEC_ROLE_KV_UP:
+        return &layer->kv_up;
     case MOEC_ROLE_OUTPUT_GATE:
         return &layer->output_gate;
     case MOEC_ROLE_INPUT_GATE:

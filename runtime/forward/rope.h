@@ -15,7 +15,7 @@ void moec_rope_fill(const struct moec_layer_kind *kind, float *out);
 void moec_rope_angles(const struct moec_layer_kind *kind, const float *inverse_frequency, uint32_t position,
                       float *cosine, float *sine);
 
-/* Turns the first rotary_dim dimensions of n_heads heads, head_dim floats each. */
+/* Turns rotary_dim dimensions of n_heads heads from x on; heads are head_dim floats apart. */
 void moec_rope_rotate(const struct moec_layer_kind *kind, const float *cosine, const float *sine,
                       uint32_t n_heads, float *x);
 

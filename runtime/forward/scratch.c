@@ -1,6 +1,7 @@
 #include "runtime/forward/scratch.h"
 
 #include "formats/base/memory.h"
+#include "runtime/forward/latent.h"
 #include "runtime/forward/running.h"
 
 #include <string.h>
@@ -23,6 +24,10 @@ struct carver {
 #define MLP_TILE_FLOATS (32u * 1024)
 #define MLP_TILE_MIN    32u
 #define MLP_TILE_MAX    128u
+
+/* The most heads of latent attention that are worked on together: enough to read keys once for many, few
+ * enough that a single token keeps several threads busy. */
+#define LATENT_GROUP 16u
 
 /* Tokens that attention takes through all its steps together. */
 #define ATTENTION_BLOCK 2048u
@@ -59,9 +64,19 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+uint32_t moec_attention_group(const struct moec_layer_kind *kind)
+{
+    uint32_t group = kind->n_head / kind->n_kv_head;
+    if (kind->latent_dim == 0)
+        return group;
+    for (group = LATENT_GROUP; kind->n_head % group != 0;)
+        group--;
+    return group;
+}
+
 uint32_t moec_attention_tile(const struct moec_layer_kind *kind, uint32_t max_tokens)
 {
-    const uint32_t queries = MOEC_ATTENTION_ROWS / (kind->n_head / kind->n_kv_head);
+    const uint32_t queries = MOEC_ATTENTION_ROWS / moec_attention_group(kind);
     return moec_min_u32(queries > 0 ? queries : 1, max_tokens);
 }
 
@@ -112,7 +127,10 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     uint64_t tile_floats = moec_linear_tile_rows(stride) * stride;
     for (uint32_t i = 0; i < config->n_kind; i++) {
         const size_t q_stride = moec_lanes_padded(moec_layer_out_dim(&config->kinds[i]));
+        const size_t latent = moec_lanes_padded(config->kinds[i].q_latent_dim);
         tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(q_stride) * q_stride);
+        if (latent > 0)
+            tile_floats = larger(tile_floats, (uint64_t)moec_linear_tile_rows(latent) * latent);
     }
     thread->linear.weights = carve_floats(carver, decodes ? tile_floats : 0, 1);
     thread->linear.y = carve_floats(carver, 1, MOEC_ENCODED_ROWS);
@@ -137,8 +155,8 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
         const struct moec_layer_kind *kind = &config->kinds[i];
         if (moec_layer_is_running(kind))
             continue;
-        const size_t stride_of_kind = moec_lanes_padded(kind->head_dim);
-        const uint64_t n = (uint64_t)moec_attention_tile(kind, max_tokens) * (kind->n_head / kind->n_kv_head);
+        const size_t stride_of_kind = moec_lanes_padded(moec_layer_score_dim(kind));
+        const uint64_t n = (uint64_t)moec_attention_tile(kind, max_tokens) * moec_attention_group(kind);
         rows = larger(rows, n);
         row_floats = larger(row_floats, n * stride_of_kind);
         head_stride = larger(head_stride, stride_of_kind);
@@ -165,6 +183,13 @@ static void carve_thread(struct carver *carver, const struct moec_config *config
     for (uint32_t i = 0; i < config->n_kind; i++)
         running_floats = larger(running_floats, moec_running_thread_floats(&config->kinds[i]));
     thread->running = carve_floats(carver, running_floats, 1);
+    end = carver->used_bytes > end ? carver->used_bytes : end;
+
+    carver->used_bytes = start;
+    uint64_t latent_floats = 0;
+    for (uint32_t i = 0; i < config->n_kind; i++)
+        latent_floats = larger(latent_floats, moec_latent_thread_floats(&config->kinds[i], max_tokens));
+    thread->latent = carve_floats(carver, latent_floats, 1);
     end = carver->used_bytes > end ? carver->used_bytes : end;
 
     carver->used_bytes = start;
@@ -249,6 +274,7 @@ static struct moec_scratch scratch_sizes(const struct moec_config *config, uint3
         const struct moec_layer_kind *kind = &config->kinds[i];
         sizes.q_stride =
             larger(sizes.q_stride, moec_layer_is_running(kind) ? moec_running_token_floats(kind)
+                                   : kind->latent_dim > 0      ? moec_latent_token_floats(kind)
                                                                : moec_lanes_padded(moec_layer_q_dim(kind)));
     }
     sizes.mlp_tile = mlp_tile(sizes.stride, max_tokens);

@@ -45,13 +45,14 @@ struct moec_mlp_scratch {
     float *exponents;
 };
 
+/* D: padded moec_layer_score_dim. */
 struct moec_attention_scratch {
-    float *q;      /* (rows, padded head_dim) */
-    float *k;      /* (MOEC_SUM_CHUNK, padded head_dim), for keys that cannot be read in place */
+    float *q;      /* (rows, D) */
+    float *k;      /* (MOEC_SUM_CHUNK, D), for keys that cannot be read in place */
     float *v;      /* likewise */
     float *scores; /* (rows, MOEC_SUM_CHUNK) */
-    float *sum;    /* (rows, padded head_dim) weighted values so far */
-    float *part;   /* (rows, padded head_dim) those of one chunk */
+    float *sum;    /* (rows, D) weighted values so far */
+    float *part;   /* (rows, D) those of one chunk */
     float *max;    /* (rows) */
     float *total;  /* (rows) */
 };
@@ -68,6 +69,7 @@ struct moec_thread_scratch {
     struct moec_attention_scratch attention;
     struct moec_router_scratch router;
     float *running; /* (head_dim, MOEC_RUNNING_COLUMNS) of the delta rule */
+    float *latent;  /* moec_latent_thread_floats */
     float *row;     /* (S) */
 };
 
@@ -109,7 +111,7 @@ struct moec_scratch {
     uint32_t *row_span;                            /* (M) */
     struct moec_last_choices last;
 
-    float *q; /* (M, q_stride): queries of attention, rows of running layers */
+    float *q; /* (M, q_stride): queries of attention, rows of running layers and of latent attention */
 
     /* MLP only */
     uint32_t *experts;      /* (M, k) */
@@ -139,6 +141,10 @@ uint64_t moec_scratch_bytes(const struct moec_config *config, uint32_t max_token
 MOEC_WARN_UNUSED enum moec_status moec_scratch_create(const struct moec_config *config, uint32_t max_tokens,
                                                       int n_threads, struct moec_scratch **out,
                                                       struct moec_error *err);
+
+/* Query heads that are worked on together: those of a key/value head, or some of those that share a latent.
+ * Divides n_head. */
+uint32_t moec_attention_group(const struct moec_layer_kind *kind);
 
 /* Queries in a tile of attention. */
 uint32_t moec_attention_tile(const struct moec_layer_kind *kind, uint32_t max_tokens);

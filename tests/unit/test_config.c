@@ -338,6 +338,49 @@ static void test_config__section_of_running_layers(void **state)
     free(bytes);
 }
 
+/* As DeepSeek-V3 has it. */
+static struct moec_config latent(void)
+{
+    struct moec_config c = sample();
+    for (uint32_t i = 0; i < c.n_kind; i++) {
+        struct moec_layer_kind *kind = &c.kinds[i];
+        kind->n_kv_head = 1;
+        kind->clip_qkv = 0;
+        kind->qkv_bias = false;
+        kind->qk_norm = MOEC_QK_NORM_NONE;
+        kind->rotary_dim = 4;
+        kind->value_dim = 7;
+        kind->latent_dim = 9;
+        kind->q_latent_dim = 5;
+    }
+    return c;
+}
+
+static void test_config__section_of_latents(void **state)
+{
+    (void)state;
+    struct moec_config c = latent(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t values = 112 + 4 * 2 + 5 + 28 + 8 + 52, latents = values + 8 + 12;
+    assert_int_equal(n, latents + 8 + 8);
+    assert_memory_equal(bytes + latents, ((uint8_t[]){9, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0}), 16);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    for (uint32_t i = 0; i < c.n_kind; i++)
+        assert_true(moec_layer_same(&back.kinds[i], &c.kinds[i]));
+    const struct damage damages[] = {
+        {latents + 4, 7, MOEC_ERR_FORMAT, "7 bytes for latents, expected 8"},
+        {latents + 8, 0, MOEC_ERR_LIMIT, "dimension of values 7, expected 0..0"},
+        {latents + 11, 1, MOEC_ERR_LIMIT, "latent of keys and values 16777225"},
+        {latents + 15, 1, MOEC_ERR_LIMIT, "latent of queries 16777221"},
+        {values + 16, 0, MOEC_ERR_LIMIT, "dimension of values 0, expected 1.."},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
 static void test_config__section_of_experts(void **state)
 {
     (void)state;
@@ -625,6 +668,13 @@ static void test_config__check_refuses(void **state)
     REFUSED(c.n_bucket = 8; c.max_distance = 20, MOEC_ERR_FORMAT, "RoPE theta");
     REFUSED(c.max_distance = 20, MOEC_ERR_FORMAT, "without buckets");
     REFUSED(c.expert_capacity = 5, MOEC_ERR_LIMIT, "expert capacity");
+    REFUSED(c.kinds[0].q_latent_dim = 5, MOEC_ERR_LIMIT, "latent of queries 5, expected 0..0");
+    REFUSED(c = latent(); c.kinds[0].n_head = 4;
+            c.kinds[0].n_kv_head = 2, MOEC_ERR_LIMIT, "key/value heads with a latent 2");
+    REFUSED(c = latent();
+            c.kinds[0].rotary_dim = 0, MOEC_ERR_LIMIT, "rotated part of a head with a latent 0");
+    REFUSED(c = latent(); c.kinds[0].has_gate = true, MOEC_ERR_FORMAT, "a latent of keys and values with");
+    REFUSED(c = latent(); c.kinds[0].n_head = c.kinds[0].latent_dim = 1u << 19, MOEC_ERR_LIMIT, "heads x ");
     REFUSED(c.activation = 4, MOEC_ERR_LIMIT, "activation 4");
     REFUSED(c.activation = MOEC_ACTIVATION_CLAMPED_GLU;
             c.plain_mlp = true, MOEC_ERR_FORMAT, "without a gate and an activation that clamps gates");
@@ -708,6 +758,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_dense_sizes),
         cmocka_unit_test(test_config__section_of_routers),
         cmocka_unit_test(test_config__section_of_running_layers),
+        cmocka_unit_test(test_config__section_of_latents),
         cmocka_unit_test(test_config__section_of_experts),
         cmocka_unit_test(test_config__section_of_own_norms),
         cmocka_unit_test(test_config__section_of_forms),

@@ -14,11 +14,11 @@
 #define LONG_TOKENS 90
 
 static const char *const families[] = {
-    "qwen2_moe-window", "qwen3_moe",        "qwen3_moe-yarn", "deepseek",   "dots1",
-    "glm4_moe",         "ernie4_5_moe",     "hunyuan_v1_moe", "minimax_m2", "granitemoe",
-    "granitemoeshared", "minicpm",          "flex_olmo",      "exaone_moe", "afmoe",
-    "lfm2_moe",         "qwen3_next",       "qwen3_5_moe",    "gpt_oss",    "gpt_oss-mxfp4",
-    "gemma4",           "granitemoehybrid",
+    "qwen2_moe-window", "qwen3_moe",        "qwen3_moe-yarn", "deepseek",    "dots1",
+    "glm4_moe",         "ernie4_5_moe",     "hunyuan_v1_moe", "minimax_m2",  "granitemoe",
+    "granitemoeshared", "minicpm",          "flex_olmo",      "exaone_moe",  "afmoe",
+    "lfm2_moe",         "qwen3_next",       "qwen3_5_moe",    "gpt_oss",     "gpt_oss-mxfp4",
+    "gemma4",           "granitemoehybrid", "deepseek_v2",    "deepseek_v3", "glm4_moe_lite",
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 

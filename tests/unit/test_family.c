@@ -271,6 +271,9 @@ static void test_family__tensor_names(void **state)
                                         "{\"model_type\": \"minimax_m2\"}",
                                         "{\"model_type\": \"ernie4_5_moe\"}",
                                         "{\"model_type\": \"gpt_oss\"}",
+                                        "{\"model_type\": \"deepseek_v2\", \"num_experts_per_tok\": 6}",
+                                        "{\"model_type\": \"deepseek_v3\", \"q_lora_rank\": null}",
+                                        "{\"model_type\": \"glm4_moe_lite\"}",
                                         "{\"model_type\": \"granitemoeshared\"}",
                                         "{" SWITCH ", \"dense_act_fn\": \"gated-gelu\"}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -359,6 +362,20 @@ static void test_family__switch_sparse_steps(void **state)
     }
 }
 
+/* Bytes between fields are nobody's, so sections are compared. */
+static void assert_same_section(const struct moec_config *a, const struct moec_config *b)
+{
+    struct moec_error err = {0};
+    uint8_t *first = NULL, *second = NULL;
+    size_t n_first = 0, n_second = 0;
+    assert_status(moec_config_encode(a, &first, &n_first, &err), MOEC_OK, err);
+    assert_status(moec_config_encode(b, &second, &n_second, &err), MOEC_OK, err);
+    assert_int_equal(n_first, n_second);
+    assert_memory_equal(first, second, n_first);
+    free(first);
+    free(second);
+}
+
 /* What is written reads back, and says the steps that the class would not have derived. */
 static void test_family__switch_round_trip(void **state)
 {
@@ -380,7 +397,7 @@ static void test_family__switch_round_trip(void **state)
         assert_status(moec_family_write_config(&c, &settings, "float32", "a", &text, &generation, &err),
                       MOEC_OK, err);
         struct moec_config again = good(text);
-        assert_memory_equal(&again, &c, sizeof c);
+        assert_same_section(&again, &c);
         assert_non_null(strstr(generation, "decoder_start_token_id"));
         free(text);
         free(generation);
