@@ -84,7 +84,9 @@ static enum moec_status describe(const struct moec_profile *profile, char *text,
 {
     struct moec_heatmap map = {0};
     struct moec_heatmap_words words;
-    MOEC_TRY(moec_heatmap_make(profile, 0, &map, err));
+    map.bits = profile->baseline_bits; /* where single experts were not measured */
+    if (profile->n_bits > 0)
+        MOEC_TRY(moec_heatmap_make(profile, 0, &map, err));
     moec_heatmap_describe(profile, &map, &words);
     moec_heatmap_release(&map);
     (void)snprintf(text, capacity, "Model: %s. Data: %s. Loss: %s.", words.model, words.data, words.measure);

@@ -135,7 +135,8 @@ static enum moec_status put_measured(const struct page *page, struct moec_error 
                    moec_profile_part_count(profile, MOEC_PART_SEARCH),
                    moec_profile_part_count(profile, MOEC_PART_SELECT),
                    moec_profile_part_count(profile, MOEC_PART_CERTIFICATE), profile->n_sensitivity_window);
-    moec_html_fact(page->stream, "Experts", "each alone at %s, the others at %s", list, bits);
+    if (profile->n_bits > 0)
+        moec_html_fact(page->stream, "Experts", "each alone at %s, the others at %s", list, bits);
     moec_html_fact(page->stream, "Sensitivities", "%s",
                    profile->sensitivity == MOEC_SENSITIVITY_NONE ? "not measured"
                    : profile->sensitivity == MOEC_SENSITIVITY_FAST
@@ -490,7 +491,9 @@ enum moec_status moec_report_write(const struct moec_profile *profile, const str
     struct moec_heatmap map = {0};
     char *text = NULL;
     size_t n_bytes = 0;
-    MOEC_TRY(moec_heatmap_make(profile, 0, &map, err));
+    map.bits = profile->baseline_bits; /* where single experts were not measured */
+    if (profile->n_bits > 0)
+        MOEC_TRY(moec_heatmap_make(profile, 0, &map, err));
     moec_heatmap_describe(profile, &map, &page.words);
     moec_heatmap_release(&map);
     moec_plot_clean_text(page.family, sizeof page.family, profile->config.family);

@@ -14,6 +14,9 @@ try 0 "every loss is within its interval" awk -F, 'NR > 1 && $4 != "" && !($5 <=
 try 0 "layers and experts count from 0" awk -F, 'NR == 2 && !($1 == 0 && $2 == 0 && $3 == 2) { exit 1 }' "$work/experts.csv"
 try 0 "the same table of the file" "$moec" profile --show "$work/p.h5" --table "$work/again.csv"
 try 0 "is the same" cmp "$work/experts.csv" "$work/again.csv"
+try 0 "figures without single experts" "$moec" profile $model --data datasets/sample/calibration.txt --samples 32 \
+    --sensitivity none --plots "$work/plots" --plot-format csv --report "$work/r.html" --quiet
+try 0 "are there" test -s "$work/plots/recall.csv" -a -s "$work/r.html"
 try 2 "a table that is no CSV" "$moec" profile --show "$work/p.h5" --table "$work/experts.png"
 try 0 "forty lines of Python" sh -c "[ \"\$(wc -l <docs/notebook.py)\" -le 40 ]"
 if /usr/bin/python3 -c 'import h5py, pandas, matplotlib' 2>/dev/null; then
