@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool is_gguf(const char *path)
+bool cli_file_begins(const char *path, const char *magic)
 {
-    char magic[4] = "";
+    char bytes[4] = "";
     FILE *file = fopen(path, "rbe");
-    const bool is = file != NULL && fread(magic, 1, sizeof magic, file) == sizeof magic &&
-                    memcmp(magic, "GGUF", sizeof magic) == 0;
+    const bool is = file != NULL && fread(bytes, 1, sizeof bytes, file) == sizeof bytes &&
+                    memcmp(bytes, magic, sizeof bytes) == 0;
     if (file != NULL)
         (void)fclose(file);
     return is;
@@ -22,7 +22,7 @@ static enum moec_status expect_bundle(const char *path, struct moec_error *err)
     if (stat(path, &info) != 0)
         return MOEC_OK;
     const bool is_folder = S_ISDIR(info.st_mode);
-    if (!is_folder && !(S_ISREG(info.st_mode) && is_gguf(path)))
+    if (!is_folder && !(S_ISREG(info.st_mode) && cli_file_begins(path, "GGUF")))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' is a %s, expected a bundle (.moec); a checkpoint is compiled first: "

@@ -1,3 +1,4 @@
+#include "cli/options/inputs.h"
 #include "cli/output/json_output.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -49,17 +50,6 @@ static const struct moec_config *config_of(const struct examination *x)
 
 /* ---- examining ---- */
 
-static bool is_bundle(const char *path)
-{
-    char magic[4] = "";
-    FILE *file = fopen(path, "rbe");
-    const bool is = file != NULL && fread(magic, 1, sizeof magic, file) == sizeof magic &&
-                    memcmp(magic, "MOEC", sizeof magic) == 0;
-    if (file != NULL)
-        (void)fclose(file);
-    return is;
-}
-
 static enum moec_status examine_bundle(struct examination *x, struct moec_error *err)
 {
     struct moec_tokenizer *tokenizer = NULL;
@@ -100,7 +90,7 @@ static enum moec_status examine(struct examination *x, struct moec_error *err)
         moec_kernels_find(cli_has(x->args, "cpu") ? cli_text(x->args, "cpu") : "auto", &x->kernels, err));
     if (cli_has(x->args, "memory") && x->request.budget_bytes == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
-    return is_bundle(x->path) ? examine_bundle(x, err) : examine_checkpoint(x, err);
+    return cli_file_begins(x->path, "MOEC") ? examine_bundle(x, err) : examine_checkpoint(x, err);
 }
 
 /* ---- for people ---- */
