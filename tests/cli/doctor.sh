@@ -59,7 +59,7 @@ else
     fail "the bundle has $size bytes, doctor said at most $at_most"
 fi
 near "and not much smaller" "$at_most" "$size" 20
-real_floor=$(floor_bytes "$moec" run "$bundle" -p Once)
+real_floor=$(floor_bytes "$moec" run "$bundle" -p Once -n 4096) # a text as long as the context
 if takes_memory; then
     skip "the floor of memory is what doctor said" "a sanitizer takes memory of its own"
 else
