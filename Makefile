@@ -17,7 +17,7 @@ endif
 BUILD := build$(if $(SANITIZE),/sanitize-$(SANITIZE))$(if $(findstring clang,$(CC)),/clang)
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
-            libutf8proc-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
+            libutf8proc-dev libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
 PACKAGES_TEST  := clang libclang-rt-14-dev libomp-dev libsimde-dev mandoc chromium zsh fish
 PACKAGES_CHECK := clang-format shellcheck
 PACKAGES_CHECK_ALL := clang-tidy
@@ -46,7 +46,7 @@ RUNTIME_LIBS := $(call pc,--libs $(RUNTIME_PC)) -lm -pthread
 # Offline work runs on OpenMP (gcc's libgomp, clang's libomp); ThreadSanitizer cannot see into either.
 OPENMP := $(if $(findstring thread,$(SANITIZE)),,-fopenmp)
 # hdf5_hl (dimension scales) has no pkg-config file of its own in Debian; hdf5's names its folder.
-TOOL_LIBS    := $(OPENMP) -lhdf5_hl $(call pc,--libs $(TOOL_PC)) $(RUNTIME_LIBS)
+TOOL_LIBS    := $(OPENMP) -lhdf5_hl $(call pc,--libs $(TOOL_PC) libedit) $(RUNTIME_LIBS)
 
 # Every C file of a folder, wherever in it.
 c_files = $(sort $(foreach folder,$(1),$(wildcard $(folder)/*.c $(folder)/*/*.c)))
@@ -189,7 +189,7 @@ kill-test: deps
 # Against transformers and tokenizers, where PYTHON has them: fresh random models and texts, no fixtures.
 PYTHON ?= python3
 live: deps
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/logits $(BUILD)/tools/tokenize $(BUILD)/tools/rouge
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/logits $(BUILD)/tools/tokenize $(BUILD)/tools/rouge $(BUILD)/tools/render_chat
 	@for script in tests/live/*.py; do \
 	    $(PYTHON) $$script; status=$$?; \
 	    if [ $$status -eq 77 ]; then echo "skipped: $$script (its libraries are not installed for $(PYTHON))"; \
@@ -248,7 +248,7 @@ demo: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec
 	@MOEC=$(BUILD)/moec datasets/demo.sh build/demo
 
-VERBS := profile compile run eval bench simulate device inspect verify export strip doctor
+VERBS := profile compile run eval bench simulate device inspect verify export strip doctor chat
 
 # What help texts and man pages refer to, under the same names.
 DOCUMENTS := README.md LICENSE lua/README.md formats/profile/PROFILE.md formats/bundle/FORMAT.md \

@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -327,6 +328,12 @@ MOERT_API void moert_generator_free(struct moert_generator *generator);
 /* Reads a prompt, with the encoder if the model has one, after clearing the session. */
 MOERT_API enum moert_status moert_generator_start(struct moert_generator *generator, const uint32_t *tokens,
                                                   size_t n_tokens, struct moert_error *err);
+/* The same for a prompt that may begin with what the session holds of the text before, such as the next turn
+ * of a conversation: that much is kept, `*n_kept` tokens, and only the others are read. What is generated is
+ * the same. Beams and encoders keep nothing. */
+MOERT_API enum moert_status moert_generator_continue(struct moert_generator *generator,
+                                                     const uint32_t *tokens, size_t n_tokens, size_t *n_kept,
+                                                     struct moert_error *err);
 /* The next token. With beams all the work is done in the first call. */
 MOERT_API enum moert_status moert_generator_next(struct moert_generator *generator, uint32_t *token,
                                                  enum moert_generated *what, struct moert_error *err);
@@ -336,6 +343,63 @@ MOERT_API uint64_t moert_generator_steps(const struct moert_generator *generator
 /* Tokens that were drafted since the start, and those of them that saved a step. */
 MOERT_API uint64_t moert_generator_drafted(const struct moert_generator *generator);
 MOERT_API uint64_t moert_generator_accepted(const struct moert_generator *generator);
+
+/* ---- conversations ---- */
+
+/* Values that a chat template is given: null, bools, numbers, strings, lists and dicts. They belong to what
+ * they were made with and are freed with it. Making one never fails: what went wrong (memory, a string that
+ * is not UTF-8) is reported by moert_chat_render. One thread. */
+struct moert_values;
+struct moert_value;
+MOERT_API enum moert_status moert_values_create(struct moert_values **out, struct moert_error *err);
+MOERT_API void moert_values_free(struct moert_values *values);
+MOERT_API struct moert_value *moert_value_null(struct moert_values *values);
+MOERT_API struct moert_value *moert_value_bool(struct moert_values *values, bool value);
+MOERT_API struct moert_value *moert_value_int(struct moert_values *values, int64_t value);
+MOERT_API struct moert_value *moert_value_double(struct moert_values *values, double value);
+MOERT_API struct moert_value *moert_value_string(struct moert_values *values, const char *text,
+                                                 size_t n_bytes);
+MOERT_API struct moert_value *moert_value_list(struct moert_values *values);
+MOERT_API struct moert_value *moert_value_dict(struct moert_values *values);
+/* `list` and `dict` are what they are called. A key that is there gets the new value. */
+MOERT_API void moert_value_append(struct moert_values *values, struct moert_value *list,
+                                  const struct moert_value *item);
+MOERT_API void moert_value_set(struct moert_values *values, struct moert_value *dict, const char *key,
+                               const struct moert_value *value);
+
+/* A conversation as transformers' apply_chat_template takes it. NULL members are not there for the template.
+ */
+struct moert_chat {
+    const struct moert_value *messages;  /* a list of dicts with role and content */
+    const struct moert_value *tools;     /* a list of JSON schemas */
+    const struct moert_value *variables; /* a dict of others, such as documents or enable_thinking */
+    bool add_generation_prompt;          /* ends with what begins an answer */
+    const struct tm *date;               /* for templates that show it */
+};
+
+/* The text of a conversation, and for each byte whether it came from the caller's values (1) or is the
+ * template's own (0). */
+struct moert_chat_text {
+    char *text; /* UTF-8; a NUL follows */
+    uint8_t *marks;
+    size_t n_bytes;
+};
+
+/* Whether the bundle has a chat template. */
+MOERT_API bool moert_engine_has_chat(const struct moert_engine *engine);
+/* Renders with the bundle's template; `*out` is released with moert_chat_text_release. Errors:
+ * MOERT_ERR_UNSUPPORTED where the bundle has none, or one that uses more of Jinja than there is here, with
+ * the place; MOERT_ERR_USAGE where the template refuses the conversation; MOERT_ERR_FORMAT where it fails;
+ * MOERT_ERR_LIMIT where it does not end. */
+MOERT_API enum moert_status moert_chat_render(const struct moert_engine *engine, struct moert_values *values,
+                                              const struct moert_chat *chat, struct moert_chat_text *out,
+                                              struct moert_error *err);
+MOERT_API void moert_chat_text_release(struct moert_chat_text *text);
+/* Its tokens. Special tokens are recognised in what the template wrote alone: what a user types never becomes
+ * one. The caller frees `*tokens` with moert_free. */
+MOERT_API enum moert_status moert_chat_tokenize(const struct moert_engine *engine,
+                                                const struct moert_chat_text *text, uint32_t **tokens,
+                                                size_t *n_tokens, struct moert_error *err);
 
 #ifdef __cplusplus
 }

@@ -3,9 +3,12 @@
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
+#include "formats/bundle/bundle_chat.h"
+#include "formats/checkpoint/checkpoint_chat.h"
 #include "profiler/doctor/doctor.h"
 #include "profiler/doctor/forecast.h"
 #include "profiler/profile/model_check.h"
+#include "runtime/chat/chat_template.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/threads/parallel.h"
 
@@ -40,7 +43,8 @@ struct examination {
     struct moec_doctor doctor;
     struct moec_forecast forecast; /* of a checkpoint with a tokenizer */
     bool has_text;
-    char refusal[1024]; /* of text: what can be compiled may still have none */
+    bool has_chat;
+    struct moec_error chat_refusal; /* of a template that moec chat cannot use */
 };
 
 static const struct moec_config *config_of(const struct examination *x)
@@ -50,10 +54,24 @@ static const struct moec_config *config_of(const struct examination *x)
 
 /* ---- examining ---- */
 
+static void examine_chat(struct examination *x, const struct moec_chat_source *source)
+{
+    struct moec_chat_template *chat_template = NULL;
+    const struct moec_chat_text *text = moec_chat_source_find(source, MOEC_CHAT_TEMPLATE);
+    x->has_chat = text != NULL;
+    if (text != NULL &&
+        moec_chat_template_parse(text->bytes, text->n_bytes, &chat_template, &x->chat_refusal) == MOEC_OK)
+        moec_chat_template_free(chat_template);
+}
+
 static enum moec_status examine_bundle(struct examination *x, struct moec_error *err)
 {
     struct moec_tokenizer *tokenizer = NULL;
+    struct moec_chat_source source = {.n = 0};
     MOEC_TRY(moec_bundle_open(x->path, &x->bundle, err));
+    MOEC_TRY(moec_bundle_load_chat(x->bundle, &source, err));
+    examine_chat(x, &source);
+    moec_chat_source_release(&source);
     x->has_text = x->bundle->tokenizer != NULL;
     if (x->has_text)
         MOEC_TRY(moec_tokenizer_create(x->bundle->tokenizer, &tokenizer, err));
@@ -69,6 +87,7 @@ static enum moec_status examine_checkpoint(struct examination *x, struct moec_er
     MOEC_TRY(moec_checkpoint_open(x->path, &x->checkpoint, err));
     MOEC_TRY(moec_model_check(x->checkpoint, false, err));
     x->has_text = moec_checkpoint_tokenizer(x->checkpoint) != NULL;
+    examine_chat(x, moec_checkpoint_chat(x->checkpoint));
     MOEC_TRY(moec_doctor_tokenizer_bytes(x->checkpoint, &tokenizer_bytes, err));
     x->request.base_bytes += tokenizer_bytes + OPENING_BYTES;
     MOEC_TRY(moec_doctor_checkpoint(x->checkpoint, &x->request, &x->doctor, err));
@@ -150,6 +169,10 @@ static void print_model(const struct examination *x)
         cli_print(stdout, "  weights: %s, of which experts %s\n",
                   cli_size_text(stored, moec_checkpoint_weight_bytes(x->checkpoint)),
                   cli_size_text(experts, moec_checkpoint_expert_bytes(x->checkpoint)));
+    if (x->has_chat && x->chat_refusal.status == MOEC_OK)
+        cli_print(stdout, "  chat template: yes, for moec chat\n");
+    else if (x->has_chat)
+        cli_print(stdout, "  chat template: refused; %s\n", x->chat_refusal.message);
     if (!x->has_text)
         cli_print(stdout,
                   "  no tokenizer: it can be compiled with --policy uniform, and libmoert runs it on ids\n");
@@ -227,10 +250,10 @@ static void print_forecast(const struct examination *x)
               "\n  A profile of %" PRIu32 " windows of %" PRIu32 " tokens, on %" PRIu32
               " threads here (%.1f billion\n  multiply-adds a second were measured):\n",
               f->n_window, f->window_tokens, n_threads, f->multiply_adds_per_second * 1e-9);
-    cli_print(stdout, "    every expert measured   %7.0f passes, about %s\n", f->exact_passes,
+    cli_print(stdout, "    every expert measured   %7.0f passes, at least %s\n", f->exact_passes,
               time_text(text, f->exact_seconds));
     if (f->fast_passes > 0)
-        cli_print(stdout, "    estimated (fast)        %7.0f passes, about %s\n", f->fast_passes,
+        cli_print(stdout, "    estimated (fast)        %7.0f passes, at least %s\n", f->fast_passes,
                   time_text(text, f->fast_seconds));
     cli_print(stdout, "    one expert at a time    %7.0f passes\n", f->naive_passes);
     if (f->fast_passes > 0)
@@ -333,6 +356,7 @@ static struct moec_json_out *json_model(const struct examination *x)
     moec_json_out_u64(node, "parameters", x->doctor.n_parameter);
     moec_json_out_u64(node, "active_parameters", x->doctor.n_active);
     moec_json_out_bool(node, "tokenizer", x->has_text);
+    moec_json_out_bool(node, "chat_template", x->has_chat && x->chat_refusal.status == MOEC_OK);
     return node;
 }
 
@@ -420,9 +444,10 @@ const struct cli_command cli_command_doctor = {
         "Of a checkpoint, the size of a bundle is at most what is shown, because dense weights are "
         "compressed "
         "in the file. The profile is one with the defaults of moec profile: four bitwidths, and text for as "
-        "many windows as it draws at most. A pass is one evaluation of all of them. The time assumes that "
-        "the "
-        "machine is idle and experts are chosen equally often, and leaves out reading weights from storage, "
+        "many windows as it draws at most. A pass is one evaluation of all of them. The time is that of "
+        "products and quantising on an idle machine, with experts chosen equally often: in models as small "
+        "as the "
+        "samples all else takes about twice as long again. It leaves out reading weights from storage, "
         "which happens about eight times where they do not fit into memory.\n"
         "Of a bundle every precision copy has a row.",
     .examples = "moec doctor MODEL --memory 4GiB\n"

@@ -1,5 +1,6 @@
 /* `moec run` and `moec-run`: the same command, written against libmoert's public header, beside the words for
  * a slower device (runtime/storage/reader.h). */
+#include "cli/options/conversation.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/policy_options.h"
 #include "cli/options/prompt.h"
@@ -24,6 +25,8 @@ static const struct cli_option options[] = {
      "the model starts on its own.",
      0},
     {"file", 'f', "FILE", NULL, "Read the prompt from FILE; - is standard input.", CLI_INPUT},
+    {"chat", 0, NULL, NULL, "Send the prompt as a user's message, by the model's chat template.", 0},
+    {"system", 0, "TEXT", NULL, "With --chat: the system message.", CLI_RARE},
     {"tokens", 'n', "N", NULL,
      "Generate at most N tokens (default: as in the model's generation_config.json, else 128).", 0},
     {"memory", 0, "SIZE", NULL,
@@ -117,15 +120,6 @@ struct run {
     char note[1024]; /* what the engine wants to be said, "" = nothing */
 };
 
-/* libmoert has a message type of its own; its statuses are the same numbers. */
-static enum moec_status from_runtime(enum moert_status status, const struct moert_error *theirs,
-                                     struct moec_error *err)
-{
-    if (status == MOERT_OK)
-        return MOEC_OK;
-    return moec_fail(err, (enum moec_status)status, "%s", theirs->message);
-}
-
 static enum moec_status read_options(const struct cli_args *args, struct run_options *out,
                                      struct moec_error *err)
 {
@@ -169,6 +163,8 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
         return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' is 0; leave it out for no limit");
     if (cli_has(args, "prompt") && cli_has(args, "file"))
         return moec_fail(err, MOEC_ERR_USAGE, "give either --prompt or --file");
+    if (cli_has(args, "system") && !cli_has(args, "chat"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--system is a message of a conversation: give --chat too");
     out->sampler.temperature = (float)temperature;
     out->sampler.top_p = (float)top_p;
     out->sampler.min_p = (float)min_p;
@@ -313,14 +309,16 @@ static void advise(const struct run *run)
 static enum moec_status open_engine(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
-    run->options.engine.prompt = run->prompt;
-    run->options.engine.n_prompt_bytes = run->n_prompt_bytes;
+    if (!cli_has(run->args, "chat")) { /* a template adds to the prompt */
+        run->options.engine.prompt = run->prompt;
+        run->options.engine.n_prompt_bytes = run->n_prompt_bytes;
+    }
     run->options.engine.text_tokens = run->options.n_generate;
-    MOEC_TRY(
-        from_runtime(moert_engine_open(run->args->positional[0], &run->options.engine, &run->engine, &theirs),
-                     &theirs, err));
-    MOEC_TRY(from_runtime(moert_session_create(run->engine, &run->session, &theirs), &theirs, err));
-    MOEC_TRY(from_runtime(moert_text_create(run->engine, &run->text, &theirs), &theirs, err));
+    MOEC_TRY(cli_from_runtime(
+        moert_engine_open(run->args->positional[0], &run->options.engine, &run->engine, &theirs), &theirs,
+        err));
+    MOEC_TRY(cli_from_runtime(moert_session_create(run->engine, &run->session, &theirs), &theirs, err));
+    MOEC_TRY(cli_from_runtime(moert_text_create(run->engine, &run->text, &theirs), &theirs, err));
     if (moert_engine_warning(run->engine, run->note, sizeof run->note) && !run->options.is_json)
         cli_print(stderr, "note: %s\n", run->note);
     struct moert_generation generation = moert_generation_default(run->engine);
@@ -329,17 +327,40 @@ static enum moec_status open_engine(struct run *run, struct moec_error *err)
     generation.ignore_end = run->options.ignore_eos;
     generation.sampler = run->options.sampler;
     generation.draft = run->options.engine.drafts ? MOERT_DRAFT_LOOKUP : MOERT_DRAFT_NONE;
-    return from_runtime(moert_generator_create(run->session, &generation, &run->generator, &theirs), &theirs,
-                        err);
+    return cli_from_runtime(moert_generator_create(run->session, &generation, &run->generator, &theirs),
+                            &theirs, err);
+}
+
+static enum moec_status render_chat(struct run *run, struct moec_error *err)
+{
+    struct cli_conversation conversation = {0};
+    const char *system = cli_text(run->args, "system");
+    enum moec_status status = MOEC_OK;
+    if (system != NULL)
+        status = cli_conversation_add(&conversation, "system", system, strlen(system), err);
+    if (status == MOEC_OK)
+        status = cli_conversation_add(&conversation, "user", run->prompt, run->n_prompt_bytes, err);
+    if (status == MOEC_OK)
+        status = cli_conversation_tokens(&conversation, run->engine, &run->tokens, &run->n_tokens, err);
+    cli_conversation_release(&conversation);
+    return status;
+}
+
+static enum moec_status find_tokens(struct run *run, struct moec_error *err)
+{
+    struct moert_error theirs = {0};
+    if (cli_has(run->args, "chat"))
+        return render_chat(run, err);
+    return cli_from_runtime(moert_tokenize(run->engine, run->prompt, run->n_prompt_bytes, true, &run->tokens,
+                                           &run->n_tokens, &theirs),
+                            &theirs, err);
 }
 
 static enum moec_status prefill(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
     struct moert_info info = moert_engine_info(run->engine);
-    MOEC_TRY(from_runtime(moert_tokenize(run->engine, run->prompt, run->n_prompt_bytes, true, &run->tokens,
-                                         &run->n_tokens, &theirs),
-                          &theirs, err));
+    MOEC_TRY(find_tokens(run, err));
     if (run->n_tokens == 0)
         return moec_fail(err, MOEC_ERR_USAGE,
                          "the prompt is empty, and this model needs text to continue: give -p or -f");
@@ -349,8 +370,8 @@ static enum moec_status prefill(struct run *run, struct moec_error *err)
                          info.n_context < info.n_position ? "raise --ctx or shorten it"
                                                           : "shorten it, as the model knows no more");
     double start = cli_seconds();
-    MOEC_TRY(from_runtime(moert_generator_start(run->generator, run->tokens, run->n_tokens, &theirs), &theirs,
-                          err));
+    MOEC_TRY(cli_from_runtime(moert_generator_start(run->generator, run->tokens, run->n_tokens, &theirs),
+                              &theirs, err));
     run->prefill_seconds = cli_seconds() - start;
     return MOEC_OK;
 }
@@ -365,12 +386,13 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
         uint32_t token = 0;
         enum moert_generated what = MOERT_GENERATED_TOKEN;
         double start = cli_seconds();
-        MOEC_TRY(from_runtime(moert_generator_next(run->generator, &token, &what, &theirs), &theirs, err));
+        MOEC_TRY(
+            cli_from_runtime(moert_generator_next(run->generator, &token, &what, &theirs), &theirs, err));
         run->decode_seconds += cli_seconds() - start;
         run->is_full = what == MOERT_GENERATED_CONTEXT;
         if (what != MOERT_GENERATED_TOKEN)
             break;
-        MOEC_TRY(from_runtime(moert_text_push(run->text, token, &piece, &n, &theirs), &theirs, err));
+        MOEC_TRY(cli_from_runtime(moert_text_push(run->text, token, &piece, &n, &theirs), &theirs, err));
         MOEC_TRY(emit(run, piece, n, false, err));
     }
     if (run->is_full && !run->options.is_json)
@@ -378,7 +400,7 @@ static enum moec_status generate(struct run *run, struct moec_error *err)
                 info.n_context < info.n_position ? "raise --ctx to continue" : "the model knows no more");
     if (run->is_stopped)
         return MOEC_OK;
-    MOEC_TRY(from_runtime(moert_text_flush(run->text, &piece, &n, &theirs), &theirs, err));
+    MOEC_TRY(cli_from_runtime(moert_text_flush(run->text, &piece, &n, &theirs), &theirs, err));
     return emit(run, piece, n, true, err);
 }
 
@@ -392,7 +414,7 @@ static enum moec_status end(struct run *run, enum moec_status status, struct moe
     moert_session_free(run->session);
     const enum moert_status ended = moert_engine_end(run->engine, &theirs);
     free(run->pending);
-    return status != MOEC_OK ? status : from_runtime(ended, &theirs, err);
+    return status != MOEC_OK ? status : cli_from_runtime(ended, &theirs, err);
 }
 
 static int run_run(const struct cli_args *args)

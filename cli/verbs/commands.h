@@ -18,5 +18,6 @@ extern const struct cli_command cli_command_strip;
 extern const struct cli_command cli_command_simulate;
 extern const struct cli_command cli_command_device;
 extern const struct cli_command cli_command_doctor;
+extern const struct cli_command cli_command_chat;
 
 #endif

@@ -1,5 +1,6 @@
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/memory.h"
+#include "formats/checkpoint/checkpoint_chat.h"
 #include "profiler/evaluate/load_model.h"
 #include "profiler/routing/paths.h"
 
@@ -65,6 +66,7 @@ enum moec_status moec_compile_bundle_make(struct moec_compile_run *run, const st
     parts->config = moec_checkpoint_config(run->checkpoint);
     parts->generation = moec_checkpoint_generation(run->checkpoint);
     parts->tokenizer = moec_checkpoint_tokenizer(run->checkpoint);
+    parts->chat = moec_checkpoint_chat(run->checkpoint);
     parts->paths = profile != NULL ? paths : NULL;
     parts->has_sequence = profile != NULL;
     parts->routing = &routing;

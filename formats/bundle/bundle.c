@@ -1,3 +1,4 @@
+#include "formats/bundle/bundle_chat.h"
 #include "formats/bundle/bundle_format.h"
 
 #include "formats/base/bytes.h"
@@ -15,7 +16,8 @@ static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
 
 static bool is_known_kind(uint32_t kind)
 {
-    return (kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION) || kind == MOEC_SECTION_SEQUENCE;
+    return (kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION) ||
+           kind == MOEC_SECTION_SEQUENCE || kind == MOEC_SECTION_CHAT;
 }
 
 void moec_section_set_name(struct moec_section *section)
@@ -36,6 +38,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "records of copy %u", section->level);
     else if (section->kind == MOEC_SECTION_SEQUENCE)
         (void)snprintf(section->name, capacity, "sequence");
+    else if (section->kind == MOEC_SECTION_CHAT)
+        (void)snprintf(section->name, capacity, "chat");
     else if (is_known_kind(section->kind))
         (void)snprintf(section->name, capacity, "%s", names[section->kind]);
     else
@@ -274,6 +278,26 @@ out:
     return status;
 }
 
+enum moec_status moec_bundle_load_chat(const struct moec_bundle *bundle, struct moec_chat_source *source,
+                                       struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_CHAT, false, &bytes, &n, err));
+    const enum moec_status status = bytes == NULL ? MOEC_OK : moec_chat_source_decode(bytes, n, source, err);
+    free(bytes);
+    return status;
+}
+
+/* What conversations need is read again by who holds any. */
+static enum moec_status check_chat(const struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_chat_source source = {.n = 0};
+    MOEC_TRY(moec_bundle_load_chat(bundle, &source, err));
+    moec_chat_source_release(&source);
+    return MOEC_OK;
+}
+
 static enum moec_status open_generation(struct moec_bundle *bundle, struct moec_error *err)
 {
     uint8_t *bytes = NULL;
@@ -496,6 +520,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(open_config(bundle, err));
     MOEC_TRY_OUT(open_statements(bundle, err));
     MOEC_TRY_OUT(open_generation(bundle, err));
+    MOEC_TRY_OUT(check_chat(bundle, err));
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));

@@ -138,6 +138,10 @@ static enum moec_status plan_model(struct moec_bundle_plan *plan, const struct m
         MOEC_TRY(moec_tokenizer_model_encode(parts->tokenizer, &encoded, &n, err));
         MOEC_TRY(plan_compressed(plan, MOEC_SECTION_TOKENIZER, encoded, n, err));
     }
+    if (parts->chat != NULL && parts->chat->n > 0) {
+        MOEC_TRY(moec_chat_source_encode(parts->chat, &content, &n, err));
+        MOEC_TRY(plan_compressed(plan, MOEC_SECTION_CHAT, content, n, err));
+    }
     return MOEC_OK;
 }
 

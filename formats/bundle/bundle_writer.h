@@ -12,6 +12,7 @@
 #define MOEC_FORMATS_BUNDLE_WRITER_H
 
 #include "formats/bundle/bundle.h"
+#include "formats/model/chat_source.h"
 
 /* What goes into a bundle besides records, certificate and provenance. Everything is borrowed until the plan
  * is freed. */
@@ -19,6 +20,7 @@ struct moec_bundle_parts {
     const struct moec_config *config;
     const struct moec_generation *generation;     /* NULL: defaults */
     const struct moec_tokenizer_model *tokenizer; /* NULL: none */
+    const struct moec_chat_source *chat;          /* NULL or empty: none */
     const struct moec_path_table *paths;          /* NULL or n_layer 0: none */
     const struct moec_routing_summary *routing;   /* NULL or activations NULL: none */
     bool has_sequence;                            /* the certificate will say how it was proven */

@@ -2,6 +2,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/memory.h"
+#include "formats/checkpoint/checkpoint_chat.h"
 #include "formats/checkpoint/folder_json.h"
 #include "formats/checkpoint/generation_json.h"
 #include "formats/checkpoint/gguf_model.h"
@@ -151,6 +152,10 @@ enum moec_status moec_checkpoint_open(const char *folder, struct moec_checkpoint
     }
     MOEC_TRY_OUT(moec_checkpoint_locate(ck, err));
     MOEC_TRY_OUT(is_gguf ? load_gguf_tokenizer(ck, err) : load_tokenizer(ck, err));
+    MOEC_TRY_OUT(is_gguf
+                     ? moec_chat_source_read_gguf(moec_gguf_source_header(ck->source),
+                                                  ck->has_tokenizer ? &ck->tokenizer : NULL, &ck->chat, err)
+                     : moec_chat_source_read_folder(folder, &ck->chat, err));
     ck->source->forget(ck->source);
     *out = ck;
     ck = NULL;
@@ -169,6 +174,7 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint)
     free(checkpoint->experts);
     free(checkpoint->folder);
     moec_tokenizer_model_release(&checkpoint->tokenizer);
+    moec_chat_source_release(&checkpoint->chat);
     (void)pthread_mutex_destroy(&checkpoint->lock);
     free(checkpoint);
 }

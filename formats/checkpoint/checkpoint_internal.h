@@ -5,6 +5,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/checkpoint/family.h"
 #include "formats/checkpoint/tensor_view.h"
+#include "formats/model/chat_source.h"
 
 #include <pthread.h>
 
@@ -15,6 +16,7 @@ struct moec_checkpoint {
     struct moec_generation generation;
     char sampling[256]; /* moec_generation_sampling */
     struct moec_tokenizer_model tokenizer;
+    struct moec_chat_source chat; /* owned; empty without a template */
     bool is_gguf, has_tokenizer;
     bool is_inner; /* tensors are those of a language model among others (struct moec_family, outer_type) */
     const char *const *tokenizer_files; /* names in the folder that it comes from, ended by NULL */

@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "formats/bundle/bundle_writer.h"
+#include "formats/checkpoint/checkpoint_chat.h"
 #include "profiler/profile/model_check.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/experts/expert_cache.h"
@@ -144,6 +145,7 @@ static enum moec_status size_dense(const struct moec_checkpoint *checkpoint,
     const struct moec_bundle_parts parts = {.config = config,
                                             .generation = generation,
                                             .tokenizer = moec_checkpoint_tokenizer(checkpoint),
+                                            .chat = moec_checkpoint_chat(checkpoint),
                                             .dense = &dense,
                                             .codecs = codecs,
                                             .cuts_dense = true,

@@ -33,6 +33,7 @@ struct moert_engine {
     struct moec_trace *trace;         /* NULL when none is written */
     atomic_ullong *compute_ns;        /* (MoE layers), owned */
     struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
+    struct moec_engine_chat *chat;
     const struct moec_kernels *kernels;
     struct moec_mode_choice choice;
     struct moec_record_io io;
@@ -65,9 +66,8 @@ struct moert_generator {
     uint32_t n_tokens;                 /* as asked for */
 };
 
-/* Both message types exist so that the public header stands alone; statuses are the same numbers. */
-static enum moert_status to_public(enum moec_status status, const struct moec_error *ours,
-                                   struct moert_error *err)
+enum moert_status moert_to_public(enum moec_status status, const struct moec_error *ours,
+                                  struct moert_error *err)
 {
     if (status != MOEC_OK && err != NULL && err->status == MOERT_OK) {
         err->status = (int)status;
@@ -312,6 +312,7 @@ static enum moec_status open_bundle(struct moert_engine *engine, const char *pat
     MOEC_TRY(check_options(options, &bundle->config, engine, err));
     if (bundle->tokenizer != NULL)
         MOEC_TRY(moec_tokenizer_create(bundle->tokenizer, &engine->tokenizer, err));
+    MOEC_TRY(moec_engine_chat_open(bundle, &engine->chat, err));
     return fit_context(engine, options, err);
 }
 
@@ -335,6 +336,7 @@ static void release_engine(struct moert_engine *engine)
 {
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
+    moec_engine_chat_free(engine->chat);
     moec_bundle_close(engine->bundle);
     free(engine->compute_ns);
     free(engine);
@@ -366,7 +368,7 @@ enum moert_status moert_engine_floor(const char *path, const struct moert_option
     const enum moec_status status = measure_floor(&engine, path, options, out, &ours);
     moec_tokenizer_free(engine.tokenizer);
     moec_bundle_close(engine.bundle);
-    return to_public(status, &ours, err);
+    return moert_to_public(status, &ours, err);
 }
 
 enum moert_status moert_engine_open(const char *path, const struct moert_options *options,
@@ -384,7 +386,7 @@ enum moert_status moert_engine_open_io(const char *path, const struct moert_opti
     void *memory = NULL;
     enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_engine), "an engine", &ours);
     if (status != MOEC_OK)
-        return to_public(status, &ours, err);
+        return moert_to_public(status, &ours, err);
     struct moert_engine *engine = memory;
     engine->io = *io;
     struct moert_options defaults = moert_options_default();
@@ -392,7 +394,7 @@ enum moert_status moert_engine_open_io(const char *path, const struct moert_opti
     if (status != MOEC_OK) { /* sources of experts are made last */
         moec_trace_discard(engine->trace);
         release_engine(engine);
-        return to_public(status, &ours, err);
+        return moert_to_public(status, &ours, err);
     }
     *out = engine;
     return MOERT_OK;
@@ -407,7 +409,7 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
     moec_expert_stream_free(engine->stream);
     const enum moec_status status = moec_trace_close(engine->trace, &ours);
     release_engine(engine);
-    return to_public(status, &ours, err);
+    return moert_to_public(status, &ours, err);
 }
 
 void moert_engine_close(struct moert_engine *engine)
@@ -528,6 +530,21 @@ uint32_t moert_engine_moe_layer(const struct moert_engine *engine, uint32_t ordi
     return moec_config_moe_layer(&engine->bundle->config, ordinal);
 }
 
+const struct moec_engine_chat *moert_engine_chat(const struct moert_engine *engine)
+{
+    return engine->chat;
+}
+
+const struct moec_tokenizer *moert_engine_tokenizer(const struct moert_engine *engine)
+{
+    return engine->tokenizer;
+}
+
+const char *moert_engine_path(const struct moert_engine *engine)
+{
+    return engine->bundle->file.path;
+}
+
 /* ---- text ---- */
 
 bool moert_token_is_end(const struct moert_engine *engine, uint32_t token)
@@ -548,7 +565,7 @@ enum moert_status moert_tokenize(const struct moert_engine *engine, const char *
     if (status == MOEC_OK)
         status =
             moec_tokenizer_encode(engine->tokenizer, text, n_bytes, add_special, tokens, n_tokens, &ours);
-    return to_public(status, &ours, err);
+    return moert_to_public(status, &ours, err);
 }
 
 void moert_free(void *memory)
@@ -565,7 +582,7 @@ enum moert_status moert_text_create(const struct moert_engine *engine, struct mo
     if (status == MOEC_OK)
         status = moec_alloc(&memory, 1, sizeof(struct moert_text), "a text stream", &ours);
     if (status != MOEC_OK)
-        return to_public(status, &ours, err);
+        return moert_to_public(status, &ours, err);
     *out = memory;
     moec_detokenizer_init(&(*out)->detokenizer, engine->tokenizer, true);
     return MOERT_OK;
@@ -575,14 +592,15 @@ enum moert_status moert_text_push(struct moert_text *text, uint32_t token, const
                                   size_t *n_bytes, struct moert_error *err)
 {
     struct moec_error ours = {0};
-    return to_public(moec_detokenizer_push(&text->detokenizer, token, piece, n_bytes, &ours), &ours, err);
+    return moert_to_public(moec_detokenizer_push(&text->detokenizer, token, piece, n_bytes, &ours), &ours,
+                           err);
 }
 
 enum moert_status moert_text_flush(struct moert_text *text, const char **piece, size_t *n_bytes,
                                    struct moert_error *err)
 {
     struct moec_error ours = {0};
-    return to_public(moec_detokenizer_finish(&text->detokenizer, piece, n_bytes, &ours), &ours, err);
+    return moert_to_public(moec_detokenizer_finish(&text->detokenizer, piece, n_bytes, &ours), &ours, err);
 }
 
 void moert_text_free(struct moert_text *text)
@@ -617,24 +635,24 @@ enum moert_status moert_session_create(struct moert_engine *engine, struct moert
     struct moec_error ours = {0};
     if (atomic_fetch_add(&engine->n_open, 1) >= engine->n_sessions) {
         atomic_fetch_sub(&engine->n_open, 1);
-        return to_public(moec_fail(&ours, MOEC_ERR_LIMIT,
-                                   "%" PRIu32 " sessions exist already, which is what the engine was "
-                                   "opened for (n_sessions)",
-                                   engine->n_sessions),
-                         &ours, err);
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT,
+                                         "%" PRIu32 " sessions exist already, which is what the engine was "
+                                         "opened for (n_sessions)",
+                                         engine->n_sessions),
+                               &ours, err);
     }
     void *memory = NULL;
     enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_session), "a session", &ours);
     if (status != MOEC_OK) {
         atomic_fetch_sub(&engine->n_open, 1);
-        return to_public(status, &ours, err);
+        return moert_to_public(status, &ours, err);
     }
     struct moert_session *session = memory;
     session->engine = engine;
     status = open_session(session, &ours);
     if (status != MOEC_OK) {
         moert_session_free(session);
-        return to_public(status, &ours, err);
+        return moert_to_public(status, &ours, err);
     }
     *out = session;
     return MOERT_OK;
@@ -669,13 +687,13 @@ enum moert_status moert_session_encode(struct moert_session *session, const uint
 {
     struct moec_error ours = {0};
     if (n_tokens > MOEC_MAX_POSITIONS)
-        return to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a source of %zu tokens, the limit is %u", n_tokens,
-                                   MOEC_MAX_POSITIONS),
-                         &ours, err);
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a source of %zu tokens, the limit is %u",
+                                         n_tokens, MOEC_MAX_POSITIONS),
+                               &ours, err);
     begin_step(session);
     const enum moec_status status = moec_session_encode(session->session, tokens, (uint32_t)n_tokens, &ours);
     end_step(session);
-    return to_public(status, &ours, err);
+    return moert_to_public(status, &ours, err);
 }
 
 static enum moec_status step(struct moert_session *session, const uint32_t *tokens, uint32_t n_tokens,
@@ -699,7 +717,7 @@ enum moert_status moert_session_step_at(struct moert_session *session, const uin
                            n_tokens, n_at, MOEC_MAX_POSITIONS);
     else
         status = step(session, tokens, (uint32_t)n_tokens, at, (uint32_t)n_at, logits, &ours);
-    return to_public(status, &ours, err);
+    return moert_to_public(status, &ours, err);
 }
 
 enum moert_status moert_session_step(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
@@ -791,7 +809,7 @@ enum moert_status moert_generator_create(struct moert_session *session,
         *out = memory;
     else
         free(memory);
-    return to_public(status, &ours, err);
+    return moert_to_public(status, &ours, err);
 }
 
 void moert_generator_free(struct moert_generator *generator)
@@ -802,20 +820,35 @@ void moert_generator_free(struct moert_generator *generator)
     free(generator);
 }
 
+static enum moert_status start(struct moert_generator *generator, const uint32_t *tokens, size_t n_tokens,
+                               uint32_t *n_kept, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    if (n_tokens > MOEC_MAX_POSITIONS)
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a prompt of %zu tokens, the limit is %u",
+                                         n_tokens, MOEC_MAX_POSITIONS),
+                               &ours, err);
+    const uint32_t n = (uint32_t)n_tokens;
+    const uint32_t most = text_room(generator->engine, generator->n_tokens, n);
+    const enum moec_status status =
+        n_kept != NULL ? moec_generator_continue(generator->generator, tokens, n, most, n_kept, &ours)
+                       : moec_generator_start(generator->generator, tokens, n, most, &ours);
+    return moert_to_public(status, &ours, err);
+}
+
 enum moert_status moert_generator_start(struct moert_generator *generator, const uint32_t *tokens,
                                         size_t n_tokens, struct moert_error *err)
 {
-    struct moec_error ours = {0};
-    enum moec_status status = MOEC_OK;
-    if (n_tokens > MOEC_MAX_POSITIONS) {
-        status = moec_fail(&ours, MOEC_ERR_LIMIT, "a prompt of %zu tokens, the limit is %u", n_tokens,
-                           MOEC_MAX_POSITIONS);
-    } else {
-        const uint32_t n = (uint32_t)n_tokens;
-        const uint32_t most = text_room(generator->engine, generator->n_tokens, n);
-        status = moec_generator_start(generator->generator, tokens, n, most, &ours);
-    }
-    return to_public(status, &ours, err);
+    return start(generator, tokens, n_tokens, NULL, err);
+}
+
+enum moert_status moert_generator_continue(struct moert_generator *generator, const uint32_t *tokens,
+                                           size_t n_tokens, size_t *n_kept, struct moert_error *err)
+{
+    uint32_t kept = 0;
+    const enum moert_status status = start(generator, tokens, n_tokens, &kept, err);
+    *n_kept = kept;
+    return status;
 }
 
 enum moert_status moert_generator_next(struct moert_generator *generator, uint32_t *token,
@@ -825,7 +858,7 @@ enum moert_status moert_generator_next(struct moert_generator *generator, uint32
     enum moec_generated found = MOEC_GENERATED_TOKEN;
     const enum moec_status status = moec_generator_next(generator->generator, token, &found, &ours);
     *what = (enum moert_generated)found;
-    return to_public(status, &ours, err);
+    return moert_to_public(status, &ours, err);
 }
 
 uint64_t moert_generator_steps(const struct moert_generator *generator)

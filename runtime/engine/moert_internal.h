@@ -11,4 +11,22 @@ enum moert_status moert_engine_open_io(const char *path, const struct moert_opti
                                        const struct moec_record_io *io, struct moert_engine **out,
                                        struct moert_error *err);
 
+struct moec_engine_chat;
+struct moec_tokenizer;
+
+/* The chat templates of a bundle, parsed. One that cannot be used is refused when it is asked for. */
+MOEC_WARN_UNUSED enum moec_status moec_engine_chat_open(const struct moec_bundle *bundle,
+                                                        struct moec_engine_chat **out,
+                                                        struct moec_error *err);
+void moec_engine_chat_free(struct moec_engine_chat *chat);
+
+/* Of an engine, borrowed; the tokenizer may be NULL. */
+const struct moec_engine_chat *moert_engine_chat(const struct moert_engine *engine);
+const struct moec_tokenizer *moert_engine_tokenizer(const struct moert_engine *engine);
+const char *moert_engine_path(const struct moert_engine *engine);
+
+/* Both message types exist so that the public header stands alone; statuses are the same numbers. */
+enum moert_status moert_to_public(enum moec_status status, const struct moec_error *ours,
+                                  struct moert_error *err);
+
 #endif

@@ -3,6 +3,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/elementary.h"
 #include "formats/base/memory.h"
+#include "runtime/forward/decide.h"
 #include "runtime/generate/beam_search.h"
 #include "runtime/generate/draft_pace.h"
 #include "runtime/generate/token_rules.h"
@@ -247,9 +248,27 @@ static void start_drafts(struct moec_generator *g, const uint32_t *prompt, uint3
     moec_draft_lookup_append(&drafts->lookup, prompt, n_prompt);
 }
 
-enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
-                                      uint32_t n_tokens, struct moec_error *err)
+/* Tokens at the start of a prompt that the session holds: of the text before this one. The last token is read
+ * in any case, for its logits. */
+static uint32_t count_kept(const struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt)
 {
+    const struct moec_decider *decider = moec_session_forward(g->session)->decider;
+    uint32_t held = moec_session_length(g->session), n = 0;
+    /* Where only generated positions are decided for, one of a prompt is another. */
+    if (decider != NULL && decider->route->decode_only && held > g->n_prompt)
+        held = g->n_prompt;
+    if (g->beams != NULL || moec_config_is_encoder_decoder(g->config))
+        return 0;
+    while (n + 1 < n_prompt && n < held && n < g->n_prompt + g->n_generated &&
+           prompt[n] == (n < g->n_prompt ? g->prompt[n] : g->generated[n - g->n_prompt]))
+        n++;
+    return n;
+}
+
+static enum moec_status start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                              uint32_t n_tokens, bool keeps, uint32_t *n_kept, struct moec_error *err)
+{
+    *n_kept = 0;
     if (n_prompt == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "the prompt is empty: this model continues text");
     if (n_prompt > g->n_context)
@@ -259,6 +278,7 @@ enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *
                          g->n_context < g->config->n_position ? "raise --ctx or shorten it"
                                                               : "shorten it, as the model knows no more");
     const bool has_encoder = moec_config_is_encoder_decoder(g->config);
+    const uint32_t kept = keeps ? count_kept(g, prompt, n_prompt) : 0;
     g->n_prompt = has_encoder ? 1 : n_prompt;
     const uint32_t room = g->n_context - g->n_prompt + 1;
     memcpy(g->prompt, has_encoder ? &g->config->decoder_start_id : prompt, g->n_prompt * sizeof *prompt);
@@ -270,13 +290,27 @@ enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *
     g->score = 0;
     g->n_run = g->n_steps = 0;
     g->row = NULL;
-    moec_session_truncate(g->session, 0);
+    moec_session_truncate(g->session, kept);
     if (g->drafts != NULL)
         start_drafts(g, prompt, n_prompt);
     if (has_encoder)
         MOEC_TRY(encode(g, prompt, n_prompt, err));
     moec_session_set_prompt(g->session, has_encoder ? 0 : g->n_prompt);
-    return read_tokens(g, g->prompt, g->n_prompt, g->n_prompt - 1, err);
+    *n_kept = kept;
+    return read_tokens(g, g->prompt + kept, g->n_prompt - kept, g->n_prompt - kept - 1, err);
+}
+
+enum moec_status moec_generator_start(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                                      uint32_t n_tokens, struct moec_error *err)
+{
+    uint32_t n_kept = 0;
+    return start(g, prompt, n_prompt, n_tokens, false, &n_kept, err);
+}
+
+enum moec_status moec_generator_continue(struct moec_generator *g, const uint32_t *prompt, uint32_t n_prompt,
+                                         uint32_t n_tokens, uint32_t *n_kept, struct moec_error *err)
+{
+    return start(g, prompt, n_prompt, n_tokens, true, n_kept, err);
 }
 
 static enum moec_generated why_over(const struct moec_generator *g)

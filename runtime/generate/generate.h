@@ -74,6 +74,14 @@ MOEC_WARN_UNUSED enum moec_status moec_generator_start(struct moec_generator *ge
                                                        const uint32_t *prompt, uint32_t n_prompt,
                                                        uint32_t n_tokens, struct moec_error *err);
 
+/* The same for a prompt that may begin with what the session holds, such as the prompt and the text before:
+ * that much is kept, and only the rest is read. `*n_kept` tokens are (less than n_prompt; 0 with beams and
+ * with an encoder). The text is the same. */
+MOEC_WARN_UNUSED enum moec_status moec_generator_continue(struct moec_generator *generator,
+                                                          const uint32_t *prompt, uint32_t n_prompt,
+                                                          uint32_t n_tokens, uint32_t *n_kept,
+                                                          struct moec_error *err);
+
 /* `*token` is set with MOEC_GENERATED_TOKEN and MOEC_GENERATED_END. Errors: MOEC_ERR_FORMAT where no token
  * has a finite score, those of the session. */
 MOEC_WARN_UNUSED enum moec_status moec_generator_next(struct moec_generator *generator, uint32_t *token,

@@ -287,6 +287,17 @@ static bool stands_alone(const char *text, size_t n_bytes, size_t start, size_t 
 typedef enum moec_status between(struct moec_encoding *e, const char *text, size_t n_bytes,
                                  size_t first_bytes);
 
+/* Whether a special token at text[n_bytes] is one that a user typed. Text that was normalised has no marks of
+ * its own: what it was made of is asked then. */
+static bool is_typed(const struct moec_encoding *e, const struct moec_added_entry *entry, const char *text)
+{
+    if (e->marks == NULL || (entry->flags & MOEC_ADDED_SPECIAL) == 0)
+        return false;
+    if (text < e->marked || text >= e->marked + e->n_marked)
+        return e->has_marks;
+    return memchr(e->marks + (text - e->marked), 1, entry->n_bytes) != NULL;
+}
+
 /* Cuts added tokens out of text[n_bytes], leftmost and longest first, and hands on what lies between.
  * `covered` can move back, as in the library: a token that begins in the white space which the one before
  * took is taken again. */
@@ -297,7 +308,7 @@ static enum moec_status cut_added(struct moec_encoding *e, const struct moec_add
     size_t at = 0;
     while (at < n_bytes && matcher->count > 0) {
         const struct moec_added_entry *entry = match_here(matcher, text + at, n_bytes - at);
-        if (entry == NULL) {
+        if (entry == NULL || is_typed(e, entry, text + at)) {
             at++;
             continue;
         }
@@ -335,6 +346,8 @@ static enum moec_status normalize_and_cut(struct moec_encoding *e, const char *t
 {
     const char *normal = NULL;
     size_t normal_bytes = 0;
+    if (e->marks != NULL)
+        e->has_marks = memchr(e->marks + (text - e->marked), 1, n_bytes) != NULL;
     MOEC_TRY(moec_tokenizer_normalize(e->tokenizer, text, n_bytes, e->normal, &normal, &normal_bytes,
                                       &first_bytes, e->err));
     return cut_added(e, &e->tokenizer->normalized, normal, normal_bytes, first_bytes,
@@ -560,6 +573,31 @@ enum moec_status moec_tokenizer_encode_whole(const struct moec_tokenizer *tokeni
 out:
     free(e.ids);
     free(repaired.bytes);
+    release_encoding(&e);
+    return status;
+}
+
+enum moec_status moec_tokenizer_encode_marked(const struct moec_tokenizer *tokenizer, const char *text,
+                                              size_t n_bytes, const uint8_t *marks, uint32_t **ids,
+                                              size_t *n_ids, struct moec_error *err)
+{
+    uint64_t budget = UINT64_MAX;
+    struct moec_encoding e = {
+        .tokenizer = tokenizer, .err = err, .marks = marks, .marked = text, .n_marked = n_bytes};
+    enum moec_status status = MOEC_OK;
+    set_budget(&e, &budget);
+    *ids = NULL;
+    *n_ids = 0;
+    if (n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES || moec_utf8_valid_bytes(text, n_bytes) < n_bytes)
+        return moec_fail(err, n_bytes > MOEC_TOKENIZER_MAX_INPUT_BYTES ? MOEC_ERR_LIMIT : MOEC_ERR_FORMAT,
+                         "a text of %zu bytes is too long, or not UTF-8", n_bytes);
+    MOEC_TRY_OUT(
+        moec_grow_within((void **)&e.ids, &e.ids_capacity, 1, sizeof *e.ids, &budget, "token ids", err));
+    const size_t first_bytes = n_bytes == 0 ? 0 : moec_utf8_read(text, n_bytes).n_bytes;
+    MOEC_TRY_OUT(cut_added(&e, &tokenizer->plain, text, n_bytes, first_bytes, normalize_and_cut));
+    hand_over_ids(&e, ids, n_ids);
+out:
+    free(e.ids);
     release_encoding(&e);
     return status;
 }

@@ -49,6 +49,15 @@ MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode(const struct moec_tokeni
                                                         uint32_t **ids, size_t *n_ids,
                                                         struct moec_error *err);
 
+/* The same without the post-processor, for a text of which some bytes are marked (marks[n_bytes], 1 for those
+ * that come from a user): a special token that has any marked byte in it is text like any other. Special
+ * tokens that are matched after normalisation, which are rare, are then text in every stretch between others
+ * that has a marked byte. Errors: as above, and MOEC_ERR_FORMAT for a text that is not UTF-8. */
+MOEC_WARN_UNUSED enum moec_status moec_tokenizer_encode_marked(const struct moec_tokenizer *tokenizer,
+                                                               const char *text, size_t n_bytes,
+                                                               const uint8_t *marks, uint32_t **ids,
+                                                               size_t *n_ids, struct moec_error *err);
+
 /* A text longer than this is encoded in pieces of about this size by the function below. */
 #define MOEC_TOKENIZER_PIECE_BYTES ((size_t)256 << 10)
 

@@ -138,6 +138,10 @@ struct moec_encoding {
     const struct moec_tokenizer *tokenizer;
     struct moec_error *err;
     uint64_t *left_bytes; /* borrowed: what all that grows here may still take */
+    size_t n_marked;      /* bytes of the text that has marks */
+    bool has_marks;       /* the stretch between added tokens that is at work has some */
+    const uint8_t *marks; /* of the text, see moec_tokenizer_encode_marked; NULL: none */
+    const char *marked;   /* the text that they belong to */
     uint32_t *ids;
     size_t n_ids, ids_capacity;
     struct moec_bpe_symbol *symbols;

@@ -82,6 +82,14 @@ try 0 "in which the model runs" "$moec" run "$bundle" -p Once -n 2 --memory "$pr
 try 0 "doctor --memory of plenty" "$moec" doctor "$bundle" --memory 1GiB
 says stdout ' 100%$' "every expert is kept in plenty"
 
+mkdir "$work/talks"
+cp $model/* "$work/talks"
+cp tests/fixtures/chat/chatml.jinja "$work/talks/chat_template.jinja"
+try 0 "doctor of a model with a chat template" "$moec" doctor "$work/talks"
+says stdout 'chat template: yes' "says so"
+echo '{% include "x" %}' >"$work/talks/chat_template.jinja"
+try 0 "doctor of one whose template moec cannot use" "$moec" doctor "$work/talks"
+says stdout 'chat template: refused; .*line 1, column 4' "names the place"
 try 0 "doctor of a GGUF file" "$moec" doctor tests/fixtures/gguf/olmoe.gguf
 says stdout 'olmoe.gguf: supported' "it is supported"
 try 0 "doctor of an encoder-decoder model" "$moec" doctor datasets/switch-sample/model

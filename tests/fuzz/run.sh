@@ -15,6 +15,7 @@ run_one() {
     target=build/fuzz/$name
     corpus=tests/fuzz/corpus/${name#fuzz_}
     [ "$name" != fuzz_gguf ] || corpus="$corpus tests/fixtures/gguf/families"
+    [ "$name" != fuzz_chat_template ] || corpus=tests/fixtures/chat
     found=tests/fuzz/found/${name#fuzz_}.tar.zst
     log=$work/$name.log
     mkdir -p "$work/$name"
