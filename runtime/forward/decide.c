@@ -75,16 +75,6 @@ static float compare(const struct moec_config *config, const struct moec_decider
     return most > least ? most - least : 0;
 }
 
-/* By how much the router prefers its last expert to the first that it leaves: what it compares as scores. */
-static float margin(const struct moec_scored_token *token)
-{
-    uint32_t experts[MOEC_MAX_TOP_K + 1];
-    float values[MOEC_MAX_TOP_K + 1];
-    const uint32_t k = token->top_k;
-    moec_choose_best(token, k == token->n_expert ? k : k + 1, experts, values);
-    return values[k - 1] - (k == token->n_expert || !isfinite(values[k]) ? 0 : values[k]);
-}
-
 /* The token at `row` of the batch. */
 static void decide_token(const struct moec_forward *forward, uint32_t layer, const struct moec_choice *choice,
                          const struct moec_sequence_rows *span, uint32_t row,
@@ -124,7 +114,7 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer, con
         .range = moec_route_state_range(span->route, span->route_layer, range)};
     memset(skips, 0, config->top_k * sizeof *skips);
     if (routing->margins != NULL)
-        routing->margins[row] = margin(&token);
+        routing->margins[row] = moec_router_margin(&token);
     choice->choose(choice->context, &token, experts, skips);
     moec_router_weigh_layer(forward, &forward->model->layers[layer], decider->scores, experts, none, weights);
     for (uint32_t rank = 0; rank < config->top_k; rank++)

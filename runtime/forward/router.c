@@ -51,8 +51,7 @@ static void fill_logits(const struct moec_forward *forward, const struct moec_la
         forward->kernels->add(layer->router_bias, layer->router.rows, scratch->logits + t * logits_stride);
 }
 
-/* By how much the router prefers its last expert to the first that it leaves. */
-static float margin(const struct moec_scored_token *token)
+float moec_router_margin(const struct moec_scored_token *token)
 {
     uint32_t experts[MOEC_MAX_TOP_K + 1];
     float values[MOEC_MAX_TOP_K + 1];
@@ -96,7 +95,7 @@ static void route(const struct router *router, const struct moec_router_scratch 
                                              .bias = bias,
                                              .residents = forward->residents};
     if (routing->margins != NULL)
-        routing->margins[token] = margin(&scored);
+        routing->margins[token] = moec_router_margin(&scored);
     choice->choose(choice->context, &scored, experts, skips);
     moec_router_weigh_layer(forward, router->layer, logits, experts, skips,
                             routing->weights + (size_t)token * k);

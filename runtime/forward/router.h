@@ -32,6 +32,9 @@ static inline bool moec_router_decides(const struct moec_forward *forward,
            sequences->spans[0].route != NULL;
 }
 
+/* By how much the router prefers its last expert to the first that it leaves, in what it compares. */
+float moec_router_margin(const struct moec_scored_token *token);
+
 /* Weights (top_k) of the chosen experts in this layer: moec_router_weigh, then the layer's factor of each. */
 void moec_router_weigh_layer(const struct moec_forward *forward, const struct moec_layer *layer,
                              const float *scores, const uint32_t *experts, const bool *skips, float *weights);
