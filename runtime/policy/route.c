@@ -117,15 +117,6 @@ static void rank_best(const struct moec_scored_token *token, uint32_t n_best, ui
     moec_choose_best(&compared, n_best, experts, values);
 }
 
-static void choose_top_k(const void *context, const struct moec_scored_token *token, uint32_t *experts,
-                         bool *skips)
-{
-    float values[MOEC_MAX_TOP_K];
-    (void)context;
-    (void)skips;
-    rank_best(token, token->top_k, experts, values);
-}
-
 /* The chosen in the order in which the router ranks them. */
 static void sort_by_rank(const struct moec_scored_token *token, uint32_t *experts)
 {
@@ -219,7 +210,7 @@ static void choose_pruned(const void *context, const struct moec_scored_token *t
                           bool *skips)
 {
     const struct moec_route *route = context;
-    choose_top_k(NULL, token, experts, skips);
+    moec_choice_top_k.choose(NULL, token, experts, skips);
     for (uint32_t rank = route->n_expert; rank < token->top_k; rank++)
         skips[rank] = true;
 }
@@ -228,9 +219,12 @@ struct moec_choice moec_route_choice(const struct moec_route *route)
 {
     static void (*const choose[MOEC_ROUTE_COUNT])(const void *, const struct moec_scored_token *, uint32_t *,
                                                   bool *) = {
-        [MOEC_ROUTE_TOP_K] = choose_top_k,       [MOEC_ROUTE_CACHE_PRIOR] = choose_cache_prior,
-        [MOEC_ROUTE_MAX_RANK] = choose_max_rank, [MOEC_ROUTE_CUMSUM] = choose_cumsum,
+        [MOEC_ROUTE_CACHE_PRIOR] = choose_cache_prior,
+        [MOEC_ROUTE_MAX_RANK] = choose_max_rank,
+        [MOEC_ROUTE_CUMSUM] = choose_cumsum,
         [MOEC_ROUTE_PRUNE] = choose_pruned,
     };
+    if (route->kind == MOEC_ROUTE_TOP_K)
+        return moec_choice_top_k;
     return (struct moec_choice){.choose = choose[route->kind], .context = route};
 }
