@@ -4,7 +4,7 @@
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
 #include "formats/bundle/bundle.h"
-#include "formats/checkpoint/generation_json.h"
+#include "formats/family/generation_json.h"
 
 #include <inttypes.h>
 #include <math.h>

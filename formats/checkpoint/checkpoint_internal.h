@@ -3,8 +3,8 @@
 #define MOEC_FORMATS_CHECKPOINT_INTERNAL_H
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/checkpoint/family.h"
 #include "formats/checkpoint/tensor_view.h"
+#include "formats/family/family.h"
 #include "formats/model/chat_source.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
 #include "formats/checkpoint/checkpoint_write.h"
 
 #include "formats/base/memory.h"
-#include "formats/checkpoint/family.h"
 #include "formats/checkpoint/safetensors_write.h"
+#include "formats/family/family.h"
 #include "formats/json/json_write.h"
 #include "formats/tokenizer/tokenizer_json.h"
 

@@ -1,7 +1,7 @@
 #include "formats/checkpoint/gguf_model.h"
 
 #include "formats/base/printable.h"
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 #include "formats/json/json_write.h"
 
 #include <inttypes.h>

@@ -6,8 +6,8 @@
 #ifndef MOEC_FORMATS_GGUF_MODEL_H
 #define MOEC_FORMATS_GGUF_MODEL_H
 
-#include "formats/checkpoint/family.h"
 #include "formats/checkpoint/gguf_source.h"
+#include "formats/family/family.h"
 
 /* Text of the config.json that the file stands for, NUL-terminated and the caller's. Errors:
  * MOEC_ERR_UNSUPPORTED for an architecture that is not in the table, MOEC_ERR_FORMAT for metadata that are

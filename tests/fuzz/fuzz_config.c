@@ -1,7 +1,7 @@
 /* config.json of every family, with settings of generation, when the input starts with '{', else a bundle's
  * binary config section; and its generation section. */
-#include "formats/checkpoint/family.h"
-#include "formats/checkpoint/generation_json.h"
+#include "formats/family/family.h"
+#include "formats/family/generation_json.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #include "tests/unit/fixture_bundle.h"
 
 #include "formats/checkpoint/checkpoint_write.h"
-#include "formats/checkpoint/family.h"
 #include "formats/checkpoint/safetensors.h"
 #include "formats/checkpoint/safetensors_write.h"
+#include "formats/family/family.h"
 #include "formats/tokenizer/tokenizer_json.h"
 #include "tests/unit/sample_bundle.h"
 

@@ -1,6 +1,6 @@
 #include "tests/unit/temporary.h"
 
-#include "formats/checkpoint/family.h"
+#include "formats/family/family.h"
 
 #define QWEN    "\"model_type\": \"qwen2_moe\""
 #define OLMOE   "\"model_type\": \"olmoe\""

@@ -4,8 +4,8 @@
 
 #include "tests/unit/fixture_bundle.h"
 
-#include "formats/checkpoint/family.h"
-#include "formats/checkpoint/generation_json.h"
+#include "formats/family/family.h"
+#include "formats/family/generation_json.h"
 #include "runtime/generate/generate.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* What a generation says: JSON, the bundle's section, limits. */
 #include "tests/unit/temporary.h"
 
-#include "formats/checkpoint/generation_json.h"
+#include "formats/family/generation_json.h"
 
 #define N_VOCAB 100
 

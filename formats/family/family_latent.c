@@ -1,6 +1,6 @@
 /* DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437) and GLM-4 MoE Lite: latent attention whose
  * rotated coordinates stand in pairs, first layers without experts, shared experts without a gate. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Granite 3 and 4 MoE, without and with a shared expert, and with layers of state spaces: four multipliers,
  * experts stacked in two tensors. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <stdio.h>
 #include <string.h>

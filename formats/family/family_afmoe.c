@@ -1,6 +1,6 @@
 /* AFMoE (Arcee Trinity): norms before and after, a gate on attention's outputs, windows in most layers, no
  * rotation in the others. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* OLMoE and FlexOlmo. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <float.h>
 

@@ -1,7 +1,7 @@
 /* The text of Gemma 4's MoE models: layers with a window and layers without one differ in their heads, and
  * the latter have no values but their keys. Each layer has an MLP beside its experts, and norms everywhere.
  */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* EXAONE MoE: most layers have a window, and those without one are not rotated. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 static const struct moec_family_routed_keys keys = {.n_expert = "num_experts",
                                                     .n_shared = "num_shared_experts",

@@ -1,4 +1,4 @@
-#include "formats/checkpoint/generation_json.h"
+#include "formats/family/generation_json.h"
 
 #include <stdio.h>
 #include <string.h>

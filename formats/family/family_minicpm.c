@@ -1,5 +1,5 @@
 /* MiniCPM-MoE-8x2B (arXiv 2404.06395), of remote code: Mixtral's experts, three multipliers. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <math.h>
 

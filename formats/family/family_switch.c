@@ -4,7 +4,7 @@
  * The class knows MLPs of two matrices alone: 'dense_act_fn' names a function, and its documentation's
  * 'gated-gelu' is refused by its code. Gated ones are read as T5 has them (wi_0 is the gate, wi_1 the up
  * projection), asked for by that prefix or by T5's 'is_gated_act'. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <stdio.h>
 #include <string.h>

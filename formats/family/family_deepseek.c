@@ -1,6 +1,6 @@
 /* DeepSeekMoE (arXiv 2401.06066) and families of its kind without latent attention: dots1, GLM-4 MoE. The
  * first layers have no experts, and shared experts, which are one MLP, have no gate. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* ERNIE 4.5 MoE: rotated pairs stand side by side; the router's choice bias is added to probabilities. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 /* `moe_layer_end_index` -1 is the last layer. */
 static enum moec_status read_layers(const struct moec_json *root, const char *where,

@@ -1,5 +1,5 @@
 /* MiniMax-M2: half of each head rotates, q and k norms over the whole row, a choice bias. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 static enum moec_status read_minimax(const struct moec_json *root, const char *where,
                                      struct moec_config *config, struct moec_error *err)

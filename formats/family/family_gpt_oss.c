@@ -1,7 +1,7 @@
 /* gpt-oss (arXiv 2508.10925): sinks, a window in every second layer, biases everywhere, a clamped GLU. All
  * experts of a layer are stacked: in float checkpoints transposed, in MXFP4 ones as (outputs, inputs); gate
  * and up take turns in both. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <math.h>
 

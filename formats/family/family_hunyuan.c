@@ -1,5 +1,5 @@
 /* Hunyuan-A13B: norms of each head after rotation, one shared expert without a gate. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <float.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* LFM2 MoE (Liquid): most layers are short convolutions, whose three input projections are one tensor. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 static enum moec_status read_router(const struct moec_json *root, const char *where,
                                     struct moec_config *config, struct moec_error *err)

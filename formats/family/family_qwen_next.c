@@ -1,7 +1,7 @@
 /* Qwen3-Next and the text of Qwen3.5-MoE: three layers of the gated delta rule to one with attention, whose
  * q_proj has a gate of the outputs beside each head's queries. Norms are stored as what they differ from 1
  * by, but for that of the delta rule's outputs. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 static enum moec_status read_running(const struct moec_json *root, const char *where,
                                      struct moec_layer_kind *running, struct moec_error *err)

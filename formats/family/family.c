@@ -1,7 +1,7 @@
-#include "formats/checkpoint/family.h"
+#include "formats/family/family.h"
 
-#include "formats/checkpoint/family_parts.h"
-#include "formats/checkpoint/generation_json.h"
+#include "formats/family/family_parts.h"
+#include "formats/family/generation_json.h"
 
 #include <float.h>
 #include <inttypes.h>

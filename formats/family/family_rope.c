@@ -1,5 +1,5 @@
 /* RoPE in config.json. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* What families have in common: names of tensors, and fields of config.json that several of them read and
- * write alike (internal to formats/checkpoint). A family is a file family_NAME.c with a row of this kind, and
+ * write alike (internal to formats/family). A family is a file family_NAME.c with a row of this kind, and
  * a line of the list in family.c.
  *
  * Readers fill kinds[0] as a template of every layer; moec_family_place_layers makes the layers of it last.
@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_FAMILY_PARTS_H
 #define MOEC_FORMATS_FAMILY_PARTS_H
 
-#include "formats/checkpoint/family.h"
+#include "formats/family/family.h"
 
 extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, moec_family_olmoe,
     moec_family_flex_olmo, moec_family_mixtral, moec_family_switch, moec_family_deepseek, moec_family_dots1,

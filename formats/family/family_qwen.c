@@ -1,5 +1,5 @@
 /* Qwen2-MoE and Qwen3-MoE. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Mixtral. */
-#include "formats/checkpoint/family_parts.h"
+#include "formats/family/family_parts.h"
 
 static enum moec_status read_mixtral(const struct moec_json *root, const char *where,
                                      struct moec_config *config, struct moec_error *err)

@@ -7,7 +7,7 @@
 #ifndef MOEC_FORMATS_FAMILY_H
 #define MOEC_FORMATS_FAMILY_H
 
-#include "formats/checkpoint/tensor_view.h"
+#include "formats/family/tensor_layout.h"
 #include "formats/json/json.h"
 #include "formats/json/json_write.h"
 #include "formats/model/generation.h"
