@@ -84,6 +84,9 @@ static enum moec_status check_data(const struct cli_args *args, struct moec_erro
         if (cli_has(args, of_data[i]) && !has_data)
             return moec_fail(err, MOEC_ERR_USAGE,
                              "--%s is ignored without --data: leave it out, or give --data", of_data[i]);
+    if (cli_has(args, "journal") && !has_profile && !has_data)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--journal is ignored where nothing is measured: leave it out, or give --data");
     return MOEC_OK;
 }
 

@@ -81,6 +81,11 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"accept-miss", 0, NULL, NULL,
      "Write the bundle even if its certificate misses the target, and mark it as such.", CLI_RARE},
+    {"journal", 0, "FILE", NULL,
+     "Keep measurements and fitted weights in FILE, also after the bundle is written: compiles of the same "
+     "model and windows with other targets, policies or outputs go on from it. By default "
+     "MODEL.moec.journal, which a written bundle removes.",
+     CLI_RARE},
     {"trust-profile", 0, NULL, NULL,
      "Use a profile that another program has changed, although its checksum no longer matches.", CLI_RARE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
@@ -102,7 +107,8 @@ struct compile_job {
     struct moec_compile_report report;
     struct moec_claim claim; /* of the output */
     struct moec_claim report_claim;
-    /* Paths of journals, owned: of the compile, and of the profile that it makes; NULL with --dry-run. */
+    /* Paths of journals, owned: of the compile (NULL where --journal names it), and of the profile that it
+     * makes; NULL with --dry-run. */
     char *journal, *profile_journal;
     double seconds;
 };
@@ -656,18 +662,33 @@ static enum moec_status name_journal(const char *output, const char *suffix, cha
     return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: name of the journal");
 }
 
-/* Claims the bundle's name and those of the journals beside it. */
+/* A journal that the user names is never replaced, so what is no journal is refused before any work. */
+static enum moec_status check_journal(const struct cli_args *args, const char *path, struct moec_error *err)
+{
+    struct moec_units_summary summary;
+    MOEC_TRY(cli_check_output(args, "journal", path, err));
+    return moec_path_exists(path) ? moec_units_look(path, &summary, err) : MOEC_OK;
+}
+
+/* Claims the bundle's name and those of the journals beside it, or takes the journal that the user names. */
 static enum moec_status claim_output(struct compile_job *job, struct moec_error *err)
 {
     const char *output = cli_text(job->args, "output");
+    const char *journal = cli_text(job->args, "journal");
+    if (journal != NULL)
+        MOEC_TRY(check_journal(job->args, journal, err));
+    job->compile.journal_path = journal;
+    job->compile.keeps_journal = journal != NULL;
     if (cli_has(job->args, "dry-run"))
         return MOEC_OK;
     MOEC_TRY(moec_claim_take(&job->claim, output, err));
-    MOEC_TRY(name_journal(output, "journal", &job->journal, err));
+    if (journal == NULL) {
+        MOEC_TRY(name_journal(output, "journal", &job->journal, err));
+        MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));
+        job->compile.journal_path = job->journal;
+    }
     MOEC_TRY(name_journal(output, "profile.journal", &job->profile_journal, err));
-    MOEC_TRY(cli_check_output(job->args, "output", job->journal, err));
     MOEC_TRY(cli_check_output(job->args, "output", job->profile_journal, err));
-    job->compile.journal_path = job->journal;
     job->measure.journal = job->profile_journal;
     job->measure.journal_mode = MOEC_UNITS_AUTO;
     return MOEC_OK;

@@ -68,6 +68,9 @@ struct moec_compile_options {
      * bundle is written; one that an interrupted compile of the same model and windows left is gone on with.
      * NULL: nothing is kept. */
     const char *journal_path;
+    /* The journal stays when the bundle is written, for other targets and policies; that of another model or
+     * other windows is refused in place of replaced. */
+    bool keeps_journal;
     /* The options that shaped the bundle, in canonical spelling, for the provenance. */
     const char *options_text;
     const char *source_name;

@@ -195,7 +195,8 @@ const char *moec_compile_advice(const struct moec_compile_run *run, const struct
 MOEC_WARN_UNUSED enum moec_status
 moec_compile_units_open(struct moec_compile_run *run, const uint8_t model_digest[static MOEC_SHA256_BYTES],
                         struct moec_error *err);
-/* Ends keeping: with the bundle written the journal is removed. Fills report->n_resumed. */
+/* Ends keeping: with the bundle written the journal is removed, unless the options keep it. Fills
+ * report->n_resumed. */
 void moec_compile_units_close(struct moec_compile_run *run, bool is_finished);
 /* The key of a plan's measurement on a part: of everything that it depends on beside the journal's job. */
 void moec_compile_units_name(const struct moec_compile_run *run, enum moec_part part,

@@ -3,6 +3,7 @@
  * Targets, policy and dense weights are no part of it, because each unit's key names what it depends on. */
 #include "compiler/compile/compile_internal.h"
 #include "formats/base/bytes.h"
+#include "formats/base/file.h"
 #include "formats/base/memory.h"
 #include "profiler/profile/profile_run.h"
 
@@ -95,8 +96,10 @@ enum moec_status moec_compile_units_open(struct moec_compile_run *run,
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&text, 1, sizeof *text, "the description of a job", err));
     describe_job(run, model_digest, text);
-    const enum moec_status status =
-        moec_units_open(path, MOEC_UNITS_AUTO, text, &run->stopper, &run->units, err);
+    const enum moec_units_mode mode = !run->options->keeps_journal ? MOEC_UNITS_AUTO
+                                      : moec_path_exists(path)     ? MOEC_UNITS_RESUME
+                                                                   : MOEC_UNITS_NEW;
+    const enum moec_status status = moec_units_open(path, mode, text, &run->stopper, &run->units, err);
     free(text);
     return status;
 }
@@ -104,7 +107,7 @@ enum moec_status moec_compile_units_open(struct moec_compile_run *run,
 void moec_compile_units_close(struct moec_compile_run *run, bool is_finished)
 {
     run->report->n_resumed = moec_units_found_count(run->units);
-    if (is_finished)
+    if (is_finished && !run->options->keeps_journal)
         moec_units_discard(run->units);
     else
         moec_units_close(run->units);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The default policy: what it writes without any option, with a size, with fixed dense weights; a policy that asks for the
-# same variants; the same bytes whatever threads and memory.
+# same variants; the same bytes whatever threads and memory; a journal that one compile leaves to the next.
 # shellcheck source=tests/cli/tap.inc
 . tests/cli/tap.inc
 
@@ -19,7 +19,7 @@ check() {
 # ---- a loss ----
 
 try 0 "compile with nothing but a loss" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% -o "$work/a.moec" --json \
-    --threads 2 --verbose
+    --threads 2 --verbose --journal "$work/journal"
 cp "$work/stdout" "$work/a.json"
 says stderr "GPTQ encoded 96 experts" "experts are fitted"
 says stderr "GPTQ encoded 25 dense matrices" "dense matrices are fitted"
@@ -53,18 +53,34 @@ check "the same perplexity" "$(number "$work/bundle.json" value) == $(number "$w
 # ---- a size ----
 
 try 0 "compile with nothing but a size" "$moec" compile $model --profile "$work/p.h5" --max-size 1700KB -o "$work/size.moec" \
-    --quiet --json
+    --quiet --json --journal "$work/journal"
+check "what was fitted for the loss serves the size" "$(number "$work/stdout" resumed_units) > 100"
 check "the size is kept" "$(number "$work/stdout" bundle_bytes) <= 1700000"
 check "and used" "$(number "$work/stdout" bundle_bytes) > 1600000"
-try 1 "an impossible size" "$moec" compile $model --profile "$work/p.h5" --max-size 300KB -o "$work/none.moec" --quiet
+try 1 "an impossible size" "$moec" compile $model --profile "$work/p.h5" --max-size 300KB -o "$work/none.moec" --quiet \
+    --journal "$work/journal"
 says stderr "even the smallest variants are larger than --max-size" "the message says so"
 
 # ---- fixed dense weights ----
 
 try 0 "dense weights at 8 bits" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% --dense-bits 8 \
-    -o "$work/dense.moec" --quiet
+    -o "$work/dense.moec" --quiet --journal "$work/journal"
 try 0 "inspect them" "$moec" inspect "$work/dense.moec"
 says stdout "dense-bits=8 dense-quantizer=gptq" "they are what was asked for"
+
+# ---- a journal that is named ----
+
+cp "$work/journal" "$work/kept"
+try 2 "the journal of other windows" "$moec" compile $model --data datasets/sample/calibration.txt --seq-len 64 --samples 96 \
+    --seed 7 --max-loss 5% -o "$work/none.moec" --quiet --journal "$work/journal"
+says stderr "is the journal of another job: its windows" "is refused"
+same "$work/kept" "$work/journal" "and left alone"
+echo 'a letter to the editor' >"$work/letter"
+try 1 "what is no journal" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% -o "$work/none.moec" \
+    --journal "$work/letter"
+says stderr "letter.* is not a journal of moec" "is refused"
+try 2 "an input" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% -o "$work/none.moec" --journal "$work/p.h5"
+try 2 "nothing to keep" "$moec" compile $model --policy uniform --bits 4 -o "$work/none.moec" --journal "$work/other"
 
 # ---- options that it does not use ----
 
@@ -89,7 +105,7 @@ return function(moec)
 end
 LUA
 try 0 "a policy that asks for variants" "$moec" compile $model --profile "$work/p.h5" --max-loss 5% \
-    --policy "$work/own.lua" -o "$work/own.moec"
+    --policy "$work/own.lua" -o "$work/own.moec" --journal "$work/journal"
 says stderr "harm true" "it is told the harm"
 says stderr "loss on 32 windows true" "and may name them"
 try 0 "inspect what it chose" "$moec" inspect "$work/own.moec"

@@ -43,7 +43,8 @@ number() {
     sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*\$/\1/p" "$1" | head -n 1
 }
 
-# compile_one NAME FROM TEXT DRAW TARGET POLICY: adds a line to the results. The profile of a draw serves all its compiles.
+# compile_one NAME FROM TEXT DRAW TARGET POLICY: adds a line to the results. The profile of a draw and what was measured and
+# fitted for one compile serve all compiles of the draw.
 compile_one() {
     name=$1 from=$2 text=$3 draw=$4 target=$5 policy=$6
     base=$folder/$name.$draw
@@ -55,7 +56,7 @@ compile_one() {
     fi
     status=0
     "$moec" compile "$from" --profile "$base.h5" --seed "$draw" --max-loss "$target%" --policy "$policy" --json --quiet \
-        -o "$bundle" >"$base.json" 2>"$base.log" || status=$?
+        --journal "$base.journal" -o "$bundle" >"$base.json" 2>"$base.log" || status=$?
     [ "$status" -le 1 ] || { cat "$base.log" >&2; exit "$status"; }
     if [ "$status" -eq 1 ]; then
         grep -q 'nothing was written\|--max-loss' "$base.log" || { cat "$base.log" >&2; exit 1; }
