@@ -34,7 +34,8 @@ gguf() { "$python" "$here/gguf_files.py" "$@"; }
 : >"$folder/skipped"
 digest=$(sha256sum "$moec" | cut -c1-16)
 if [ "$(cat "$folder/moec.digest" 2>/dev/null)" != "$digest" ]; then
-    rm -f "$folder"/*.moec "$results"/moec-* "$results"/uniform-* "$results"/projections-* "$results"/gate-up-moec-*
+    rm -f "$folder"/*.moec "$results"/moec-* "$results"/uniform-* "$results"/projections-* "$results"/gate-up-moec-* \
+        "$folder/journal"
     echo "$digest" >"$folder/moec.digest"
 fi
 
@@ -128,11 +129,13 @@ fi
 
 # ---- moec ----
 
-# compiled NAME OPTIONS...: compiles and scores FOLDER/NAME.moec; nothing written is a result too.
+# compiled NAME OPTIONS...: compiles and scores FOLDER/NAME.moec; nothing written is a result too. What was fitted to the
+# calibration data for one bundle serves the next; the seconds of the first are those of a compile from nothing.
 compiled() {
     name=$1
     shift
     [ ! -e "$results/$name.json" ] || return 0
+    case " $* " in *" --data "*) set -- "$@" --journal "$folder/journal" ;; esac
     begin=$(date +%s)
     if "$moec" compile "$model" "$@" --json -q -o "$folder/$name.moec" >"$results/$name.compile" 2>"$folder/compile.log"; then
         echo $(($(date +%s) - begin)) >"$results/$name.seconds"
@@ -188,7 +191,7 @@ if wants gate-up; then
         name=gate-up-moec-INT$bits
         [ ! -e "$results/$name.json" ] || continue
         if "$moec" compile "$model" --data "$calibration" --max-loss 90% --policy "$here/gate_up.lua" --bits "$bits" \
-            --dense-bits 16 -q -o "$folder/$name.moec" >"$folder/compile.log" 2>&1; then
+            --dense-bits 16 --journal "$folder/journal" -q -o "$folder/$name.moec" >"$folder/compile.log" 2>&1; then
             score "$name" "$("$python" "$here/table.py" --gate-up-records "$folder/$name.moec" "$moec")" "$folder/$name.moec"
         else
             skip "$name: moec compile ends with $(tail -n 1 "$folder/compile.log")"
