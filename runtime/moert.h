@@ -99,6 +99,10 @@ struct moert_options {
     /* Size of the expert buffer, for comparisons at equal sizes, raised to the largest record and lowered to
      * the size of all experts where needed; 0 = what the budget leaves. */
     uint64_t expert_buffer_bytes;
+    /* The budget counts KV caches full. Until they are, the expert buffer has what is empty of them too, and
+     * gives it up as they grow: faster, and the same results. With keeps_buffer it has its own size from the
+     * beginning, for comparisons; so it does where its size is given, and while a trace is written. */
+    bool keeps_buffer;
 
     /* Routing that looks at a logical cache, which changes the output (cache-conditional experts,
      * arXiv:2412.00099): "cache-prior:0.2", "max-rank:8", "cumsum:0.7", "prune:3", or "top-k", which counts
@@ -158,6 +162,7 @@ struct moert_info {
     uint32_t prefill_tokens;     /* largest chunk of a prompt */
     uint32_t n_beams;            /* the most that a generator may use */
     uint32_t n_position;         /* the longest context that the model knows */
+    uint64_t kv_lent_bytes;      /* of kv_bytes, what the expert buffer has beside its own now */
 };
 
 /* Counters since the engine was opened; subtract two readings for what happened in between. Each expert that

@@ -51,6 +51,8 @@ static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t 
             cli_memory_text(c, info.kv_bytes), info.n_context);
     fprintf(out, ", scratch %s, expert buffer %s", cli_memory_text(a, info.scratch_bytes),
             cli_memory_text(b, info.expert_buffer_bytes));
+    if (info.kv_lent_bytes > 0)
+        fprintf(out, " + %s that KV does not fill yet", cli_memory_text(a, info.kv_lent_bytes));
     fprintf(out, " of %s\n", cli_memory_text(a, info.expert_total_bytes));
     fprintf(out, "          peak %s%s%s; one token's experts: %s\n",
             cli_memory_text(a, cli_peak_memory_bytes()), budget_bytes > 0 ? " of budget " : "",
@@ -182,6 +184,7 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
     put_u64(&memory, "base_bytes", info->base_bytes);
     put_u64(&memory, "dense_bytes", info->dense_bytes);
     put_u64(&memory, "kv_bytes", info->kv_bytes);
+    put_u64(&memory, "kv_lent_bytes", info->kv_lent_bytes);
     put_u64(&memory, "scratch_bytes", info->scratch_bytes);
     put_u64(&memory, "table_bytes", info->table_bytes);
     put_u64(&memory, "expert_buffer_bytes", info->expert_buffer_bytes);

@@ -54,6 +54,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.copy = engine->copy;
     options.evict = engine->evict;
     options.expert_buffer_bytes = engine->expert_buffer_bytes;
+    options.keeps_buffer = true; /* of which rows and simulations speak */
     options.predict = engine->predict;
     options.preload_count = engine->preload_count;
     options.io = engine->io;

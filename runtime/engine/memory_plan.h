@@ -3,7 +3,8 @@
  *  - process: what the program had touched when the plan was made: code, libraries, tokenizer, tables of the
  *    bundle
  *  - dense: dense weights and the tables made of them
- *  - KV cache: for n_context positions of each session, and of each beam
+ *  - KV cache: for n_context positions of each session, and of each beam; what is empty of it may serve as
+ *    expert buffer meanwhile (runtime/engine/kv_lending.h)
  *  - scratch: activations for chunks of max_tokens tokens, of each session
  *  - logits: rows handed out, and what choosing tokens takes
  *  - experts: the expert buffer; beside it the cache's tables, with its policy, predictor, reader and thread

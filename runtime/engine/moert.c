@@ -5,6 +5,7 @@
 #include "runtime/engine/moert_internal.h"
 
 #include "formats/base/memory.h"
+#include "runtime/engine/kv_lending.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/mode.h"
 #include "runtime/experts/clocked_experts.h"
@@ -46,6 +47,7 @@ struct moert_engine {
     struct moec_route route;
     int n_threads;
     atomic_uint n_open; /* sessions that exist */
+    struct moec_kv_lending lending;
 };
 
 struct moert_session {
@@ -163,7 +165,8 @@ static struct moec_expert_cache_options cache_options_of(const struct moert_engi
 {
     const struct moec_mode_choice *choice = &engine->choice;
     return (struct moec_expert_cache_options){
-        .buffer_bytes = engine->plan.expert_buffer_bytes,
+        .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
+        .least_bytes = engine->plan.expert_buffer_bytes,
         .copy = choice->copy,
         .n_sessions = engine->n_sessions,
         .policy = choice->evict,
@@ -274,9 +277,13 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
 static enum moec_status make_plan(struct moert_engine *engine, const struct moert_options *options,
                                   struct moec_error *err)
 {
+    const bool lends = !options->keeps_buffer && options->expert_buffer_bytes == 0 &&
+                       options->trace == NULL && engine->choice.mode->keeps;
     struct moec_memory_request request = request_of(engine, options);
     MOEC_TRY(moec_memory_peak_bytes(&request.base_bytes, err));
     MOEC_TRY(moec_memory_plan_make(&request, &engine->plan, err));
+    if (lends)
+        moec_kv_lending_plan(&engine->lending, &engine->plan, &request, engine->n_prompt + 1);
     return moec_mode_check_plan(engine->choice.mode, &engine->plan, err);
 }
 
@@ -294,7 +301,10 @@ static enum moec_status create_experts(struct moert_engine *engine, struct moec_
         return moec_expert_stream_create(engine->bundle, &options, &engine->stream, err);
     }
     const struct moec_expert_cache_options options = cache_options_of(engine);
-    return moec_expert_cache_create(engine->bundle, &options, &engine->cache, err);
+    MOEC_TRY(moec_expert_cache_create(engine->bundle, &options, &engine->cache, err));
+    if (engine->lending.lent_bytes > 0)
+        moec_kv_lending_begin(&engine->lending, engine->cache);
+    return MOEC_OK;
 }
 
 static struct moec_experts *experts_of(const struct moert_engine *engine)
@@ -405,6 +415,7 @@ enum moert_status moert_engine_end(struct moert_engine *engine, struct moert_err
     struct moec_error ours = {0};
     if (engine == NULL)
         return MOERT_OK;
+    moec_kv_lending_end(&engine->lending);
     moec_expert_cache_free(engine->cache);
     moec_expert_stream_free(engine->stream);
     const enum moec_status status = moec_trace_close(engine->trace, &ours);
@@ -425,6 +436,8 @@ void moert_engine_warm(struct moert_engine *engine)
 
 struct moert_info moert_engine_info(const struct moert_engine *engine)
 {
+    /* What is lent changes while sessions work, but for the engine's users nothing does. */
+    struct moec_kv_lending *lending = (struct moec_kv_lending *)(uintptr_t)&engine->lending;
     const struct moec_config *config = &engine->bundle->config;
     const struct moec_memory_plan *plan = &engine->plan;
     return (struct moert_info){
@@ -454,13 +467,14 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .scratch_bytes = plan->scratch_bytes + plan->logits_bytes,
         .table_bytes = plan->table_bytes,
         .expert_buffer_bytes = engine->stream != NULL ? moec_expert_stream_buffer_bytes(engine->stream)
-                                                      : moec_expert_cache_buffer_bytes(engine->cache),
+                                                      : engine->plan.expert_buffer_bytes,
         .total_bytes = plan->total_bytes,
         .expert_total_bytes = plan->all_record_bytes,
         .working_set_bytes = plan->working_set_bytes,
         .prefill_tokens = plan->max_tokens,
         .n_beams = engine->n_beams,
         .n_position = config->n_position,
+        .kv_lent_bytes = moec_kv_lending_lent_bytes(lending),
     };
 }
 
@@ -621,6 +635,7 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
     MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
                                &session->experts.experts, engine->plan.max_tokens, err));
     session->forward.trace = engine->trace;
+    session->forward.lender = engine->lending.cache != NULL ? &engine->lending.lender : NULL;
     if (moec_route_is_on(&engine->route)) {
         MOEC_TRY(moec_decider_create(&engine->bundle->config, &engine->route, engine->plan.max_tokens,
                                      &session->decider, err));

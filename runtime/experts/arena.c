@@ -1,6 +1,8 @@
-/* Invariants: slots form a list in the order of their offsets and do not overlap; used_bytes is their sum. */
+/* Invariants: slots form a list in the order of their offsets and do not overlap; used_bytes is their sum.
+ * They end at n_bytes, but for those that a shrunk arena could not move yet. */
 #include "runtime/experts/arena.h"
 
+#include "formats/base/mapped_memory.h"
 #include "formats/base/memory.h"
 
 #include <string.h>
@@ -19,6 +21,7 @@ struct moec_arena {
     const uint64_t *slot_bytes;
     uint8_t *bytes; /* owned; NULL: none */
     uint64_t n_bytes;
+    uint64_t taken_bytes; /* from the system: n_bytes, or more while the arena is being shrunk */
     uint64_t used_bytes;
     uint32_t first; /* slot with the lowest offset */
     struct slot slots[];
@@ -36,7 +39,7 @@ enum moec_status moec_arena_create_empty(const uint64_t *slot_bytes, uint32_t n_
     MOEC_TRY(moec_alloc(&memory, moec_arena_table_bytes(n_key), 1, "expert buffer", err));
     struct moec_arena *arena = memory;
     arena->slot_bytes = slot_bytes;
-    arena->n_bytes = n_bytes;
+    arena->n_bytes = arena->taken_bytes = n_bytes;
     arena->first = NONE;
     *out = arena;
     return MOEC_OK;
@@ -108,10 +111,12 @@ static uint32_t next_of(const struct moec_arena *arena, uint32_t key)
     return key == NONE ? arena->first : arena->slots[key].next;
 }
 
-/* Free bytes between a slot (NONE = the arena's start) and the next. */
+/* Free bytes between a slot (NONE = the arena's start) and the next, or the arena's end. */
 static uint64_t hole_after(const struct moec_arena *arena, uint32_t key)
 {
-    return start_of(arena, next_of(arena, key)) - end_of(arena, key);
+    const uint64_t next = start_of(arena, next_of(arena, key)), end = end_of(arena, key);
+    const uint64_t limit = next < arena->n_bytes ? next : arena->n_bytes;
+    return limit > end ? limit - end : 0;
 }
 
 static void link_after(struct moec_arena *arena, uint32_t previous, uint32_t key)
@@ -217,15 +222,69 @@ bool moec_arena_place(struct moec_arena *arena, uint32_t key, uint64_t *moved_by
     const uint64_t n = arena->slot_bytes[key];
     uint32_t previous = NONE;
     struct run run;
-    if (arena->n_bytes - arena->used_bytes < n)
+    if (arena->used_bytes > arena->n_bytes || arena->n_bytes - arena->used_bytes < n)
         return false;
     if (!find_hole(arena, n, &previous)) {
-        if (!find_run(arena, n, &run))
+        if (arena->taken_bytes > arena->n_bytes || !find_run(arena, n, &run))
             return false;
         slide(arena, &run);
         *moved_bytes += run.moved_bytes;
         previous = run.last;
     }
     link_after(arena, previous, key);
+    return true;
+}
+
+/* ---- shrinking ---- */
+
+static uint32_t last_of(const struct moec_arena *arena)
+{
+    uint32_t last = NONE;
+    for (uint32_t at = arena->first; at != NONE; at = arena->slots[at].next)
+        last = at;
+    return last;
+}
+
+/* Moves an unpinned slot into a hole, where one is large enough. */
+static bool move_to_hole(struct moec_arena *arena, uint32_t key, uint64_t *moved_bytes)
+{
+    const uint64_t n = arena->slot_bytes[key], offset = arena->slots[key].offset;
+    uint32_t previous = NONE;
+    if (!find_hole(arena, n, &previous))
+        return false;
+    moec_arena_remove(arena, key);
+    link_after(arena, previous, key);
+    if (arena->bytes != NULL)
+        memcpy(arena->bytes + arena->slots[key].offset, arena->bytes + offset, n);
+    *moved_bytes += n;
+    return true;
+}
+
+/* Slides the fewest slots at the end together that then end within the arena. False where pinned ones are
+ * among them. */
+static bool slide_end(struct moec_arena *arena, uint64_t *moved_bytes)
+{
+    struct run run = {.before = last_of(arena), .last = last_of(arena)};
+    while (end_of(arena, run.before) + run.moved_bytes > arena->n_bytes) {
+        if (run.before == NONE || arena->slots[run.before].pins > 0)
+            return false;
+        run.moved_bytes += arena->slot_bytes[run.before];
+        run.before = arena->slots[run.before].previous;
+    }
+    slide(arena, &run);
+    *moved_bytes += run.moved_bytes;
+    return true;
+}
+
+bool moec_arena_shrink(struct moec_arena *arena, uint64_t n_bytes, uint64_t *moved_bytes)
+{
+    arena->n_bytes = n_bytes;
+    for (uint32_t last; (last = last_of(arena)) != NONE && end_of(arena, last) > n_bytes;)
+        if (arena->slots[last].pins > 0 ||
+            (!move_to_hole(arena, last, moved_bytes) && !slide_end(arena, moved_bytes)))
+            return false;
+    if (arena->bytes != NULL)
+        moec_give_back_memory(arena->bytes, n_bytes, arena->taken_bytes);
+    arena->taken_bytes = n_bytes;
     return true;
 }

@@ -45,6 +45,12 @@ bool moec_arena_has(const struct moec_arena *arena, uint32_t key);
 /* Valid until the next place, or while pinned. */
 uint8_t *moec_arena_slot(const struct moec_arena *arena, uint32_t key);
 
+/* Makes the arena end after n_bytes, at most as many as it has; what is behind goes back to the system.
+ * Nothing is placed there any more from the first call on, but slots still stand there until a call answers
+ * true: pinned ones stay in the way, and what is there may take more than n_bytes. Moves as few slots as
+ * equal sizes allow. */
+bool moec_arena_shrink(struct moec_arena *arena, uint64_t n_bytes, uint64_t *moved_bytes);
+
 /* Pins count. */
 void moec_arena_pin(struct moec_arena *arena, uint32_t key);
 void moec_arena_unpin(struct moec_arena *arena, uint32_t key);

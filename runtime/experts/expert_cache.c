@@ -263,6 +263,22 @@ static void demand(struct moec_expert_cache *cache, uint32_t key)
         admit_or_wait(cache, key);
 }
 
+void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_bytes)
+{
+    (void)pthread_mutex_lock(&cache->lock);
+    if (buffer_bytes < cache->buffer_bytes) {
+        cache->buffer_bytes = buffer_bytes;
+        while (!moec_residency_limit(cache->residency, buffer_bytes) ||
+               !moec_arena_shrink(cache->arena, buffer_bytes, &cache->counters->moved_bytes)) {
+            moec_loader_notify(cache);
+            moec_loader_wait_change(cache);
+        }
+        cache->is_blocked = false;
+        go_on(cache);
+    }
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
 static enum moec_status cache_acquire(struct moec_experts *self, struct moec_expert_request request,
                                       struct moec_mlp *mlp, struct moec_error *err)
 {

@@ -53,6 +53,7 @@ struct moec_cache_form {
 /* Zero is a plain cache: least recently used first, no guesses, empty at first. */
 struct moec_expert_cache_options {
     uint64_t buffer_bytes;                /* of the arena; more than all records need is not allocated */
+    uint64_t least_bytes;                 /* that it may be shrunk to; 0 = it is not */
     uint32_t copy;                        /* form 0 is its whole records; 0 is the compiled assignment */
     const struct moec_cache_form *beside; /* forms 1 to n_beside of requests, borrowed for the call */
     uint32_t n_beside;
@@ -97,6 +98,11 @@ struct moec_experts *moec_expert_cache_experts(struct moec_expert_cache *cache);
 
 /* Bytes of the arena: buffer_bytes, or less when all records fit into less. */
 uint64_t moec_expert_cache_buffer_bytes(const struct moec_expert_cache *cache);
+
+/* Makes the arena smaller, to no less than options.least_bytes, and gives its memory back to the system: what
+ * the policy chooses is evicted. Returns when that is done; records that are held or being read then are
+ * waited for, so the caller holds none. A larger size than the present one changes nothing. */
+void moec_expert_cache_shrink(struct moec_expert_cache *cache, uint64_t buffer_bytes);
 
 /* Returns when the records of the warm start have been read (or evicted, or failed); meanwhile they are read
  * many at a time. */

@@ -153,6 +153,13 @@ static uint64_t view_n_bytes_of(void *context, uint32_t named)
         .n_bytes;
 }
 
+/* What the arena has when it was shrunk as far as it may be. */
+static uint64_t least_bytes_of(const struct moec_expert_cache *cache)
+{
+    const uint64_t least = cache->options.least_bytes;
+    return least > 0 && least < cache->buffer_bytes ? least : cache->buffer_bytes;
+}
+
 /* Nothing is guessed where everything stays anyway. */
 static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t all_bytes,
                                        struct moec_error *err)
@@ -160,7 +167,7 @@ static enum moec_status create_preload(struct moec_expert_cache *cache, uint64_t
     struct moec_preload_setup setup = preload_setup(cache->bundle, &cache->options);
     setup.view = (struct moec_preload_view){
         .is_present = view_is_present, .n_bytes_of = view_n_bytes_of, .context = cache};
-    if (guesses(&cache->options) && cache->buffer_bytes < all_bytes) {
+    if (guesses(&cache->options) && least_bytes_of(cache) < all_bytes) {
         MOEC_TRY(moec_preload_create(&setup, &cache->preload, err));
         cache->experts.wants_choices = true;
         cache->experts.wants_next_gate = cache->options.predictor->needs_next_gate;
@@ -184,11 +191,12 @@ static enum moec_status create_reader(struct moec_expert_cache *cache, struct mo
 static enum moec_status check_buffer(const struct moec_expert_cache_options *options,
                                      const struct moec_record_sizes *sizes, struct moec_error *err)
 {
-    if (options->buffer_bytes < sizes->largest_bytes)
-        return moec_fail(err, MOEC_ERR_BUDGET,
-                         "an expert buffer of %" PRIu64
-                         " bytes has no room for the largest record of %" PRIu64,
-                         options->buffer_bytes, sizes->largest_bytes);
+    if (options->buffer_bytes < sizes->largest_bytes ||
+        (options->least_bytes > 0 && options->least_bytes < sizes->largest_bytes))
+        return moec_fail(
+            err, MOEC_ERR_BUDGET,
+            "an expert buffer of %" PRIu64 " bytes has no room for the largest record of %" PRIu64,
+            options->least_bytes > 0 ? options->least_bytes : options->buffer_bytes, sizes->largest_bytes);
     if (options->is_resident && options->buffer_bytes < sizes->all_bytes)
         return moec_fail(err, MOEC_ERR_BUDGET,
                          "an expert buffer of %" PRIu64 " bytes has no room for all experts, %" PRIu64,
@@ -268,7 +276,8 @@ static enum moec_status create_parts(struct moec_expert_cache *cache, struct moe
     const uint32_t n_sessions = options->n_sessions > 0 ? options->n_sessions : 1;
     cache->keeps_expected = n_sessions == 1;
     cache->experts.ops = &moec_cache_ops;
-    cache->experts.max_held = records_held(cache->buffer_bytes, sizes.largest_bytes, equal_sizes, n_sessions);
+    cache->experts.max_held =
+        records_held(least_bytes_of(cache), sizes.largest_bytes, equal_sizes, n_sessions);
     return moec_loader_start(cache, err);
 }
 

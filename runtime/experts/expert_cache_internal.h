@@ -150,6 +150,8 @@ void moec_loader_begin(struct moec_expert_cache *cache);
 /* Waits until something has changed that may concern a demanded record: for the device, where this thread can
  * have the reader. */
 void moec_loader_wait(struct moec_expert_cache *cache);
+/* Waits until a read has ended or a record was released, and begins none. */
+void moec_loader_wait_change(struct moec_expert_cache *cache);
 /* Wakes the loader if there is something for it to do. */
 void moec_loader_notify(struct moec_expert_cache *cache);
 

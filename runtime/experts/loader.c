@@ -313,6 +313,13 @@ void moec_loader_begin(struct moec_expert_cache *cache)
         drive(cache, &batch, false);
 }
 
+static void sleep_for_change(struct moec_expert_cache *cache)
+{
+    cache->n_sleeping++;
+    (void)pthread_cond_wait(&cache->changed, &cache->lock);
+    cache->n_sleeping--;
+}
+
 void moec_loader_wait(struct moec_expert_cache *cache)
 {
     struct batch batch = {.n = 0};
@@ -327,9 +334,16 @@ void moec_loader_wait(struct moec_expert_cache *cache)
         if (cache->is_blocked && moec_residency_shrink(cache->residency))
             return;
     }
-    cache->n_sleeping++;
-    (void)pthread_cond_wait(&cache->changed, &cache->lock);
-    cache->n_sleeping--;
+    sleep_for_change(cache);
+}
+
+void moec_loader_wait_change(struct moec_expert_cache *cache)
+{
+    const struct batch nothing = {.n = 0};
+    if (!cache->is_driven && n_flying(cache) > 0)
+        drive(cache, &nothing, true);
+    else
+        sleep_for_change(cache);
 }
 
 /* ---- the loader's thread ---- */

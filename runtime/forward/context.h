@@ -45,6 +45,7 @@ struct moec_inputs_hook {
 
 struct moec_scratch;
 struct moec_decider;
+struct moec_kv_lender;
 
 /* A plain value that no step changes. To run the same pass with other experts, another choice or an observer,
  * copy it and set that in the copy: a second pass on the same working memory. Passes of one memory work one
@@ -59,6 +60,7 @@ struct moec_forward {
     struct moec_decider *decider; /* NULL = no choice looks at a logical cache; else `choice` is not asked */
     struct moec_trace *trace;     /* NULL = nobody looks */
     const struct moec_inputs_hook *inputs; /* likewise */
+    const struct moec_kv_lender *lender;   /* NULL = empty rows of sessions serve nobody else */
 
     const struct moec_kernels *kernels;
     struct moec_pool pool;

@@ -1,6 +1,6 @@
 #include "runtime/forward/kv_state.h"
 
-#include "formats/base/memory.h"
+#include "formats/base/mapped_memory.h"
 #include "runtime/forward/running.h"
 
 #include <string.h>
@@ -50,6 +50,28 @@ uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_la
     return state_floats(config, first_layer, n_layer, room, n_rows) * sizeof(float);
 }
 
+/* Rows of keys, and of values, stand one behind the other: each layer's begin somewhere in a page. */
+static uint64_t filled_row_bytes(const struct moec_layer_kind *kind, uint64_t n_filled)
+{
+    const uint64_t n_bytes = n_filled * moec_layer_kv_dim(kind) * sizeof(float);
+    const uint64_t pages = (n_bytes + MOEC_PAGE_BYTES - 1) / MOEC_PAGE_BYTES + 1;
+    return (moec_layer_has_values(kind) ? 2 : 1) * pages * MOEC_PAGE_BYTES;
+}
+
+uint64_t moec_kv_state_filled_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
+                                    enum moec_kv_room room, uint64_t n_rows, uint64_t n_filled)
+{
+    const uint64_t all = moec_kv_state_bytes(config, first_layer, n_layer, room, n_rows);
+    uint64_t filled = moec_kv_state_bytes(config, first_layer, n_layer, room, 0);
+    if (n_filled == 0)
+        return 0;
+    for (uint32_t layer = first_layer; layer < first_layer + n_layer; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(config, layer);
+        filled += moec_layer_is_running(kind) ? 0 : filled_row_bytes(kind, n_filled);
+    }
+    return filled < all && n_filled < n_rows ? filled : all;
+}
+
 uint64_t moec_kv_state_row_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                                  enum moec_kv_room room)
 {
@@ -65,13 +87,13 @@ enum moec_status moec_kv_state_create(const struct moec_config *config, uint32_t
         .config = config, .first_layer = first_layer, .n_layer = n_layer, .room = room, .n_rows = n_rows};
     state->is_running =
         room != MOEC_KV_ONE_LAYER && running_floats(config, first_layer, first_layer + n_layer) > 0;
-    return moec_alloc((void **)&state->floats, state_floats(config, first_layer, n_layer, room, n_rows),
-                      sizeof(float), what, err);
+    state->n_bytes = moec_kv_state_bytes(config, first_layer, n_layer, room, n_rows);
+    return moec_map_memory((void **)&state->floats, state->n_bytes, what, err);
 }
 
 void moec_kv_state_release(struct moec_kv_state *state)
 {
-    free(state->floats);
+    moec_unmap_memory(state->floats, state->n_bytes);
     *state = (struct moec_kv_state){0};
 }
 

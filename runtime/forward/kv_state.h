@@ -40,6 +40,7 @@ struct moec_kv_state {
     uint64_t copy_at;                       /* positions after which a copy is to be made; 0 = none */
     bool is_running;                        /* has running layers with states */
     float *floats;                          /* owned */
+    uint64_t n_bytes;                       /* of them */
 };
 
 /* Keys and values of one layer from some row on; the next row's are `stride` floats further. */
@@ -51,6 +52,11 @@ struct moec_kv_rows {
 /* Bytes for n_rows positions in layers first_layer .. first_layer + n_layer - 1. */
 uint64_t moec_kv_state_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
                              enum moec_kv_room room, uint64_t n_rows);
+
+/* What a state with room for n_rows positions has taken of the system's memory, at most, when n_filled of
+ * them were filled. Memory is taken in pages: near the end that is all of it. */
+uint64_t moec_kv_state_filled_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,
+                                    enum moec_kv_room room, uint64_t n_rows, uint64_t n_filled);
 
 /* What each position more takes: keys and values alone, as states have one size. */
 uint64_t moec_kv_state_row_bytes(const struct moec_config *config, uint32_t first_layer, uint32_t n_layer,

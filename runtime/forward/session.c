@@ -2,6 +2,7 @@
 
 #include "formats/base/memory.h"
 #include "runtime/forward/decide.h"
+#include "runtime/forward/kv_lender.h"
 #include "runtime/forward/kv_state.h"
 #include "runtime/forward/scratch.h"
 #include "runtime/policy/route_state.h"
@@ -18,6 +19,7 @@ struct moec_session {
     uint32_t n_context;
     const struct moec_session *first; /* the session that this one stands beside, or itself */
     struct moec_kv_state kv;          /* of the decoder's layers; its length is the sequence's */
+    uint32_t n_taken;                 /* positions of it that a lender has made room for */
     uint32_t *tokens;              /* owned, (n_context), where running states may have to pass them again */
     float *hidden;                 /* (max_tokens, stride), the first's */
     struct moec_route_state route; /* of all MoE layers; empty where the forward does not decide */
@@ -80,6 +82,55 @@ uint64_t moec_session_beside_bytes(const struct moec_config *config, uint32_t n_
 {
     return sizeof(struct moec_session) + decoder_kv_bytes(config, n_context, MOEC_KV_EACH_LAYER) +
            token_items(config, n_context) * sizeof(uint32_t);
+}
+
+/* ---- memory that is lent ---- */
+
+#define TAKE_STEPS  16u /* in which a state takes its memory, at most */
+#define TAKE_TOKENS 64u /* that it takes memory for, at least */
+
+/* Positions that a state has memory for when n are filled. */
+static uint32_t taken_positions(uint32_t n_context, uint32_t n)
+{
+    const uint32_t step = n_context / TAKE_STEPS > TAKE_TOKENS ? n_context / TAKE_STEPS : TAKE_TOKENS;
+    return n_context - n < step ? n_context : (n + step - 1) / step * step;
+}
+
+static uint64_t taken_bytes(const struct moec_config *config, enum moec_kv_room room, uint32_t n_context,
+                            uint32_t n)
+{
+    return moec_kv_state_filled_bytes(config, config->n_encoder_layer, decoder_layers(config), room,
+                                      n_context, n);
+}
+
+uint64_t moec_session_filled_bytes(const struct moec_config *config, uint32_t n_context, uint32_t n_filled,
+                                   bool beside)
+{
+    return taken_bytes(config, beside ? MOEC_KV_EACH_LAYER : MOEC_KV_REWINDABLE, n_context,
+                       n_filled < n_context ? taken_positions(n_context, n_filled) : n_context);
+}
+
+/* The first n positions are about to be filled. */
+static void take_memory(struct moec_session *session, uint32_t n)
+{
+    const struct moec_kv_lender *lender = session->forward->lender;
+    const struct moec_config *config = &session->forward->model->config;
+    if (lender == NULL || n <= session->n_taken)
+        return;
+    const uint32_t n_taken = taken_positions(session->n_context, n);
+    lender->take(lender->context,
+                 taken_bytes(config, session->kv.room, session->n_context, n_taken) -
+                     taken_bytes(config, session->kv.room, session->n_context, session->n_taken));
+    session->n_taken = n_taken;
+}
+
+static void give_memory(struct moec_session *session)
+{
+    const struct moec_kv_lender *lender = session->forward->lender;
+    if (lender != NULL && session->n_taken > 0)
+        lender->give(lender->context, taken_bytes(&session->forward->model->config, session->kv.room,
+                                                  session->n_context, session->n_taken));
+    session->n_taken = 0;
 }
 
 static uint32_t length_of(const struct moec_session *session)
@@ -168,6 +219,7 @@ void moec_session_free(struct moec_session *session)
     if (session->first == session)
         free(session->hidden);
     moec_kv_state_release(&session->kv);
+    give_memory(session);
     moec_kv_state_release(&session->source_kv);
     moec_kv_state_release(&session->encoder_kv);
     moec_route_state_release(&session->route);
@@ -478,6 +530,7 @@ enum moec_status moec_session_step(struct moec_session *session, const uint32_t 
     if (logits_at == NULL)
         n_logits = 0;
     MOEC_TRY(check_step(session, n_tokens, logits_at, n_logits, err));
+    take_memory(session, length_of(session) + n_tokens);
     const uint32_t start = length_of(session), n_again = begin_step(session, tokens, n_tokens);
     const uint32_t *all = session->tokens != NULL ? session->tokens + (start - n_again) : tokens;
     const uint32_t max_tokens = session->forward->max_tokens, n_all = n_again + n_tokens;
@@ -553,6 +606,7 @@ enum moec_status moec_session_step_each(struct moec_session *const *sessions, co
     for (uint32_t i = 0; i < n; i++) {
         if (moec_kv_state_missing(&sessions[i]->kv) > 0)
             MOEC_TRY(moec_session_step(sessions[i], NULL, 0, NULL, 0, NULL, err));
+        take_memory(sessions[i], length_of(sessions[i]) + 1);
         (void)begin_step(sessions[i], tokens + i, 1);
     }
     enum moec_status status = MOEC_OK;
@@ -620,6 +674,7 @@ void moec_session_copy(struct moec_session *to, const struct moec_session *from)
 void moec_session_copy_after(struct moec_session *to, const struct moec_session *from, uint32_t shared)
 {
     const struct moec_config *config = &from->forward->model->config;
+    take_memory(to, length_of(from));
     moec_kv_state_copy(&to->kv, &from->kv, shared);
     for (uint32_t i = shared; from->tokens != NULL && i < length_of(from); i++)
         to->tokens[i] = from->tokens[i];

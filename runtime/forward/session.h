@@ -15,6 +15,11 @@ struct moec_session;
  * both), for a budget. */
 uint64_t moec_session_bytes(const struct moec_config *config, uint32_t n_context, uint32_t max_tokens);
 
+/* Of these, keys and values of a sequence that has room for n_context positions and has filled n_filled of
+ * them, as a lender is asked for them (runtime/forward/kv_lender.h); beside: of one beside others. */
+uint64_t moec_session_filled_bytes(const struct moec_config *config, uint32_t n_context, uint32_t n_filled,
+                                   bool beside);
+
 /* Borrows `forward` until freed. Memory is reserved for n_context positions (--ctx) and touched as they fill.
  */
 MOEC_WARN_UNUSED enum moec_status moec_session_create(const struct moec_forward *forward, uint32_t n_context,

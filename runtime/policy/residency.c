@@ -1,6 +1,6 @@
-/* Invariants: used_bytes is the sum of the present keys' slots and at most the capacity; demanded_bytes and
- * kept_bytes are the parts of it that are demanded, and demanded or foreseen; the policy knows exactly the
- * present keys. */
+/* Invariants: used_bytes is the sum of the present keys' slots and at most the capacity, but for what was
+ * demanded when that was lowered; demanded_bytes and kept_bytes are the parts of it that are demanded, and
+ * demanded or foreseen; the policy knows exactly the present keys. */
 #include "runtime/policy/residency.h"
 
 #include "formats/base/memory.h"
@@ -179,6 +179,14 @@ static bool give_up_one(struct moec_residency *residency, moec_evictable_fn *evi
 bool moec_residency_shrink(struct moec_residency *residency)
 {
     return give_up_one(residency, is_undemanded);
+}
+
+bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_bytes)
+{
+    residency->setup.capacity_bytes = capacity_bytes;
+    while (residency->used_bytes > capacity_bytes && moec_residency_shrink(residency))
+        continue;
+    return residency->used_bytes <= capacity_bytes;
 }
 
 /* There are evictable keys enough: the caller has counted their bytes. */

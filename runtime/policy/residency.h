@@ -85,6 +85,9 @@ bool moec_residency_guess(struct moec_residency *residency, uint32_t key);
 /* Evicts what the policy chooses, although nothing asked for its room; false when everything is demanded. For
  * a buffer with enough room in pieces that cannot be joined. */
 bool moec_residency_shrink(struct moec_residency *residency);
+/* Lowers the capacity, to no less than the largest slot, and gives up what the policy chooses until what is
+ * present fits. False when what is demanded does not yet: call it again after the next release. */
+bool moec_residency_limit(struct moec_residency *residency, uint64_t capacity_bytes);
 /* Gives up a present key that nobody demands (a read that failed, modes that keep nothing);
  * not reported as evicted. */
 void moec_residency_drop(struct moec_residency *residency, uint32_t key);

@@ -187,6 +187,57 @@ static void test_arena__moves_the_fewest_bytes(void **state)
     moec_arena_free(arena);
 }
 
+/* Fills an arena, then shrinks it step by step as a cache does: what is there has been made to fit before. */
+static void shrink(uint64_t seed, bool equal_sizes, bool with_pins)
+{
+    uint64_t random = seed, moved = 0;
+    struct fixture f;
+    make(&f, 64, 400, &random);
+    for (uint32_t key = 0; equal_sizes && key < N_KEY; key++)
+        f.slot_bytes[key] = 5 * f.unit;
+    for (uint32_t key = 0; key < N_KEY; key++)
+        if (moec_arena_place(f.arena, key, &moved))
+            fill(&f, key);
+    moved = 0;
+    uint64_t n_given = 0;
+    for (uint64_t n_bytes = f.n_bytes - 700; n_bytes > 2000; n_bytes -= 700) {
+        for (uint32_t key = random_u32(&random) % N_KEY; check(&f) > n_bytes; key = (key + 7) % N_KEY)
+            if (moec_arena_has(f.arena, key))
+                moec_arena_remove(f.arena, key);
+        for (uint32_t key = 0; with_pins && key < N_KEY; key += 9) {
+            const uint8_t *slot = moec_arena_slot(f.arena, key);
+            if (!moec_arena_has(f.arena, key))
+                continue;
+            const bool is_in_the_way =
+                (uint64_t)(slot - moec_arena_bytes(f.arena)) + f.slot_bytes[key] > n_bytes;
+            moec_arena_pin(f.arena, key);
+            assert_true(!moec_arena_shrink(f.arena, n_bytes, &moved) || !is_in_the_way);
+            assert_ptr_equal(moec_arena_slot(f.arena, key), slot);
+            moec_arena_unpin(f.arena, key);
+        }
+        n_given += f.n_bytes - n_bytes;
+        f.n_bytes = n_bytes;
+        assert_true(moec_arena_shrink(f.arena, n_bytes, &moved));
+        (void)check(&f);
+        const uint32_t key = random_u32(&random) % N_KEY;
+        if (!moec_arena_has(f.arena, key) && moec_arena_place(f.arena, key, &moved))
+            fill(&f, key);
+    }
+    /* Each slot that stood in what is given up, once. */
+    assert_true(!equal_sizes || with_pins || moved <= n_given + 30 * 5 * f.unit);
+    moec_arena_free(f.arena);
+}
+
+static void test_arena__shrinks(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        shrink(seed, false, false);
+        shrink(seed, true, false);
+        shrink(seed, false, true);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_arena__pinned_slots_stay),
         cmocka_unit_test(test_arena__equal_sizes_never_move),
         cmocka_unit_test(test_arena__moves_the_fewest_bytes),
+        cmocka_unit_test(test_arena__shrinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -362,6 +362,64 @@ static void test_expert_cache__several_sessions(void **state)
     }
 }
 
+/* ---- a buffer that shrinks ---- */
+
+static void test_expert_cache__shrinks_between_uses(void **state)
+{
+    struct fixture *f = *state;
+    struct moec_error err = {0};
+    struct moec_expert_cache *cache = NULL;
+    struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
+    uint64_t random = 8;
+    const struct moec_expert_cache_options options = {.buffer_bytes = sizes.all_bytes,
+                                                      .least_bytes = sizes.largest_bytes};
+    assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
+    assert_int_equal(moec_expert_cache_experts(cache)->max_held, 1); /* as the least buffer allows */
+    for (uint64_t bytes = sizes.all_bytes; bytes > sizes.largest_bytes; bytes -= bytes / 9) {
+        moec_expert_cache_shrink(cache, bytes);
+        moec_expert_cache_shrink(cache, bytes + 1);
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), bytes);
+        for (uint32_t i = 0; i < 60; i++)
+            use(f, cache, 0, random_u32(&random) % SAMPLE_MOE, random_u32(&random) % 16);
+    }
+    assert_true(moec_expert_cache_counters(cache).evictions > 0);
+    moec_expert_cache_free(cache);
+    const struct moec_expert_cache_options none = {.buffer_bytes = sizes.all_bytes, .least_bytes = 1};
+    assert_status(moec_expert_cache_create(f->bundle, &none, &cache, &err), MOEC_ERR_BUDGET, err);
+}
+
+/* While others hold records and read them, down to room for one. */
+static void test_expert_cache__shrinks_under_sessions(void **state)
+{
+    struct fixture *f = *state;
+    struct moec_record_sizes sizes = moec_record_sizes_of(f->bundle, 0);
+    for (uint64_t round = 0; round < 6; round++) {
+        struct moec_error err = {0};
+        struct moec_expert_cache *cache = NULL;
+        struct session sessions[3];
+        pthread_t threads[3];
+        const struct moec_expert_cache_options options = {.buffer_bytes = sizes.all_bytes,
+                                                          .least_bytes =
+                                                              (round % 2 == 0 ? 1 : 7) * sizes.largest_bytes,
+                                                          .n_sessions = 3};
+        assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
+        for (uint32_t i = 0; i < 3; i++) {
+            sessions[i] = (struct session){
+                .fixture = f, .source = moec_expert_cache_experts(cache), .random = 100 * round + i + 1};
+            assert_int_equal(pthread_create(&threads[i], NULL, run_session, &sessions[i]), 0);
+        }
+        for (uint64_t bytes = sizes.all_bytes; bytes > options.least_bytes; bytes -= bytes / 20 + 1)
+            moec_expert_cache_shrink(cache, bytes > options.least_bytes ? bytes : options.least_bytes);
+        moec_expert_cache_shrink(cache, options.least_bytes);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            assert_int_equal(sessions[i].n_wrong, 0);
+        }
+        assert_int_equal(moec_expert_cache_buffer_bytes(cache), options.least_bytes);
+        moec_expert_cache_free(cache);
+    }
+}
+
 /* ---- checks ---- */
 
 static void test_storage__checks_records(void **state)
@@ -407,6 +465,9 @@ int main(void)
         EQUAL(test_expert_cache__truncated_file_is_an_error),
         MIXED(test_expert_cache__several_sessions),
         cmocka_unit_test_setup_teardown(test_expert_cache__several_sessions, set_up_inside, tear_down),
+        MIXED(test_expert_cache__shrinks_between_uses),
+        cmocka_unit_test_setup_teardown(test_expert_cache__shrinks_between_uses, set_up_inside, tear_down),
+        MIXED(test_expert_cache__shrinks_under_sessions),
         MIXED(test_storage__checks_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

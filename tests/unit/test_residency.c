@@ -394,6 +394,38 @@ static void test_residency__smallest_buffer(void **state)
     moec_residency_free(r);
 }
 
+/* A lower capacity evicts by the policy, spares what is demanded until it is released, and holds from then
+ * on. */
+static void test_residency__limit(void **state)
+{
+    (void)state;
+    struct run run = {0};
+    equal_slots(&run);
+    struct moec_residency *r = run.residency = make(&run, &moec_evict_lru, 3 * 4096, NULL);
+    const uint32_t experts[] = {0, 1, 2};
+    bool is_present[3];
+    moec_residency_ask(r, 0, 0, experts, 3, is_present);
+    for (uint32_t key = 0; key < 3; key++)
+        assert_true(moec_residency_admit(r, key));
+    moec_residency_release(r, 0);
+    moec_residency_release(r, 1);
+    assert_true(moec_residency_limit(r, 2 * 4096 + 100));
+    assert_int_equal(run.n_evicted, 1);
+    assert_false(moec_residency_is_present(r, 0));
+    moec_residency_hold(r, 1);
+    assert_false(moec_residency_limit(r, 4096));
+    assert_false(moec_residency_admit(r, 3));
+    moec_residency_release(r, 2);
+    assert_true(moec_residency_limit(r, 4096));
+    assert_true(moec_residency_is_present(r, 1) && !moec_residency_is_present(r, 2));
+    moec_residency_release(r, 1);
+    assert_true(moec_residency_admit(r, 3));
+    assert_false(moec_residency_is_present(r, 1));
+    assert_int_equal(moec_residency_used_bytes(r), 4096);
+    moec_residency_release(r, 3);
+    moec_residency_free(r);
+}
+
 static void test_residency__state_bytes(void **state)
 {
     (void)state;
@@ -411,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_residency__guesses_spare_each_other),
         cmocka_unit_test(test_residency__warm),
         cmocka_unit_test(test_residency__smallest_buffer),
+        cmocka_unit_test(test_residency__limit),
         cmocka_unit_test(test_residency__state_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

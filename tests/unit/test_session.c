@@ -1,6 +1,12 @@
 /* Sessions: steps, truncation, forks, limits. That results do not depend on chunking is in test_forward.c. */
 #include "tests/unit/fixture_model.h"
 
+#include "formats/base/mapped_memory.h"
+#include "runtime/forward/kv_lender.h"
+#include "runtime/forward/kv_state.h"
+
+#include <sys/mman.h>
+
 struct opened {
     struct fixture fixture;
     struct moec_forward forward;
@@ -168,6 +174,112 @@ static void test_session__counts_its_bytes(void **state)
     close_session(&opened);
 }
 
+/* ---- memory that is taken as rows fill ---- */
+
+static uint64_t resident_bytes(const struct moec_kv_state *state)
+{
+    unsigned char resident[4096];
+    uint64_t n_bytes = 0;
+    const uint64_t n_pages = (state->n_bytes + MOEC_PAGE_BYTES - 1) / MOEC_PAGE_BYTES;
+    assert_true(n_pages <= sizeof resident);
+    assert_int_equal(mincore(state->floats, state->n_bytes, resident), 0);
+    for (uint64_t i = 0; i < n_pages; i++)
+        n_bytes += (resident[i] & 1u) * MOEC_PAGE_BYTES;
+    return n_bytes;
+}
+
+static void test_session__rows_take_memory_as_they_fill(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("mixtral", 4);
+    const struct moec_config *config = &opened.fixture.model->config;
+    struct moec_error err = {0};
+    struct moec_kv_state kv;
+    const uint64_t n_rows = 3000;
+    assert_ok(
+        moec_kv_state_create(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows, "a test", &kv, &err),
+        err);
+    assert_int_equal(resident_bytes(&kv), 0);
+    for (uint64_t row = 0; row < n_rows; row++) {
+        for (uint32_t layer = 0; layer < config->n_layer; layer++) {
+            const struct moec_kv_rows rows = moec_kv_state_rows(&kv, layer, row);
+            memset(rows.keys, 1, rows.stride * sizeof(float));
+            memset(rows.values, 2, rows.stride * sizeof(float));
+        }
+        if (row % 100 == 0)
+            assert_in_range(
+                moec_kv_state_filled_bytes(config, 0, config->n_layer, MOEC_KV_EACH_LAYER, n_rows, row + 1),
+                row * kv.n_bytes / n_rows, kv.n_bytes);
+        if (row % 100 == 0)
+            assert_true(resident_bytes(&kv) <= moec_kv_state_filled_bytes(config, 0, config->n_layer,
+                                                                          MOEC_KV_EACH_LAYER, n_rows,
+                                                                          row + 1) +
+                                                   MOEC_PAGE_BYTES);
+    }
+    moec_kv_state_release(&kv);
+    close_session(&opened);
+}
+
+struct account {
+    uint64_t taken_bytes;
+    uint32_t n_takes;
+};
+
+static void count_take(void *context, uint64_t n_bytes)
+{
+    struct account *account = context;
+    account->taken_bytes += n_bytes;
+    account->n_takes++;
+}
+
+static void count_give(void *context, uint64_t n_bytes)
+{
+    struct account *account = context;
+    assert_true(n_bytes <= account->taken_bytes);
+    account->taken_bytes -= n_bytes;
+}
+
+/* Sequences take their memory before they fill it, in a few steps, at most what they were planned with, and
+ * give all of it back. */
+static void test_session__takes_what_is_lent(void **state)
+{
+    (void)state;
+    struct opened opened = open_session("mixtral", 16);
+    const struct moec_config *config = &opened.fixture.model->config;
+    struct moec_error err = {0};
+    struct account account = {0};
+    const struct moec_kv_lender lender = {.take = count_take, .give = count_give, .context = &account};
+    struct moec_session *fork = NULL, *beside = NULL;
+    const uint32_t n_context = 3000;
+    const uint64_t all = moec_session_filled_bytes(config, n_context, n_context, false);
+    float *logits = calloc(2 * opened.n_vocab, sizeof *logits);
+    opened.forward.lender = &lender;
+    start(&opened, n_context);
+    assert_int_equal(account.taken_bytes, 0);
+    read_and_check(&opened, opened.session, 0, 20);
+    assert_int_equal(account.taken_bytes, moec_session_filled_bytes(config, n_context, 20, false));
+    assert_true(account.taken_bytes < all / 8);
+    for (uint32_t n = 20; n + 48 <= n_context; n += 48) {
+        assert_ok(moec_session_step(opened.session, opened.fixture.tokens, 48, NULL, 0, NULL, &err), err);
+        assert_int_equal(account.taken_bytes, moec_session_filled_bytes(config, n_context, n + 48, false));
+    }
+    assert_true(account.n_takes <= 17);
+    assert_int_equal(account.taken_bytes, all);
+    assert_ok(moec_session_fork(opened.session, &fork, &err), err);
+    assert_int_equal(account.taken_bytes, 2 * all);
+    moec_session_truncate(opened.session, 0);
+    assert_ok(moec_session_beside(opened.session, &beside, &err), err);
+    struct moec_session *const both[] = {opened.session, beside};
+    assert_ok(moec_session_step_each(both, opened.fixture.tokens, 2, logits, &err), err);
+    assert_int_equal(account.taken_bytes, 2 * all + moec_session_filled_bytes(config, n_context, 1, true));
+    moec_session_free(beside);
+    moec_session_free(fork);
+    assert_int_equal(account.taken_bytes, all);
+    free(logits);
+    close_session(&opened);
+    assert_int_equal(account.taken_bytes, 0);
+}
+
 /* ---- a source and its target ---- */
 
 static void start_pair(struct opened *opened, uint32_t n_context, bool counts)
@@ -310,6 +422,8 @@ int main(void)
         cmocka_unit_test(test_session__forks_go_their_own_ways),
         cmocka_unit_test(test_session__a_foreign_token_leaves_the_state),
         cmocka_unit_test(test_session__counts_its_bytes),
+        cmocka_unit_test(test_session__rows_take_memory_as_they_fill),
+        cmocka_unit_test(test_session__takes_what_is_lent),
         cmocka_unit_test(test_session__a_target_needs_its_source),
         cmocka_unit_test(test_session__full_experts_are_counted_over_the_target),
         cmocka_unit_test(test_session__generation_finds_no_expert_full),

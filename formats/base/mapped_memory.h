@@ -1,0 +1,26 @@
+/* Memory that fills slowly: zeroed, and taken from the system page by page as it is first written, never in
+ * huge pages. What was not written yet is free for other use within a budget, which memory of malloc does not
+ * promise: it may reuse what was freed before and clear it, which takes all of it at once.
+ * Thread rule: any thread. */
+#ifndef MOEC_FORMATS_MAPPED_MEMORY_H
+#define MOEC_FORMATS_MAPPED_MEMORY_H
+
+#include "formats/base/error.h"
+
+#include <stddef.h>
+
+#define MOEC_PAGE_BYTES ((uint64_t)4096)
+
+/* n_bytes at a page's start; 0 gives NULL. `what` names it in the message. Errors: MOEC_ERR_LIMIT over
+ * MOEC_ALLOC_MAX_BYTES (formats/base/memory.h), MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_map_memory(void **out, uint64_t n_bytes, const char *what,
+                                                  struct moec_error *err);
+/* With the same n_bytes; NULL-safe. */
+void moec_unmap_memory(void *memory, uint64_t n_bytes);
+
+/* Gives the whole pages of memory + from .. memory + end back to the system, whoever allocated it: their
+ * content is lost, and they are taken again when they are written again. The kernel joins no small pages to
+ * a huge one there any more. */
+void moec_give_back_memory(void *memory, uint64_t from, uint64_t end);
+
+#endif
