@@ -56,6 +56,22 @@ struct moert_error {
 
 #define MOERT_TOKENS_OF_MODEL UINT32_MAX
 
+/* Decisions about each token, which change the output. They look at a logical cache, so the result depends on
+ * these settings and the tokens alone, never on memory, threads or chunks. All zero: none. */
+struct moert_decisions {
+    /* Which experts (cache-conditional experts, arXiv:2412.00099): "cache-prior:0.2", "max-rank:8",
+     * "cumsum:0.7", "prune:3", or "top-k", which counts misses alone; NULL = the router's own. */
+    const char *route;
+    /* In which precision they are taken (HOBBIT, arXiv:2411.01433): "hobbit:0.6:0.9" or "always:0.6:0.9";
+     * NULL = in one. */
+    const char *precision;
+    const char *slots;     /* experts of each layer in the logical cache, "12" or "50%"; NULL = "50%" */
+    const char *low_slots; /* with a precision, low copies beside them; NULL = "25%" */
+    uint32_t low_bits;     /* of the low copy; 0 = the smallest in the bundle */
+    uint32_t keep_top;     /* with a route, a token's best so many experts are taken in any case */
+    bool decode_only;      /* prompts keep the router's choice, at one precision */
+};
+
 struct moert_options {
     uint64_t memory_bytes; /* limit on the peak resident size of the whole process; 0 = no limit, experts
                               stay resident */
@@ -104,13 +120,7 @@ struct moert_options {
      * beginning, for comparisons; so it does where its size is given, and while a trace is written. */
     bool keeps_buffer;
 
-    /* Routing that looks at a logical cache, which changes the output (cache-conditional experts,
-     * arXiv:2412.00099): "cache-prior:0.2", "max-rank:8", "cumsum:0.7", "prune:3", or "top-k", which counts
-     * misses alone; NULL = the router's own. The result depends on these settings and the tokens alone. */
-    const char *route;
-    const char *route_slots; /* experts of each layer in the logical cache, "12" or "50%"; NULL = "50%" */
-    uint32_t route_keep_top; /* a token's best so many experts are taken in any case */
-    bool route_decode_only;  /* prompts keep the router's choice */
+    struct moert_decisions decisions;
     /* What will be generated, where all of it is known: this prompt (borrowed for the call; NULL = it is not
      * known) and at most text_tokens tokens (MOERT_TOKENS_OF_MODEL as in moert_generation). The KV caches
      * then have no more positions than that takes, within n_context. */
@@ -253,12 +263,17 @@ MOERT_API enum moert_status moert_session_step(struct moert_session *session, co
 MOERT_API enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
                                                   size_t n_tokens, const uint32_t *at, size_t n_at,
                                                   float *logits, struct moert_error *err);
-/* Positions below n are a prompt's (route_decode_only); generators set it by themselves. 0 at first. */
+/* Positions below n are a prompt's (decisions.decode_only); generators set it by themselves. 0 at first. */
 MOERT_API void moert_session_set_prompt(struct moert_session *session, uint32_t n);
-/* Experts that the session's tokens took, and those of them that its logical cache had not; 0 without a
- * route. */
-MOERT_API void moert_session_route_counts(const struct moert_session *session, uint64_t *n_taken,
-                                          uint64_t *n_missed);
+
+/* What a session's tokens took by the options' decisions, those taken back too; 0 without decisions. */
+struct moert_decided {
+    uint64_t n_taken, n_missed;   /* experts, and those of them that the logical cache had not */
+    uint64_t n_low, n_low_missed; /* of these, low copies */
+    uint64_t n_skipped;           /* experts that were chosen and not taken */
+    double missed_bytes;          /* of the records of n_missed, for each token */
+};
+MOERT_API struct moert_decided moert_session_decided(const struct moert_session *session);
 MOERT_API uint32_t moert_session_length(const struct moert_session *session);
 /* Removes every position from n on; does nothing if the session is shorter. */
 MOERT_API void moert_session_truncate(struct moert_session *session, uint32_t n);

@@ -94,10 +94,7 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_be
     for (uint32_t i = 0; i < bench->n_evict; i++)
         MOEC_TRY(moec_evict_find(bench->evicts[i], &evict, err));
     bench->predict = cli_text(args, "predict");
-    MOEC_TRY(cli_check_route(args, err));
-    bench->route = cli_text(args, "route");
-    bench->route_slots = cli_text(args, "slots");
-    MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &bench->route_keep_top, err));
+    MOEC_TRY(cli_read_decisions(args, &bench->decisions, err));
     bench->io = cli_text(args, "io");
     bench->against_none = cli_has(args, "against-none");
     bench->ablation = cli_has(args, "ablation");

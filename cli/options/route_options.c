@@ -1,31 +1,61 @@
 #include "cli/options/route_options.h"
 
-#include <stdlib.h>
+#include <string.h>
 
-bool cli_route_given(const struct cli_args *args)
+bool cli_decisions_given(const struct cli_args *args)
 {
-    return cli_has(args, "route");
+    return cli_has(args, "route") || cli_has(args, "precision");
 }
 
-enum moec_status cli_check_route(const struct cli_args *args, struct moec_error *err)
+/* An option that does nothing without another. */
+static enum moec_status check_idle(const struct cli_args *args, const char *option, bool does_something,
+                                   const char *others, struct moec_error *err)
 {
-    static const char *const others[] = {"slots", "keep-top", "decide"};
-    for (size_t i = 0; !cli_route_given(args) && i < sizeof others / sizeof *others; i++)
-        if (cli_offers(args, others[i]) && cli_has(args, others[i]))
-            return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without --route", others[i]);
-    return MOEC_OK;
+    if (does_something || !cli_offers(args, option) || !cli_has(args, option))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without %s", option, others);
+}
+
+enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
+                                    struct moec_error *err)
+{
+    static const char either[] = "--route or --precision";
+    const bool has_precision = cli_has(args, "precision");
+    MOEC_TRY(check_idle(args, "slots", cli_decisions_given(args), either, err));
+    MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args), either, err));
+    MOEC_TRY(check_idle(args, "prompt-tokens", cli_decisions_given(args), either, err));
+    MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
+    MOEC_TRY(check_idle(args, "low-bits", has_precision, "--precision", err));
+    MOEC_TRY(check_idle(args, "low-slots", has_precision, "--precision", err));
+    *decisions =
+        (struct moert_decisions){.route = cli_text(args, "route"),
+                                 .precision = cli_text(args, "precision"),
+                                 .slots = cli_text(args, "slots"),
+                                 .low_slots = cli_text(args, "low-slots"),
+                                 .decode_only = cli_offers(args, "decide") && cli_has(args, "decide") &&
+                                                strcmp(cli_text(args, "decide"), "decode") == 0};
+    MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
+    return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);
 }
 
 enum moec_status cli_read_route(const struct cli_args *args, const struct moec_config *config,
                                 struct moec_route *route, struct moec_error *err)
 {
+    struct moert_decisions decisions;
     *route = (struct moec_route){0};
-    MOEC_TRY(cli_check_route(args, err));
-    if (!cli_route_given(args))
+    MOEC_TRY(cli_read_decisions(args, &decisions, err));
+    if (!cli_decisions_given(args))
         return MOEC_OK;
-    const char *slots = cli_has(args, "slots") ? cli_text(args, "slots") : MOEC_ROUTE_SLOTS;
-    MOEC_TRY(moec_route_read(cli_text(args, "route"), route, err));
-    MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &route->keep_top, err));
-    MOEC_TRY(moec_route_read_slots(slots, config, &route->n_slots, err));
+    route->keep_top = decisions.keep_top;
+    if (decisions.route != NULL)
+        MOEC_TRY(moec_route_read(decisions.route, route, err));
+    MOEC_TRY(moec_route_read_slots(decisions.slots != NULL ? decisions.slots : MOEC_ROUTE_SLOTS, config,
+                                   &route->n_slots, err));
+    if (decisions.precision != NULL) {
+        MOEC_TRY(moec_precision_read(decisions.precision, &route->precision, err));
+        MOEC_TRY(moec_route_read_slots(decisions.low_slots != NULL ? decisions.low_slots
+                                                                   : MOEC_PRECISION_LOW_SLOTS,
+                                       config, &route->precision.n_low_slots, err));
+    }
     return moec_route_check(route, config, err);
 }

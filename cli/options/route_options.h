@@ -1,8 +1,11 @@
-/* Options of routing that looks at a logical cache (runtime/policy/route.h): --route, --slots, --keep-top. */
+/* Options of decisions that look at a logical cache (runtime/policy/route.h): --route, --precision and what
+ * belongs to them. */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
 
 #include "cli/options/options.h"
+#include "formats/bundle/bundle.h"
+#include "runtime/moert.h"
 #include "runtime/policy/route.h"
 
 /* clang-format off */
@@ -14,18 +17,41 @@
      "cumsum:P\tthe same among as many as make up the share P\n"                                              \
      "prune:N\tthe router's N best alone\n"                                                                   \
      "top-k\tno others: misses of the cache are counted", flags},                                             \
+    {"precision", 0, "HOW", NULL,                                                                             \
+     "Take less important experts in a low copy of the bundle's, or not at all, which changes the output. "   \
+     "An expert's score is the weight of those before it (HOBBIT). The default scores are 0.6 and 0.9:\n"     \
+     "hobbit:T1:T2\tto T1 high, to T2 low, then none; one in the logical cache is taken as it is\n"           \
+     "always:T1:T2\tthe same whatever the cache holds", flags},                                               \
+    {"low-bits", 0, "B", NULL,                                                                                \
+     "With --precision: bitwidth of the low copy (default: the smallest of moec compile --copies).", flags},  \
     {"slots", 0, "N|PERCENT", NULL,                                                                           \
-     "With --route: experts of each layer that the logical cache holds (default " MOEC_ROUTE_SLOTS ").",      \
-     flags},                                                                                                  \
+     "With --route or --precision: experts of each layer that the logical cache holds "                       \
+     "(default " MOEC_ROUTE_SLOTS ").", flags},                                                               \
+    {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
+     "With --precision: low copies of each layer that it holds beside them "                                  \
+     "(default " MOEC_PRECISION_LOW_SLOTS ").", flags},                                                       \
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
 /* clang-format on */
 
-bool cli_route_given(const struct cli_args *args);
+/* --decide, where prompts are told apart. */
+#define CLI_DECIDE_OPTION(flags)                                                                             \
+    {                                                                                                        \
+        "decide", 0, "WHEN", "all|decode",                                                                   \
+            "With --route or --precision, whose experts are decided:\nall\tall tokens' "                     \
+            "(default)\ndecode\tthose of "                                                                   \
+            "the tokens that are generated, not the prompt's",                                               \
+            flags                                                                                            \
+    }
 
-/* Refuses options that do nothing without --route. Errors: MOEC_ERR_USAGE. */
-MOEC_WARN_UNUSED enum moec_status cli_check_route(const struct cli_args *args, struct moec_error *err);
+/* Whether --route or --precision is given. */
+bool cli_decisions_given(const struct cli_args *args);
 
-/* Reads them for a model, into *route; all zero without --route. Errors: MOEC_ERR_USAGE. */
+/* Reads the texts of all of them, checked only for options that would do nothing. Borrows from args. Errors:
+ * MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status
+cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions, struct moec_error *err);
+
+/* Reads them for a model, into *route; all zero without --route and --precision. Errors: MOEC_ERR_USAGE. */
 MOEC_WARN_UNUSED enum moec_status cli_read_route(const struct cli_args *args,
                                                  const struct moec_config *config, struct moec_route *route,
                                                  struct moec_error *err);

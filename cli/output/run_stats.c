@@ -60,6 +60,25 @@ static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t 
             cli_memory_text(c, info.working_set_bytes));
 }
 
+static void print_decisions(FILE *out, const struct run_figures *figures)
+{
+    const struct moert_decided *decided = &figures->decided;
+    const struct moert_decisions *decisions = &figures->decisions;
+    const double n_taken = (double)decided->n_taken, n = n_taken + (double)decided->n_skipped;
+    char bytes[24];
+    if (decisions->route == NULL && decisions->precision == NULL)
+        return;
+    fprintf(out, "route     %s, %.1f%% of %" PRIu64 " experts taken missed the logical cache\n",
+            decisions->route != NULL ? decisions->route : "top-k",
+            100 * rate((double)decided->n_missed, n_taken), decided->n_taken);
+    if (decisions->precision != NULL)
+        fprintf(out, "precision %s, %.1f%% of the experts high, %.1f%% low, %.1f%% skipped\n",
+                decisions->precision, 100 * rate(n_taken - (double)decided->n_low, n),
+                100 * rate((double)decided->n_low, n), 100 * rate((double)decided->n_skipped, n));
+    fprintf(out, "missed    %s a token by the logical cache\n",
+            cli_memory_text(bytes, (uint64_t)decided->missed_bytes));
+}
+
 void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
 {
     const struct moert_info info = moert_engine_info(engine);
@@ -71,10 +90,7 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
     if (figures->drafts)
         fprintf(out, "drafts    %" PRIu64 " tokens, %" PRIu64 " accepted\n", figures->n_drafted,
                 figures->n_accepted);
-    if (figures->route != NULL)
-        fprintf(out, "route     %s, %.1f%% of %" PRIu64 " experts taken missed the logical cache\n",
-                figures->route, 100 * rate((double)figures->n_missed, (double)figures->n_taken),
-                figures->n_taken);
+    print_decisions(out, figures);
     print_experts(out, engine);
     print_memory(out, engine, figures->budget_bytes);
     fprintf(out, "kernels   %s, %" PRIu32 " threads\n", info.cpu, info.n_threads);
@@ -228,6 +244,25 @@ static void put_experts(struct node *root, const struct moert_engine *engine, ui
     close_node(&experts, '}');
 }
 
+static void put_decisions(struct node *root, const struct run_figures *figures)
+{
+    const struct moert_decided *decided = &figures->decided;
+    const struct moert_decisions *decisions = &figures->decisions;
+    if (decisions->route == NULL && decisions->precision == NULL)
+        return;
+    if (decisions->route != NULL)
+        put_text(root, "route", decisions->route);
+    put_u64(root, "experts_taken", decided->n_taken);
+    put_u64(root, "experts_missed", decided->n_missed);
+    put_double(root, "missed_bytes_per_token", decided->missed_bytes);
+    if (decisions->precision == NULL)
+        return;
+    put_text(root, "precision", decisions->precision);
+    put_u64(root, "experts_low", decided->n_low);
+    put_u64(root, "experts_low_missed", decided->n_low_missed);
+    put_u64(root, "experts_skipped", decided->n_skipped);
+}
+
 void run_stats_print_json(FILE *out, const struct moert_engine *engine, const struct run_figures *figures)
 {
     const struct moert_info info = moert_engine_info(engine);
@@ -245,11 +280,7 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_u64(&root, "prefill_chunk_tokens", info.prefill_tokens);
     put_speed(&root, figures);
     put_memory(&root, &info, figures->budget_bytes);
-    if (figures->route != NULL) {
-        put_text(&root, "route", figures->route);
-        put_u64(&root, "experts_taken", figures->n_taken);
-        put_u64(&root, "experts_missed", figures->n_missed);
-    }
+    put_decisions(&root, figures);
     put_experts(&root, engine, info.n_moe_layer);
     print_key(&root, "context_full");
     fputs(figures->is_context_full ? "true" : "false", out);

@@ -16,11 +16,11 @@ struct run_figures {
     bool drafts;
     uint64_t n_drafted, n_accepted; /* with drafts: tokens drafted, and those of them that saved a step */
     double decode_seconds;
-    const char *route;          /* as asked for; NULL = none */
-    uint64_t n_taken, n_missed; /* with a route: experts taken, and those that the logical cache had not */
-    uint64_t budget_bytes;      /* 0 = none */
-    bool is_context_full;       /* the text ended because the context did */
-    const char *note;           /* moert_engine_warning, "" = nothing */
+    struct moert_decisions decisions; /* as asked for */
+    struct moert_decided decided;     /* and what came of it */
+    uint64_t budget_bytes;            /* 0 = none */
+    bool is_context_full;             /* the text ended because the context did */
+    const char *note;                 /* moert_engine_warning, "" = nothing */
 };
 
 void run_stats_print_text(FILE *out, const struct moert_engine *engine, const struct run_figures *figures);

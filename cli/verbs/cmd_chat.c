@@ -4,6 +4,7 @@
 #include "cli/options/conversation.h"
 #include "cli/options/generation_options.h"
 #include "cli/options/prompt.h"
+#include "cli/options/route_options.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
@@ -38,6 +39,8 @@ static const struct cli_option options[] = {
     {"top-p", 0, "P", NULL, "Draw from the smallest set of tokens with total probability P (default 1).", 0},
     {"seed", 0, "S", NULL, "Seed for drawing tokens (default 0).", 0},
     {"repetition-penalty", 0, "P", NULL, "Above 1, tokens already in the text become less likely.", CLI_RARE},
+    CLI_ROUTE_OPTIONS(CLI_RARE),
+    CLI_DECIDE_OPTION(CLI_RARE),
     {"stats", 0, NULL, NULL, "After each answer, print to standard error how many tokens were kept and read.",
      0},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},
@@ -86,6 +89,7 @@ static enum moec_status read_options(struct chat *chat, struct moec_error *err)
     chat->n_answer = 1024;
     MOEC_TRY(cli_u32(args, "tokens", 1, 1u << 30, &chat->n_answer, err));
     MOEC_TRY(cli_bytes(args, "memory", &chat->engine_options.memory_bytes, err));
+    MOEC_TRY(cli_read_decisions(args, &chat->engine_options.decisions, err));
     MOEC_TRY(cli_u32(args, "ctx", 1, 1u << 24, &chat->engine_options.n_context, err));
     MOEC_TRY(cli_double(args, "temp", 0, 100, &temperature, err));
     MOEC_TRY(cli_u32(args, "top-k", 0, 1u << 24, &chat->sampler.top_k, err));

@@ -32,8 +32,8 @@ static const struct cli_option options[] = {
     CLI_GENERATION_OPTIONS(CLI_RARE),
     CLI_ROUTE_OPTIONS(CLI_RARE),
     {"prompt-tokens", 0, "P", NULL,
-     "With --route: the first P tokens of each window are a prompt's, which keep the router's choice "
-     "(default: 0).",
+     "With --route or --precision: the first P tokens of each window are a prompt's, which keep the router's "
+     "choice (default: 0).",
      CLI_RARE},
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_MACHINE_OPTIONS,
@@ -88,11 +88,13 @@ static enum moec_status make_windows(struct eval_job *job, struct moec_error *er
 
 static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, struct moec_error *err)
 {
+    uint32_t low_bits = 0;
     MOEC_TRY(cli_read_route(job->args, &job->source.model->config, &job->route, err));
+    MOEC_TRY(cli_u32(job->args, "low-bits", 1, 16, &low_bits, err));
+    if (job->route.precision.kind != MOEC_PRECISION_ONE)
+        MOEC_TRY(moec_source_serve_low(&job->source, low_bits, err));
     if (!cli_has(job->args, "prompt-tokens"))
         return MOEC_OK;
-    if (!cli_route_given(job->args))
-        return moec_fail(err, MOEC_ERR_USAGE, "--prompt-tokens does nothing without --route");
     job->route.decode_only = true;
     return cli_u32(job->args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, n_prompt, err);
 }
@@ -107,6 +109,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .reference_limit_bytes = job->measure.work_bytes,
         .route = moec_route_is_on(&job->route) ? &job->route : NULL,
         .n_prompt = n_prompt,
+        .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
@@ -123,6 +126,55 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
                                            job->reference_nll, &progress, err));
     }
     return moec_scorer_run(job->scorer, &job->measured, &progress, err);
+}
+
+static double token_bytes(const struct eval_job *job, const struct moec_route_counts *counts)
+{
+    return moec_route_token_bytes(counts, moec_config_moe_count(&job->source.model->config));
+}
+
+static void put_decisions(const struct eval_job *job, struct moec_json_out *root)
+{
+    const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
+    if (cli_has(job->args, "route"))
+        moec_json_out_string(root, "route", cli_text(job->args, "route"));
+    moec_json_out_u64(root, "slots", job->route.n_slots);
+    moec_json_out_u64(root, "experts_taken", counts.n_taken);
+    moec_json_out_u64(root, "experts_missed", counts.n_missed);
+    moec_json_out_double(root, "missed_bytes_per_token", token_bytes(job, &counts));
+    if (job->route.precision.kind == MOEC_PRECISION_ONE)
+        return;
+    moec_json_out_string(root, "precision", cli_text(job->args, "precision"));
+    moec_json_out_u64(root, "low_slots", job->route.precision.n_low_slots);
+    moec_json_out_u64(root, "experts_low", counts.n_low);
+    moec_json_out_u64(root, "experts_low_missed", counts.n_low_missed);
+    moec_json_out_u64(root, "experts_skipped", counts.n_skipped);
+}
+
+static double share(uint64_t part, uint64_t all)
+{
+    return all > 0 ? 100 * (double)part / (double)all : 0;
+}
+
+static void print_decisions(const struct eval_job *job)
+{
+    const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
+    const char *route = cli_text(job->args, "route");
+    cli_print(stdout,
+              "route      %s   %.1f%% of %" PRIu64 " experts taken miss a cache of %" PRIu32
+              " experts a layer\n",
+              route != NULL ? route : "top-k", share(counts.n_missed, counts.n_taken), counts.n_taken,
+              job->route.n_slots);
+    if (job->route.precision.kind != MOEC_PRECISION_ONE) {
+        const uint64_t n = counts.n_taken + counts.n_skipped;
+        cli_print(stdout,
+                  "precision  %s   %.1f%% of the experts high, %.1f%% low (%.1f%% misses of a cache of "
+                  "%" PRIu32 "), %.1f%% skipped\n",
+                  cli_text(job->args, "precision"), share(counts.n_taken - counts.n_low, n),
+                  share(counts.n_low, n), share(counts.n_low_missed, n), job->route.precision.n_low_slots,
+                  share(counts.n_skipped, n));
+    }
+    cli_print(stdout, "missed     %.1f KiB of experts a token\n", token_bytes(job, &counts) / 1024);
 }
 
 static enum moec_status print_json(const struct eval_job *job, const struct moec_loss *loss,
@@ -145,13 +197,8 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
         moec_json_out_double(root, "reference", loss->reference);
         cli_json_loss(root, loss);
     }
-    if (moec_route_is_on(&job->route)) {
-        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-        moec_json_out_string(root, "route", cli_text(job->args, "route"));
-        moec_json_out_u64(root, "slots", job->route.n_slots);
-        moec_json_out_u64(root, "experts_taken", counts.n_taken);
-        moec_json_out_u64(root, "experts_missed", counts.n_missed);
-    }
+    if (moec_route_is_on(&job->route))
+        put_decisions(job, root);
     return cli_print_json(root, err);
 }
 
@@ -167,15 +214,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
             stdout,
             "reference  %.4f   loss %.3f%% (90%% interval %.3f%% to %.3f%%), mean KL %.6f nats a token\n",
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
-    if (moec_route_is_on(&job->route)) {
-        const struct moec_route_counts counts = moec_scorer_route_counts(job->scorer);
-        cli_print(stdout,
-                  "route      %s   %.1f%% of %" PRIu64 " experts taken miss a cache of %" PRIu32
-                  " experts a layer\n",
-                  cli_text(job->args, "route"),
-                  counts.n_taken > 0 ? 100 * (double)counts.n_missed / (double)counts.n_taken : 0,
-                  counts.n_taken, job->route.n_slots);
-    }
+    if (moec_route_is_on(&job->route))
+        print_decisions(job);
 }
 
 /* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the
@@ -223,6 +263,10 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
         cli_has_generation(job->args, &option))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "--%s applies to tasks with generated answers, but task '%s' measures %s", option,
+                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
+    if (is_rows && cli_decisions_given(job->args))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--route and --precision apply to perplexity, but task '%s' measures %s",
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;

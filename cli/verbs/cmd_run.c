@@ -75,11 +75,7 @@ static const struct cli_option options[] = {
     {"emulate-storage", 0, "RATE,LATENCY", NULL,
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us.", CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),
-    {"decide", 0, "WHEN", "all|decode",
-     "With --route, who may take other experts:\nall\tall tokens (default)\ndecode\tthose that are "
-     "generated, "
-     "not the prompt's",
-     CLI_RARE},
+    CLI_DECIDE_OPTION(CLI_RARE),
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
      CLI_RARE | CLI_OUTPUT},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},
@@ -145,12 +141,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     out->engine.predict = cli_text(args, "predict");
     MOEC_TRY(cli_u32(args, "preload-count", 1, 1024, &out->engine.preload_count, err));
     out->engine.io = cli_text(args, "io");
-    MOEC_TRY(cli_check_route(args, err));
-    out->engine.route = cli_text(args, "route");
-    out->engine.route_slots = cli_text(args, "slots");
-    MOEC_TRY(cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &out->engine.route_keep_top, err));
-    out->engine.route_decode_only =
-        cli_has(args, "decide") && strcmp(cli_text(args, "decide"), "decode") == 0;
+    MOEC_TRY(cli_read_decisions(args, &out->engine.decisions, err));
     out->engine.trace = cli_text(args, "trace");
     if (cli_has(args, "emulate-storage")) {
         struct moec_emulation emulation;
@@ -250,12 +241,9 @@ static enum moec_status emit(struct run *run, const char *piece, size_t n, bool 
 
 static void print_stats(const struct run *run)
 {
-    uint64_t n_taken = 0, n_missed = 0;
-    moert_session_route_counts(run->session, &n_taken, &n_missed);
     const struct run_figures figures = {
-        .route = run->options.engine.route,
-        .n_taken = n_taken,
-        .n_missed = n_missed,
+        .decisions = run->options.engine.decisions,
+        .decided = moert_session_decided(run->session),
         .n_prompt_tokens = run->n_tokens,
         .prefill_seconds = run->prefill_seconds,
         .n_decode_tokens = moert_generator_steps(run->generator) + moert_generator_accepted(run->generator),

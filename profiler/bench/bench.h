@@ -53,14 +53,11 @@ struct moec_bench_options {
     struct moec_bench_storage storages[MOEC_BENCH_MAX_LIST];
     uint32_t n_storage; /* 1 or more; the device itself is a storage too */
     const char *evicts[MOEC_BENCH_MAX_LIST];
-    uint32_t n_evict;    /* of the mode cache, a row each; 0: its own */
-    const char *predict; /* of the mode cache; NULL: its own */
-    const char
-        *route; /* of all rows, as in struct moert_options: which experts tokens take; NULL: the router's */
-    const char *route_slots;
-    uint32_t route_keep_top;
-    uint32_t preload_count; /* of rows that guess; 0: bounded by time */
-    const char *traces;     /* folder that exists, for a trace of each row; NULL: none */
+    uint32_t n_evict;                 /* of the mode cache, a row each; 0: its own */
+    const char *predict;              /* of the mode cache; NULL: its own */
+    struct moert_decisions decisions; /* of all rows */
+    uint32_t preload_count;           /* of rows that guess; 0: bounded by time */
+    const char *traces;               /* folder that exists, for a trace of each row; NULL: none */
     /* Called with the file of each trace before any work; a failure ends the bench. May be NULL. */
     enum moec_status (*check_trace)(void *context, const char *path, struct moec_error *err);
     void *check_context;

@@ -147,6 +147,20 @@ static void put_machine(struct moec_json_out *root, const struct moec_bench *ben
     moec_json_out_node(root, "versions", versions);
 }
 
+static void put_decisions(struct moec_json_out *root, const struct moert_decisions *decisions)
+{
+    if (decisions->route == NULL && decisions->precision == NULL)
+        return;
+    put_string_or_null(root, "route", decisions->route);
+    put_string_or_null(root, "slots", decisions->slots);
+    moec_json_out_u64(root, "keep_top", decisions->keep_top);
+    if (decisions->precision == NULL)
+        return;
+    moec_json_out_string(root, "precision", decisions->precision);
+    put_string_or_null(root, "low_slots", decisions->low_slots);
+    moec_json_out_u64(root, "low_bits", decisions->low_bits);
+}
+
 struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
 {
     const struct moec_bench_options *options = &bench->options;
@@ -165,11 +179,7 @@ struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
     moec_json_out_bool(root, "teacher_forced", true);
     moec_json_out_u64(root, "samples", bench->tokens.n_sample);
     moec_json_out_u64(root, "prompt_tokens", bench->tokens.prompt_tokens);
-    if (bench->options.route != NULL) {
-        moec_json_out_string(root, "route", bench->options.route);
-        put_string_or_null(root, "slots", bench->options.route_slots);
-        moec_json_out_u64(root, "keep_top", bench->options.route_keep_top);
-    }
+    put_decisions(root, &bench->options.decisions);
     moec_json_out_u64(root, "tokens", bench->tokens.n_tokens);
     moec_json_out_u64(root, "expert_total_bytes", bench->expert_total_bytes);
     put_string_or_null(root, "left_out", bench->left_out);

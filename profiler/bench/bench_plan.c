@@ -103,9 +103,7 @@ static struct moec_bench_row start_row(const struct plan *plan, const char *mode
         .engine = {.mode = mode,
                    .io = options->io,
                    .cpu = options->cpu,
-                   .route = options->route,
-                   .route_slots = options->route_slots,
-                   .route_keep_top = options->route_keep_top,
+                   .decisions = options->decisions,
                    .n_threads = options->n_threads},
     };
 }

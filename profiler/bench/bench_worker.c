@@ -58,9 +58,7 @@ static struct moert_options engine_options(const struct moec_bench_engine *engin
     options.predict = engine->predict;
     options.preload_count = engine->preload_count;
     options.io = engine->io;
-    options.route = engine->route;
-    options.route_slots = engine->route_slots;
-    options.route_keep_top = engine->route_keep_top;
+    options.decisions = engine->decisions;
     options.trace = engine->trace;
     options.emulate_bytes_per_second = engine->emulate_bytes_per_second;
     options.emulate_latency_ns = engine->emulate_latency_ns;

@@ -15,6 +15,7 @@
 #define MOEC_PROFILER_BENCH_WORKER_H
 
 #include "formats/base/digest.h"
+#include "runtime/moert.h"
 
 #include <sys/types.h>
 
@@ -32,8 +33,7 @@ struct moec_bench_tokens {
 struct moec_bench_engine {
     const char *mode; /* NULL: cache */
     const char *evict, *predict, *io, *cpu;
-    const char *route, *route_slots; /* as in struct moert_options */
-    uint32_t route_keep_top;
+    struct moert_decisions decisions;
     const char *trace; /* file, NULL: none */
     uint32_t copy, preload_count;
     uint64_t memory_bytes, expert_buffer_bytes; /* one of them, or none */

@@ -73,9 +73,7 @@ void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n
 struct moec_route_counts moec_batch_sequences_route_counts(const struct moec_batch_sequences *sequences)
 {
     struct moec_route_counts all = {0};
-    for (uint32_t i = 0; sequences->routes != NULL && i < sequences->n_room; i++) {
-        all.n_taken += sequences->routes[i].counts.n_taken;
-        all.n_missed += sequences->routes[i].counts.n_missed;
-    }
+    for (uint32_t i = 0; sequences->routes != NULL && i < sequences->n_room; i++)
+        moec_route_counts_add(&all, &sequences->routes[i].counts);
     return all;
 }

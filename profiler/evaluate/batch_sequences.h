@@ -30,7 +30,7 @@ void moec_batch_sequences_release(struct moec_batch_sequences *sequences);
 void moec_batch_sequences_clear(struct moec_batch_sequences *sequences);
 void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n_rows, uint32_t n_prompt);
 
-/* Experts taken, and those that were missing in the logical caches, by all batches so far. */
+/* What was decided in all batches so far. */
 struct moec_route_counts moec_batch_sequences_route_counts(const struct moec_batch_sequences *sequences);
 
 /* What moec_forward_mlp is given for the batch that was made, for one layer: made again before the next one.

@@ -101,6 +101,8 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
                                    max_tokens, err));
     if (options->route != NULL) {
         MOEC_TRY_OUT(moec_decider_create(config, options->route, max_tokens, &scorer->decider, err));
+        scorer->decider.record_bytes[0] = options->record_bytes[0];
+        scorer->decider.record_bytes[1] = options->record_bytes[1];
         scorer->forward.decider = &scorer->decider;
     }
     MOEC_TRY_OUT(moec_sweep_create(&scorer->forward, windows, false, &scorer->sweep, err));

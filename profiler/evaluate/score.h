@@ -25,6 +25,7 @@ struct moec_scorer_options {
      * tokens are a prompt's. */
     const struct moec_route *route;
     uint32_t n_prompt;
+    const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
 };
 
 /* Borrows model, experts and windows until free. Hidden states of all windows, twice with a reference, stand
@@ -101,7 +102,7 @@ MOEC_WARN_UNUSED enum moec_status moec_scorer_layer_watched(struct moec_scorer *
                                                             const struct moec_progress *progress,
                                                             struct moec_error *err);
 
-/* Experts taken by all runs so far, and those that the windows' logical caches had not; 0 without a route. */
+/* What was decided in all runs so far; 0 without a route. */
 struct moec_route_counts moec_scorer_route_counts(const struct moec_scorer *scorer);
 
 /* Multiply-adds done so far by this scorer. */

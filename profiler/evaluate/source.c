@@ -3,8 +3,23 @@
 #include "formats/base/memory.h"
 #include "formats/gguf/gguf.h"
 #include "profiler/evaluate/load_model.h"
+#include "runtime/experts/low_copy.h"
 
+#include <inttypes.h>
 #include <string.h>
+
+#define LOW_BITS 4 /* of a checkpoint's low copies, unless named */
+
+/* Sizes of all of a checkpoint's records at these bits. */
+static enum moec_status fill_bytes(const struct moec_source *source, uint32_t bits, uint64_t **bytes,
+                                   struct moec_error *err)
+{
+    const uint64_t n = (uint64_t)moec_config_moe_count(source->config) * source->config->n_expert;
+    MOEC_TRY(moec_alloc((void **)bytes, n, sizeof **bytes, "sizes of records", err));
+    for (uint64_t i = 0; i < n; i++)
+        (*bytes)[i] = moec_variants_record_bytes(source->variants, bits);
+    return MOEC_OK;
+}
 
 static enum moec_status open_checkpoint(struct moec_source *source, uint64_t cache_bytes, int n_threads,
                                         struct moec_error *err)
@@ -17,6 +32,17 @@ static enum moec_status open_checkpoint(struct moec_source *source, uint64_t cac
     MOEC_TRY(moec_variants_create(source->checkpoint, MOEC_SCHEME_SYMMETRIC, 0, cache_bytes, n_threads,
                                   &source->variants, err));
     source->experts = moec_variants_experts(source->variants);
+    return fill_bytes(source, moec_variants_source_bits(source->variants), &source->record_bytes[0], err);
+}
+
+/* With a copy beside the assignment, where one is asked for. */
+static enum moec_status open_cache(struct moec_source *source, const struct moec_cache_form *beside,
+                                   struct moec_error *err)
+{
+    const struct moec_expert_cache_options options = {
+        .buffer_bytes = source->cache_bytes, .beside = beside, .n_beside = beside != NULL};
+    MOEC_TRY(moec_expert_cache_create(source->bundle, &options, &source->cache, err));
+    source->experts = moec_expert_cache_experts(source->cache);
     return MOEC_OK;
 }
 
@@ -29,10 +55,36 @@ static enum moec_status open_bundle(struct moec_source *source, uint64_t cache_b
     source->tokenizer = source->bundle->tokenizer;
     MOEC_TRY(moec_bundle_load_dense(source->bundle, &dense, err));
     MOEC_TRY(moec_model_create(source->config, &dense, &source->model, err));
-    struct moec_expert_cache_options options = {.buffer_bytes = cache_bytes};
-    MOEC_TRY(moec_expert_cache_create(source->bundle, &options, &source->cache, err));
-    source->experts = moec_expert_cache_experts(source->cache);
-    return MOEC_OK;
+    source->cache_bytes = cache_bytes;
+    MOEC_TRY(moec_copy_record_bytes(source->bundle, 0, &source->record_bytes[0], err));
+    return open_cache(source, NULL, err);
+}
+
+/* A checkpoint's copies are made on demand. */
+static enum moec_status serve_variant(struct moec_source *source, uint32_t bits, struct moec_error *err)
+{
+    const uint32_t high = moec_variants_source_bits(source->variants);
+    const uint32_t low = bits > 0 ? bits : LOW_BITS;
+    if (low >= high)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a low copy of %" PRIu32 " bits of '%s', expected fewer than its own %" PRIu32, low,
+                         source->path, high);
+    MOEC_TRY(moec_variants_serve_low(source->variants, low, err));
+    return fill_bytes(source, low, &source->record_bytes[1], err);
+}
+
+enum moec_status moec_source_serve_low(struct moec_source *source, uint32_t bits, struct moec_error *err)
+{
+    struct moec_cache_form low = {0};
+    free(source->record_bytes[1]);
+    source->record_bytes[1] = NULL;
+    if (source->bundle == NULL)
+        return serve_variant(source, bits, err);
+    MOEC_TRY(moec_low_copy_find(source->bundle, 0, bits, &low.form.copy, err));
+    moec_expert_cache_free(source->cache);
+    source->cache = NULL;
+    MOEC_TRY(moec_copy_record_bytes(source->bundle, low.form.copy, &source->record_bytes[1], err));
+    return open_cache(source, &low, err);
 }
 
 enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_threads,
@@ -56,6 +108,8 @@ void moec_source_close(struct moec_source *source)
     moec_model_free(source->model);
     moec_bundle_close(source->bundle);
     moec_checkpoint_close(source->checkpoint);
+    free(source->record_bytes[0]);
+    free(source->record_bytes[1]);
     free(source->path);
     memset(source, 0, sizeof *source);
 }

@@ -21,6 +21,9 @@ struct moec_source {
     struct moec_variants *variants;               /* NULL for a bundle */
     struct moec_bundle *bundle;                   /* NULL for a checkpoint */
     struct moec_expert_cache *cache;              /* NULL for a checkpoint */
+    uint64_t cache_bytes;
+    uint64_t *record_bytes[2]; /* (MoE layers, n_expert) as assigned, and of the low copy that is served, NULL
+                                * without */
 };
 
 /* Opens a folder as a checkpoint and a file as a bundle. Experts are kept in memory up to cache_bytes, and
@@ -29,5 +32,11 @@ struct moec_source {
 MOEC_WARN_UNUSED enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_threads,
                                                    struct moec_source *source, struct moec_error *err);
 void moec_source_close(struct moec_source *source);
+
+/* Serves a low copy of every expert too, as form 1 of its experts: of a bundle the copy at these bits (0 =
+ * its smallest), of a checkpoint one that is made on demand (0 = 4 bits). Nothing may be borrowed. Errors:
+ * MOEC_ERR_USAGE where there is no smaller copy. */
+MOEC_WARN_UNUSED enum moec_status moec_source_serve_low(struct moec_source *source, uint32_t bits,
+                                                        struct moec_error *err);
 
 #endif

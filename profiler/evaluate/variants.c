@@ -36,6 +36,7 @@ struct moec_variants {
     uint8_t *assignment;           /* (n_moe, n_expert) numbers or codes, 0: */
     struct moec_variant *mixed;    /* (n_moe, n_expert) */
     uint32_t rest_number;
+    uint32_t low_code;                     /* of form 1 */
     const struct moec_mlp_filter *filters; /* (n_moe, n_expert) or NULL */
     uint64_t limit_bytes;
     uint64_t cached_bytes;
@@ -241,6 +242,13 @@ static struct parts assigned_parts(const struct moec_variants *variants, uint32_
     return code == 0 ? (struct parts){.index = {MIXED}, .n = 1} : parts_of(variants, code);
 }
 
+/* What a request gets. */
+static struct parts requested_parts(const struct moec_variants *variants, struct moec_expert_request request)
+{
+    return request.form == 0 ? assigned_parts(variants, request.layer, request.expert)
+                             : parts_of(variants, variants->low_code);
+}
+
 static enum moec_status borrow_parts(struct moec_variants *variants, uint32_t layer, uint32_t expert,
                                      struct parts parts, struct moec_mlp *mlp, struct moec_error *err)
 {
@@ -333,6 +341,7 @@ static void encode_jobs(struct moec_variants *variants, uint32_t layer, uint32_t
     }
 }
 
+/* Of the experts that are encoded together. */
 static bool is_missing(struct moec_variants *variants, uint32_t layer, uint32_t expert)
 {
     const struct parts parts = assigned_parts(variants, layer, expert);
@@ -390,8 +399,11 @@ static void expect(struct moec_experts *self, const struct moec_router_answer *a
         return;
     pthread_mutex_lock(&variants->lock);
     variants->expected_layer = answer->layer;
-    variants->n_expected =
-        answer->n_active < variants->config->n_expert ? answer->n_active : variants->config->n_expert;
+    /* Those of form 0, which stand first. */
+    variants->n_expected = 0;
+    while (variants->n_expected < answer->n_active &&
+           answer->active[variants->n_expected] < variants->config->n_expert)
+        variants->n_expected++;
     memcpy(variants->expected, answer->active, variants->n_expected * sizeof *answer->active);
     pthread_mutex_unlock(&variants->lock);
 }
@@ -403,9 +415,9 @@ static enum moec_status acquire(struct moec_experts *self, struct moec_expert_re
     const uint32_t layer = request.layer, expert = request.expert;
     MOEC_TRY(moec_experts_check_form(self, request, err));
     MOEC_TRY(check_expert(variants, layer, expert, err));
-    if (is_missing(variants, layer, expert))
+    if (request.form == 0 && is_missing(variants, layer, expert))
         encode_expected(variants, layer, expert);
-    MOEC_TRY(borrow_parts(variants, layer, expert, assigned_parts(variants, layer, expert), mlp, err));
+    MOEC_TRY(borrow_parts(variants, layer, expert, requested_parts(variants, request), mlp, err));
     if (variants->filters != NULL)
         mlp->filter = variants->filters[place_of(variants, layer, expert)];
     return MOEC_OK;
@@ -414,8 +426,7 @@ static enum moec_status acquire(struct moec_experts *self, struct moec_expert_re
 static void release(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
-    give_back_parts(variants, request.layer, request.expert,
-                    assigned_parts(variants, request.layer, request.expert));
+    give_back_parts(variants, request.layer, request.expert, requested_parts(variants, request));
 }
 
 /* Held together as long as the limit has room beside those already held; the first is always tried. Room is
@@ -424,7 +435,7 @@ static bool ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_variants *variants = (struct moec_variants *)self;
     const uint32_t layer = request.layer, expert = request.expert;
-    const struct parts parts = assigned_parts(variants, layer, expert);
+    const struct parts parts = requested_parts(variants, request);
     struct slot *there[2];
     uint32_t n_there = 0;
     uint64_t missing_bytes = 0;
@@ -444,6 +455,15 @@ static bool ready(struct moec_experts *self, struct moec_expert_request request)
         let_go(variants, there[i]);
     pthread_mutex_unlock(&variants->lock);
     return is_ready;
+}
+
+enum moec_status moec_variants_serve_low(struct moec_variants *variants, uint32_t code,
+                                         struct moec_error *err)
+{
+    MOEC_TRY(check_code(variants, code, err));
+    variants->low_code = code;
+    variants->experts.n_form = 2;
+    return MOEC_OK;
 }
 
 static const struct moec_experts_ops variants_ops = {

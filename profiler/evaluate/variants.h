@@ -60,6 +60,11 @@ void moec_variants_set_encoder(struct moec_variants *variants, const struct moec
 /* The source to give to moec_forward_init; borrowed until free. acquire answers with the assigned variant. */
 struct moec_experts *moec_variants_experts(struct moec_variants *variants);
 
+/* From now on the source offers a second form of every expert, the variant of this code, beside the assigned
+ * one: the low copy of runtime/policy/precision.h. Like assigning. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_variants_serve_low(struct moec_variants *variants, uint32_t code,
+                                                          struct moec_error *err);
+
 /* Bits that hold the checkpoint's experts exactly: 16 for BF16 and F16 sources, 32 for F32. */
 uint32_t moec_variants_source_bits(const struct moec_variants *variants);
 

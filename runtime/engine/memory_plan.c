@@ -55,7 +55,7 @@ static uint64_t scratch_bytes(const struct moec_memory_request *request, uint32_
                        moec_session_bytes(config, request->n_context, 0);
     return n_sessions(request) *
            (moec_forward_scratch_bytes(config, max_tokens, request->n_threads) + session +
-            (request->route != NULL ? moec_decider_bytes(config, max_tokens) : 0));
+            (request->route != NULL ? moec_decider_bytes(config, request->route, max_tokens) : 0));
 }
 
 /* Of all sequences. */

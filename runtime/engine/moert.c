@@ -11,6 +11,7 @@
 #include "runtime/experts/clocked_experts.h"
 #include "runtime/experts/expert_cache.h"
 #include "runtime/experts/expert_stream.h"
+#include "runtime/experts/low_copy.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/session.h"
 #include "runtime/generate/generate.h"
@@ -45,6 +46,8 @@ struct moert_engine {
     uint32_t n_beams;    /* allowed to a generator */
     bool drafts;         /* likewise */
     struct moec_route route;
+    struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
+    uint64_t *record_bytes[2];  /* with decisions, of struct moec_decider, owned */
     int n_threads;
     atomic_uint n_open; /* sessions that exist */
     struct moec_kv_lending lending;
@@ -104,19 +107,57 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
     return MOEC_OK;
 }
 
-static enum moec_status check_route(const struct moert_options *options, const struct moec_config *config,
-                                    struct moec_route *route, struct moec_error *err)
+static bool has_precision(const struct moert_engine *engine)
 {
-    if (options->route == NULL) {
-        if (options->route_slots == NULL && options->route_keep_top == 0 && !options->route_decode_only)
-            return MOEC_OK;
+    return engine->route.precision.kind != MOEC_PRECISION_ONE;
+}
+
+static enum moec_status check_precision(struct moert_engine *engine, const struct moert_options *options,
+                                        const struct moec_config *config, struct moec_error *err)
+{
+    const struct moert_decisions *decisions = &options->decisions;
+    struct moec_precision *precision = &engine->route.precision;
+    const struct moec_mode *mode = engine->choice.mode;
+    MOEC_TRY(moec_precision_read(decisions->precision, precision, err));
+    MOEC_TRY(
+        moec_route_read_slots(decisions->low_slots != NULL ? decisions->low_slots : MOEC_PRECISION_LOW_SLOTS,
+                              config, &precision->n_low_slots, err));
+    if (mode->bits > 0 || mode->streams_all)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "mode '%s' runs one precision copy: leave out precision '%s', or use mode 'cache'",
+                         mode->name, decisions->precision);
+    if (options->trace != NULL)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a trace tells of one precision copy: leave out precision '%s', or the trace '%s'",
+                         decisions->precision, options->trace);
+    MOEC_TRY(moec_precision_check(precision, config, err));
+    return moec_low_copy_find(engine->bundle, engine->choice.copy, decisions->low_bits,
+                              &engine->low.form.copy, err);
+}
+
+static enum moec_status check_decisions(struct moert_engine *engine, const struct moert_options *options,
+                                        const struct moec_config *config, struct moec_error *err)
+{
+    const struct moert_decisions *decisions = &options->decisions;
+    struct moec_route *route = &engine->route;
+    const bool has_low = decisions->low_slots != NULL || decisions->low_bits > 0;
+    if (decisions->precision == NULL && has_low)
+        return moec_fail(err, MOEC_ERR_USAGE, "settings of a low copy, but no precision");
+    if (decisions->route == NULL && decisions->keep_top > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
+    if (decisions->route == NULL && decisions->precision == NULL) {
+        if (decisions->slots == NULL && !decisions->decode_only)
+            return MOEC_OK;
+        return moec_fail(err, MOEC_ERR_USAGE, "settings of decisions, but neither a route nor a precision");
     }
-    route->keep_top = options->route_keep_top;
-    route->decode_only = options->route_decode_only;
-    MOEC_TRY(moec_route_read(options->route, route, err));
-    MOEC_TRY(moec_route_read_slots(options->route_slots != NULL ? options->route_slots : MOEC_ROUTE_SLOTS,
-                                   config, &route->n_slots, err));
+    route->keep_top = decisions->keep_top;
+    route->decode_only = decisions->decode_only;
+    if (decisions->route != NULL)
+        MOEC_TRY(moec_route_read(decisions->route, route, err));
+    MOEC_TRY(moec_route_read_slots(decisions->slots != NULL ? decisions->slots : MOEC_ROUTE_SLOTS, config,
+                                   &route->n_slots, err));
+    if (decisions->precision != NULL)
+        MOEC_TRY(check_precision(engine, options, config, err));
     return moec_route_check(route, config, err);
 }
 
@@ -152,7 +193,7 @@ static enum moec_status check_options(const struct moert_options *options, const
                          " are asked for",
                          engine->choice.mode->name, engine->n_sessions);
     MOEC_TRY(check_io(options, &engine->io, err));
-    MOEC_TRY(check_route(options, config, &engine->route, err));
+    MOEC_TRY(check_decisions(engine, options, config, err));
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
 
@@ -168,6 +209,8 @@ static struct moec_expert_cache_options cache_options_of(const struct moert_engi
         .buffer_bytes = engine->plan.expert_buffer_bytes + engine->lending.lent_bytes,
         .least_bytes = engine->plan.expert_buffer_bytes,
         .copy = choice->copy,
+        .beside = &engine->low,
+        .n_beside = has_precision(engine),
         .n_sessions = engine->n_sessions,
         .policy = choice->evict,
         .io = engine->io,
@@ -263,10 +306,20 @@ static struct moec_memory_request request_of(const struct moert_engine *engine,
         .keeps_all = engine->choice.mode->is_resident,
     };
     moec_memory_request_bundle(&request, engine->bundle, engine->choice.copy, engine->choice.evict);
+    if (has_precision(engine)) {
+        const struct moec_record_sizes low = moec_record_sizes_of(engine->bundle, engine->low.form.copy);
+        request.all_record_bytes += low.all_bytes;
+        if (low.largest_bytes > request.largest_record_bytes)
+            request.largest_record_bytes = low.largest_bytes;
+    }
     const struct moec_expert_cache_options cache_options = cache_options_of(engine);
     request.table_bytes = moec_expert_cache_table_bytes(engine->bundle, &cache_options);
     if (engine->choice.mode->streams_all)
         request.table_bytes = moec_expert_stream_table_bytes(engine->bundle, &engine->io);
+    if (moec_route_is_on(&engine->route))
+        request.table_bytes += (uint64_t)(1 + has_precision(engine)) *
+                               moec_config_moe_count(&engine->bundle->config) *
+                               engine->bundle->config.n_expert * sizeof(uint64_t);
     if (options->trace != NULL) {
         const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
         request.table_bytes += moec_trace_bytes(&trace);
@@ -339,6 +392,10 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
         const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
         MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
     }
+    if (moec_route_is_on(&engine->route))
+        MOEC_TRY(moec_copy_record_bytes(bundle, engine->choice.copy, &engine->record_bytes[0], err));
+    if (has_precision(engine))
+        MOEC_TRY(moec_copy_record_bytes(bundle, engine->low.form.copy, &engine->record_bytes[1], err));
     return create_experts(engine, err);
 }
 
@@ -349,6 +406,8 @@ static void release_engine(struct moert_engine *engine)
     moec_engine_chat_free(engine->chat);
     moec_bundle_close(engine->bundle);
     free(engine->compute_ns);
+    free(engine->record_bytes[0]);
+    free(engine->record_bytes[1]);
     free(engine);
 }
 
@@ -639,6 +698,8 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
     if (moec_route_is_on(&engine->route)) {
         MOEC_TRY(moec_decider_create(&engine->bundle->config, &engine->route, engine->plan.max_tokens,
                                      &session->decider, err));
+        session->decider.record_bytes[0] = engine->record_bytes[0];
+        session->decider.record_bytes[1] = engine->record_bytes[1];
         session->forward.decider = &session->decider;
     }
     return moec_session_create(&session->forward, engine->n_context, &session->session, err);
@@ -748,11 +809,16 @@ void moert_session_set_prompt(struct moert_session *session, uint32_t n)
     moec_session_set_prompt(session->session, n);
 }
 
-void moert_session_route_counts(const struct moert_session *session, uint64_t *n_taken, uint64_t *n_missed)
+struct moert_decided moert_session_decided(const struct moert_session *session)
 {
     const struct moec_route_counts counts = moec_session_route_counts(session->session);
-    *n_taken = counts.n_taken;
-    *n_missed = counts.n_missed;
+    const uint32_t n_layer = moec_config_moe_count(&session->engine->bundle->config);
+    return (struct moert_decided){.n_taken = counts.n_taken,
+                                  .n_missed = counts.n_missed,
+                                  .n_low = counts.n_low,
+                                  .n_low_missed = counts.n_low_missed,
+                                  .n_skipped = counts.n_skipped,
+                                  .missed_bytes = moec_route_token_bytes(&counts, n_layer)};
 }
 
 uint32_t moert_session_length(const struct moert_session *session)

@@ -94,7 +94,8 @@ static void count_present(struct moec_expert_cache *cache, uint32_t key)
     moec_cache_entry_ask(cache, key);
 }
 
-/* The experts of an answer, or of one acquire: was_present then tells which of them were. */
+/* The experts of an answer, as it names them, or of one acquire: was_present then tells which of them were.
+ */
 static void ask(struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form, const uint32_t *experts,
                 uint32_t n_experts)
 {
@@ -147,7 +148,7 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
     const uint64_t now_ns = moec_now_ns();
-    if (answer->form >= cache->n_form)
+    if (answer->form + answer->active[answer->n_active - 1] / cache->n_expert >= cache->n_form)
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];

@@ -63,7 +63,7 @@ uint64_t moec_expert_cache_table_bytes(const struct moec_bundle *bundle,
     const struct moec_preload_setup setup = preload_setup(bundle, options);
     const uint32_t n_layer = moec_config_moe_count(&bundle->config), n_expert = bundle->config.n_expert;
     const uint32_t n_form = 1 + options->n_beside, n_key = n_layer * n_form * n_expert;
-    return sizeof(struct moec_expert_cache) + 2 * n_expert * sizeof(bool) +
+    return sizeof(struct moec_expert_cache) + 2 * n_form * n_expert * sizeof(bool) +
            n_key * (sizeof(uint64_t) + sizeof(struct moec_cache_entry) + sizeof(struct moec_key_link)) +
            n_layer * n_form * sizeof(struct moec_cache_counters) + bundle->config.n_layer * sizeof(int32_t) +
            moec_residency_state_bytes(n_key, policy_of(options)) + moec_arena_table_bytes(n_key) +
@@ -95,9 +95,10 @@ static enum moec_status create_tables(struct moec_expert_cache *cache, struct mo
     MOEC_TRY(
         moec_alloc(&memory, (uint64_t)cache->n_layer * cache->n_form, sizeof *cache->counters, what, err));
     cache->counters = memory;
-    MOEC_TRY(moec_alloc(&memory, cache->n_expert, sizeof *cache->was_present, what, err));
+    const uint64_t n_layer_key = (uint64_t)cache->n_form * cache->n_expert;
+    MOEC_TRY(moec_alloc(&memory, n_layer_key, sizeof *cache->was_present, what, err));
     cache->was_present = memory;
-    MOEC_TRY(moec_alloc(&memory, cache->n_expert, sizeof *cache->is_ready, what, err));
+    MOEC_TRY(moec_alloc(&memory, n_layer_key, sizeof *cache->is_ready, what, err));
     cache->is_ready = memory;
     MOEC_TRY(moec_alloc(&memory, cache->n_key, sizeof *cache->slot_bytes, what, err));
     cache->slot_bytes = memory;

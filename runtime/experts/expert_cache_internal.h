@@ -48,8 +48,8 @@ struct moec_expert_cache {
     struct moec_cache_counters *counters; /* (n_layer, n_form), owned */
     struct moec_cache_entry *entries;     /* (n_key), owned */
     struct moec_key_link *links;          /* likewise: the lists go through these */
-    bool *was_present;                    /* (n_expert) of the answer at work, owned */
-    bool *is_ready;                       /* (n_expert) likewise */
+    bool *was_present;                    /* (n_form x n_expert) of the answer at work, owned */
+    bool *is_ready;                       /* (n_form x n_expert) likewise */
     struct moec_key_list lists[MOEC_CACHE_N_LIST];
     struct moec_residency *residency;
     struct moec_arena *arena;

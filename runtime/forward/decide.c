@@ -10,10 +10,17 @@
 
 #define N_VECTOR 4 /* scores, compared, shares, bias */
 
-uint64_t moec_decider_bytes(const struct moec_config *config, uint32_t max_tokens)
+static bool has_precision(const struct moec_route *route)
 {
-    const uint64_t stride = moec_lanes_padded(config->n_expert);
-    return ((uint64_t)max_tokens + N_VECTOR) * stride * sizeof(float) + (uint64_t)max_tokens * config->top_k;
+    return route->precision.kind != MOEC_PRECISION_ONE;
+}
+
+uint64_t moec_decider_bytes(const struct moec_config *config, const struct moec_route *route,
+                            uint32_t max_tokens)
+{
+    const uint64_t stride = moec_lanes_padded(config->n_expert), n_marks = has_precision(route) ? 2 : 1;
+    return ((uint64_t)max_tokens + N_VECTOR) * stride * sizeof(float) +
+           n_marks * max_tokens * config->top_k * sizeof(bool);
 }
 
 enum moec_status moec_decider_create(const struct moec_config *config, const struct moec_route *route,
@@ -28,8 +35,12 @@ enum moec_status moec_decider_create(const struct moec_config *config, const str
     decider->compared = decider->scores + stride;
     decider->shares = decider->compared + stride;
     decider->bias = decider->shares + stride;
-    const enum moec_status status = moec_alloc((void **)&decider->skips, (uint64_t)max_tokens * config->top_k,
-                                               sizeof *decider->skips, "skipped experts", err);
+    const uint64_t n_pair = (uint64_t)max_tokens * config->top_k;
+    enum moec_status status =
+        moec_alloc((void **)&decider->skips, n_pair, sizeof *decider->skips, "skipped experts", err);
+    if (status == MOEC_OK && has_precision(route))
+        status = moec_alloc((void **)&decider->is_low, n_pair, sizeof *decider->is_low,
+                            "precisions of experts", err);
     if (status != MOEC_OK)
         moec_decider_release(decider);
     return status;
@@ -39,6 +50,7 @@ void moec_decider_release(struct moec_decider *decider)
 {
     free(decider->logits);
     free(decider->skips);
+    free(decider->is_low);
     *decider = (struct moec_decider){0};
 }
 
@@ -53,7 +65,7 @@ static bool view_has(const struct moec_residents *self, uint32_t layer, uint32_t
 {
     const struct view *view = (const struct view *)self;
     (void)layer;
-    return moec_route_state_has(view->state, view->layer, expert);
+    return moec_route_state_has(view->state, view->layer, expert, false);
 }
 
 /* Fills what the router compares, and returns its range over the experts that may be chosen. */
@@ -75,8 +87,16 @@ static float compare(const struct moec_config *config, const struct moec_decider
     return most > least ? most - least : 0;
 }
 
-/* The token at `row` of the batch. */
-static void decide_token(const struct moec_forward *forward, uint32_t layer, const struct moec_choice *choice,
+/* The layer's row of a table of records. */
+static const uint64_t *bytes_of_layer(const struct moec_config *config, const uint64_t *record_bytes,
+                                      uint32_t layer)
+{
+    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
+    return record_bytes != NULL && ordinal >= 0 ? record_bytes + (size_t)ordinal * config->n_expert : NULL;
+}
+
+/* The token at `row` of the batch; `is_free` where it may take what its router would not. */
+static void decide_token(const struct moec_forward *forward, uint32_t layer, bool is_free,
                          const struct moec_sequence_rows *span, uint32_t row,
                          const struct moec_routing *routing)
 {
@@ -89,6 +109,8 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer, con
     uint32_t *experts = routing->experts + first;
     float *weights = routing->weights + first;
     bool *skips = decider->skips + first;
+    bool *is_low = decider->is_low != NULL ? decider->is_low + first : NULL;
+    const struct moec_choice choice = is_free ? moec_route_choice(decider->route) : moec_choice_top_k;
 
     memcpy(decider->scores, logits, config->n_expert * sizeof(float));
     moec_router_score(config, forward->kernels, decider->scores);
@@ -115,24 +137,34 @@ static void decide_token(const struct moec_forward *forward, uint32_t layer, con
     memset(skips, 0, config->top_k * sizeof *skips);
     if (routing->margins != NULL)
         routing->margins[row] = moec_router_margin(&token);
-    choice->choose(choice->context, &token, experts, skips);
+    choice.choose(choice.context, &token, experts, skips);
     moec_router_weigh_layer(forward, &forward->model->layers[layer], decider->scores, experts, none, weights);
+    if (is_low != NULL)
+        memset(is_low, 0, config->top_k * sizeof *is_low);
+    if (is_low != NULL && is_free)
+        moec_precision_decide(&decider->route->precision, config->top_k, experts, weights, &view.residents,
+                              layer, skips, is_low);
     for (uint32_t rank = 0; rank < config->top_k; rank++)
         weights[rank] = skips[rank] ? 0 : weights[rank];
     if (span->counts != NULL && config->expert_capacity > 0 && !skips[0])
         skips[0] = moec_capacity_take(span, config->expert_capacity, experts[0], weights);
-    moec_route_state_take(span->route, span->route_layer, range, experts, weights, skips);
+    const struct moec_route_taken taken = {
+        .experts = experts,
+        .weights = weights,
+        .skips = skips,
+        .is_low = is_low,
+        .record_bytes = {bytes_of_layer(config, decider->record_bytes[0], layer),
+                         bytes_of_layer(config, decider->record_bytes[1], layer)}};
+    moec_route_state_take(span->route, span->route_layer, range, &taken);
 }
 
 void moec_decide(const struct moec_forward *forward, uint32_t layer, const struct moec_sequences *sequences,
                  const struct moec_routing *routing)
 {
-    const struct moec_choice decided = moec_route_choice(forward->decider->route);
     uint32_t row = 0;
     for (uint32_t i = 0; i < sequences->n_spans; i++) {
         const struct moec_sequence_rows *span = &sequences->spans[i];
         for (uint32_t t = 0; t < span->n_rows; t++, row++)
-            decide_token(forward, layer, t < span->n_undecided ? &moec_choice_top_k : &decided, span, row,
-                         routing);
+            decide_token(forward, layer, t >= span->n_undecided, span, row, routing);
     }
 }

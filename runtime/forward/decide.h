@@ -1,6 +1,6 @@
-/* Routing that looks at a sequence's logical cache (runtime/policy/route.h): after the tokens of a layer have
- * been scored in parallel, they choose one after the other, each from the cache that those before it left
- * (internal to runtime/ and to those who evaluate it). */
+/* Routing and precision that look at a sequence's logical cache (runtime/policy/route.h): after the tokens of
+ * a layer have been scored in parallel, they choose one after the other, each from the cache that those
+ * before it left (internal to runtime/ and to those who evaluate it). */
 #ifndef MOEC_RUNTIME_DECIDE_H
 #define MOEC_RUNTIME_DECIDE_H
 
@@ -17,10 +17,14 @@ struct moec_decider {
     float *compared;
     float *shares;
     float *bias;
-    bool *skips; /* (max_tokens, top_k), owned: experts that are neither read nor computed */
+    bool *skips;  /* (max_tokens, top_k), owned: experts that are neither read nor computed */
+    bool *is_low; /* likewise: those taken in form 1, their low copies; NULL where all have one precision */
+    /* (MoE layers, n_expert) bytes of records, high and low, for counts: set by who knows them, borrowed. */
+    const uint64_t *record_bytes[2];
 };
 
-uint64_t moec_decider_bytes(const struct moec_config *config, uint32_t max_tokens);
+uint64_t moec_decider_bytes(const struct moec_config *config, const struct moec_route *route,
+                            uint32_t max_tokens);
 MOEC_WARN_UNUSED enum moec_status moec_decider_create(const struct moec_config *config,
                                                       const struct moec_route *route, uint32_t max_tokens,
                                                       struct moec_decider *decider, struct moec_error *err);

@@ -24,8 +24,9 @@ struct moe {
     uint32_t n;
     uint32_t first_ranked;
     uint32_t first_shared;
-    bool is_limited;   /* tokens of weight 0 found their expert full */
-    const bool *skips; /* (T, k) of a pass that decides, else NULL: experts that it skips */
+    bool is_limited;    /* tokens of weight 0 found their expert full */
+    const bool *skips;  /* (T, k) of a pass that decides, else NULL: experts that it skips */
+    const bool *is_low; /* (T, k) of one that decides about precision, else NULL: taken in form 1 */
     bool keeps_ranks;
     bool keeps_shared;
     float *rank_outputs;
@@ -78,6 +79,7 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
     static const struct moec_mlp_trace no_trace = {0};
     const struct moec_scratch *scratch = moec_forward_scratch(forward);
     const struct moec_mlp_trace *t = trace != NULL ? trace : &no_trace;
+    const bool decides = moec_router_decides(forward, sequences);
     return (struct moe){
         .forward = forward,
         .weights = weights,
@@ -90,7 +92,8 @@ static struct moe moe_make(const struct moec_forward *forward, const struct moec
         .inputs = inputs_of(forward, t),
         .hidden = hidden,
         .is_limited = sequences != NULL && forward->model->config.expert_capacity > 0,
-        .skips = moec_router_decides(forward, sequences) ? forward->decider->skips : NULL,
+        .skips = decides ? forward->decider->skips : NULL,
+        .is_low = decides ? forward->decider->is_low : NULL,
         .keeps_ranks = t->rank_outputs != NULL,
         .keeps_shared = t->shared_output != NULL,
         .rank_outputs = t->rank_outputs != NULL ? t->rank_outputs : scratch->rank_outputs,
@@ -104,25 +107,41 @@ static bool passes_by(const struct moe *moe, uint32_t pair)
     return (moe->is_limited && moe->routing.weights[pair] == 0) || (moe->skips != NULL && moe->skips[pair]);
 }
 
-/* Counting sort of (token, rank) pairs by expert, tokens increasing. Returns the number of experts in use. */
+/* The expert of a pair, as answers name it in its form. */
+static uint32_t active_of(const struct moe *moe, uint32_t pair)
+{
+    const bool is_low = moe->is_low != NULL && moe->is_low[pair];
+    return moe->routing.experts[pair] + (is_low ? moe->forward->model->config.n_expert : 0);
+}
+
+/* And back: what is asked of the source. */
+static struct moec_expert_request request_of(const struct moe *moe, uint32_t active)
+{
+    const uint32_t n_expert = moe->forward->model->config.n_expert;
+    return (struct moec_expert_request){
+        .layer = moe->layer, .expert = active % n_expert, .form = active / n_expert};
+}
+
+/* Counting sort of (token, rank) pairs by expert and form, tokens increasing. Returns the number in use. */
 static uint32_t group_pairs(const struct moe *moe)
 {
     struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
     const struct moec_config *config = &moe->forward->model->config;
+    const uint32_t n_key = (moe->is_low != NULL ? MOEC_MOE_FORMS : 1) * config->n_expert;
     uint32_t n_pairs = moe->n_tok * config->top_k;
     uint32_t *start = scratch->expert_start;
-    memset(start, 0, (config->n_expert + 2) * sizeof(uint32_t));
+    memset(start, 0, (n_key + 2) * sizeof(uint32_t));
     for (uint32_t p = 0; p < n_pairs; p++)
-        start[moe->routing.experts[p] + 2] += passes_by(moe, p) ? 0 : 1;
+        start[active_of(moe, p) + 2] += passes_by(moe, p) ? 0 : 1;
     uint32_t n_active = 0;
-    for (uint32_t e = 0; e < config->n_expert; e++) {
+    for (uint32_t e = 0; e < n_key; e++) {
         if (start[e + 2] > 0)
             scratch->active[n_active++] = e;
         start[e + 2] += start[e + 1];
     }
     for (uint32_t p = 0; p < n_pairs; p++)
         if (!passes_by(moe, p))
-            scratch->pairs[start[moe->routing.experts[p] + 1]++] = p;
+            scratch->pairs[start[active_of(moe, p) + 1]++] = p;
     return n_active;
 }
 
@@ -135,11 +154,11 @@ static void set_block(struct moe *moe, uint32_t first, uint32_t n)
 }
 
 /* Moves a job on to its expert's pairs in the block; blocks come in increasing order. */
-static void advance_job(const struct moe *moe, uint32_t expert, struct moec_mlp_job *job)
+static void advance_job(const struct moe *moe, uint32_t active, struct moec_mlp_job *job)
 {
     const struct moec_scratch *scratch = moec_forward_scratch(moe->forward);
     uint32_t k = moe->forward->model->config.top_k;
-    const uint32_t *end = scratch->pairs + scratch->expert_start[expert + 1];
+    const uint32_t *end = scratch->pairs + scratch->expert_start[active + 1];
     uint32_t block_end = (moe->first + moe->n) * k;
     job->pairs += job->n;
     job->pairs_per_row = k;
@@ -181,7 +200,7 @@ static void show_experts(const struct moe *moe, const uint32_t *active, uint32_t
     for (uint32_t j = 0; j < n_held; j++) {
         const struct moec_expert_inputs inputs = {.forward = moe->forward,
                                                   .layer = moe->layer,
-                                                  .expert = active[j],
+                                                  .expert = request_of(moe, active[j]).expert,
                                                   .mlp = &jobs[j].mlp,
                                                   .pairs = jobs[j].pairs,
                                                   .n_pair = jobs[j].n,
@@ -270,14 +289,13 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
     uint32_t max_held = moec_min_u32(source->max_held > 1 ? source->max_held : 1, scratch->max_jobs - 1);
     *n_held = 0;
     while (*n_held < n_active && *n_held < max_held) {
-        uint32_t expert = active[*n_held];
-        const struct moec_expert_request request = moec_expert_request_of(moe->layer, expert);
+        const struct moec_expert_request request = request_of(moe, active[*n_held]);
         if (*n_held > 0 && source->ops->ready != NULL && !source->ops->ready(source, request))
             break;
         struct moec_mlp_job *job = &scratch->jobs[*n_held];
-        *job = (struct moec_mlp_job){.pairs = scratch->pairs + scratch->expert_start[expert]};
+        *job = (struct moec_mlp_job){.pairs = scratch->pairs + scratch->expert_start[active[*n_held]]};
         MOEC_TRY(source->ops->acquire(source, request, &job->mlp, err));
-        moec_layer_expert_biases(moe->weights, expert, &job->mlp);
+        moec_layer_expert_biases(moe->weights, request.expert, &job->mlp);
         ++*n_held;
     }
     return MOEC_OK;
@@ -287,7 +305,7 @@ static void release_group(const struct moe *moe, const uint32_t *active, uint32_
 {
     struct moec_experts *source = moe->forward->experts;
     for (uint32_t j = 0; j < n_held; j++)
-        source->ops->release(source, moec_expert_request_of(moe->layer, active[j]));
+        source->ops->release(source, request_of(moe, active[j]));
 }
 
 /* With every expert held, or none needed: block by block. */
@@ -308,7 +326,7 @@ static void forgo(const struct moe *moe, const uint32_t *active, uint32_t n)
 {
     struct moec_experts *source = moe->forward->experts;
     for (uint32_t j = 0; j < n && source->ops->forgo != NULL; j++)
-        source->ops->forgo(source, moec_expert_request_of(moe->layer, active[j]));
+        source->ops->forgo(source, request_of(moe, active[j]));
 }
 
 static enum moec_status run_experts(struct moe *moe, uint32_t n_active, struct moec_error *err)

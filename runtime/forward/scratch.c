@@ -206,9 +206,9 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     scratch->weights = carve_floats(carver, n_pairs, 1);
     scratch->shared_gate = carve_floats(carver, max_tokens, 1);
     scratch->pairs = carve(carver, n_pairs, sizeof(uint32_t));
-    scratch->expert_start = carve(carver, (uint64_t)config->n_expert + 2, sizeof(uint32_t));
-    scratch->active = carve(carver, config->n_expert, sizeof(uint32_t));
-    scratch->order = carve(carver, config->n_expert, sizeof(uint32_t));
+    scratch->expert_start = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert + 2, sizeof(uint32_t));
+    scratch->active = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
+    scratch->order = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
     scratch->gate_sums = carve_floats(carver, (max_tokens + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS,
                                       moec_lanes_padded(config->n_expert));
     scratch->next_gate = carve(carver, config->n_expert, sizeof *scratch->next_gate);

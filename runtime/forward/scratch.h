@@ -24,6 +24,7 @@
 #define MOEC_ROUTER_ROWS    64   /* experts decoded at once by the router */
 #define MOEC_SPLIT_ROWS     32   /* MLP rows up to which work is split by neurons instead of tokens */
 #define MOEC_HELD_EXPERTS   64   /* the most experts computed together */
+#define MOEC_MOE_FORMS      2    /* in which one batch may take an expert */
 
 /* Up to this many tokens, products read encoded weights; with more, they decode a tile first. */
 #define MOEC_ENCODED_TOKENS 2
@@ -118,9 +119,9 @@ struct moec_scratch {
     float *weights;         /* (M, k) */
     float *shared_gate;     /* (M) */
     uint32_t *pairs;        /* (M, k): token * k + rank, grouped by expert */
-    uint32_t *expert_start; /* (E + 2) first pair of each expert */
-    uint32_t *active;       /* (E) experts that any token chose, increasing */
-    uint32_t *order;        /* (E) the same in the order in which they are acquired */
+    uint32_t *expert_start; /* (forms x E + 2) first pair of each expert in each form */
+    uint32_t *active;       /* (forms x E) as in struct moec_router_answer */
+    uint32_t *order;        /* (forms x E) the same in the order in which they are acquired */
     float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded E) the next router's probabilities */
     struct moec_scored_expert *next_gate; /* (E) */
     float *rank_outputs;                  /* (M, k, S) */

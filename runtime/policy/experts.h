@@ -41,11 +41,13 @@ static inline struct moec_expert_request moec_expert_request_of(uint32_t layer, 
 /* What the router of one MoE layer answered for a batch of T tokens with k choices each. Arrays are borrowed
  * for the call; those that may be NULL are there where the source asked for them. */
 struct moec_router_answer {
-    uint32_t layer;               /* model layer */
-    uint32_t form;                /* in which the active experts will be acquired */
-    uint32_t n_tok;               /* T */
-    const uint32_t *active;       /* (n_active): the experts that any token chose, increasing */
-    uint32_t n_active;            /* 1 .. n_expert */
+    uint32_t layer; /* model layer */
+    uint32_t form;  /* in which the active experts below n_expert will be acquired */
+    uint32_t n_tok; /* T */
+    /* (n_active), increasing: the experts that any token takes; n_expert x j + e is expert e in the j-th form
+     * behind `form`. An expert is active in several forms where tokens take it in such. */
+    const uint32_t *active;
+    uint32_t n_active;            /* 1 .. n_expert, in each form */
     const uint32_t *experts;      /* (T, k) in order of weight, or NULL */
     const float *weights;         /* (T, k) as applied, or NULL */
     const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in a
@@ -56,7 +58,7 @@ struct moec_router_answer {
      * falling score, ties to the lower index. NULL in a stack's last MoE layer. */
     const struct moec_scored_expert *next_gate;
     uint32_t n_next_gate;
-    /* (n_active) holds the active experts, or NULL: a source may put them into the order in which it wants
+    /* (n_active) holds what `active` holds, or NULL: a source may put them into the order in which it wants
      * them to be acquired, such as what it has before what it must read. */
     uint32_t *order;
 };

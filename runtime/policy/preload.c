@@ -210,7 +210,7 @@ static float *window_of(const struct moec_preload *preload)
 
 /* ---- answers ---- */
 
-static bool is_active(const struct moec_router_answer *answer, uint32_t expert)
+static bool is_listed(const struct moec_router_answer *answer, uint32_t expert)
 {
     uint32_t low = 0, high = answer->n_active;
     while (low < high) {
@@ -225,13 +225,24 @@ static bool is_active(const struct moec_router_answer *answer, uint32_t expert)
     return false;
 }
 
+/* In any form. */
+static bool is_active(const struct moec_preload *preload, const struct moec_router_answer *answer,
+                      uint32_t expert)
+{
+    const uint32_t most = answer->n_active > 0 ? answer->active[answer->n_active - 1] : 0;
+    for (; expert <= most; expert += preload->setup.model.n_expert)
+        if (is_listed(answer, expert))
+            return true;
+    return false;
+}
+
 static void judge(struct moec_preload *preload, const struct moec_router_answer *answer, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < preload->n_guess; i++) {
         const struct guess *guess = &preload->guesses[i];
         if (!guess->is_absent)
             continue;
-        const bool is_right = is_active(answer, guess->expert);
+        const bool is_right = is_active(preload, answer, guess->expert);
         rate_add(rank_of(preload, guess), is_right);
         rate_add(cell_of(preload, guess), is_right);
     }

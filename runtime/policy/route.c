@@ -79,6 +79,8 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     if (needs_cache && route->n_slots == 0)
         return moec_fail(err, MOEC_ERR_USAGE, "route %s needs the slots of its cache",
                          kinds[route->kind].name);
+    if (route->precision.kind != MOEC_PRECISION_ONE && route->n_slots == 0)
+        return moec_fail(err, MOEC_ERR_USAGE, "a precision at a miss needs the slots of its cache");
     if (route->n_slots > 0 && (route->n_slots < config->top_k || route->n_slots > config->n_expert))
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a cache of %u experts in each layer, expected %u (those of one token) to %u (all)",
@@ -91,6 +93,12 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
         return moec_fail(err, MOEC_ERR_USAGE,
                          "a token takes %u experts and the best %u are kept, so route %s changes nothing",
                          config->top_k, route->keep_top, kinds[route->kind].name);
+    if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert == 1 &&
+        route->precision.kind != MOEC_PRECISION_ONE)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "prune:1 leaves the best expert, whose copy is always the high one: a precision "
+                         "changes nothing");
+    MOEC_TRY(moec_precision_check(&route->precision, config, err));
     if (route->kind == MOEC_ROUTE_PRUNE && route->n_expert >= config->top_k)
         return moec_fail(err, MOEC_ERR_USAGE, "prune:%u leaves all %u experts of a token, expected fewer",
                          route->n_expert, config->top_k);

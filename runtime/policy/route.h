@@ -18,6 +18,7 @@
 
 #include "formats/model/config.h"
 #include "runtime/policy/choice.h"
+#include "runtime/policy/precision.h"
 
 enum moec_route_kind {
     MOEC_ROUTE_TOP_K = 0,
@@ -28,14 +29,15 @@ enum moec_route_kind {
     MOEC_ROUTE_COUNT
 };
 
-/* Zero-initialised: the router's own, without a cache. */
+/* What a pass decides about each token. Zero-initialised: the router's own, without a cache. */
 struct moec_route {
-    uint8_t kind;      /* enum moec_route_kind */
-    bool decode_only;  /* tokens of a prompt take the router's choice, and advance the cache */
-    uint32_t n_slots;  /* experts of a layer that the logical cache holds; 0 = there is none */
-    uint32_t keep_top; /* J: the router's best so many are taken whatever the cache holds */
-    uint32_t n_expert; /* M of max-rank, N of prune */
-    float share;       /* L of cache-prior, P of cumsum */
+    uint8_t kind;                    /* enum moec_route_kind */
+    bool decode_only;                /* tokens of a prompt take the router's choice, and advance the cache */
+    uint32_t n_slots;                /* experts of a layer that the logical cache holds; 0 = there is none */
+    uint32_t keep_top;               /* J: the router's best so many are taken whatever the cache holds */
+    uint32_t n_expert;               /* M of max-rank, N of prune */
+    float share;                     /* L of cache-prior, P of cumsum */
+    struct moec_precision precision; /* of the experts that were chosen; its high copies fill the slots */
 };
 
 /* Slots where a user names none. */

@@ -7,10 +7,21 @@
 uint64_t moec_route_state_bytes(const struct moec_config *config, const struct moec_route *route,
                                 uint32_t n_layer, uint32_t n_context)
 {
-    const uint64_t of_layer = route->n_slots * sizeof(uint16_t) + config->n_expert * sizeof(bool) +
-                              2 * sizeof(uint32_t) + sizeof(float);
+    const uint64_t of_layer = ((uint64_t)route->n_slots + route->precision.n_low_slots) * sizeof(uint16_t) +
+                              2 * (config->n_expert * sizeof(bool) + sizeof(uint32_t)) + sizeof(uint32_t) +
+                              sizeof(float);
     const uint64_t of_position = config->top_k * sizeof(uint16_t) + sizeof(float);
     return n_layer * (of_layer + n_context * of_position);
+}
+
+static enum moec_status create_pool(struct moec_route_pool *pool, uint32_t n_layer, uint32_t n_expert,
+                                    struct moec_error *err)
+{
+    const char *what = "a logical cache of experts";
+    MOEC_TRY(moec_alloc((void **)&pool->recent, (uint64_t)n_layer * pool->n_slots + 1, sizeof *pool->recent,
+                        what, err));
+    MOEC_TRY(moec_alloc((void **)&pool->n_recent, n_layer, sizeof *pool->n_recent, what, err));
+    return moec_alloc((void **)&pool->is_there, (uint64_t)n_layer * n_expert, sizeof(bool), what, err);
 }
 
 enum moec_status moec_route_state_create(const struct moec_config *config, const struct moec_route *route,
@@ -19,18 +30,15 @@ enum moec_status moec_route_state_create(const struct moec_config *config, const
 {
     const char *what = "a logical cache of experts";
     const uint64_t n_position = (uint64_t)n_layer * n_context;
-    *state = (struct moec_route_state){.n_layer = n_layer,
-                                       .n_expert = config->n_expert,
-                                       .n_slots = route->n_slots,
-                                       .top_k = config->top_k,
-                                       .n_context = n_context};
-    enum moec_status status = moec_alloc((void **)&state->recent, (uint64_t)n_layer * route->n_slots + 1,
-                                         sizeof *state->recent, what, err);
+    *state = (struct moec_route_state){
+        .n_layer = n_layer,
+        .n_expert = config->n_expert,
+        .top_k = config->top_k,
+        .n_context = n_context,
+        .pools = {{.n_slots = route->n_slots}, {.n_slots = route->precision.n_low_slots}}};
+    enum moec_status status = create_pool(&state->pools[0], n_layer, config->n_expert, err);
     if (status == MOEC_OK)
-        status = moec_alloc((void **)&state->n_recent, n_layer, sizeof *state->n_recent, what, err);
-    if (status == MOEC_OK)
-        status = moec_alloc((void **)&state->is_there, (uint64_t)n_layer * config->n_expert, sizeof(bool),
-                            what, err);
+        status = create_pool(&state->pools[1], n_layer, config->n_expert, err);
     if (status == MOEC_OK)
         status = moec_alloc((void **)&state->range_sum, n_layer, sizeof(float), what, err);
     if (status == MOEC_OK)
@@ -47,9 +55,11 @@ enum moec_status moec_route_state_create(const struct moec_config *config, const
 
 void moec_route_state_release(struct moec_route_state *state)
 {
-    free(state->recent);
-    free(state->n_recent);
-    free(state->is_there);
+    for (size_t i = 0; i < 2; i++) {
+        free(state->pools[i].recent);
+        free(state->pools[i].n_recent);
+        free(state->pools[i].is_there);
+    }
     free(state->range_sum);
     free(state->n_done);
     free(state->touched);
@@ -59,26 +69,31 @@ void moec_route_state_release(struct moec_route_state *state)
 
 void moec_route_state_reset(struct moec_route_state *state, uint32_t layer)
 {
-    state->n_recent[layer] = 0;
+    for (size_t i = 0; i < 2; i++) {
+        state->pools[i].n_recent[layer] = 0;
+        memset(state->pools[i].is_there + (size_t)layer * state->n_expert, 0, state->n_expert * sizeof(bool));
+    }
     state->range_sum[layer] = 0;
     state->n_done[layer] = 0;
-    memset(state->is_there + (size_t)layer * state->n_expert, 0, state->n_expert * sizeof(bool));
 }
 
-static void touch(struct moec_route_state *state, uint32_t layer, uint32_t expert)
+/* `touched` as it is kept. */
+static void touch(struct moec_route_state *state, uint32_t layer, uint32_t touched)
 {
-    uint16_t *recent = state->recent + (size_t)layer * state->n_slots;
-    bool *is_there = state->is_there + (size_t)layer * state->n_expert;
+    struct moec_route_pool *pool = &state->pools[touched >= MOEC_ROUTE_LOW];
+    const uint32_t expert = touched % MOEC_ROUTE_LOW;
+    uint16_t *recent = pool->recent + (size_t)layer * pool->n_slots;
+    bool *is_there = pool->is_there + (size_t)layer * state->n_expert;
     uint32_t at = 0;
-    if (state->n_slots == 0)
+    if (pool->n_slots == 0)
         return;
     if (is_there[expert]) {
         while (recent[at] != expert)
             at++;
-    } else if (state->n_recent[layer] < state->n_slots) {
-        at = state->n_recent[layer]++;
+    } else if (pool->n_recent[layer] < pool->n_slots) {
+        at = pool->n_recent[layer]++;
     } else {
-        at = state->n_slots - 1;
+        at = pool->n_slots - 1;
         is_there[recent[at]] = false;
     }
     memmove(recent + 1, recent, at * sizeof *recent);
@@ -107,21 +122,27 @@ void moec_route_state_truncate(struct moec_route_state *state, uint32_t first_la
     }
 }
 
+static void copy_pool(struct moec_route_pool *to, const struct moec_route_pool *from, uint32_t n_layer,
+                      uint32_t n_expert)
+{
+    memcpy(to->recent, from->recent, (size_t)n_layer * from->n_slots * sizeof *from->recent);
+    memcpy(to->n_recent, from->n_recent, n_layer * sizeof *from->n_recent);
+    memcpy(to->is_there, from->is_there, (size_t)n_layer * n_expert * sizeof(bool));
+}
+
 void moec_route_state_copy(struct moec_route_state *to, const struct moec_route_state *from)
 {
     const size_t k = from->top_k;
+    for (size_t i = 0; i < 2; i++)
+        copy_pool(&to->pools[i], &from->pools[i], from->n_layer, from->n_expert);
     for (uint32_t layer = 0; layer < from->n_layer; layer++) {
         const uint32_t n = from->n_done[layer];
-        memcpy(to->recent + (size_t)layer * to->n_slots, from->recent + (size_t)layer * from->n_slots,
-               from->n_recent[layer] * sizeof *from->recent);
         if (from->n_context == 0 || to->n_context == 0 || n == 0)
             continue;
         memcpy(touched_at(to, layer, 0), touched_at(from, layer, 0), n * k * sizeof *from->touched);
         memcpy(to->ranges + (size_t)layer * to->n_context, from->ranges + (size_t)layer * from->n_context,
                n * sizeof *from->ranges);
     }
-    memcpy(to->n_recent, from->n_recent, from->n_layer * sizeof *from->n_recent);
-    memcpy(to->is_there, from->is_there, (size_t)from->n_layer * from->n_expert * sizeof(bool));
     memcpy(to->range_sum, from->range_sum, from->n_layer * sizeof *from->range_sum);
     memcpy(to->n_done, from->n_done, from->n_layer * sizeof *from->n_done);
 }
@@ -132,43 +153,64 @@ float moec_route_state_range(const struct moec_route_state *state, uint32_t laye
 }
 
 /* Ranks that touch, in order: falling weight comes last, at equal weights the lower index. */
-static uint32_t order_of(const struct moec_route_state *state, const uint32_t *experts, const float *weights,
-                         const bool *skips, uint16_t *order)
+static uint32_t order_of(const struct moec_route_state *state, const struct moec_route_taken *taken,
+                         uint32_t *order)
 {
     uint32_t n = 0;
-    float held[MOEC_MAX_TOP_K];
     for (uint32_t rank = 0; rank < state->top_k; rank++) {
-        if (skips[rank])
+        if (taken->skips[rank])
             continue;
         uint32_t at = n++;
-        for (; at > 0 && (weights[rank] < held[at - 1] ||
-                          (weights[rank] == held[at - 1] && experts[rank] > order[at - 1]));
-             at--) {
-            order[at] = order[at - 1];
-            held[at] = held[at - 1];
+        for (; at > 0; at--) {
+            const uint32_t before = order[at - 1];
+            if (!(taken->weights[rank] < taken->weights[before] ||
+                  (taken->weights[rank] == taken->weights[before] &&
+                   taken->experts[rank] > taken->experts[before])))
+                break;
+            order[at] = before;
         }
-        order[at] = (uint16_t)experts[rank];
-        held[at] = weights[rank];
+        order[at] = rank;
     }
     return n;
 }
 
-void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float range,
-                           const uint32_t *experts, const float *weights, const bool *skips)
+static void count(struct moec_route_state *state, uint32_t layer, const struct moec_route_taken *taken,
+                  uint32_t rank)
 {
-    uint16_t order[MOEC_MAX_TOP_K];
-    const uint32_t n = order_of(state, experts, weights, skips, order);
+    struct moec_route_counts *counts = &state->counts;
+    const bool is_low = taken->is_low != NULL && taken->is_low[rank];
+    const uint32_t expert = taken->experts[rank];
+    const uint64_t *bytes = taken->record_bytes[is_low];
+    counts->n_taken++;
+    counts->n_low += is_low;
+    if (moec_route_state_has(state, layer, expert, is_low))
+        return;
+    counts->n_missed++;
+    counts->n_low_missed += is_low;
+    counts->missed_bytes += bytes != NULL ? bytes[expert] : 0;
+}
+
+void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float range,
+                           const struct moec_route_taken *taken)
+{
+    uint32_t order[MOEC_MAX_TOP_K];
+    uint16_t touched[MOEC_MAX_TOP_K];
+    const uint32_t n = order_of(state, taken, order);
     const uint32_t position = state->n_done[layer]++;
+    state->counts.n_position++;
+    state->counts.n_skipped += state->top_k - n;
     for (uint32_t i = 0; i < n; i++)
-        state->counts.n_missed += !moec_route_state_has(state, layer, order[i]);
-    state->counts.n_taken += n;
-    for (uint32_t i = 0; i < n; i++)
-        touch(state, layer, order[i]);
+        count(state, layer, taken, order[i]);
+    for (uint32_t i = 0; i < state->top_k; i++) {
+        const bool is_low = i < n && taken->is_low != NULL && taken->is_low[order[i]];
+        touched[i] = i < n ? (uint16_t)(taken->experts[order[i]] + (is_low ? MOEC_ROUTE_LOW : 0))
+                           : MOEC_ROUTE_NO_EXPERT;
+        if (i < n)
+            touch(state, layer, touched[i]);
+    }
     state->range_sum[layer] += range;
     if (state->n_context == 0)
         return;
-    uint16_t *touched = touched_at(state, layer, position);
-    for (uint32_t i = 0; i < state->top_k; i++)
-        touched[i] = i < n ? order[i] : MOEC_ROUTE_NO_EXPERT;
+    memcpy(touched_at(state, layer, position), touched, state->top_k * sizeof *touched);
     state->ranges[(size_t)layer * state->n_context + position] = range;
 }

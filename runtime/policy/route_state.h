@@ -4,7 +4,8 @@
  * The logical cache stands for the experts that are in memory, and is a function of the tokens alone (D15):
  * in each layer the n_slots experts used last. A token sees the state before it; then the experts that it
  * takes become the most recent, the one of the highest weight last, at equal weights the lower index last.
- * Skipped experts and those that were full touch nothing. It is empty at first. Layers do not see each other,
+ * Skipped experts and those that were full touch nothing. It is empty at first. Low copies of experts
+ * (runtime/policy/precision.h) have a cache of the same kind beside it. Layers do not see each other,
  * so chunks, steps, beams and sweeps layer by layer agree bit for bit. Choices are kept for every position,
  * so that a sequence can be taken back. Thread rule: one thread at a time. */
 #ifndef MOEC_RUNTIME_ROUTE_STATE_H
@@ -13,21 +14,52 @@
 #include "runtime/policy/route.h"
 
 #define MOEC_ROUTE_NO_EXPERT UINT16_MAX
+#define MOEC_ROUTE_LOW       0x8000u
 
-/* Experts that tokens took: all, and those that the logical cache had not. */
+/* Experts that tokens took. */
 struct moec_route_counts {
-    uint64_t n_taken, n_missed;
+    uint64_t n_position;          /* of all layers together */
+    uint64_t n_taken, n_missed;   /* all, and those that the logical cache had not */
+    uint64_t n_low, n_low_missed; /* of these, low copies */
+    uint64_t n_skipped;           /* chosen, but not taken */
+    uint64_t missed_bytes;        /* records of n_missed, where their sizes are known */
+};
+
+static inline void moec_route_counts_add(struct moec_route_counts *sum, const struct moec_route_counts *one)
+{
+    sum->n_position += one->n_position;
+    sum->n_taken += one->n_taken;
+    sum->n_missed += one->n_missed;
+    sum->n_low += one->n_low;
+    sum->n_low_missed += one->n_low_missed;
+    sum->n_skipped += one->n_skipped;
+    sum->missed_bytes += one->missed_bytes;
+}
+
+/* Bytes of missed records for each token of a model of so many MoE layers. */
+static inline double moec_route_token_bytes(const struct moec_route_counts *counts, uint32_t n_layer)
+{
+    return counts->n_position > 0
+               ? (double)counts->missed_bytes * (double)n_layer / (double)counts->n_position
+               : 0;
+}
+
+/* The logical cache of one copy. */
+struct moec_route_pool {
+    uint32_t n_slots;   /* of a layer; 0 = there is none */
+    uint16_t *recent;   /* (n_layer, n_slots), the most recent first, owned */
+    uint32_t *n_recent; /* (n_layer), owned */
+    bool *is_there;     /* (n_layer, n_expert), owned */
 };
 
 struct moec_route_state {
-    uint32_t n_layer, n_expert, n_slots, top_k;
+    uint32_t n_layer, n_expert, top_k;
     uint32_t n_context;              /* positions that can be taken back; 0 = none can */
-    uint16_t *recent;                /* (n_layer, n_slots), the most recent first, owned */
-    uint32_t *n_recent;              /* (n_layer), owned */
-    bool *is_there;                  /* (n_layer, n_expert), owned */
+    struct moec_route_pool pools[2]; /* of the assignment's records, and of low copies */
     float *range_sum;                /* (n_layer), owned */
     uint32_t *n_done;                /* (n_layer): positions so far, owned */
-    uint16_t *touched;               /* (n_layer, n_context, top_k) in order of touching, owned */
+    uint16_t *touched;               /* (n_layer, n_context, top_k) in order of touching, owned:
+                                      * experts, those of the low pool + MOEC_ROUTE_LOW */
     float *ranges;                   /* (n_layer, n_context), owned */
     struct moec_route_counts counts; /* of the tokens so far, those taken back too */
 };
@@ -50,17 +82,27 @@ void moec_route_state_truncate(struct moec_route_state *state, uint32_t first_la
 /* `to`, of the same settings and at least as large a context, becomes what `from` is. */
 void moec_route_state_copy(struct moec_route_state *to, const struct moec_route_state *from);
 
-static inline bool moec_route_state_has(const struct moec_route_state *state, uint32_t layer, uint32_t expert)
+/* Whether a pool holds it: `is_low` asks for the low copy. */
+static inline bool moec_route_state_has(const struct moec_route_state *state, uint32_t layer, uint32_t expert,
+                                        bool is_low)
 {
-    return state->is_there[(size_t)layer * state->n_expert + expert];
+    return state->pools[is_low].is_there[(size_t)layer * state->n_expert + expert];
 }
 
 /* The average range of the layer's positions so far and of the next, whose own is given. */
 float moec_route_state_range(const struct moec_route_state *state, uint32_t layer, float range);
 
-/* The next position has taken these experts (top_k), NULL where all it did is pass; skips (top_k) names those
- * that touch nothing. */
+/* What a position has taken: experts and weights (top_k), skips (top_k) of those that touch nothing. */
+struct moec_route_taken {
+    const uint32_t *experts;
+    const float *weights;
+    const bool *skips;
+    const bool *is_low;              /* (top_k) in their low copies; NULL = none */
+    const uint64_t *record_bytes[2]; /* (n_expert) of the layer's records, high and low; NULL = unknown */
+};
+
+/* The next position of the layer has taken these. */
 void moec_route_state_take(struct moec_route_state *state, uint32_t layer, float range,
-                           const uint32_t *experts, const float *weights, const bool *skips);
+                           const struct moec_route_taken *taken);
 
 #endif

@@ -1,6 +1,6 @@
-/* Routing that looks at a logical cache: the choices against the paper's definitions, the cache against a
- * plain reference, and one result at every chunking, thread count, instruction set, truncation, copy and
- * batch. */
+/* Routing and precision that look at a logical cache: the choices against the paper's definitions, the cache
+ * against a plain reference, and one result at every chunking, thread count, instruction set, truncation,
+ * copy and batch. */
 #include "tests/unit/fixture_model.h"
 #include "tests/unit/kernel_sets.h"
 
@@ -181,9 +181,10 @@ static void test_route__the_cache_is_lru_within_a_sequence(void **state)
         if (!skips[low])
             (void)plain_touch(&plain, N_SLOTS, experts[low]);
         (void)plain_touch(&plain, N_SLOTS, experts[0]);
-        moec_route_state_take(&routes, 1, (float)(t % 3), experts, weights, skips);
+        const struct moec_route_taken taken = {.experts = experts, .weights = weights, .skips = skips};
+        moec_route_state_take(&routes, 1, (float)(t % 3), &taken);
         for (uint32_t i = 0; i < plain.n; i++)
-            assert_int_equal(routes.recent[N_SLOTS + i], plain.experts[plain.n - 1 - i]);
+            assert_int_equal(routes.pools[0].recent[N_SLOTS + i], plain.experts[plain.n - 1 - i]);
         if (t == N_TOK / 2)
             middle = plain;
     }
@@ -192,13 +193,172 @@ static void test_route__the_cache_is_lru_within_a_sequence(void **state)
     moec_route_state_copy(&copy, &routes);
     moec_route_state_truncate(&copy, 0, N_TOK / 2 + 1);
     for (uint32_t i = 0; i < middle.n; i++)
-        assert_int_equal(copy.recent[N_SLOTS + i], middle.experts[middle.n - 1 - i]);
+        assert_int_equal(copy.pools[0].recent[N_SLOTS + i], middle.experts[middle.n - 1 - i]);
     assert_true(moec_route_state_range(&routes, 1, 1) == (routes.range_sum[1] + 1) / (N_TOK + 1));
     moec_route_state_release(&routes);
     moec_route_state_release(&copy);
 }
 
+/* ---- precision ---- */
+
+/* Equation 2 as it stands, for weights that differ. */
+static void decide_plainly(const struct moec_precision *precision, uint32_t k, const float *weights,
+                           const bool *is_there, const bool *was_skipped, bool *skips, bool *is_low)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < k; i++)
+        sum += was_skipped[i] ? 0 : (double)weights[i];
+    for (uint32_t i = 0; i < k; i++) {
+        double score = 0;
+        for (uint32_t j = 0; j < k; j++)
+            score += !was_skipped[j] && weights[j] > weights[i] ? (double)weights[j] / sum : 0;
+        const bool is_free = !was_skipped[i] && (precision->kind == MOEC_PRECISION_ALWAYS || !is_there[i]);
+        skips[i] = was_skipped[i] || (is_free && score > (double)precision->low_score);
+        is_low[i] = is_free && !skips[i] && score > (double)precision->high_score;
+    }
+}
+
+static void test_route__precision_goes_by_the_weight_before(void **state)
+{
+    (void)state;
+    enum { K = 6, N_EXPERT = 6, N_TOK = 2000 };
+    uint32_t seed = 11, n_low = 0, n_skipped = 0;
+    for (uint32_t t = 0; t < N_TOK; t++) {
+        uint32_t experts[K];
+        float weights[K];
+        bool is_there[N_EXPERT], was_skipped[K], skips[K], is_low[K], plain_skips[K], plain_low[K];
+        for (uint32_t i = 0; i < K; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            experts[i] = (i + t) % N_EXPERT;
+            weights[i] = (float)(1 + (seed >> 9) % 4000 * 8 + i) * 0.01f;
+            is_there[i] = (seed >> 8) % 3 == 0;
+            was_skipped[i] = t % 4 == 0 && i == t / 4 % K;
+        }
+        const struct moec_precision precision = {.kind = t % 2 == 0 ? MOEC_PRECISION_HOBBIT
+                                                                    : MOEC_PRECISION_ALWAYS,
+                                                 .high_score = (float)(t % 7) / 10 + 0.003f,
+                                                 .low_score = (float)(t % 7) / 10 + 0.2f};
+        bool there_by_expert[N_EXPERT];
+        for (uint32_t i = 0; i < K; i++)
+            there_by_expert[experts[i]] = is_there[i];
+        const struct held held = {{held_has}, there_by_expert};
+        memcpy(skips, was_skipped, sizeof skips);
+        moec_precision_decide(&precision, K, experts, weights, &held.residents, 3, skips, is_low);
+        decide_plainly(&precision, K, weights, is_there, was_skipped, plain_skips, plain_low);
+        for (uint32_t i = 0; i < K; i++) {
+            assert_int_equal(skips[i], plain_skips[i]);
+            assert_int_equal(is_low[i], plain_low[i]);
+            n_low += is_low[i];
+            n_skipped += skips[i] && !was_skipped[i];
+        }
+    }
+    assert_true(n_low > N_TOK / 2 && n_skipped > N_TOK / 2);
+    /* Of equal weights the lower index comes first; a threshold of 1 is never passed. */
+    bool skips[3] = {false}, is_low[3];
+    const struct held none = {{held_has}, (const bool[6]){false}};
+    const struct moec_precision half = {.kind = MOEC_PRECISION_HOBBIT, .high_score = 0.5f, .low_score = 1};
+    moec_precision_decide(&half, 3, (const uint32_t[]){5, 2, 4}, (const float[]){1, 1, 1}, &none.residents, 3,
+                          skips, is_low);
+    assert_true(is_low[0] && !is_low[1] && !is_low[2]);
+    assert_true(!skips[0] && !skips[1] && !skips[2]);
+}
+
+static void test_route__low_copies_have_a_cache_of_their_own(void **state)
+{
+    (void)state;
+    enum { N_EXPERT = 10, TOP_K = 3, N_SLOTS = 4, N_LOW = 3, N_TOK = 300 };
+    const struct moec_config config = {.n_expert = N_EXPERT, .top_k = TOP_K};
+    const struct moec_route route = {.n_slots = N_SLOTS,
+                                     .precision = {.kind = MOEC_PRECISION_HOBBIT, .n_low_slots = N_LOW}};
+    const uint64_t sizes[2][N_EXPERT] = {{100, 101, 102, 103, 104, 105, 106, 107, 108, 109},
+                                         {10, 11, 12, 13, 14, 15, 16, 17, 18, 19}};
+    struct plain_cache plain[2] = {{.n = 0}, {.n = 0}}, middle[2] = {{.n = 0}, {.n = 0}};
+    struct moec_route_state routes, copy;
+    struct moec_route_counts counts = {0};
+    struct moec_error err = {0};
+    uint32_t seed = 5;
+    assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &routes, &err), err);
+    assert_ok(moec_route_state_create(&config, &route, 1, N_TOK, &copy, &err), err);
+    for (uint32_t t = 0; t < N_TOK; t++) {
+        seed = seed * 1664525u + 1013904223u;
+        const uint32_t first = (seed >> 8) % N_EXPERT;
+        const uint32_t experts[TOP_K] = {first, (first + 1 + (seed >> 12) % 4) % N_EXPERT,
+                                         (first + 5 + (seed >> 16) % 4) % N_EXPERT};
+        const float weights[TOP_K] = {0.5f, 0.3f, 0.2f};
+        const bool skips[TOP_K] = {false, false, t % 5 == 0}, is_low[TOP_K] = {false, t % 2 == 0, t % 3 != 0};
+        const struct moec_route_taken taken = {.experts = experts,
+                                               .weights = weights,
+                                               .skips = skips,
+                                               .is_low = is_low,
+                                               .record_bytes = {sizes[0], sizes[1]}};
+        counts.n_skipped += skips[2];
+        bool is_held[2][N_EXPERT] = {{false}};
+        for (uint32_t pool = 0; pool < 2; pool++)
+            for (uint32_t i = 0; i < plain[pool].n; i++)
+                is_held[pool][plain[pool].experts[i]] = true;
+        for (uint32_t i = TOP_K; i-- > 0;) {
+            if (skips[i])
+                continue;
+            const bool is_missed = !is_held[is_low[i]][experts[i]];
+            counts.n_taken++;
+            counts.n_low += is_low[i];
+            counts.n_missed += is_missed;
+            counts.n_low_missed += is_missed && is_low[i];
+            counts.missed_bytes += is_missed ? sizes[is_low[i]][experts[i]] : 0;
+            (void)plain_touch(&plain[is_low[i]], is_low[i] ? N_LOW : N_SLOTS, experts[i]);
+        }
+        moec_route_state_take(&routes, 0, 0, &taken);
+        if (t == N_TOK / 2)
+            memcpy(middle, plain, sizeof middle);
+    }
+    counts.n_position = N_TOK;
+    assert_memory_equal(&routes.counts, &counts, sizeof counts);
+    moec_route_state_copy(&copy, &routes);
+    moec_route_state_truncate(&copy, 0, N_TOK / 2 + 1);
+    for (uint32_t pool = 0; pool < 2; pool++) {
+        for (uint32_t i = 0; i < plain[pool].n; i++)
+            assert_int_equal(routes.pools[pool].recent[i], plain[pool].experts[plain[pool].n - 1 - i]);
+        assert_int_equal(copy.pools[pool].n_recent[0], middle[pool].n);
+        for (uint32_t i = 0; i < middle[pool].n; i++)
+            assert_int_equal(copy.pools[pool].recent[i], middle[pool].experts[middle[pool].n - 1 - i]);
+    }
+    moec_route_state_release(&routes);
+    moec_route_state_release(&copy);
+}
+
+static void test_route__refuses_precisions(void **state)
+{
+    (void)state;
+    const struct moec_config config = {.n_expert = 12, .top_k = 4}, switched = {.n_expert = 12, .top_k = 1};
+    static const char *const texts[] = {"hobbit:",          "hobbit:2", "hobbit:0.6:0.5", "always:x",
+                                        "hobbit:0.1:0.2:3", "low",      "hobbit0.5"};
+    struct moec_route route = {.n_slots = 6, .precision = {.n_low_slots = 4}};
+    struct moec_error err = {0};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++, err = (struct moec_error){0})
+        assert_status(moec_precision_read(texts[i], &route.precision, &err), MOEC_ERR_USAGE, err);
+    assert_ok(moec_precision_read("hobbit", &route.precision, &err), err);
+    assert_true(route.precision.high_score == 0.6f && route.precision.low_score == 0.9f);
+    assert_ok(moec_precision_read("always:0.95", &route.precision, &err), err);
+    assert_true(route.precision.kind == MOEC_PRECISION_ALWAYS && route.precision.low_score == 0.95f);
+    assert_ok(moec_route_check(&route, &config, &err), err);
+    route.n_slots = 1;
+    assert_status(moec_route_check(&route, &switched, &err), MOEC_ERR_USAGE, err);
+    assert_non_null(strstr(err.message, "changes nothing"));
+    err = (struct moec_error){0};
+    route.n_slots = 0;
+    assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
+    err = (struct moec_error){0};
+    route.n_slots = 6;
+    route.precision.n_low_slots = 3;
+    assert_status(moec_route_check(&route, &config, &err), MOEC_ERR_USAGE, err);
+}
+
 /* ---- whole models ---- */
+
+#define PRECISION(how, high, low)                                                                            \
+    {                                                                                                        \
+        .kind = MOEC_PRECISION_##how, .n_low_slots = 4, .high_score = high, .low_score = low                 \
+    }
 
 static const struct moec_route routes[] = {
     {.kind = MOEC_ROUTE_TOP_K, .n_slots = 4},
@@ -207,6 +367,9 @@ static const struct moec_route routes[] = {
     {.kind = MOEC_ROUTE_MAX_RANK, .n_expert = 4, .n_slots = 4},
     {.kind = MOEC_ROUTE_CUMSUM, .share = 0.8f, .n_slots = 4},
     {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4},
+    {.n_slots = 4, .precision = PRECISION(HOBBIT, 0, 1)},
+    {.n_slots = 4, .precision = PRECISION(ALWAYS, 0, 0.7f), .decode_only = true},
+    {.kind = MOEC_ROUTE_CACHE_PRIOR, .share = 0.2f, .n_slots = 4, .precision = PRECISION(HOBBIT, 0, 0.8f)},
 };
 #define N_ROUTE  (sizeof routes / sizeof *routes)
 #define N_PROMPT 9
@@ -225,6 +388,7 @@ static struct opened open_model(const char *name, const struct moec_route *route
     const struct moec_config *config = &opened.fixture.model->config;
     struct moec_error err = {0};
     assert_ok(moec_route_check(route, config, &err), err);
+    assert_ok(moec_variants_serve_low(opened.fixture.variants, 2, &err), err);
     assert_ok(moec_forward_init(&opened.forward, opened.fixture.model, kernels, n_threads,
                                 moec_variants_experts(opened.fixture.variants), max_tokens, &err),
               err);
@@ -317,6 +481,39 @@ static void test_route__one_result_however_it_is_run(void **state)
         }
         assert_int_equal(n_differ, N_ROUTE - 1); /* each but the first decides something */
     }
+}
+
+/* Scores that take every expert high, or the first one alone, are the router's own choice and its pruned one.
+ */
+static void test_route__precisions_at_their_ends(void **state)
+{
+    (void)state;
+    static const struct moec_route ends[][2] = {
+        {{.n_slots = 4, .precision = PRECISION(ALWAYS, 1, 1)}, {.n_slots = 4}},
+        {{.n_slots = 4, .precision = PRECISION(HOBBIT, 1, 1)}, {.n_slots = 4}},
+        {{.n_slots = 4, .precision = PRECISION(ALWAYS, 0, 0)},
+         {.kind = MOEC_ROUTE_PRUNE, .n_expert = 1, .n_slots = 4}},
+    };
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct moec_route_counts counts[2];
+        const struct fixture fixture = fixture_open("qwen2_moe");
+        struct fixture closed = fixture;
+        const size_t n = (size_t)fixture.n_tok * fixture.model->config.n_vocab;
+        fixture_close(&closed);
+        float *got = run("qwen2_moe", &ends[i][0], moec_kernels_best(), 2, 7, true, &counts[0]);
+        float *plain = run("qwen2_moe", &ends[i][1], moec_kernels_best(), 2, 7, true, &counts[1]);
+        assert_same_bits(got, plain, n, "one end");
+        assert_int_equal(counts[0].n_missed, counts[1].n_missed);
+        free(got);
+        free(plain);
+    }
+    /* Of a token's three experts the first one is high. */
+    struct moec_route_counts counts;
+    const struct moec_route low = {.n_slots = 4, .precision = PRECISION(ALWAYS, 0, 1)};
+    float *got = run("qwen2_moe", &low, moec_kernels_best(), 2, 7, false, &counts);
+    assert_int_equal(counts.n_low * 3, counts.n_taken * 2);
+    assert_true(counts.n_skipped == 0 && counts.n_low_missed > 0 && counts.n_low_missed < counts.n_missed);
+    free(got);
 }
 
 /* Sequences in one batch have a cache each, forks take theirs along, and top-k is the router's own. */
@@ -428,7 +625,11 @@ int main(void)
         cmocka_unit_test(test_route__chooses_as_the_paper_says),
         cmocka_unit_test(test_route__refuses_settings),
         cmocka_unit_test(test_route__the_cache_is_lru_within_a_sequence),
+        cmocka_unit_test(test_route__precision_goes_by_the_weight_before),
+        cmocka_unit_test(test_route__low_copies_have_a_cache_of_their_own),
+        cmocka_unit_test(test_route__refuses_precisions),
         cmocka_unit_test(test_route__one_result_however_it_is_run),
+        cmocka_unit_test(test_route__precisions_at_their_ends),
         cmocka_unit_test(test_route__sequences_do_not_share),
         cmocka_unit_test(test_route__evaluations_agree_with_sessions),
     };

@@ -1,0 +1,17 @@
+/* Which precision copy of a bundle stands in for important experts' less important uses, beside the copy that
+ * is run (runtime/policy/precision.h), and what records of both take. Thread rule: pure functions. */
+#ifndef MOEC_RUNTIME_LOW_COPY_H
+#define MOEC_RUNTIME_LOW_COPY_H
+
+#include "formats/bundle/bundle.h"
+
+/* The copy whose experts have these bits, or with 0 the smallest there is. Errors: MOEC_ERR_USAGE where the
+ * bundle has none that is smaller than copy `high`, naming the flag that makes them. */
+MOEC_WARN_UNUSED enum moec_status moec_low_copy_find(const struct moec_bundle *bundle, uint32_t high,
+                                                     uint32_t bits, uint32_t *low, struct moec_error *err);
+
+/* Bytes of a copy's records in a buffer, (MoE layers, n_expert); freed by the caller. */
+MOEC_WARN_UNUSED enum moec_status moec_copy_record_bytes(const struct moec_bundle *bundle, uint32_t copy,
+                                                         uint64_t **bytes, struct moec_error *err);
+
+#endif

@@ -1,0 +1,112 @@
+#include "runtime/policy/precision.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kinds[MOEC_PRECISION_COUNT] = {
+    [MOEC_PRECISION_HOBBIT] = "hobbit", [MOEC_PRECISION_ALWAYS] = "always"};
+
+/* Reads ":0.6" and moves on behind it; an end leaves the score as it is. */
+static bool read_score(const char **at, float *score)
+{
+    char *end = NULL;
+    if (**at == '\0')
+        return true;
+    if (**at != ':')
+        return false;
+    const double value = strtod(*at + 1, &end);
+    if (end == *at + 1 || !(value >= 0 && value <= 1))
+        return false;
+    *score = (float)value;
+    *at = end;
+    return true;
+}
+
+enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,
+                                     struct moec_error *err)
+{
+    for (uint8_t kind = MOEC_PRECISION_HOBBIT; kind < MOEC_PRECISION_COUNT; kind++) {
+        const size_t length = strlen(kinds[kind]);
+        if (strncmp(text, kinds[kind], length) != 0)
+            continue;
+        const char *at = text + length;
+        float high = MOEC_PRECISION_HIGH_SCORE, low = MOEC_PRECISION_LOW_SCORE;
+        const bool is_read = read_score(&at, &high);
+        if (is_read && *at == '\0' && low < high)
+            low = high;
+        if (!is_read || !read_score(&at, &low) || *at != '\0' || low < high)
+            break;
+        *precision = (struct moec_precision){
+            .kind = kind, .n_low_slots = precision->n_low_slots, .high_score = high, .low_score = low};
+        return MOEC_OK;
+    }
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "there is no precision '%s', expected hobbit:T1:T2 or always:T1:T2 with scores of 0 to "
+                     "1, T1 at most T2",
+                     text);
+}
+
+enum moec_status moec_precision_check(const struct moec_precision *precision,
+                                      const struct moec_config *config, struct moec_error *err)
+{
+    const char *name = kinds[precision->kind];
+    if (precision->kind == MOEC_PRECISION_ONE)
+        return MOEC_OK;
+    if (config->top_k == 1)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a token of this model takes one expert, whose copy is always the high one: "
+                         "precision %s changes nothing",
+                         name);
+    if (precision->n_low_slots < config->top_k || precision->n_low_slots > config->n_expert)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "a cache of %u low copies in each layer, expected %u (those of one token) to %u "
+                         "(all)",
+                         precision->n_low_slots, config->top_k, config->n_expert);
+    return MOEC_OK;
+}
+
+/* Ranks that are not skipped, by falling weight. */
+static uint32_t order_by_weight(uint32_t top_k, const uint32_t *experts, const float *weights,
+                                const bool *skips, uint32_t *ranks)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < top_k; rank++) {
+        const float weight = fabsf(weights[rank]);
+        if (skips[rank])
+            continue;
+        uint32_t at = n++;
+        for (; at > 0; at--) {
+            const float before = fabsf(weights[ranks[at - 1]]);
+            if (!(weight > before || (weight == before && experts[rank] < experts[ranks[at - 1]])))
+                break;
+            ranks[at] = ranks[at - 1];
+        }
+        ranks[at] = rank;
+    }
+    return n;
+}
+
+void moec_precision_decide(const struct moec_precision *precision, uint32_t top_k, const uint32_t *experts,
+                           const float *weights, const struct moec_residents *residents, uint32_t layer,
+                           bool *skips, bool *is_low)
+{
+    uint32_t ranks[MOEC_MAX_TOP_K];
+    const uint32_t n = order_by_weight(top_k, experts, weights, skips, ranks);
+    float sum = 0, before = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += fabsf(weights[ranks[i]]);
+    /* Scores are compared times the sum: a threshold of 1 is then never passed. */
+    const float most_high = precision->high_score * sum, most_low = precision->low_score * sum;
+    memset(is_low, 0, top_k * sizeof *is_low);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t rank = ranks[i];
+        const bool is_there =
+            precision->kind == MOEC_PRECISION_HOBBIT && residents->has(residents, layer, experts[rank]);
+        if (before > most_low && !is_there)
+            skips[rank] = true;
+        else if (before > most_high && !is_there)
+            is_low[rank] = true;
+        before += fabsf(weights[rank]);
+    }
+}

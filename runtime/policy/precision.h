@@ -1,0 +1,55 @@
+/* Which precision of an expert a token takes (HOBBIT, arXiv:2411.01433, section 3.2): where an important
+ * expert is missing its high copy is read, where a less important one is its low copy, and the least
+ * important ones are skipped.
+ *
+ *   hobbit:T1:T2   decided for experts whose high copy is missing; one that is there is used
+ *   always:T1:T2   decided for every expert, whatever is there
+ *
+ * A token's experts stand by falling weight, at equal weights the lower index first, weights summing to 1.
+ * An expert's score is the sum of those before it (eq. 2), so the first one's is 0. Scores up to T1 ask for
+ * the high copy, up to T2 for the low copy, beyond that the expert is skipped; a low copy is a miss where the
+ * high one is asked for. What is there is asked of a logical cache (runtime/policy/route_state.h), so a
+ * decision is a function of bundle, settings and tokens (D15). Thread rule: pure functions. */
+#ifndef MOEC_RUNTIME_PRECISION_H
+#define MOEC_RUNTIME_PRECISION_H
+
+#include "formats/model/config.h"
+#include "runtime/policy/choice.h"
+
+enum moec_precision_kind {
+    MOEC_PRECISION_ONE = 0, /* the high copy alone */
+    MOEC_PRECISION_HOBBIT,
+    MOEC_PRECISION_ALWAYS,
+    MOEC_PRECISION_COUNT
+};
+
+/* Zero-initialised: one precision. */
+struct moec_precision {
+    uint8_t kind;         /* enum moec_precision_kind */
+    uint32_t n_low_slots; /* low copies of a layer that the logical cache holds, beside the high ones */
+    float high_score;     /* T1 */
+    float low_score;      /* T2, at least T1 */
+};
+
+/* Where a user names none: the paper's thresholds, and a low pool of a quarter of the experts. */
+#define MOEC_PRECISION_HIGH_SCORE 0.6f
+#define MOEC_PRECISION_LOW_SCORE  0.9f
+#define MOEC_PRECISION_LOW_SLOTS  "25%"
+
+/* Reads "hobbit:0.6:0.9"; one score or both may be left out. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status moec_precision_read(const char *text, struct moec_precision *precision,
+                                                      struct moec_error *err);
+
+/* Whether the settings fit a model. Errors: MOEC_ERR_USAGE, where they would change nothing too. */
+MOEC_WARN_UNUSED enum moec_status moec_precision_check(const struct moec_precision *precision,
+                                                       const struct moec_config *config,
+                                                       struct moec_error *err);
+
+/* Decides for a token's experts (top_k) of these weights, as applied; those that are skipped already take no
+ * part. Skips (top_k) gains those beyond T2, is_low (top_k) receives which take the low copy. `residents`
+ * answers for the high copies of `layer`. */
+void moec_precision_decide(const struct moec_precision *precision, uint32_t top_k, const uint32_t *experts,
+                           const float *weights, const struct moec_residents *residents, uint32_t layer,
+                           bool *skips, bool *is_low);
+
+#endif

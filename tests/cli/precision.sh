@@ -1,0 +1,116 @@
+#!/bin/sh
+# The precision of an expert at a miss: what it changes and costs, that nothing but the settings and the tokens decides
+# about it, and that low copies are really read.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+sample=datasets/sample/model
+text=datasets/sample/test.txt
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+number() {
+    sed -n "s/^.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1
+}
+try 0 "a bundle with copies" "$moec" compile $sample --policy uniform --bits 4 --copies 2,8 -q -o "$work/m.moec"
+
+# ---- eval ----
+
+evaluate() {
+    try 0 "eval $*" "$moec" eval "$work/m.moec" --data $text --samples 8 --seq-len 128 --reference "$work/m.moec" --json -q "$@"
+    missed=$(number experts_missed) taken=$(number experts_taken) loss=$(number loss) bytes=$(number missed_bytes_per_token)
+    low=$(number experts_low) low_missed=$(number experts_low_missed) skipped=$(number experts_skipped)
+}
+evaluate --route top-k
+plain_missed=$missed plain_taken=$taken plain_bytes=$bytes
+check "the router's choice loses nothing" "$loss == 0 && $plain_bytes > 0"
+evaluate --precision hobbit:1
+check "nor does a threshold of 1" "$loss == 0 && $missed == $plain_missed && $low == 0 && $skipped == 0 && $bytes == $plain_bytes"
+evaluate --precision hobbit:0.5:1
+hobbit_loss=$loss hobbit_low=$low
+check "low copies read less" "$bytes < 0.8 * $plain_bytes && $low > 0 && $low_missed < $low && $skipped == 0"
+check "and take as many experts" "$taken == $plain_taken && $loss != 0"
+evaluate --precision hobbit:0.5:1 --low-bits 2 --low-slots 4
+check "as named one by one" "$loss == $hobbit_loss && $low == $hobbit_low"
+evaluate --precision hobbit:0.5:0.5
+check "skipping reads less still" "$skipped > 0 && $low == 0 && $taken + $skipped == $plain_taken && $bytes < $plain_bytes"
+evaluate --precision always:0.5:1
+check "without a look at the cache more are low" "$low > $hobbit_low && $loss > $hobbit_loss"
+evaluate --precision hobbit:0.5:1 --prompt-tokens 64
+check "and fewer where half of a window is a prompt" "$low < $hobbit_low && $low > 0"
+evaluate --precision hobbit:0.5:1 --route cache-prior:0.3
+check "a prior leaves fewer to miss" "$missed < 0.8 * $plain_missed && $low < $hobbit_low && $low > 0"
+try 0 "eval in words" "$moec" eval "$work/m.moec" --data $text --samples 2 --precision hobbit -q
+says stdout 'precision *hobbit *[0-9.]+% of the experts high, [0-9.]+% low \([0-9.]+% misses of a cache of 4\), [0-9.]+% skipped' "says the shares"
+says stdout 'missed *[0-9.]+ KiB of experts a token' "and the bytes"
+try 0 "low copies of a checkpoint are made on demand" "$moec" eval $sample --data $text --samples 8 --reference $sample \
+    --precision always:0:1 --low-bits 2 --json -q
+coarse=$(number loss)
+try 0 "at any bitwidth" "$moec" eval $sample --data $text --samples 8 --reference $sample --precision always:0:1 --low-bits 8 --json -q
+check "of which more bits lose less" "0 + $(number loss) < $coarse / 4"
+
+# ---- refusals ----
+
+refused() {
+    words=$1
+    shift
+    try 2 "refused: $*" "$@"
+    says stderr "$words" "says why"
+}
+refused "no precision 'low'.*hobbit:T1:T2" "$moec" eval "$work/m.moec" --data $text -q --precision low
+refused "no precision 'hobbit:0.8:0.2'" "$moec" eval "$work/m.moec" --data $text -q --precision hobbit:0.8:0.2
+refused "low-bits does nothing without --precision" "$moec" run "$work/m.moec" -p x --low-bits 2
+refused "low-slots does nothing without --precision" "$moec" run "$work/m.moec" -p x --route top-k --low-slots 4
+refused "no precision copy at 8 bits that is smaller" "$moec" run "$work/m.moec" -p x --precision hobbit --low-bits 8
+refused "cache of 1 low copies.*expected 4" "$moec" run "$work/m.moec" -p x --precision hobbit --low-slots 1
+refused "mode 'io-qfree' runs one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --mode io-qfree
+refused "a trace tells of one precision copy" "$moec" run "$work/m.moec" -p x --precision hobbit --trace "$work/t.json"
+refused "low copy of 16 bits.*fewer than its own 16" "$moec" eval $sample --data $text -q --precision hobbit --low-bits 16
+try 0 "a bundle without copies" "$moec" strip "$work/m.moec" --copies 2,8 -o "$work/one.moec"
+refused "no precision copy that is smaller.*--copies 2" "$moec" run "$work/one.moec" -p x --precision hobbit
+try 0 "a top-1 bundle" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 --copies 2 -q -o "$work/s.moec"
+refused "takes one expert.*changes nothing" "$moec" run "$work/s.moec" -p x --precision hobbit
+
+# ---- run ----
+
+generate() {
+    "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json "$@" \
+        >"$work/text" 2>"$work/stdout"
+}
+same() {
+    if cmp -s "$work/text" "$1"; then pass "$2"; else fail "$2"; fi
+}
+floor=$("$moec" run "$work/m.moec" -p x -n 60 --ctx 128 --memory 1MiB --precision hobbit 2>&1 | sed -n 's/^.*floor of \([0-9]*\) .*/\1/p')
+tight=$((floor + 500000))
+generate --memory $tight && cp "$work/text" "$work/plain"
+plain_read=$(number read_bytes)
+generate --memory $tight --precision hobbit:0.3:1 && cp "$work/text" "$work/precise"
+check "run reads fewer bytes" "$(number read_bytes) < 0.9 * $plain_read && $(number experts_low) > 0"
+check "and counts them" "$(number missed_bytes_per_token) > 0 && $(number experts_skipped) == 0"
+generate --memory $tight --precision hobbit:1
+same "$work/plain" "a threshold of 1 changes no word"
+generate --precision hobbit:0.3:0.6 --route cache-prior:0.2 && cp "$work/text" "$work/both"
+for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 250000))" "--memory $((floor + 1000000)) --evict fifo --predict gate" "--draft lookup"; do
+    # shellcheck disable=SC2086 # words
+    generate --precision hobbit:0.3:1 $how
+    same "$work/precise" "the same text with ${how:-all in memory}"
+    # shellcheck disable=SC2086
+    generate --precision hobbit:0.3:0.6 --route cache-prior:0.2 $how
+    same "$work/both" "and with a prior"
+done
+if cmp -s "$work/precise" "$work/both"; then fail "a prior and skips change it"; else pass "a prior and skips change it"; fi
+generate --precision always:0:1 && cp "$work/text" "$work/always"
+generate --precision always:0:1 --decide decode
+if cmp -s "$work/text" "$work/always"; then fail "a prompt that is not decided"; else pass "a prompt that is not decided"; fi
+try 0 "stats in words" "$moec" run "$work/m.moec" -p "The old" -n 5 --precision hobbit --stats
+says stderr 'precision hobbit, [0-9.]+% of the experts high, [0-9.]+% low, [0-9.]+% skipped' "say the shares"
+try 0 "beams" "$moec" run "$work/m.moec" -p "The old" -n 20 --beams 3 --precision hobbit:0.3:1
+cp "$work/stdout" "$work/beams"
+try 0 "beams in little memory" "$moec" run "$work/m.moec" -p "The old" -n 20 --beams 3 --precision hobbit:0.3:1 -t 1 --memory $((floor + 2000000))
+if cmp -s "$work/stdout" "$work/beams"; then pass "the same beams"; else fail "the same beams"; fi
+
+# ---- bench ----
+
+try 0 "a bench" "$moec" bench "$work/m.moec" --modes cache --samples 2 --data $text --memory 50% --precision hobbit:0.3:1 --json -q
+says stdout '"precision": "hobbit:0.3:1"' "names its precision"
+
+done_testing
