@@ -23,7 +23,6 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
     const bool has_precision = cli_has(args, "precision");
     MOEC_TRY(check_idle(args, "slots", cli_decisions_given(args), either, err));
     MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args), either, err));
-    MOEC_TRY(check_idle(args, "prompt-tokens", cli_decisions_given(args), either, err));
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
     MOEC_TRY(check_idle(args, "low-bits", has_precision, "--precision", err));
     MOEC_TRY(check_idle(args, "low-slots", has_precision, "--precision", err));

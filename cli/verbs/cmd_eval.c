@@ -95,6 +95,8 @@ static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, str
         MOEC_TRY(moec_source_serve_low(&job->source, low_bits, err));
     if (!cli_has(job->args, "prompt-tokens"))
         return MOEC_OK;
+    if (!cli_decisions_given(job->args))
+        return moec_fail(err, MOEC_ERR_USAGE, "--prompt-tokens does nothing without --route or --precision");
     job->route.decode_only = true;
     return cli_u32(job->args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, n_prompt, err);
 }
