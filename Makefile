@@ -76,7 +76,9 @@ KERNEL_FLAGS := -O3 -mavx2 -mfma -mf16c $(if $(filter thread,$(SANITIZE)),-fno-s
 # Beside parsers only decoding is fuzzed; more than the checks of memory would take minutes to compile.
 KERNEL_FLAGS += $(if $(filter fuzz,$(SANITIZE)),-O1 -fno-sanitize=fuzzer-no-link -fno-sanitize=undefined)
 $(BUILD)/obj/runtime/%_avx2.o:   ALL_CFLAGS += $(KERNEL_FLAGS)
-$(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) -mavx512f -mavx512bw -mavx512dq -mavx512vl
+AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl
+$(BUILD)/obj/runtime/%_avx512.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512)
+$(BUILD)/obj/runtime/%_avx512_vbmi.o: ALL_CFLAGS += $(KERNEL_FLAGS) $(AVX512) -mavx512vbmi -mgfni
 # The AVX-512 source translated to AVX2, for the tests alone; 512-bit arguments then have no ABI to keep. More
 # optimisation and debugging information would more than double the minute that compiling takes.
 $(BUILD)/obj/tests/unit/%_simde.o: ALL_CFLAGS += -O1 -g0 -mavx2 -mfma -mf16c -Wno-psabi \
@@ -215,7 +217,7 @@ experiment-edgemoe: deps
 SOURCES := $(wildcard $(foreach folder,formats runtime profiler compiler cli experiments tests docs,\
            $(folder)/*.[ch] $(folder)/*/*.[ch]))
 SCRIPTS := $(wildcard tests/*.sh tests/*/*.sh packaging/*.sh compiler/*/*.sh datasets/*.sh experiments/*.sh) .ci/run
-EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c)
+EVERY_ISA := $(if $(filter x86_64,$(ARCH)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mgfni -mavx2 -mfma -mf16c)
 
 # Two minutes: what every change is held to beside the tests.
 check: deps-test

@@ -114,8 +114,9 @@
         {"cpu",                                                                                              \
          0,                                                                                                  \
          "SET",                                                                                              \
-         "auto|scalar|avx2|avx512",                                                                          \
-         "Instruction set: auto (default), scalar, avx2 or avx512. Results depend neither on it nor on "     \
+         "auto|scalar|avx2|avx512|avx512-vbmi",                                                              \
+         "Instruction set: auto (default), scalar, avx2, avx512 or avx512-vbmi. Results depend neither on "  \
+         "it nor on "                                                                                        \
          "--threads.",                                                                                       \
          CLI_RARE},                                                                                          \
         {"work-memory",                                                                                      \

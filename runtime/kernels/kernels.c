@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum set { SET_AVX2, SET_AVX512, SET_AVX512_VBMI };
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -16,46 +18,48 @@ static uint64_t saved_state(void)
     return (uint64_t)high << 32 | low;
 }
 
-static bool cpu_has(bool avx512)
+static bool cpu_has(enum set set)
 {
     const uint32_t leaf1_needed = BIT(12) | BIT(27) | BIT(28) | BIT(29); /* FMA, OSXSAVE, AVX, F16C */
-    uint32_t leaf7_needed = BIT(5);                                      /* AVX2 */
+    uint32_t leaf7_ebx = BIT(5), leaf7_ecx = 0;                          /* AVX2 */
     uint64_t state_needed = 0x6;                                         /* SSE and AVX registers */
-    if (avx512) {
-        leaf7_needed |= BIT(16) | BIT(17) | BIT(30) | BIT(31); /* AVX-512 F, DQ, BW, VL */
-        state_needed |= 0xe0;                                  /* mask and 512-bit registers */
+    if (set != SET_AVX2) {
+        leaf7_ebx |= BIT(16) | BIT(17) | BIT(30) | BIT(31); /* AVX-512 F, DQ, BW, VL */
+        state_needed |= 0xe0;                               /* mask and 512-bit registers */
     }
+    if (set == SET_AVX512_VBMI)
+        leaf7_ecx |= BIT(1) | BIT(8); /* AVX-512 VBMI, GFNI */
     uint32_t eax, ebx, ecx, edx;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & leaf1_needed) != leaf1_needed)
         return false;
     if ((saved_state() & state_needed) != state_needed)
         return false;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ebx & leaf7_needed) == leaf7_needed;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ebx & leaf7_ebx) == leaf7_ebx &&
+           (ecx & leaf7_ecx) == leaf7_ecx;
 }
 #else
-static bool cpu_has(bool avx512)
+static bool cpu_has(enum set set)
 {
-    (void)avx512;
+    (void)set;
     return false;
 }
 #endif
 
-static const struct moec_kernels *usable_avx2(void)
-{
-    return cpu_has(false) ? moec_kernels_avx2() : NULL;
-}
-
-static const struct moec_kernels *usable_avx512(void)
-{
-    return cpu_has(true) ? moec_kernels_avx512() : NULL;
-}
+static const struct {
+    const char *name;
+    enum set set;
+    const struct moec_kernels *(*kernels)(void);
+} sets[] = {{"avx512-vbmi", SET_AVX512_VBMI, moec_kernels_avx512_vbmi},
+            {"avx512", SET_AVX512, moec_kernels_avx512},
+            {"avx2", SET_AVX2, moec_kernels_avx2}}; /* the best first */
+#define N_SETS (sizeof sets / sizeof *sets)
 
 const struct moec_kernels *moec_kernels_best(void)
 {
-    const struct moec_kernels *set = usable_avx512();
-    if (set == NULL)
-        set = usable_avx2();
-    return set != NULL ? set : &moec_kernels_scalar;
+    for (size_t i = 0; i < N_SETS; i++)
+        if (cpu_has(sets[i].set) && sets[i].kernels() != NULL)
+            return sets[i].kernels();
+    return &moec_kernels_scalar;
 }
 
 enum moec_status moec_kernels_find(const char *name, const struct moec_kernels **out, struct moec_error *err)
@@ -65,13 +69,17 @@ enum moec_status moec_kernels_find(const char *name, const struct moec_kernels *
         set = moec_kernels_best();
     else if (strcmp(name, "scalar") == 0)
         set = &moec_kernels_scalar;
-    else if (strcmp(name, "avx2") == 0)
-        set = usable_avx2();
-    else if (strcmp(name, "avx512") == 0)
-        set = usable_avx512();
-    else
-        return moec_fail(err, MOEC_ERR_USAGE,
-                         "unknown instruction set '%s', expected 'auto', 'scalar', 'avx2' or 'avx512'", name);
+    else {
+        size_t i = 0;
+        while (i < N_SETS && strcmp(name, sets[i].name) != 0)
+            i++;
+        if (i == N_SETS)
+            return moec_fail(err, MOEC_ERR_USAGE,
+                             "unknown instruction set '%s', expected 'auto', 'scalar', 'avx2', 'avx512' or "
+                             "'avx512-vbmi'",
+                             name);
+        set = cpu_has(sets[i].set) ? sets[i].kernels() : NULL;
+    }
     if (set == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "this processor cannot run instruction set '%s'; 'auto' takes the best it can run",

@@ -2,7 +2,6 @@
 #include "runtime/kernels/kernels.h"
 
 #if defined(__x86_64__)
-#include "formats/codec/trellis.h"
 #include "runtime/kernels/kernels_x86.h"
 
 #define SUM_VECTORS  1
@@ -385,10 +384,18 @@ INLINE __m256 trellis_eight(__m256 table, __m128i levels)
     return _mm256_permutevar8x32_ps(table, _mm256_cvtepu8_epi32(levels));
 }
 
-INLINE void trellis_block(__m256 table, struct moec_trellis_words words, uint32_t upper, lanes out[2])
+typedef uint32_t trellis_carry;
+
+INLINE trellis_carry trellis_begin(void)
 {
-    const __m256i levels =
-        _mm256_or_si256(_mm256_or_si256(spread(words.z0, 1), spread(words.z1, 2)), spread(upper, 4));
+    return 0;
+}
+
+INLINE void trellis_block(__m256 table, const uint8_t *at, trellis_carry *before, lanes out[2])
+{
+    const struct trellis_bits bits = trellis_bits_at(at, before);
+    const __m256i levels = _mm256_or_si256(
+        _mm256_or_si256(spread(bits.words.z0, 1), spread(bits.words.z1, 2)), spread(bits.upper, 4));
     const __m128i low = _mm256_castsi256_si128(levels), high = _mm256_extracti128_si256(levels, 1);
     out[0] = (lanes){trellis_eight(table, low), trellis_eight(table, _mm_srli_si128(low, 8))};
     out[1] = (lanes){trellis_eight(table, high), trellis_eight(table, _mm_srli_si128(high, 8))};

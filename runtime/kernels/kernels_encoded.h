@@ -12,7 +12,6 @@
 #include <math.h>
 
 #define SPAN MOEC_CODEC_OUTLIER_SPAN /* weights decoded at once where a row is not kept in registers */
-#define LINE 64                      /* bytes of a cache line */
 
 INLINE size_t block_bytes(const int dtype)
 {
@@ -46,13 +45,6 @@ INLINE bool dtype_is_float(const int dtype)
 #define PIECE     16 /* blocks */
 #define STRIP     16 /* groups */
 #define NO_GROUPS 31 /* shifts every block's number to 0 */
-
-/* Rows of codes are read faster than the hardware's prefetchers follow, which have to learn each row anew, so
- * rows are asked for ahead of time: into the second-level cache. On Zen 4, INT4 rows of 1152 bytes, one core
- * read 7.8 GB/s without, 11.5 with prefetches into the first-level cache, which probably has too few places
- * for lines on their way, and 15.4 with these, all that computing allowed; 8 rows ahead or 16 made no
- * difference. What is asked for past the last row of a call belongs to the next call's rows. */
-#define AHEAD_BYTES 8192
 
 /* Where the parts of a matrix's rows lie. */
 struct layout {

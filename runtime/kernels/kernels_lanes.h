@@ -27,8 +27,11 @@
  *
  * decoder_needs_regular(dtype): the decoder gives the exact bits only for scales that are finite and above 0
  *
- * trellis_make(levels), trellis_block(table, words, free, out): 32 weights of a trellis, whose eight levels
- * are scaled already
+ * trellis_make(levels): the eight levels of a row of a trellis, scaled already, as a trellis_table
+ *
+ * trellis_begin(), trellis_block(table, at, before, out): the 32 weights of the block at `at`. A
+ * trellis_carry goes from block to block: what trellis_begin gives for a row's first, then what the block
+ * before left there
  *
  * dot_tile: see dot_slice below */
 #ifndef MOEC_RUNTIME_KERNELS_LANES_H

@@ -1,22 +1,22 @@
 /* Trellis-coded rows (formats/codec/trellis.h), of the kernels that are written once for all vector
  * instruction sets: part of runtime/kernels/kernels_lanes.h, which says what a set defines.
  *
- * A block of 32 weights is two words. Which of the eight levels each weight has follows from words shifted
- * and combined by exclusive or, whole ones at a time; the levels of a row, times its scale, lie in a
- * register. A product of a level and an F16 scale is exact, so it does not matter that the definition
- * multiplies each weight. */
+ * A block of 32 weights is two words. Which of the eight levels each weight has follows from bits combined by
+ * exclusive or, those of many weights at a time; the levels of a row, times its scale, lie in a register. A
+ * product of a level and an F16 scale is exact, so it does not matter that the definition multiplies each
+ * weight. */
 #ifndef MOEC_RUNTIME_KERNELS_TRELLIS_H
 #define MOEC_RUNTIME_KERNELS_TRELLIS_H
 
-#include "formats/codec/trellis.h"
 #include "runtime/kernels/kernels_x86.h"
 
 #define TRELLIS_BLOCK_BYTES 8
+#define LINE_BLOCKS         (LINE / TRELLIS_BLOCK_BYTES)
 
 /* A row as it is read, from its first block on. */
 struct trellis_row {
     const uint8_t *at;
-    uint32_t before; /* coded bits of the block before */
+    trellis_carry before;
     trellis_table table;
 };
 
@@ -30,16 +30,12 @@ INLINE struct trellis_row trellis_start(const struct moec_matrix *matrix, uint32
     const uint8_t *at = row_at(matrix, row);
     const float scale = f16_at(at + trellis_blocks(matrix) * TRELLIS_BLOCK_BYTES);
     const __m256 levels = _mm256_mul_ps(_mm256_loadu_ps(moec_trellis_levels), _mm256_set1_ps(scale));
-    return (struct trellis_row){at, 0, trellis_make(levels)};
+    return (struct trellis_row){at, trellis_begin(), trellis_make(levels)};
 }
 
 INLINE void trellis_next(struct trellis_row *row, lanes out[2])
 {
-    uint32_t coded, upper;
-    memcpy(&coded, row->at, sizeof coded);
-    memcpy(&upper, row->at + sizeof coded, sizeof upper);
-    trellis_block(row->table, moec_trellis_words(coded, row->before), upper, out);
-    row->before = coded;
+    trellis_block(row->table, row->at, &row->before, out);
     row->at += TRELLIS_BLOCK_BYTES;
 }
 
@@ -66,6 +62,15 @@ static void trellis_decode_rows(const struct moec_matrix *matrix, uint32_t first
     }
 }
 
+/* The rows that are asked for while those from `first` on are at work (AHEAD_BYTES); NULL past the end. */
+INLINE const uint8_t *trellis_ahead(const struct moec_matrix *matrix, uint32_t first)
+{
+    const size_t ahead = AHEAD_BYTES / (matrix->stride_bytes + 1) + ROWS_AT_ONCE;
+    return first + ahead + ROWS_AT_ONCE <= matrix->rows
+               ? matrix->data + (first + ahead) * matrix->stride_bytes
+               : NULL;
+}
+
 INLINE void trellis_dot_rows(const int nr, const struct moec_matrix *matrix, uint32_t first, const float *x,
                              float *y)
 {
@@ -77,13 +82,23 @@ INLINE void trellis_dot_rows(const int nr, const struct moec_matrix *matrix, uin
         rows[r] = trellis_start(matrix, first + (uint32_t)r);
         sums[r] = lanes_zero();
     }
-    for (size_t b = 0; b < blocks; b++, x += BLOCK) {
-        const lanes x0 = lanes_load(x), x1 = lanes_load(x + LANES);
-        UNROLL
-        for (int r = 0; r < nr; r++) {
-            trellis_next(&rows[r], w);
-            sums[r] = lanes_fma(x0, w[0], sums[r]);
-            sums[r] = lanes_fma(x1, w[1], sums[r]);
+    const uint8_t *ahead = trellis_ahead(matrix, first);
+    for (size_t b = 0; b < blocks;) {
+        if (ahead != NULL) {
+            UNROLL
+            for (int r = 0; r < nr; r++)
+                _mm_prefetch((const char *)ahead + (size_t)r * matrix->stride_bytes, _MM_HINT_T1);
+            ahead += LINE;
+        }
+        for (const size_t end = blocks - b < LINE_BLOCKS ? blocks : b + LINE_BLOCKS; b < end;
+             b++, x += BLOCK) {
+            const lanes x0 = lanes_load(x), x1 = lanes_load(x + LANES);
+            UNROLL
+            for (int r = 0; r < nr; r++) {
+                trellis_next(&rows[r], w);
+                sums[r] = lanes_fma(x0, w[0], sums[r]);
+                sums[r] = lanes_fma(x1, w[1], sums[r]);
+            }
         }
     }
     UNROLL

@@ -2,6 +2,7 @@
 #ifndef MOEC_RUNTIME_KERNELS_X86_H
 #define MOEC_RUNTIME_KERNELS_X86_H
 
+#include "formats/codec/trellis.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/kernels/kernels_exp.h"
 
@@ -26,6 +27,8 @@
 #define DOT_CUT    30  /* tokens whose sums wait between the cuts */
 #define SUM_TOKENS 6   /* tokens of a tile of a weighted sum */
 
+#define LINE 64 /* bytes of a cache line */
+
 /* Added to a dtype where codes stand for levels (formats/codec/dictionary.h), where the scales of groups are
  * bytes under a scale of the row, and where a block has two groups of 16, nested or not. */
 #define DICTIONARY 16
@@ -37,6 +40,13 @@
 
 /* Of the decoders of a block that of its second half. */
 #define UPPER(dtype) ((dtype)&HALVES ? 1 : 0)
+
+/* Rows of codes are read faster than the hardware's prefetchers follow, which have to learn each row anew, so
+ * rows are asked for ahead of time: into the second-level cache. On Zen 4, INT4 rows of 1152 bytes, one core
+ * read 7.8 GB/s without, 11.5 with prefetches into the first-level cache, which probably has too few places
+ * for lines on their way, and 15.4 with these, all that computing allowed; 8 rows ahead or 16 made no
+ * difference. What is asked for past the last row of a call belongs to the next call's rows. */
+#define AHEAD_BYTES 8192
 
 /* A range of k of DOT_ROWS rows of the weights. */
 struct slice {
@@ -71,6 +81,23 @@ INLINE uint16_t load_u16(const uint8_t *at)
     uint16_t value;
     memcpy(&value, at, sizeof value);
     return value;
+}
+
+/* A block of a trellis as bits of words, for sets that decode it so. */
+struct trellis_bits {
+    struct moec_trellis_words words;
+    uint32_t upper; /* the free bits, which choose the upper four levels */
+};
+
+/* `before` has the coded bits of the block before, and then those of this one. */
+INLINE struct trellis_bits trellis_bits_at(const uint8_t *at, uint32_t *before)
+{
+    uint32_t coded, upper;
+    memcpy(&coded, at, sizeof coded);
+    memcpy(&upper, at + sizeof coded, sizeof upper);
+    const struct trellis_bits bits = {moec_trellis_words(coded, *before), upper};
+    *before = coded;
+    return bits;
 }
 
 INLINE float f16_at(const uint8_t *at)

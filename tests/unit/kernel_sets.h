@@ -11,9 +11,11 @@ const struct moec_kernels *moec_kernels_avx512_simde(void);
 /* Sets with index 0, 1, ..., then NULL. */
 static inline const struct moec_kernels *kernel_set(size_t index)
 {
-    const struct moec_kernels *sets[4] = {0}, *set = NULL;
+    const struct moec_kernels *sets[5] = {0}, *set = NULL;
     struct moec_error err = {0};
     size_t n = 0;
+    if (moec_kernels_find("avx512-vbmi", &set, &err) == MOEC_OK)
+        sets[n++] = set;
     if (moec_kernels_find("avx512", &set, &err) == MOEC_OK)
         sets[n++] = set;
 #if defined(__x86_64__)

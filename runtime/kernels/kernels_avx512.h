@@ -1,0 +1,485 @@
+/* The kernels of AVX-512 F, BW, DQ, VL, where 16 lanes are one register: compiled once for these
+ * (kernels_avx512.c), and once with VBMI and GFNI besides (kernels_avx512_vbmi.c), which take codes of 2 and
+ * 3 bits and of trellises apart in fewer operations. SET_VBMI says which. */
+#ifndef MOEC_RUNTIME_KERNELS_AVX512_H
+#define MOEC_RUNTIME_KERNELS_AVX512_H
+
+#include "runtime/kernels/kernels.h"
+#include "runtime/kernels/kernels_x86.h"
+
+#define SUM_VECTORS  2
+#define ROWS_AT_ONCE 4
+
+/* For _mm512_ternarylogic_epi32(mask, a, b, .): the bits of a where the mask has ones, else those of b. */
+#define TAKE_SECOND_WHERE_SET 0xca
+
+typedef __m512 lanes;
+typedef __m512 trellis_table;
+
+/* ---- primitives ---- */
+
+INLINE lanes lanes_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+INLINE lanes lanes_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+INLINE lanes lanes_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+INLINE void lanes_store(float *p, lanes v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+#define LANEWISE(name, instruction)                                                                          \
+    INLINE lanes name(lanes a, lanes b)                                                                      \
+    {                                                                                                        \
+        return instruction(a, b);                                                                            \
+    }
+LANEWISE(lanes_add, _mm512_add_ps)
+LANEWISE(lanes_sub, _mm512_sub_ps)
+LANEWISE(lanes_mul, _mm512_mul_ps)
+LANEWISE(lanes_div, _mm512_div_ps)
+LANEWISE(lanes_max, _mm512_max_ps)
+LANEWISE(lanes_min, _mm512_min_ps)
+
+INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+INLINE __mmask16 first_lanes(size_t n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+
+INLINE lanes lanes_load_some(const float *p, size_t n)
+{
+    return _mm512_maskz_loadu_ps(first_lanes(n), p);
+}
+
+INLINE void lanes_store_some(float *p, size_t n, lanes v)
+{
+    _mm512_mask_storeu_ps(p, first_lanes(n), v);
+}
+
+INLINE lanes lanes_keep(lanes v, size_t n, lanes other)
+{
+    return _mm512_mask_mov_ps(other, first_lanes(n), v);
+}
+
+INLINE __m256 upper_half(lanes v)
+{
+    return _mm512_extractf32x8_ps(v, 1);
+}
+
+/* The first step of the tree: a[i] + a[i + 8]. */
+INLINE __m256 halves_added(lanes v)
+{
+    return _mm256_add_ps(_mm512_castps512_ps256(v), upper_half(v));
+}
+
+INLINE float lanes_sum(lanes v)
+{
+    return tree_of_one(halves_added(v));
+}
+
+INLINE float lanes_top(lanes v)
+{
+    __m256 eight = _mm256_max_ps(upper_half(v), _mm512_castps512_ps256(v));
+    __m128 s = _mm_max_ps(_mm256_extractf128_ps(eight, 1), _mm256_castps256_ps128(eight));
+    s = _mm_max_ps(_mm_movehl_ps(s, s), s);
+    return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(s), s));
+}
+
+INLINE lanes lanes_power(lanes p, lanes biased)
+{
+    __m512i n = _mm512_sub_epi32(_mm512_castps_si512(biased), _mm512_castps_si512(_mm512_set1_ps(EXP_ROUND)));
+    __m512i half = _mm512_srai_epi32(n, 1), one = _mm512_castps_si512(_mm512_set1_ps(1.0f));
+    __m512i first = _mm512_add_epi32(_mm512_slli_epi32(half, 23), one);
+    __m512i second = _mm512_add_epi32(_mm512_slli_epi32(_mm512_sub_epi32(n, half), 23), one);
+    return _mm512_mul_ps(_mm512_mul_ps(p, _mm512_castsi512_ps(first)), _mm512_castsi512_ps(second));
+}
+
+INLINE lanes lanes_cut(lanes v, lanes x, float limit)
+{
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LT_OQ),
+                              _mm512_setzero_ps());
+}
+
+/* ---- decoding ---- */
+
+/* Fused (INT6, INT8): weight = code * table + offset with table = scale, offset = -zero * scale; a code less
+ * its zero has 9 bits and an F16 scale 11, so products are exact and one fused operation gives what the
+ * definition gives in two. Scales of scales have 19 bits, so there table = scale, offset = zero, and the
+ * definition is followed. INT2, INT3, INT4: the table holds all weights; 4 or 8 of them repeat, because a
+ * lookup takes four bits of a lane. INT5: table has those of codes 0..15, offset the others. */
+struct decoder {
+    __m512 table;
+    __m512 offset;
+    const float *levels; /* of a dictionary of INT8, which is looked up in memory; table = scale */
+};
+
+INLINE bool decoder_needs_regular(const int dtype)
+{
+    return dtype == MOEC_DTYPE_INT6 || dtype == MOEC_DTYPE_INT8;
+}
+
+INLINE struct decoder decoder_make(const int dtype, float scale, float zero)
+{
+    const __m512 sixteen = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512 factor = _mm512_set1_ps(scale);
+    __m512 origin = _mm512_set1_ps(zero), codes, more;
+    switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_INT2:
+        codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+        break;
+    case MOEC_DTYPE_INT3:
+        /* Bits 0 and 1 of an index are the code's, bit 2 is its neighbour's, bit 3 is the high bit. */
+        codes = _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7);
+        break;
+    case MOEC_DTYPE_INT4:
+        codes = sixteen;
+        break;
+    case MOEC_DTYPE_INT5:
+        more = _mm512_add_ps(sixteen, _mm512_set1_ps(16));
+        return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(sixteen, origin), factor),
+                                .offset = _mm512_mul_ps(_mm512_sub_ps(more, origin), factor)};
+    default:
+        if (!decoder_needs_regular(dtype))
+            return (struct decoder){.table = factor, .offset = origin};
+        return (struct decoder){.table = factor,
+                                .offset = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(origin, factor))};
+    }
+    return (struct decoder){.table = _mm512_mul_ps(_mm512_sub_ps(codes, origin), factor)};
+}
+
+INLINE struct decoder decoder_of_levels(const int dtype, float scale, const float *levels)
+{
+    const __m512 factor = _mm512_set1_ps(scale);
+    __m512 table;
+    switch (dtype) {
+    case MOEC_DTYPE_INT2 | DICTIONARY:
+        table = _mm512_broadcast_f32x4(_mm_loadu_ps(levels));
+        break;
+    case MOEC_DTYPE_INT3 | DICTIONARY: { /* as above: 0..3 twice, 4..7 twice */
+        const __m128 lower = _mm_loadu_ps(levels), upper = _mm_loadu_ps(levels + 4);
+        table = _mm512_insertf32x8(_mm512_broadcast_f32x4(lower), _mm256_set_m128(upper, upper), 1);
+        break;
+    }
+    case MOEC_DTYPE_INT4 | DICTIONARY:
+        table = _mm512_loadu_ps(levels);
+        break;
+    default:
+        return (struct decoder){.table = factor, .levels = levels};
+    }
+    return (struct decoder){.table = _mm512_mul_ps(table, factor)};
+}
+
+INLINE lanes lanes_of_halves(const uint8_t *at, size_t n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), at));
+}
+
+INLINE lanes lanes_of_bytes(const uint8_t *at, size_t n)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), at)));
+}
+
+INLINE __m512i sixteen_bytes(const uint8_t *bytes)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
+}
+
+INLINE __m256i sixteen_halves(const uint8_t *bytes)
+{
+    return _mm256_loadu_si256((const __m256i *)bytes);
+}
+
+/* Lanes 0..7 and 8..15 hold the same eight bytes; codes of the upper lanes lie two bits higher. The codes of
+ * the other half of the block lie four bits above. */
+INLINE __m512i two_bit_codes(const uint8_t *bytes)
+{
+    __m128i twice = _mm_loadl_epi64((const __m128i *)bytes);
+    __m512i all = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(twice, twice));
+    return _mm512_srlv_epi32(all, _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2));
+}
+
+INLINE lanes looked_up(__m512i codes, const struct decoder *decoder)
+{
+    return _mm512_permutexvar_ps(codes, decoder->table);
+}
+
+/* Sets or clears bit `bit` of each lane. */
+INLINE __m512i with_high_bits(__m512i codes, const int bit, uint16_t high_bits)
+{
+    const __m512i mask = _mm512_set1_epi32(1 << bit);
+    codes = _mm512_andnot_si512(mask, codes);
+    return _mm512_mask_or_epi32(codes, (__mmask16)high_bits, codes, mask);
+}
+
+INLINE lanes looked_up_twice(__m512i codes, const struct decoder *decoder)
+{
+    return _mm512_permutex2var_ps(decoder->table, codes, decoder->offset);
+}
+
+INLINE lanes weights_of(const int dtype, __m512i codes, const struct decoder *decoder)
+{
+    const __m512 values = _mm512_cvtepi32_ps(codes);
+    if (decoder_needs_regular(dtype))
+        return _mm512_fmadd_ps(values, decoder->table, decoder->offset);
+    return _mm512_mul_ps(_mm512_sub_ps(values, decoder->offset), decoder->table);
+}
+
+/* INT6: four bits as INT4, and the upper two as INT2. */
+INLINE void decode_int6(const int dtype, const uint8_t *bytes, const struct decoder *lower,
+                        const struct decoder *upper, lanes out[2])
+{
+    const __m512i low_bits = _mm512_set1_epi32(15), high_bits = _mm512_set1_epi32(48);
+    const __m512i low = sixteen_bytes(bytes), high = two_bit_codes(bytes + 16);
+    const __m512i first = _mm512_or_si512(_mm512_and_si512(low, low_bits),
+                                          _mm512_and_si512(_mm512_slli_epi32(high, 4), high_bits));
+    const __m512i second = _mm512_or_si512(_mm512_srli_epi32(low, 4), _mm512_and_si512(high, high_bits));
+    out[0] = weights_of(dtype, first, lower);
+    out[1] = weights_of(dtype, second, upper);
+}
+
+INLINE __m256 eight_gathered(const uint8_t *bytes, const float *levels)
+{
+    return _mm256_i32gather_ps(levels, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes)), 4);
+}
+
+INLINE lanes gathered(const uint8_t *bytes, const struct decoder *decoder)
+{
+    const __m512 low = _mm512_castps256_ps512(eight_gathered(bytes, decoder->levels));
+    return _mm512_mul_ps(_mm512_insertf32x8(low, eight_gathered(bytes + 8, decoder->levels), 1),
+                         decoder->table);
+}
+
+INLINE lanes from_bf16(const uint8_t *bytes)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(sixteen_halves(bytes)), 16));
+}
+
+#if SET_VBMI
+/* In byte 0 of each lane that lane's bits and in byte 1 those of the lane 16 later: all are cut out of the
+ * eight bytes at once, each from its place on. */
+INLINE __m512i cut_out(const uint8_t *bytes, __m512i places)
+{
+    int64_t eight;
+    memcpy(&eight, bytes, sizeof eight);
+    return _mm512_multishift_epi64_epi8(places, _mm512_set1_epi64(eight));
+}
+
+/* Places in bits: `first` of lane 0, and `later` of what belongs 16 lanes later. */
+INLINE __m512i places_in_order(const int first, const int later)
+{
+    const __m512i lanes_in_order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_add_epi32(_mm512_mullo_epi32(lanes_in_order, _mm512_set1_epi32(257)),
+                            _mm512_set1_epi32(first | later << 8));
+}
+
+/* Bits 0 and 1 of bytes 0 and 1 of a lane are its codes; those above are its neighbours'. */
+INLINE __m512i both_two_bit_codes(const uint8_t *bytes)
+{
+    return cut_out(bytes, _mm512_setr_epi32(0x0400, 0x0c08, 0x1410, 0x1c18, 0x2420, 0x2c28, 0x3430, 0x3c38,
+                                            0x0602, 0x0e0a, 0x1612, 0x1e1a, 0x2622, 0x2e2a, 0x3632, 0x3e3a));
+}
+
+/* A lookup takes the lowest four bits of a lane: of two bits the table holds each value for any neighbour. */
+INLINE void decode_two_bits(const uint8_t *bytes, const struct decoder *lower, const struct decoder *upper,
+                            lanes out[2])
+{
+    const __m512i codes = both_two_bit_codes(bytes);
+    out[0] = looked_up(codes, lower);
+    out[1] = looked_up(_mm512_srli_epi32(codes, 8), upper);
+}
+
+/* The high bits follow the eight bytes; each is cut out with its place as bit 3. */
+INLINE void decode_three_bits(const uint8_t *bytes, const struct decoder *lower, const struct decoder *upper,
+                              lanes out[2])
+{
+    const __m512i high = cut_out(bytes + 4, places_in_order(32 - 3, 48 - 3));
+    const __m512i codes = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x0808), high,
+                                                    both_two_bit_codes(bytes), TAKE_SECOND_WHERE_SET);
+    out[0] = looked_up(codes, lower);
+    out[1] = looked_up(_mm512_srli_epi32(codes, 8), upper);
+}
+#else
+INLINE void decode_two_bits(const uint8_t *bytes, const struct decoder *lower, const struct decoder *upper,
+                            lanes out[2])
+{
+    const __m512i codes = two_bit_codes(bytes);
+    out[0] = looked_up(codes, lower);
+    out[1] = looked_up(_mm512_srli_epi32(codes, 4), upper);
+}
+
+INLINE void decode_three_bits(const uint8_t *bytes, const struct decoder *lower, const struct decoder *upper,
+                              lanes out[2])
+{
+    const __m512i codes = two_bit_codes(bytes);
+    out[0] = looked_up(with_high_bits(codes, 3, load_u16(bytes + 8)), lower);
+    out[1] = looked_up(with_high_bits(_mm512_srli_epi32(codes, 4), 3, load_u16(bytes + 10)), upper);
+}
+#endif
+
+INLINE void decode_integers(const int dtype, const uint8_t *bytes, const struct decoder *lower,
+                            const struct decoder *upper, lanes out[2])
+{
+    __m512i codes;
+    switch (PLAIN(dtype)) {
+    case MOEC_DTYPE_INT2:
+        decode_two_bits(bytes, lower, upper, out);
+        break;
+    case MOEC_DTYPE_INT3:
+        decode_three_bits(bytes, lower, upper, out);
+        break;
+    case MOEC_DTYPE_INT4:
+        codes = sixteen_bytes(bytes);
+        out[0] = looked_up(codes, lower);
+        out[1] = looked_up(_mm512_srli_epi32(codes, 4), upper);
+        break;
+    case MOEC_DTYPE_INT5:
+        codes = sixteen_bytes(bytes);
+        out[0] = looked_up_twice(with_high_bits(codes, 4, load_u16(bytes + 16)), lower);
+        out[1] = looked_up_twice(with_high_bits(_mm512_srli_epi32(codes, 4), 4, load_u16(bytes + 18)), upper);
+        break;
+    case MOEC_DTYPE_INT6:
+        decode_int6(dtype, bytes, lower, upper, out);
+        break;
+    default:
+        out[0] = weights_of(dtype, sixteen_bytes(bytes), lower);
+        out[1] = weights_of(dtype, sixteen_bytes(bytes + 16), upper);
+        break;
+    }
+}
+
+INLINE void decode_block(const int dtype, const uint8_t *bytes, const struct decoder *decoders, lanes out[2])
+{
+    switch (dtype) {
+    case MOEC_DTYPE_F32:
+        out[0] = _mm512_loadu_ps(bytes);
+        out[1] = _mm512_loadu_ps(bytes + 64);
+        break;
+    case MOEC_DTYPE_F16:
+        out[0] = _mm512_cvtph_ps(sixteen_halves(bytes));
+        out[1] = _mm512_cvtph_ps(sixteen_halves(bytes + 32));
+        break;
+    case MOEC_DTYPE_BF16:
+        out[0] = from_bf16(bytes);
+        out[1] = from_bf16(bytes + 32);
+        break;
+    case MOEC_DTYPE_INT8 | DICTIONARY:
+        out[0] = gathered(bytes, decoders);
+        out[1] = gathered(bytes + 16, decoders);
+        break;
+    default:
+        decode_integers(dtype, bytes, &decoders[0], &decoders[UPPER(dtype)], out);
+        break;
+    }
+}
+
+INLINE __m512 trellis_make(__m256 levels)
+{
+    return _mm512_insertf32x8(_mm512_castps256_ps512(levels), levels, 1);
+}
+
+#if SET_VBMI
+/* Sixty-four bits that all lanes share: the coded and the free bits of the block before. */
+typedef __m512i trellis_carry;
+
+INLINE trellis_carry trellis_begin(void)
+{
+    return _mm512_setzero_si512();
+}
+
+/* Of each weight seven coded bits and the free one are cut out as a byte. A bit matrix makes a level of it:
+ * its rows name the bits whose exclusive or is z0 (0x14), z1 (0x61) and the free bit (0x80). */
+INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before, lanes out[2])
+{
+    int64_t both;
+    memcpy(&both, at, sizeof both);
+    const __m512i here = _mm512_set1_epi64(both);
+    /* Of each 64 bits the lower half is the coded bits of the block before, the upper this one's. */
+    const __m512i coded = _mm512_mask_shuffle_epi32(*before, 0xaaaa, here, _MM_PERM_CCAA);
+    const __m512i seven = _mm512_multishift_epi64_epi8(places_in_order(26, 26 + 16), coded);
+    const __m512i eighth = _mm512_multishift_epi64_epi8(places_in_order(25, 25 + 16), here);
+    const __m512i bits =
+        _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x7f), seven, eighth, TAKE_SECOND_WHERE_SET);
+    const __m512i levels = _mm512_gf2p8affine_epi64_epi8(bits, _mm512_set1_epi64(0x1461800000000000), 0);
+    *before = here;
+    out[0] = _mm512_permutexvar_ps(levels, table);
+    out[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(levels, 8), table);
+}
+#else
+typedef uint32_t trellis_carry;
+
+INLINE trellis_carry trellis_begin(void)
+{
+    return 0;
+}
+
+INLINE lanes trellis_half(__m512 table, uint32_t z0, uint32_t z1, uint32_t upper)
+{
+    __m512i level = _mm512_maskz_mov_epi32((__mmask16)z0, _mm512_set1_epi32(1));
+    level = _mm512_mask_or_epi32(level, (__mmask16)z1, level, _mm512_set1_epi32(2));
+    level = _mm512_mask_or_epi32(level, (__mmask16)upper, level, _mm512_set1_epi32(4));
+    return _mm512_permutexvar_ps(level, table);
+}
+
+INLINE void trellis_block(__m512 table, const uint8_t *at, trellis_carry *before, lanes out[2])
+{
+    const struct trellis_bits bits = trellis_bits_at(at, before);
+    out[0] = trellis_half(table, bits.words.z0, bits.words.z1, bits.upper);
+    out[1] = trellis_half(table, bits.words.z0 >> 16, bits.words.z1 >> 16, bits.upper >> 16);
+}
+#endif
+
+/* ---- tile of dot ---- */
+
+INLINE void dot_tile(const int nt, const float *x, size_t x_stride, const struct slice *slice,
+                     const bool first, const bool last, float acc[][DOT_ROWS][LANES], float *y,
+                     size_t y_stride)
+{
+    __m512 sums[DOT_TOKENS * DOT_ROWS];
+    UNROLL
+    for (int i = 0; i < nt * DOT_ROWS; i++)
+        sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(acc[i % nt][i / nt]);
+    for (size_t k = 0; k < slice->k; k += LANES) {
+        __m512 tokens[DOT_TOKENS], weights = _mm512_setzero_ps();
+        UNROLL
+        for (int t = 0; t < nt; t++)
+            tokens[t] = _mm512_loadu_ps(x + (size_t)t * x_stride + k);
+        UNROLL
+        for (int i = 0; i < nt * DOT_ROWS; i++) {
+            if (i % nt == 0)
+                weights = _mm512_loadu_ps(slice->w[i / nt] + k);
+            sums[i] = _mm512_fmadd_ps(tokens[i % nt], weights, sums[i]);
+        }
+    }
+    if (!last) {
+        UNROLL
+        for (int i = 0; i < nt * DOT_ROWS; i++)
+            _mm512_storeu_ps(acc[i % nt][i / nt], sums[i]);
+        return;
+    }
+    UNROLL
+    for (int t = 0; t < nt; t++) {
+        __m256 halves[DOT_ROWS];
+        UNROLL
+        for (int r = 0; r < DOT_ROWS; r++)
+            halves[r] = halves_added(sums[r * nt + t]);
+        _mm256_storeu_ps(y + (size_t)t * y_stride, tree_of_eight(halves));
+    }
+}
+
+#include "runtime/kernels/kernels_lanes.h"
+
+#endif
