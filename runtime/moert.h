@@ -173,6 +173,9 @@ struct moert_info {
     uint32_t n_beams;            /* the most that a generator may use */
     uint32_t n_position;         /* the longest context that the model knows */
     uint64_t kv_lent_bytes;      /* of kv_bytes, what the expert buffer has beside its own now */
+    uint32_t rope_limit;   /* the trained context where rotary angles depend on whether the context is longer
+                              (LongRoPE, dynamic NTK), else 0 */
+    uint32_t rope_context; /* the angles are for contexts of up to this; 0 = up to rope_limit */
 };
 
 /* Counters since the engine was opened; subtract two readings for what happened in between. Each expert that

@@ -54,6 +54,9 @@ static void print_memory(FILE *out, const struct moert_engine *engine, uint64_t 
     if (info.kv_lent_bytes > 0)
         fprintf(out, " + %s that KV does not fill yet", cli_memory_text(a, info.kv_lent_bytes));
     fprintf(out, " of %s\n", cli_memory_text(a, info.expert_total_bytes));
+    if (info.rope_limit > 0)
+        fprintf(out, "          RoPE for contexts of %s%" PRIu32 " tokens\n",
+                info.rope_context == 0 ? "up to " : "more than ", info.rope_limit);
     fprintf(out, "          peak %s%s%s; one token's experts: %s\n",
             cli_memory_text(a, cli_peak_memory_bytes()), budget_bytes > 0 ? " of budget " : "",
             budget_bytes > 0 ? cli_memory_text(b, budget_bytes) : "",
@@ -206,6 +209,10 @@ static void put_memory(struct node *root, const struct moert_info *info, uint64_
     put_u64(&memory, "expert_buffer_bytes", info->expert_buffer_bytes);
     put_u64(&memory, "expert_total_bytes", info->expert_total_bytes);
     put_u64(&memory, "working_set_bytes", info->working_set_bytes);
+    if (info->rope_limit > 0) {
+        put_u64(&memory, "rope_limit_tokens", info->rope_limit);
+        put_u64(&memory, "rope_context_tokens", info->rope_context);
+    }
     close_node(&memory, '}');
 }
 

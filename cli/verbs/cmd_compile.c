@@ -12,6 +12,7 @@
 #include "compiler/page/compile_page.h"
 #include "formats/base/claim.h"
 #include "formats/profile/profile_h5.h"
+#include "profiler/evaluate/continuation.h"
 #include "profiler/profile/model_check.h"
 
 #include <inttypes.h>
@@ -729,6 +730,16 @@ static void say_sampling(const struct compile_job *job)
             sampling);
 }
 
+/* The longest text that the model is measured on before it is written, but for a profile's. */
+static uint32_t measured_tokens(const struct compile_job *job)
+{
+    if (job->measure.data == NULL)
+        return 0;
+    if (job->compile.rows == NULL)
+        return job->measure.seq_len_tokens;
+    return job->rows.n_context > 0 ? job->rows.n_context : MOEC_CONTINUATION_CONTEXT;
+}
+
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
@@ -738,9 +749,12 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     if (cli_has(job->args, "report"))
         MOEC_TRY(moec_claim_take(&job->report_claim, cli_text(job->args, "report"), err));
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
+    moec_checkpoint_choose_rope(job->checkpoint, measured_tokens(job));
     MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
     say_sampling(job);
     MOEC_TRY(get_profile(job, err));
+    if (job->has_profile) /* the bundle keeps the angles that it was measured with */
+        moec_checkpoint_choose_rope(job->checkpoint, job->profile.seq_len_tokens);
     /* The digest is read at once and cannot be stopped: until it is there a signal ends the program as usual.
      */
     uint8_t digest[MOEC_SHA256_BYTES];

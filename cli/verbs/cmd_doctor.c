@@ -161,6 +161,9 @@ static void print_model(const struct examination *x)
         cli_print(stdout, "no shared expert\n");
     cli_print(stdout, "  hidden %" PRIu32 ", vocabulary %" PRIu32 ", context %" PRIu32 " tokens\n",
               config->n_embd, config->n_vocab, config->n_position);
+    if (moec_config_rope_limit(config) > 0)
+        cli_print(stdout, "  RoPE has other angles for contexts of more than %" PRIu32 " tokens (--ctx)\n",
+                  moec_config_rope_limit(config));
     cli_print(stdout, "  parameters: %s, active for a token: %s\n", count_text(all, x->doctor.n_parameter),
               count_text(active, x->doctor.n_active));
     if (x->bundle != NULL)
@@ -353,6 +356,8 @@ static struct moec_json_out *json_model(const struct examination *x)
     moec_json_out_u64(node, "hidden_size", config->n_embd);
     moec_json_out_u64(node, "vocabulary", config->n_vocab);
     moec_json_out_u64(node, "context_tokens", config->n_position);
+    if (moec_config_rope_limit(config) > 0)
+        moec_json_out_u64(node, "rope_limit_tokens", moec_config_rope_limit(config));
     moec_json_out_u64(node, "parameters", x->doctor.n_parameter);
     moec_json_out_u64(node, "active_parameters", x->doctor.n_active);
     moec_json_out_bool(node, "tokenizer", x->has_text);

@@ -8,6 +8,7 @@
 #include "cli/verbs/commands.h"
 #include "cli/verbs/eval_rows.h"
 #include "formats/base/memory.h"
+#include "profiler/evaluate/continuation.h"
 #include "profiler/evaluate/metrics.h"
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
@@ -123,7 +124,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(moec_alloc((void **)&job->reference_nll, n, sizeof(double), "window losses", err));
     if (cli_has(job->args, "reference")) {
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), job->measure.work_bytes,
-                                  job->measure.n_threads, &job->reference, err));
+                                  job->measure.n_threads, job->measure.seq_len_tokens, &job->reference, err));
         MOEC_TRY(moec_scorer_set_reference(job->scorer, job->reference.model, job->reference.experts,
                                            job->reference_nll, &progress, err));
     }
@@ -272,8 +273,10 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
                          job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     cli_progress_init(&job->progress, "eval", is_rows ? "rows" : NULL, job->measure.is_quiet);
     job->progress.is_verbose = job->measure.is_verbose;
+    uint32_t n_tokens = is_rows ? MOEC_CONTINUATION_CONTEXT : job->measure.seq_len_tokens;
+    MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
-                              &job->source, err));
+                              n_tokens, &job->source, err));
     if (is_rows)
         return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
     MOEC_TRY(check_windows(job, err));

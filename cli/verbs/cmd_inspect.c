@@ -263,6 +263,11 @@ static void print_bundle(const struct moec_bundle *bundle, const struct moec_den
               config->family, config->n_layer, stacks, moec_config_moe_count(config), config->n_embd,
               moec_config_layer(config, 0)->n_head, config->n_vocab, config->n_expert, config->top_k,
               config->n_ff_expert, config->n_ff_shared);
+    const uint32_t limit = moec_config_rope_limit(config);
+    if (limit > 0)
+        cli_print(stdout, "  RoPE by the length of the context: made for %s%" PRIu32 " tokens%s\n",
+                  config->rope_context == 0 ? "up to " : "more than ", limit,
+                  config->rope_context == 0 ? "; a larger --ctx takes other angles" : "");
     cli_print(stdout, "\nPrecision copies\n");
     for (uint32_t copy = 0; copy < bundle->n_copy; copy++) {
         struct copy_summary summary = summarise_copy(bundle, copy);
@@ -297,6 +302,10 @@ static struct moec_json_out *json_model(const struct moec_config *config)
     }
     moec_json_out_u64(node, "moe_layers", moec_config_moe_count(config));
     moec_json_out_u64(node, "hidden_size", config->n_embd);
+    if (moec_config_rope_limit(config) > 0) {
+        moec_json_out_u64(node, "rope_limit_tokens", moec_config_rope_limit(config));
+        moec_json_out_u64(node, "rope_context_tokens", config->rope_context);
+    }
     moec_json_out_u64(node, "experts", config->n_expert);
     moec_json_out_u64(node, "top_k", config->top_k);
     moec_json_out_u64(node, "expert_neurons", config->n_ff_expert);

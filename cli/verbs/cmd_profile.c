@@ -495,6 +495,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
     job->progress.is_verbose = job->measure.is_verbose;
     double start = cli_seconds();
     MOEC_TRY(moec_checkpoint_open(args->positional[0], &job->checkpoint, err));
+    moec_checkpoint_choose_rope(job->checkpoint, job->measure.seq_len_tokens);
     MOEC_TRY(
         cli_run_profile(job->checkpoint, &job->measure, bits, n_bits, &job->progress, &job->profile, err));
     job->seconds = cli_seconds() - start;

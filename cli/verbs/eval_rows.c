@@ -222,6 +222,7 @@ static enum moec_status run(struct rows_job *job, struct moec_error *err)
     job->writes_answers = false;
     if (has_reference) {
         MOEC_TRY(moec_source_open(cli_text(job->args, "reference"), measure->work_bytes, measure->n_threads,
+                                  job->n_context > 0 ? job->n_context : MOEC_CONTINUATION_CONTEXT,
                                   &job->reference_source, err));
         MOEC_TRY(score(job, &job->reference_source, "reference", &job->reference, err));
         loss = (struct moec_loss){.loss = NAN, .low = NAN, .high = NAN};

@@ -179,6 +179,11 @@ void moec_checkpoint_close(struct moec_checkpoint *checkpoint)
     free(checkpoint);
 }
 
+void moec_checkpoint_choose_rope(struct moec_checkpoint *checkpoint, uint32_t n_tokens)
+{
+    moec_config_choose_rope(&checkpoint->config, n_tokens);
+}
+
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint)
 {
     return &checkpoint->config;

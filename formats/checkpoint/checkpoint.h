@@ -23,6 +23,10 @@ MOEC_WARN_UNUSED enum moec_status moec_checkpoint_open(const char *folder, struc
                                                        struct moec_error *err);
 void moec_checkpoint_close(struct moec_checkpoint *checkpoint);
 
+/* Chooses rotary angles for texts of up to n_tokens where they depend on it (moec_config_choose_rope), before
+ * anything else uses the config. */
+void moec_checkpoint_choose_rope(struct moec_checkpoint *checkpoint, uint32_t n_tokens);
+
 /* Borrowed until close. */
 const struct moec_config *moec_checkpoint_config(const struct moec_checkpoint *checkpoint);
 const struct moec_generation *moec_checkpoint_generation(const struct moec_checkpoint *checkpoint);

@@ -39,6 +39,8 @@ static const struct moec_family *const families[] = {
     &moec_family_deepseek_v2,
     &moec_family_deepseek_v3,
     &moec_family_glm4_moe_lite,
+    &moec_family_phimoe,
+    &moec_family_mistral4,
 };
 
 #define N_FAMILIES (sizeof families / sizeof *families)
@@ -223,6 +225,7 @@ static enum moec_status check_config_written(const struct moec_config *config, c
     status = moec_family_read_config(root, subject, &family, &again, &why);
     moec_json_free(root);
     again.expert_dtype = config->expert_dtype;
+    again.rope_context = config->rope_context;
     if (status == MOEC_OK)
         MOEC_TRY_OUT(moec_config_encode(config, &first, &n_first, err));
     if (status == MOEC_OK)

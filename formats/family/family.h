@@ -39,6 +39,7 @@ struct moec_family {
     bool has_own_rope;        /* `read` and `write` see to RoPE */
     bool has_partial_rope;    /* 'partial_rotary_factor' counts */
     double rotary_part;       /* the class's default of it; 0 = 1 */
+    bool has_mscales;         /* LongRoPE's 'short_mscale' and 'long_mscale' count */
     const char *architecture; /* config.json's, of the class in transformers */
     /* What transformers assumes if config.json says nothing;
      * kinds[0] is what layers are like before they are placed. */
@@ -86,7 +87,7 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_eos(const struct moec_json *r
 
 /* Texts of config.json and generation_config.json, NUL-terminated and the caller's, that read back as exactly
  * this config and generation (the config is checked before they are handed out) but for expert_dtype, which
- * tensors decide.
+ * tensors decide, and rope_context, which who opens a model does.
  * `torch_dtype` is the type that transformers is to compute in ("float32"); `subject` names the source in
  * messages. Errors: MOEC_ERR_UNSUPPORTED for an unknown family,
  * or a config that its config.json cannot express. */

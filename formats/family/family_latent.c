@@ -1,5 +1,6 @@
-/* DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437) and GLM-4 MoE Lite: latent attention whose
- * rotated coordinates stand in pairs, first layers without experts, shared experts without a gate. */
+/* DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437), GLM-4 MoE Lite and Mistral 4: latent
+ * attention whose rotated coordinates stand in pairs, first layers without experts, shared experts without a
+ * gate. */
 #include "formats/family/family_parts.h"
 
 #include <string.h>
@@ -147,6 +148,58 @@ static void write_lite(const struct moec_config *config, struct moec_json_out *r
     moec_family_put_first_dense(config, "first_k_dense_replace", root);
 }
 
+/* ---- Mistral 4 ---- */
+
+static const struct moec_family_routed_keys mistral_keys = {.n_expert = "n_routed_experts",
+                                                            .n_shared = "n_shared_experts",
+                                                            .n_shared_default = 1,
+                                                            .scale = "routed_scaling_factor",
+                                                            .scale_default = 1,
+                                                            .has_norm = true,
+                                                            .has_groups = true};
+
+/* 'llama_4_scaling_beta', beside YaRN's parameters: by how much queries grow with their position. */
+static enum moec_status read_growth(const struct moec_json *root, const char *where,
+                                    struct moec_config *config, struct moec_error *err)
+{
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    double growth = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const struct moec_json *rope = moec_json_present(root, keys[i]);
+        if (rope != NULL)
+            MOEC_TRY(
+                moec_json_get_double_or(rope, where, "llama_4_scaling_beta", 0, 1e3, growth, &growth, err));
+    }
+    config->query_growth = (float)growth;
+    if (growth > 0 && config->kinds[0].rope_scaling.kind != MOEC_ROPE_YARN)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s says 'llama_4_scaling_beta' %g without RoPE of type 'yarn', expected both",
+                         where, growth);
+    return MOEC_OK;
+}
+
+static enum moec_status read_mistral4(const struct moec_json *root, const char *where,
+                                      struct moec_config *config, struct moec_error *err)
+{
+    struct moec_family_layers layers = {0};
+    if (moec_json_present(root, "rope_parameters") == NULL && moec_json_present(root, "rope_scaling") == NULL)
+        return moec_fail(err, MOEC_ERR_UNSUPPORTED,
+                         "%s has no 'rope_parameters', expected them: the class's own depend on other fields",
+                         where);
+    MOEC_TRY(moec_family_read_routed(root, where, &mistral_keys, config, err));
+    MOEC_TRY(read_latent(root, where, config, err));
+    MOEC_TRY(read_growth(root, where, config, err));
+    MOEC_TRY(moec_family_read_first_dense(root, where, "first_k_dense_replace", config, &layers, err));
+    return moec_family_place_layers(config, &layers, where, err);
+}
+
+static void write_mistral4(const struct moec_config *config, struct moec_json_out *root)
+{
+    moec_family_put_routed(config, &mistral_keys, root);
+    put_latent(config, root);
+    moec_family_put_first_dense(config, "first_k_dense_replace", root);
+}
+
 /* clang-format off */
 #define ATTENTION MOEC_LAYER_NAME "self_attn."
 
@@ -207,6 +260,20 @@ const struct moec_family moec_family_glm4_moe_lite = {
                  .kinds = {{.n_head = 20, .head_dim = 256, .rotary_dim = 64, .value_dim = 256,
                             .latent_dim = 512, .q_latent_dim = 768, .rope_theta = 10000.0,
                             .n_ff_dense = 10240}}},
+    TENSORS,
+};
+
+const struct moec_family moec_family_mistral4 = {
+    .model_type = "mistral4",
+    .read = read_mistral4,
+    .write = write_mistral4,
+    .architecture = "Mistral4ForCausalLM",
+    .defaults = {.n_vocab = 131072, .n_embd = 4096, .n_layer = 36, .n_position = 1048576, .rms_eps = 1e-6,
+                 .n_expert = 128, .top_k = 4, .n_ff_expert = 2048, .norm_topk_prob = true,
+                 .group_score = MOEC_GROUP_BEST_TWO, .n_eos = 1, .eos_ids = {2},
+                 .kinds = {{.n_head = 32, .head_dim = 128, .rotary_dim = 64, .value_dim = 128,
+                            .latent_dim = 256, .q_latent_dim = 1024, .rope_theta = 10000.0,
+                            .n_ff_dense = 12288}}},
     TENSORS,
 };
 /* clang-format on */

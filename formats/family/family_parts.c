@@ -75,7 +75,9 @@ void moec_family_put_common(const struct moec_config *config, struct moec_json_o
     moec_json_out_u64(root, "num_key_value_heads", kind->latent_dim > 0 ? kind->n_head : kind->n_kv_head);
     moec_json_out_u64(root, "head_dim", kind->latent_dim > 0 ? kind->rotary_dim : kind->head_dim);
     moec_json_out_string(root, "hidden_act", "silu");
-    moec_json_out_u64(root, "max_position_embeddings", config->n_position);
+    const bool is_dynamic = kind->rope_scaling.kind == MOEC_ROPE_DYNAMIC;
+    moec_json_out_u64(root, "max_position_embeddings",
+                      is_dynamic ? kind->rope_scaling.original_positions : config->n_position);
     if (!moec_family_find(config->family)->has_own_rope)
         moec_family_put_rope(config, root);
     moec_json_out_double(root, "rms_norm_eps", config->rms_eps);

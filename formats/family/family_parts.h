@@ -15,7 +15,7 @@ extern const struct moec_family moec_family_qwen2_moe, moec_family_qwen3_moe, mo
     moec_family_granitemoe, moec_family_granitemoeshared, moec_family_minicpm, moec_family_exaone_moe,
     moec_family_afmoe, moec_family_lfm2_moe, moec_family_qwen3_next, moec_family_qwen3_5_moe,
     moec_family_gpt_oss, moec_family_gemma4, moec_family_granitemoehybrid, moec_family_deepseek_v2,
-    moec_family_deepseek_v3, moec_family_glm4_moe_lite;
+    moec_family_deepseek_v3, moec_family_glm4_moe_lite, moec_family_phimoe, moec_family_mistral4;
 
 /* ---- names of tensors ---- */
 
@@ -88,7 +88,7 @@ MOEC_WARN_UNUSED enum moec_status moec_family_read_common(const struct moec_json
 void moec_family_put_common(const struct moec_config *config, struct moec_json_out *root);
 
 /* RoPE: `rope_theta`, `rope_scaling` and `partial_rotary_factor` of transformers 4, `rope_parameters` of 5.
- * Types 'default', 'linear' and 'yarn', and 'dynamic' with an 'alpha', which is another theta. */
+ * Types 'default', 'linear', 'yarn', 'longrope' and 'dynamic', which with an 'alpha' is another theta. */
 MOEC_WARN_UNUSED enum moec_status moec_family_read_rope(const struct moec_json *root, const char *where,
                                                         const struct moec_family *family,
                                                         struct moec_config *config, struct moec_error *err);

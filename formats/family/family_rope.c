@@ -38,7 +38,81 @@ static enum moec_status read_yarn(const struct moec_json *rope, const char *inne
     return MOEC_OK;
 }
 
-static enum moec_status read_scaling(const struct moec_json *rope, const char *inner, const char *type,
+/* Numbers of one list, for each rotated pair; how many there have to be is checked with the config. */
+static enum moec_status read_factors(const struct moec_json *rope, const char *inner, const char *key,
+                                     uint32_t *n, float *out, struct moec_error *err)
+{
+    const struct moec_json *list = NULL;
+    char what[300];
+    (void)snprintf(what, sizeof what, "'%s' of %.260s", key, inner);
+    MOEC_TRY(moec_json_get(rope, inner, key, MOEC_JSON_ARRAY, &list, err));
+    if (moec_json_length(list) > MOEC_MAX_FACTORS)
+        return moec_fail(err, MOEC_ERR_LIMIT, "%s has %zu numbers, at most %d are supported", what,
+                         moec_json_length(list), MOEC_MAX_FACTORS);
+    *n = (uint32_t)moec_json_length(list);
+    for (uint32_t i = 0; i < *n; i++) {
+        double value = 0;
+        MOEC_TRY(moec_json_as_double(moec_json_at(list, i), what, 1e-6, 1e9, &value, err));
+        out[i] = (float)value;
+    }
+    return MOEC_OK;
+}
+
+/* LongRoPE. The trained context stands with the factors, or beside them in the first files of Phi. */
+static enum moec_status read_long(const struct moec_json *root, const struct moec_json *rope,
+                                  const char *inner, const struct moec_family *family,
+                                  struct moec_config *config, struct moec_error *err)
+{
+    struct moec_rope_scaling *scaling = &config->kinds[0].rope_scaling;
+    const double most = MOEC_MAX_POSITIONS;
+    double positions = config->n_position, factor = 0;
+    uint32_t n_long = 0;
+    MOEC_TRY(moec_json_get_double_or(root, inner, "original_max_position_embeddings", 1, most, positions,
+                                     &positions, err));
+    MOEC_TRY(moec_json_get_double_or(rope, inner, "original_max_position_embeddings", 1, most, positions,
+                                     &positions, err));
+    MOEC_TRY(read_factors(rope, inner, "short_factor", &config->n_rope_factor, config->rope_factors[0], err));
+    MOEC_TRY(read_factors(rope, inner, "long_factor", &n_long, config->rope_factors[1], err));
+    if (n_long != config->n_rope_factor)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has %u numbers as 'short_factor' and %u as 'long_factor', expected as many",
+                         inner, config->n_rope_factor, n_long);
+    MOEC_TRY(moec_json_get_double_or(rope, inner, "factor", 1e-6, most, config->n_position / positions,
+                                     &factor, err));
+    const double assumed = factor > 1 && positions > 1 ? sqrt(1 + log(factor) / log(positions)) : 1;
+    MOEC_TRY(moec_json_get_double_or(rope, inner, "attention_factor", 1e-6, 1e6, assumed,
+                                     &scaling->attention_factor, err));
+    config->rope_long_attention = scaling->attention_factor;
+    if (family->has_mscales) {
+        MOEC_TRY(
+            moec_json_get_double(rope, inner, "short_mscale", 1e-6, 1e6, &scaling->attention_factor, err));
+        MOEC_TRY(
+            moec_json_get_double(rope, inner, "long_mscale", 1e-6, 1e6, &config->rope_long_attention, err));
+    }
+    scaling->kind = MOEC_ROPE_LONG;
+    scaling->factor = 1;
+    scaling->original_positions = (uint32_t)positions;
+    return MOEC_OK;
+}
+
+/* Dynamic NTK. The class counts the trained positions; as many times more as the factor says are its reach.
+ */
+static enum moec_status read_dynamic(const struct moec_json *rope, const char *inner,
+                                     struct moec_config *config, struct moec_error *err)
+{
+    struct moec_rope_scaling *scaling = &config->kinds[0].rope_scaling;
+    if (scaling->kind == MOEC_ROPE_DYNAMIC)
+        return MOEC_OK; /* the other key has said so */
+    MOEC_TRY(moec_json_get_double(rope, inner, "factor", 1, MOEC_MAX_POSITIONS, &scaling->factor, err));
+    scaling->kind = MOEC_ROPE_DYNAMIC;
+    scaling->original_positions = config->n_position;
+    const double reach = config->n_position * scaling->factor;
+    config->n_position = reach < MOEC_MAX_POSITIONS ? (uint32_t)reach : MOEC_MAX_POSITIONS;
+    return MOEC_OK;
+}
+
+static enum moec_status read_scaling(const struct moec_json *root, const struct moec_json *rope,
+                                     const char *inner, const char *type, const struct moec_family *family,
                                      struct moec_config *config, struct moec_error *err)
 {
     struct moec_layer_kind *kind = &config->kinds[0];
@@ -59,12 +133,14 @@ static enum moec_status read_scaling(const struct moec_json *rope, const char *i
         kind->rope_theta *= pow(alpha, dim / (dim - 2));
         return MOEC_OK;
     }
+    if (strcmp(type, "dynamic") == 0)
+        return read_dynamic(rope, inner, config, err);
+    if (strcmp(type, "longrope") == 0)
+        return read_long(root, rope, inner, family, config, err);
     return moec_fail(err, MOEC_ERR_UNSUPPORTED,
-                     "%s asks for RoPE of type '%.40s', supported: 'default', 'linear', 'yarn'%s", inner,
-                     type,
-                     strcmp(type, "longrope") == 0 || strcmp(type, "dynamic") == 0
-                         ? "; this one's angles depend on the length of the text"
-                         : "");
+                     "%s asks for RoPE of type '%.40s', supported: 'default', 'linear', 'yarn', 'longrope', "
+                     "'dynamic'",
+                     inner, type);
 }
 
 /* Parameters for each kind of layer by itself. */
@@ -130,9 +206,10 @@ enum moec_status moec_family_read_rope(const struct moec_json *root, const char 
         MOEC_TRY(moec_json_get_double_or(rope, inner, "rope_theta", MOEC_MIN_ROPE_THETA, MOEC_MAX_ROPE_THETA,
                                          kind->rope_theta, &kind->rope_theta, err));
         MOEC_TRY(moec_json_get_double_or(rope, inner, "partial_rotary_factor", 0, 1, part, &part, err));
-        MOEC_TRY(read_scaling(rope, inner, type, config, err));
+        MOEC_TRY(read_scaling(root, rope, inner, type, family, config, err));
     }
-    return read_rotary_dim(where, family, part, config, err);
+    /* With a latent, sizes of their own say what is rotated. */
+    return kind->latent_dim > 0 ? MOEC_OK : read_rotary_dim(where, family, part, config, err);
 }
 
 /* A factor that makes exactly `dim` of head_dim again. */
@@ -170,6 +247,37 @@ static double mscale_of(const struct moec_layer_kind *kind)
     return (scale - 1) / (0.1 * log(kind->rope_scaling.factor));
 }
 
+static const char *type_name(uint8_t kind)
+{
+    static const char *const names[MOEC_ROPE_COUNT] = {
+        [MOEC_ROPE_PLAIN] = "default", [MOEC_ROPE_LINEAR] = "linear",
+        [MOEC_ROPE_YARN] = "yarn",     [MOEC_ROPE_PROPORTIONAL] = "proportional",
+        [MOEC_ROPE_LONG] = "longrope", [MOEC_ROPE_DYNAMIC] = "dynamic"};
+    return names[kind];
+}
+
+static void put_factors(struct moec_json_out *rope, const char *key, uint32_t n, const float *factors)
+{
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t i = 0; i < n; i++)
+        moec_json_out_double(list, NULL, (double)factors[i]);
+    moec_json_out_node(rope, key, list);
+}
+
+static void put_long(const struct moec_config *config, const struct moec_rope_scaling *scaling,
+                     const struct moec_family *family, struct moec_json_out *rope)
+{
+    moec_json_out_u64(rope, "original_max_position_embeddings", scaling->original_positions);
+    put_factors(rope, "short_factor", config->n_rope_factor, config->rope_factors[0]);
+    put_factors(rope, "long_factor", config->n_rope_factor, config->rope_factors[1]);
+    if (family->has_mscales) {
+        moec_json_out_double(rope, "short_mscale", scaling->attention_factor);
+        moec_json_out_double(rope, "long_mscale", config->rope_long_attention);
+    } else {
+        moec_json_out_double(rope, "attention_factor", scaling->attention_factor);
+    }
+}
+
 void moec_family_put_rope(const struct moec_config *config, struct moec_json_out *root)
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, 0);
@@ -186,9 +294,12 @@ void moec_family_put_rope(const struct moec_config *config, struct moec_json_out
     if (scaling->kind == MOEC_ROPE_PLAIN)
         return;
     struct moec_json_out *rope = moec_json_out_object();
-    const bool is_yarn = scaling->kind == MOEC_ROPE_YARN;
-    moec_json_out_string(rope, "rope_type", is_yarn ? "yarn" : "linear");
-    moec_json_out_double(rope, "factor", scaling->factor);
+    const bool is_yarn = scaling->kind == MOEC_ROPE_YARN, is_long = scaling->kind == MOEC_ROPE_LONG;
+    moec_json_out_string(rope, "rope_type", type_name(scaling->kind));
+    if (is_long)
+        put_long(config, scaling, family, rope);
+    else
+        moec_json_out_double(rope, "factor", scaling->factor);
     if (is_yarn) {
         moec_json_out_u64(rope, "original_max_position_embeddings", scaling->original_positions);
         moec_json_out_double(rope, "beta_fast", scaling->beta_fast);
@@ -196,6 +307,8 @@ void moec_family_put_rope(const struct moec_config *config, struct moec_json_out
         moec_json_out_double(rope, "attention_factor", scaling->attention_factor);
         moec_json_out_bool(rope, "truncate", scaling->truncate);
     }
+    if (config->query_growth > 0)
+        moec_json_out_double(rope, "llama_4_scaling_beta", (double)config->query_growth);
     if (kind->latent_dim > 0 && kind->score_scale > 0)
         moec_json_out_double(rope, "mscale_all_dim", mscale_of(kind));
     moec_json_out_node(root, "rope_scaling", rope);

@@ -44,21 +44,30 @@ static enum moec_status check_scaling(const struct moec_rope_scaling *s, const c
                                       struct moec_error *err)
 {
     const bool is_yarn = s->kind == MOEC_ROPE_YARN, is_plain = s->kind == MOEC_ROPE_PLAIN;
+    const bool is_long = s->kind == MOEC_ROPE_LONG;
+    const bool has_limit = is_yarn || is_long || s->kind == MOEC_ROPE_DYNAMIC;
     MOEC_TRY(check_range(subject, "kind of RoPE scaling", s->kind, 0, MOEC_ROPE_COUNT - 1, err));
-    if (is_plain ? s->factor != 0 : !(s->factor >= 1 && s->factor <= MOEC_MAX_POSITIONS))
+    if (is_plain ? s->factor != 0 : !(s->factor >= 1 && s->factor <= (is_long ? 1 : MOEC_MAX_POSITIONS)))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says RoPE scaling factor %g, expected %s", subject,
-                         s->factor, is_plain ? "0 without scaling" : "1 or more");
-    MOEC_TRY(check_range(subject, "positions that RoPE was trained with", s->original_positions, is_yarn,
-                         is_yarn ? MOEC_MAX_POSITIONS : 0, err));
+                         s->factor,
+                         is_plain  ? "0 without scaling"
+                         : is_long ? "1 with factors of each pair"
+                                   : "1 or more");
+    MOEC_TRY(check_range(subject, "positions that RoPE was trained with", s->original_positions, has_limit,
+                         has_limit ? MOEC_MAX_POSITIONS : 0, err));
     const double values[] = {s->beta_fast, s->beta_slow, s->attention_factor};
-    for (size_t i = 0; i < 3; i++)
-        if (is_yarn ? !(values[i] >= 1e-6 && values[i] <= 1e6) : values[i] != 0 || s->truncate)
+    for (size_t i = 0; i < 3; i++) {
+        const bool is_used = is_yarn || (is_long && i == 2);
+        if (is_used ? !(values[i] >= 1e-6 && values[i] <= 1e6) : values[i] != 0)
             return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for YaRN's %s, expected %s", subject,
                              values[i],
                              i == 0   ? "beta_fast"
                              : i == 1 ? "beta_slow"
                                       : "attention factor",
-                             is_yarn ? "a positive number" : "nothing without YaRN");
+                             is_used ? "a positive number" : "nothing without YaRN");
+    }
+    if (s->truncate && !is_yarn)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s rounds the ends of YaRN's ramp without YaRN", subject);
     return MOEC_OK;
 }
 
@@ -76,6 +85,11 @@ static enum moec_status check_rope(const struct moec_layer_kind *k, const char *
     if (k->rope_scaling.kind == MOEC_ROPE_YARN && !(k->rope_theta > 1))
         return moec_fail(err, MOEC_ERR_FORMAT, "%s says YaRN with RoPE theta %g, expected more than 1",
                          subject, k->rope_theta);
+    if (k->rope_scaling.kind == MOEC_ROPE_DYNAMIC && moec_layer_rotary_dim(k) < 4)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s changes the base of %u rotated dimensions of a head by the text's length, "
+                         "expected 4 or more",
+                         subject, moec_layer_rotary_dim(k));
     return check_scaling(&k->rope_scaling, subject, err);
 }
 
@@ -235,6 +249,43 @@ static enum moec_status check_layers(const struct moec_config *c, const char *su
     return MOEC_OK;
 }
 
+/* What LongRoPE and dynamic NTK have beside the kinds of layers. */
+static enum moec_status check_long_rope(const struct moec_config *c, const char *subject,
+                                        struct moec_error *err)
+{
+    bool is_long = false;
+    const uint32_t limit = moec_config_rope_limit(c);
+    for (uint32_t i = 0; i < c->n_kind; i++) {
+        const struct moec_layer_kind *kind = &c->kinds[i];
+        if (kind->rope_scaling.kind != MOEC_ROPE_LONG)
+            continue;
+        is_long = true;
+        MOEC_TRY(check_range(subject, "factors of RoPE", c->n_rope_factor, moec_layer_rotary_dim(kind) / 2,
+                             moec_layer_rotary_dim(kind) / 2, err));
+    }
+    MOEC_TRY(
+        check_range(subject, "factors of RoPE", c->n_rope_factor, 0, is_long ? MOEC_MAX_FACTORS : 0, err));
+    for (uint32_t i = 0; i < 2 * c->n_rope_factor; i++) {
+        const float factor = c->rope_factors[i % 2][i / 2];
+        if (!(factor >= 1e-6f && factor <= 1e9f))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             "%s says %g for a factor of RoPE, expected a positive number", subject,
+                             (double)factor);
+    }
+    const double attention = c->rope_long_attention;
+    if (is_long ? !(attention >= 1e-6 && attention <= 1e6) : attention != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g for LongRoPE's attention factor, expected %s",
+                         subject, attention, is_long ? "a positive number" : "0 without LongRoPE");
+    MOEC_TRY(check_factor(subject, "the growth of queries", c->query_growth, err));
+    for (uint32_t i = 0; i < c->n_kind && c->query_growth > 0; i++)
+        MOEC_TRY(check_range(subject, "trained context of growing queries",
+                             c->kinds[i].rope_scaling.original_positions, 1, MOEC_MAX_POSITIONS, err));
+    if (c->rope_context == 0)
+        return MOEC_OK;
+    return check_range(subject, "length of texts that angles are for", c->rope_context,
+                       limit > 0 ? limit + 1 : 0, limit > 0 ? MOEC_MAX_POSITIONS : 0, err);
+}
+
 static enum moec_status check_positions(const struct moec_config *c, const char *subject,
                                         struct moec_error *err)
 {
@@ -284,6 +335,11 @@ static enum moec_status check_router(const struct moec_config *c, const char *su
                          "%s divides router weights by their sum, but a softmax over the chosen experts "
                          "already makes it 1",
                          subject);
+    const bool is_mixer = c->router_kind == MOEC_ROUTER_SPARSEMIXER;
+    if (is_mixer ? !(c->router_jitter >= 0 && c->router_jitter <= 1e6f) : c->router_jitter != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT, "%s says %g as the router's jitter, expected %s", subject,
+                         (double)c->router_jitter,
+                         is_mixer ? "0 or a positive number" : "0 without SparseMixer");
     return MOEC_OK;
 }
 
@@ -317,6 +373,16 @@ static enum moec_status check_factors(const struct moec_config *c, const char *s
         return moec_fail(err, MOEC_ERR_FORMAT,
                          "%s has norms of its own for router and experts, expected norms around layers and a "
                          "shared expert beside them",
+                         subject);
+    if (c->layer_norm && (c->norms != MOEC_NORMS_BEFORE || c->n_encoder_layer > 0))
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            "%s has LayerNorms with biases after layers or in two stacks, expected norms before the "
+            "layers of one stack",
+            subject);
+    if (c->head_bias && (c->n_encoder_layer > 0 || c->logit_divisor > 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         "%s has a bias of logits with an encoder or with divided logits, expected neither",
                          subject);
     return check_factor(subject, "what logits are divided by", c->logit_divisor, err);
 }
@@ -380,6 +446,7 @@ enum moec_status moec_config_check(const struct moec_config *config, const char 
                          subject, c->rms_eps);
     MOEC_TRY(check_positions(c, subject, err));
     MOEC_TRY(check_layers(c, subject, err));
+    MOEC_TRY(check_long_rope(c, subject, err));
     MOEC_TRY(check_experts(c, subject, err));
     MOEC_TRY(check_router(c, subject, err));
     MOEC_TRY(check_groups(c, subject, err));
@@ -401,6 +468,28 @@ uint32_t moec_config_rope_kind(const struct moec_config *config, uint32_t kind)
     while (!moec_layer_same_rope(&config->kinds[first], &config->kinds[kind]))
         first++;
     return first;
+}
+
+uint32_t moec_config_rope_limit(const struct moec_config *config)
+{
+    for (uint32_t i = 0; i < config->n_kind; i++) {
+        const struct moec_rope_scaling *scaling = &config->kinds[i].rope_scaling;
+        if (scaling->kind == MOEC_ROPE_LONG || scaling->kind == MOEC_ROPE_DYNAMIC)
+            return scaling->original_positions;
+    }
+    return 0;
+}
+
+/* LongRoPE has one set for all longer texts, so that one number stands for them. */
+void moec_config_choose_rope(struct moec_config *config, uint32_t n_tokens)
+{
+    const uint32_t limit = moec_config_rope_limit(config);
+    const uint32_t n = n_tokens < config->n_position ? n_tokens : config->n_position;
+    if (limit == 0 || n <= limit)
+        return;
+    const uint32_t context = config->n_rope_factor > 0 ? limit + 1 : n;
+    if (context > config->rope_context)
+        config->rope_context = context;
 }
 
 bool moec_config_add_layer(struct moec_config *config, const struct moec_layer_kind *kind)

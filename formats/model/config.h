@@ -5,7 +5,7 @@
  * stack a layer belongs to follows from its number. Code that counts MoE layers in the order in which a token
  * passes them (paths, next-layer gates, eviction distance) counts within one stack.
  *
- * formats/checkpoint/family.c fills it from a checkpoint's config.json; a bundle carries it as a binary
+ * formats/family/family.c fills it from a checkpoint's config.json; a bundle carries it as a binary
  * section. The runtime knows features (QKV bias, q/k norm, shared expert, ...) and never a family's name.
  * After moec_config_check every field is within the limits below and code may trust it. Thread rule: plain
  * data, immutable after checking. */
@@ -26,6 +26,7 @@
 #define MOEC_MAX_BUCKETS    4096       /* of relative positions */
 #define MOEC_MAX_BIASES     (1u << 22) /* heads x max_distance */
 #define MOEC_MAX_DISTANCE   (1u << 16) /* the largest that buckets tell apart */
+#define MOEC_MAX_FACTORS    256        /* pairs of a head that LongRoPE has factors for */
 
 /* What an MLP computes for a neuron: activation(gate . x) * (up . x); without a gate, activation(up . x).
  * With biases of experts, gate . x and up . x include theirs. */
@@ -44,6 +45,10 @@ enum moec_router_kind {
     MOEC_ROUTER_SOFTMAX = 0,        /* scores: softmax over all experts; weights: scores of the chosen */
     MOEC_ROUTER_SIGMOID = 1,        /* scores: sigmoid of each (DeepSeek-V3); weights: scores of the chosen */
     MOEC_ROUTER_SOFTMAX_CHOSEN = 2, /* scores: the logits; weights: softmax over those chosen (gpt-oss) */
+    /* Scores: the logits. The weight of a chosen expert is its share in a softmax over itself and those that
+     * were not chosen before it, but for experts whose logit is lower by more than 2 router_jitter of the
+     * larger of its size and the chosen one's (SparseMixer, arXiv 2409.12136, as PhiMoE uses it). */
+    MOEC_ROUTER_SPARSEMIXER = 3,
     MOEC_ROUTER_COUNT
 };
 
@@ -86,8 +91,21 @@ struct moec_config {
      * are not rotated. 0 = no buckets: layers rotate, and scores are scaled by head_dim^-0.5. */
     uint32_t n_bucket;
     uint32_t max_distance; /* from here on all distances share the last bucket; 0 without buckets */
-    bool scaled_head;      /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
-    uint8_t norms;         /* enum moec_norms, of every layer */
+    /* Where angles depend on the length of the text: the length that they are for, 0 = at most the trained
+     * context (moec_config_choose_rope). */
+    uint32_t rope_context;
+    /* Of layers with MOEC_ROPE_LONG: what the frequency of each pair is divided by in texts within the
+     * trained context, and in longer ones; and the attention_factor of longer ones. */
+    uint32_t n_rope_factor; /* pairs; 0 = there are no such layers */
+    float rope_factors[2][MOEC_MAX_FACTORS];
+    double rope_long_attention;
+    /* Queries at position p are multiplied by 1 + query_growth ln(1 + floor(p / trained context)) (Llama 4,
+     * Mistral 4); 0 = not. Layers that rotate then know their trained context. */
+    float query_growth;
+    bool scaled_head; /* the head's input is multiplied by n_embd^-0.5 (T5 with a tied head) */
+    uint8_t norms;    /* enum moec_norms, of every layer */
+    bool layer_norm;  /* the norms before attention and MLP and the last one are LayerNorms with biases */
+    bool head_bias;   /* logits have a bias (n_vocab) */
     /* 0 = off: the embedding is multiplied, what attention and MLPs add to the hidden state is multiplied,
      * logits are divided (Granite, MiniCPM). */
     float embedding_scale, residual_scale, logit_divisor;
@@ -108,6 +126,7 @@ struct moec_config {
     bool own_norms;
 
     uint8_t router_kind;     /* enum moec_router_kind */
+    float router_jitter;     /* of MOEC_ROUTER_SPARSEMIXER, else 0 */
     bool router_bias;        /* router logits have a bias (n_expert) */
     bool router_choice_bias; /* a bias (n_expert) is added to scores for the choice alone (DeepSeek-V3) */
     bool norm_topk_prob;     /* weights of the chosen are divided by their sum */
@@ -142,6 +161,12 @@ static inline bool moec_config_is_moe(const struct moec_config *config, uint32_t
 {
     return moec_config_layer(config, layer)->is_moe;
 }
+
+/* The trained context where angles depend on whether a text is longer than it, else 0. */
+uint32_t moec_config_rope_limit(const struct moec_config *config);
+/* Chooses the angles for texts of up to n_tokens, or as many as the model knows, in a config that is to
+ * become a model; nothing changes where they do not depend on it. A choice for longer texts stays. */
+void moec_config_choose_rope(struct moec_config *config, uint32_t n_tokens);
 
 /* Whether any layer has a running state (enum moec_mixer). */
 bool moec_config_is_running(const struct moec_config *config);

@@ -63,6 +63,10 @@ const char *moec_role_name(enum moec_role role)
         [MOEC_ROLE_SHARED_POST_NORM] = "norm after the shared expert",
         [MOEC_ROLE_SPACE_SKIP] = "skip factors of the state space",
         [MOEC_ROLE_CONVOLUTION_BIAS] = "bias of the convolution",
+        [MOEC_ROLE_ATTENTION_NORM_BIAS] = "bias of the attention norm",
+        [MOEC_ROLE_MLP_NORM_BIAS] = "bias of the MLP norm",
+        [MOEC_ROLE_FINAL_NORM_BIAS] = "bias of the final norm",
+        [MOEC_ROLE_HEAD_BIAS] = "bias of the head",
         [MOEC_ROLE_LAYER_SCALE] = "scale of the layer",
         [MOEC_ROLE_DELTA_NORM] = "norm of the delta rule's outputs",
         [MOEC_ROLE_Q_DOWN] = "projection to the latent of queries",
@@ -82,6 +86,8 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     if (layer == MOEC_LAYER_NONE)
         return role == MOEC_ROLE_EMBEDDING || role == MOEC_ROLE_FINAL_NORM ||
                (role == MOEC_ROLE_HEAD && !config->tied_head) ||
+               (role == MOEC_ROLE_HEAD_BIAS && config->head_bias) ||
+               (role == MOEC_ROLE_FINAL_NORM_BIAS && config->layer_norm) ||
                (role == MOEC_ROLE_ENCODER_NORM && moec_config_is_encoder_decoder(config));
     if (layer >= config->n_layer)
         return false;
@@ -91,6 +97,9 @@ bool moec_role_expected(const struct moec_config *config, enum moec_role role, u
     case MOEC_ROLE_ATTENTION_NORM:
     case MOEC_ROLE_MLP_NORM:
         return config->norms != MOEC_NORMS_AFTER;
+    case MOEC_ROLE_ATTENTION_NORM_BIAS:
+    case MOEC_ROLE_MLP_NORM_BIAS:
+        return config->layer_norm;
     case MOEC_ROLE_ATTENTION_POST_NORM:
     case MOEC_ROLE_MLP_POST_NORM:
         return config->norms != MOEC_NORMS_BEFORE;

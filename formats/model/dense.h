@@ -77,7 +77,11 @@
     X(SHARED_POST_NORM, 59, 1, c->n_embd)                                                                    \
     X(LAYER_SCALE, 60, 1, 1)                                                                                 \
     X(SPACE_SKIP, 61, 1, k->n_head)                                                                          \
-    X(CONVOLUTION_BIAS, 62, 1, moec_layer_channels(k))
+    X(CONVOLUTION_BIAS, 62, 1, moec_layer_channels(k))                                                       \
+    X(ATTENTION_NORM_BIAS, 63, 1, c->n_embd)                                                                 \
+    X(MLP_NORM_BIAS, 64, 1, c->n_embd)                                                                       \
+    X(FINAL_NORM_BIAS, 65, 1, c->n_embd)                                                                     \
+    X(HEAD_BIAS, 66, 1, c->n_vocab)
 
 enum moec_role {
 #define MOEC_ROLE_ENUM(name, number, rows, columns) MOEC_ROLE_##name = number,

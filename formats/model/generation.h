@@ -1,7 +1,7 @@
 /* How text is generated: search, lengths, and rules for single tokens.
  *
  * The fields are those of generation_config.json, with the defaults of transformers
- * (formats/checkpoint/generation_json.h reads and writes it); a bundle carries them as a section of its own
+ * (formats/family/generation_json.h reads and writes it); a bundle carries them as a section of its own
  * where any differs from its default (formats/bundle/FORMAT.md, "Generation"). End-of-text ids are the
  * config's. What runtime/generate/generate.h makes of them is what transformers 4.57 makes of them. Thread
  * rule: plain data. */

@@ -55,6 +55,12 @@ enum moec_rope_scaling_kind {
     /* Only the fastest pairs turn, a part of all that is 1 / `factor`; the others have frequency 0 (Gemma 4).
      */
     MOEC_ROPE_PROPORTIONAL = 3,
+    /* Angles that depend on the length of the text, which is chosen when a model is opened
+     * (moec_config_choose_rope): each frequency is divided by a number of its own, of which there is one set
+     * for texts within the trained context and one for longer ones (LongRoPE, arXiv 2402.13753); or the base
+     * grows with what a text is longer than that (dynamic NTK). */
+    MOEC_ROPE_LONG = 4,
+    MOEC_ROPE_DYNAMIC = 5,
     MOEC_ROPE_COUNT
 };
 
@@ -62,12 +68,12 @@ enum moec_rope_scaling_kind {
 struct moec_rope_scaling {
     uint8_t kind;  /* enum moec_rope_scaling_kind */
     bool truncate; /* YaRN: the ramp's bounds are rounded outwards to whole pairs */
-    double factor; /* at least 1 */
+    double factor; /* at least 1; of LongRoPE 1 */
     /* YaRN: pairs that turn beta_fast times in the trained context, and more, keep their frequency; those
      * that turn beta_slow times, and less, are divided. */
     double beta_fast, beta_slow;
-    double attention_factor;     /* YaRN: cosines and sines are multiplied by this */
-    uint32_t original_positions; /* YaRN: the trained context */
+    double attention_factor;     /* YaRN, LongRoPE: cosines and sines are multiplied by this */
+    uint32_t original_positions; /* YaRN, LongRoPE, dynamic NTK: the trained context */
 };
 
 struct moec_layer_kind {

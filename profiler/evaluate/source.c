@@ -22,9 +22,10 @@ static enum moec_status fill_bytes(const struct moec_source *source, uint32_t bi
 }
 
 static enum moec_status open_checkpoint(struct moec_source *source, uint64_t cache_bytes, int n_threads,
-                                        struct moec_error *err)
+                                        uint32_t n_tokens, struct moec_error *err)
 {
     MOEC_TRY(moec_checkpoint_open(source->path, &source->checkpoint, err));
+    moec_checkpoint_choose_rope(source->checkpoint, n_tokens);
     source->config = moec_checkpoint_config(source->checkpoint);
     source->generation = moec_checkpoint_generation(source->checkpoint);
     source->tokenizer = moec_checkpoint_tokenizer(source->checkpoint);
@@ -46,15 +47,18 @@ static enum moec_status open_cache(struct moec_source *source, const struct moec
     return MOEC_OK;
 }
 
-static enum moec_status open_bundle(struct moec_source *source, uint64_t cache_bytes, struct moec_error *err)
+static enum moec_status open_bundle(struct moec_source *source, uint64_t cache_bytes, uint32_t n_tokens,
+                                    struct moec_error *err)
 {
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_open(source->path, &source->bundle, err));
+    struct moec_config config = source->bundle->config;
+    moec_config_choose_rope(&config, n_tokens);
     source->config = &source->bundle->config;
     source->generation = &source->bundle->generation;
     source->tokenizer = source->bundle->tokenizer;
     MOEC_TRY(moec_bundle_load_dense(source->bundle, &dense, err));
-    MOEC_TRY(moec_model_create(source->config, &dense, &source->model, err));
+    MOEC_TRY(moec_model_create(&config, &dense, &source->model, err));
     source->cache_bytes = cache_bytes;
     MOEC_TRY(moec_copy_record_bytes(source->bundle, 0, &source->record_bytes[0], err));
     return open_cache(source, NULL, err);
@@ -87,15 +91,15 @@ enum moec_status moec_source_serve_low(struct moec_source *source, uint32_t bits
     return open_cache(source, &low, err);
 }
 
-enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_threads,
+enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_threads, uint32_t n_tokens,
                                   struct moec_source *source, struct moec_error *err)
 {
     memset(source, 0, sizeof *source);
     enum moec_status status = moec_strndup(&source->path, path, strlen(path), err);
     if (status == MOEC_OK)
         status = moec_path_is_folder(path) || moec_gguf_is(path)
-                     ? open_checkpoint(source, cache_bytes, n_threads, err)
-                     : open_bundle(source, cache_bytes, err);
+                     ? open_checkpoint(source, cache_bytes, n_threads, n_tokens, err)
+                     : open_bundle(source, cache_bytes, n_tokens, err);
     if (status != MOEC_OK)
         moec_source_close(source);
     return status;

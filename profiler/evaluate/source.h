@@ -26,11 +26,13 @@ struct moec_source {
                                 * without */
 };
 
-/* Opens a folder as a checkpoint and a file as a bundle. Experts are kept in memory up to cache_bytes, and
- * dense weights of a checkpoint up to half of that.
- * Errors: those of moec_checkpoint_open and moec_bundle_open; on failure `source` is empty. */
+/* Opens a folder as a checkpoint and a file as a bundle, for texts of up to n_tokens where rotary angles
+ * depend on it (0: as the bundle says). Experts are kept in memory up to cache_bytes, and dense weights of a
+ * checkpoint up to half of that. Errors: those of moec_checkpoint_open and moec_bundle_open; on failure
+ * `source` is empty. */
 MOEC_WARN_UNUSED enum moec_status moec_source_open(const char *path, uint64_t cache_bytes, int n_threads,
-                                                   struct moec_source *source, struct moec_error *err);
+                                                   uint32_t n_tokens, struct moec_source *source,
+                                                   struct moec_error *err);
 void moec_source_close(struct moec_source *source);
 
 /* Serves a low copy of every expert too, as form 1 of its experts: of a bundle the copy at these bits (0 =

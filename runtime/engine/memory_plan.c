@@ -18,10 +18,11 @@
  * what moec_model_create makes beside the blob. */
 static uint64_t derived_bytes(const struct moec_config *config)
 {
-    const uint64_t norms = moec_config_is_encoder_decoder(config) ? 4 : 3;
+    const uint64_t norms = moec_config_is_encoder_decoder(config) ? 4 : config->layer_norm ? 5 : 3;
     const uint64_t extra = config->norms == MOEC_NORMS_AROUND ? 2 : 0;
     const uint64_t layer = sizeof(struct moec_layer) + MOEC_ROLE_COUNT * sizeof(struct moec_dense_entry);
     uint64_t floats = (norms - 2) * config->n_embd + moec_position_bias_floats(config);
+    floats += config->head_bias ? config->n_vocab + (uint64_t)MOEC_LANES : 0;
     for (uint32_t at = 0; at < config->n_layer; at++) {
         const struct moec_layer_kind *kind = moec_config_layer(config, at);
         floats += (norms + extra + kind->o_bias) * config->n_embd +

@@ -41,10 +41,11 @@ struct moert_engine {
     struct moec_record_io io;
     struct moec_memory_plan plan;
     uint32_t n_context;
-    uint32_t n_prompt;   /* of the options' prompt */
-    uint32_t n_sessions; /* allowed */
-    uint32_t n_beams;    /* allowed to a generator */
-    bool drafts;         /* likewise */
+    uint32_t rope_tokens; /* the context that was asked for, which rotary angles are chosen by */
+    uint32_t n_prompt;    /* of the options' prompt */
+    uint32_t n_sessions;  /* allowed */
+    uint32_t n_beams;     /* allowed to a generator */
+    bool drafts;          /* likewise */
     struct moec_route route;
     struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
     uint64_t *record_bytes[2];  /* with decisions, of struct moec_decider, owned */
@@ -173,6 +174,7 @@ static enum moec_status check_options(const struct moert_options *options, const
         return moec_fail(err, MOEC_ERR_LIMIT,
                          "a context of %" PRIu32 " tokens, but the model knows %" PRIu32 " positions",
                          engine->n_context, config->n_position);
+    engine->rope_tokens = engine->n_context;
     engine->n_beams = options->n_beams > 0 ? options->n_beams : engine->bundle->generation.n_beam;
     engine->drafts = options->drafts;
     if (engine->n_beams > MOEC_MAX_BEAMS)
@@ -387,7 +389,9 @@ static enum moec_status load_engine(struct moert_engine *engine, const char *pat
     MOEC_TRY(make_plan(engine, options, err));
     struct moec_dense dense = {0};
     MOEC_TRY(moec_bundle_load_dense(bundle, &dense, err));
-    MOEC_TRY(moec_model_create(&bundle->config, &dense, &engine->model, err));
+    struct moec_config config = bundle->config;
+    moec_config_choose_rope(&config, engine->rope_tokens);
+    MOEC_TRY(moec_model_create(&config, &dense, &engine->model, err));
     if (options->trace != NULL) {
         const struct moec_trace_setup trace = trace_setup_of(engine, options->trace);
         MOEC_TRY(moec_trace_open(&trace, &engine->trace, err));
@@ -534,6 +538,8 @@ struct moert_info moert_engine_info(const struct moert_engine *engine)
         .n_beams = engine->n_beams,
         .n_position = config->n_position,
         .kv_lent_bytes = moec_kv_lending_lent_bytes(lending),
+        .rope_limit = moec_config_rope_limit(config),
+        .rope_context = engine->model->config.rope_context,
     };
 }
 

@@ -123,11 +123,24 @@ static void rotate_token(const struct attention *attention, uint32_t token, uint
     float *cosine = attention->rope + (size_t)token * dim;
     float *sine = cosine + dim / 2;
     if (attention->rope_position[token] != position) {
-        moec_rope_angles(kind, attention->inverse_frequency, position, cosine, sine);
+        moec_rope_angles(&attention->forward->model->config, kind, attention->inverse_frequency, position,
+                         cosine, sine);
         attention->rope_position[token] = position;
     }
     moec_rope_rotate(kind, cosine, sine, kind->n_head, q);
     moec_rope_rotate(kind, cosine, sine, kind->n_kv_head, k);
+}
+
+/* Queries of late positions are larger in some models (query_growth). */
+static void grow_queries(const struct attention *attention, uint32_t position, size_t n, float *q)
+{
+    const float growth = attention->forward->model->config.query_growth;
+    const uint32_t n_trained = attention->kind->rope_scaling.original_positions;
+    if (growth == 0 || position < n_trained)
+        return;
+    const float factor = 1 + growth * (float)moec_log_f64(1 + (double)(position / n_trained));
+    for (size_t i = 0; i < n; i++)
+        q[i] *= factor;
 }
 
 /* The latent of queries is normed before their product, so that has a step of its own. */
@@ -165,6 +178,7 @@ static void place_latents(void *context, size_t item, int thread)
         attention->forward->kernels->rms_norm(latent, attention->weights.kv_down_norm, MOEC_LATENT_NORM_EPS,
                                               n, latent);
         rotate_token(attention, token, position, queries + moec_layer_plain_dim(kind), latent + n);
+        grow_queries(attention, position, (size_t)kind->n_head * kind->head_dim, queries);
     }
 }
 
@@ -222,6 +236,7 @@ static void place_rows(void *context, size_t item, int thread)
         }
         if (attention->rope != NULL)
             rotate_token(attention, token, position, q, k);
+        grow_queries(attention, position, moec_layer_q_dim(kind), q);
         if (norms_after)
             norm_token(attention, q, k);
     }

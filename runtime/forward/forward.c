@@ -118,8 +118,8 @@ enum moec_status moec_forward_head(const struct moec_forward *forward, uint32_t 
         if (row > 0) /* its inputs have been seen */
             rows.entry = NULL;
         head.parts[0] = (struct moec_linear_part){
-            &rows, NULL, model->config.logit_cap > 0 ? store_capped : moec_linear_store, logits + row,
-            logits_stride};
+            &rows, model->head_bias != NULL ? model->head_bias + row : NULL,
+            model->config.logit_cap > 0 ? store_capped : moec_linear_store, logits + row, logits_stride};
         moec_linear_run(&head);
         moec_model_release_head(model, row);
         row += rows.rows;

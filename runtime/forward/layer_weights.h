@@ -7,8 +7,10 @@
 #include "formats/model/record.h"
 
 struct moec_layer {
-    float *attention_norm;           /* (n_embd) F32 copies of small vectors; NULL without norms before */
-    float *mlp_norm;                 /* (n_embd) */
+    /* (n_embd) F32 copies of small vectors; NULL without norms before. A LayerNorm's biases stand behind its
+     * weights, from moec_lanes_padded(n_embd) on. */
+    float *attention_norm;
+    float *mlp_norm;                 /* likewise */
     float *attention_post_norm;      /* (n_embd); NULL without norms after */
     float *mlp_post_norm;            /* (n_embd) */
     float *q_bias, *k_bias, *v_bias; /* NULL without qkv_bias */

@@ -77,6 +77,15 @@ static enum moec_status bind_vector(struct vector_arena *arena, enum moec_role r
     return MOEC_OK;
 }
 
+/* A norm's weights and, of a LayerNorm, its biases behind them. */
+static enum moec_status bind_norm(struct vector_arena *arena, const struct moec_config *config,
+                                  enum moec_role role, enum moec_role bias, uint32_t layer, float **out)
+{
+    float *behind = NULL;
+    MOEC_TRY(bind_vector(arena, role, layer, out));
+    return config->layer_norm ? bind_vector(arena, bias, layer, &behind) : MOEC_OK;
+}
+
 static enum moec_status bind_matrix(struct vector_arena *arena, enum moec_role role, uint32_t layer,
                                     struct moec_matrix *out)
 {
@@ -193,7 +202,8 @@ static enum moec_status bind_attention(struct vector_arena *arena, const struct 
 {
     const struct moec_layer_kind *kind = moec_config_layer(config, at);
     if (config->norms != MOEC_NORMS_AFTER)
-        MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_NORM, at, &layer->attention_norm));
+        MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_ATTENTION_NORM, MOEC_ROLE_ATTENTION_NORM_BIAS, at,
+                           &layer->attention_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_ATTENTION_POST_NORM, at, &layer->attention_post_norm));
     if (!kind->keys_are_values && kind->latent_dim == 0)
@@ -277,7 +287,7 @@ static enum moec_status bind_layer(struct vector_arena *arena, const struct moec
     if (moec_config_is_encoder_decoder(config) && moec_config_stack(config, at) == MOEC_STACK_DECODER)
         MOEC_TRY(bind_cross(arena, at, layer));
     if (config->norms != MOEC_NORMS_AFTER)
-        MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_NORM, at, &layer->mlp_norm));
+        MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_MLP_NORM, MOEC_ROLE_MLP_NORM_BIAS, at, &layer->mlp_norm));
     if (config->norms != MOEC_NORMS_BEFORE)
         MOEC_TRY(bind_vector(arena, MOEC_ROLE_MLP_POST_NORM, at, &layer->mlp_post_norm));
     if (config->layer_scale)
@@ -314,7 +324,7 @@ static void bind_rope(struct vector_arena *arena, struct moec_model *model)
                                       : kind->rope_theta == 0 ? NULL
                                                               : arena_take(arena, n);
         if (first == i && model->inverse_frequency[i] != NULL)
-            moec_rope_fill(kind, model->inverse_frequency[i]);
+            moec_rope_fill(&model->config, kind, model->inverse_frequency[i]);
     }
 }
 
@@ -326,7 +336,10 @@ static enum moec_status bind_model(struct vector_arena *arena, struct moec_model
         model->head = model->embedding;
     else
         MOEC_TRY(bind_matrix(arena, MOEC_ROLE_HEAD, MOEC_LAYER_NONE, &model->head));
-    MOEC_TRY(bind_vector(arena, MOEC_ROLE_FINAL_NORM, MOEC_LAYER_NONE, &model->final_norm));
+    MOEC_TRY(bind_norm(arena, config, MOEC_ROLE_FINAL_NORM, MOEC_ROLE_FINAL_NORM_BIAS, MOEC_LAYER_NONE,
+                       &model->final_norm));
+    if (config->head_bias)
+        MOEC_TRY(bind_vector(arena, MOEC_ROLE_HEAD_BIAS, MOEC_LAYER_NONE, &model->head_bias));
     for (uint32_t layer = 0; layer < config->n_layer; layer++)
         MOEC_TRY(bind_layer(arena, config, layer, &model->layers[layer]));
     if (moec_config_is_encoder_decoder(config))

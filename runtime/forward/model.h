@@ -18,7 +18,8 @@ struct moec_model {
     struct moec_dense dense;      /* owned */
     struct moec_matrix embedding; /* these two without data in a streamed model */
     struct moec_matrix head;      /* the embedding when tied */
-    float *final_norm;            /* (n_embd), of the decoder */
+    float *final_norm;            /* (n_embd), of the decoder; with biases behind it as a layer's norms */
+    float *head_bias;             /* (n_vocab) or NULL */
     float *encoder_norm;          /* (n_embd), NULL without an encoder */
     /* By enum moec_stack: tables of runtime/forward/position_bias.h; NULL without buckets. */
     float *position_bias[2];

@@ -30,12 +30,31 @@ static void find_ramp(const struct moec_layer_kind *kind, double *low, double *h
         *high += 0.001;
 }
 
-/* transformers rounds every step to F32; rounding the same steps keeps the angles of late positions together.
- */
-void moec_rope_fill(const struct moec_layer_kind *kind, float *out)
+/* Whether the config's choice is for longer texts than the trained context. */
+static bool is_beyond(const struct moec_config *config, const struct moec_rope_scaling *scaling)
+{
+    return config->rope_context > scaling->original_positions;
+}
+
+/* The logarithm of the base. Dynamic NTK has (f n / trained - (f - 1))^(dim / (dim - 2)) times the base in
+ * texts of n positions. */
+static double log_base(const struct moec_config *config, const struct moec_layer_kind *kind)
 {
     const struct moec_rope_scaling *scaling = &kind->rope_scaling;
-    const double log_theta = moec_log_f64(kind->rope_theta);
+    const double log_theta = moec_log_f64(kind->rope_theta), dim = moec_layer_rotary_dim(kind);
+    if (scaling->kind != MOEC_ROPE_DYNAMIC || !is_beyond(config, scaling))
+        return log_theta;
+    const double longer = (double)config->rope_context / scaling->original_positions;
+    return log_theta + moec_log_f64(scaling->factor * longer - (scaling->factor - 1)) * dim / (dim - 2);
+}
+
+/* transformers rounds every step to F32; rounding the same steps keeps the angles of late positions together.
+ */
+void moec_rope_fill(const struct moec_config *config, const struct moec_layer_kind *kind, float *out)
+{
+    const struct moec_rope_scaling *scaling = &kind->rope_scaling;
+    const double log_theta = log_base(config, kind);
+    const float *factors = config->rope_factors[is_beyond(config, scaling)];
     const uint32_t dim = moec_layer_rotary_dim(kind);
     const uint32_t n_turning =
         scaling->kind == MOEC_ROPE_PROPORTIONAL ? (uint32_t)(dim / 2 / scaling->factor + 0.5) : dim / 2;
@@ -46,6 +65,8 @@ void moec_rope_fill(const struct moec_layer_kind *kind, float *out)
         const float exponent = (float)(2 * i) / (float)dim;
         const float power = (float)moec_exp_f64((double)exponent * log_theta);
         out[i] = i < n_turning ? 1.0f / power : 0;
+        if (scaling->kind == MOEC_ROPE_LONG)
+            out[i] = 1.0f / (factors[i] * power);
         if (scaling->kind == MOEC_ROPE_LINEAR)
             out[i] = out[i] / (float)scaling->factor;
         if (scaling->kind != MOEC_ROPE_YARN)
@@ -57,12 +78,19 @@ void moec_rope_fill(const struct moec_layer_kind *kind, float *out)
     }
 }
 
-void moec_rope_angles(const struct moec_layer_kind *kind, const float *inverse_frequency, uint32_t position,
-                      float *cosine, float *sine)
+/* What cosines and sines are multiplied by. */
+static float attention_factor(const struct moec_config *config, const struct moec_rope_scaling *scaling)
+{
+    if (scaling->kind == MOEC_ROPE_LONG && is_beyond(config, scaling))
+        return (float)config->rope_long_attention;
+    return scaling->attention_factor > 0 ? (float)scaling->attention_factor : 1;
+}
+
+void moec_rope_angles(const struct moec_config *config, const struct moec_layer_kind *kind,
+                      const float *inverse_frequency, uint32_t position, float *cosine, float *sine)
 {
     const uint32_t half = moec_layer_rotary_dim(kind) / 2;
-    const bool is_scaled = kind->rope_scaling.kind == MOEC_ROPE_YARN;
-    const float factor = is_scaled ? (float)kind->rope_scaling.attention_factor : 1;
+    const float factor = attention_factor(config, &kind->rope_scaling);
     for (uint32_t i = 0; i < half; i++) {
         double s = 0;
         double c = 0;

@@ -5,15 +5,15 @@
 #ifndef MOEC_RUNTIME_ROPE_H
 #define MOEC_RUNTIME_ROPE_H
 
-#include "formats/model/layer.h"
+#include "formats/model/config.h"
 
 /* out (rotary_dim / 2): radians a position, F32 as transformers computes them: theta^(-2i / rotary_dim),
- * changed by the kind's rope_scaling. */
-void moec_rope_fill(const struct moec_layer_kind *kind, float *out);
+ * changed by the kind's rope_scaling, for texts of the length that the config has chosen. */
+void moec_rope_fill(const struct moec_config *config, const struct moec_layer_kind *kind, float *out);
 
 /* cosine and sine (rotary_dim / 2 each) of a position. */
-void moec_rope_angles(const struct moec_layer_kind *kind, const float *inverse_frequency, uint32_t position,
-                      float *cosine, float *sine);
+void moec_rope_angles(const struct moec_config *config, const struct moec_layer_kind *kind,
+                      const float *inverse_frequency, uint32_t position, float *cosine, float *sine);
 
 /* Turns rotary_dim dimensions of n_heads heads from x on; heads are head_dim floats apart. */
 void moec_rope_rotate(const struct moec_layer_kind *kind, const float *cosine, const float *sine,

@@ -33,6 +33,7 @@ static const struct kind kinds[MOEC_ROUTER_COUNT] = {
     [MOEC_ROUTER_SOFTMAX] = {.score = softmax, .share = softmax, .shares_sum_to_1 = true},
     [MOEC_ROUTER_SIGMOID] = {.score = sigmoid, .share = sigmoid, .least_sum = 1e-20f},
     [MOEC_ROUTER_SOFTMAX_CHOSEN] = {.weigh = softmax, .share = softmax, .shares_sum_to_1 = true},
+    [MOEC_ROUTER_SPARSEMIXER] = {.share = softmax, .shares_sum_to_1 = true},
 };
 
 void moec_router_score(const struct moec_config *config, const struct moec_kernels *kernels, float *logits)
@@ -76,6 +77,23 @@ void moec_router_group(const struct moec_config *config, const float *scores, co
     }
 }
 
+/* The weight of an expert: its share among those that the n_taken before it left. */
+static float mixed_share(const struct moec_config *config, const float *logits, uint32_t expert,
+                         const uint32_t *taken, uint32_t n_taken)
+{
+    const float own = logits[expert];
+    float sum = 0;
+    for (uint32_t e = 0; e < config->n_expert; e++) {
+        bool is_left = true;
+        for (uint32_t before = 0; before < n_taken; before++)
+            is_left = is_left && taken[before] != e;
+        const float size = fabsf(logits[e]), range = size < own ? own : size;
+        if (is_left && !((own - logits[e]) / range > 2 * config->router_jitter))
+            sum += moec_exp_f32(logits[e] - own);
+    }
+    return 1.0f / sum;
+}
+
 /* Divides n values by their sum; where that is 0 they are left alone. */
 static void divide_by_sum(float *values, uint32_t n, float least_sum)
 {
@@ -93,10 +111,16 @@ void moec_router_weigh(const struct moec_config *config, const struct moec_kerne
     const struct kind *kind = &kinds[config->router_kind];
     const uint32_t k = config->top_k;
     float kept[MOEC_MAX_TOP_K]; /* of those that are not skipped, as if there were no others */
-    uint32_t n_kept = 0;
+    uint32_t taken[MOEC_MAX_TOP_K], n_kept = 0;
     for (uint32_t rank = 0; rank < k; rank++) {
-        if (!skips[rank])
-            kept[n_kept++] = scores[experts[rank]];
+        if (skips[rank])
+            continue;
+        const uint32_t expert = experts[rank];
+        taken[n_kept] = expert;
+        kept[n_kept] = config->router_kind == MOEC_ROUTER_SPARSEMIXER
+                           ? mixed_share(config, scores, expert, taken, n_kept)
+                           : scores[expert];
+        n_kept++;
     }
     if (kind->weigh != NULL && n_kept > 0)
         kind->weigh(kernels, kept, n_kept);

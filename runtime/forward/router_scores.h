@@ -5,6 +5,7 @@
  *   MOEC_ROUTER_SOFTMAX         scores = softmax(logits); weights = scores of the chosen
  *   MOEC_ROUTER_SIGMOID         scores = sigmoid(logits); weights = scores of the chosen
  *   MOEC_ROUTER_SOFTMAX_CHOSEN  scores = logits; weights = softmax over the logits of the chosen
+ *   MOEC_ROUTER_SPARSEMIXER     scores = logits; weights = shares among experts with logits close to each
  *
  * Then, with norm_topk_prob, the weights are divided by their sum, and multiplied by router_scale. The choice
  * of experts is in runtime/policy/choice.h. Pure functions, F32 throughout, in a fixed order. */

@@ -32,6 +32,34 @@ void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64
         body(context, item, 0);
 }
 
+/* out = x less its mean, the sum of which is taken in the order of a dot product. */
+static void subtract_mean(const float *x, uint32_t n, float *out)
+{
+    float sums[MOEC_LANES] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        sums[i % MOEC_LANES] += x[i];
+    for (uint32_t width = MOEC_LANES / 2; width > 0; width /= 2)
+        for (uint32_t i = 0; i < width; i++)
+            sums[i] += sums[i + width];
+    const float mean = sums[0] / (float)n;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = x[i] - mean;
+}
+
+/* One row, by an RMS norm, or by a LayerNorm with biases behind the weights. */
+static void norm_row(const struct moec_forward *forward, const float *weight, const float *x, float *out)
+{
+    const struct moec_config *config = &forward->model->config;
+    const struct moec_kernels *kernels = forward->kernels;
+    if (!config->layer_norm) {
+        kernels->rms_norm(x, weight, (float)config->rms_eps, config->n_embd, out);
+        return;
+    }
+    subtract_mean(x, config->n_embd, out);
+    kernels->rms_norm(out, weight, (float)config->rms_eps, config->n_embd, out);
+    kernels->add(weight + moec_lanes_padded(config->n_embd), config->n_embd, out);
+}
+
 void moec_forward_norm(const struct moec_forward *forward, const float *weight, uint32_t n_tok,
                        const float *hidden, float *out)
 {
@@ -41,7 +69,7 @@ void moec_forward_norm(const struct moec_forward *forward, const float *weight, 
         if (weight == NULL)
             memcpy(out, hidden, config->n_embd * sizeof *out);
         else
-            forward->kernels->rms_norm(hidden, weight, (float)config->rms_eps, config->n_embd, out);
+            norm_row(forward, weight, hidden, out);
         memset(out + config->n_embd, 0, (stride - config->n_embd) * sizeof(float));
     }
 }

@@ -14,8 +14,8 @@ void moec_forward_run(const struct moec_forward *forward, size_t n_items, uint64
 MOEC_WARN_UNUSED enum moec_status moec_forward_check(const struct moec_forward *forward, uint32_t n_tok,
                                                      struct moec_error *err);
 
-/* out[t] = rms_norm(hidden[t]) * weight, both (n_tok, S), padding zero; without a weight, which models
- * without norms before have, a copy. On the calling thread. */
+/* out[t] = rms_norm(hidden[t]) * weight, or the LayerNorm of hidden[t] (layer_weights.h), both (n_tok, S),
+ * padding zero; without a weight, which models without norms before have, a copy. On the calling thread. */
 void moec_forward_norm(const struct moec_forward *forward, const float *weight, uint32_t n_tok,
                        const float *hidden, float *out);
 

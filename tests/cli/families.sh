@@ -28,7 +28,8 @@ value() {
 
 for family in qwen2_moe-window qwen3_moe qwen3_moe-yarn deepseek dots1 glm4_moe ernie4_5_moe hunyuan_v1_moe \
     minimax_m2 granitemoe granitemoeshared minicpm flex_olmo exaone_moe afmoe lfm2_moe qwen3_next qwen3_5_moe \
-    gpt_oss gpt_oss-mxfp4 gemma4 granitemoehybrid deepseek_v2 deepseek_v3 glm4_moe_lite; do
+    gpt_oss gpt_oss-mxfp4 gemma4 granitemoehybrid deepseek_v2 deepseek_v3 glm4_moe_lite mistral4 phimoe phimoe-long \
+    qwen3_moe-dynamic; do
     model=$work/$family
     mkdir "$model"
     cp tests/fixtures/families/$family/*.json tests/fixtures/families/$family/model.safetensors \
@@ -46,6 +47,30 @@ for family in qwen2_moe-window qwen3_moe qwen3_moe-yarn deepseek dots1 glm4_moe 
     else
         fail "$family: bundle and exported folder measure the same"
     fi
+    case $family in
+    phimoe) # trained with 128 positions, measured on windows of 32
+        for ctx in 128 129; do
+            "$moec" run "$model.moec" -p "some words" -n 4 --ignore-eos --ctx $ctx --stats >"$work/$ctx" 2>&1
+        done
+        if grep -q "RoPE for contexts of up to 128 tokens" "$work/128" &&
+            grep -q "RoPE for contexts of more than 128 tokens" "$work/129" &&
+            "$moec" inspect "$model.moec" | grep -q "made for up to 128 tokens; a larger --ctx takes other angles" &&
+            "$moec" doctor "$model" | grep -q "RoPE has other angles for contexts of more than 128 tokens"; then
+            pass "phimoe: --ctx chooses the angles"
+        else
+            fail "phimoe: --ctx chooses the angles"
+        fi
+        ;;
+    phimoe-long) # trained with 16
+        if "$moec" inspect "$model.moec" | grep -q "made for more than 16 tokens" &&
+            "$moec" run "$model.moec" -p "a" -n 4 --ignore-eos --ctx 16 --stats 2>&1 |
+            grep -q "RoPE for contexts of more than 16 tokens"; then
+            pass "phimoe-long: a bundle keeps the angles that it was measured with"
+        else
+            fail "phimoe-long: a bundle keeps the angles that it was measured with"
+        fi
+        ;;
+    esac
     rm -f "$work/p.h5" "$model.moec"
 done
 done_testing

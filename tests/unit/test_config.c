@@ -268,7 +268,7 @@ static void test_config__section_of_routers(void **state)
 
     const struct damage damages[] = {
         {block + 4, 7, MOEC_ERR_FORMAT, "7 bytes for the router, expected 8"},
-        {block + 8, 3, MOEC_ERR_LIMIT, "kind of router 3, expected 0..2"},
+        {block + 8, 4, MOEC_ERR_LIMIT, "kind of router 4, expected 0..3"},
         {block + 8, 2, MOEC_ERR_FORMAT, "divides router weights by their sum"},
         {block + 9, 2, MOEC_ERR_FORMAT, "2, 0 and 0 after the kind of router"},
         {block + 11, 1, MOEC_ERR_FORMAT, "1, 0 and 1 after the kind of router"},
@@ -455,6 +455,78 @@ static void test_config__section_of_own_norms(void **state)
     free(bytes);
 }
 
+/* As PhiMoE has it: factors of each pair for two lengths, SparseMixer, LayerNorms, a bias of logits; and
+ * queries that grow, as Mistral 4's. */
+static struct moec_config long_rope(void)
+{
+    struct moec_config c = sample();
+    for (uint32_t i = 0; i < c.n_kind; i++) {
+        c.kinds[i].rotary_dim = 4;
+        c.kinds[i].rope_scaling = (struct moec_rope_scaling){
+            .kind = MOEC_ROPE_LONG, .factor = 1, .attention_factor = 1.25, .original_positions = 250};
+    }
+    c.n_rope_factor = 2;
+    c.rope_factors[0][0] = c.rope_factors[0][1] = 1;
+    c.rope_factors[1][0] = 2;
+    c.rope_factors[1][1] = 3.5f;
+    c.rope_long_attention = 1.5;
+    c.router_kind = MOEC_ROUTER_SPARSEMIXER;
+    c.norm_topk_prob = false;
+    c.router_jitter = 0.5f;
+    c.layer_norm = c.head_bias = true;
+    c.query_growth = 0.25f;
+    return c;
+}
+
+static void test_config__section_of_long_rope(void **state)
+{
+    (void)state;
+    struct moec_config c = long_rope(), back;
+    struct moec_error err = {0};
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    moec_config_choose_rope(&c, 250);
+    assert_int_equal(c.rope_context, 0);
+    moec_config_choose_rope(&c, c.n_position);
+    assert_int_equal(c.rope_context, 251);
+    moec_config_choose_rope(&c, 20); /* a choice for longer texts stays */
+    assert_int_equal(c.rope_context, 251);
+    assert_status(moec_config_encode(&c, &bytes, &n, &err), MOEC_OK, err);
+    const size_t jitter = n - 12 - 12, router = jitter - 16, growth = router - 12, rope = growth - 24 - 4 * 4;
+    assert_memory_equal(bytes + rope, ((uint8_t[]){10, 0, 0, 0, 32, 0, 0, 0, 251,  0,    0, 0, 2,    0,
+                                                   0,  0, 0, 0, 0,  0, 0, 0, 0xf8, 0x3f, 0, 0, 0x80, 0x3f}),
+                        28);
+    assert_memory_equal(bytes + growth, ((uint8_t[]){11, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0x80, 0x3e}), 12);
+    assert_memory_equal(bytes + router, ((uint8_t[]){16, 0, 0, 0, 8, 0, 0, 0, 3}), 9);
+    assert_memory_equal(bytes + jitter, ((uint8_t[]){19, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0x3f, 34}), 13);
+    assert_memory_equal(bytes + jitter + 12, ((uint8_t[]){34, 0, 0, 0, 4, 0, 0, 0, 1, 1, 0, 0}), 12);
+    assert_status(moec_config_decode(bytes, n, &back, &err), MOEC_OK, err);
+    assert_memory_equal(back.rope_factors, c.rope_factors, sizeof c.rope_factors);
+    assert_true(back.rope_context == 251 && back.n_rope_factor == 2 && back.rope_long_attention == 1.5 &&
+                back.router_jitter == 0.5f && back.query_growth == 0.25f && back.layer_norm &&
+                back.head_bias);
+
+    const struct damage damages[] = {
+        {rope + 4, 12, MOEC_ERR_FORMAT, "12 bytes for factors of RoPE, expected 16"},
+        {rope + 4, 40, MOEC_ERR_FORMAT, "40 bytes for 2 factors of RoPE"},
+        {rope + 8, 250, MOEC_ERR_LIMIT, "length of texts that angles are for 250, expected 251"},
+        {rope + 12, 3, MOEC_ERR_FORMAT, "32 bytes for 3 factors of RoPE"},
+        {rope + 13, 9, MOEC_ERR_LIMIT, "says factors of RoPE 2306"},
+        {rope + 23, 0xbf, MOEC_ERR_FORMAT, "-1.5 for LongRoPE's attention factor"},
+        {rope + 27, 0xbf, MOEC_ERR_FORMAT, "-1 for a factor of RoPE"},
+        {growth + 4, 5, MOEC_ERR_FORMAT, "5 bytes for the growth of queries, expected 4"},
+        {growth + 11, 0xbe, MOEC_ERR_FORMAT, "-0.25 as the growth of queries"},
+        {router + 8, 0, MOEC_ERR_FORMAT, "0.5 as the router's jitter"},
+        {jitter + 4, 3, MOEC_ERR_FORMAT, "3 bytes for the router's jitter"},
+        {jitter + 11, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the router's jitter"},
+        {jitter + 16, 3, MOEC_ERR_FORMAT, "3 bytes for LayerNorms"},
+        {jitter + 20, 2, MOEC_ERR_FORMAT, "2, 1, 0 and 0 for LayerNorms"},
+        {jitter + 22, 1, MOEC_ERR_FORMAT, "1, 1, 1 and 0 for LayerNorms"},
+    };
+    check_damages(bytes, n, damages, sizeof damages / sizeof *damages);
+    free(bytes);
+}
+
 /* What later families have: forms of attention, groups of experts, norms around, multipliers. */
 static struct moec_config forms(void)
 {
@@ -515,7 +587,7 @@ static void test_config__section_of_forms(void **state)
         {form + 12, 3, MOEC_ERR_FORMAT, "rotates 3 of each head"},
         {form + 19, 0xbf, MOEC_ERR_FORMAT, "-0.5 as the scale of attention scores"},
         {form + 20, 1, MOEC_ERR_LIMIT, "positions that RoPE was trained with"},
-        {form + 20, 4, MOEC_ERR_LIMIT, "kind of RoPE scaling 4"},
+        {form + 20, 6, MOEC_ERR_LIMIT, "kind of RoPE scaling 6"},
         {form + 22, 1, MOEC_ERR_FORMAT, "flags of attention 0"},
         {form + 24, 0, MOEC_ERR_LIMIT, "positions that RoPE was trained with 0"},
         {form + 35, 0xc0, MOEC_ERR_FORMAT, "RoPE scaling factor -4"},
@@ -648,7 +720,12 @@ static void test_config__check_refuses(void **state)
     struct moec_error err = {0};
     struct moec_config good = sample();
     assert_status(moec_config_check(&good, "x", &err), MOEC_OK, err);
-    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 3");
+    REFUSED(c.router_kind = MOEC_ROUTER_COUNT, MOEC_ERR_LIMIT, "kind of router 4");
+    REFUSED(c.router_jitter = 0.1f, MOEC_ERR_FORMAT, "0.1 as the router's jitter, expected 0 without");
+    REFUSED((c.layer_norm = true, c.norms = MOEC_NORMS_AROUND), MOEC_ERR_FORMAT, "LayerNorms");
+    REFUSED(c.query_growth = 0.5f, MOEC_ERR_LIMIT, "trained context of growing queries 0");
+    REFUSED(c.rope_context = 5, MOEC_ERR_LIMIT, "length of texts that angles are for 5");
+    REFUSED(c.n_rope_factor = 4, MOEC_ERR_LIMIT, "factors of RoPE 4");
     REFUSED(c.router_scale = NAN, MOEC_ERR_FORMAT, "nan as the scale");
     REFUSED(c.router_scale = INFINITY, MOEC_ERR_FORMAT, "inf as the scale");
     REFUSED(c.router_scale = -0.0f, MOEC_ERR_FORMAT, "-0 as the scale");
@@ -761,6 +838,7 @@ int main(void)
         cmocka_unit_test(test_config__section_of_latents),
         cmocka_unit_test(test_config__section_of_experts),
         cmocka_unit_test(test_config__section_of_own_norms),
+        cmocka_unit_test(test_config__section_of_long_rope),
         cmocka_unit_test(test_config__section_of_forms),
         cmocka_unit_test(test_config__section_of_attentions),
         cmocka_unit_test(test_config__layers_are_added),

@@ -14,11 +14,36 @@
 #define LONG_TOKENS 90
 
 static const char *const families[] = {
-    "qwen2_moe-window", "qwen3_moe",        "qwen3_moe-yarn", "deepseek",    "dots1",
-    "glm4_moe",         "ernie4_5_moe",     "hunyuan_v1_moe", "minimax_m2",  "granitemoe",
-    "granitemoeshared", "minicpm",          "flex_olmo",      "exaone_moe",  "afmoe",
-    "lfm2_moe",         "qwen3_next",       "qwen3_5_moe",    "gpt_oss",     "gpt_oss-mxfp4",
-    "gemma4",           "granitemoehybrid", "deepseek_v2",    "deepseek_v3", "glm4_moe_lite",
+    "qwen2_moe-window",
+    "qwen3_moe",
+    "qwen3_moe-yarn",
+    "deepseek",
+    "dots1",
+    "glm4_moe",
+    "ernie4_5_moe",
+    "hunyuan_v1_moe",
+    "minimax_m2",
+    "granitemoe",
+    "granitemoeshared",
+    "minicpm",
+    "flex_olmo",
+    "exaone_moe",
+    "afmoe",
+    "lfm2_moe",
+    "qwen3_next",
+    "qwen3_5_moe",
+    "gpt_oss",
+    "gpt_oss-mxfp4",
+    "gemma4",
+    "granitemoehybrid",
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4_moe_lite",
+    "mistral4",
+    "phimoe",
+    "phimoe-long",
+    "qwen3_moe-longrope",
+    "qwen3_moe-dynamic",
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
@@ -242,6 +267,7 @@ static float *folder_logits(const struct fixture *fixture, const char *folder)
     struct moec_dense dense = {0};
     struct fixture other = *fixture;
     assert_ok(moec_checkpoint_open(folder, &other.checkpoint, &err), err);
+    moec_checkpoint_choose_rope(other.checkpoint, fixture->n_tok);
     assert_same_config(moec_checkpoint_config(other.checkpoint), moec_checkpoint_config(fixture->checkpoint));
     assert_ok(moec_checkpoint_load_dense(other.checkpoint, 16, 0, &dense, &err), err);
     assert_ok(moec_model_create(moec_checkpoint_config(other.checkpoint), &dense, &other.model, &err), err);

@@ -101,6 +101,17 @@ static void test_family__heads_and_rope(void **state)
     assert_true(c.kinds[0].rope_theta == 777.5);
     c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"default\"}}");
     assert_true(c.kinds[0].rope_theta == 1e6);
+    c = good("{" MIXTRAL ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}, "
+             "\"max_position_embeddings\": 300}");
+    assert_int_equal(c.n_position, 600);
+    assert_int_equal(moec_config_rope_limit(&c), 300);
+    moec_config_choose_rope(&c, 300);
+    assert_int_equal(c.rope_context, 0);
+    moec_config_choose_rope(&c, 400);
+    moec_config_choose_rope(&c, 350);
+    assert_int_equal(c.rope_context, 400);
+    moec_config_choose_rope(&c, 4000);
+    assert_int_equal(c.rope_context, 600);
 }
 
 static void test_family__qwen_layers(void **state)
@@ -170,8 +181,24 @@ static void test_family__refusals(void **state)
         {"{" QWEN ", \"quantization_config\": {\"quant_method\": \"gptq\"}}", MOEC_ERR_UNSUPPORTED,
          "'quantization_config'"},
         {"{" QWEN ", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 0.5}}", MOEC_ERR_FORMAT, "'factor'"},
-        {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\"}}", MOEC_ERR_UNSUPPORTED,
-         "length of the text"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\"}}", MOEC_ERR_FORMAT, "'short_factor'"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": []}}",
+         MOEC_ERR_FORMAT, "1 numbers as 'short_factor' and 0"},
+        {"{" QWEN
+         ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [2]}}",
+         MOEC_ERR_LIMIT, "factors of RoPE 1, expected 64..64"},
+        {"{" QWEN
+         ", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [0], \"long_factor\": [2]}}",
+         MOEC_ERR_FORMAT, "'short_factor'"},
+        {"{" QWEN ", \"rope_scaling\": {\"type\": \"dynamic\"}}", MOEC_ERR_FORMAT, "'factor'"},
+        {"{\"model_type\": \"mistral4\"}", MOEC_ERR_UNSUPPORTED, "'rope_parameters'"},
+        {"{\"model_type\": \"mistral4\", \"rope_parameters\": {\"llama_4_scaling_beta\": 0.1}}",
+         MOEC_ERR_UNSUPPORTED, "'llama_4_scaling_beta' 0.1 without"},
+        {"{\"model_type\": \"phimoe\", \"num_experts_per_tok\": 3}", MOEC_ERR_UNSUPPORTED,
+         "'num_experts_per_tok' 3"},
+        {"{\"model_type\": \"phimoe\", \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1], "
+         "\"long_factor\": [2]}}",
+         MOEC_ERR_FORMAT, "'short_mscale'"},
         {"{" QWEN ", \"rope_parameters\": {\"full_attention\": {}}}", MOEC_ERR_UNSUPPORTED,
          "'full_attention'"},
         {"{" QWEN ", \"layer_types\": [\"full_attention\"]}", MOEC_ERR_FORMAT, "'layer_types'"},

@@ -10,6 +10,7 @@
 #define N_TOK    70 /* two tiles of the router and a rest */
 #define N_EXPERT 37
 #define TOP_K    5
+#define JITTER   0.25f /* of SparseMixer */
 
 struct router_case {
     const char *name;
@@ -26,6 +27,7 @@ static const struct router_case cases[] = {
     {"sigmoid with a choice bias (DeepSeek-V3)", MOEC_ROUTER_SIGMOID, false, true, true, 2.5f},
     {"sigmoid with a bias, not normalised", MOEC_ROUTER_SIGMOID, true, false, false, 0},
     {"softmax of the chosen (gpt-oss)", MOEC_ROUTER_SOFTMAX_CHOSEN, true, false, false, 0},
+    {"shares among close experts (PhiMoE)", MOEC_ROUTER_SPARSEMIXER, false, false, false, 0},
 };
 #define N_CASE (sizeof cases / sizeof *cases)
 
@@ -100,6 +102,7 @@ static void set_case(struct bench *bench, const struct router_case *it)
 {
     struct moec_config *config = &bench->fixture.model->config;
     config->router_kind = (uint8_t)it->kind;
+    config->router_jitter = it->kind == MOEC_ROUTER_SPARSEMIXER ? JITTER : 0;
     config->norm_topk_prob = it->norm;
     config->router_scale = it->scale;
     config->router_bias = it->has_bias;
@@ -219,6 +222,21 @@ static void reference_best(const double *compared, uint32_t *best)
     }
 }
 
+/* SparseMixer's weight of the last of n experts that were chosen one after the other. */
+static double reference_share(const double *logits, const uint32_t *experts, uint32_t n)
+{
+    const double own = logits[experts[n - 1]];
+    double sum = 0;
+    for (uint32_t e = 0; e < N_EXPERT; e++) {
+        bool is_left = true;
+        for (uint32_t before = 0; before + 1 < n; before++)
+            is_left = is_left && experts[before] != e;
+        if (is_left && (own - logits[e]) / fmax(fabs(logits[e]), own) <= 2 * (double)JITTER)
+            sum += exp(logits[e] - own);
+    }
+    return 1 / sum;
+}
+
 /* weights of n experts, as if these were all that the model takes. */
 static void reference_weights(const struct bench *bench, const double *scores, const uint32_t *experts,
                               uint32_t n, double *weights)
@@ -226,7 +244,9 @@ static void reference_weights(const struct bench *bench, const double *scores, c
     const struct moec_config *config = &bench->fixture.model->config;
     double sum = 1e-20;
     for (uint32_t rank = 0; rank < n; rank++)
-        weights[rank] = scores[experts[rank]];
+        weights[rank] = config->router_kind == MOEC_ROUTER_SPARSEMIXER
+                            ? reference_share(scores, experts, rank + 1)
+                            : scores[experts[rank]];
     if (config->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN)
         reference_softmax(weights, n);
     for (uint32_t rank = 0; rank < n; rank++)
@@ -492,6 +512,7 @@ static void test_router__every_kind_runs_a_model_with_the_same_bits(void **state
         choice_bias[e] = next_float(&random) / 4;
     for (size_t c = 0; c < N_CASE; c++) {
         config->router_kind = (uint8_t)cases[c].kind;
+        config->router_jitter = cases[c].kind == MOEC_ROUTER_SPARSEMIXER ? JITTER : 0;
         config->norm_topk_prob = cases[c].norm;
         config->router_scale = cases[c].scale;
         for (uint32_t layer = 0; layer < config->n_layer; layer++)
@@ -532,7 +553,7 @@ static void test_router__previews_are_shares(void **state)
         for (uint32_t t = 0; t < N_TOK; t++) {
             double scores[N_EXPERT], compared[N_EXPERT], sum = 0;
             reference_scores(&bench, t, scores, compared);
-            if (config->router_kind == MOEC_ROUTER_SOFTMAX_CHOSEN)
+            if (config->router_kind >= MOEC_ROUTER_SOFTMAX_CHOSEN)
                 reference_softmax(compared, N_EXPERT);
             for (uint32_t e = 0; e < N_EXPERT; e++)
                 sum += compared[e] > 0 ? compared[e] : 0;

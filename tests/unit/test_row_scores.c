@@ -23,7 +23,7 @@ static int open_sample(void **state)
     (void)state;
     struct moec_error err = {0};
     assert_ok(moec_kernels_find("auto", &kernels, &err), err);
-    assert_ok(moec_source_open("datasets/sample/model", 64u << 20, 2, &sample, &err), err);
+    assert_ok(moec_source_open("datasets/sample/model", 64u << 20, 2, 0, &sample, &err), err);
     assert_ok(moec_tokenizer_create(sample.tokenizer, &tokenizer, &err), err);
     return 0;
 }

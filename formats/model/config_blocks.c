@@ -1,0 +1,644 @@
+/* Blocks of the config section: what its fixed fields cannot say (formats/bundle/FORMAT.md, "Config"). */
+#include "formats/model/config_section.h"
+
+/* Attentions in the order of the first layer of each, and which one each layer has; returns how many. */
+static uint32_t list_attentions(const struct moec_config *c, const struct moec_layer_kind **attentions,
+                                uint8_t *attention_of)
+{
+    uint32_t n = 0;
+    for (uint32_t layer = 0; layer < c->n_layer; layer++) {
+        const struct moec_layer_kind *kind = moec_config_layer(c, layer);
+        uint32_t found = 0;
+        while (found < n && !moec_layer_same_attention(attentions[found], kind))
+            found++;
+        if (found == n)
+            attentions[n++] = kind;
+        attention_of[layer] = (uint8_t)found;
+    }
+    return n;
+}
+
+/* How layers attend: u32 n, the number of attentions beside the first layer's, ATTENTION_BYTES for each, and
+ * a byte for each layer that picks one, 0 the first layer's. */
+#define ATTENTION_BYTES 32u
+
+static size_t attentions_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    return n > 1 ? sizeof(uint32_t) + (size_t)(n - 1) * ATTENTION_BYTES + c->n_layer : 0;
+}
+
+static void encode_attentions(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    moec_section_put_u32(&payload, n - 1);
+    for (uint32_t i = 1; i < n; i++) {
+        const struct moec_layer_kind *kind = attentions[i];
+        const uint32_t counts[4] = {kind->n_head, kind->n_kv_head, kind->head_dim, kind->window};
+        const uint8_t flags[4] = {kind->qkv_bias, kind->qk_norm == MOEC_QK_NORM_WHOLE, 0, 0};
+        for (size_t j = 0; j < 4; j++)
+            moec_section_put_u32(&payload, counts[j]);
+        moec_section_put_f64(&payload, kind->rope_theta);
+        moec_section_put_f32(&payload, kind->clip_qkv);
+        memcpy(payload, flags, sizeof flags);
+        payload += sizeof flags;
+    }
+    memcpy(payload, attention_of, c->n_layer);
+}
+
+static enum moec_status decode_attention(const uint8_t **at, uint32_t i, struct moec_layer_kind *kind,
+                                         struct moec_error *err)
+{
+    uint32_t *const counts[4] = {&kind->n_head, &kind->n_kv_head, &kind->head_dim, &kind->window};
+    for (size_t j = 0; j < 4; j++)
+        *counts[j] = moec_section_get_u32(at);
+    kind->rope_theta = moec_section_get_f64(at);
+    kind->clip_qkv = moec_section_get_f32(at);
+    for (size_t j = 0; j < 4; j++)
+        if ((*at)[j] > (j < 2 ? 1 : 0))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             MOEC_CONFIG_SUBJECT " has %u for flag %zu of attention %u, expected %s",
+                             (*at)[j], j, i, j < 2 ? "0 or 1" : "0");
+    kind->qkv_bias = (*at)[0] != 0;
+    kind->qk_norm = (*at)[1] != 0 ? MOEC_QK_NORM_WHOLE : MOEC_QK_NORM_NONE;
+    *at += 4;
+    return MOEC_OK;
+}
+
+/* One order is right: that of the first layer of each. */
+static enum moec_status decode_attentions(const uint8_t *payload, size_t n_bytes,
+                                          struct moec_config_reading *reading, struct moec_error *err)
+{
+    const uint32_t n = n_bytes < sizeof(uint32_t) ? 0 : moec_section_get_u32(&payload);
+    if (n < 1 || n >= MOEC_MAX_LAYER_KINDS)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         MOEC_CONFIG_SUBJECT " says %u more kinds of attention, expected 1..%u", n,
+                         MOEC_MAX_LAYER_KINDS - 1);
+    const size_t wanted = sizeof(uint32_t) + (size_t)n * ATTENTION_BYTES + reading->n_layer;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for kinds of attention, expected %zu", n_bytes,
+                         wanted);
+    for (uint32_t i = 1; i <= n; i++)
+        MOEC_TRY(decode_attention(&payload, i, &reading->attention[i], err));
+    reading->n_attention = n + 1;
+    uint32_t n_seen = 0;
+    for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
+        if (payload[layer] > n_seen || payload[layer] > n)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             MOEC_CONFIG_SUBJECT " says attention %u of %u for layer %u, out of order",
+                             payload[layer], n, layer);
+        n_seen += payload[layer] == n_seen;
+        reading->attention_of[layer] = payload[layer];
+    }
+    return MOEC_OK;
+}
+
+/* What attentions have beyond those fields, FORM_BYTES for each, the first layer's included. */
+#define FORM_BYTES 52u
+
+static bool is_plain_attention(const struct moec_layer_kind *kind)
+{
+    return kind->qk_norm <= MOEC_QK_NORM_WHOLE && !kind->o_bias && !kind->has_sinks && !kind->has_gate &&
+           kind->rotary_dim == 0 && kind->score_scale == 0 && kind->rope_scaling.kind == MOEC_ROPE_PLAIN;
+}
+
+static size_t forms_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    bool is_plain = true;
+    for (uint32_t i = 0; i < n; i++)
+        is_plain = is_plain && is_plain_attention(attentions[i]);
+    return is_plain ? 0 : (size_t)n * FORM_BYTES;
+}
+
+static void encode_forms(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct moec_layer_kind *kind = attentions[i];
+        const struct moec_rope_scaling *scaling = &kind->rope_scaling;
+        const uint8_t norm = kind->qk_norm == MOEC_QK_NORM_WHOLE ? 0 : kind->qk_norm;
+        const uint8_t flags[4] = {norm, kind->o_bias, kind->has_sinks, kind->has_gate};
+        const uint8_t scaling_flags[4] = {scaling->kind, scaling->truncate, 0, 0};
+        memcpy(payload, flags, sizeof flags);
+        payload += sizeof flags;
+        moec_section_put_u32(&payload, kind->rotary_dim);
+        moec_section_put_f32(&payload, kind->score_scale);
+        memcpy(payload, scaling_flags, sizeof scaling_flags);
+        payload += sizeof scaling_flags;
+        moec_section_put_u32(&payload, scaling->original_positions);
+        moec_section_put_f64(&payload, scaling->factor);
+        moec_section_put_f64(&payload, scaling->beta_fast);
+        moec_section_put_f64(&payload, scaling->beta_slow);
+        moec_section_put_f64(&payload, scaling->attention_factor);
+    }
+}
+
+static enum moec_status decode_form(const uint8_t **at, uint32_t i, struct moec_layer_kind *kind,
+                                    struct moec_error *err)
+{
+    struct moec_rope_scaling *scaling = &kind->rope_scaling;
+    const uint8_t *flags = *at, *scaling_flags = *at + 12;
+    const bool is_good = flags[0] != MOEC_QK_NORM_WHOLE && flags[1] <= 1 && flags[2] <= 1 && flags[3] <= 1 &&
+                         scaling_flags[1] <= 1 && scaling_flags[2] == 0 && scaling_flags[3] == 0;
+    if (!is_good || (flags[0] != 0 && kind->qk_norm != 0))
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has flags of attention %u that contradict", i);
+    kind->qk_norm = flags[0] != 0 ? flags[0] : kind->qk_norm;
+    kind->o_bias = flags[1] != 0;
+    kind->has_sinks = flags[2] != 0;
+    kind->has_gate = flags[3] != 0;
+    *at += 4;
+    kind->rotary_dim = moec_section_get_u32(at);
+    kind->score_scale = moec_section_get_f32(at);
+    scaling->kind = scaling_flags[0];
+    scaling->truncate = scaling_flags[1] != 0;
+    *at += 4;
+    scaling->original_positions = moec_section_get_u32(at);
+    scaling->factor = moec_section_get_f64(at);
+    scaling->beta_fast = moec_section_get_f64(at);
+    scaling->beta_slow = moec_section_get_f64(at);
+    scaling->attention_factor = moec_section_get_f64(at);
+    return MOEC_OK;
+}
+
+static enum moec_status decode_forms(const uint8_t *payload, size_t n_bytes,
+                                     struct moec_config_reading *reading, struct moec_error *err)
+{
+    const size_t wanted = (size_t)reading->n_attention * FORM_BYTES;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for forms of attention, expected %zu", n_bytes,
+                         wanted);
+    for (uint32_t i = 0; i < reading->n_attention; i++)
+        MOEC_TRY(decode_form(&payload, i, &reading->attention[i], err));
+    return MOEC_OK;
+}
+
+/* Of each attention, the first layer's included: u8 kind of mixing, u8 values are normed, u8 keys are values,
+ * u8 0, u32 positions of a convolution, u32 dimension of values. */
+#define MIXER_BYTES 12u
+
+static size_t mixers_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    bool is_plain = true;
+    for (uint32_t i = 0; i < n; i++)
+        is_plain = is_plain && attentions[i]->mixer == MOEC_MIXER_ATTENTION &&
+                   attentions[i]->value_dim == 0 && !attentions[i]->v_norm && !attentions[i]->keys_are_values;
+    return is_plain ? 0 : (size_t)n * MIXER_BYTES;
+}
+
+static void encode_mixers(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t flags[4] = {attentions[i]->mixer, attentions[i]->v_norm, attentions[i]->keys_are_values,
+                                  0};
+        memcpy(payload, flags, sizeof flags);
+        payload += sizeof flags;
+        moec_section_put_u32(&payload, attentions[i]->conv_size);
+        moec_section_put_u32(&payload, attentions[i]->value_dim);
+    }
+}
+
+static enum moec_status decode_mixers(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    const size_t wanted = (size_t)reading->n_attention * MIXER_BYTES;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for kinds of mixing, expected %zu", n_bytes,
+                         wanted);
+    for (uint32_t i = 0; i < reading->n_attention; i++) {
+        struct moec_layer_kind *kind = &reading->attention[i];
+        kind->mixer = payload[0];
+        if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             MOEC_CONFIG_SUBJECT
+                             " has %u, %u and %u after the kind of mixing of attention %u, expected 0 or "
+                             "1 twice, and 0",
+                             payload[1], payload[2], payload[3], i);
+        kind->v_norm = payload[1] != 0;
+        kind->keys_are_values = payload[2] != 0;
+        payload += 4;
+        kind->conv_size = moec_section_get_u32(&payload);
+        kind->value_dim = moec_section_get_u32(&payload);
+    }
+    return MOEC_OK;
+}
+
+/* Of each attention: u32 latent of keys and values, u32 latent of queries. */
+#define LATENT_BYTES 8u
+
+static size_t latents_size(const struct moec_config *c)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    bool is_plain = true;
+    for (uint32_t i = 0; i < n; i++)
+        is_plain = is_plain && attentions[i]->latent_dim == 0 && attentions[i]->q_latent_dim == 0;
+    return is_plain ? 0 : (size_t)n * LATENT_BYTES;
+}
+
+static void encode_latents(const struct moec_config *c, uint8_t *payload)
+{
+    const struct moec_layer_kind *attentions[MOEC_MAX_LAYER_KINDS];
+    uint8_t attention_of[MOEC_MAX_LAYERS];
+    const uint32_t n = list_attentions(c, attentions, attention_of);
+    for (uint32_t i = 0; i < n; i++) {
+        moec_section_put_u32(&payload, attentions[i]->latent_dim);
+        moec_section_put_u32(&payload, attentions[i]->q_latent_dim);
+    }
+}
+
+static enum moec_status decode_latents(const uint8_t *payload, size_t n_bytes,
+                                       struct moec_config_reading *reading, struct moec_error *err)
+{
+    const size_t wanted = (size_t)reading->n_attention * LATENT_BYTES;
+    if (n_bytes != wanted)
+        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for latents, expected %zu",
+                         n_bytes, wanted);
+    for (uint32_t i = 0; i < reading->n_attention; i++) {
+        reading->attention[i].latent_dim = moec_section_get_u32(&payload);
+        reading->attention[i].q_latent_dim = moec_section_get_u32(&payload);
+    }
+    return MOEC_OK;
+}
+
+/* Sizes of the MLPs without experts but the first, where they differ. */
+static size_t dense_sizes_size(const struct moec_config *c)
+{
+    const uint32_t first = moec_config_first_dense_size(c);
+    bool differ = false;
+    for (uint32_t i = 0; i < c->n_kind; i++)
+        differ = differ || (!c->kinds[i].is_moe && c->kinds[i].n_ff_dense != first);
+    return differ ? sizeof(uint32_t) * (size_t)(c->n_layer - moec_config_moe_count(c) - 1) : 0;
+}
+
+static void encode_dense_sizes(const struct moec_config *c, uint8_t *payload)
+{
+    bool is_first = true;
+    for (uint32_t layer = 0; layer < c->n_layer; layer++) {
+        if (moec_config_is_moe(c, layer))
+            continue;
+        if (!is_first)
+            moec_section_put_u32(&payload, moec_config_layer(c, layer)->n_ff_dense);
+        is_first = false;
+    }
+}
+
+static enum moec_status decode_dense_sizes(const uint8_t *payload, size_t n_bytes,
+                                           struct moec_config_reading *reading, struct moec_error *err)
+{
+    const uint8_t *const end = payload + n_bytes;
+    bool is_first = true;
+    for (uint32_t layer = 0; layer < reading->n_layer; layer++) {
+        if (reading->is_moe[layer])
+            continue;
+        if (!is_first && (size_t)(end - payload) < sizeof(uint32_t))
+            return moec_fail(err, MOEC_ERR_FORMAT,
+                             MOEC_CONFIG_SUBJECT
+                             " has %zu bytes for MLP sizes, which leave none for layer %u",
+                             n_bytes, layer);
+        if (!is_first)
+            reading->n_ff_dense[layer] = moec_section_get_u32(&payload);
+        is_first = false;
+    }
+    return MOEC_OK;
+}
+
+#define ROUTER_BYTES 8u
+
+/* u8 kind, u8 has a choice bias, u8 has a soft sum, u8 0, f32 scale. */
+static size_t router_size(const struct moec_config *c)
+{
+    return c->router_kind != 0 || c->router_choice_bias || c->router_soft_sum || c->router_scale != 0
+               ? ROUTER_BYTES
+               : 0;
+}
+
+static void encode_router(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[4] = {c->router_kind, c->router_choice_bias, c->router_soft_sum, 0};
+    memcpy(payload, flags, sizeof flags);
+    payload += sizeof flags;
+    moec_section_put_f32(&payload, c->router_scale);
+}
+
+static enum moec_status decode_router(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != ROUTER_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for the router, expected %u", n_bytes,
+                         ROUTER_BYTES);
+    if (payload[1] > 1 || payload[2] > 1 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT
+                         " has %u, %u and %u after the kind of router, expected 0 or 1 twice, and 0",
+                         payload[1], payload[2], payload[3]);
+    c->router_kind = payload[0];
+    c->router_choice_bias = payload[1] != 0;
+    c->router_soft_sum = payload[2] != 0;
+    payload += 4;
+    c->router_scale = moec_section_get_f32(&payload);
+    return MOEC_OK;
+}
+
+#define GROUP_BYTES 12u
+
+/* u32 groups, u32 chosen groups, u8 score, 3 zeros. */
+static size_t groups_size(const struct moec_config *c)
+{
+    return c->n_group > 0 ? GROUP_BYTES : 0;
+}
+
+static void encode_groups(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[4] = {c->group_score, 0, 0, 0};
+    moec_section_put_u32(&payload, c->n_group);
+    moec_section_put_u32(&payload, c->n_top_group);
+    memcpy(payload, flags, sizeof flags);
+}
+
+static enum moec_status decode_groups(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != GROUP_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for groups of experts, expected %u", n_bytes,
+                         GROUP_BYTES);
+    c->n_group = moec_section_get_u32(&payload);
+    c->n_top_group = moec_section_get_u32(&payload);
+    c->group_score = payload[0];
+    if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has bytes after the score of groups of experts, expected 0");
+    return MOEC_OK;
+}
+
+#define EXPERT_BYTES 4u
+
+/* u8 has biases, 3 zeros. */
+static size_t experts_size(const struct moec_config *c)
+{
+    return c->expert_bias ? EXPERT_BYTES : 0;
+}
+
+static void encode_experts(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[EXPERT_BYTES] = {c->expert_bias, 0, 0, 0};
+    memcpy(payload, flags, sizeof flags);
+}
+
+static enum moec_status decode_experts(const uint8_t *payload, size_t n_bytes,
+                                       struct moec_config_reading *reading, struct moec_error *err)
+{
+    if (n_bytes != EXPERT_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for forms of experts, expected %u", n_bytes,
+                         EXPERT_BYTES);
+    if (payload[0] != 1 || payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT
+                         " has flags of experts %u, %u, %u and %u, expected 1, 0, 0 and 0",
+                         payload[0], payload[1], payload[2], payload[3]);
+    reading->config.expert_bias = true;
+    return MOEC_OK;
+}
+
+#define NORM_BYTES 16u
+
+/* u8 place of norms, 3 zeros, f32 embedding scale, residual scale, logit divisor. */
+static size_t norms_size(const struct moec_config *c)
+{
+    return c->norms != 0 || c->embedding_scale != 0 || c->residual_scale != 0 || c->logit_divisor != 0
+               ? NORM_BYTES
+               : 0;
+}
+
+static void encode_norms(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[4] = {c->norms, 0, 0, 0};
+    memcpy(payload, flags, sizeof flags);
+    payload += sizeof flags;
+    moec_section_put_f32(&payload, c->embedding_scale);
+    moec_section_put_f32(&payload, c->residual_scale);
+    moec_section_put_f32(&payload, c->logit_divisor);
+}
+
+static enum moec_status decode_norms(const uint8_t *payload, size_t n_bytes,
+                                     struct moec_config_reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != NORM_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for norms and factors, expected %u", n_bytes,
+                         NORM_BYTES);
+    if (payload[1] != 0 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has bytes after the place of norms, expected 0");
+    c->norms = payload[0];
+    payload += 4;
+    c->embedding_scale = moec_section_get_f32(&payload);
+    c->residual_scale = moec_section_get_f32(&payload);
+    c->logit_divisor = moec_section_get_f32(&payload);
+    return MOEC_OK;
+}
+
+#define CAP_BYTES 8u
+
+/* u8 own norms of router and experts, u8 scale of layers, u16 0, f32 cap of logits. */
+static size_t caps_size(const struct moec_config *c)
+{
+    return c->own_norms || c->layer_scale || c->logit_cap != 0 ? CAP_BYTES : 0;
+}
+
+static void encode_caps(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[4] = {c->own_norms, c->layer_scale, 0, 0};
+    memcpy(payload, flags, sizeof flags);
+    payload += sizeof flags;
+    moec_section_put_f32(&payload, c->logit_cap);
+}
+
+static enum moec_status decode_caps(const uint8_t *payload, size_t n_bytes,
+                                    struct moec_config_reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes != CAP_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for own norms and caps, expected %u", n_bytes,
+                         CAP_BYTES);
+    if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT
+                         " has %u, %u, %u and %u for own norms and scales, expected 0 or 1 twice, and 0 "
+                         "twice",
+                         payload[0], payload[1], payload[2], payload[3]);
+    c->own_norms = payload[0] != 0;
+    c->layer_scale = payload[1] != 0;
+    payload += 4;
+    c->logit_cap = moec_section_get_f32(&payload);
+    return MOEC_OK;
+}
+
+/* u32 length of texts that angles are for, u32 pairs, f64 attention factor of long texts, and for each pair
+ * an f32 of texts within the trained context, then an f32 for each of longer ones. */
+#define ROPE_BYTES 16u
+
+static size_t rope_size(const struct moec_config *c)
+{
+    return c->rope_context > 0 || c->n_rope_factor > 0 ? ROPE_BYTES + 2 * sizeof(float) * c->n_rope_factor
+                                                       : 0;
+}
+
+static void encode_rope(const struct moec_config *c, uint8_t *payload)
+{
+    moec_section_put_u32(&payload, c->rope_context);
+    moec_section_put_u32(&payload, c->n_rope_factor);
+    moec_section_put_f64(&payload, c->rope_long_attention);
+    for (size_t set = 0; set < 2; set++)
+        for (uint32_t i = 0; i < c->n_rope_factor; i++)
+            moec_section_put_f32(&payload, c->rope_factors[set][i]);
+}
+
+static enum moec_status decode_rope(const uint8_t *payload, size_t n_bytes,
+                                    struct moec_config_reading *reading, struct moec_error *err)
+{
+    struct moec_config *c = &reading->config;
+    if (n_bytes < ROPE_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for factors of RoPE, expected %u", n_bytes,
+                         ROPE_BYTES);
+    c->rope_context = moec_section_get_u32(&payload);
+    c->n_rope_factor = moec_section_get_u32(&payload);
+    c->rope_long_attention = moec_section_get_f64(&payload);
+    if (c->n_rope_factor > MOEC_MAX_FACTORS)
+        return moec_fail(err, MOEC_ERR_LIMIT, MOEC_CONFIG_SUBJECT " says factors of RoPE %u, expected 0..%u",
+                         c->n_rope_factor, MOEC_MAX_FACTORS);
+    if (n_bytes != ROPE_BYTES + 2 * sizeof(float) * c->n_rope_factor)
+        return moec_fail(err, MOEC_ERR_FORMAT, MOEC_CONFIG_SUBJECT " has %zu bytes for %u factors of RoPE",
+                         n_bytes, c->n_rope_factor);
+    for (size_t set = 0; set < 2; set++)
+        for (uint32_t i = 0; i < c->n_rope_factor; i++)
+            c->rope_factors[set][i] = moec_section_get_f32(&payload);
+    return MOEC_OK;
+}
+
+/* f32 growth. */
+#define GROWTH_BYTES 4u
+
+static size_t growth_size(const struct moec_config *c)
+{
+    return c->query_growth != 0 ? GROWTH_BYTES : 0;
+}
+
+static void encode_growth(const struct moec_config *c, uint8_t *payload)
+{
+    moec_section_put_f32(&payload, c->query_growth);
+}
+
+static enum moec_status decode_growth(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    if (n_bytes != GROWTH_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for the growth of queries, expected %u", n_bytes,
+                         GROWTH_BYTES);
+    reading->config.query_growth = moec_section_get_f32(&payload);
+    return MOEC_OK;
+}
+
+/* f32 jitter. */
+#define JITTER_BYTES 4u
+
+static size_t jitter_size(const struct moec_config *c)
+{
+    return c->router_jitter != 0 ? JITTER_BYTES : 0;
+}
+
+static void encode_jitter(const struct moec_config *c, uint8_t *payload)
+{
+    moec_section_put_f32(&payload, c->router_jitter);
+}
+
+static enum moec_status decode_jitter(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    if (n_bytes != JITTER_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for the router's jitter, expected %u", n_bytes,
+                         JITTER_BYTES);
+    reading->config.router_jitter = moec_section_get_f32(&payload);
+    return MOEC_OK;
+}
+
+/* u8 LayerNorms, u8 bias of logits, u16 0. */
+#define CENTRE_BYTES 4u
+
+static size_t centre_size(const struct moec_config *c)
+{
+    return c->layer_norm || c->head_bias ? CENTRE_BYTES : 0;
+}
+
+static void encode_centre(const struct moec_config *c, uint8_t *payload)
+{
+    const uint8_t flags[CENTRE_BYTES] = {c->layer_norm, c->head_bias, 0, 0};
+    memcpy(payload, flags, sizeof flags);
+}
+
+static enum moec_status decode_centre(const uint8_t *payload, size_t n_bytes,
+                                      struct moec_config_reading *reading, struct moec_error *err)
+{
+    if (n_bytes != CENTRE_BYTES)
+        return moec_fail(err, MOEC_ERR_FORMAT,
+                         MOEC_CONFIG_SUBJECT " has %zu bytes for LayerNorms, expected %u", n_bytes,
+                         CENTRE_BYTES);
+    if (payload[0] > 1 || payload[1] > 1 || payload[2] != 0 || payload[3] != 0)
+        return moec_fail(
+            err, MOEC_ERR_FORMAT,
+            MOEC_CONFIG_SUBJECT
+            " has %u, %u, %u and %u for LayerNorms and the bias of logits, expected 0 or 1 twice, "
+            "and 0 twice",
+            payload[0], payload[1], payload[2], payload[3]);
+    reading->config.layer_norm = payload[0] != 0;
+    reading->config.head_bias = payload[1] != 0;
+    return MOEC_OK;
+}
+
+const struct moec_config_block moec_config_blocks[] = {
+    {1, "kinds of attention", attentions_size, encode_attentions, decode_attentions},
+    {2, "MLP sizes", dense_sizes_size, encode_dense_sizes, decode_dense_sizes},
+    {3, "forms of attention", forms_size, encode_forms, decode_forms},
+    {8, "kinds of mixing", mixers_size, encode_mixers, decode_mixers},
+    {9, "latents", latents_size, encode_latents, decode_latents},
+    {10, "factors of RoPE", rope_size, encode_rope, decode_rope},
+    {11, "the growth of queries", growth_size, encode_growth, decode_growth},
+    {16, "the router", router_size, encode_router, decode_router},
+    {17, "groups of experts", groups_size, encode_groups, decode_groups},
+    {18, "forms of experts", experts_size, encode_experts, decode_experts},
+    {19, "the router's jitter", jitter_size, encode_jitter, decode_jitter},
+    {32, "norms and factors", norms_size, encode_norms, decode_norms},
+    {33, "own norms and caps", caps_size, encode_caps, decode_caps},
+    {34, "LayerNorms", centre_size, encode_centre, decode_centre},
+};
+
+const size_t moec_config_block_count = sizeof moec_config_blocks / sizeof *moec_config_blocks;
