@@ -57,6 +57,13 @@ struct moec_kernels {
     void (*sum_chunk_encoded)(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                               const float *h, float *y);
 
+    /* Both for n <= MOEC_SUM_CHUNK rows first + some[0], first + some[1], .. alone, some[i] rising: y[i] and
+     * h[i] are those of row first + some[i], and no other row is read. */
+    void (*dot_some)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
+                     const float *x, float *y);
+    void (*sum_chunk_some)(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
+                           const float *h, float *y);
+
     /* y[i] = y[i] + x[i]. */
     void (*add)(const float *x, size_t n, float *y);
     /* y[i] = fma(scale, x[i], y[i]). */

@@ -289,38 +289,64 @@ static void decode_rows(const struct moec_matrix *matrix, uint32_t first, uint32
     WITH_DTYPE(matrix->codec, decode_all, matrix, first, n_rows, out, stride)
 }
 
+/* Which rows of a matrix a call is for: first, first + 1 and on, or first + some[0], first + some[1] and on.
+ */
+struct chosen {
+    uint32_t first, n;
+    const uint8_t *some; /* (n) rising, or NULL */
+};
+
+INLINE uint32_t chosen_row(const struct chosen *chosen, uint32_t i)
+{
+    return chosen->first + (chosen->some != NULL ? chosen->some[i] : i);
+}
+
 /* Rows at work, and what their groups' codes are decoded with. */
 struct rows {
     const uint8_t *bytes[ROWS_AT_ONCE];
-    const uint8_t *ahead; /* the first of as many rows that come later, NULL past the end of the matrix */
+    const uint8_t *ahead[ROWS_AT_ONCE]; /* rows that come later; the first is NULL where there are none */
     float factors[ROWS_AT_ONCE];
     float scales[ROWS_AT_ONCE][STRIP], origins[ROWS_AT_ONCE][STRIP];
 };
 
-/* Rows row .. row + n - 1; where n < ROWS_AT_ONCE the last stands for the missing ones. */
-INLINE void rows_open(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
-                      uint32_t row, uint32_t n, struct rows *rows)
+/* Rows number i .. i + nr - 1 of those chosen; the last stands for missing ones. Of some rows, those ahead
+ * are the next nr of them. */
+INLINE void rows_open(const int nr, const int dtype, const struct moec_matrix *matrix,
+                      const struct layout *layout, const struct chosen *chosen, uint32_t i, struct rows *rows)
 {
-    rows->ahead = row + layout->ahead_rows + ROWS_AT_ONCE <= matrix->rows
-                      ? matrix->data + (row + layout->ahead_rows) * matrix->stride_bytes
-                      : NULL;
+    const uint32_t last = chosen->n - 1;
+    rows->ahead[0] = NULL;
     UNROLL
-    for (int r = 0; r < ROWS_AT_ONCE; r++) {
-        rows->bytes[r] = row_at(matrix, row + ((uint32_t)r < n ? (uint32_t)r : n - 1));
+    for (int r = 0; r < nr; r++) {
+        const uint32_t at = i + (uint32_t)r;
+        rows->bytes[r] = row_at(matrix, chosen_row(chosen, at < last ? at : last));
         rows->factors[r] = row_factor(dtype, layout, rows->bytes[r]);
+    }
+    if (chosen->some != NULL && i + (uint32_t)nr < chosen->n) {
+        UNROLL
+        for (int r = 0; r < nr; r++) {
+            const uint32_t at = i + (uint32_t)(nr + r);
+            rows->ahead[r] = row_at(matrix, chosen_row(chosen, at < last ? at : last));
+        }
+    } else if (chosen->some == NULL &&
+               chosen->first + i + layout->ahead_rows + ROWS_AT_ONCE <= matrix->rows) {
+        UNROLL
+        for (int r = 0; r < nr; r++)
+            rows->ahead[r] =
+                matrix->data + (chosen->first + i + layout->ahead_rows + (size_t)r) * matrix->stride_bytes;
     }
 }
 
 /* Asks for the piece's share of the rows ahead. */
-INLINE void rows_ask(const struct layout *layout, const struct rows *rows, size_t stride_bytes, size_t piece)
+INLINE void rows_ask(const int nr, const struct layout *layout, const struct rows *rows, size_t piece)
 {
-    if (rows->ahead == NULL)
+    if (rows->ahead[0] == NULL)
         return;
     const size_t end = layout->lines * (piece + 1) / layout->pieces;
     for (size_t line = layout->lines * piece / layout->pieces; line < end; line++) {
         UNROLL
-        for (int r = 0; r < ROWS_AT_ONCE; r++)
-            _mm_prefetch((const char *)rows->ahead + (size_t)r * stride_bytes + line * LINE, _MM_HINT_T1);
+        for (int r = 0; r < nr; r++)
+            _mm_prefetch((const char *)rows->ahead[r] + line * LINE, _MM_HINT_T1);
     }
 }
 
@@ -341,10 +367,11 @@ INLINE lanes packed_zeros(const int dtype, const struct layout *layout, const ui
 }
 
 /* Converts the scales and zeros of the strip that begins with group g. */
-INLINE void rows_convert(const int dtype, const struct layout *layout, size_t g, struct rows *rows)
+INLINE void rows_convert(const int nr, const int dtype, const struct layout *layout, size_t g,
+                         struct rows *rows)
 {
     const size_t n = layout->groups - g < STRIP ? layout->groups - g : STRIP;
-    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+    for (int r = 0; r < nr; r++) {
         const uint8_t *row = rows->bytes[r], *scales = row + layout->scales;
         lanes scale = (dtype & NESTED)
                           ? lanes_mul(lanes_of_bytes(scales + 2 + g, n), lanes_set(rows->factors[r]))
@@ -377,17 +404,17 @@ struct piece {
 };
 
 /* Moves on to the next piece, asks for what lies ahead and converts scales; false after the last. */
-INLINE bool next_piece(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
-                       struct rows *rows, struct piece *piece)
+INLINE bool next_piece(const int nr, const int dtype, const struct layout *layout, struct rows *rows,
+                       struct piece *piece)
 {
     if (piece->end == layout->blocks)
         return false;
-    rows_ask(layout, rows, matrix->stride_bytes, piece->number++);
+    rows_ask(nr, layout, rows, piece->number++);
     piece->b = piece->end;
     piece->end = piece->b + PIECE < layout->blocks ? piece->b + PIECE : layout->blocks;
     const size_t g = piece->b >> layout->group_shift;
     if (!dtype_is_float(dtype) && g % STRIP == 0)
-        rows_convert(dtype, layout, g, rows);
+        rows_convert(nr, dtype, layout, g, rows);
     return true;
 }
 
@@ -398,27 +425,28 @@ INLINE size_t group_end(const struct layout *layout, const struct piece *piece, 
     return end < piece->end ? end : piece->end;
 }
 
-/* n <= ROWS_AT_ONCE rows against x, weights in registers only. */
-INLINE void dot_rows(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
-                     uint32_t row, uint32_t n, const float *x, float *y)
+/* Rows number i .. i + n - 1 of those chosen against x, n <= nr, weights in registers only. */
+INLINE void dot_rows(const int nr, const int dtype, const struct moec_matrix *matrix,
+                     const struct layout *layout, const struct chosen *chosen, uint32_t i, uint32_t n,
+                     const float *x, float *y)
 {
     struct decoder decoders[ROWS_AT_ONCE][2];
     struct rows rows;
     struct piece piece = {0};
     lanes sums[ROWS_AT_ONCE], w[2];
-    rows_open(dtype, matrix, layout, row, n, &rows);
+    rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
     UNROLL
-    for (int r = 0; r < ROWS_AT_ONCE; r++)
+    for (int r = 0; r < nr; r++)
         sums[r] = lanes_zero();
-    while (next_piece(dtype, matrix, layout, &rows, &piece)) {
+    while (next_piece(nr, dtype, layout, &rows, &piece)) {
         for (size_t b = piece.b; b < piece.end;) {
             UNROLL
-            for (int r = 0; r < ROWS_AT_ONCE; r++)
+            for (int r = 0; r < nr; r++)
                 decoders[r][0] = rows_decoder(dtype, layout, &rows, r, b >> layout->group_shift);
             for (const size_t end = group_end(layout, &piece, b); b < end; b++) {
                 lanes x0 = lanes_load(x + b * BLOCK), x1 = lanes_load(x + b * BLOCK + LANES);
                 UNROLL
-                for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                for (int r = 0; r < nr; r++) {
                     decode_block(dtype, rows.bytes[r] + b * block_bytes(dtype), decoders[r], w);
                     sums[r] = lanes_fma(x0, w[0], sums[r]);
                     sums[r] = lanes_fma(x1, w[1], sums[r]);
@@ -429,7 +457,7 @@ INLINE void dot_rows(const int dtype, const struct moec_matrix *matrix, const st
     if (layout->tail > 0) {
         const size_t at = layout->blocks * BLOCK;
         UNROLL
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        for (int r = 0; r < nr; r++) {
             decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->blocks >> layout->group_shift,
                         decoders[r]);
             decode_tail(dtype, rows.bytes[r] + layout->blocks * block_bytes(dtype), decoders[r], layout->tail,
@@ -528,57 +556,81 @@ static float dot_defined(const struct moec_matrix *matrix, uint32_t row, const f
     return lanes_sum(sum);
 }
 
-INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+INLINE void dot_all(const int dtype, const struct moec_matrix *matrix, const struct chosen *chosen,
                     const float *x, float *y)
 {
     struct layout layout = layout_of(dtype, matrix);
+    const uint32_t n_rows = chosen->n;
     uint32_t r = 0;
     if (goes_by_spans(dtype, &layout)) {
         for (; r < n_rows; r++)
-            y[r] = dot_by_spans(dtype, matrix, &layout, first + r, x);
+            y[r] = dot_by_spans(dtype, matrix, &layout, chosen_row(chosen, r), x);
         return;
     }
-    for (; r < n_rows; r += ROWS_AT_ONCE)
-        dot_rows(dtype, matrix, &layout, first + r, n_rows - r < ROWS_AT_ONCE ? n_rows - r : ROWS_AT_ONCE, x,
-                 y + r);
+    for (; n_rows - r > 1; r += n_rows - r < ROWS_AT_ONCE ? n_rows - r : ROWS_AT_ONCE)
+        dot_rows(ROWS_AT_ONCE, dtype, matrix, &layout, chosen, r,
+                 n_rows - r < ROWS_AT_ONCE ? n_rows - r : ROWS_AT_ONCE, x, y + r);
+    if (r < n_rows)
+        dot_rows(1, dtype, matrix, &layout, chosen, r, 1, x, y + r);
     for (r = 0; decoder_needs_regular(dtype) && r < n_rows; r++)
-        if (!row_is_regular(dtype, &layout, row_at(matrix, first + r)))
-            y[r] = dot_defined(matrix, first + r, x);
+        if (!row_is_regular(dtype, &layout, row_at(matrix, chosen_row(chosen, r))))
+            y[r] = dot_defined(matrix, chosen_row(chosen, r), x);
+}
+
+static void dot_chosen(const struct moec_matrix *matrix, const struct chosen *chosen, const float *x,
+                       float *y)
+{
+    if (chosen->n == 0)
+        return;
+    WITH_DTYPE(matrix->codec, dot_all, matrix, chosen, x, y)
 }
 
 static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows, const float *x,
                         float *y)
 {
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS) {
+    const struct chosen chosen = {first, n_rows, NULL};
+    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
         trellis_dot(matrix, first, n_rows, x, y);
-        return;
-    }
-    WITH_DTYPE(matrix->codec, dot_all, matrix, first, n_rows, x, y)
+    else
+        dot_chosen(matrix, &chosen, x, y);
 }
 
-/* y += h[r] * row r for ROWS_AT_ONCE rows in order; the sums start at 0 when `fresh`. */
-INLINE void sum_rows(const int dtype, const struct moec_matrix *matrix, const struct layout *layout,
-                     uint32_t row, const float *h, bool fresh, float *y)
+static void dot_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
+                     const float *x, float *y)
+{
+    const struct chosen chosen = {first, n, some};
+    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS) {
+        for (uint32_t i = 0; i < n; i++)
+            trellis_dot_rows(1, matrix, first + some[i], x, y + i);
+        return;
+    }
+    dot_chosen(matrix, &chosen, x, y);
+}
+
+/* y += h[r] * row i + r of those chosen, for nr rows in order; the sums start at 0 when `fresh`. */
+INLINE void sum_rows(const int nr, const int dtype, const struct moec_matrix *matrix,
+                     const struct layout *layout, const struct chosen *chosen, uint32_t i, const float *h,
+                     bool fresh, float *y)
 {
     struct decoder decoders[ROWS_AT_ONCE][2];
     struct rows rows;
     struct piece piece = {0};
     lanes factors[ROWS_AT_ONCE], w[2];
-    rows_open(dtype, matrix, layout, row, ROWS_AT_ONCE, &rows);
+    rows_open(nr, dtype, matrix, layout, chosen, i, &rows);
     UNROLL
-    for (int r = 0; r < ROWS_AT_ONCE; r++)
+    for (int r = 0; r < nr; r++)
         factors[r] = lanes_set(h[r]);
-    while (next_piece(dtype, matrix, layout, &rows, &piece)) {
+    while (next_piece(nr, dtype, layout, &rows, &piece)) {
         for (size_t b = piece.b; b < piece.end;) {
             UNROLL
-            for (int r = 0; r < ROWS_AT_ONCE; r++)
+            for (int r = 0; r < nr; r++)
                 decoders[r][0] = rows_decoder(dtype, layout, &rows, r, b >> layout->group_shift);
             for (const size_t end = group_end(layout, &piece, b); b < end; b++) {
                 float *out = y + b * BLOCK;
                 lanes sum0 = fresh ? lanes_zero() : lanes_load(out);
                 lanes sum1 = fresh ? lanes_zero() : lanes_load(out + LANES);
                 UNROLL
-                for (int r = 0; r < ROWS_AT_ONCE; r++) {
+                for (int r = 0; r < nr; r++) {
                     decode_block(dtype, rows.bytes[r] + b * block_bytes(dtype), decoders[r], w);
                     sum0 = lanes_fma(factors[r], w[0], sum0);
                     sum1 = lanes_fma(factors[r], w[1], sum1);
@@ -594,7 +646,7 @@ INLINE void sum_rows(const int dtype, const struct moec_matrix *matrix, const st
             memcpy(out, y + layout->blocks * BLOCK, layout->tail * sizeof *out);
         lanes sum0 = lanes_load(out), sum1 = lanes_load(out + LANES);
         UNROLL
-        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        for (int r = 0; r < nr; r++) {
             decoders_at(dtype, layout, rows.bytes[r], rows.factors[r], layout->blocks >> layout->group_shift,
                         decoders[r]);
             decode_tail(dtype, rows.bytes[r] + layout->blocks * block_bytes(dtype), decoders[r], layout->tail,
@@ -608,7 +660,6 @@ INLINE void sum_rows(const int dtype, const struct moec_matrix *matrix, const st
     }
 }
 
-/* Also of the few rows of a chunk that are left over. */
 static void sum_defined(const struct moec_matrix *matrix, uint32_t row, float h, bool fresh, float *y)
 {
     float w[SPAN];
@@ -620,39 +671,67 @@ static void sum_defined(const struct moec_matrix *matrix, uint32_t row, float h,
     }
 }
 
-INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
+/* nr rows as sum_rows, by the definition where one is not regular. */
+INLINE void sum_rows_of_any(const int nr, const int dtype, const struct moec_matrix *matrix,
+                            const struct layout *layout, const struct chosen *chosen, uint32_t i,
+                            const float *h, float *y)
+{
+    bool regular = true;
+    for (uint32_t r = i; r < i + (uint32_t)nr; r++)
+        regular = regular && row_is_regular(dtype, layout, row_at(matrix, chosen_row(chosen, r)));
+    if (regular)
+        sum_rows(nr, dtype, matrix, layout, chosen, i, h + i, i == 0, y);
+    for (uint32_t r = i; r < i + (uint32_t)nr && !regular; r++)
+        sum_defined(matrix, chosen_row(chosen, r), h[r], r == 0, y);
+}
+
+INLINE void sum_all(const int dtype, const struct moec_matrix *matrix, const struct chosen *chosen,
                     const float *h, float *y)
 {
     struct layout layout = layout_of(dtype, matrix);
+    const uint32_t n_rows = chosen->n;
     uint32_t r = 0;
-    if (n_rows == 0)
-        memset(y, 0, matrix->columns * sizeof *y);
     if (goes_by_spans(dtype, &layout)) {
         for (; r < n_rows; r++)
-            sum_by_spans(dtype, matrix, &layout, first + r, h[r], r == 0, y);
+            sum_by_spans(dtype, matrix, &layout, chosen_row(chosen, r), h[r], r == 0, y);
         return;
     }
-    for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE) {
-        bool regular = true;
-        for (uint32_t i = 0; i < ROWS_AT_ONCE; i++)
-            regular = regular && row_is_regular(dtype, &layout, row_at(matrix, first + r + i));
-        if (regular)
-            sum_rows(dtype, matrix, &layout, first + r, h + r, r == 0, y);
-        for (uint32_t i = 0; i < ROWS_AT_ONCE && !regular; i++)
-            sum_defined(matrix, first + r + i, h[r + i], r + i == 0, y);
-    }
+    for (; n_rows - r >= ROWS_AT_ONCE; r += ROWS_AT_ONCE)
+        sum_rows_of_any(ROWS_AT_ONCE, dtype, matrix, &layout, chosen, r, h, y);
     for (; r < n_rows; r++)
-        sum_defined(matrix, first + r, h[r], r == 0, y);
+        sum_rows_of_any(1, dtype, matrix, &layout, chosen, r, h, y);
+}
+
+static void sum_chosen(const struct moec_matrix *matrix, const struct chosen *chosen, const float *h,
+                       float *y)
+{
+    if (chosen->n == 0) {
+        memset(y, 0, matrix->columns * sizeof *y);
+        return;
+    }
+    WITH_DTYPE(matrix->codec, sum_all, matrix, chosen, h, y)
 }
 
 static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                               const float *h, float *y)
 {
-    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS) {
+    const struct chosen chosen = {first, n_rows, NULL};
+    if (matrix->codec.scheme == MOEC_SCHEME_TRELLIS)
         trellis_sum(matrix, first, n_rows, h, y);
+    else
+        sum_chosen(matrix, &chosen, h, y);
+}
+
+static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
+                           const float *h, float *y)
+{
+    const struct chosen chosen = {first, n, some};
+    if (matrix->codec.scheme != MOEC_SCHEME_TRELLIS || n == 0) {
+        sum_chosen(matrix, &chosen, h, y);
         return;
     }
-    WITH_DTYPE(matrix->codec, sum_all, matrix, first, n_rows, h, y)
+    for (uint32_t i = 0; i < n; i++)
+        trellis_sum_rows(1, matrix, first + some[i], h + i, i == 0, y);
 }
 
 #endif

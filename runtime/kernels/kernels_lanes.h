@@ -391,10 +391,10 @@ static void rms_norm(const float *x, const float *weight, float eps, size_t n, f
 #define LANES_KERNELS(set_name)                                                                              \
     {                                                                                                        \
         .name = (set_name), .decode_rows = KERNEL(decode_rows), .dot = KERNEL(dot),                          \
-        .dot_encoded = KERNEL(dot_encoded), .sum_chunk = KERNEL(sum_chunk),                                  \
-        .sum_chunk_encoded = KERNEL(sum_chunk_encoded), .add = KERNEL(add),                                  \
-        .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul), .exp_sum = KERNEL(exp_sum),          \
-        .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                                                    \
+        .dot_encoded = KERNEL(dot_encoded), .dot_some = KERNEL(dot_some), .sum_chunk = KERNEL(sum_chunk),    \
+        .sum_chunk_encoded = KERNEL(sum_chunk_encoded), .sum_chunk_some = KERNEL(sum_chunk_some),            \
+        .add = KERNEL(add), .add_scaled = KERNEL(add_scaled), .silu_mul = KERNEL(silu_mul),                  \
+        .exp_sum = KERNEL(exp_sum), .max = KERNEL(max), .rms_norm = KERNEL(rms_norm),                        \
     }
 
 #endif

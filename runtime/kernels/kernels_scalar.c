@@ -74,6 +74,13 @@ static void dot_encoded(const struct moec_matrix *matrix, uint32_t first, uint32
     }
 }
 
+static void dot_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
+                     const float *x, float *y)
+{
+    for (uint32_t i = 0; i < n; i++)
+        dot_encoded(matrix, first + some[i], 1, x, y + i);
+}
+
 static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w, size_t w_stride,
                       uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
 {
@@ -86,20 +93,33 @@ static void sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const flo
     }
 }
 
+/* y += h * row. */
+static void add_row(const struct moec_matrix *matrix, uint32_t row, float h, float *y)
+{
+    const size_t columns = matrix->columns;
+    for (size_t at = 0; at < columns; at += MOEC_CODEC_BLOCK) {
+        float w[MOEC_CODEC_BLOCK];
+        size_t count = columns - at < MOEC_CODEC_BLOCK ? columns - at : MOEC_CODEC_BLOCK;
+        decode_block(matrix, row, at, w);
+        for (size_t c = 0; c < count; c++)
+            y[at + c] = fmaf(h, w[c], y[at + c]);
+    }
+}
+
 static void sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t first, uint32_t n_rows,
                               const float *h, float *y)
 {
-    size_t columns = matrix->columns;
-    memset(y, 0, columns * sizeof *y);
-    for (uint32_t n = 0; n < n_rows; n++) {
-        for (size_t at = 0; at < columns; at += MOEC_CODEC_BLOCK) {
-            float w[MOEC_CODEC_BLOCK];
-            size_t count = columns - at < MOEC_CODEC_BLOCK ? columns - at : MOEC_CODEC_BLOCK;
-            decode_block(matrix, first + n, at, w);
-            for (size_t c = 0; c < count; c++)
-                y[at + c] = fmaf(h[n], w[c], y[at + c]);
-        }
-    }
+    memset(y, 0, matrix->columns * sizeof *y);
+    for (uint32_t n = 0; n < n_rows; n++)
+        add_row(matrix, first + n, h[n], y);
+}
+
+static void sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n,
+                           const float *h, float *y)
+{
+    memset(y, 0, matrix->columns * sizeof *y);
+    for (uint32_t i = 0; i < n; i++)
+        add_row(matrix, first + some[i], h[i], y);
 }
 
 static void add(const float *x, size_t n, float *y)
@@ -163,8 +183,10 @@ const struct moec_kernels moec_kernels_scalar = {
     .decode_rows = decode_rows,
     .dot = dot,
     .dot_encoded = dot_encoded,
+    .dot_some = dot_some,
     .sum_chunk = sum_chunk,
     .sum_chunk_encoded = sum_chunk_encoded,
+    .sum_chunk_some = sum_chunk_some,
     .add = add,
     .add_scaled = add_scaled,
     .silu_mul = silu_mul,

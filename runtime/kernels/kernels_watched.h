@@ -69,6 +69,22 @@ static void watched_dot_encoded(const struct moec_matrix *matrix, uint32_t first
     dot_encoded(matrix, first, n_rows, x, y);
 }
 
+static void tell_read_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some, uint32_t n)
+{
+    __tsan_read_range((void *)(uintptr_t)some, n);
+    for (uint32_t i = 0; i < n; i++)
+        tell_read_encoded(matrix, first + some[i], 1);
+}
+
+static void watched_dot_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
+                             uint32_t n, const float *x, float *y)
+{
+    tell_read_some(matrix, first, some, n);
+    tell_read(x, matrix->columns);
+    tell_written(y, n);
+    dot_some(matrix, first, some, n, x, y);
+}
+
 static void watched_sum_chunk(const float *h, size_t h_stride, uint32_t n_tok, const float *w,
                               size_t w_stride, uint32_t n_rows, uint32_t columns, float *y, size_t y_stride)
 {
@@ -85,6 +101,15 @@ static void watched_sum_chunk_encoded(const struct moec_matrix *matrix, uint32_t
     tell_read(h, n_rows);
     tell_written(y, matrix->columns);
     sum_chunk_encoded(matrix, first, n_rows, h, y);
+}
+
+static void watched_sum_chunk_some(const struct moec_matrix *matrix, uint32_t first, const uint8_t *some,
+                                   uint32_t n, const float *h, float *y)
+{
+    tell_read_some(matrix, first, some, n);
+    tell_read(h, n);
+    tell_written(y, matrix->columns);
+    sum_chunk_some(matrix, first, some, n, h, y);
 }
 
 static void watched_add(const float *x, size_t n, float *y)

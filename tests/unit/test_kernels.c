@@ -280,6 +280,37 @@ static void check_decode(const struct moec_kernels *set, const struct moec_matri
     release_guarded(got, n_rows * stride);
 }
 
+/* Some rows alone give what they give among the others, and their sum is that of their rows in order. */
+static void check_some(const struct moec_matrix *matrix, uint32_t first, const float *x, const float *h,
+                       const float *dots)
+{
+    const uint32_t n_rows = matrix->rows - first, columns = matrix->columns;
+    const size_t stride = moec_lanes_padded(columns);
+    uint8_t some[16];
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < n_rows; r++) {
+        if (random_below(3) > 0)
+            some[n++] = (uint8_t)r;
+    }
+    float *rows = guarded((n + 1) * stride), *sums = guarded(columns);
+    for (uint32_t i = 0; i < n; i++)
+        moec_kernels_scalar.decode_rows(matrix, first + some[i], 1, rows + i * stride, stride);
+    moec_kernels_scalar.sum_chunk(h, n, 1, rows, stride, n, columns, sums, columns);
+    for (size_t s = 0; s <= n_kernel_sets(); s++) {
+        const struct moec_kernels *set = s < n_kernel_sets() ? kernel_set(s) : &moec_kernels_scalar;
+        float *got = guarded(n), *got_sums = guarded(columns);
+        set->dot_some(matrix, first, some, n, x, got);
+        for (uint32_t i = 0; i < n; i++)
+            expect_same(dots + some[i], got + i, 1, set->name, "dot_some");
+        set->sum_chunk_some(matrix, first, some, n, h, got_sums);
+        expect_same(sums, got_sums, columns, set->name, "sum_chunk_some");
+        release_guarded(got, n);
+        release_guarded(got_sums, columns);
+    }
+    release_guarded(rows, (n + 1) * stride);
+    release_guarded(sums, columns);
+}
+
 static void check_encoded(struct moec_codec codec, uint32_t columns, enum scales scales)
 {
     uint32_t rows = 1 + random_below(13), first = random_below(rows), n_rows = rows - first;
@@ -300,6 +331,7 @@ static void check_encoded(struct moec_codec codec, uint32_t columns, enum scales
     release_guarded(decoded, n_rows * stride);
     release_guarded(again, columns > n_rows ? columns : n_rows);
 
+    check_some(&matrix, first, x, h, dots);
     check_decode(&moec_kernels_scalar, &matrix, first);
     for (size_t s = 0; s < n_kernel_sets(); s++) {
         const struct moec_kernels *set = kernel_set(s);
