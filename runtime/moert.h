@@ -70,6 +70,10 @@ struct moert_decisions {
     uint32_t low_bits;     /* of the low copy; 0 = the smallest in the bundle */
     uint32_t keep_top;     /* with a route, a token's best so many experts are taken in any case */
     bool decode_only;      /* prompts keep the router's choice, at one precision */
+    /* About this share of an expert's neurons, those with the smallest |up . x|, is left out (FloE,
+     * arXiv:2505.05950); 0 = none. Needs a bundle with thresholds (moec sparsify) and its compiled
+     * assignment, and looks at no cache. */
+    double sparsity;
 };
 
 struct moert_options {
@@ -223,6 +227,14 @@ MOERT_API bool moert_engine_warning(const struct moert_engine *engine, char *tex
 /* Counters of all MoE layers, and of one: ordinal 0 .. n_moe_layer - 1. */
 MOERT_API struct moert_stats moert_engine_stats(const struct moert_engine *engine);
 MOERT_API struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, uint32_t ordinal);
+
+/* Neurons of routed experts since the engine was opened, for each token that an expert computed, with the
+ * bytes of their encoded weights: in all, and those that the sparsity left. All 0 without one. */
+struct moert_neurons {
+    uint64_t n_neuron, n_active;
+    uint64_t dense_bytes, active_bytes;
+};
+MOERT_API struct moert_neurons moert_engine_neurons(const struct moert_engine *engine);
 /* The index in the model of MoE layer `ordinal`. */
 MOERT_API uint32_t moert_engine_moe_layer(const struct moert_engine *engine, uint32_t ordinal);
 

@@ -170,9 +170,23 @@ static bool parse_option(struct cli_args *args, int argc, char **argv, int *at, 
     return store(args, index, argv[++*at], status);
 }
 
+/* As must_find: a table with more options than there are places for their values. */
+static void check_table(const struct cli_command *command)
+{
+    size_t n = 0;
+    while (command->options[n].name != NULL)
+        n++;
+    if (n > CLI_MAX_OPTIONS) {
+        fprintf(stderr, "internal error: '%s' has %zu options, there is room for %d\n", command->name, n,
+                CLI_MAX_OPTIONS);
+        abort();
+    }
+}
+
 bool cli_parse(struct cli_args *args, const char *program, const struct cli_command *command, int argc,
                char **argv, int first, int *status)
 {
+    check_table(command);
     memset(args, 0, sizeof *args);
     args->program = program;
     args->command = command;

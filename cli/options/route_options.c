@@ -16,6 +16,12 @@ static enum moec_status check_idle(const struct cli_args *args, const char *opti
     return moec_fail(err, MOEC_ERR_USAGE, "--%s does nothing without %s", option, others);
 }
 
+enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, struct moec_error *err)
+{
+    *share = 0;
+    return cli_double(args, "sparsity", 0.001, 0.999, share, err);
+}
+
 enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
                                     struct moec_error *err)
 {
@@ -34,6 +40,7 @@ enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_de
                                  .decode_only = cli_offers(args, "decide") && cli_has(args, "decide") &&
                                                 strcmp(cli_text(args, "decide"), "decode") == 0};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
+    MOEC_TRY(cli_read_sparsity(args, &decisions->sparsity, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);
 }
 

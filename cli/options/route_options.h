@@ -1,5 +1,6 @@
-/* Options of decisions that look at a logical cache (runtime/policy/route.h): --route, --precision and what
- * belongs to them. */
+/* Options of decisions about each token: those that look at a logical cache (runtime/policy/route.h),
+ * --route,
+ * --precision and what belongs to them; and --sparsity. */
 #ifndef CLI_ROUTE_OPTIONS_H
 #define CLI_ROUTE_OPTIONS_H
 
@@ -33,6 +34,15 @@
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
 /* clang-format on */
 
+/* --sparsity (runtime/forward/sparsity.h). */
+#define CLI_SPARSITY_OPTION(flags)                                                                           \
+    {                                                                                                        \
+        "sparsity", 0, "SHARE", NULL,                                                                        \
+            "Leave out about this share of each expert's neurons, such as 0.6, which changes the output; "   \
+            "moec sparsify prepares the bundle.",                                                            \
+            flags                                                                                            \
+    }
+
 /* --decide, where prompts are told apart. */
 #define CLI_DECIDE_OPTION(flags)                                                                             \
     {                                                                                                        \
@@ -42,6 +52,10 @@
             "the tokens that are generated, not the prompt's",                                               \
             flags                                                                                            \
     }
+
+/* 0 without --sparsity. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status cli_read_sparsity(const struct cli_args *args, double *share,
+                                                    struct moec_error *err);
 
 /* Whether --route or --precision is given. */
 bool cli_decisions_given(const struct cli_args *args);

@@ -160,4 +160,13 @@ void cli_print_kernel_bench(const struct moec_kernel_bench *bench)
               "\n%%: of the rate at which memory is read in the same turns; Gweights: 10^9 a second.\n"
               "A parallel region in which all threads meet takes %.2f us on %d thread%s.\n",
               bench->region_ns * 1e-3, bench->n_threads, bench->n_threads > 1 ? "s" : "");
+    cli_print(stdout, "\nOne token's expert that leaves neurons out, beside itself with all of them:\n");
+    cli_print(stdout, "%-20s %-20s %8s %7s %9s %8s %7s\n", "up", "gate and down", "sparsity", "threads",
+              "dense us", "bytes", "faster");
+    for (uint32_t i = 0; i < bench->n_expert_rate; i++) {
+        const struct moec_expert_rate *rate = &bench->expert_rates[i];
+        cli_print(stdout, "%-20s %-20s %8.1f %7d %9.1f %7.0f%% %6.2fx\n", rate->up, rate->pairs,
+                  rate->sparsity, rate->n_threads, rate->dense_ns * 1e-3, 100 * rate->bytes_share,
+                  rate->speedup);
+    }
 }

@@ -94,6 +94,12 @@ void run_stats_print_text(FILE *out, const struct moert_engine *engine, const st
         fprintf(out, "drafts    %" PRIu64 " tokens, %" PRIu64 " accepted\n", figures->n_drafted,
                 figures->n_accepted);
     print_decisions(out, figures);
+    if (figures->decisions.sparsity > 0) {
+        const struct moert_neurons neurons = moert_engine_neurons(engine);
+        fprintf(out, "sparsity  %g, %.1f%% of neurons were active, %.1f%% of the experts' weights used\n",
+                figures->decisions.sparsity, 100 * rate((double)neurons.n_active, (double)neurons.n_neuron),
+                100 * rate((double)neurons.active_bytes, (double)neurons.dense_bytes));
+    }
     print_experts(out, engine);
     print_memory(out, engine, figures->budget_bytes);
     fprintf(out, "kernels   %s, %" PRIu32 " threads\n", info.cpu, info.n_threads);
@@ -288,6 +294,14 @@ void run_stats_print_json(FILE *out, const struct moert_engine *engine, const st
     put_speed(&root, figures);
     put_memory(&root, &info, figures->budget_bytes);
     put_decisions(&root, figures);
+    if (figures->decisions.sparsity > 0) {
+        const struct moert_neurons neurons = moert_engine_neurons(engine);
+        put_double(&root, "sparsity", figures->decisions.sparsity);
+        put_u64(&root, "neurons", neurons.n_neuron);
+        put_u64(&root, "active_neurons", neurons.n_active);
+        put_u64(&root, "dense_weight_bytes", neurons.dense_bytes);
+        put_u64(&root, "active_weight_bytes", neurons.active_bytes);
+    }
     put_experts(&root, engine, info.n_moe_layer);
     print_key(&root, "context_full");
     fputs(figures->is_context_full ? "true" : "false", out);

@@ -41,6 +41,7 @@ static const struct cli_option options[] = {
     {"repetition-penalty", 0, "P", NULL, "Above 1, tokens already in the text become less likely.", CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_OPTION(CLI_RARE),
+    CLI_SPARSITY_OPTION(CLI_RARE),
     {"stats", 0, NULL, NULL, "After each answer, print to standard error how many tokens were kept and read.",
      0},
     {"threads", 't', "N", NULL, "Threads (default: all cores).", 0},

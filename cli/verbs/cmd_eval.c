@@ -13,6 +13,7 @@
 #include "profiler/evaluate/score.h"
 #include "profiler/evaluate/source.h"
 #include "profiler/tasks/rows.h"
+#include "runtime/forward/sparsity.h"
 #include "runtime/text/tokenizer.h"
 
 #include <inttypes.h>
@@ -36,6 +37,7 @@ static const struct cli_option options[] = {
      "With --route or --precision: the first P tokens of each window are a prompt's, which keep the router's "
      "choice (default: 0).",
      CLI_RARE},
+    CLI_SPARSITY_OPTION(CLI_RARE),
     {"json", 0, NULL, NULL, "Print the result as JSON.", 0},
     CLI_MACHINE_OPTIONS,
     {0},
@@ -47,6 +49,7 @@ struct eval_job {
     const struct cli_args *args;
     struct cli_measure_options measure;
     struct moec_route route;
+    struct moec_sparsity *sparsity; /* NULL = none */
     struct moec_source source, reference;
     struct moec_tokenizer *tokenizer;
     struct moec_rows rows;
@@ -102,10 +105,29 @@ static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, str
     return cli_u32(job->args, "prompt-tokens", 1, MOEC_MAX_POSITIONS, n_prompt, err);
 }
 
+static enum moec_status open_sparsity(struct eval_job *job, struct moec_error *err)
+{
+    double wanted = 0;
+    MOEC_TRY(cli_read_sparsity(job->args, &wanted, err));
+    if (wanted == 0)
+        return MOEC_OK;
+    if (job->route.precision.kind != MOEC_PRECISION_ONE)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "--sparsity with --precision: the thresholds are those of the compiled assignment");
+    if (job->source.bundle == NULL)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "--sparsity needs a bundle, whose thresholds are those of its own weights; '%s' is a "
+            "checkpoint: compile it, then moec sparsify",
+            job->source.path);
+    return moec_sparsity_open(job->source.bundle, 0, wanted, &job->sparsity, err);
+}
+
 static enum moec_status score(struct eval_job *job, struct moec_error *err)
 {
     uint32_t n_prompt = 0;
     MOEC_TRY(read_route(job, &n_prompt, err));
+    MOEC_TRY(open_sparsity(job, err));
     struct moec_scorer_options scorer_options = {
         .kernels = job->measure.kernels,
         .n_threads = job->measure.n_threads,
@@ -113,6 +135,7 @@ static enum moec_status score(struct eval_job *job, struct moec_error *err)
         .route = moec_route_is_on(&job->route) ? &job->route : NULL,
         .n_prompt = n_prompt,
         .record_bytes = {job->source.record_bytes[0], job->source.record_bytes[1]},
+        .sparsity = job->sparsity,
     };
     struct moec_progress progress = {.report = show_progress, .context = job};
     uint64_t n = job->windows.n_window;
@@ -180,6 +203,36 @@ static void print_decisions(const struct eval_job *job)
     cli_print(stdout, "missed     %.1f KiB of experts a token\n", token_bytes(job, &counts) / 1024);
 }
 
+static double sparse_bytes(const struct eval_job *job, uint64_t n_bytes, uint64_t n_neuron)
+{
+    const struct moec_config *config = &job->source.model->config;
+    const double of_token = (double)moec_config_moe_count(config) * config->top_k * config->n_ff_expert;
+    return n_neuron > 0 ? (double)n_bytes * of_token / (double)n_neuron : 0;
+}
+
+static void put_sparsity(const struct eval_job *job, struct moec_json_out *root)
+{
+    const struct moec_sparsity_counts counts = moec_sparsity_counts(job->sparsity);
+    moec_json_out_string(root, "sparsity", cli_text(job->args, "sparsity"));
+    moec_json_out_double(root, "active_share", share(counts.n_active, counts.n_neuron) / 100);
+    moec_json_out_double(root, "expert_bytes_per_token",
+                         sparse_bytes(job, counts.active_bytes, counts.n_neuron));
+    moec_json_out_double(root, "dense_expert_bytes_per_token",
+                         sparse_bytes(job, counts.dense_bytes, counts.n_neuron));
+}
+
+static void print_sparsity(const struct eval_job *job)
+{
+    const struct moec_sparsity_counts counts = moec_sparsity_counts(job->sparsity);
+    cli_print(
+        stdout,
+        "sparsity   %s   %.1f%% of neurons active, %.1f KiB of expert weights decoded a token instead of "
+        "%.1f KiB\n",
+        cli_text(job->args, "sparsity"), share(counts.n_active, counts.n_neuron),
+        sparse_bytes(job, counts.active_bytes, counts.n_neuron) / 1024,
+        sparse_bytes(job, counts.dense_bytes, counts.n_neuron) / 1024);
+}
+
 static enum moec_status print_json(const struct eval_job *job, const struct moec_loss *loss,
                                    struct moec_error *err)
 {
@@ -202,6 +255,8 @@ static enum moec_status print_json(const struct eval_job *job, const struct moec
     }
     if (moec_route_is_on(&job->route))
         put_decisions(job, root);
+    if (job->sparsity != NULL)
+        put_sparsity(job, root);
     return cli_print_json(root, err);
 }
 
@@ -219,6 +274,8 @@ static void print_result(const struct eval_job *job, const struct moec_loss *los
             loss->reference, 100 * loss->loss, 100 * loss->low, 100 * loss->high, loss->mean_kl);
     if (moec_route_is_on(&job->route))
         print_decisions(job);
+    if (job->sparsity != NULL)
+        print_sparsity(job);
 }
 
 /* By the units that an interval of a loss goes by, which against a reference of no surprise at all is the
@@ -277,6 +334,9 @@ static enum moec_status eval(struct eval_job *job, struct moec_error *err)
     MOEC_TRY(cli_u32(job->args, "ctx", 2, 1u << 24, &n_tokens, err));
     MOEC_TRY(moec_source_open(job->args->positional[0], job->measure.work_bytes, job->measure.n_threads,
                               n_tokens, &job->source, err));
+    if (is_rows && cli_has(job->args, "sparsity"))
+        return moec_fail(err, MOEC_ERR_USAGE, "--sparsity is measured by perplexity; task '%s' measures %s",
+                         job->measure.task.name, moec_task_metric_name(job->measure.task.metric));
     if (is_rows)
         return cli_eval_rows(job->args, &job->measure, &job->source, &job->progress, err);
     MOEC_TRY(check_windows(job, err));
@@ -302,6 +362,7 @@ static int run_eval(const struct cli_args *args)
     enum moec_status status = eval(&job, &err);
     cli_progress_end(&job.progress);
     moec_scorer_free(job.scorer);
+    moec_sparsity_free(job.sparsity);
     moec_windows_release(&job.windows);
     moec_rows_release(&job.rows);
     moec_tokenizer_free(job.tokenizer);

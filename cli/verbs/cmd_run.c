@@ -76,6 +76,7 @@ static const struct cli_option options[] = {
      "Read as slowly as a device with this bandwidth and latency, such as 550MB/s,80us.", CLI_RARE},
     CLI_ROUTE_OPTIONS(CLI_RARE),
     CLI_DECIDE_OPTION(CLI_RARE),
+    CLI_SPARSITY_OPTION(CLI_RARE),
     {"trace", 0, "FILE", NULL, "Write a trace of the engine, for https://ui.perfetto.dev and moec simulate.",
      CLI_RARE | CLI_OUTPUT},
     {"copy", 0, "N", NULL, "Run precision copy N (default 0: the compiled assignment).", CLI_RARE},

@@ -1,5 +1,6 @@
 #include "formats/bundle/bundle_chat.h"
 #include "formats/bundle/bundle_format.h"
+#include "formats/bundle/bundle_sparsity.h"
 
 #include "formats/base/bytes.h"
 #include "formats/base/memory.h"
@@ -17,7 +18,7 @@ static const uint8_t magic[8] = {'M', 'O', 'E', 'C', '\r', '\n', 0x1a, '\n'};
 static bool is_known_kind(uint32_t kind)
 {
     return (kind >= MOEC_SECTION_CONFIG && kind <= MOEC_SECTION_GENERATION) ||
-           kind == MOEC_SECTION_SEQUENCE || kind == MOEC_SECTION_CHAT;
+           kind == MOEC_SECTION_SEQUENCE || kind == MOEC_SECTION_CHAT || kind == MOEC_SECTION_SPARSITY;
 }
 
 void moec_section_set_name(struct moec_section *section)
@@ -40,6 +41,8 @@ void moec_section_set_name(struct moec_section *section)
         (void)snprintf(section->name, capacity, "sequence");
     else if (section->kind == MOEC_SECTION_CHAT)
         (void)snprintf(section->name, capacity, "chat");
+    else if (section->kind == MOEC_SECTION_SPARSITY)
+        (void)snprintf(section->name, capacity, "sparsity");
     else if (is_known_kind(section->kind))
         (void)snprintf(section->name, capacity, "%s", names[section->kind]);
     else
@@ -298,6 +301,28 @@ static enum moec_status check_chat(const struct moec_bundle *bundle, struct moec
     return MOEC_OK;
 }
 
+enum moec_status moec_bundle_load_sparsity(const struct moec_bundle *bundle,
+                                           struct moec_sparsity_table *table, struct moec_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    *table = (struct moec_sparsity_table){0};
+    MOEC_TRY(load_small(bundle, MOEC_SECTION_SPARSITY, false, &bytes, &n, err));
+    const enum moec_status status =
+        bytes == NULL ? MOEC_OK : moec_sparsity_table_decode(bytes, n, &bundle->config, table, err);
+    free(bytes);
+    return status;
+}
+
+/* Likewise. */
+static enum moec_status check_sparsity(const struct moec_bundle *bundle, struct moec_error *err)
+{
+    struct moec_sparsity_table table;
+    MOEC_TRY(moec_bundle_load_sparsity(bundle, &table, err));
+    moec_sparsity_table_release(&table);
+    return MOEC_OK;
+}
+
 static enum moec_status open_generation(struct moec_bundle *bundle, struct moec_error *err)
 {
     uint8_t *bytes = NULL;
@@ -521,6 +546,7 @@ enum moec_status moec_bundle_open(const char *path, struct moec_bundle **out, st
     MOEC_TRY_OUT(open_statements(bundle, err));
     MOEC_TRY_OUT(open_generation(bundle, err));
     MOEC_TRY_OUT(check_chat(bundle, err));
+    MOEC_TRY_OUT(check_sparsity(bundle, err));
     MOEC_TRY_OUT(open_tokenizer(bundle, err));
     MOEC_TRY_OUT(open_paths(bundle, err));
     MOEC_TRY_OUT(open_routing(bundle, err));

@@ -180,6 +180,8 @@ struct moec_json_out *moec_bench_json(const struct moec_bench *bench)
     moec_json_out_u64(root, "samples", bench->tokens.n_sample);
     moec_json_out_u64(root, "prompt_tokens", bench->tokens.prompt_tokens);
     put_decisions(root, &bench->options.decisions);
+    if (bench->options.decisions.sparsity > 0)
+        moec_json_out_double(root, "sparsity", bench->options.decisions.sparsity);
     moec_json_out_u64(root, "tokens", bench->tokens.n_tokens);
     moec_json_out_u64(root, "expert_total_bytes", bench->expert_total_bytes);
     put_string_or_null(root, "left_out", bench->left_out);

@@ -273,6 +273,11 @@ enum moec_status moec_kernel_bench_run(const struct moec_kernels *set, int n_thr
     free(data);
     free(floats);
     free(read);
+    if (status == MOEC_OK)
+        status = moec_progress_report(progress, "experts", (double)N_CODEC, (double)N_CODEC, err);
+    if (status == MOEC_OK)
+        status = moec_expert_bench_run(set, bench->n_threads, bench->matrix_bytes, bench->expert_rates,
+                                       &bench->n_expert_rate, err);
     return status;
 }
 
@@ -298,5 +303,19 @@ struct moec_json_out *moec_kernel_bench_json(const struct moec_kernel_bench *ben
         moec_json_out_node(rates, NULL, node);
     }
     moec_json_out_node(root, "kernels", rates);
+    struct moec_json_out *experts = moec_json_out_array();
+    for (uint32_t i = 0; i < bench->n_expert_rate; i++) {
+        const struct moec_expert_rate *rate = &bench->expert_rates[i];
+        struct moec_json_out *node = moec_json_out_object();
+        moec_json_out_string(node, "up", rate->up);
+        moec_json_out_string(node, "gate_and_down", rate->pairs);
+        moec_json_out_double(node, "sparsity", rate->sparsity);
+        moec_json_out_u64(node, "threads", (uint64_t)rate->n_threads);
+        moec_json_out_double(node, "dense_ns", rate->dense_ns);
+        moec_json_out_double(node, "speedup", rate->speedup);
+        moec_json_out_double(node, "bytes_share", rate->bytes_share);
+        moec_json_out_node(experts, NULL, node);
+    }
+    moec_json_out_node(root, "experts", experts);
     return root;
 }

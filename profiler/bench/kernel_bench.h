@@ -14,6 +14,7 @@
 #define MOEC_PROFILER_KERNEL_BENCH_H
 
 #include "formats/json/json_write.h"
+#include "profiler/bench/expert_bench.h"
 #include "profiler/common/progress.h"
 #include "runtime/kernels/kernels.h"
 
@@ -37,6 +38,8 @@ struct moec_kernel_bench {
     double region_ns;                /* a parallel region in which all threads of the team meet */
     uint32_t n_rate;
     struct moec_kernel_rate rates[MOEC_KERNEL_BENCH_MAX];
+    uint32_t n_expert_rate;
+    struct moec_expert_rate expert_rates[MOEC_EXPERT_BENCH_MAX];
 };
 
 /* n_threads 0 = all cores. Amounts of progress are codecs. Errors: MOEC_ERR_MEMORY, MOEC_ERR_CANCELLED. */

@@ -99,6 +99,7 @@ enum moec_status moec_scorer_create(const struct moec_model *model, struct moec_
     const uint32_t max_tokens = moec_sweep_max_tokens(windows);
     MOEC_TRY_OUT(moec_forward_init(&scorer->forward, model, options->kernels, options->n_threads, experts,
                                    max_tokens, err));
+    scorer->forward.sparsity = options->sparsity;
     if (options->route != NULL) {
         MOEC_TRY_OUT(moec_decider_create(config, options->route, max_tokens, &scorer->decider, err));
         scorer->decider.record_bytes[0] = options->record_bytes[0];
@@ -304,6 +305,7 @@ enum moec_status moec_scorer_set_reference(struct moec_scorer *scorer, const str
     scorer->head = same ? &scorer->forward : &scorer->reference_forward;
     original.experts = experts;
     original.decider = NULL;
+    original.sparsity = NULL;
     own.forward = &original;
     if (!same) {
         MOEC_TRY_OUT(moec_forward_init(&scorer->reference_forward, model, scorer->options.kernels,

@@ -25,6 +25,7 @@ struct moec_scorer_options {
      * tokens are a prompt's. */
     const struct moec_route *route;
     uint32_t n_prompt;
+    struct moec_sparsity *sparsity;  /* likewise of every run, not of the reference */
     const uint64_t *record_bytes[2]; /* of struct moec_decider: for counts of bytes, borrowed, or NULL */
 };
 

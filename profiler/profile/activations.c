@@ -188,18 +188,41 @@ static double magnitude(double bin)
     return from + (bin - whole) * ((double)to - from);
 }
 
+/* Over experts first .. first + n - 1. */
+static double quantile_of(const struct moec_activations *activations, uint32_t first, uint32_t n,
+                          enum moec_projection projection, double q)
+{
+    uint64_t all = 0;
+    for (uint32_t e = first; e < first + n; e++)
+        all += activations->n_count[e];
+    const double wanted = q * (double)all;
+    double below = 0;
+    for (uint32_t bin = 0; bin + 1 < N_BIN && wanted > 0; bin++) {
+        uint64_t count = 0;
+        for (uint32_t e = first; e < first + n; e++)
+            count += counts_of(activations, e, projection)[bin];
+        if (below + (double)count >= wanted)
+            return magnitude(bin + (wanted - below) / (double)count);
+        below += (double)count;
+    }
+    return 0;
+}
+
 double moec_activations_quantile(const struct moec_activations *activations, uint32_t expert,
                                  enum moec_projection projection, double q)
 {
-    const uint64_t *counts = counts_of(activations, expert, projection);
-    const double wanted = q * (double)activations->n_count[expert];
-    double below = 0;
-    for (uint32_t bin = 0; bin + 1 < N_BIN && wanted > 0; bin++) {
-        if (below + (double)counts[bin] >= wanted)
-            return magnitude(bin + (wanted - below) / (double)counts[bin]);
-        below += (double)counts[bin];
-    }
-    return 0;
+    return quantile_of(activations, expert, 1, projection, q);
+}
+
+double moec_activations_layer_quantile(const struct moec_activations *activations,
+                                       enum moec_projection projection, double q)
+{
+    return quantile_of(activations, 0, activations->config->n_expert, projection, q);
+}
+
+uint64_t moec_activations_tokens(const struct moec_activations *activations, uint32_t expert)
+{
+    return activations->n_count[expert] / activations->config->n_ff_expert;
 }
 
 uint64_t moec_activations_bytes(const struct moec_config *config)

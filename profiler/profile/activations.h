@@ -35,6 +35,13 @@ MOEC_WARN_UNUSED enum moec_status moec_activations_add(struct moec_activations *
 double moec_activations_quantile(const struct moec_activations *activations, uint32_t expert,
                                  enum moec_projection projection, double q);
 
+/* The same over all experts of the layer. */
+double moec_activations_layer_quantile(const struct moec_activations *activations,
+                                       enum moec_projection projection, double q);
+
+/* Tokens that an expert was given. */
+uint64_t moec_activations_tokens(const struct moec_activations *activations, uint32_t expert);
+
 /* Bytes of the counts of a layer. */
 uint64_t moec_activations_bytes(const struct moec_config *config);
 

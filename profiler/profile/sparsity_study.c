@@ -4,8 +4,7 @@
 
 #include "formats/base/memory.h"
 #include "profiler/evaluate/cost.h"
-#include "profiler/evaluate/sweep.h"
-#include "profiler/profile/activations.h"
+#include "profiler/profile/thresholds.h"
 
 #define N_LEVEL MOEC_STUDY_SPARSITY_LEVELS
 
@@ -14,12 +13,7 @@ static const double levels[N_LEVEL] = {0.5, 0.6, 0.7, 0.8, 0.9};
 /* Thresholds from a sweep over the search windows. */
 struct thresholds {
     struct moec_weight_run *run;
-    struct moec_activations *activations;
     struct moec_mlp_filter *filters; /* (projections, N_LEVEL, S, E) */
-    uint32_t *experts;               /* (max_tokens, k): trace of a batch */
-    float *input;                    /* (max_tokens, stride) */
-    uint32_t ordinal;                /* layer that is being counted */
-    uint64_t multiply_adds;
     double pass;
 };
 
@@ -31,85 +25,52 @@ static struct moec_mlp_filter *filters_at(const struct thresholds *thresholds, u
     return thresholds->filters + (projection * N_LEVEL + level) * n;
 }
 
-static void close_layer(struct thresholds *thresholds)
+static void layer_done(void *context, uint32_t ordinal, const struct moec_activations *activations)
 {
+    const struct thresholds *thresholds = context;
     const uint32_t n_expert = thresholds->run->job->profile->n_expert;
     for (uint32_t p = 0; p < MOEC_PROJECTION_COUNT; p++) {
         for (uint32_t l = 0; l < N_LEVEL; l++) {
-            struct moec_mlp_filter *filters =
-                filters_at(thresholds, p, l) + (size_t)thresholds->ordinal * n_expert;
+            struct moec_mlp_filter *filters = filters_at(thresholds, p, l) + (size_t)ordinal * n_expert;
             for (uint32_t e = 0; e < n_expert; e++)
-                filters[e] = (struct moec_mlp_filter){
-                    .is_on = true,
-                    .at = (enum moec_projection)p,
-                    .threshold = (float)moec_activations_quantile(thresholds->activations, e,
-                                                                  (enum moec_projection)p, levels[l])};
+                filters[e] =
+                    (struct moec_mlp_filter){.is_on = true,
+                                             .at = (enum moec_projection)p,
+                                             .threshold = (float)moec_activations_quantile(
+                                                 activations, e, (enum moec_projection)p, levels[l])};
         }
     }
-    moec_activations_clear(thresholds->activations);
-}
-
-static enum moec_status traced(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
-                               struct moec_error *err)
-{
-    struct thresholds *thresholds = context;
-    if (ordinal != thresholds->ordinal)
-        close_layer(thresholds);
-    thresholds->ordinal = ordinal;
-    return moec_activations_add(thresholds->activations,
-                                moec_config_moe_layer(thresholds->run->job->config, ordinal), batch->n_rows,
-                                thresholds->input, thresholds->experts, err);
 }
 
 static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
 {
     struct thresholds *thresholds = context;
-    thresholds->multiply_adds += multiply_adds;
-    const uint64_t all = thresholds->multiply_adds + moec_activations_multiply_adds(thresholds->activations);
-    return moec_progress_report(&thresholds->run->progress, "thresholds", (double)all / thresholds->pass, 1,
-                                err);
+    return moec_progress_report(&thresholds->run->progress, "thresholds",
+                                (double)multiply_adds / thresholds->pass, 1, err);
 }
 
 static enum moec_status find_thresholds(struct thresholds *thresholds, struct moec_error *err)
 {
-    enum moec_status status = MOEC_OK;
     struct moec_profile_job *job = thresholds->run->job;
-    const struct moec_config *config = job->config;
-    struct moec_experts *experts = moec_variants_experts(job->variants);
     struct moec_windows windows = {0};
-    struct moec_forward forward = {0};
-    struct moec_sweep sweep = {0};
-    struct moec_states hidden = {0};
-    const uint64_t row = moec_forward_stride(config) * sizeof(float);
+    uint64_t multiply_adds = 0;
     MOEC_TRY(moec_windows_part(&job->windows, MOEC_PART_SEARCH, &windows, err));
-    const uint32_t max_tokens = moec_sweep_max_tokens(&windows);
-    thresholds->pass = (double)moec_cost_pass(config, &job->windows);
-    MOEC_TRY_OUT(moec_forward_init(&forward, job->model, job->options->kernels, job->options->n_threads,
-                                   experts, max_tokens, err));
-    MOEC_TRY_OUT(moec_sweep_create(&forward, &windows, false, &sweep, err));
-    MOEC_TRY_OUT(moec_activations_create(&forward, experts, &thresholds->activations, err));
-    MOEC_TRY_OUT(moec_alloc((void **)&thresholds->experts, (uint64_t)max_tokens * config->top_k,
-                            sizeof(uint32_t), "routing of a batch", err));
-    MOEC_TRY_OUT(moec_alloc_aligned((void **)&thresholds->input, max_tokens, row, "inputs of a batch", err));
-    MOEC_TRY_OUT(moec_states_create(windows.work, moec_windows_state_count(&windows),
-                                    moec_forward_stride(config), "hidden states of the windows", &hidden,
-                                    err));
-    const struct moec_mlp_trace trace = {.experts = thresholds->experts, .input = thresholds->input};
-    const struct moec_sweep_store store = {
-        .states = &hidden, .trace = &trace, .traced = traced, .worked = worked, .context = thresholds};
-    MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows.n_window, hidden.rows, &store, err));
-    close_layer(thresholds);
-    job->multiply_adds += thresholds->multiply_adds + moec_activations_multiply_adds(thresholds->activations);
-    moec_weight_run_ended(thresholds->run);
-out:
-    moec_states_release(&hidden);
-    free(thresholds->input);
-    free(thresholds->experts);
-    moec_activations_free(thresholds->activations);
-    moec_sweep_release(&sweep);
-    moec_forward_release(&forward);
+    thresholds->pass = (double)moec_cost_pass(job->config, &job->windows);
+    const struct moec_thresholds_job sweep = {.model = job->model,
+                                              .experts = moec_variants_experts(job->variants),
+                                              .kernels = job->options->kernels,
+                                              .n_threads = job->options->n_threads,
+                                              .windows = &windows,
+                                              .layer_done = layer_done,
+                                              .worked = worked,
+                                              .context = thresholds};
+    const enum moec_status status = moec_thresholds_sweep(&sweep, &multiply_adds, err);
     moec_windows_release(&windows);
-    return status;
+    if (status != MOEC_OK)
+        return status;
+    job->multiply_adds += multiply_adds;
+    moec_weight_run_ended(thresholds->run);
+    return MOEC_OK;
 }
 
 enum moec_status moec_sparsity_study_run(struct moec_weight_run *run, struct moec_error *err)

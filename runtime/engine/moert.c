@@ -14,6 +14,7 @@
 #include "runtime/experts/low_copy.h"
 #include "runtime/forward/decide.h"
 #include "runtime/forward/session.h"
+#include "runtime/forward/sparsity.h"
 #include "runtime/generate/generate.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/trace/trace.h"
@@ -47,6 +48,7 @@ struct moert_engine {
     uint32_t n_beams;     /* allowed to a generator */
     bool drafts;          /* likewise */
     struct moec_route route;
+    struct moec_sparsity *sparsity; /* NULL = none */
     struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
     uint64_t *record_bytes[2];  /* with decisions, of struct moec_decider, owned */
     int n_threads;
@@ -162,6 +164,20 @@ static enum moec_status check_decisions(struct moert_engine *engine, const struc
     return moec_route_check(route, config, err);
 }
 
+static enum moec_status open_sparsity(struct moert_engine *engine, const struct moert_decisions *decisions,
+                                      struct moec_error *err)
+{
+    if (decisions->sparsity == 0)
+        return MOEC_OK;
+    if (decisions->precision != NULL)
+        return moec_fail(
+            err, MOEC_ERR_USAGE,
+            "sparsity %g with precision '%s': the thresholds are those of the compiled assignment",
+            decisions->sparsity, decisions->precision);
+    return moec_sparsity_open(engine->bundle, engine->choice.copy, decisions->sparsity, &engine->sparsity,
+                              err);
+}
+
 static enum moec_status check_options(const struct moert_options *options, const struct moec_config *config,
                                       struct moert_engine *engine, struct moec_error *err)
 {
@@ -195,6 +211,7 @@ static enum moec_status check_options(const struct moert_options *options, const
                          " are asked for",
                          engine->choice.mode->name, engine->n_sessions);
     MOEC_TRY(check_io(options, &engine->io, err));
+    MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     MOEC_TRY(check_decisions(engine, options, config, err));
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
 }
@@ -408,6 +425,7 @@ static void release_engine(struct moert_engine *engine)
     moec_model_free(engine->model);
     moec_tokenizer_free(engine->tokenizer);
     moec_engine_chat_free(engine->chat);
+    moec_sparsity_free(engine->sparsity);
     moec_bundle_close(engine->bundle);
     free(engine->compute_ns);
     free(engine->record_bytes[0]);
@@ -440,6 +458,8 @@ enum moert_status moert_engine_floor(const char *path, const struct moert_option
     struct moert_engine engine = {0};
     const enum moec_status status = measure_floor(&engine, path, options, out, &ours);
     moec_tokenizer_free(engine.tokenizer);
+    moec_engine_chat_free(engine.chat);
+    moec_sparsity_free(engine.sparsity);
     moec_bundle_close(engine.bundle);
     return moert_to_public(status, &ours, err);
 }
@@ -591,6 +611,17 @@ struct moert_stats moert_engine_layer_stats(const struct moert_engine *engine, u
     return to_stats(&counters, layer_compute_ns(engine, ordinal));
 }
 
+struct moert_neurons moert_engine_neurons(const struct moert_engine *engine)
+{
+    if (engine->sparsity == NULL)
+        return (struct moert_neurons){0};
+    const struct moec_sparsity_counts counts = moec_sparsity_counts(engine->sparsity);
+    return (struct moert_neurons){.n_neuron = counts.n_neuron,
+                                  .n_active = counts.n_active,
+                                  .dense_bytes = counts.dense_bytes,
+                                  .active_bytes = counts.active_bytes};
+}
+
 struct moert_stats moert_engine_stats(const struct moert_engine *engine)
 {
     const uint32_t n_moe_layer = moec_config_moe_count(&engine->bundle->config);
@@ -700,6 +731,7 @@ static enum moec_status open_session(struct moert_session *session, struct moec_
     MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
                                &session->experts.experts, engine->plan.max_tokens, err));
     session->forward.trace = engine->trace;
+    session->forward.sparsity = engine->sparsity;
     session->forward.lender = engine->lending.cache != NULL ? &engine->lending.lender : NULL;
     if (moec_route_is_on(&engine->route)) {
         MOEC_TRY(moec_decider_create(&engine->bundle->config, &engine->route, engine->plan.max_tokens,

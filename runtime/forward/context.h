@@ -45,6 +45,7 @@ struct moec_inputs_hook {
 
 struct moec_scratch;
 struct moec_decider;
+struct moec_sparsity;
 struct moec_kv_lender;
 
 /* A plain value that no step changes. To run the same pass with other experts, another choice or an observer,
@@ -58,7 +59,8 @@ struct moec_forward {
     const struct moec_choice *choice;       /* NULL = the router's own */
     const struct moec_residents *residents; /* what choices see as resident; NULL = unknown */
     struct moec_decider *decider; /* NULL = no choice looks at a logical cache; else `choice` is not asked */
-    struct moec_trace *trace;     /* NULL = nobody looks */
+    struct moec_sparsity *sparsity; /* of routed experts (runtime/forward/sparsity.h); NULL = all neurons */
+    struct moec_trace *trace;       /* NULL = nobody looks */
     const struct moec_inputs_hook *inputs; /* likewise */
     const struct moec_kv_lender *lender;   /* NULL = empty rows of sessions serve nobody else */
 

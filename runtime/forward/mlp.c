@@ -1,5 +1,6 @@
 #include "runtime/forward/mlp.h"
 
+#include "runtime/forward/sparsity.h"
 #include "runtime/forward/steps.h"
 
 #include <math.h>
@@ -180,11 +181,44 @@ static void activate(const struct moec_kernels *kernels, const struct moec_mlp *
     }
 }
 
-/* One chunk of neurons for one row, from encoded weights. */
-static void chunk_encoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
-                          const float *x, const struct moec_mlp_scratch *scratch, float *y)
+/* Whether neurons with small up products can be left out before their gate and down rows are read. */
+static bool leaves_out(const struct moec_mlp *mlp)
 {
-    const struct moec_kernels *kernels = run->forward->kernels;
+    return mlp->filter.is_on && mlp->filter.at == MOEC_PROJECTION_UP && moec_mlp_has_gate(mlp) &&
+           mlp->activation != MOEC_ACTIVATION_CLAMPED_GLU && mlp->biases[MOEC_PROJECTION_UP].rows == 0;
+}
+
+/* Those of n neurons that the filter leaves: their up products move together in scratch->up. */
+static uint32_t find_active(const struct moec_mlp *mlp, uint32_t n, float *up, uint8_t *active)
+{
+    uint32_t n_active = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const float value = up[i];
+        active[n_active] = (uint8_t)i;
+        up[n_active] = value;
+        n_active += !(fabsf(value) < mlp->filter.threshold);
+    }
+    return n_active;
+}
+
+static uint32_t chunk_active(const struct moec_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
+                             const float *x, const struct moec_mlp_scratch *scratch, float *y)
+{
+    uint8_t active[MOEC_SUM_CHUNK];
+    const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
+    kernels->dot_encoded(&mlp->up, neuron, n, x, scratch->up);
+    const uint32_t n_active = find_active(mlp, n, scratch->up, active);
+    kernels->dot_some(&mlp->gate, neuron, active, n_active, x, scratch->gate);
+    activate_gated(kernels, mlp, scratch, n_active);
+    kernels->sum_chunk_some(&mlp->down, neuron, active, n_active, scratch->gate, y);
+    return n_active;
+}
+
+uint32_t moec_mlp_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
+                        const float *x, const struct moec_mlp_scratch *scratch, float *y)
+{
+    if (leaves_out(mlp))
+        return chunk_active(kernels, mlp, neuron, x, scratch, y);
     uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, mlp->up.rows - neuron);
     const bool has_gate = moec_mlp_has_gate(mlp);
     if (has_gate)
@@ -192,11 +226,22 @@ static void chunk_encoded(const struct mlp_run *run, const struct moec_mlp *mlp,
     kernels->dot_encoded(&mlp->up, neuron, n, x, has_gate ? scratch->up : scratch->gate);
     activate(kernels, mlp, scratch, neuron, 1, n);
     kernels->sum_chunk_encoded(&mlp->down, neuron, n, scratch->gate, y);
+    return n;
 }
 
-/* The same for the rows x (n_tok, S), each matrix decoded once. */
-static void chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
-                          uint32_t n_tok, const float *x, const struct moec_mlp_scratch *scratch, float *y)
+/* Up products that the filter left, among those that it has been applied to. */
+static uint64_t count_active(const struct moec_mlp *mlp, const float *up, size_t n)
+{
+    uint64_t n_active = 0;
+    for (size_t i = 0; i < n; i++)
+        n_active += !(fabsf(up[i]) < mlp->filter.threshold);
+    return n_active;
+}
+
+/* The same for the rows x (n_tok, S), each matrix decoded once; returns the sum over tokens. */
+static uint64_t chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp, uint32_t neuron,
+                              uint32_t n_tok, const float *x, const struct moec_mlp_scratch *scratch,
+                              float *y)
 {
     const struct moec_kernels *kernels = run->forward->kernels;
     size_t stride = moec_forward_scratch(run->forward)->stride;
@@ -212,6 +257,15 @@ static void chunk_decoded(const struct mlp_run *run, const struct moec_mlp *mlp,
     activate(kernels, mlp, scratch, neuron, n_tok, n);
     kernels->decode_rows(&mlp->down, neuron, n, scratch->weights, stride);
     kernels->sum_chunk(scratch->gate, n, n_tok, scratch->weights, stride, n, k, y, stride);
+    return leaves_out(mlp) ? count_active(mlp, scratch->up, (size_t)n_tok * n) : (uint64_t)n_tok * n;
+}
+
+/* Tells who counts what the filter left of n_neuron neurons. */
+static void count_neurons(const struct mlp_run *run, const struct moec_mlp *mlp, uint64_t n_neuron,
+                          uint64_t n_active)
+{
+    if (run->forward->sparsity != NULL && mlp->filter.is_on)
+        moec_sparsity_count(run->forward->sparsity, mlp, n_neuron, n_active);
 }
 
 /* Inputs of rows first .. first + n - 1 of a job, gathered where they do not lie together. */
@@ -269,20 +323,23 @@ static void tile_item(void *context, size_t item, int thread)
     uint32_t columns = job->mlp.down.columns;
 
     const float *x = gather(job, first, n, stride, scratch->x);
+    uint64_t n_active = 0;
     for (uint32_t neuron = 0; neuron < job->mlp.up.rows; neuron += MOEC_SUM_CHUNK) {
         if (n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
-                chunk_encoded(run, &job->mlp, neuron, x + i * stride, scratch, scratch->y + i * stride);
+                n_active += moec_mlp_chunk(kernels, &job->mlp, neuron, x + i * stride, scratch,
+                                           scratch->y + i * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
-            chunk_decoded(run, &job->mlp, neuron, n, x, scratch, scratch->y);
+            n_active += chunk_decoded(run, &job->mlp, neuron, n, x, scratch, scratch->y);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
         for (uint32_t i = 0; i < n; i++)
             add_chunk(kernels, &job->mlp, neuron == 0, scratch->y + i * stride, 0, columns, stride,
                       output_row(job, first + i, stride));
     }
+    count_neurons(run, &job->mlp, (uint64_t)n * job->mlp.up.rows, n_active);
 }
 
 static void run_tiles(struct mlp_run *run, uint64_t rows, uint64_t work)
@@ -325,20 +382,24 @@ static void split_item(void *context, size_t item, int thread)
     const struct moec_mlp_job *job = find_chunk(run, (uint32_t)item, &chunk, &partial);
     uint32_t neuron = chunk * MOEC_SUM_CHUNK;
     float *y = shared->partials + partial * stride;
+    uint64_t n_active = 0;
     for (uint32_t first = 0; first < job->n; first += shared->mlp_tile) {
         uint32_t n = moec_min_u32(shared->mlp_tile, job->n - first);
         if (job->n <= MOEC_ENCODED_TOKENS) {
             for (uint32_t i = 0; i < n; i++) {
-                chunk_encoded(run, &job->mlp, neuron, input_row(job, first + i, stride), scratch,
-                              y + (first + i) * stride);
+                n_active +=
+                    moec_mlp_chunk(run->forward->kernels, &job->mlp, neuron,
+                                   input_row(job, first + i, stride), scratch, y + (first + i) * stride);
                 keep_activations(run, job, first + i, 1, neuron, scratch->gate);
             }
         } else {
             const float *x = gather(job, first, n, stride, scratch->x);
-            chunk_decoded(run, &job->mlp, neuron, n, x, scratch, y + first * stride);
+            n_active += chunk_decoded(run, &job->mlp, neuron, n, x, scratch, y + first * stride);
             keep_activations(run, job, first, n, neuron, scratch->gate);
         }
     }
+    count_neurons(run, &job->mlp, (uint64_t)job->n * moec_min_u32(MOEC_SUM_CHUNK, job->mlp.up.rows - neuron),
+                  n_active);
 }
 
 /* Adds the wave's partial sums to the outputs, over a range of columns. */

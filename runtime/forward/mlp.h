@@ -17,4 +17,12 @@ void moec_mlp_run(const struct moec_forward *forward, const struct moec_mlp_job 
 void moec_mlp_activations(const struct moec_forward *forward, const struct moec_mlp *mlp, uint32_t n_tok,
                           const float *input, float *out, size_t out_stride);
 
+/* One chunk of at most MOEC_SUM_CHUNK neurons, from `neuron` on, for one token x, from encoded weights: y is
+ * the chunk's sum. With a filter of the up product of a gated MLP without biases, gate and down rows of
+ * neurons that it leaves out are not read; the sum has the same bits as with zeros in their place (but for
+ * the sign of a zero that products too small for F32 leave, which the sum over ranks drops). Returns how many
+ * neurons the filter leaves; `scratch` is a thread's. */
+uint32_t moec_mlp_chunk(const struct moec_kernels *kernels, const struct moec_mlp *mlp, uint32_t neuron,
+                        const float *x, const struct moec_mlp_scratch *scratch, float *y);
+
 #endif

@@ -3,6 +3,7 @@
 #include "runtime/forward/decide.h"
 #include "runtime/forward/mlp.h"
 #include "runtime/forward/router_answer.h"
+#include "runtime/forward/sparsity.h"
 #include "runtime/forward/steps.h"
 
 #include <math.h>
@@ -296,6 +297,8 @@ static enum moec_status acquire_group(const struct moe *moe, const uint32_t *act
         *job = (struct moec_mlp_job){.pairs = scratch->pairs + scratch->expert_start[active[*n_held]]};
         MOEC_TRY(source->ops->acquire(source, request, &job->mlp, err));
         moec_layer_expert_biases(moe->weights, request.expert, &job->mlp);
+        if (moe->forward->sparsity != NULL)
+            moec_sparsity_filter(moe->forward->sparsity, moe->layer, request.expert, &job->mlp);
         ++*n_held;
     }
     return MOEC_OK;

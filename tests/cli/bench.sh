@@ -98,6 +98,7 @@ if cmp -s "$work/stdout" "$work/kernels.json"; then pass "-o writes the same JSO
 try 0 "kernels as a table" "$moec" bench --kernels --cpu scalar --threads 1 --quiet
 says stdout '^int3 symmetric channel +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[0-9.]+$' "have a line for each codec"
 says stdout 'threads meet takes [0-9.]+ us on 1 thread\.' "and the cost of a region"
+says stdout '^int2 symmetric g64 +int4 symmetric g64 +0\.9 +1 +[0-9.]+ +29% +[0-9.]+x$' "and experts that leave neurons out"
 try 2 "kernels of a bundle" "$moec" bench "$bundle" --kernels
 says stderr 'leave .* out' "are refused"
 try 2 "samples of kernels" "$moec" bench --kernels --samples 2

@@ -3,6 +3,7 @@
 #include "tests/unit/temporary.h"
 
 #include "formats/bundle/bundle_dense.h"
+#include "formats/bundle/bundle_sparsity.h"
 #include "tests/unit/sample_bundle.h"
 
 /* Several codecs of one bitwidth, and dense weights whose pieces are cut by matrix. */
@@ -47,6 +48,19 @@ static void nest_scales(struct sample *s)
             s->mixed[i].codecs[p] = numbers[(i + (size_t)p * 3) % sizeof numbers];
 }
 
+/* The bundle at `from` with thresholds. */
+static void write_sparse(const struct sample *s, const char *from, const char *path)
+{
+    static const uint16_t shares[] = {500, 900};
+    struct moec_sparsity_table table;
+    struct moec_error err = {0};
+    assert_status(moec_sparsity_table_create(&s->config, shares, 2, &table, &err), MOEC_OK, err);
+    for (uint32_t i = 0; i < table.n_layer * table.n_expert * 2; i++)
+        table.thresholds[i] = 0.125f * (float)(i + 1);
+    assert_status(moec_bundle_put_sparsity(from, &table, path, &err), MOEC_OK, err);
+    moec_sparsity_table_release(&table);
+}
+
 int main(int argc, char **argv)
 {
     struct sample s;
@@ -56,7 +70,7 @@ int main(int argc, char **argv)
     }
     char *full = temporary_path(argv[1], "full.moec"), *bare = temporary_path(argv[1], "bare.moec"),
          *levels = temporary_path(argv[1], "levels.moec"), *codecs = temporary_path(argv[1], "codecs.moec"),
-         *nested = temporary_path(argv[1], "nested.moec");
+         *nested = temporary_path(argv[1], "nested.moec"), *sparse = temporary_path(argv[1], "sparse.moec");
     sample_make(&s, 3, 6, 3, 1);
     (void)sample_write(&s, full);
     struct moec_codec kept[MOEC_CODEC_TABLE];
@@ -79,6 +93,7 @@ int main(int argc, char **argv)
     s.certificate.present = false;
     s.n_extra = 0;
     (void)sample_write(&s, bare);
+    write_sparse(&s, bare, sparse);
     write_codecs(&s, codecs);
     sample_release(&s);
     free(full);
@@ -86,5 +101,6 @@ int main(int argc, char **argv)
     free(levels);
     free(codecs);
     free(nested);
+    free(sparse);
     return 0;
 }

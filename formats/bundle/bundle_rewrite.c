@@ -1,0 +1,169 @@
+#include "formats/bundle/bundle_rewrite.h"
+
+#include "formats/base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COPY_BYTES ((size_t)1 << 20)
+#define PUT_IN     UINT32_MAX /* stands for the index of the section that is put in */
+
+struct rewriting {
+    const struct moec_bundle *bundle;
+    const struct moec_bundle_changes *changes;
+    const struct moec_contents *from;
+    struct moec_contents to;
+    uint32_t source[MOEC_BUNDLE_MAX_SECTIONS]; /* index in `from` of each section of `to`, or PUT_IN */
+    uint8_t provenance[MOEC_PROVENANCE_BYTES];
+    struct moec_output output;
+};
+
+static enum moec_status note_provenance(struct rewriting *s, struct moec_error *err)
+{
+    struct moec_provenance provenance = s->bundle->provenance;
+    const char *note = s->changes->note;
+    const size_t used = strlen(provenance.options);
+    if (used + strlen(note) >= sizeof provenance.options)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "the provenance of '%s' has no room to say '%s': %zu of %zu bytes are taken",
+                         s->bundle->file.path, note, used, sizeof provenance.options - 1);
+    memcpy(provenance.options + used, note, strlen(note) + 1);
+    return moec_provenance_encode(&provenance, s->provenance, err);
+}
+
+static void set_content(struct moec_section *section, const uint8_t *bytes, size_t n)
+{
+    section->flags = 0;
+    section->stored_bytes = section->content_bytes = n;
+    moec_sha256(bytes, n, section->digest);
+}
+
+static void put_in(struct rewriting *s)
+{
+    struct moec_section *section = &s->to.sections[s->to.n_sections];
+    *section = (struct moec_section){.kind = s->changes->kind};
+    set_content(section, s->changes->bytes, s->changes->n_bytes);
+    s->source[s->to.n_sections++] = PUT_IN;
+}
+
+static enum moec_status choose_sections(struct rewriting *s, struct moec_error *err)
+{
+    bool is_in = s->changes->kind == 0;
+    for (uint32_t i = 0; i < s->from->n_sections; i++) {
+        const struct moec_section *section = &s->from->sections[i];
+        const bool is_level =
+            section->kind == MOEC_SECTION_RECORD_INDEX || section->kind == MOEC_SECTION_RECORDS;
+        if (is_level && s->changes->drops[section->level])
+            continue;
+        if (section->kind == s->changes->kind)
+            continue;
+        if (s->to.n_sections + (is_in ? 0u : 1u) >= MOEC_BUNDLE_MAX_SECTIONS)
+            return moec_fail(err, MOEC_ERR_LIMIT, "'%s' has no room for another section: it has %" PRIu32,
+                             s->bundle->file.path, s->from->n_sections);
+        /* Small sections stand before the records. */
+        if (is_level && !is_in) {
+            put_in(s);
+            is_in = true;
+        }
+        s->source[s->to.n_sections] = i;
+        s->to.sections[s->to.n_sections++] = *section;
+    }
+    return MOEC_OK;
+}
+
+static void lay_out(struct rewriting *s)
+{
+    struct moec_contents *to = &s->to;
+    to->alignment = s->from->alignment;
+    uint64_t end = MOEC_BUNDLE_HEADER_BYTES + (uint64_t)to->n_sections * MOEC_BUNDLE_SECTION_BYTES;
+    for (uint32_t i = 0; i < to->n_sections; i++) {
+        struct moec_section *section = &to->sections[i];
+        if (section->kind == MOEC_SECTION_PROVENANCE)
+            set_content(section, s->provenance, MOEC_PROVENANCE_BYTES);
+        section->offset = moec_align_up(end, section->kind == MOEC_SECTION_RECORDS ? to->alignment
+                                                                                   : MOEC_SECTION_ALIGNMENT);
+        end = section->offset + section->stored_bytes;
+    }
+    to->file_bytes = end;
+}
+
+/* Appends the stored bytes of a section of the old file. */
+static enum moec_status copy_section(struct rewriting *s, const struct moec_section *section, uint8_t *buffer,
+                                     struct moec_error *err)
+{
+    const struct moec_file *file = &s->bundle->file;
+    uint8_t digest[MOEC_SHA256_BYTES];
+    struct moec_sha256 sha;
+    moec_sha256_init(&sha);
+    for (uint64_t done = 0; done < section->stored_bytes;) {
+        uint64_t left = section->stored_bytes - done;
+        size_t n = left < COPY_BYTES ? (size_t)left : COPY_BYTES;
+        MOEC_TRY(moec_file_read(file, section->offset + done, buffer, n, err));
+        moec_sha256_update(&sha, buffer, n);
+        MOEC_TRY(moec_output_append(&s->output, buffer, n, err));
+        moec_file_drop(file, section->offset + done, n);
+        done += n;
+    }
+    moec_sha256_finish(&sha, digest);
+    if (memcmp(digest, section->digest, sizeof digest) != 0)
+        return moec_fail(
+            err, MOEC_ERR_CHECKSUM,
+            "section '%s' of '%s' is damaged: its SHA-256 does not match; moec verify says where",
+            section->name, file->path);
+    return MOEC_OK;
+}
+
+static enum moec_status write_sections(struct rewriting *s, struct moec_error *err)
+{
+    static const uint8_t
+        zeros[MOEC_BUNDLE_HEADER_BYTES + MOEC_BUNDLE_MAX_SECTIONS * MOEC_BUNDLE_SECTION_BYTES];
+    const size_t table_bytes = (size_t)s->to.n_sections * MOEC_BUNDLE_SECTION_BYTES;
+    uint8_t header[MOEC_BUNDLE_HEADER_BYTES];
+    uint8_t table[MOEC_BUNDLE_MAX_SECTIONS * MOEC_BUNDLE_SECTION_BYTES];
+    void *buffer = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc(&buffer, COPY_BYTES, 1, "a copy buffer", err));
+    MOEC_TRY_OUT(moec_output_append(&s->output, zeros, MOEC_BUNDLE_HEADER_BYTES + table_bytes, err));
+    for (uint32_t i = 0; i < s->to.n_sections; i++) {
+        const struct moec_section *section = &s->to.sections[i];
+        MOEC_TRY_OUT(moec_output_align(
+            &s->output, section->kind == MOEC_SECTION_RECORDS ? s->to.alignment : MOEC_SECTION_ALIGNMENT,
+            err));
+        if (section->kind == MOEC_SECTION_PROVENANCE)
+            MOEC_TRY_OUT(moec_output_append(&s->output, s->provenance, MOEC_PROVENANCE_BYTES, err));
+        else if (s->source[i] == PUT_IN)
+            MOEC_TRY_OUT(moec_output_append(&s->output, s->changes->bytes, s->changes->n_bytes, err));
+        else
+            MOEC_TRY_OUT(copy_section(s, &s->from->sections[s->source[i]], buffer, err));
+    }
+    moec_contents_encode(&s->to, header, table);
+    MOEC_TRY_OUT(moec_output_patch(&s->output, MOEC_BUNDLE_HEADER_BYTES, table, table_bytes, err));
+    MOEC_TRY_OUT(moec_output_patch(&s->output, 0, header, sizeof header, err));
+out:
+    free(buffer);
+    return status;
+}
+
+enum moec_status moec_bundle_rewrite(const struct moec_bundle *bundle,
+                                     const struct moec_bundle_changes *changes, const char *out,
+                                     uint64_t *n_bytes, struct moec_error *err)
+{
+    void *memory = NULL;
+    enum moec_status status = MOEC_OK;
+    MOEC_TRY(moec_alloc(&memory, 1, sizeof(struct rewriting), "contents table", err));
+    struct rewriting *s = memory;
+    *s = (struct rewriting){.bundle = bundle, .changes = changes, .from = bundle->sections};
+    s->output.fd = -1;
+    MOEC_TRY_OUT(note_provenance(s, err));
+    MOEC_TRY_OUT(choose_sections(s, err));
+    lay_out(s);
+    MOEC_TRY_OUT(moec_output_open(&s->output, out, err));
+    MOEC_TRY_OUT(write_sections(s, err));
+    MOEC_TRY_OUT(moec_output_commit(&s->output, err));
+    *n_bytes = s->to.file_bytes;
+out:
+    moec_output_abort(&s->output);
+    free(s);
+    return status;
+}

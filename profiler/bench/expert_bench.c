@@ -1,0 +1,197 @@
+#include "profiler/bench/expert_bench.h"
+
+#include "formats/base/clock.h"
+#include "formats/base/memory.h"
+#include "runtime/forward/mlp.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_EMBD   2048u
+#define N_FF     1024u
+#define N_FF_LOW 128u /* of the scalar set, which no memory is too slow for */
+#define TURNS    5
+#define N_SHARE  2
+
+static const double sparsities[N_SHARE] = {0.6, 0.9};
+static const struct moec_codec int4 = {.dtype = MOEC_DTYPE_INT4, .group = 64};
+static const struct moec_codec up_codecs[] = {{.dtype = MOEC_DTYPE_INT4, .group = 64},
+                                              {.dtype = MOEC_DTYPE_INT2, .group = 64}};
+#define N_CODEC (sizeof up_codecs / sizeof *up_codecs)
+
+struct bench {
+    const struct moec_kernels *set;
+    struct moec_record_layout layout;
+    uint32_t n_ff, n_expert, n_thread;
+    uint8_t *records;                 /* (n_expert, layout.n_bytes), owned, as all below */
+    struct moec_mlp *mlps;            /* (n_expert) */
+    struct moec_mlp_scratch *scratch; /* (n_thread) */
+    float *floats;                    /* of the scratches, x and what follows */
+    float *x;                         /* (N_EMBD) */
+    float *sums;                      /* (n_thread, N_EMBD) */
+    float *up;                        /* (n_ff) */
+};
+
+static void release(struct bench *bench)
+{
+    free(bench->records);
+    free(bench->mlps);
+    free(bench->scratch);
+    free(bench->floats);
+}
+
+/* Random weights in the first record, the same in the others; a random input. */
+static enum moec_status fill(struct bench *bench, struct moec_error *err)
+{
+    const size_t n = (size_t)bench->n_ff * N_EMBD;
+    float *weights = NULL;
+    uint64_t state = 1;
+    MOEC_TRY(moec_alloc_aligned((void **)&weights, 3 * n, sizeof *weights, "weights of the bench", err));
+    for (size_t i = 0; i < 3 * n + N_EMBD; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const float value = (float)(int32_t)(state >> 32) * 0x1p-36f;
+        if (i < 3 * n)
+            weights[i] = value;
+        else
+            bench->x[i - 3 * n] = 32 * value;
+    }
+    const enum moec_status status =
+        moec_record_encode(&bench->layout, weights, weights + n, weights + 2 * n, bench->records, err);
+    free(weights);
+    if (status != MOEC_OK)
+        return status;
+    for (uint32_t e = 0; e < bench->n_expert; e++) {
+        uint8_t *record = bench->records + e * bench->layout.n_bytes;
+        if (e > 0)
+            memcpy(record, bench->records, bench->layout.n_bytes);
+        moec_record_bind(&bench->layout, record, &bench->mlps[e]);
+    }
+    return MOEC_OK;
+}
+
+static enum moec_status create(struct bench *bench, struct moec_codec up, uint64_t memory_bytes,
+                               int n_threads, struct moec_error *err)
+{
+    const struct moec_config config = {.n_embd = N_EMBD, .n_ff_expert = bench->n_ff};
+    const struct moec_codec codecs[MOEC_CODEC_TABLE] = {[2] = up, [4] = int4};
+    const struct moec_variant variant = {
+        {[MOEC_PROJECTION_GATE] = 4, [MOEC_PROJECTION_UP] = 2, [MOEC_PROJECTION_DOWN] = 4}};
+    bench->layout = moec_record_layout_of(&config, variant, codecs);
+    bench->n_thread = (uint32_t)n_threads;
+    bench->n_expert = (uint32_t)(memory_bytes / bench->layout.n_bytes);
+    bench->n_expert += bench->n_expert == 0;
+    const uint64_t n_float = N_EMBD + bench->n_ff + (uint64_t)bench->n_thread * (N_EMBD + 3 * MOEC_SUM_CHUNK);
+    MOEC_TRY(moec_alloc_aligned((void **)&bench->records, bench->n_expert, bench->layout.n_bytes,
+                                "the experts of the bench", err));
+    MOEC_TRY(moec_alloc((void **)&bench->mlps, bench->n_expert, sizeof *bench->mlps, "the bench", err));
+    MOEC_TRY(moec_alloc((void **)&bench->scratch, bench->n_thread, sizeof *bench->scratch, "the bench", err));
+    MOEC_TRY(moec_alloc_aligned((void **)&bench->floats, n_float, sizeof *bench->floats,
+                                "the bench's vectors", err));
+    float *at = bench->floats;
+    bench->x = at;
+    bench->sums = at += N_EMBD;
+    at += (size_t)bench->n_thread * N_EMBD;
+    for (uint32_t t = 0; t < bench->n_thread; t++, at += 3 * MOEC_SUM_CHUNK)
+        bench->scratch[t] = (struct moec_mlp_scratch){
+            .gate = at, .up = at + MOEC_SUM_CHUNK, .exponents = at + 2 * MOEC_SUM_CHUNK};
+    bench->up = at;
+    return fill(bench, err);
+}
+
+static void chunk_item(void *context, size_t item, int thread)
+{
+    const struct bench *bench = context;
+    const size_t n_chunk = bench->n_ff / MOEC_SUM_CHUNK;
+    (void)moec_mlp_chunk(bench->set, &bench->mlps[item / n_chunk],
+                         (uint32_t)(item % n_chunk) * MOEC_SUM_CHUNK, bench->x, &bench->scratch[thread],
+                         bench->sums + (size_t)thread * N_EMBD);
+}
+
+/* Nanoseconds of an expert; threshold 0: with all its neurons. */
+static double time_experts(struct bench *bench, int n_threads, float threshold)
+{
+    const struct moec_pool pool = moec_pool_make(n_threads);
+    for (uint32_t e = 0; e < bench->n_expert; e++)
+        bench->mlps[e].filter = (struct moec_mlp_filter){
+            .is_on = threshold > 0, .at = MOEC_PROJECTION_UP, .threshold = threshold};
+    const uint64_t begin_ns = moec_now_ns();
+    moec_parallel_for(&pool, (size_t)bench->n_expert * (bench->n_ff / MOEC_SUM_CHUNK), chunk_item, bench);
+    return (double)(moec_now_ns() - begin_ns) / bench->n_expert;
+}
+
+static int compare_floats(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values)
+{
+    qsort(values, TURNS, sizeof *values, compare_doubles);
+    return values[TURNS / 2];
+}
+
+static void name_codec(struct moec_codec codec, char name[40])
+{
+    char text[40];
+    (void)snprintf(name, 40, "%s", moec_codec_name(codec, text));
+}
+
+static void measure(struct bench *bench, int n_threads, struct moec_expert_rate *rates, uint32_t *n)
+{
+    double dense[TURNS], ratios[N_SHARE][TURNS];
+    float thresholds[N_SHARE];
+    const double up_bytes = (double)bench->layout.up_bytes, all_bytes = (double)bench->layout.n_bytes;
+    bench->set->dot_encoded(&bench->mlps[0].up, 0, bench->n_ff, bench->x, bench->up);
+    for (uint32_t i = 0; i < bench->n_ff; i++)
+        bench->up[i] = fabsf(bench->up[i]);
+    qsort(bench->up, bench->n_ff, sizeof *bench->up, compare_floats);
+    for (uint32_t s = 0; s < N_SHARE; s++)
+        thresholds[s] = bench->up[(uint32_t)(sparsities[s] * bench->n_ff)];
+    for (int turn = -1; turn < TURNS; turn++) { /* the first is not counted */
+        const double all_ns = time_experts(bench, n_threads, 0);
+        for (uint32_t s = 0; s < N_SHARE; s++) {
+            const double ratio = all_ns / time_experts(bench, n_threads, thresholds[s]);
+            if (turn >= 0)
+                ratios[s][turn] = ratio;
+        }
+        if (turn >= 0)
+            dense[turn] = all_ns;
+    }
+    const double dense_ns = median(dense);
+    for (uint32_t s = 0; s < N_SHARE && *n < MOEC_EXPERT_BENCH_MAX; s++) {
+        struct moec_expert_rate *rate = &rates[(*n)++];
+        *rate = (struct moec_expert_rate){
+            .sparsity = sparsities[s],
+            .n_threads = n_threads,
+            .dense_ns = dense_ns,
+            .speedup = median(ratios[s]),
+            .bytes_share = (up_bytes + (1 - sparsities[s]) * (all_bytes - up_bytes)) / all_bytes};
+        name_codec(bench->layout.codecs[MOEC_PROJECTION_UP], rate->up);
+        name_codec(bench->layout.codecs[MOEC_PROJECTION_GATE], rate->pairs);
+    }
+}
+
+enum moec_status moec_expert_bench_run(const struct moec_kernels *set, int n_threads, uint64_t memory_bytes,
+                                       struct moec_expert_rate *rates, uint32_t *n, struct moec_error *err)
+{
+    for (size_t c = 0; c < N_CODEC; c++) {
+        struct bench bench = {.set = set, .n_ff = set == &moec_kernels_scalar ? N_FF_LOW : N_FF};
+        const enum moec_status status = create(&bench, up_codecs[c], memory_bytes, n_threads, err);
+        if (status == MOEC_OK)
+            measure(&bench, 1, rates, n);
+        if (status == MOEC_OK && n_threads > 1)
+            measure(&bench, n_threads, rates, n);
+        release(&bench);
+        MOEC_TRY(status);
+    }
+    return MOEC_OK;
+}

@@ -1,0 +1,132 @@
+#include "profiler/profile/thresholds.h"
+
+#include "formats/base/memory.h"
+#include "profiler/evaluate/cost.h"
+#include "profiler/evaluate/sweep.h"
+
+struct sweeping {
+    const struct moec_thresholds_job *job;
+    const struct moec_config *config;
+    struct moec_activations *activations; /* owned, as the arrays */
+    uint32_t *experts;                    /* (max_tokens, k): trace of a batch */
+    float *input;                         /* (max_tokens, stride) */
+    uint32_t ordinal;                     /* layer that is being counted */
+    uint64_t multiply_adds;
+};
+
+static void close_layer(struct sweeping *sweeping)
+{
+    sweeping->job->layer_done(sweeping->job->context, sweeping->ordinal, sweeping->activations);
+    moec_activations_clear(sweeping->activations);
+}
+
+static enum moec_status traced(void *context, uint32_t ordinal, const struct moec_sweep_batch *batch,
+                               struct moec_error *err)
+{
+    struct sweeping *sweeping = context;
+    if (ordinal != sweeping->ordinal)
+        close_layer(sweeping);
+    sweeping->ordinal = ordinal;
+    return moec_activations_add(sweeping->activations, moec_config_moe_layer(sweeping->config, ordinal),
+                                batch->n_rows, sweeping->input, sweeping->experts, err);
+}
+
+static uint64_t work_so_far(const struct sweeping *sweeping)
+{
+    return sweeping->multiply_adds + moec_activations_multiply_adds(sweeping->activations);
+}
+
+static enum moec_status worked(void *context, uint64_t multiply_adds, struct moec_error *err)
+{
+    struct sweeping *sweeping = context;
+    sweeping->multiply_adds += multiply_adds;
+    if (sweeping->job->worked == NULL)
+        return MOEC_OK;
+    return sweeping->job->worked(sweeping->job->context, work_so_far(sweeping), err);
+}
+
+enum moec_status moec_thresholds_sweep(const struct moec_thresholds_job *job, uint64_t *multiply_adds,
+                                       struct moec_error *err)
+{
+    enum moec_status status = MOEC_OK;
+    const struct moec_config *config = &job->model->config;
+    const struct moec_windows *windows = job->windows;
+    struct moec_forward forward = {0};
+    struct moec_sweep sweep = {0};
+    struct moec_states hidden = {0};
+    struct sweeping sweeping = {.job = job, .config = config};
+    const uint64_t row = moec_forward_stride(config) * sizeof(float);
+    const uint32_t max_tokens = moec_sweep_max_tokens(windows);
+    MOEC_TRY_OUT(
+        moec_forward_init(&forward, job->model, job->kernels, job->n_threads, job->experts, max_tokens, err));
+    MOEC_TRY_OUT(moec_sweep_create(&forward, windows, false, &sweep, err));
+    MOEC_TRY_OUT(moec_activations_create(&forward, job->experts, &sweeping.activations, err));
+    MOEC_TRY_OUT(moec_alloc((void **)&sweeping.experts, (uint64_t)max_tokens * config->top_k,
+                            sizeof *sweeping.experts, "routing of a batch", err));
+    MOEC_TRY_OUT(moec_alloc_aligned((void **)&sweeping.input, max_tokens, row, "inputs of a batch", err));
+    MOEC_TRY_OUT(moec_states_create(windows->work, moec_windows_state_count(windows),
+                                    moec_forward_stride(config), "hidden states of the windows", &hidden,
+                                    err));
+    const struct moec_mlp_trace trace = {.experts = sweeping.experts, .input = sweeping.input};
+    const struct moec_sweep_store store = {
+        .states = &hidden, .trace = &trace, .traced = traced, .worked = worked, .context = &sweeping};
+    MOEC_TRY_OUT(moec_sweep_run(&sweep, 0, windows->n_window, hidden.rows, &store, err));
+    close_layer(&sweeping);
+    *multiply_adds = work_so_far(&sweeping);
+out:
+    moec_states_release(&hidden);
+    free(sweeping.input);
+    free(sweeping.experts);
+    moec_activations_free(sweeping.activations);
+    moec_sweep_release(&sweep);
+    moec_forward_release(&forward);
+    return status;
+}
+
+/* ---- a table ---- */
+
+struct filling {
+    const struct moec_progress *progress;
+    struct moec_sparsity_table *table;
+    double pass; /* multiply-adds of a pass over the windows */
+};
+
+static void fill_layer(void *context, uint32_t ordinal, const struct moec_activations *activations)
+{
+    const struct filling *filling = context;
+    const struct moec_sparsity_table *table = filling->table;
+    for (uint32_t e = 0; e < table->n_expert; e++) {
+        const bool is_known = moec_activations_tokens(activations, e) >= MOEC_THRESHOLD_TOKENS;
+        float *thresholds = moec_sparsity_table_at(table, ordinal, e);
+        for (uint32_t i = 0; i < table->n_share; i++) {
+            const double q = table->shares[i] * 1e-3;
+            thresholds[i] =
+                (float)(is_known ? moec_activations_quantile(activations, e, MOEC_PROJECTION_UP, q)
+                                 : moec_activations_layer_quantile(activations, MOEC_PROJECTION_UP, q));
+        }
+    }
+}
+
+static enum moec_status report(void *context, uint64_t multiply_adds, struct moec_error *err)
+{
+    const struct filling *filling = context;
+    const double share = (double)multiply_adds / filling->pass;
+    return moec_progress_report(filling->progress, "thresholds", share < 1 ? share : 1, 1, err);
+}
+
+enum moec_status moec_thresholds_fill(const struct moec_thresholds_job *job,
+                                      const struct moec_progress *progress, struct moec_sparsity_table *table,
+                                      struct moec_error *err)
+{
+    struct filling filling = {.progress = progress, .table = table};
+    struct moec_thresholds_job own = *job;
+    uint64_t multiply_adds = 0;
+    /* Counting computes gate and up a second time. */
+    filling.pass = 2 * (double)moec_cost_pass(&job->model->config, job->windows);
+    own.layer_done = fill_layer;
+    own.worked = report;
+    own.context = &filling;
+    MOEC_TRY(moec_thresholds_sweep(&own, &multiply_adds, err));
+    table->n_token = moec_windows_token_count(job->windows);
+    return MOEC_OK;
+}

@@ -1,0 +1,39 @@
+/* Thresholds of activation sparsity from a sweep over windows (FloE, eq. 6 and 11): how large activations are
+ * in each expert, layer by layer, with the weights that the expert source answers. Every token is passed on
+ * as the dense model computes it. Thread rule: one thread at a time; it parallelises inside. */
+#ifndef MOEC_PROFILER_THRESHOLDS_H
+#define MOEC_PROFILER_THRESHOLDS_H
+
+#include "formats/model/sparsity_table.h"
+#include "profiler/common/progress.h"
+#include "profiler/evaluate/windows.h"
+#include "profiler/profile/activations.h"
+
+/* Experts that were given fewer tokens take the thresholds of their layer. */
+#define MOEC_THRESHOLD_TOKENS 32
+
+struct moec_thresholds_job {
+    const struct moec_model *model; /* all borrowed */
+    struct moec_experts *experts;
+    const struct moec_kernels *kernels;
+    int n_threads; /* as moec_pool_make */
+    const struct moec_windows *windows;
+    /* All tokens have passed the MoE layer of this ordinal. */
+    void (*layer_done)(void *context, uint32_t ordinal, const struct moec_activations *activations);
+    /* Called with the multiply-adds so far; other than MOEC_OK stops. NULL allowed. */
+    enum moec_status (*worked)(void *context, uint64_t multiply_adds, struct moec_error *err);
+    void *context;
+};
+
+/* `multiply_adds` is what it took. Errors: those of the expert source and of sweeps. */
+MOEC_WARN_UNUSED enum moec_status moec_thresholds_sweep(const struct moec_thresholds_job *job,
+                                                        uint64_t *multiply_adds, struct moec_error *err);
+
+/* Fills a table's thresholds of |up . x| and its n_token from a sweep; layer_done, worked and context of
+ * `job` are not used. Progress is in shares of 1. */
+MOEC_WARN_UNUSED enum moec_status moec_thresholds_fill(const struct moec_thresholds_job *job,
+                                                       const struct moec_progress *progress,
+                                                       struct moec_sparsity_table *table,
+                                                       struct moec_error *err);
+
+#endif

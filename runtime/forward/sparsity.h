@@ -1,0 +1,44 @@
+/* Experts at a chosen sparsity (FloE, section 3.2.1): neurons whose |up . x| is under their expert's
+ * threshold are left out, and neither their gate row nor their down column is read. Which ones is a function
+ * of the weights and the token alone (D15).
+ *
+ * A forward pass that is given one (struct moec_forward) sets each routed expert's filter from it, and counts
+ * what it leaves out. Thread rule: many passes may share one; counts are atomic. */
+#ifndef MOEC_RUNTIME_SPARSITY_H
+#define MOEC_RUNTIME_SPARSITY_H
+
+#include "formats/bundle/bundle_sparsity.h"
+#include "formats/model/record.h"
+
+/* Of routed experts, for all tokens since creation. Bytes are those of encoded rows that the neurons have:
+ * all rows, and those of up with the gate and down rows of neurons that stay. The latter is what decoding
+ * token by token reads; a prompt's tokens share rows. */
+struct moec_sparsity_counts {
+    uint64_t n_neuron, n_active;
+    uint64_t dense_bytes, active_bytes;
+};
+
+struct moec_sparsity;
+
+/* `share` in thousandths; the config is borrowed. Errors: as moec_sparsity_table_choose, MOEC_ERR_MEMORY. */
+MOEC_WARN_UNUSED enum moec_status moec_sparsity_create(const struct moec_sparsity_table *table,
+                                                       const struct moec_config *config, uint32_t share,
+                                                       struct moec_sparsity **out, struct moec_error *err);
+/* By the bundle's table, for a share such as 0.6, rounded to thousandths; the bundle is borrowed. Errors:
+ * MOEC_ERR_USAGE for a share out of range and for copies other than 0, whose weights the table is not of;
+ * MOEC_ERR_UNSUPPORTED for a bundle without a table or a model without use for one. */
+MOEC_WARN_UNUSED enum moec_status moec_sparsity_open(const struct moec_bundle *bundle, uint32_t copy,
+                                                     double share, struct moec_sparsity **out,
+                                                     struct moec_error *err);
+void moec_sparsity_free(struct moec_sparsity *sparsity);
+
+/* Sets the filter of an expert of a model layer. */
+void moec_sparsity_filter(const struct moec_sparsity *sparsity, uint32_t layer, uint32_t expert,
+                          struct moec_mlp *mlp);
+
+/* Neurons of an MLP that were looked at, and those of them that stayed. */
+void moec_sparsity_count(struct moec_sparsity *sparsity, const struct moec_mlp *mlp, uint64_t n_neuron,
+                         uint64_t n_active);
+struct moec_sparsity_counts moec_sparsity_counts(const struct moec_sparsity *sparsity);
+
+#endif

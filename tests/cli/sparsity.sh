@@ -1,0 +1,88 @@
+#!/bin/sh
+# Experts that leave neurons out: thresholds in a bundle, what they change and what they spare.
+# shellcheck source=tests/cli/tap.inc
+. tests/cli/tap.inc
+sample=datasets/sample/model
+text=datasets/sample/test.txt
+check() {
+    if awk "BEGIN { exit !($2) }"; then pass "$1"; else fail "$1: $2"; fi
+}
+number() {
+    sed -n "s/^.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$work/stdout" | head -n 1
+}
+
+try 0 "a bundle" "$moec" compile $sample --policy uniform --bits 4 -q -o "$work/plain.moec"
+try 0 "thresholds beside it" "$moec" sparsify "$work/plain.moec" --data datasets/sample/calibration.txt --samples 48 -q -o "$work/m.moec"
+says stdout "wrote '$work/m.moec' with thresholds of .up . x. from [0-9]+ tokens" "says so"
+try 0 "which is a whole bundle" "$moec" verify "$work/m.moec"
+cp "$work/m.moec" "$work/again.moec"
+try 0 "in place, on other threads and instructions" \
+    "$moec" sparsify "$work/again.moec" --data datasets/sample/calibration.txt --samples 48 -q -t 1 --cpu avx2 --json
+check "its shares end at 0.95" "$(grep -c '0.95' "$work/stdout") > 0"
+if cmp -s "$work/m.moec" "$work/again.moec"; then pass "the same bytes"; else fail "the same bytes"; fi
+
+# ---- eval ----
+
+evaluate() {
+    try 0 "eval $*" "$moec" eval "$work/m.moec" --data $text --samples 8 --seq-len 128 --reference "$work/plain.moec" --json -q "$@"
+    loss=$(number loss) kl=$(number mean_kl) active=$(number active_share)
+    bytes=$(number expert_bytes_per_token) dense=$(number dense_expert_bytes_per_token)
+}
+evaluate
+check "thresholds alone change nothing" "$loss == 0"
+evaluate --sparsity 0.3
+check "three tenths are left out" "$active > 0.65 && $active < 0.75 && $kl > 0"
+kl_3=$kl bytes_3=$bytes
+evaluate --sparsity 0.9
+check "nine tenths cost more and read less" "$active > 0.06 && $active < 0.14 && $kl > $kl_3 && $bytes < 0.7 * $bytes_3"
+check "about 1.2 thirds are read" "$bytes > 0.33 * $dense && $bytes < 0.5 * $dense"
+evaluate --sparsity 0.55
+check "between two shares of the table" "$active > 0.4 && $active < 0.5"
+try 0 "eval in words" "$moec" eval "$work/m.moec" --data $text --samples 2 --sparsity 0.6 -q
+says stdout 'sparsity *0.6 *[0-9.]+% of neurons active, .* of expert weights decoded a token instead of' "says how much is read"
+
+# ---- refusals ----
+
+refused() {
+    words=$1
+    shift
+    try "$@"
+    says stderr "$words" "says why"
+}
+refused "with precision" 2 "two decisions about weights" \
+    "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.5 --precision hobbit --slots 50%
+refused "no thresholds of sparsity: make them with moec sparsify" \
+    1 "no table" "$moec" eval "$work/plain.moec" --data $text --samples 2 -q --sparsity 0.5
+refused "needs a bundle" 2 "a checkpoint" "$moec" eval $sample --data $text --samples 2 -q --sparsity 0.5
+refused "0.990, expected 0.001 to 0.950" 2 "too much" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0.99
+refused "sparsity" 2 "no share" "$moec" run "$work/m.moec" -p x -n 1 --sparsity 0
+refused "give --data FILE" 2 "no text" "$moec" sparsify "$work/m.moec"
+refused "is a folder, expected a bundle" 2 "no bundle" "$moec" sparsify $sample --data $text -q -o "$work/x.moec"
+try 0 "a bundle without gates" "$moec" compile datasets/switch-sample/model --policy uniform --bits 4 -q -o "$work/s.moec"
+refused "have no gate" 1 "which is refused" "$moec" sparsify "$work/s.moec" --data $text -q
+
+# ---- run ----
+
+generate() {
+    "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --stats json "$@" \
+        >"$work/stdout" 2>"$work/stats"
+}
+generate && cp "$work/stdout" "$work/plain"
+generate --sparsity 0.8 && cp "$work/stdout" "$work/sparse"
+if cmp -s "$work/sparse" "$work/plain"; then fail "much sparsity changes words"; else pass "much sparsity changes words"; fi
+if grep -q '"sparsity": 0.8[0-9]*, "neurons": [1-9][0-9]*, "active_neurons": [1-9]' "$work/stats"; then
+    pass "stats count"
+else
+    fail "stats count"
+fi
+for how in "-t 1" "-t 3" "--cpu scalar" "--cpu avx2" "--memory 20MiB" "--memory 20MiB --evict fifo --predict gate" "--draft lookup"; do
+    # shellcheck disable=SC2086 # words
+    generate --sparsity 0.8 $how
+    if cmp -s "$work/stdout" "$work/sparse"; then pass "the same with $how"; else fail "the same with $how"; fi
+done
+try 0 "in words" "$moec" run "$work/m.moec" -p "Once" -n 8 --sparsity 0.6 --stats
+says stderr 'sparsity  0.6, [0-9.]+% of neurons were active' "stats say how many"
+try 0 "a bench" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --modes cache --sparsity 0.7 --json -q
+says stdout '"sparsity": 0.(7|6999)' "names its sparsity"
+
+done_testing

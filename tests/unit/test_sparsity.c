@@ -1,0 +1,393 @@
+/* Activation sparsity: thresholds and their section, and models that leave neurons out: with the same bits as
+ * zeros in their place, one result however it is run, and counts of what was left. */
+#include "tests/unit/temporary.h"
+
+#include "tests/unit/fixture_model.h"
+#include "tests/unit/kernel_sets.h"
+#include "tests/unit/sample_bundle.h"
+
+#include "formats/bundle/bundle_format.h"
+#include "formats/bundle/bundle_sparsity.h"
+#include "formats/bundle/bundle_strip.h"
+#include "profiler/evaluate/score.h"
+#include "profiler/profile/thresholds.h"
+#include "runtime/forward/mlp.h"
+#include "runtime/forward/sparsity.h"
+
+#include <math.h>
+
+static const uint16_t shares[] = {250, 500, 750};
+#define N_SHARE 3
+
+/* ---- tables ---- */
+
+static struct moec_sparsity_table sample_table(const struct moec_config *config)
+{
+    struct moec_sparsity_table table;
+    struct moec_error err = {0};
+    assert_ok(moec_sparsity_table_create(config, shares, N_SHARE, &table, &err), err);
+    for (uint32_t i = 0; i < table.n_layer * table.n_expert * N_SHARE; i++)
+        table.thresholds[i] = (float)(i / N_SHARE) * 0.5f + (float)(i % N_SHARE + 1);
+    table.n_token = 77;
+    table.data_digest[3] = 9;
+    return table;
+}
+
+static void test_sparsity__thresholds_lie_between_those_of_the_table(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    float out[64];
+    sample_make(&sample, 3, 8, 4, 1);
+    struct moec_sparsity_table table = sample_table(&sample.config);
+    static const struct {
+        uint32_t share;
+        float expected; /* of expert 2 of the second layer, which has 3.5, 4.5, 5.5 */
+    } cases[] = {{500, 4.5f}, {750, 5.5f}, {250, 3.5f}, {375, 4.0f}, {125, 1.75f}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_ok(moec_sparsity_table_choose(&table, cases[i].share, out, &err), err);
+        assert_true(out[5] == cases[i].expected);
+    }
+    assert_status(moec_sparsity_table_choose(&table, 751, out, &err), MOEC_ERR_USAGE, err);
+    assert_message(err, "0.751, expected 0.001 to 0.750");
+    assert_status(moec_sparsity_table_choose(&table, 0, out, &err), MOEC_ERR_USAGE, err);
+    static const uint16_t wrong[][2] = {{500, 500}, {500, 400}, {0, 500}, {500, 1000}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct moec_sparsity_table none;
+        assert_status(moec_sparsity_table_create(&sample.config, wrong[i], 2, &none, &err), MOEC_ERR_USAGE,
+                      err);
+    }
+    moec_sparsity_table_release(&table);
+    sample_release(&sample);
+}
+
+static void test_sparsity__the_section_holds_a_table(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    sample_make(&sample, 3, 8, 4, 1);
+    struct moec_sparsity_table table = sample_table(&sample.config), read;
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    assert_ok(moec_sparsity_table_encode(&table, &bytes, &n, &err), err);
+    assert_ok(moec_sparsity_table_decode(bytes, n, &sample.config, &read, &err), err);
+    assert_int_equal(read.n_token, 77);
+    assert_memory_equal(read.data_digest, table.data_digest, sizeof read.data_digest);
+    assert_memory_equal(read.shares, shares, sizeof shares);
+    assert_memory_equal(read.thresholds, table.thresholds,
+                        (size_t)table.n_layer * table.n_expert * N_SHARE * sizeof(float));
+    moec_sparsity_table_release(&read);
+    for (size_t short_by = 1; short_by <= n; short_by++)
+        assert_status(moec_sparsity_table_decode(bytes, n - short_by, &sample.config, &read, &err),
+                      MOEC_ERR_FORMAT, err);
+    static const struct {
+        size_t at;
+        uint8_t value;
+        enum moec_status status;
+    } wrong[] = {
+        {0, 2, MOEC_ERR_UNSUPPORTED},     {4, 1, MOEC_ERR_FORMAT},  {8, 9, MOEC_ERR_FORMAT},
+        {12, 4, MOEC_ERR_FORMAT},         {12, 0, MOEC_ERR_FORMAT}, {15, 0xff, MOEC_ERR_FORMAT},
+        {57, 0xff, MOEC_ERR_FORMAT},      {59, 0, MOEC_ERR_FORMAT}, {56 + 6 + 3, 0xff, MOEC_ERR_FORMAT},
+        {56 + 6 + 7, 0, MOEC_ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const uint8_t kept = bytes[wrong[i].at];
+        bytes[wrong[i].at] = wrong[i].value;
+        assert_status(moec_sparsity_table_decode(bytes, n, &sample.config, &read, &err), wrong[i].status,
+                      err);
+        assert_null(read.thresholds);
+        bytes[wrong[i].at] = kept;
+    }
+    free(bytes);
+    moec_sparsity_table_release(&table);
+    sample_release(&sample);
+}
+
+static void test_sparsity__a_bundle_takes_a_table(void **state)
+{
+    (void)state;
+    struct sample sample;
+    struct moec_error err = {0};
+    char *folder = temporary_folder(), *path = temporary_path(folder, "a.moec"),
+         *out = temporary_path(folder, "b.moec");
+    struct moec_bundle *before = NULL, *after = NULL;
+    struct moec_bundle_stripped stripped;
+    const uint32_t bits[] = {2};
+    sample_make(&sample, 3, 8, 4, 1);
+    (void)sample_write(&sample, path);
+    struct moec_sparsity_table table = sample_table(&sample.config), read;
+    assert_ok(moec_bundle_put_sparsity(path, &table, out, &err), err);
+    table.thresholds[0] = 0.25f; /* a second time, in place */
+    assert_ok(moec_bundle_put_sparsity(out, &table, out, &err), err);
+    assert_ok(moec_bundle_strip(out, bits, 1, out, &stripped, &err), err);
+    assert_ok(moec_bundle_verify(out, NULL, NULL, &err), err);
+    assert_ok(moec_bundle_open(path, &before, &err), err);
+    assert_ok(moec_bundle_open(out, &after, &err), err);
+    const struct moec_contents *old = before->sections, *new = after->sections;
+    assert_int_equal(new->n_sections, old->n_sections + 1 - 2);
+    for (uint32_t i = 0; i < new->n_sections; i++) {
+        const struct moec_section *section = &new->sections[i];
+        const struct moec_section *was = moec_contents_find(old, section->kind, section->level);
+        assert_true(was != NULL || section->kind == MOEC_SECTION_SPARSITY);
+        if (was != NULL && section->kind != MOEC_SECTION_PROVENANCE)
+            assert_memory_equal(section->digest, was->digest, sizeof was->digest);
+    }
+    assert_string_equal(after->provenance.options, "--bits 4; sparsify; stripped --copies 2");
+    assert_ok(moec_bundle_load_sparsity(after, &read, &err), err);
+    assert_true(read.thresholds[0] == 0.25f && read.thresholds[1] == table.thresholds[1]);
+    moec_sparsity_table_release(&read);
+    assert_ok(moec_bundle_load_sparsity(before, &read, &err), err);
+    assert_int_equal(read.n_layer, 0);
+    struct moec_sparsity *sparsity = NULL;
+    assert_status(moec_sparsity_open(before, 0, 0.5, &sparsity, &err), MOEC_ERR_UNSUPPORTED, err);
+    assert_message(err, "no thresholds of sparsity: make them with moec sparsify");
+    assert_status(moec_sparsity_open(after, 1, 0.5, &sparsity, &err), MOEC_ERR_USAGE, err);
+    assert_status(moec_sparsity_open(after, 0, 0.9, &sparsity, &err), MOEC_ERR_USAGE, err);
+    assert_status(moec_sparsity_open(after, 0, 1.5, &sparsity, &err), MOEC_ERR_USAGE, err);
+    assert_ok(moec_sparsity_open(after, 0, 0.5, &sparsity, &err), err);
+    moec_sparsity_free(sparsity);
+    moec_bundle_close(before);
+    moec_bundle_close(after);
+    moec_sparsity_table_release(&table);
+    sample_release(&sample);
+    temporary_remove(folder);
+    free(path);
+    free(out);
+}
+
+/* ---- models ---- */
+
+#define N_WINDOW 3
+
+/* The fixture's tokens as windows. */
+struct cut {
+    struct moec_windows windows;
+    uint32_t length[N_WINDOW], scored[N_WINDOW];
+};
+
+static void cut_make(const struct fixture *fixture, struct cut *cut)
+{
+    const uint32_t n = fixture->n_tok / N_WINDOW;
+    for (uint32_t w = 0; w < N_WINDOW; w++) {
+        cut->length[w] = n;
+        cut->scored[w] = n - 1;
+    }
+    cut->windows = (struct moec_windows){.n_window = N_WINDOW,
+                                         .seq_len_tokens = n,
+                                         .tokens = fixture->tokens,
+                                         .length = cut->length,
+                                         .scored = cut->scored};
+}
+
+static struct moec_sparsity *sparsity_of(const struct fixture *fixture, uint32_t share)
+{
+    struct moec_error err = {0};
+    struct moec_sparsity_table table;
+    struct moec_sparsity *sparsity = NULL;
+    struct cut cut;
+    const struct moec_config *config = &fixture->model->config;
+    cut_make(fixture, &cut);
+    const struct moec_thresholds_job job = {.model = fixture->model,
+                                            .experts = moec_variants_experts(fixture->variants),
+                                            .kernels = moec_kernels_best(),
+                                            .n_threads = 2,
+                                            .windows = &cut.windows};
+    assert_ok(moec_sparsity_table_create(config, shares, N_SHARE, &table, &err), err);
+    assert_ok(moec_thresholds_fill(&job, NULL, &table, &err), err);
+    assert_ok(moec_sparsity_create(&table, config, share, &sparsity, &err), err);
+    moec_sparsity_table_release(&table);
+    return sparsity;
+}
+
+/* Logits of all positions, stepped `chunk` tokens at a time, and what was counted. */
+static float *run(const char *name, uint32_t share, const struct moec_kernels *kernels, int n_threads,
+                  uint32_t chunk, struct moec_sparsity_counts *counts)
+{
+    struct fixture fixture = fixture_open(name);
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    struct moec_session *session = NULL;
+    struct moec_sparsity *sparsity = share > 0 ? sparsity_of(&fixture, share) : NULL;
+    const size_t n_vocab = fixture.model->config.n_vocab;
+    float *logits = calloc(fixture.n_tok * n_vocab, sizeof *logits);
+    uint32_t *at = calloc(fixture.n_tok, sizeof *at);
+    assert_true(logits != NULL && at != NULL);
+    for (uint32_t i = 0; i < fixture.n_tok; i++)
+        at[i] = i;
+    assert_ok(moec_forward_init(&forward, fixture.model, kernels, n_threads,
+                                moec_variants_experts(fixture.variants), chunk, &err),
+              err);
+    moec_forward_scratch(&forward)->test_hook.shares_all_work = true;
+    forward.sparsity = sparsity;
+    assert_ok(moec_session_create(&forward, fixture.n_tok, &session, &err), err);
+    for (uint32_t done = 0, n = 0; done < fixture.n_tok; done += n) {
+        n = fixture.n_tok - done < chunk ? fixture.n_tok - done : chunk;
+        assert_ok(moec_session_step(session, fixture.tokens + done, n, at, n, logits + done * n_vocab, &err),
+                  err);
+    }
+    if (sparsity != NULL)
+        *counts = moec_sparsity_counts(sparsity);
+    moec_session_free(session);
+    moec_forward_release(&forward);
+    moec_sparsity_free(sparsity);
+    free(at);
+    fixture_close(&fixture);
+    return logits;
+}
+
+static const char *const families[] = {"qwen2_moe", "olmoe", "mixtral", "dots1", "gemma4", "deepseek_v2"};
+#define N_FAMILY (sizeof families / sizeof *families)
+
+static void test_sparsity__one_result_however_it_is_run(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < N_FAMILY; f++) {
+        struct moec_sparsity_counts counts, others;
+        struct fixture fixture = fixture_open(families[f]);
+        const uint32_t n_tok = fixture.n_tok;
+        const size_t n = (size_t)n_tok * fixture.model->config.n_vocab;
+        const uint64_t n_neuron = (uint64_t)n_tok * moec_config_moe_count(&fixture.model->config) *
+                                  fixture.model->config.top_k * fixture.model->config.n_ff_expert;
+        fixture_close(&fixture);
+        float *dense = run(families[f], 0, &moec_kernels_scalar, 1, n_tok, &counts);
+        float *expected = run(families[f], 500, &moec_kernels_scalar, 1, n_tok, &counts);
+        assert_true(memcmp(dense, expected, n * sizeof *dense) != 0);
+        assert_int_equal(counts.n_neuron, n_neuron);
+        assert_true(counts.n_active > 3 * n_neuron / 10 && counts.n_active < 7 * n_neuron / 10);
+        assert_true(counts.active_bytes > counts.dense_bytes / 3 && counts.active_bytes < counts.dense_bytes);
+        for (uint32_t chunk = 1; chunk <= 20; chunk += chunk < 3 ? 1 : chunk) {
+            for (int threads = 1; threads <= 3; threads += 2) {
+                const struct moec_kernels *set = kernel_set(chunk % 3);
+                float *got =
+                    run(families[f], 500, set != NULL ? set : &moec_kernels_scalar, threads, chunk, &others);
+                assert_same_bits(got, expected, n, families[f]);
+                assert_int_equal(others.n_active, counts.n_active);
+                assert_int_equal(others.n_neuron, counts.n_neuron);
+                assert_int_equal(others.active_bytes, counts.active_bytes);
+                free(got);
+            }
+        }
+        free(dense);
+        free(expected);
+    }
+}
+
+/* Every product computed, zeros put in, and all added up. */
+static void sum_with_zeros(const struct moec_kernels *kernels, const struct moec_mlp *mlp, const float *x,
+                           float *out)
+{
+    const uint32_t n_ff = mlp->up.rows, columns = mlp->up.columns;
+    float gate[MOEC_SUM_CHUNK], up[MOEC_SUM_CHUNK], *y = calloc(columns, sizeof *y);
+    memset(out, 0, columns * sizeof *out);
+    for (uint32_t neuron = 0; neuron < n_ff; neuron += MOEC_SUM_CHUNK) {
+        const uint32_t n = moec_min_u32(MOEC_SUM_CHUNK, n_ff - neuron);
+        kernels->dot_encoded(&mlp->gate, neuron, n, x, gate);
+        kernels->dot_encoded(&mlp->up, neuron, n, x, up);
+        for (uint32_t i = 0; i < n; i++)
+            up[i] = fabsf(up[i]) < mlp->filter.threshold ? 0 : up[i];
+        kernels->silu_mul(gate, up, n, gate);
+        kernels->sum_chunk_encoded(&mlp->down, neuron, n, gate, y);
+        kernels->add(y, columns, out);
+    }
+    free(y);
+}
+
+static void test_sparsity__neurons_left_out_are_zeros(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("olmoe");
+    struct moec_error err = {0};
+    struct moec_forward forward = {0};
+    const struct moec_config *config = &fixture.model->config;
+    struct moec_experts *experts = moec_variants_experts(fixture.variants);
+    const size_t stride = moec_forward_stride(config);
+    float *x = calloc(4 * stride, sizeof *x), *got = calloc(4 * stride, sizeof *got),
+          *expected = calloc(stride, sizeof *expected);
+    assert_true(x != NULL && got != NULL && expected != NULL);
+    for (uint32_t t = 0; t < 4; t++)
+        for (uint32_t i = 0; i < config->n_embd; i++)
+            x[t * stride + i] = (float)((int)((i * 37 + t * 11) % 101) - 50) * 0.02f;
+    assert_ok(moec_forward_init(&forward, fixture.model, moec_kernels_best(), 1, experts, 4, &err), err);
+    for (uint32_t e = 0; e < config->n_expert; e++) {
+        const struct moec_expert_request request = moec_expert_request_of(0, e);
+        struct moec_mlp mlp;
+        assert_ok(experts->ops->acquire(experts, request, &mlp, &err), err);
+        for (int turn = 0; turn < 4; turn++) { /* nothing, some, and all neurons are left out */
+            mlp.filter = (struct moec_mlp_filter){
+                .is_on = true, .at = MOEC_PROJECTION_UP, .threshold = turn == 3 ? 1e9f : (float)turn * 0.03f};
+            for (uint32_t n = 1; n <= 4; n += 3) {
+                moec_forward_expert(&forward, &mlp, n, x, got);
+                for (uint32_t t = 0; t < n; t++) {
+                    sum_with_zeros(&moec_kernels_scalar, &mlp, x + t * stride, expected);
+                    assert_same_bits(got + t * stride, expected, config->n_embd, "zeros");
+                }
+            }
+        }
+        experts->ops->release(experts, request);
+    }
+    moec_forward_release(&forward);
+    free(x);
+    free(got);
+    free(expected);
+    fixture_close(&fixture);
+}
+
+/* An evaluation decides as a session does, and its reference does not. */
+static void test_sparsity__evaluations_agree_with_sessions(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open("qwen2_moe");
+    struct moec_error err = {0};
+    struct cut cut;
+    struct moec_experts *experts = moec_variants_experts(fixture.variants);
+    struct moec_scorer *scorer = NULL;
+    double dense[N_WINDOW], reference[N_WINDOW], sparse[N_WINDOW], kl[N_WINDOW];
+    const struct moec_measure measure = {.nll = sparse, .kl = kl}, plain = {.nll = dense};
+    cut_make(&fixture, &cut);
+    for (int turn = 0; turn < 2; turn++) {
+        struct moec_sparsity *sparsity = turn == 0 ? NULL : sparsity_of(&fixture, 750);
+        const struct moec_scorer_options options = {
+            .kernels = moec_kernels_best(), .n_threads = 2, .sparsity = sparsity};
+        assert_ok(moec_scorer_create(fixture.model, experts, &cut.windows, &options, &scorer, &err), err);
+        if (turn == 1)
+            assert_ok(moec_scorer_set_reference(scorer, fixture.model, experts, reference, NULL, &err), err);
+        assert_ok(moec_scorer_run(scorer, turn == 0 ? &plain : &measure, NULL, &err), err);
+        moec_scorer_free(scorer);
+        moec_sparsity_free(sparsity);
+    }
+    assert_memory_equal(dense, reference, sizeof dense);
+    for (uint32_t w = 0; w < N_WINDOW; w++)
+        assert_true(sparse[w] != dense[w] && kl[w] > 0);
+    fixture_close(&fixture);
+}
+
+static void test_sparsity__refuses_other_neurons(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *why;
+    } cases[] = {{"gpt_oss", "not nothing where up . x is"}, {"switch", "have no gate"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture fixture = fixture_open(cases[i].name);
+        struct moec_error err = {0};
+        assert_status(moec_sparsity_check_config(&fixture.model->config, &err), MOEC_ERR_UNSUPPORTED, err);
+        assert_message(err, cases[i].why);
+        fixture_close(&fixture);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sparsity__thresholds_lie_between_those_of_the_table),
+        cmocka_unit_test(test_sparsity__the_section_holds_a_table),
+        cmocka_unit_test(test_sparsity__a_bundle_takes_a_table),
+        cmocka_unit_test(test_sparsity__one_result_however_it_is_run),
+        cmocka_unit_test(test_sparsity__neurons_left_out_are_zeros),
+        cmocka_unit_test(test_sparsity__evaluations_agree_with_sessions),
+        cmocka_unit_test(test_sparsity__refuses_other_neurons),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
