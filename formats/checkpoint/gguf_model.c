@@ -21,7 +21,7 @@ struct key {
     bool is_needed;
 };
 
-#define MAX_OWN_KEYS 6
+#define MAX_OWN_KEYS 10
 
 /* expert_gating_func: how scores are made of the router's products. */
 enum gating { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_CHOSEN = 3 };
@@ -35,7 +35,7 @@ struct tensor_name {
     const char *name;
 };
 
-#define MAX_OWN_NAMES 8
+#define MAX_OWN_NAMES 9
 
 struct architecture {
     const char *name;       /* general.architecture */
@@ -62,8 +62,11 @@ struct architecture {
 
 static enum moec_status put_afmoe(const struct making *m);
 static enum moec_status put_granite(const struct making *m);
+static enum moec_status put_granite_hybrid(const struct making *m);
 static enum moec_status put_lfm2(const struct making *m);
 static enum moec_status put_qwen_next(const struct making *m);
+static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config *config, enum moec_role role,
+                                                       uint32_t layer);
 static struct moec_tensor_layout layout_lfm2(const struct moec_config *config, enum moec_role role,
                                              uint32_t layer);
 static struct moec_tensor_layout layout_qwen_next(const struct moec_config *config, enum moec_role role,
@@ -104,6 +107,24 @@ static const struct architecture architectures[] = {
               {"residual_scale", "residual_multiplier", REAL, false},
               {"logit_scale", "logits_scaling", REAL, false},
               {"attention.scale", "attention_multiplier", REAL, false}}},
+    {.name = "granitehybrid", .model_type = "granitemoehybrid", .gating = SOFTMAX, .norm_topk = true,
+     .always_norm = true, .put = put_granite_hybrid, .layout_of = layout_granite_hybrid,
+     .keys = {{"expert_count", "num_local_experts", COUNT, true},
+              {"embedding_scale", "embedding_multiplier", REAL, false},
+              {"residual_scale", "residual_multiplier", REAL, false},
+              {"logit_scale", "logits_scaling", REAL, false},
+              {"attention.scale", "attention_multiplier", REAL, false},
+              {"attention.head_count_kv", "num_key_value_heads", LARGEST, true},
+              {"ssm.conv_kernel", "mamba_d_conv", COUNT, true},
+              {"ssm.state_size", "mamba_d_state", COUNT, true},
+              {"ssm.group_count", "mamba_n_groups", COUNT, true},
+              {"ssm.time_step_rank", "mamba_n_heads", COUNT, true}},
+     .names = {{MOEC_ROLE_OUTPUT_GATE, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_V, true, "blk.{L}.ssm_in.weight"},
+               {MOEC_ROLE_K, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_Q, true, "blk.{L}.ssm_in.weight"},
+               {MOEC_ROLE_DELTA_DECAY, true, "blk.{L}.ssm_in.weight"}, {MOEC_ROLE_O, true, "blk.{L}.ssm_out.weight"},
+               {MOEC_ROLE_CONVOLUTION, false, "blk.{L}.ssm_conv1d.weight"},
+               {MOEC_ROLE_CONVOLUTION_BIAS, false, "blk.{L}.ssm_conv1d.bias"},
+               {MOEC_ROLE_SPACE_SKIP, false, "blk.{L}.ssm_d"}}},
     {.name = "exaone-moe", .model_type = "exaone_moe", .gating = SIGMOID,
      .first_moe = "first_k_dense_replace", .n_shared = "num_shared_experts", .window_step = 4,
      .keys = {{"expert_weights_scale", "routed_scaling_factor", REAL, false}}},
@@ -539,6 +560,59 @@ static enum moec_status put_granite(const struct making *m)
     if (find_key(m, shared.key) != NULL)
         moec_json_out_string(m->root, "model_type", "granitemoeshared");
     return put_key(m, &shared);
+}
+
+/* Layers without keys and values are state spaces. RoPE is there if the file says that it was trained. */
+static enum moec_status put_granite_hybrid(const struct making *m)
+{
+    static const struct key shared = {"expert_shared_feed_forward_length", "shared_intermediate_size", COUNT,
+                                      false};
+    const struct moec_gguf_value *kv = find_key(m, "attention.head_count_kv"),
+                                 *inner = find_key(m, "ssm.inner_size"),
+                                 *heads = find_key(m, "ssm.time_step_rank"),
+                                 *width = find_key(m, "embedding_length"),
+                                 *rotates = find_key(m, "rope.scaling.finetuned");
+    uint64_t n_inner = 0, n_head = 0, n_embd = 0;
+    bool has_rope = false;
+    if (inner == NULL)
+        return moec_fail(m->err, MOEC_ERR_FORMAT, "'%s' has no 'granitehybrid.ssm.inner_size'",
+                         m->gguf->file.path);
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, inner, &n_inner, m->err));
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, heads, &n_head, m->err));
+    MOEC_TRY(moec_gguf_as_u64(m->gguf, width, &n_embd, m->err));
+    if (rotates != NULL)
+        MOEC_TRY(moec_gguf_as_bool(m->gguf, rotates, &has_rope, m->err));
+    moec_json_out_u64(m->root, "mamba_d_head", n_head > 0 ? n_inner / n_head : 0);
+    moec_json_out_u64(m->root, "mamba_expand", n_embd > 0 ? n_inner / n_embd : 0);
+    moec_json_out_string(m->root, "position_embedding_type", has_rope ? "rope" : "nope");
+    MOEC_TRY(put_key(m, &shared));
+    if (kv->type != MOEC_GGUF_ARRAY)
+        return MOEC_OK;
+    MOEC_TRY(moec_gguf_expect_array(m->gguf, kv, MOEC_GGUF_I32, m->n_layer, m->err));
+    struct moec_json_out *types = moec_json_out_array();
+    for (uint64_t layer = 0; layer < m->n_layer && layer < MOEC_MAX_LAYERS; layer++)
+        moec_json_out_string(types, NULL, moec_gguf_number(kv, layer) == 0 ? "mamba" : "attention");
+    moec_json_out_node(m->root, "layer_types", types);
+    return MOEC_OK;
+}
+
+/* The converter puts the rotated coordinates of attention into pairs, takes gate and up of the shared expert
+ * apart, gives vectors of the state space a second dimension, and stores what decays are computed from as
+ * -exp. */
+static struct moec_tensor_layout layout_granite_hybrid(const struct moec_config *config, enum moec_role role,
+                                                       uint32_t layer)
+{
+    const bool is_running =
+        layer != MOEC_LAYER_NONE && moec_layer_is_running(moec_config_layer(config, layer));
+    struct moec_tensor_layout layout = {0};
+    if (is_running && role != MOEC_ROLE_SHARED_GATE && role != MOEC_ROLE_SHARED_UP)
+        layout = moec_family_granitemoehybrid.layout_of(config, role, layer);
+    layout.is_convolution = false;
+    layout.has_pairs = !is_running && (role == MOEC_ROLE_Q || role == MOEC_ROLE_K);
+    layout.is_flat =
+        role == MOEC_ROLE_DELTA_DECAY_LOG || role == MOEC_ROLE_SPACE_SKIP || role == MOEC_ROLE_DELTA_NORM;
+    layout.takes_log = role == MOEC_ROLE_DELTA_DECAY_LOG;
+    return layout;
 }
 
 /* Layers without keys and values are convolutions. */

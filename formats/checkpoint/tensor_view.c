@@ -96,6 +96,15 @@ static void place_weights(struct moec_tensor_layout layout, uint32_t n_part, str
     view->column_step = layout.is_transposed ? moec_tensor_layout_outputs(layout, view->rows) : 1;
 }
 
+/* The same weights in one dimension. How many they are is compared with the tensor's bytes afterwards. */
+static struct moec_tensor flatten(const struct moec_tensor *tensor)
+{
+    struct moec_tensor flat = *tensor;
+    for (flat.n_dims = tensor->n_dims; flat.n_dims > 1; flat.n_dims--)
+        flat.shape[flat.n_dims - 2] *= flat.shape[flat.n_dims - 1];
+    return flat;
+}
+
 enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct moec_tensor_layout layout,
                                        uint32_t rows, uint32_t columns, uint32_t expert, uint32_t n_expert,
                                        const char *where, struct moec_tensor_view *view,
@@ -105,6 +114,11 @@ enum moec_status moec_tensor_view_make(const struct moec_tensor *tensor, struct 
     uint64_t shape[3];
     const uint32_t n_part = layout.n_part > 0 ? layout.n_part : 1;
     const bool may_be_vector = rows == 1 && n_part == 1 && layout.block_rows == 0;
+    struct moec_tensor flat;
+    if (layout.is_flat && rows == 1) {
+        flat = flatten(tensor);
+        tensor = &flat;
+    }
     if (tensor->coding == NULL)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s at offset %" PRIu64 " has dtype %s, expected BF16, F16 or F32", where,

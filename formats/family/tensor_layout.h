@@ -23,6 +23,7 @@ struct moec_tensor_layout {
      * block_rows 0: its outputs are those of the tensor. */
     uint32_t block_rows, block_first, block_step;
     bool is_convolution; /* (channels, 1, positions) */
+    bool is_flat;        /* of a vector: whatever dimensions its weights are given */
     bool adds_one;       /* 1 is added to each weight: norms that are stored as what they differ from 1 by */
     bool takes_log;      /* stored are -exp(weight) */
 };
