@@ -36,6 +36,20 @@ bool moec_figure_find_losses(const struct moec_profile *profile, const char *nam
 void moec_figure_set_loss(struct moec_chart_series *series, uint64_t i, double x,
                           const struct moec_figure_losses *losses, uint64_t at);
 
+/* Whether the intervals say that point i of `a` loses more than point j of `b`: they lie apart. Losses are
+ * measured on the same windows, so this errs on the careful side. Without intervals nothing is sure. */
+static inline bool moec_figure_loses_more(const struct moec_chart_series *a, uint64_t i,
+                                          const struct moec_chart_series *b, uint64_t j)
+{
+    return a->has_interval && b->has_interval && a->low[i] > b->high[j];
+}
+
+/* What point i loses at most: the end of its interval, or the figure itself where there is none. */
+static inline double moec_figure_loses_at_most(const struct moec_chart_series *series, uint64_t i)
+{
+    return series->has_interval ? series->high[i] : series->y[i];
+}
+
 /* ---- charts ---- */
 
 MOEC_PRINTF(2, 3) void moec_figure_name(struct moec_chart *chart, const char *format, ...);

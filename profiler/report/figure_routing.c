@@ -335,6 +335,15 @@ static double reaches(const struct moec_chart_series *series, double y)
     return (double)NAN;
 }
 
+/* A number of things: whole, and short where it is large. */
+static const char *count_text(char text[static MOEC_CHART_NUMBER], double n)
+{
+    if (!(n < 1000))
+        return moec_chart_number(text, n);
+    (void)snprintf(text, MOEC_CHART_NUMBER, "%.0f", n);
+    return text;
+}
+
 /* Share of the tokens on the most popular fifth of the full paths that occur; NaN when it was not measured.
  */
 static double fifth_of_paths(const struct moec_profile *profile)
@@ -379,16 +388,15 @@ enum moec_status moec_figure_paths(const struct moec_profile *profile, uint32_t 
         MOEC_TRY(add_curve(chart, "MoE layers of the encoder", encoder, 100, err));
     double half = reaches(series, 50);
     if (isfinite(half))
-        moec_figure_say(chart, "Half of the tokens take one of at most %s full paths.",
-                        moec_chart_number(a, half));
+        moec_figure_say(chart, "Half of the tokens take one of at most %s full paths.", count_text(a, half));
     else if (series->n > 0)
         moec_figure_say(chart, "The %s most popular full paths carry %s %% of the tokens.",
-                        moec_chart_number(a, series->x[series->n - 1]),
+                        count_text(a, series->x[series->n - 1]),
                         moec_chart_number(b, series->y[series->n - 1]));
     if (three != NULL && isfinite(reaches(&chart->series[1], 50)))
         moec_figure_say(chart,
                         "Over three consecutive layers at most %s paths carry half of them (median layer).",
-                        moec_chart_number(a, reaches(&chart->series[1], 50)));
+                        count_text(a, reaches(&chart->series[1], 50)));
     double fifth = fifth_of_paths(profile);
     if (isfinite(fifth))
         moec_figure_say(chart,
@@ -498,9 +506,28 @@ static enum moec_status draw_recall_by_cut(const struct moec_profile *profile, c
     return MOEC_OK;
 }
 
-static void say_recall(struct moec_chart *chart)
+/* In how many layers this predictor recalls at least as much of the top k as every other. */
+static uint32_t layers_led(const struct moec_profile *profile, const struct moec_study *study, uint32_t p,
+                           uint32_t *n_layer)
 {
-    uint32_t best = 0;
+    const uint64_t n_predictor = study->axes[1].n, n_cut = study->axes[2].n;
+    uint32_t n_led = 0;
+    *n_layer = 0;
+    for (uint64_t s = 0; s < study->axes[0].n; s++) {
+        const double *row = study->values + s * n_predictor * n_cut;
+        bool leads = is_predicted(profile, s) && isfinite(row[p * n_cut]);
+        *n_layer += leads;
+        for (uint64_t other = 0; other < n_predictor; other++)
+            leads = leads && !(row[other * n_cut] > row[p * n_cut]);
+        n_led += leads;
+    }
+    return n_led;
+}
+
+static void say_recall(const struct moec_profile *profile, const struct moec_study *study,
+                       struct moec_chart *chart)
+{
+    uint32_t best = 0, n_layer = 0;
     char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
     for (uint32_t p = 1; p < chart->n_series; p++)
         if (chart->series[p].n > 0 && chart->series[p].y[0] > chart->series[best].y[0])
@@ -508,11 +535,14 @@ static void say_recall(struct moec_chart *chart)
     if (chart->n_series == 0 || chart->series[best].n == 0)
         return;
     const struct moec_chart_series *series = &chart->series[best];
+    const uint32_t n_led = layers_led(profile, study, best, &n_layer);
     moec_figure_say(
         chart,
-        "Bars: mean over layers; lines on them: from the worst layer to the best. %s predicts best: %s %% of "
-        "the experts that a token needs are among the top k predicted, %s %% among the top 2k.",
-        series->name, moec_chart_number(a, series->y[0]), moec_chart_number(b, series->y[series->n - 1]));
+        "Bars: mean over layers; lines on them: from the worst layer to the best. %s predicts best, in "
+        "%" PRIu32 " of %" PRIu32 " layers: %s %% of the experts that a token needs are among the top k "
+        "predicted, %s %% among the top 2k.",
+        series->name, n_led, n_layer, moec_chart_number(a, series->y[0]),
+        moec_chart_number(b, series->y[series->n - 1]));
     moec_figure_say(chart, "What is missing is read from storage while the token waits.");
 }
 
@@ -567,7 +597,8 @@ enum moec_status moec_figure_recall(const struct moec_profile *profile, uint32_t
     MOEC_TRY(moec_alloc((void **)&scratch, 2 * study->axes[0].n, sizeof *scratch, "recall of layers", err));
     enum moec_status status = draw_recall_by_cut(profile, study, chart, scratch, err);
     free(scratch);
-    say_recall(chart);
+    if (status == MOEC_OK)
+        say_recall(profile, study, chart);
     return status;
 }
 

@@ -48,7 +48,8 @@ static void say_targets(struct moec_chart *chart, const struct moec_profile *pro
             moec_figure_say(chart, "A loss of at most %g %% needs %s in all experts.", targets[t],
                             chart->x.categories[best]);
         else
-            moec_figure_say(chart, "No bitwidth that was measured keeps a loss of %g %%.", targets[t]);
+            moec_figure_say(chart, "No bitwidth that was measured is sure to lose at most %g %%.",
+                            targets[t]);
     }
     moec_figure_say(chart, "Intervals: one-sided 95 %% ends by Student's t over %" PRIu32 " windows.",
                     profile->n_window);
@@ -257,6 +258,27 @@ enum moec_status moec_figure_tokens(const struct moec_profile *profile, uint32_t
 
 /* ---- studies ---- */
 
+/* The costliest layer, and whether its interval sets it apart. */
+static void say_costliest(struct moec_chart *chart, const struct moec_chart_series *series, uint64_t most,
+                          const char *layer, double sum)
+{
+    uint64_t n_alike = 0;
+    char a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    for (uint64_t s = 0; s < series->n; s++)
+        n_alike += s != most && isfinite(series->y[s]) && !moec_figure_loses_more(series, most, series, s);
+    moec_figure_say(chart,
+                    "At %s layer %s costs most, %s %%, which is %s %% of what all layers lose one by one.",
+                    series->name, layer, moec_chart_number(a, series->y[most]),
+                    moec_chart_number(b, 100 * series->y[most] / sum));
+    if (!series->has_interval)
+        moec_figure_say(chart, "There are no intervals: the order of layers may be noise.");
+    else if (n_alike == 0)
+        moec_figure_say(chart, "By the intervals no other layer comes near: more bits there are well spent.");
+    else
+        moec_figure_say(chart, "By the intervals %" PRIu64 " of the %" PRIu64 " others may cost as much.",
+                        n_alike, series->n - 1);
+}
+
 enum moec_status moec_figure_layer_loss(const struct moec_profile *profile, uint32_t index,
                                         struct moec_chart *chart, struct moec_error *err)
 {
@@ -265,7 +287,7 @@ enum moec_status moec_figure_layer_loss(const struct moec_profile *profile, uint
     if (index > 0 || !moec_figure_find_losses(profile, "layer/loss", 2, axes, &losses))
         return MOEC_OK;
     const struct moec_study_axis *layers = &losses.loss->axes[0], *bits = &losses.loss->axes[1];
-    char name[MOEC_CHART_LABEL], worst[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    char name[MOEC_CHART_LABEL], worst[MOEC_CHART_LABEL];
     moec_figure_name(chart, "layer_loss");
     moec_figure_title(chart, "Loss when the experts of one layer alone are quantised");
     chart->kind = MOEC_CHART_LINES;
@@ -286,12 +308,8 @@ enum moec_status moec_figure_layer_loss(const struct moec_profile *profile, uint
         if (i > 0 || !(sum > 0))
             continue;
         moec_figure_axis_text(layers, most, worst);
-        moec_figure_say(
-            chart, "At %s layer %s costs most, %s %%, which is %s %% of what all layers lose one by one.",
-            name, worst, moec_chart_number(a, series->y[most]),
-            moec_chart_number(b, 100 * series->y[most] / sum));
+        say_costliest(chart, series, most, worst, sum);
     }
-    moec_figure_say(chart, "Bits are better spent in layers that stand out here than evenly.");
     moec_figure_spread_out(chart);
     return MOEC_OK;
 }

@@ -64,15 +64,18 @@ enum moec_status moec_figure_dense_loss(const struct moec_profile *profile, uint
     uint64_t at = first_common(chart);
     if (chart->n_series < 2 || at == chart->series[0].n)
         return MOEC_OK;
-    double experts = chart->series[0].y[at], all = chart->series[1].y[at];
+    const struct moec_chart_series *experts_only = &chart->series[0], *with_all = &chart->series[1];
+    const double experts = experts_only->y[at], all = with_all->y[at];
     moec_figure_say(chart, "At %s experts alone lose %s %%, all weights %s %%.", chart->x.categories[at],
                     moec_chart_number(a, experts), moec_chart_number(b, all));
-    moec_figure_say(
-        chart,
-        all > 1.5 * experts
-            ? "Experts tolerate low bitwidths better than the dense weights, which are few: keep those "
-              "precise."
-            : "Dense weights suffer hardly more than experts: they can be quantised too.");
+    if (!moec_figure_loses_more(with_all, at, experts_only, at))
+        moec_figure_say(chart, "The intervals overlap: what the dense weights add may be noise.");
+    else if (all > 1.5 * experts)
+        moec_figure_say(chart, "Experts tolerate low bitwidths better than the dense weights, which are few: "
+                               "keep those precise.");
+    else
+        moec_figure_say(chart,
+                        "The dense weights add to it by the intervals, but less than half of that again.");
     return MOEC_OK;
 }
 
@@ -100,6 +103,8 @@ enum moec_status moec_figure_projection_loss(const struct moec_profile *profile,
                     chart->x.categories[at], chart->series[most].name,
                     moec_chart_number(a, chart->series[most].y[at]), chart->series[least].name,
                     moec_chart_number(b, chart->series[least].y[at]));
+    if (!moec_figure_loses_more(&chart->series[most], at, &chart->series[least], at))
+        moec_figure_say(chart, "Their intervals overlap: the order may be noise.");
     moec_figure_say(chart, "FloE finds down the most and up the least sensitive, and stores up at INT2.");
     return MOEC_OK;
 }
@@ -130,7 +135,8 @@ static enum moec_status draw_worth(const struct moec_study *size, const struct m
         for (uint64_t i = 0; i < n; i++) {
             moec_figure_set_loss(series, i, size->values[q * n + i], losses, q * n + i);
             for (int limit = 0; limit < 2; limit++)
-                if (series->y[i] <= (limit == 0 ? 1 : 5) && series->x[i] < best[limit]) {
+                if (moec_figure_loses_at_most(series, i) <= (limit == 0 ? 1 : 5) &&
+                    series->x[i] < best[limit]) {
                     best[limit] = series->x[i];
                     best_series[limit] = (uint32_t)q;
                 }
@@ -139,10 +145,12 @@ static enum moec_status draw_worth(const struct moec_study *size, const struct m
     }
     for (int limit = 0; limit < 2; limit++)
         if (isfinite(best[limit]))
-            moec_figure_say(chart,
-                            "The smallest choice that loses at most %d %% is %s with %s bits a weight.",
-                            limit == 0 ? 1 : 5, chart->series[best_series[limit]].name,
-                            moec_chart_number(a, best[limit]));
+            moec_figure_say(
+                chart,
+                "The smallest choice that loses at most %d %% by its interval is %s with %s bits a "
+                "weight.",
+                limit == 0 ? 1 : 5, chart->series[best_series[limit]].name,
+                moec_chart_number(a, best[limit]));
     moec_figure_say(chart, "Lower and further left is better: a choice above and to the right of another is "
                            "never worth its bits.");
     moec_figure_spread_out(chart);
@@ -158,6 +166,26 @@ static const char *best_group(const struct moec_study_axis *groups, uint64_t at,
     else
         (void)snprintf(text, MOEC_CHART_LABEL, "groups of %.6g", value);
     return text;
+}
+
+/* How many other points may be as good as the best, by their intervals. */
+static uint64_t count_alike(const struct moec_chart *chart, uint32_t best_series, uint64_t best)
+{
+    uint64_t n = 0;
+    for (uint32_t q = 0; q < chart->n_series; q++)
+        for (uint64_t i = 0; i < chart->series[q].n; i++)
+            n += (q != best_series || i != best) && isfinite(chart->series[q].y[i]) &&
+                 !moec_figure_loses_more(&chart->series[q], i, &chart->series[best_series], best);
+    return n;
+}
+
+static void say_alike(struct moec_chart *chart, uint64_t n_alike)
+{
+    if (n_alike > 0)
+        moec_figure_say(chart, "By the intervals %" PRIu64 " other%s may be as good.", n_alike,
+                        n_alike > 1 ? "s" : "");
+    else
+        moec_figure_say(chart, "By the intervals every other loses more.");
 }
 
 /* One chart for each bitwidth: groups across, quantizers beside each other. */
@@ -213,6 +241,8 @@ enum moec_status moec_figure_quantizer(const struct moec_profile *profile, uint3
             "their scales.",
             chart->series[best_series].name, best_group(groups, best, group), moec_chart_number(a, least),
             moec_chart_number(b, most));
+    if (isfinite(least))
+        say_alike(chart, count_alike(chart, best_series, best));
     return MOEC_OK;
 }
 
@@ -262,6 +292,11 @@ enum moec_status moec_figure_quantizer_all(const struct moec_profile *profile, u
                     "With all weights at these bits %s loses least: %s %%, and %s %% with experts alone.",
                     chart->x.categories[best], moec_chart_number(a, series[1]->y[best]),
                     moec_chart_number(b, series[0]->y[best]));
+    uint64_t n_alike = 0;
+    for (uint64_t q = 0; q < series[1]->n; q++)
+        n_alike +=
+            q != best && isfinite(series[1]->y[q]) && !moec_figure_loses_more(series[1], q, series[1], best);
+    say_alike(chart, n_alike);
     return MOEC_OK;
 }
 
@@ -306,8 +341,9 @@ enum moec_status moec_figure_projection_experts(const struct moec_profile *profi
     chart->cells.decimals = 2;
     if (isfinite(largest))
         moec_figure_say(chart,
-                        "Worst is expert %" PRIu64 " of layer %g with %s %%. Experts that stand out in one "
-                        "projection only need more bits there, not everywhere.",
+                        "Highest is expert %" PRIu64
+                        " of layer %g with %s %%. These losses have no interval: "
+                        "look for what stands out in one projection only, and needs more bits there alone.",
                         most % n_expert, chart->cells.rows[most / n_expert], moec_chart_number(a, largest));
     return MOEC_OK;
 }
@@ -320,6 +356,8 @@ enum moec_status moec_figure_rank(const struct moec_profile *profile, uint32_t i
     static const char *const axes[] = {"action", "rank"};
     struct moec_figure_losses losses;
     char name[MOEC_CHART_LABEL], a[MOEC_CHART_NUMBER], b[MOEC_CHART_NUMBER];
+    uint64_t n_free = 0;
+    bool has_intervals = true;
     if (index > 0 || !moec_figure_find_losses(profile, "rank/loss", 2, axes, &losses))
         return MOEC_OK;
     const struct moec_study_axis *actions = &losses.loss->axes[0], *ranks = &losses.loss->axes[1];
@@ -337,18 +375,25 @@ enum moec_status moec_figure_rank(const struct moec_profile *profile, uint32_t i
         struct moec_chart_series *series = NULL;
         moec_figure_axis_text(actions, s, name);
         MOEC_TRY(moec_chart_add_series(chart, name, chart->x.n_category, &series, err));
-        for (uint64_t r = 0; r < series->n; r++)
+        uint64_t n_series_free = 0;
+        for (uint64_t r = 0; r < series->n; r++) {
             moec_figure_set_loss(series, r, (double)r, &losses, s * ranks->n + r);
+            n_series_free += series->has_interval && series->low[r] <= 0;
+        }
+        has_intervals = has_intervals && series->has_interval;
+        n_free += n_series_free;
         if (series->n > 0)
-            moec_figure_say(chart, "%s: the first costs %s %%, the last %s %%.", series->name,
-                            moec_chart_number(a, series->y[0]),
-                            moec_chart_number(b, series->y[series->n - 1]));
+            moec_figure_say(chart,
+                            "%s: the first costs %s %%, the last %s %%; for %" PRIu64 " of %" PRIu64
+                            " ranks the interval reaches zero.",
+                            series->name, moec_chart_number(a, series->y[0]),
+                            moec_chart_number(b, series->y[series->n - 1]), n_series_free, series->n);
     }
     moec_figure_spread_out(chart);
-    moec_figure_say(
-        chart,
-        "Ranks whose loss is close to zero can be served by whichever expert is in memory; the first rank "
-        "hardly ever can.");
+    if (has_intervals)
+        moec_figure_say(chart, n_free > 0
+                                   ? "Where it does, whichever expert is in memory can serve that rank."
+                                   : "So no rank is free: each costs something.");
     return MOEC_OK;
 }
 
@@ -378,12 +423,14 @@ enum moec_status moec_figure_sparsity(const struct moec_profile *profile, uint32
         series->is_band = true;
         for (uint64_t i = 0; i < parts->n; i++) {
             moec_figure_set_loss(series, i, 100 * moec_study_axis_value(parts, i), &losses, p * parts->n + i);
-            kept = series->y[i] <= 2 ? series->x[i] : kept;
+            kept = moec_figure_loses_at_most(series, i) <= 2 ? series->x[i] : kept;
         }
         if (isfinite(kept))
-            moec_figure_say(chart, "%s: %g %% can be zero for a loss of at most 2 %%.", series->name, kept);
+            moec_figure_say(chart, "%s: %g %% can be zero for a loss of at most 2 %% by its interval.",
+                            series->name, kept);
         else
-            moec_figure_say(chart, "%s: even the lowest sparsity costs more than 2 %%.", series->name);
+            moec_figure_say(chart, "%s: even the lowest sparsity is not sure to cost at most 2 %%.",
+                            series->name);
     }
     moec_figure_spread_out(chart);
     moec_figure_say(chart, "Neurons that are zero need not be read from storage.");

@@ -101,7 +101,7 @@ static void test_figures__captions_follow_the_numbers(void **state)
     /* Of the second layer alone: the first has none before it. */
     assert_true(chart->series[1].y[0] == 62.5 && chart->series[1].low[0] == 62.5 &&
                 chart->series[1].high[0] == 62.5);
-    assert_non_null(strstr(chart->caption, "next-layer gate predicts best: 62.5"));
+    assert_non_null(strstr(chart->caption, "next-layer gate predicts best, in 1 of 1 layers: 62.5"));
     moec_figures_release(&figures);
     moec_profile_release(&profile);
 }
