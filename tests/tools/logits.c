@@ -98,6 +98,7 @@ static enum moec_status open_tool(const struct options *options, struct tool *to
         MOEC_TRY(load_tokens(options->source, &tool->source, &tool->n_source, err));
     *chunk = options->chunk == 0 || options->chunk > tool->n_tok ? tool->n_tok : options->chunk;
     MOEC_TRY(moec_checkpoint_open(options->paths[0], &tool->checkpoint, err));
+    moec_checkpoint_choose_rope(tool->checkpoint, tool->n_tok);
     const struct moec_config *config = moec_checkpoint_config(tool->checkpoint);
     MOEC_TRY(moec_checkpoint_load_dense(tool->checkpoint, 16, 0, &dense, err));
     MOEC_TRY(moec_model_create(config, &dense, &tool->model, err));
