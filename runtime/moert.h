@@ -102,8 +102,11 @@ struct moert_options {
      * "sti": every expert is read in order for every token; serves one session. */
     const char *mode;
     /* Which expert is evicted when the buffer is full: "fifo", "lru", "lfu", "edgemoe", "edgemoe-literal",
-     * "arc", "random". */
+     * "arc", "random", "hobbit", "lhu". */
     const char *evict;
+    /* Of "hobbit": "0.4:0.3:0.1:0.2" for recency, uses, uses in high precision and distance of the layer;
+     * NULL = equal. */
+    const char *evict_weights;
     /* How the next layer's experts are predicted, so that they are read while this layer computes: "none",
      * "frequency", "path" (the bundle's path table), "gate" (the next layer's router), "path+gate". */
     const char *predict;

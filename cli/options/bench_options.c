@@ -1,5 +1,6 @@
 #include "cli/options/bench_options.h"
 
+#include "cli/options/policy_options.h"
 #include "cli/options/route_options.h"
 #include "formats/base/memory.h"
 #include "runtime/kernels/kernels.h"
@@ -82,6 +83,14 @@ static enum moec_status read_storages(const struct cli_args *args, struct moec_b
     return MOEC_OK;
 }
 
+static bool evict_hobbit(const struct moec_bench_options *bench)
+{
+    bool is_named = false;
+    for (uint32_t i = 0; i < bench->n_evict; i++)
+        is_named = is_named || strcmp(bench->evicts[i], moec_evict_hobbit.name) == 0;
+    return is_named;
+}
+
 static enum moec_status read_policies(const struct cli_args *args, struct cli_bench_options *out,
                                       struct moec_error *err)
 {
@@ -93,6 +102,8 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_be
     MOEC_TRY(read_list(args, "evict", &out->lists[1], bench->evicts, &bench->n_evict, err));
     for (uint32_t i = 0; i < bench->n_evict; i++)
         MOEC_TRY(moec_evict_find(bench->evicts[i], &evict, err));
+    MOEC_TRY(cli_read_evict_weights(args, evict_hobbit(bench), NULL, err));
+    bench->evict_weights = cli_text(args, "evict-weights");
     bench->predict = cli_text(args, "predict");
     MOEC_TRY(cli_read_decisions(args, &bench->decisions, err));
     bench->io = cli_text(args, "io");

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -108,6 +109,7 @@ static bool store(struct cli_args *args, int index, const char *value, int *stat
 {
     const struct cli_option *option = &args->command->options[index];
     uint32_t limit = (option->flags & CLI_REPEATS) != 0 ? CLI_MAX_REPEATS : 1;
+    assert(index < CLI_MAX_OPTIONS);
     if (args->n_values[index] == limit)
         return usage_error(args, status, "option '--%s' is given more than %" PRIu32 " times", option->name,
                            limit);

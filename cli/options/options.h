@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define CLI_MAX_OPTIONS     48
+#define CLI_MAX_OPTIONS     64
 #define CLI_MAX_POSITIONALS 4
 #define CLI_MAX_REPEATS     8
 

@@ -3,7 +3,10 @@
 #ifndef MOEC_CLI_POLICY_OPTIONS_H
 #define MOEC_CLI_POLICY_OPTIONS_H
 
-#define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random"
+#include "cli/options/options.h"
+#include "runtime/policy/evict.h"
+
+#define CLI_EVICT_CHOICES "fifo|lru|lfu|edgemoe|edgemoe-literal|arc|random|hobbit|lhu"
 /* Rows of a table: which expert is evicted. */
 #define CLI_EVICT_VALUES                                                                                     \
     "fifo\tthe one loaded first\n"                                                                           \
@@ -12,7 +15,13 @@
     "edgemoe\trare, and far from the current layer\n"                                                        \
     "edgemoe-literal\tby the formula in the paper\n"                                                         \
     "arc\tadaptive replacement\n"                                                                            \
-    "random\tany"
+    "random\tany\n"                                                                                          \
+    "hobbit\tby weighted recency, uses and distance, of this sequence\n"                                     \
+    "lhu\tthe least often used in high precision in it"
+
+#define CLI_EVICT_WEIGHTS                                                                                    \
+    "With --evict hobbit: weights of recency, uses, uses in high precision and distance of the layer, such " \
+    "as 0.4:0.3:0.1:0.2 (default: equal)."
 
 #define CLI_PREDICT_CHOICES "none|frequency|path|gate|path+gate"
 /* Rows of a table: what a prediction goes by. */
@@ -29,5 +38,10 @@
     "auto\twhichever is faster on this machine (default)\n"                                                  \
     "direct\tbypass the page cache\n"                                                                        \
     "cached\tthrough the page cache"
+
+/* Reads --evict-weights into `weights` (MOEC_EVICT_WEIGHTS), or only checks them where that is NULL; without
+ * the option nothing. Errors: MOEC_ERR_USAGE, where no policy takes weights too. */
+MOEC_WARN_UNUSED enum moec_status cli_read_evict_weights(const struct cli_args *args, bool is_hobbit_named,
+                                                         float *weights, struct moec_error *err);
 
 #endif

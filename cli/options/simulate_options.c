@@ -1,4 +1,5 @@
 #include "cli/options/simulate_options.h"
+#include "cli/options/policy_options.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,6 +37,19 @@ static enum moec_status read_policies(const struct cli_args *args, struct cli_si
         MOEC_TRY(moec_evict_find(item, &out->policies[out->n_policy++], err));
     }
     return MOEC_OK;
+}
+
+static enum moec_status read_weights(const struct cli_args *args, struct cli_simulate_options *out,
+                                     struct moec_error *err)
+{
+    bool is_named = out->is_every_policy;
+    for (uint32_t i = 0; i < out->n_policy; i++)
+        is_named = is_named || out->policies[i] == &moec_evict_hobbit;
+    out->has_evict_weights = cli_has(args, "evict-weights");
+    out->tunes_evict = cli_has(args, "tune-evict");
+    if (out->tunes_evict && !is_named)
+        return moec_fail(err, MOEC_ERR_USAGE, "--tune-evict does nothing without --evict hobbit");
+    return cli_read_evict_weights(args, is_named, out->evict_weights, err);
 }
 
 static enum moec_status read_predictors(const struct cli_args *args, struct cli_simulate_options *out,
@@ -93,6 +107,7 @@ enum moec_status cli_read_simulate_options(const struct cli_args *args, struct c
     uint32_t n_threads = 0;
     *out = (struct cli_simulate_options){0};
     MOEC_TRY(read_policies(args, out, err));
+    MOEC_TRY(read_weights(args, out, err));
     MOEC_TRY(read_predictors(args, out, err));
     MOEC_TRY(read_budgets(args, out, err));
     MOEC_TRY(cli_u32(args, "bits", 2, 16, &out->bits, err));
@@ -113,6 +128,8 @@ void cli_set_policies(const struct cli_simulate_options *options, struct moec_si
 {
     static const struct moec_evict_ops *const usual[] = {&moec_evict_lru, &moec_evict_lfu,
                                                          &moec_evict_edgemoe};
+    sweep->evict_weights = options->has_evict_weights ? options->evict_weights : NULL;
+    sweep->tunes_evict = options->tunes_evict;
     for (uint32_t i = 0; i < options->n_policy; i++)
         sweep->policies[sweep->n_policy++] = options->policies[i];
     if (options->n_policy > 0)

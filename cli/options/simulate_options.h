@@ -20,6 +20,8 @@ struct cli_simulate_options {
     bool is_every_policy, is_every_predictor, is_every_budget;
     const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
     const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
+    bool has_evict_weights, tunes_evict; /* of hobbit, which is among the policies then */
+    float evict_weights[MOEC_EVICT_WEIGHTS];
     uint32_t n_budget; /* 0 = 5 % to 100 %, or the usual ones */
     struct cli_simulate_budget budgets[MOEC_SIMULATE_MAX_BUDGETS];
 };

@@ -118,6 +118,30 @@ static void print_pair(const struct moec_simulation *simulation)
     }
 }
 
+#define WEIGHTS_TEXT 64
+
+static void weights_text(const float *weights, char text[static WEIGHTS_TEXT])
+{
+    (void)snprintf(text, WEIGHTS_TEXT, "%g:%g:%g:%g", (double)weights[MOEC_EVICT_LRU],
+                   (double)weights[MOEC_EVICT_LFU], (double)weights[MOEC_EVICT_LHU],
+                   (double)weights[MOEC_EVICT_FLD]);
+}
+
+static void print_tuned(const struct moec_simulation *simulation)
+{
+    char weights[WEIGHTS_TEXT], bytes[24];
+    cli_print(stdout, "\nTuned --evict hobbit\n  %-18s%9s%16s   %s\n", "buffer", "hits %", "read a token",
+              "--evict-weights");
+    for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
+        const struct moec_tuned_evict *tuned = &simulation->tuned[b];
+        weights_text(tuned->weights, weights);
+        print_buffer(simulation, b);
+        cli_print(stdout, "%9.1f%16s   %s\n", 100 * tuned->hit_rate,
+                  cli_memory_text(bytes, (uint64_t)per_token(simulation, (double)tuned->read_bytes)),
+                  weights);
+    }
+}
+
 void cli_print_simulation(const struct moec_simulation *simulation, const char *source,
                           const struct moec_paragraphs *text, const char *note)
 {
@@ -130,16 +154,17 @@ void cli_print_simulation(const struct moec_simulation *simulation, const char *
     print_head(simulation, source, note);
     putchar('\n');
     cli_print_paragraphs(text);
-    if (sweep->n_policy == 1 && sweep->n_predictor == 1) {
+    const bool is_pair = sweep->n_policy == 1 && sweep->n_predictor == 1;
+    if (is_pair)
         print_pair(simulation);
-        return;
-    }
-    for (uint32_t p = 0; p < sweep->n_predictor; p++) {
+    if (simulation->tuned != NULL)
+        print_tuned(simulation);
+    for (uint32_t p = 0; p < sweep->n_predictor && !is_pair; p++) {
         print_matrix(simulation, p, false);
         if (sweep->has_times)
             print_matrix(simulation, p, true);
     }
-    if (!sweep->model->is_equal)
+    if (!sweep->model->is_equal && !is_pair)
         cli_print(
             stdout,
             "\nfarthest: evicts what is needed farthest in the future; a good schedule, but not a bound "
@@ -209,6 +234,23 @@ static struct moec_json_out *json_bounds(const struct moec_simulation *simulatio
     return list;
 }
 
+static struct moec_json_out *json_tuned(const struct moec_simulation *simulation)
+{
+    struct moec_json_out *list = moec_json_out_array();
+    for (uint32_t b = 0; b < simulation->sweep.n_budget; b++) {
+        const struct moec_tuned_evict *tuned = &simulation->tuned[b];
+        struct moec_json_out *node = moec_json_out_object();
+        char weights[WEIGHTS_TEXT];
+        weights_text(tuned->weights, weights);
+        moec_json_out_u64(node, "buffer_bytes", simulation->sweep.budgets[b]);
+        moec_json_out_string(node, "evict_weights", weights);
+        moec_json_out_double(node, "hit_rate", tuned->hit_rate);
+        moec_json_out_double(node, "bytes_per_token", per_token(simulation, (double)tuned->read_bytes));
+        moec_json_out_node(list, NULL, node);
+    }
+    return list;
+}
+
 static struct moec_json_out *json_lru(const struct moec_simulate_lru *lru)
 {
     struct moec_json_out *node = moec_json_out_object(), *curve = moec_json_out_array();
@@ -258,6 +300,8 @@ enum moec_status cli_print_simulation_json(const struct moec_simulation *simulat
     moec_json_out_node(root, "text", cli_json_paragraphs(text));
     moec_json_out_string(root, "note", note);
     moec_json_out_node(root, "bounds", json_bounds(simulation));
+    if (simulation->tuned != NULL)
+        moec_json_out_node(root, "tuned_evict", json_tuned(simulation));
     for (uint32_t p = 0; p < sweep->n_predictor; p++)
         for (uint32_t e = 0; e < sweep->n_policy; e++)
             for (uint32_t b = 0; b < sweep->n_budget; b++)

@@ -52,6 +52,7 @@ static const struct cli_option options[] = {
     {"evict", 0, "LIST", NULL,
      "Eviction policies of mode cache to compare, separated by commas (default lru):\n" CLI_EVICT_VALUES,
      CLI_RARE},
+    {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"predict", 0, "NAME", CLI_PREDICT_CHOICES,
      "How mode cache predicts the next layer's experts (default none):\n" CLI_PREDICT_VALUES, CLI_RARE},
     {"preload-count", 0, "N", NULL, "Read N predicted experts for each layer, however long it takes.",

@@ -64,6 +64,7 @@ static const struct cli_option options[] = {
      CLI_RARE},
     {"evict", 0, "POLICY", CLI_EVICT_CHOICES,
      "Which expert is evicted when the buffer is full (default lru):\n" CLI_EVICT_VALUES, CLI_RARE},
+    {"evict-weights", 0, "LIST", NULL, CLI_EVICT_WEIGHTS, CLI_RARE},
     {"predict", 0, "PREDICTOR", CLI_PREDICT_CHOICES,
      "Which experts of the next layer are read while this one computes (default none), predicted "
      "by:\n" CLI_PREDICT_VALUES,
@@ -139,6 +140,7 @@ static enum moec_status read_options(const struct cli_args *args, struct run_opt
     MOEC_TRY(cli_u32(args, "copy", 0, 7, &out->engine.copy, err));
     out->engine.mode = cli_text(args, "mode");
     out->engine.evict = cli_text(args, "evict");
+    out->engine.evict_weights = cli_text(args, "evict-weights");
     out->engine.predict = cli_text(args, "predict");
     MOEC_TRY(cli_u32(args, "preload-count", 1, 1024, &out->engine.preload_count, err));
     out->engine.io = cli_text(args, "io");

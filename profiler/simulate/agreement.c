@@ -57,6 +57,7 @@ struct scene {
     const struct moec_bundle *bundle;
     const struct moec_device *device;
     const struct moec_simulated_model *assignment;
+    const float *evict_weights; /* NULL: equal */
     struct moec_simulated_model model;
     struct moec_simulated_device clock;
 };
@@ -69,6 +70,7 @@ static enum moec_status run_row(const struct scene *scene, const struct bench_ro
                                          .device = &scene->clock,
                                          .capacity_bytes = row->buffer_bytes,
                                          .policy = &moec_evict_lru,
+                                         .evict_weights = scene->evict_weights,
                                          .predictor = &moec_predict_none,
                                          .preload_count = (uint32_t)row->preload_count};
     const struct moec_mode *mode = moec_modes;
@@ -152,12 +154,19 @@ enum moec_status moec_agreement_make(const char *bench_path, const struct moec_r
         .recording = recording, .bundle = bundle, .device = device, .assignment = &assignment};
     struct moec_json *root = NULL;
     char *text = NULL, subject[80];
+    float evict_weights[MOEC_EVICT_WEIGHTS];
     size_t n_bytes = 0;
     *agreement = (struct moec_agreement){0};
     (void)snprintf(subject, sizeof subject, "'%.70s'", bench_path);
     MOEC_TRY_OUT(moec_file_load(bench_path, MOST_BYTES, &text, &n_bytes, err));
     MOEC_TRY_OUT(moec_json_parse(text, n_bytes, MOST_BYTES, subject, &root, err));
     MOEC_TRY_OUT(moec_simulated_model_of_bundle(bundle, 0, recording, &assignment, err));
+    const char *weights = NULL;
+    MOEC_TRY_OUT(moec_json_get_string_or(root, subject, "evict_weights", NULL, &weights, err));
+    if (weights != NULL) {
+        MOEC_TRY_OUT(moec_evict_read_weights(weights, evict_weights, err));
+        scene.evict_weights = evict_weights;
+    }
     MOEC_TRY_OUT(simulate_rows(moec_json_find(root, "rows"), subject, &scene, agreement, err));
 out:
     moec_simulated_model_release(&assignment);

@@ -62,6 +62,7 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
         recording->steps[step] = (struct moec_recorded_step){.first_token = recording->n_token,
                                                              .n_tok = n_tok,
                                                              .position = position,
+                                                             .begins = is_first,
                                                              .is_prefill = is_prompt,
                                                              .layers = layers};
         /* A chunk of a source comes once for each layer. */

@@ -11,6 +11,7 @@ struct moec_recorded_step {
     uint64_t first_token; /* of the recording */
     uint32_t n_tok;
     uint32_t position; /* tokens of its sequence before it */
+    bool begins;       /* a sequence */
     bool is_prefill;   /* its time is not time per output token: of a prompt, or of a source and the step
                         * behind it, which gives the first token of the target */
     struct moec_replay_span layers;

@@ -10,6 +10,7 @@ void moec_simulation_release(struct moec_simulation *simulation)
 {
     free(simulation->results);
     free(simulation->belady);
+    free(simulation->tuned);
     *simulation = (struct moec_simulation){0};
 }
 
@@ -84,6 +85,7 @@ static void run_item(void *context, size_t item, int thread)
         .device = sweep->device,
         .capacity_bytes = sweep->budgets[at % sweep->n_budget],
         .policy = sweep->policies[at / sweep->n_budget % sweep->n_policy],
+        .evict_weights = sweep->evict_weights,
         .predictor = sweep->predictors[at / sweep->n_budget / sweep->n_policy],
         .preload_count = sweep->preload_count};
     work->status[item] = moec_simulated_run(&setup, &simulation->results[at], NULL, &work->errors[item]);
@@ -180,6 +182,19 @@ static enum moec_status measure_reuse(const struct moec_belady_future *future,
     return MOEC_OK;
 }
 
+static enum moec_status tune(struct moec_simulation *simulation, int n_threads, struct moec_error *err)
+{
+    const struct moec_simulate_sweep *sweep = &simulation->sweep;
+    if (!sweep->tunes_evict)
+        return MOEC_OK;
+    MOEC_TRY(moec_alloc((void **)&simulation->tuned, sweep->n_budget, sizeof *simulation->tuned,
+                        "tuned weights", err));
+    for (uint32_t b = 0; b < sweep->n_budget; b++)
+        MOEC_TRY(moec_tune_evict(sweep->recording, sweep->model, sweep->device, sweep->budgets[b], n_threads,
+                                 &simulation->tuned[b], err));
+    return MOEC_OK;
+}
+
 enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_threads,
                                moec_simulate_progress_fn *progress, void *context,
                                struct moec_simulation *simulation, struct moec_error *err)
@@ -202,6 +217,7 @@ enum moec_status moec_simulate(const struct moec_simulate_sweep *sweep, int n_th
     MOEC_TRY_OUT(run_all(simulation, &future, n_threads, progress, context, err));
     MOEC_TRY_OUT(measure_reuse(&future, &simulation->reuse, err));
     find_cliff(&simulation->lru);
+    MOEC_TRY_OUT(tune(simulation, n_threads, err));
 out:
     moec_belady_release(&future);
     if (status != MOEC_OK)

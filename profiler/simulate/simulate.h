@@ -8,8 +8,9 @@
 
 #include "profiler/simulate/belady.h"
 #include "profiler/simulate/simulated_run.h"
+#include "profiler/simulate/tune_evict.h"
 
-#define MOEC_SIMULATE_MAX_POLICIES   8
+#define MOEC_SIMULATE_MAX_POLICIES   12
 #define MOEC_SIMULATE_MAX_PREDICTORS 8
 #define MOEC_SIMULATE_MAX_BUDGETS    64
 
@@ -21,6 +22,8 @@ struct moec_simulate_sweep {
     uint32_t n_policy, n_predictor, n_budget;
     const struct moec_evict_ops *policies[MOEC_SIMULATE_MAX_POLICIES];
     const struct moec_predict_ops *predictors[MOEC_SIMULATE_MAX_PREDICTORS];
+    const float *evict_weights;                  /* of moec_evict_hobbit; NULL: equal; borrowed */
+    bool tunes_evict;                            /* its weights are looked for too, at each budget */
     uint64_t budgets[MOEC_SIMULATE_MAX_BUDGETS]; /* bytes of the expert buffer, increasing */
     uint32_t preload_count;                      /* 0: bounded by time, which needs a device */
 };
@@ -46,6 +49,7 @@ struct moec_simulation {
     struct moec_simulate_sweep sweep;
     struct moec_simulated_result *results; /* (n_predictor, n_policy, n_budget), owned */
     struct moec_belady *belady;            /* (n_budget), owned */
+    struct moec_tuned_evict *tuned;        /* (n_budget), owned; NULL unless sweep.tunes_evict */
     struct moec_simulate_lru lru;
     struct moec_simulate_reuse reuse;
 };

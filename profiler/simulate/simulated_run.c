@@ -492,6 +492,7 @@ static enum moec_status create(struct run *run, struct moec_error *err)
                                                .slot_bytes = model->slot_bytes,
                                                .capacity_bytes = run->setup->capacity_bytes,
                                                .policy = run->setup->policy,
+                                               .evict_weights = run->setup->evict_weights,
                                                .frequency = model->frequency,
                                                .evicted = evicted,
                                                .context = run};
@@ -559,6 +560,8 @@ enum moec_status moec_simulated_run(const struct moec_simulated_setup *setup,
     for (uint64_t step = 0; step < recording->n_step; step++) {
         const double begun_ns = run.now_ns;
         run.step = &recording->steps[step];
+        if (run.step->begins)
+            moec_residency_begin(run.residency);
         run.counts = run.step->is_prefill ? &result->prefill : &result->decode;
         for (run.ordinal = run.step->layers.first; run.ordinal < run.step->layers.end; run.ordinal++) {
             const struct moec_router_answer answer = moec_recording_answer(recording, step, run.ordinal);

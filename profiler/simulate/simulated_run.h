@@ -19,6 +19,7 @@ struct moec_simulated_setup {
     const struct moec_simulated_device *device;
     uint64_t capacity_bytes; /* of the buffer: at least the largest slot */
     const struct moec_evict_ops *policy;
+    const float *evict_weights; /* of struct moec_evict_setup; NULL: the policy's; borrowed */
     const struct moec_predict_ops *predictor;
     uint32_t preload_count; /* 0: bounded by time */
     bool keeps_nothing;     /* a record goes when it has been computed with (--mode io-exp) */

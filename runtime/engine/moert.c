@@ -47,6 +47,8 @@ struct moert_engine {
     uint32_t n_sessions;  /* allowed */
     uint32_t n_beams;     /* allowed to a generator */
     bool drafts;          /* likewise */
+    float evict_weights[MOEC_EVICT_WEIGHTS];
+    bool has_evict_weights;
     struct moec_route route;
     struct moec_sparsity *sparsity; /* NULL = none */
     struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
@@ -108,6 +110,11 @@ static enum moec_status check_io(const struct moert_options *options, struct moe
     io->emulation = (struct moec_emulation){.bytes_per_second = options->emulate_bytes_per_second,
                                             .latency_ns = options->emulate_latency_ns};
     return MOEC_OK;
+}
+
+static const char *evict_name(const struct moert_engine *engine)
+{
+    return engine->choice.evict != NULL ? engine->choice.evict->name : "none";
 }
 
 static bool has_precision(const struct moert_engine *engine)
@@ -213,12 +220,14 @@ static enum moec_status check_options(const struct moert_options *options, const
     MOEC_TRY(check_io(options, &engine->io, err));
     MOEC_TRY(open_sparsity(engine, &options->decisions, err));
     MOEC_TRY(check_decisions(engine, options, config, err));
+    engine->has_evict_weights = options->evict_weights != NULL;
+    if (options->evict_weights != NULL && engine->choice.evict != &moec_evict_hobbit)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "weights '%s' do nothing with eviction policy '%s', only with 'hobbit'",
+                         options->evict_weights, evict_name(engine));
+    if (options->evict_weights != NULL)
+        MOEC_TRY(moec_evict_read_weights(options->evict_weights, engine->evict_weights, err));
     return moec_kernels_find(options->cpu != NULL ? options->cpu : "auto", &engine->kernels, err);
-}
-
-static const char *evict_name(const struct moert_engine *engine)
-{
-    return engine->choice.evict != NULL ? engine->choice.evict->name : "none";
 }
 
 static struct moec_expert_cache_options cache_options_of(const struct moert_engine *engine)
@@ -232,6 +241,7 @@ static struct moec_expert_cache_options cache_options_of(const struct moert_engi
         .n_beside = has_precision(engine),
         .n_sessions = engine->n_sessions,
         .policy = choice->evict,
+        .evict_weights = engine->has_evict_weights ? engine->evict_weights : NULL,
         .io = engine->io,
         .keeps_nothing = !choice->mode->keeps,
         .is_warm = choice->mode->is_warm,

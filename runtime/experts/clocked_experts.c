@@ -55,6 +55,13 @@ static void clocked_guess(struct moec_experts *self, const struct moec_router_an
     inner->ops->guess(inner, answer);
 }
 
+static void clocked_begin(struct moec_experts *self)
+{
+    struct moec_experts *inner = clocked_of(self)->inner;
+    if (inner->ops->begin != NULL)
+        inner->ops->begin(inner);
+}
+
 static void clocked_forgo(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_experts *inner = clocked_of(self)->inner;
@@ -73,6 +80,7 @@ static const struct moec_experts_ops clocked_ops = {.acquire = clocked_acquire,
                                                     .expect = clocked_expect,
                                                     .wants_guess = clocked_wants_guess,
                                                     .guess = clocked_guess,
+                                                    .begin = clocked_begin,
                                                     .forgo = clocked_forgo,
                                                     .ready = clocked_ready};
 

@@ -344,6 +344,14 @@ static void cache_forgo(struct moec_experts *self, struct moec_expert_request re
     (void)pthread_mutex_unlock(&cache->lock);
 }
 
+static void cache_begin(struct moec_experts *self)
+{
+    struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
+    (void)pthread_mutex_lock(&cache->lock);
+    moec_residency_begin(cache->residency);
+    (void)pthread_mutex_unlock(&cache->lock);
+}
+
 static bool cache_ready(struct moec_experts *self, struct moec_expert_request request)
 {
     struct moec_expert_cache *cache = (struct moec_expert_cache *)self;
@@ -388,6 +396,7 @@ const struct moec_experts_ops moec_cache_ops = {.acquire = cache_acquire,
                                                 .expect = cache_expect,
                                                 .wants_guess = cache_wants_guess,
                                                 .guess = cache_guess,
+                                                .begin = cache_begin,
                                                 .forgo = cache_forgo,
                                                 .choose = cache_choose,
                                                 .ready = cache_ready};

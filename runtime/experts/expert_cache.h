@@ -59,6 +59,8 @@ struct moec_expert_cache_options {
     uint32_t n_beside;
     uint32_t n_sessions;                 /* that may hold records at once; 0 counts as 1 */
     const struct moec_evict_ops *policy; /* NULL: least recently used */
+    const float *evict_weights;          /* of struct moec_evict_setup; NULL: the policy's; borrowed for the
+                                          * call */
     struct moec_record_io io;            /* how records are read */
     bool keeps_nothing;                  /* a record goes when nobody needs it any more */
     bool is_warm;     /* the buffer is filled at creation, by the frequencies of the bundle's path table, and

@@ -120,6 +120,7 @@ static enum moec_status create_residency(struct moec_expert_cache *cache, struct
                                          .slot_bytes = cache->slot_bytes,
                                          .capacity_bytes = cache->buffer_bytes,
                                          .policy = policy_of(&cache->options),
+                                         .evict_weights = cache->options.evict_weights,
                                          .evicted = moec_cache_evicted,
                                          .context = cache};
     void *memory = NULL;

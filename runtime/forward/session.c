@@ -338,6 +338,13 @@ void moec_session_count_capacity(struct moec_session *session, bool counts)
 
 /* ---- the source ---- */
 
+/* Says to the source of experts that a sequence begins. */
+static void begin_experts(const struct moec_forward *forward)
+{
+    if (forward->experts->ops->begin != NULL)
+        forward->experts->ops->begin(forward->experts);
+}
+
 /* One encoder layer over the whole source, chunk by chunk: all rows need keys before any can attend. */
 static enum moec_status encode_layer(struct moec_session *session, uint32_t layer, uint32_t n_source,
                                      struct moec_error *err)
@@ -382,6 +389,7 @@ static enum moec_status encode(struct moec_session *session, const uint32_t *tok
         n = moec_min_u32(forward->max_tokens, n_source - done);
         MOEC_TRY(moec_forward_embed(forward, tokens + done, n, session->source + done * stride, err));
     }
+    begin_experts(forward);
     for (uint32_t layer = 0; layer < config->n_encoder_layer; layer++)
         MOEC_TRY(encode_layer(session, layer, n_source, err));
     for (uint32_t done = 0; done < n_source; done += n) {
@@ -459,6 +467,8 @@ static enum moec_status run_chunk(struct moec_session *session, const uint32_t *
 {
     const struct moec_forward *forward = session->forward;
     const struct moec_config *config = &forward->model->config;
+    if (length_of(session) == 0 && !moec_config_is_encoder_decoder(config))
+        begin_experts(forward);
     MOEC_TRY(moec_forward_embed(forward, tokens, n_tok, session->hidden, err));
     for (uint32_t layer = config->n_encoder_layer; layer < config->n_layer; layer++)
         MOEC_TRY(run_layer(session, layer, n_tok, err));

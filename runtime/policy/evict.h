@@ -22,7 +22,22 @@ struct moec_evict_setup {
                              * NULL = unknown, borrowed for the call */
     /* How many layers, counted from the first, are an encoder's, which reads each input once. */
     uint32_t n_encoder;
+    uint32_t n_high;      /* of n_expert, the first ones: records of high precision; 0 = all */
+    const float *weights; /* (MOEC_EVICT_WEIGHTS) of policies that have them; NULL = their own; borrowed */
 };
+
+/* What moec_evict_hobbit weighs. */
+enum moec_evict_weight {
+    MOEC_EVICT_LRU = 0,
+    MOEC_EVICT_LFU,
+    MOEC_EVICT_LHU,
+    MOEC_EVICT_FLD,
+    MOEC_EVICT_WEIGHTS
+};
+
+/* Reads "0.4:0.3:0.1:0.2" in the order above, scaled to sum to 1. Errors: MOEC_ERR_USAGE. */
+MOEC_WARN_UNUSED enum moec_status
+moec_evict_read_weights(const char *text, float weights[static MOEC_EVICT_WEIGHTS], struct moec_error *err);
 
 /* First member of every policy's state. */
 struct moec_evict {
@@ -41,6 +56,8 @@ struct moec_evict_ops {
                                struct moec_error *err);
     void (*destroy)(struct moec_evict *self); /* NULL-safe */
 
+    /* Optional (NULL): a sequence begins. */
+    void (*began)(struct moec_evict *self);
     /* Optional (NULL): the layer (MoE ordinal) whose experts are being asked for. */
     void (*reached)(struct moec_evict *self, uint32_t ordinal);
     /* Optional (NULL): an absent key is asked for; room is made for it next. */
@@ -65,6 +82,8 @@ extern const struct moec_evict_ops moec_evict_edgemoe; /* EdgeMoE III-C2, as its
 extern const struct moec_evict_ops moec_evict_edgemoe_literal; /* EdgeMoE III-C2, as its formula says */
 extern const struct moec_evict_ops moec_evict_arc;    /* adaptive replacement (Megiddo and Modha, 2003) */
 extern const struct moec_evict_ops moec_evict_random; /* any, drawn with a fixed seed */
+extern const struct moec_evict_ops moec_evict_hobbit; /* HOBBIT 3.4: by weighted recency, uses and distance */
+extern const struct moec_evict_ops moec_evict_lhu;    /* its least often used in high precision first */
 
 /* All of them, in the order of the list above, ended by NULL. */
 extern const struct moec_evict_ops *const moec_evict_policies[];

@@ -16,15 +16,10 @@
  * Within a layer d is one, so each keeps its present keys in a heap by (f, last use); the victim is the best
  * of what stands on top of them. */
 #include "formats/base/memory.h"
-#include "runtime/policy/evict.h"
+#include "runtime/policy/key_heaps.h"
 
 #define PRIOR_TOKENS 256
 #define ONE_USE      ((uint64_t)1 << 16) /* counts are fixed point, so that fractions compare exactly */
-
-struct use {
-    uint64_t count;
-    uint64_t last; /* clock of the last use */
-};
 
 struct frequency {
     struct moec_evict base;
@@ -33,15 +28,12 @@ struct frequency {
     uint32_t n_expert;
     uint32_t current; /* MoE ordinal */
     uint64_t clock;
-    uint32_t *sizes;   /* (n_layer) of the heaps; behind the uses */
-    uint32_t *heaps;   /* (n_layer, n_expert) keys, the smallest first */
-    uint32_t *place;   /* (n_key) where a present key stands in its layer's heap */
-    struct use uses[]; /* (n_key) */
+    struct moec_key_heaps heaps;
 };
 
 static uint64_t frequency_state_bytes(uint32_t n_key)
 {
-    return sizeof(struct frequency) + (uint64_t)n_key * (sizeof(struct use) + 3 * sizeof(uint32_t));
+    return sizeof(struct frequency) + moec_key_heaps_bytes(n_key);
 }
 
 static enum moec_status create(const struct moec_evict_ops *ops, const struct moec_evict_setup *setup,
@@ -55,11 +47,9 @@ static enum moec_status create(const struct moec_evict_ops *ops, const struct mo
     state->n_layer = setup->n_layer;
     state->n_encoder = setup->n_encoder;
     state->n_expert = setup->n_expert;
-    state->sizes = (uint32_t *)(state->uses + n_key);
-    state->heaps = state->sizes + setup->n_layer;
-    state->place = state->heaps + n_key;
+    state->heaps = moec_key_heaps_make(state + 1, setup->n_layer, setup->n_expert);
     for (uint32_t key = 0; setup->frequency != NULL && key < n_key; key++)
-        state->uses[key].count = (uint64_t)(setup->frequency[key] * (float)(PRIOR_TOKENS * ONE_USE));
+        state->heaps.uses[key].count = (uint64_t)(setup->frequency[key] * (float)(PRIOR_TOKENS * ONE_USE));
     *out = &state->base;
     return MOEC_OK;
 }
@@ -92,108 +82,32 @@ static void frequency_reached(struct moec_evict *self, uint32_t ordinal)
     ((struct frequency *)self)->current = ordinal;
 }
 
-/* ---- heaps ---- */
-
-static bool is_before(const struct frequency *state, uint32_t a, uint32_t b)
-{
-    const struct use *ours = &state->uses[a], *theirs = &state->uses[b];
-    return ours->count < theirs->count || (ours->count == theirs->count && ours->last < theirs->last);
-}
-
-static void put(struct frequency *state, uint32_t *heap, uint32_t at, uint32_t key)
-{
-    heap[at] = key;
-    state->place[key] = at;
-}
-
-/* Moves the key at `at` to where it belongs. */
-static void settle(struct frequency *state, uint32_t *heap, uint32_t n, uint32_t at)
-{
-    const uint32_t key = heap[at];
-    while (at > 0 && is_before(state, key, heap[(at - 1) / 2])) {
-        put(state, heap, at, heap[(at - 1) / 2]);
-        at = (at - 1) / 2;
-    }
-    for (uint32_t child = 2 * at + 1; child < n; child = 2 * at + 1) {
-        if (child + 1 < n && is_before(state, heap[child + 1], heap[child]))
-            child++;
-        if (!is_before(state, heap[child], key))
-            break;
-        put(state, heap, at, heap[child]);
-        at = child;
-    }
-    put(state, heap, at, key);
-}
-
-static uint32_t *heap_of(struct frequency *state, uint32_t key, uint32_t **size)
-{
-    const uint32_t layer = key / state->n_expert;
-    *size = &state->sizes[layer];
-    return state->heaps + (size_t)layer * state->n_expert;
-}
-
-/* The smallest key of a heap that may be given up, or MOEC_EVICT_NONE: under one that may not stand two heaps
- * more, and nothing under one that is larger than the best so far is smaller. Depth first, in the order of
- * the places. */
-static uint32_t smallest_of_layer(const struct frequency *state, uint32_t layer, moec_evictable_fn *evictable,
-                                  void *context)
-{
-    const uint32_t *heap = state->heaps + (size_t)layer * state->n_expert;
-    const uint32_t n = state->sizes[layer];
-    uint32_t best = MOEC_EVICT_NONE;
-    for (uint64_t at = 1; n > 0;) { /* places from 1, so that a child is 2 at or 2 at + 1 */
-        const uint32_t key = heap[at - 1];
-        const bool is_cut = best != MOEC_EVICT_NONE && !is_before(state, key, best);
-        const bool is_found = !is_cut && evictable(context, key);
-        best = is_found ? key : best;
-        if (!is_cut && !is_found && 2 * at <= n) {
-            at *= 2;
-            continue;
-        }
-        while (at > 1 && (at % 2 == 1 || at == n)) /* no place to the right of it under the same one */
-            at /= 2;
-        if (at == 1)
-            return best;
-        at++;
-    }
-    return best;
-}
-
 static void frequency_used(struct moec_evict *self, uint32_t key)
 {
     struct frequency *state = (struct frequency *)self;
-    uint32_t *size = NULL, *heap = heap_of(state, key, &size);
-    state->uses[key].count += ONE_USE;
-    state->uses[key].last = ++state->clock;
-    settle(state, heap, *size, state->place[key]);
+    state->heaps.uses[key].count += ONE_USE;
+    state->heaps.uses[key].last = ++state->clock;
+    moec_key_heaps_settle(&state->heaps, key);
 }
 
 static void frequency_inserted(struct moec_evict *self, uint32_t key)
 {
     struct frequency *state = (struct frequency *)self;
-    uint32_t *size = NULL, *heap = heap_of(state, key, &size);
-    put(state, heap, (*size)++, key);
+    moec_key_heaps_add(&state->heaps, key);
     frequency_used(self, key);
 }
 
 static void frequency_guessed(struct moec_evict *self, uint32_t key)
 {
     struct frequency *state = (struct frequency *)self;
-    uint32_t *size = NULL, *heap = heap_of(state, key, &size);
-    put(state, heap, (*size)++, key);
-    state->uses[key].last = ++state->clock;
-    settle(state, heap, *size, state->place[key]);
+    moec_key_heaps_add(&state->heaps, key);
+    state->heaps.uses[key].last = ++state->clock;
+    moec_key_heaps_settle(&state->heaps, key);
 }
 
 static void frequency_removed(struct moec_evict *self, uint32_t key)
 {
-    struct frequency *state = (struct frequency *)self;
-    uint32_t *size = NULL, *heap = heap_of(state, key, &size);
-    const uint32_t last = heap[--*size], at = state->place[key];
-    if (last == key)
-        return;
-    put(state, heap, at, last);
-    settle(state, heap, *size, at);
+    moec_key_heaps_remove(&((struct frequency *)self)->heaps, key);
 }
 
 /* ---- victims ---- */
@@ -259,7 +173,7 @@ static uint32_t class_of(uint32_t distance)
 
 static bool goes_before(const struct frequency *state, struct candidate ours, struct candidate theirs)
 {
-    const struct use *a = &state->uses[ours.key], *b = &state->uses[theirs.key];
+    const struct moec_key_use *a = &state->heaps.uses[ours.key], *b = &state->heaps.uses[theirs.key];
     const uint32_t class = class_of(ours.distance), other = class_of(theirs.distance);
     if (class != other)
         return class < other;
@@ -273,7 +187,7 @@ static uint32_t smallest(const struct frequency *state, distance_fn *distance, m
 {
     struct candidate best = {MOEC_EVICT_NONE, 1};
     for (uint32_t layer = 0; layer < state->n_layer; layer++) {
-        const struct candidate candidate = {smallest_of_layer(state, layer, evictable, context),
+        const struct candidate candidate = {moec_key_heaps_smallest(&state->heaps, layer, evictable, context),
                                             distance(state, layer)};
         if (candidate.key != MOEC_EVICT_NONE &&
             (best.key == MOEC_EVICT_NONE || goes_before(state, candidate, best)))

@@ -81,6 +81,9 @@ struct moec_experts_ops {
     bool (*wants_guess)(struct moec_experts *self);
     void (*guess)(struct moec_experts *self, const struct moec_router_answer *answer);
 
+    /* Optional (NULL): a sequence begins, or another input of an encoder. */
+    void (*begin)(struct moec_experts *self);
+
     /* Optional (NULL): an expert that was expected will not be acquired after all, because another one could
      * not be. (The one whose acquire failed is not expected any more.) */
     void (*forgo)(struct moec_experts *self, struct moec_expert_request request);

@@ -79,10 +79,13 @@ enum moec_status moec_residency_create(const struct moec_residency_setup *setup,
     const struct moec_evict_setup evict = {.n_layer = setup->n_layer,
                                            .n_encoder = setup->n_encoder,
                                            .n_expert = residency->n_layer_key,
-                                           .frequency = setup->frequency};
+                                           .frequency = setup->frequency,
+                                           .n_high = setup->n_expert,
+                                           .weights = setup->evict_weights};
     MOEC_TRY_OUT(create_tables(residency, err));
     MOEC_TRY_OUT(setup->policy->create(&evict, &residency->policy, err));
     residency->setup.frequency = NULL;
+    residency->setup.evict_weights = NULL;
     *out = residency;
     residency = NULL;
 out:
@@ -104,6 +107,12 @@ void moec_residency_free(struct moec_residency *residency)
 bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key)
 {
     return residency->keys[key].is_present;
+}
+
+void moec_residency_begin(struct moec_residency *residency)
+{
+    if (residency->policy->ops->began != NULL)
+        residency->policy->ops->began(residency->policy);
 }
 
 /* ---- changes of one key ---- */

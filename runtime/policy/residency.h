@@ -43,7 +43,8 @@ struct moec_residency_setup {
     const uint64_t *slot_bytes; /* (n_layer, n_form, n_expert), borrowed until freed */
     uint64_t capacity_bytes;    /* at least the largest slot */
     const struct moec_evict_ops *policy;
-    const float *frequency; /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
+    const float *evict_weights; /* of struct moec_evict_setup; NULL = the policy's, borrowed for the call */
+    const float *frequency;     /* (n_layer, n_form, n_expert) or NULL, borrowed for the call */
     /* Called for each evicted key, inside the calls below. May be NULL. */
     void (*evicted)(void *context, uint32_t key);
     void *context;
@@ -55,6 +56,9 @@ MOEC_WARN_UNUSED enum moec_status moec_residency_create(const struct moec_reside
 void moec_residency_free(struct moec_residency *residency); /* NULL-safe */
 
 bool moec_residency_is_present(const struct moec_residency *residency, uint32_t key);
+
+/* A sequence begins: policies that count within one start anew. */
+void moec_residency_begin(struct moec_residency *residency);
 
 /* Fills the empty buffer with the likeliest experts in form 0 by frequency (all layers together; ties to the
  * lower key), passing over those that no longer fit: keys (room for n_key) receives them, likeliest first;

@@ -54,7 +54,7 @@ agree() {
 prepare datasets/sample/model 64 "The old man" --data datasets/sample/calibration.txt
 small=$((floor + 1048576))
 larger=$((floor + 2097152))
-for policy in fifo lru lfu edgemoe edgemoe-literal arc random; do
+for policy in fifo lru lfu edgemoe edgemoe-literal arc random hobbit lhu; do
     agree "$policy" --memory $small --evict $policy
 done
 agree "a larger buffer" --memory $larger --evict lru

@@ -89,7 +89,8 @@ check "and counts them" "$(number missed_bytes_per_token) > 0 && $(number expert
 generate --memory $tight --precision hobbit:1
 same "$work/plain" "a threshold of 1 changes no word"
 generate --precision hobbit:0.3:0.6 --route cache-prior:0.2 && cp "$work/text" "$work/both"
-for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 250000))" "--memory $((floor + 1000000)) --evict fifo --predict gate" "--draft lookup"; do
+for how in "" "-t 1" "-t 3" "--cpu scalar" "--memory $((floor + 250000))" "--memory $((floor + 1000000)) --evict fifo --predict gate" \
+    "--memory $((floor + 500000)) --evict hobbit --evict-weights 2:3:4:1" "--draft lookup"; do
     # shellcheck disable=SC2086 # words
     generate --precision hobbit:0.3:1 $how
     same "$work/precise" "the same text with ${how:-all in memory}"

@@ -66,6 +66,26 @@ printf '{"rows":7}' >"$work/bench.json"
 against 1 "no rows"
 try 2 "against a bench without a device" "$moec" simulate "$work/profile.h5" --against "$work/bench.json"
 try 1 "a trace that stopped" sh -c "printf '{\"traceEvents\":[\n' >'$work/trace.json'; '$moec' simulate '$work/trace.json'"
+try 0 "weights of hobbit" "$moec" simulate "$work/profile.h5" --evict lru,hobbit --predict none --memory 30% --tune-evict --quiet
+says stdout '^ *30.0 % .* [01][.0-9]*:[.0-9]+:0:[.0-9]+$' "are tuned"
+weights=$(sed -n 's/^ *30.0 % .* \([01][.0-9]*:[.0-9]*:0:[.0-9]*\)$/\1/p' "$work/stdout")
+try 0 "tuned as JSON" "$moec" simulate "$work/profile.h5" --evict hobbit --predict none --memory 30% --tune-evict --json
+tuned=$(sed -n '/"tuned_evict"/,/]/s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
+equal=$(sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
+try 0 "a run with them" "$moec" simulate "$work/profile.h5" --evict hobbit --predict none --memory 30% --evict-weights "$weights" --json
+again=$(sed -n '/"rows"/,$s/.*"hit_rate": *\([0-9.]*\).*/\1/p' "$work/stdout")
+if awk "BEGIN { exit !($again == $tuned && $tuned >= $equal && $equal > 0) }"; then
+    pass "hits as often as was found: $equal, then $tuned"
+else
+    fail "hits $again, found $tuned, with equal weights $equal"
+fi
+try 2 "weights without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --evict-weights 1:1:1:1
+says stderr "evict-weights does nothing without --evict hobbit" "are refused"
+try 2 "tuning without hobbit" "$moec" simulate "$work/profile.h5" --evict lru --tune-evict
+try 2 "run refuses them too" "$moec" run "$work/model.moec" -p x --evict lru --evict-weights 1:1:1:1
+says stderr "do nothing with eviction policy 'lru'" "and says why"
+try 2 "wrong weights" "$moec" run "$work/model.moec" -p x --evict hobbit --evict-weights 1:2
+says stderr "expected four numbers" "say what is expected"
 try 2 "unknown policy" "$moec" simulate "$work/profile.h5" --evict clock
 says stderr "clock" "is named"
 try 2 "unknown predictor" "$moec" simulate "$work/profile.h5" --predict oracle

@@ -3,6 +3,8 @@
 
 #include "runtime/policy/evict.h"
 
+#include <math.h>
+
 #define N_LAYER  3u
 #define N_EXPERT 4u
 #define N_KEY    (N_LAYER * N_EXPERT)
@@ -238,6 +240,100 @@ static void test_evict__arc(void **state)
     expect(&moec_evict_arc, 3, keys, gone, sizeof keys / sizeof *keys);
 }
 
+/* Equation 3 by itself: the lowest priority of what is present, ties to the least recent. */
+struct plain_hobbit {
+    double weights[MOEC_EVICT_WEIGHTS];
+    uint32_t n_high, current, n_passes;
+    uint32_t last_pass[N_KEY], n_uses[N_KEY], clock, last[N_KEY];
+};
+
+static uint32_t plain_victim(const struct plain_hobbit *plain, const bool *present)
+{
+    uint32_t best = MOEC_EVICT_NONE;
+    double least = 0;
+    for (uint32_t key = 0; key < N_KEY; key++) {
+        const uint32_t ahead = (key / N_EXPERT - plain->current + N_LAYER) % N_LAYER;
+        const double t = plain->n_passes, n_high = key % N_EXPERT < plain->n_high ? plain->n_uses[key] : 0;
+        const double p = plain->weights[0] * plain->last_pass[key] / t +
+                         plain->weights[1] * plain->n_uses[key] / t + plain->weights[2] * n_high / t +
+                         plain->weights[3] * (1 - (double)ahead / N_LAYER);
+        if (!present[key])
+            continue;
+        const bool is_tie = best != MOEC_EVICT_NONE && fabs(p - least) < 1e-9;
+        if (best == MOEC_EVICT_NONE || (is_tie && plain->last[key] < plain->last[best]) ||
+            (!is_tie && p < least)) {
+            best = key;
+            least = p;
+        }
+    }
+    return best;
+}
+
+static void check_hobbit(const struct moec_evict_ops *ops, const float *weights, uint32_t n_high)
+{
+    struct moec_error err = {0};
+    struct moec_evict *policy = NULL;
+    const struct moec_evict_setup setup = {
+        .n_layer = N_LAYER, .n_expert = N_EXPERT, .n_high = n_high, .weights = weights};
+    struct plain_hobbit plain = {.n_high = n_high > 0 ? n_high : N_EXPERT};
+    bool present[N_KEY] = {false};
+    uint64_t random = 3;
+    assert_status(ops->create(&setup, &policy, &err), MOEC_OK, err);
+    for (size_t i = 0; i < MOEC_EVICT_WEIGHTS; i++)
+        plain.weights[i] = ops == &moec_evict_lhu ? i == MOEC_EVICT_LHU : weights == NULL ? 0.25 : weights[i];
+    for (uint32_t pass = 0; pass < 600; pass++) {
+        if (pass % 90 == 0) {
+            ops->began(policy);
+            plain.n_passes = 0;
+            memset(plain.last_pass, 0, sizeof plain.last_pass);
+            memset(plain.n_uses, 0, sizeof plain.n_uses);
+        }
+        plain.n_passes++;
+        for (plain.current = 0; plain.current < N_LAYER; plain.current++) {
+            uint32_t n = 0;
+            const uint32_t key = plain.current * N_EXPERT + random_u32(&random) % N_EXPERT;
+            ops->reached(policy, plain.current);
+            for (uint32_t i = 0; i < N_KEY; i++)
+                n += present[i];
+            if (!present[key] && n == 6) {
+                const uint32_t gone = victim(policy);
+                assert_int_equal(gone, plain_victim(&plain, present));
+                ops->removed(policy, gone);
+                present[gone] = false;
+            }
+            if (present[key])
+                ops->used(policy, key);
+            else
+                ops->inserted(policy, key);
+            present[key] = true;
+            plain.n_uses[key]++;
+            plain.last_pass[key] = plain.n_passes;
+            plain.last[key] = ++plain.clock;
+        }
+    }
+    ops->destroy(policy);
+}
+
+static void test_evict__hobbit_by_its_equation(void **state)
+{
+    (void)state;
+    static const float weights[][MOEC_EVICT_WEIGHTS] = {
+        {0.5f, 0.25f, 0.125f, 0.125f}, {0, 0, 0, 1}, {1, 0, 0, 0}, {0, 0.75f, 0, 0.25f}};
+    check_hobbit(&moec_evict_hobbit, NULL, 0);
+    check_hobbit(&moec_evict_lhu, NULL, 0);
+    check_hobbit(&moec_evict_lhu, NULL, 2);
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        for (uint32_t n_high = 0; n_high < N_EXPERT; n_high += 2)
+            check_hobbit(&moec_evict_hobbit, weights[i], n_high);
+    struct moec_error err = {0};
+    float read[MOEC_EVICT_WEIGHTS];
+    static const char *const wrong[] = {"", "1:2:3", "1:2:3:4:5", "1:2:3:x", "0:0:0:0", "-1:1:1:1", "1:2:3:"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++, err = (struct moec_error){0})
+        assert_status(moec_evict_read_weights(wrong[i], read, &err), MOEC_ERR_USAGE, err);
+    assert_status(moec_evict_read_weights("4:2:0:2", read, &err), MOEC_OK, err);
+    assert_true(read[0] == 0.5f && read[1] == 0.25f && read[2] == 0 && read[3] == 0.25f);
+}
+
 /* Random demands: victims are present, never pinned, and the same ones when all is done again. */
 static void test_evict__every_policy_keeps_the_rules(void **state)
 {
@@ -297,7 +393,7 @@ static void test_evict__names(void **state)
     }
     assert_int_equal(moec_evict_find("belady", &found, &err), MOEC_ERR_USAGE);
     assert_non_null(strstr(err.message, "'belady'"));
-    assert_non_null(strstr(err.message, "edgemoe-literal, arc, random"));
+    assert_non_null(strstr(err.message, "edgemoe-literal, arc, random, hobbit, lhu"));
 }
 
 int main(void)
@@ -311,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_evict__lru_gives_up_wrong_guesses_first),
         cmocka_unit_test(test_evict__profile_frequencies_count),
         cmocka_unit_test(test_evict__arc),
+        cmocka_unit_test(test_evict__hobbit_by_its_equation),
         cmocka_unit_test(test_evict__every_policy_keeps_the_rules),
         cmocka_unit_test(test_evict__random_reaches_every_key),
         cmocka_unit_test(test_evict__names),

@@ -1,0 +1,18 @@
+#include "cli/options/policy_options.h"
+
+#include <string.h>
+
+enum moec_status cli_read_evict_weights(const struct cli_args *args, bool is_hobbit_named, float *weights,
+                                        struct moec_error *err)
+{
+    float read[MOEC_EVICT_WEIGHTS];
+    const char *text = cli_text(args, "evict-weights");
+    if (text == NULL)
+        return MOEC_OK;
+    if (!is_hobbit_named)
+        return moec_fail(err, MOEC_ERR_USAGE, "--evict-weights does nothing without --evict hobbit");
+    MOEC_TRY(moec_evict_read_weights(text, read, err));
+    if (weights != NULL)
+        memcpy(weights, read, sizeof read);
+    return MOEC_OK;
+}
