@@ -3,9 +3,9 @@
 #include "cli/print/print.h"
 #include "formats/base/printable.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

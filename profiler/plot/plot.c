@@ -142,8 +142,8 @@ struct moec_colour moec_colour_ink(struct moec_colour background)
 struct moec_colour moec_colour_series(uint32_t series)
 {
     static const struct moec_colour colours[MOEC_PLOT_N_STYLE] = {
-        {0, 114, 178},  {213, 94, 0}, {0, 158, 115}, {204, 121, 167}, {230, 159, 0},
-        {86, 180, 233}, {60, 60, 60}, {128, 70, 27}, {148, 0, 211}};
+        {0, 114, 178}, {213, 94, 0},  {0, 158, 115}, {204, 121, 167}, {230, 159, 0},  {86, 180, 233},
+        {60, 60, 60},  {128, 70, 27}, {148, 0, 211}, {170, 200, 0},   {255, 170, 190}};
     return colours[series % MOEC_PLOT_N_STYLE];
 }
 
@@ -412,8 +412,9 @@ void moec_plot_marker(struct moec_plot *plot, double x, double y, double size, s
 static void use_dashes(struct moec_plot *plot, uint32_t series)
 {
     static const double dashes[MOEC_PLOT_N_STYLE][4] = {
-        {0}, {5, 2}, {1.5, 1.5}, {7, 2, 1.5, 2}, {9, 3}, {3, 1.5, 1.5, 1.5}, {2.5, 2.5}, {1, 3}, {12, 2}};
-    static const int n_dash[MOEC_PLOT_N_STYLE] = {0, 2, 2, 4, 2, 4, 2, 2, 2};
+        {0},        {5, 2}, {1.5, 1.5}, {7, 2, 1.5, 2}, {9, 3},      {3, 1.5, 1.5, 1.5},
+        {2.5, 2.5}, {1, 3}, {12, 2},    {4, 4},         {9, 2, 3, 2}};
+    static const int n_dash[MOEC_PLOT_N_STYLE] = {0, 2, 2, 4, 2, 4, 2, 2, 2, 2, 4};
     cairo_set_dash(plot->cairo, dashes[series % MOEC_PLOT_N_STYLE], n_dash[series % MOEC_PLOT_N_STYLE], 0);
 }
 
@@ -450,8 +451,9 @@ static const struct marker {
     uint32_t n_corner;
     double turn;  /* of the first corner, in parts of a whole turn clockwise from the top */
     double scale; /* so that all look equally large */
-} markers[MOEC_PLOT_N_STYLE] = {{0, 0, 1},    {4, 0.125, 1.25}, {3, 0, 1.3},    {4, 0, 1.25},  {3, 0.5, 1.3},
-                                {5, 0, 1.15}, {6, 0, 1.1},      {3, 0.25, 1.3}, {3, 0.75, 1.3}};
+} markers[MOEC_PLOT_N_STYLE] = {{0, 0, 1},      {4, 0.125, 1.25}, {3, 0, 1.3},   {4, 0, 1.25},
+                                {3, 0.5, 1.3},  {5, 0, 1.15},     {6, 0, 1.1},   {3, 0.25, 1.3},
+                                {3, 0.75, 1.3}, {5, 0.5, 1.15},   {6, 0.25, 1.1}};
 
 void moec_plot_symbol(struct moec_plot *plot, double x, double y, double size, uint32_t series)
 {
@@ -482,7 +484,9 @@ static void stroke_bar(cairo_t *cairo, double x, double y, double width, double 
                                      {.level = true, .rising = true},
                                      {.level = true, .falling = true},
                                      {.upright = true},
-                                     {.upright = true, .level = true}};
+                                     {.upright = true, .level = true},
+                                     {.upright = true, .rising = true},
+                                     {.upright = true, .falling = true}};
     const double step = 5;
     uint32_t at = series % MOEC_PLOT_N_STYLE;
     for (int i = 0; patterns[at].rising && i * step < width + height; i++) {

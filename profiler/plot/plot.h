@@ -47,7 +47,7 @@ struct moec_colour moec_colour_ink(struct moec_colour background);
 /* Series of a chart differ in colour, marker, dashes and pattern at once, so that they are told apart with
  * any colour vision and in grey print. Colours: Okabe and Ito, "Color Universal Design" (2008), without
  * yellow, then a brown and a violet. */
-#define MOEC_PLOT_N_STYLE 9
+#define MOEC_PLOT_N_STYLE 11
 struct moec_colour moec_colour_series(uint32_t series);
 
 /* ---- ticks ---- */

@@ -113,6 +113,6 @@ if cmp -s "$work/stdout" "$work/beams"; then pass "the same beams"; else fail "t
 
 try 0 "a bench" "$moec" bench "$work/m.moec" --modes cache --samples 2 --data $text --memory 50% --precision hobbit:0.3:1 --json -q
 says stdout '"precision": "hobbit:0.3:1"' "names its precision"
-try 0 "a bench of prompts of its own length" "$moec" bench "$work/m.moec" --modes cache --samples 2 --prompt-tokens 8 -n 4 --json -q
+try 0 "a bench of prompts of its own length" "$moec" bench "$work/m.moec" --modes cache --memory 50% --samples 2 --data $text --prompt-tokens 8 -n 4 --json -q
 
 done_testing
