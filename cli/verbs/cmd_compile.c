@@ -740,6 +740,22 @@ static uint32_t measured_tokens(const struct compile_job *job)
     return job->rows.n_context > 0 ? job->rows.n_context : MOEC_CONTINUATION_CONTEXT;
 }
 
+/* Records of experts are not compressed, so the codes alone are a bound that is known before any work. */
+static enum moec_status check_size(const struct compile_job *job, struct moec_error *err)
+{
+    const struct moec_config *config = moec_checkpoint_config(job->checkpoint);
+    const uint64_t bits = job->compile.bits > 0 ? job->compile.bits : 2;
+    const uint64_t n_weight = (uint64_t)moec_config_moe_count(config) * config->n_expert *
+                              (config->plain_mlp ? 2 : 3) * config->n_embd * config->n_ff_expert;
+    const uint64_t least = n_weight / 8 * bits;
+    if (job->compile.max_bytes == 0 || job->compile.max_bytes >= least)
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_TARGET,
+                     "--max-size is %.2f MB, but the experts alone take %.2f MB at %" PRIu64
+                     " bits: no bundle of this model is that small",
+                     (double)job->compile.max_bytes / 1e6, (double)least / 1e6, bits);
+}
+
 static enum moec_status compile(struct compile_job *job, struct moec_error *err)
 {
     MOEC_TRY(read_compile_options(job, err));
@@ -751,6 +767,7 @@ static enum moec_status compile(struct compile_job *job, struct moec_error *err)
     MOEC_TRY(moec_checkpoint_open(job->args->positional[0], &job->checkpoint, err));
     moec_checkpoint_choose_rope(job->checkpoint, measured_tokens(job));
     MOEC_TRY(moec_model_check(job->checkpoint, job->measure.data != NULL, err));
+    MOEC_TRY(check_size(job, err));
     say_sampling(job);
     MOEC_TRY(get_profile(job, err));
     if (job->has_profile) /* the bundle keeps the angles that it was measured with */

@@ -27,9 +27,27 @@ static const struct cli_option options[] = {
     {0},
 };
 
+/* Parts of the time that measuring takes, about. */
+static const struct {
+    const char *phase;
+    double share;
+} phases[] = {{"storage", 10}, {"loading", 5},  {"decoding", 20},
+              {"tokens", 15},  {"experts", 10}, {"waiting", 40}};
+
+static double whole_job(void)
+{
+    double sum = 0;
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        sum += phases[i].share;
+    return sum;
+}
+
 static enum moec_status show_progress(void *context, const char *phase, double done, double total)
 {
-    cli_progress_prepare(context, phase, done, total);
+    double share = 0;
+    for (size_t i = 0; i < sizeof phases / sizeof *phases; i++)
+        share = strcmp(phases[i].phase, phase) == 0 ? phases[i].share : share;
+    cli_progress_show(context, phase, total > 0 ? share * done / total : 0, share);
     return cli_interrupt_status();
 }
 
@@ -210,6 +228,7 @@ static int run_device(const struct cli_args *args)
     struct cli_progress progress;
     cli_interrupt_catch();
     cli_progress_init(&progress, "device", NULL, cli_has(args, "quiet"));
+    cli_progress_expect(&progress, whole_job());
     enum moec_status status = measure_device(args, &progress, &err);
     cli_progress_end(&progress);
     return status == MOEC_OK ? CLI_OK : cli_interrupt_fail(args, &err);

@@ -57,9 +57,13 @@ try 0 "compile with nothing but a size" "$moec" compile $model --profile "$work/
 check "what was fitted for the loss serves the size" "$(number "$work/stdout" resumed_units) > 100"
 check "the size is kept" "$(number "$work/stdout" bundle_bytes) <= 1700000"
 check "and used" "$(number "$work/stdout" bundle_bytes) > 1600000"
-try 1 "an impossible size" "$moec" compile $model --profile "$work/p.h5" --max-size 300KB -o "$work/none.moec" --quiet \
+try 1 "an impossible size" "$moec" compile $model --profile "$work/p.h5" --max-size 950KB -o "$work/none.moec" --quiet \
     --journal "$work/journal"
 says stderr "even the smallest variants are larger than --max-size" "the message says so"
+try 1 "one that the experts alone pass, before anything is measured" "$moec" compile $model --data datasets/sample/calibration.txt \
+    --max-size 300KB -o "$work/none.moec" --quiet
+says stderr "max-size is 0.30 MB, but the experts alone take 0.88 MB at 2 bits" "says so from the headers"
+try 1 "and leaves no journal" test -e "$work/none.moec.profile.journal"
 
 # ---- fixed dense weights ----
 
