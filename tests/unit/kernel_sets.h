@@ -8,23 +8,29 @@
 
 const struct moec_kernels *moec_kernels_avx512_simde(void);
 
-/* Sets with index 0, 1, ..., then NULL. */
+#define KERNEL_SETS_MAX 4
+
+/* Sets with index 0, 1, ..., then NULL. Found once: a virtual machine takes long to say what its processor
+ * has. One thread at a time. */
 static inline const struct moec_kernels *kernel_set(size_t index)
 {
-    const struct moec_kernels *sets[5] = {0}, *set = NULL;
+    static const struct moec_kernels *sets[KERNEL_SETS_MAX + 1];
+    const struct moec_kernels *set = NULL;
     struct moec_error err = {0};
     size_t n = 0;
-    if (moec_kernels_find("avx512-vbmi", &set, &err) == MOEC_OK)
-        sets[n++] = set;
-    if (moec_kernels_find("avx512", &set, &err) == MOEC_OK)
-        sets[n++] = set;
+    if (sets[0] == NULL) {
+        if (moec_kernels_find("avx512-vbmi", &set, &err) == MOEC_OK)
+            sets[n++] = set;
+        if (moec_kernels_find("avx512", &set, &err) == MOEC_OK)
+            sets[n++] = set;
 #if defined(__x86_64__)
-    if (moec_kernels_find("avx2", &set, &err) == MOEC_OK) {
-        sets[n++] = set;
-        sets[n++] = moec_kernels_avx512_simde();
-    }
+        if (moec_kernels_find("avx2", &set, &err) == MOEC_OK) {
+            sets[n++] = set;
+            sets[n++] = moec_kernels_avx512_simde();
+        }
 #endif
-    return index < n ? sets[index] : NULL;
+    }
+    return index < KERNEL_SETS_MAX ? sets[index] : NULL;
 }
 
 static inline size_t n_kernel_sets(void)
