@@ -69,6 +69,7 @@ struct moert_decisions {
     const char *low_slots; /* with a precision, low copies beside them; NULL = "25%" */
     uint32_t low_bits;     /* of the low copy; 0 = the smallest in the bundle */
     uint32_t keep_top;     /* with a route, a token's best so many experts are taken in any case */
+    bool starts_frequent;  /* the logical cache begins with what was used most in calibration, else empty */
     bool decode_only;      /* prompts keep the router's choice, at one precision */
     /* About this share of an expert's neurons, those with the smallest |up . x|, is left out (FloE,
      * arXiv:2505.05950); 0 = none. Needs a bundle with thresholds (moec sparsify) and its compiled

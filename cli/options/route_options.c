@@ -22,23 +22,29 @@ enum moec_status cli_read_sparsity(const struct cli_args *args, double *share, s
     return cli_double(args, "sparsity", 0.001, 0.999, share, err);
 }
 
+static bool is_set(const struct cli_args *args, const char *option, const char *value)
+{
+    return cli_has(args, option) && strcmp(cli_text(args, option), value) == 0;
+}
+
 enum moec_status cli_read_decisions(const struct cli_args *args, struct moert_decisions *decisions,
                                     struct moec_error *err)
 {
     static const char either[] = "--route or --precision";
     const bool has_precision = cli_has(args, "precision");
     MOEC_TRY(check_idle(args, "slots", cli_decisions_given(args), either, err));
+    MOEC_TRY(check_idle(args, "cache-start", cli_decisions_given(args), either, err));
     MOEC_TRY(check_idle(args, "decide", cli_decisions_given(args), either, err));
     MOEC_TRY(check_idle(args, "keep-top", cli_has(args, "route"), "--route", err));
     MOEC_TRY(check_idle(args, "low-bits", has_precision, "--precision", err));
     MOEC_TRY(check_idle(args, "low-slots", has_precision, "--precision", err));
-    *decisions =
-        (struct moert_decisions){.route = cli_text(args, "route"),
-                                 .precision = cli_text(args, "precision"),
-                                 .slots = cli_text(args, "slots"),
-                                 .low_slots = cli_text(args, "low-slots"),
-                                 .decode_only = cli_offers(args, "decide") && cli_has(args, "decide") &&
-                                                strcmp(cli_text(args, "decide"), "decode") == 0};
+    *decisions = (struct moert_decisions){.route = cli_text(args, "route"),
+                                          .precision = cli_text(args, "precision"),
+                                          .slots = cli_text(args, "slots"),
+                                          .low_slots = cli_text(args, "low-slots"),
+                                          .starts_frequent = is_set(args, "cache-start", "frequency"),
+                                          .decode_only =
+                                              cli_offers(args, "decide") && is_set(args, "decide", "decode")};
     MOEC_TRY(cli_u32(args, "low-bits", 1, 16, &decisions->low_bits, err));
     MOEC_TRY(cli_read_sparsity(args, &decisions->sparsity, err));
     return cli_u32(args, "keep-top", 0, MOEC_MAX_TOP_K, &decisions->keep_top, err);

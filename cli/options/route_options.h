@@ -31,6 +31,9 @@
     {"low-slots", 0, "N|PERCENT", NULL,                                                                       \
      "With --precision: low copies of each layer that it holds beside them "                                  \
      "(default " MOEC_PRECISION_LOW_SLOTS ").", flags},                                                       \
+    {"cache-start", 0, "HOW", "empty|frequency",                                                              \
+     "With --route or --precision, what the logical cache holds at first:\nempty\tnothing (default)\n"        \
+     "frequency\twhat was used most in the bundle's profile", flags},                                         \
     {"keep-top", 0, "J", NULL, "With --route: each token takes its J best in any case (default 0).", flags}
 /* clang-format on */
 

@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct cli_option options[] = {
     CLI_DATA_OPTIONS,
@@ -94,6 +95,10 @@ static enum moec_status read_route(struct eval_job *job, uint32_t *n_prompt, str
 {
     uint32_t low_bits = 0;
     MOEC_TRY(cli_read_route(job->args, &job->source.model->config, &job->route, err));
+    if (cli_has(job->args, "cache-start") && strcmp(cli_text(job->args, "cache-start"), "frequency") == 0)
+        MOEC_TRY(moec_route_start_frequent(&job->route, &job->source.model->config,
+                                           job->source.bundle != NULL ? &job->source.bundle->paths : NULL,
+                                           job->source.path, err));
     MOEC_TRY(cli_u32(job->args, "low-bits", 1, 16, &low_bits, err));
     if (job->route.precision.kind != MOEC_PRECISION_ONE)
         MOEC_TRY(moec_source_serve_low(&job->source, low_bits, err));

@@ -154,6 +154,7 @@ static void put_decisions(struct moec_json_out *root, const struct moert_decisio
     put_string_or_null(root, "route", decisions->route);
     put_string_or_null(root, "slots", decisions->slots);
     moec_json_out_u64(root, "keep_top", decisions->keep_top);
+    moec_json_out_string(root, "cache_start", decisions->starts_frequent ? "frequency" : "empty");
     if (decisions->precision == NULL)
         return;
     moec_json_out_string(root, "precision", decisions->precision);

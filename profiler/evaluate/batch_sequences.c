@@ -64,6 +64,7 @@ void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n
     }
     if (sequences->routes != NULL) {
         span->route = &sequences->routes[i];
+        span->route->first_ordinal = sequences->ordinal;
         moec_route_state_reset(span->route, 0);
         if (sequences->route->decode_only)
             span->n_undecided = n_prompt < n_rows ? n_prompt : n_rows;

@@ -16,6 +16,7 @@ struct moec_batch_sequences {
     struct moec_route_state *routes;  /* (n_room) of one layer each, owned; NULL without */
     const struct moec_route *route;   /* borrowed */
     uint32_t n_expert, n_room;
+    uint32_t ordinal; /* of the MoE layer at work */
 };
 
 /* Room for batches of up to n_room sequences; `route` NULL: nothing is decided. */
@@ -28,6 +29,12 @@ void moec_batch_sequences_release(struct moec_batch_sequences *sequences);
 /* A batch without sequences, and one more in it, of n_rows tokens, of which the first n_prompt are a
  * prompt's. */
 void moec_batch_sequences_clear(struct moec_batch_sequences *sequences);
+
+/* The MoE layer (ordinal) that the sequences added from now on begin in; 0 at first. */
+static inline void moec_batch_sequences_set_layer(struct moec_batch_sequences *sequences, uint32_t ordinal)
+{
+    sequences->ordinal = ordinal;
+}
 void moec_batch_sequences_add(struct moec_batch_sequences *sequences, uint32_t n_rows, uint32_t n_prompt);
 
 /* What was decided in all batches so far. */

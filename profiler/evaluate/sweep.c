@@ -175,11 +175,15 @@ static struct moec_kv_rows source_rows(const struct moec_sweep *sweep, const str
 }
 
 /* Spans of the batch's windows, and what counts their experts' tokens. */
-static void make_spans(struct moec_sweep *sweep, enum moec_stack stack, const struct moec_sweep_batch *batch,
+static void make_spans(struct moec_sweep *sweep, uint32_t layer, const struct moec_sweep_batch *batch,
                        struct moec_kv_rows own)
 {
+    const struct moec_config *config = &sweep->forward->model->config;
+    const enum moec_stack stack = moec_config_stack(config, layer);
+    const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     uint32_t row = 0;
     moec_batch_sequences_clear(&sweep->sequences);
+    moec_batch_sequences_set_layer(&sweep->sequences, ordinal >= 0 ? (uint32_t)ordinal : 0);
     for (uint32_t i = 0; i < batch->n; i++) {
         const uint32_t n = rows_of(sweep, stack, batch->first + i);
         sweep->spans[i] = (struct moec_span){.first_row = row,
@@ -225,7 +229,7 @@ static enum moec_status run_layer(struct moec_sweep *sweep, const struct run *ru
     const size_t stride = moec_forward_stride(config);
     const int32_t ordinal = moec_config_moe_ordinal(config, layer);
     const enum moec_stack stack = moec_config_stack(config, layer);
-    make_spans(sweep, stack, batch, own_rows(sweep, layer, batch, store));
+    make_spans(sweep, layer, batch, own_rows(sweep, layer, batch, store));
     MOEC_TRY(moec_forward_attention(forward, layer, sweep->spans, batch->n, batch->n_rows, hidden, err));
     if (stack == MOEC_STACK_DECODER && sweep->source_start != NULL)
         MOEC_TRY(cross(sweep, run, batch, layer, all, hidden, store, err));

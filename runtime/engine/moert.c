@@ -156,7 +156,7 @@ static enum moec_status check_decisions(struct moert_engine *engine, const struc
     if (decisions->route == NULL && decisions->keep_top > 0)
         return moec_fail(err, MOEC_ERR_USAGE, "settings of a route, but no route");
     if (decisions->route == NULL && decisions->precision == NULL) {
-        if (decisions->slots == NULL && !decisions->decode_only)
+        if (decisions->slots == NULL && !decisions->decode_only && !decisions->starts_frequent)
             return MOEC_OK;
         return moec_fail(err, MOEC_ERR_USAGE, "settings of decisions, but neither a route nor a precision");
     }
@@ -166,6 +166,9 @@ static enum moec_status check_decisions(struct moert_engine *engine, const struc
         MOEC_TRY(moec_route_read(decisions->route, route, err));
     MOEC_TRY(moec_route_read_slots(decisions->slots != NULL ? decisions->slots : MOEC_ROUTE_SLOTS, config,
                                    &route->n_slots, err));
+    if (decisions->starts_frequent)
+        MOEC_TRY(
+            moec_route_start_frequent(route, config, &engine->bundle->paths, engine->bundle->file.path, err));
     if (decisions->precision != NULL)
         MOEC_TRY(check_precision(engine, options, config, err));
     return moec_route_check(route, config, err);

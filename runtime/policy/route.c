@@ -110,6 +110,20 @@ enum moec_status moec_route_check(const struct moec_route *route, const struct m
     return MOEC_OK;
 }
 
+enum moec_status moec_route_start_frequent(struct moec_route *route, const struct moec_config *config,
+                                           const struct moec_path_table *paths, const char *path,
+                                           struct moec_error *err)
+{
+    if (paths == NULL || paths->n_layer != moec_config_moe_count(config) ||
+        paths->n_expert != config->n_expert)
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "'%s' does not know how often experts are used: compile it with a profile, or let "
+                         "the logical cache be empty at first",
+                         path);
+    route->initial = paths->frequency;
+    return MOEC_OK;
+}
+
 /* ---- choices ---- */
 
 static bool is_resident(const struct moec_scored_token *token, uint32_t expert)

@@ -17,6 +17,7 @@
 #define MOEC_RUNTIME_ROUTE_H
 
 #include "formats/model/config.h"
+#include "formats/model/path_table.h"
 #include "runtime/policy/choice.h"
 #include "runtime/policy/precision.h"
 
@@ -31,12 +32,15 @@ enum moec_route_kind {
 
 /* What a pass decides about each token. Zero-initialised: the router's own, without a cache. */
 struct moec_route {
-    uint8_t kind;                    /* enum moec_route_kind */
-    bool decode_only;                /* tokens of a prompt take the router's choice, and advance the cache */
-    uint32_t n_slots;                /* experts of a layer that the logical cache holds; 0 = there is none */
-    uint32_t keep_top;               /* J: the router's best so many are taken whatever the cache holds */
-    uint32_t n_expert;               /* M of max-rank, N of prune */
-    float share;                     /* L of cache-prior, P of cumsum */
+    uint8_t kind;      /* enum moec_route_kind */
+    bool decode_only;  /* tokens of a prompt take the router's choice, and advance the cache */
+    uint32_t n_slots;  /* experts of a layer that the logical cache holds; 0 = there is none */
+    uint32_t keep_top; /* J: the router's best so many are taken whatever the cache holds */
+    uint32_t n_expert; /* M of max-rank, N of prune */
+    float share;       /* L of cache-prior, P of cumsum */
+    /* (MoE layers, n_expert) by falling frequency in calibration: the first ones fill the slots of a sequence
+     * that begins, the most frequent as the most recent. NULL: empty at first. Borrowed. */
+    const struct moec_path_value *initial;
     struct moec_precision precision; /* of the experts that were chosen; its high copies fill the slots */
 };
 
@@ -61,6 +65,13 @@ MOEC_WARN_UNUSED enum moec_status moec_route_read_slots(const char *text, const 
 /* Whether the settings fit a model. Errors: MOEC_ERR_USAGE, with the values that would. */
 MOEC_WARN_UNUSED enum moec_status moec_route_check(const struct moec_route *route,
                                                    const struct moec_config *config, struct moec_error *err);
+
+/* Lets sequences begin with the experts that calibration used most, as a path table has them. Errors:
+ * MOEC_ERR_USAGE where the table is not of this model; `path` names who has it. */
+MOEC_WARN_UNUSED enum moec_status moec_route_start_frequent(struct moec_route *route,
+                                                            const struct moec_config *config,
+                                                            const struct moec_path_table *paths,
+                                                            const char *path, struct moec_error *err);
 
 /* The choice by these settings; `route` is borrowed. */
 struct moec_choice moec_route_choice(const struct moec_route *route);

@@ -35,6 +35,7 @@ enum moec_status moec_route_state_create(const struct moec_config *config, const
         .n_expert = config->n_expert,
         .top_k = config->top_k,
         .n_context = n_context,
+        .initial = route->initial,
         .pools = {{.n_slots = route->n_slots}, {.n_slots = route->precision.n_low_slots}}};
     enum moec_status status = create_pool(&state->pools[0], n_layer, config->n_expert, err);
     if (status == MOEC_OK)
@@ -50,6 +51,8 @@ enum moec_status moec_route_state_create(const struct moec_config *config, const
         status = moec_alloc((void **)&state->ranges, n_position, sizeof(float), what, err);
     if (status != MOEC_OK)
         moec_route_state_release(state);
+    for (uint32_t layer = 0; status == MOEC_OK && layer < n_layer; layer++)
+        moec_route_state_reset(state, layer);
     return status;
 }
 
@@ -65,16 +68,6 @@ void moec_route_state_release(struct moec_route_state *state)
     free(state->touched);
     free(state->ranges);
     *state = (struct moec_route_state){0};
-}
-
-void moec_route_state_reset(struct moec_route_state *state, uint32_t layer)
-{
-    for (size_t i = 0; i < 2; i++) {
-        state->pools[i].n_recent[layer] = 0;
-        memset(state->pools[i].is_there + (size_t)layer * state->n_expert, 0, state->n_expert * sizeof(bool));
-    }
-    state->range_sum[layer] = 0;
-    state->n_done[layer] = 0;
 }
 
 /* `touched` as it is kept. */
@@ -99,6 +92,20 @@ static void touch(struct moec_route_state *state, uint32_t layer, uint32_t touch
     memmove(recent + 1, recent, at * sizeof *recent);
     recent[0] = (uint16_t)expert;
     is_there[expert] = true;
+}
+
+void moec_route_state_reset(struct moec_route_state *state, uint32_t layer)
+{
+    for (size_t i = 0; i < 2; i++) {
+        state->pools[i].n_recent[layer] = 0;
+        memset(state->pools[i].is_there + (size_t)layer * state->n_expert, 0, state->n_expert * sizeof(bool));
+    }
+    state->range_sum[layer] = 0;
+    state->n_done[layer] = 0;
+    const uint32_t n_first = state->initial != NULL ? state->pools[0].n_slots : 0;
+    for (uint32_t i = n_first; i > 0; i--)
+        touch(state, layer,
+              state->initial[((size_t)state->first_ordinal + layer) * state->n_expert + i - 1].expert);
 }
 
 static uint16_t *touched_at(const struct moec_route_state *state, uint32_t layer, uint32_t position)

@@ -4,7 +4,8 @@
  * The logical cache stands for the experts that are in memory, and is a function of the tokens alone (D15):
  * in each layer the n_slots experts used last. A token sees the state before it; then the experts that it
  * takes become the most recent, the one of the highest weight last, at equal weights the lower index last.
- * Skipped experts and those that were full touch nothing. It is empty at first. Low copies of experts
+ * Skipped experts and those that were full touch nothing. It is empty at first, or holds what was used most
+ * in calibration. Low copies of experts
  * (runtime/policy/precision.h) have a cache of the same kind beside it. Layers do not see each other,
  * so chunks, steps, beams and sweeps layer by layer agree bit for bit. Choices are kept for every position,
  * so that a sequence can be taken back. Thread rule: one thread at a time. */
@@ -54,7 +55,9 @@ struct moec_route_pool {
 
 struct moec_route_state {
     uint32_t n_layer, n_expert, top_k;
-    uint32_t n_context;              /* positions that can be taken back; 0 = none can */
+    uint32_t n_context;                    /* positions that can be taken back; 0 = none can */
+    const struct moec_path_value *initial; /* of struct moec_route */
+    uint32_t first_ordinal; /* MoE ordinal of the first layer; changed before a reset where it is another */
     struct moec_route_pool pools[2]; /* of the assignment's records, and of low copies */
     float *range_sum;                /* (n_layer), owned */
     uint32_t *n_done;                /* (n_layer): positions so far, owned */
@@ -73,7 +76,7 @@ MOEC_WARN_UNUSED enum moec_status moec_route_state_create(const struct moec_conf
                                                           struct moec_error *err);
 void moec_route_state_release(struct moec_route_state *state);
 
-/* Empties a layer, or all; counts stay. */
+/* A layer is as at first; counts stay. */
 void moec_route_state_reset(struct moec_route_state *state, uint32_t layer);
 
 /* Layers from first_layer on go back to where n positions had passed; n_context is not 0. */

@@ -86,6 +86,38 @@ missed_prior=$(number miss_rate)
 says stdout '"route": "cache-prior:0.3"' "names its route"
 try 0 "and without" "$moec" bench "$work/m.moec" --samples 2 --data $text --memory 50% --json -q
 check "which misses more" "0$(number miss_rate) > 0$missed_prior && 0$missed_prior > 0"
+
+# ---- what the cache holds at first ----
+
+try 0 "a profile" "$moec" profile $sample --data datasets/sample/calibration.txt --seq-len 16 --samples 32 --bits 2 -q -o "$work/p.h5"
+try 0 "a bundle that knows frequencies" "$moec" compile $sample --policy uniform --bits 4 --profile "$work/p.h5" -q -o "$work/p.moec"
+begin() {
+    try 0 "a cache that begins $*" "$moec" eval "$work/p.moec" --data $text --samples 8 --seq-len 32 --json -q --route "$@"
+    missed=$(number experts_missed) value=$(number value)
+}
+begin top-k
+empty=$missed plain=$value
+begin top-k --cache-start empty
+check "is empty by itself" "$missed == $empty && $value == $plain"
+begin top-k --cache-start frequency
+check "misses less with what is frequent" "$missed < $empty && $missed > 0.5 * $empty && $value == $plain"
+begin cache-prior:0.4
+empty=$missed plain=$value
+begin cache-prior:0.4 --cache-start frequency
+check "which a prior notices" "$missed < $empty && $value != $plain"
+refused "does not know how often experts are used: compile it with a profile" --route top-k --cache-start frequency
+refused "cache-start does nothing without --route" --cache-start frequency
+start() {
+    "$moec" run "$work/p.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --ignore-eos --route cache-prior:0.5 \
+        --cache-start frequency "$@" >"$work/stdout" 2>"$work/stats"
+}
+start && cp "$work/stdout" "$work/started"
+for how in "-t 1" "--memory 20MiB"; do
+    # shellcheck disable=SC2086 # words
+    start $how
+    if cmp -s "$work/stdout" "$work/started"; then pass "it begins the same with $how"; else fail "it begins the same with $how"; fi
+done
+
 # Encoder and decoder have a cache each; one expert a token.
 switch=datasets/switch-sample/model
 try 0 "an encoder-decoder bundle" "$moec" compile $switch --policy uniform --bits 4 -q -o "$work/s.moec"

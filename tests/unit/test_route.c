@@ -326,6 +326,38 @@ static void test_route__low_copies_have_a_cache_of_their_own(void **state)
     moec_route_state_release(&copy);
 }
 
+static void test_route__the_cache_may_begin_with_what_is_frequent(void **state)
+{
+    (void)state;
+    enum { N_EXPERT = 5, TOP_K = 2, N_SLOTS = 3, N_LAYER = 2 };
+    const struct moec_config config = {.n_expert = N_EXPERT, .top_k = TOP_K};
+    static const struct moec_path_value frequency[N_LAYER][N_EXPERT] = {
+        {{3, 9}, {0, 8}, {4, 7}, {1, 6}, {2, 5}}, {{2, 9}, {1, 8}, {0, 7}, {3, 6}, {4, 5}}};
+    const struct moec_route route = {.n_slots = N_SLOTS, .initial = frequency[0]};
+    const struct moec_route_taken taken = {.experts = (const uint32_t[]){1, 3},
+                                           .weights = (const float[]){0.75f, 0.25f},
+                                           .skips = (const bool[]){false, false}};
+    struct moec_route_state routes;
+    struct moec_error err = {0};
+    assert_ok(moec_route_state_create(&config, &route, N_LAYER, 4, &routes, &err), err);
+    for (uint32_t round = 0; round < 2; round++) {
+        static const uint16_t first[] = {3, 0, 4, 2, 1, 0}, then[] = {1, 3, 0, 1, 3, 2};
+        assert_memory_equal(routes.pools[0].recent, first, sizeof first);
+        for (uint32_t layer = 0; layer < N_LAYER; layer++)
+            moec_route_state_take(&routes, layer, 0, &taken);
+        assert_memory_equal(routes.pools[0].recent, then, sizeof then);
+        moec_route_state_truncate(&routes, 0, 0);
+    }
+    assert_int_equal(routes.counts.n_missed, 4); /* one in each layer, twice */
+    moec_route_state_release(&routes);
+    /* A sweep's state is of one layer, which it names. */
+    assert_ok(moec_route_state_create(&config, &route, 1, 0, &routes, &err), err);
+    routes.first_ordinal = 1;
+    moec_route_state_reset(&routes, 0);
+    assert_int_equal(routes.pools[0].recent[0], 2);
+    moec_route_state_release(&routes);
+}
+
 static void test_route__refuses_precisions(void **state)
 {
     (void)state;
@@ -627,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_route__the_cache_is_lru_within_a_sequence),
         cmocka_unit_test(test_route__precision_goes_by_the_weight_before),
         cmocka_unit_test(test_route__low_copies_have_a_cache_of_their_own),
+        cmocka_unit_test(test_route__the_cache_may_begin_with_what_is_frequent),
         cmocka_unit_test(test_route__refuses_precisions),
         cmocka_unit_test(test_route__one_result_however_it_is_run),
         cmocka_unit_test(test_route__precisions_at_their_ends),
