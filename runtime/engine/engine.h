@@ -1,0 +1,55 @@
+/* What an engine is made of, for the files of this room. */
+#ifndef MOEC_RUNTIME_ENGINE_H
+#define MOEC_RUNTIME_ENGINE_H
+
+#include "runtime/engine/kv_lending.h"
+#include "runtime/engine/memory_plan.h"
+#include "runtime/engine/mode.h"
+#include "runtime/experts/clocked_experts.h"
+#include "runtime/experts/expert_cache.h"
+#include "runtime/experts/expert_stream.h"
+#include "runtime/experts/low_copy.h"
+#include "runtime/forward/decide.h"
+#include "runtime/forward/sparsity.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/trace/trace.h"
+
+#include <stdatomic.h>
+
+struct moert_engine {
+    struct moec_bundle *bundle;
+    struct moec_model *model;
+    struct moec_expert_cache *cache; /* one of these two serves the experts */
+    struct moec_expert_stream *stream;
+    struct moec_trace *trace;         /* NULL when none is written */
+    atomic_ullong *compute_ns;        /* (MoE layers), owned */
+    struct moec_tokenizer *tokenizer; /* NULL when the bundle has none */
+    struct moec_engine_chat *chat;
+    const struct moec_kernels *kernels;
+    struct moec_mode_choice choice;
+    struct moec_record_io io;
+    struct moec_memory_plan plan;
+    uint32_t n_context;
+    uint32_t rope_tokens; /* the context that was asked for, which rotary angles are chosen by */
+    uint32_t n_prompt;    /* of the options' prompt */
+    uint32_t n_sessions;  /* allowed */
+    uint32_t n_beams;     /* allowed to a generator */
+    bool drafts;          /* likewise */
+    float evict_weights[MOEC_EVICT_WEIGHTS];
+    bool has_evict_weights;
+    struct moec_route route;
+    struct moec_sparsity *sparsity; /* NULL = none */
+    struct moec_cache_form low; /* with a precision: the copy that stands in for important experts' others */
+    uint64_t *record_bytes[2];  /* with decisions, of struct moec_decider, owned */
+    int n_threads;
+    atomic_uint n_open; /* sessions that exist */
+    struct moec_kv_lending lending;
+};
+
+/* Whichever of cache and stream serves the experts; borrowed. */
+struct moec_experts *moert_engine_experts(const struct moert_engine *engine);
+/* The tokens that a text may have after a prompt of n_prompt, of those asked for (MOERT_TOKENS_OF_MODEL too).
+ */
+uint32_t moert_engine_text_room(const struct moert_engine *engine, uint32_t asked, uint32_t n_prompt);
+
+#endif

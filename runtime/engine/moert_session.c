@@ -1,0 +1,299 @@
+/* Sessions and generators of the public interface.
+ *
+ * Each session has a forward (scratch) of its own, so that sessions run in different threads; model, cache
+ * and tokenizer are the engine's. */
+#include "formats/base/memory.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/moert_internal.h"
+#include "runtime/forward/session.h"
+#include "runtime/generate/generate.h"
+
+#include <inttypes.h>
+
+struct moert_session {
+    struct moert_engine *engine; /* borrowed */
+    struct moec_clocked_experts experts;
+    struct moec_forward forward;
+    struct moec_decider decider; /* where the engine has a route */
+    struct moec_session *session;
+};
+
+struct moert_generator {
+    struct moec_generator *generator;
+    const struct moert_engine *engine; /* borrowed: for its lengths */
+    uint32_t n_tokens;                 /* as asked for */
+};
+
+/* ---- sessions ---- */
+
+static enum moec_status open_session(struct moert_session *session, struct moec_error *err)
+{
+    struct moert_engine *engine = session->engine;
+    moec_clocked_experts_init(&session->experts, moert_engine_experts(engine), &engine->bundle->config,
+                              engine->compute_ns);
+    MOEC_TRY(moec_forward_init(&session->forward, engine->model, engine->kernels, engine->n_threads,
+                               &session->experts.experts, engine->plan.max_tokens, err));
+    session->forward.trace = engine->trace;
+    session->forward.sparsity = engine->sparsity;
+    session->forward.lender = engine->lending.cache != NULL ? &engine->lending.lender : NULL;
+    if (moec_route_is_on(&engine->route)) {
+        MOEC_TRY(moec_decider_create(&engine->bundle->config, &engine->route, engine->plan.max_tokens,
+                                     &session->decider, err));
+        session->decider.record_bytes[0] = engine->record_bytes[0];
+        session->decider.record_bytes[1] = engine->record_bytes[1];
+        session->forward.decider = &session->decider;
+    }
+    return moec_session_create(&session->forward, engine->n_context, &session->session, err);
+}
+
+enum moert_status moert_session_create(struct moert_engine *engine, struct moert_session **out,
+                                       struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    if (atomic_fetch_add(&engine->n_open, 1) >= engine->n_sessions) {
+        atomic_fetch_sub(&engine->n_open, 1);
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT,
+                                         "%" PRIu32 " sessions exist already, which is what the engine was "
+                                         "opened for (n_sessions)",
+                                         engine->n_sessions),
+                               &ours, err);
+    }
+    void *memory = NULL;
+    enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_session), "a session", &ours);
+    if (status != MOEC_OK) {
+        atomic_fetch_sub(&engine->n_open, 1);
+        return moert_to_public(status, &ours, err);
+    }
+    struct moert_session *session = memory;
+    session->engine = engine;
+    status = open_session(session, &ours);
+    if (status != MOEC_OK) {
+        moert_session_free(session);
+        return moert_to_public(status, &ours, err);
+    }
+    *out = session;
+    return MOERT_OK;
+}
+
+void moert_session_free(struct moert_session *session)
+{
+    if (session == NULL)
+        return;
+    moec_session_free(session->session);
+    moec_forward_release(&session->forward);
+    moec_decider_release(&session->decider);
+    atomic_fetch_sub(&session->engine->n_open, 1);
+    free(session);
+}
+
+static void begin_step(void *context)
+{
+    struct moert_session *session = context;
+    moec_clocked_experts_begin(&session->experts);
+}
+
+static void end_step(void *context)
+{
+    struct moert_session *session = context;
+    moec_clocked_experts_end(&session->experts);
+    moec_trace_flush(session->engine->trace);
+}
+
+enum moert_status moert_session_encode(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
+                                       struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    if (n_tokens > MOEC_MAX_POSITIONS)
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a source of %zu tokens, the limit is %u",
+                                         n_tokens, MOEC_MAX_POSITIONS),
+                               &ours, err);
+    begin_step(session);
+    const enum moec_status status = moec_session_encode(session->session, tokens, (uint32_t)n_tokens, &ours);
+    end_step(session);
+    return moert_to_public(status, &ours, err);
+}
+
+static enum moec_status step(struct moert_session *session, const uint32_t *tokens, uint32_t n_tokens,
+                             const uint32_t *at, uint32_t n_at, float *logits, struct moec_error *err)
+{
+    begin_step(session);
+    const enum moec_status status =
+        moec_session_step(session->session, tokens, n_tokens, at, n_at, logits, err);
+    end_step(session);
+    return status;
+}
+
+enum moert_status moert_session_step_at(struct moert_session *session, const uint32_t *tokens,
+                                        size_t n_tokens, const uint32_t *at, size_t n_at, float *logits,
+                                        struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_status status = MOEC_OK;
+    if (n_tokens > MOEC_MAX_POSITIONS || n_at > n_tokens)
+        status = moec_fail(&ours, MOEC_ERR_LIMIT, "%zu tokens with %zu logits in one step, the limit is %u",
+                           n_tokens, n_at, MOEC_MAX_POSITIONS);
+    else
+        status = step(session, tokens, (uint32_t)n_tokens, at, (uint32_t)n_at, logits, &ours);
+    return moert_to_public(status, &ours, err);
+}
+
+enum moert_status moert_session_step(struct moert_session *session, const uint32_t *tokens, size_t n_tokens,
+                                     float *logits, struct moert_error *err)
+{
+    uint32_t last = n_tokens > 0 ? (uint32_t)(n_tokens - 1) : 0;
+    size_t n_at = logits != NULL && n_tokens > 0 ? 1 : 0;
+    return moert_session_step_at(session, tokens, n_tokens, &last, n_at, logits, err);
+}
+
+void moert_session_set_prompt(struct moert_session *session, uint32_t n)
+{
+    moec_session_set_prompt(session->session, n);
+}
+
+struct moert_decided moert_session_decided(const struct moert_session *session)
+{
+    const struct moec_route_counts counts = moec_session_route_counts(session->session);
+    const uint32_t n_layer = moec_config_moe_count(&session->engine->bundle->config);
+    return (struct moert_decided){.n_taken = counts.n_taken,
+                                  .n_missed = counts.n_missed,
+                                  .n_low = counts.n_low,
+                                  .n_low_missed = counts.n_low_missed,
+                                  .n_skipped = counts.n_skipped,
+                                  .missed_bytes = moec_route_token_bytes(&counts, n_layer)};
+}
+
+uint32_t moert_session_length(const struct moert_session *session)
+{
+    return moec_session_length(session->session);
+}
+
+void moert_session_truncate(struct moert_session *session, uint32_t n)
+{
+    if (n < moec_session_length(session->session))
+        moec_session_truncate(session->session, n);
+}
+
+enum moert_status moert_session_fork(const struct moert_session *session, struct moert_session **out,
+                                     struct moert_error *err)
+{
+    enum moert_status status = moert_session_create(session->engine, out, err);
+    if (status == MOERT_OK)
+        moec_session_copy((*out)->session, session->session);
+    return status;
+}
+
+/* ---- generation ---- */
+
+struct moert_generation moert_generation_default(const struct moert_engine *engine)
+{
+    struct moert_generation generation = moec_generation_to_public(&engine->bundle->generation);
+    if (generation.n_beams > engine->n_beams)
+        generation.n_beams = engine->n_beams;
+    return generation;
+}
+
+static enum moec_status create_generator(struct moert_session *session, const struct moert_generation *asked,
+                                         struct moert_generator *generator, struct moec_error *err)
+{
+    const struct moert_engine *engine = session->engine;
+    struct moec_generation generation = engine->bundle->generation;
+    moec_generation_take_public(&generation, asked);
+    if (generation.n_beam > engine->n_beams)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "%" PRIu32 " beams, but the engine was opened for %" PRIu32 " (n_beams)",
+                         generation.n_beam, engine->n_beams);
+    if (asked->draft != MOERT_DRAFT_NONE && asked->draft != MOERT_DRAFT_LOOKUP)
+        return moec_fail(err, MOEC_ERR_USAGE, "there is no way %d to draft", (int)asked->draft);
+    if (asked->draft != MOERT_DRAFT_NONE && !engine->drafts)
+        return moec_fail(err, MOEC_ERR_LIMIT,
+                         "drafts, but the engine was opened without room for them (drafts)");
+    generator->engine = engine;
+    generator->n_tokens = asked->n_tokens;
+    const struct moec_generator_options options = {
+        .generation = &generation,
+        .ignore_eos = asked->ignore_end,
+        .drafts = asked->draft == MOERT_DRAFT_LOOKUP,
+        .sampler = asked->sampler,
+        .hooks = {.begin = begin_step, .end = end_step, .context = session}};
+    return moec_generator_create(session->session, &options, &generator->generator, err);
+}
+
+enum moert_status moert_generator_create(struct moert_session *session,
+                                         const struct moert_generation *generation,
+                                         struct moert_generator **out, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    void *memory = NULL;
+    enum moec_status status = moec_alloc(&memory, 1, sizeof(struct moert_generator), "a generator", &ours);
+    if (status == MOEC_OK)
+        status = create_generator(session, generation, memory, &ours);
+    if (status == MOEC_OK)
+        *out = memory;
+    else
+        free(memory);
+    return moert_to_public(status, &ours, err);
+}
+
+void moert_generator_free(struct moert_generator *generator)
+{
+    if (generator == NULL)
+        return;
+    moec_generator_free(generator->generator);
+    free(generator);
+}
+
+static enum moert_status start(struct moert_generator *generator, const uint32_t *tokens, size_t n_tokens,
+                               uint32_t *n_kept, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    if (n_tokens > MOEC_MAX_POSITIONS)
+        return moert_to_public(moec_fail(&ours, MOEC_ERR_LIMIT, "a prompt of %zu tokens, the limit is %u",
+                                         n_tokens, MOEC_MAX_POSITIONS),
+                               &ours, err);
+    const uint32_t n = (uint32_t)n_tokens;
+    const uint32_t most = moert_engine_text_room(generator->engine, generator->n_tokens, n);
+    const enum moec_status status =
+        n_kept != NULL ? moec_generator_continue(generator->generator, tokens, n, most, n_kept, &ours)
+                       : moec_generator_start(generator->generator, tokens, n, most, &ours);
+    return moert_to_public(status, &ours, err);
+}
+
+enum moert_status moert_generator_start(struct moert_generator *generator, const uint32_t *tokens,
+                                        size_t n_tokens, struct moert_error *err)
+{
+    return start(generator, tokens, n_tokens, NULL, err);
+}
+
+enum moert_status moert_generator_continue(struct moert_generator *generator, const uint32_t *tokens,
+                                           size_t n_tokens, size_t *n_kept, struct moert_error *err)
+{
+    uint32_t kept = 0;
+    const enum moert_status status = start(generator, tokens, n_tokens, &kept, err);
+    *n_kept = kept;
+    return status;
+}
+
+enum moert_status moert_generator_next(struct moert_generator *generator, uint32_t *token,
+                                       enum moert_generated *what, struct moert_error *err)
+{
+    struct moec_error ours = {0};
+    enum moec_generated found = MOEC_GENERATED_TOKEN;
+    const enum moec_status status = moec_generator_next(generator->generator, token, &found, &ours);
+    *what = (enum moert_generated)found;
+    return moert_to_public(status, &ours, err);
+}
+
+uint64_t moert_generator_steps(const struct moert_generator *generator)
+{
+    return moec_generator_steps(generator->generator);
+}
+
+uint64_t moert_generator_drafted(const struct moert_generator *generator)
+{
+    return moec_generator_drafted(generator->generator);
+}
+
+uint64_t moert_generator_accepted(const struct moert_generator *generator)
+{
+    return moec_generator_accepted(generator->generator);
+}
