@@ -75,7 +75,7 @@ says stdout "dense-bits=8 dense-quantizer=gptq" "they are what was asked for"
 # ---- a journal that is named ----
 
 cp "$work/journal" "$work/kept"
-try 2 "the journal of other windows" "$moec" compile $model --data datasets/sample/calibration.txt --seq-len 64 --samples 96 \
+try 1 "the journal of other windows" "$moec" compile $model --data datasets/sample/calibration.txt --seq-len 64 --samples 96 \
     --seed 7 --max-loss 5% -o "$work/none.moec" --quiet --journal "$work/journal"
 says stderr "is the journal of another job: its windows" "is refused"
 same "$work/kept" "$work/journal" "and left alone"
