@@ -53,13 +53,13 @@ while read -r seconds signal <&3 && [ $((n_kill + n_int + n_term)) -lt "$kills" 
     143) n_term=$((n_term + 1)) ;;
     *) give_up "run $n_run, to be ended by $signal after $seconds s, ended with status $status" ;;
     esac
+    if [ "$status" -eq 0 ]; then
+        [ -e "$out" ] || give_up "run $n_run wrote a profile"
+        [ ! -e "$out.journal" ] || give_up "a finished run removes its journal"
+    fi
+    # An end may also come between the last step and the exit.
     if [ -e "$out" ]; then
         cmp "$work/whole.h5" "$out" >"$work/log" 2>&1 || give_up "what stands under the final name after run $n_run is whole"
-    elif [ "$status" -eq 0 ]; then
-        give_up "run $n_run wrote a profile"
-    fi
-    if [ "$status" -eq 0 ]; then
-        [ ! -e "$out.journal" ] || give_up "a finished run removes its journal"
         n_job=$((n_job + 1))
         rm "$out"
     fi
