@@ -82,7 +82,7 @@ same() {
 # With the decisions that take the most memory; what the process itself takes differs a little from run to run.
 floor=$(floor_bytes "$moec" run "$work/m.moec" -p "The old miller had three sons and" -n 60 --ctx 128 --precision hobbit \
     --route cache-prior:0.2)
-tight=$((floor + 500000))
+tight=$((floor + 1200000))
 generate --memory $tight && cp "$work/text" "$work/plain"
 plain_read=$(number read_bytes)
 generate --memory $tight --precision hobbit:0.3:1 && cp "$work/text" "$work/precise"
