@@ -91,11 +91,15 @@ static void compare(const struct fixture *f, const struct moec_simulated_setup *
     assert_status(moec_simulated_run(setup, &result, layers, &err), MOEC_OK, err);
     assert_status(moec_expert_cache_create(f->bundle, &options, &cache, &err), MOEC_OK, err);
     moec_expert_cache_wait_warm(cache);
-    for (uint64_t step = 0; step < f->recording.n_step; step++)
+    struct moec_experts *source = moec_expert_cache_experts(cache);
+    for (uint64_t step = 0; step < f->recording.n_step; step++) {
+        if (f->recording.steps[step].begins)
+            source->ops->begin(source);
         for (uint32_t s = 0; s < SAMPLE_MOE; s++) {
             struct moec_router_answer answer = moec_recording_answer(&f->recording, step, s);
-            take(moec_expert_cache_experts(cache), &answer);
+            take(source, &answer);
         }
+    }
     for (uint32_t s = 0; s < SAMPLE_MOE; s++) {
         const struct moec_cache_counters counters = moec_expert_cache_layer_counters(cache, s);
         assert_int_equal(counters.hits + counters.late, layers[s].hits + layers[s].late);
