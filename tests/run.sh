@@ -8,6 +8,8 @@ set -u
 : "${TEST_TIMEOUT_SECONDS:=900}"
 : "${JOBS:=$(nproc 2>/dev/null || echo 2)}"
 export TEST_TIMEOUT_SECONDS
+# Programs run side by side: a thread of OpenMP that waits must not keep a core from its neighbour.
+export OMP_WAIT_POLICY=passive
 
 # One program: what it says goes to FOLDER/NAME.log, its counts to FOLDER/NAME.counts, and one line to the terminal.
 run_one() {

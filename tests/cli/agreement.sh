@@ -11,6 +11,11 @@ prepare() {
     shift 3
     try 0 "profile" "$moec" profile "$model" "$@" --seq-len 16 --samples 32 --bits 2 --force -o "$work/profile.h5" --quiet
     try 0 "compile" "$moec" compile "$model" --profile "$work/profile.h5" --policy uniform --bits 8 --force -o "$work/model.moec" --quiet
+    find_floor
+}
+
+# find_floor: what a run of this prompt takes at least.
+find_floor() {
     try 1 "its floor" "$moec" run "$work/model.moec" -p "$prompt" -n 40 --ctx "$ctx" --memory 2MiB \
         --predict path+gate --trace "$work/none.json"
     floor=$(named_floor <"$work/stderr")
@@ -74,7 +79,8 @@ for policy in lru edgemoe random; do
 done
 agree "an encoder and guesses" --memory $small --evict edgemoe --predict path+gate --preload-count 1
 prompt="$prompt $prompt $prompt"
-agree "a source in chunks" --memory $small --evict edgemoe
+find_floor
+agree "a source in chunks" --memory $((floor + 400000)) --evict edgemoe
 chunks=$(grep -c '"name":"answer".*"layer":0,' "$work/trace.json")
 try 0 "which are several ($chunks)" test "$chunks" -gt 1
 try 0 "its profile" "$moec" simulate "$work/profile.h5" --memory 50% --evict lru,edgemoe
