@@ -14,7 +14,8 @@ CC := gcc
 endif
 
 # Sanitized and clang builds live beside the plain one, so that switching rebuilds nothing.
-BUILD := build$(if $(SANITIZE),/sanitize-$(SANITIZE))$(if $(findstring clang,$(CC)),/clang)
+comma := ,
+BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),/clang)
 
 PACKAGES := gcc make pkg-config libhdf5-dev hdf5-tools libzstd-dev liblua5.4-dev libjansson-dev libpcre2-dev \
             libutf8proc-dev libedit-dev liburing-dev libcairo2-dev fonts-dejavu-core nettle-dev libcmocka-dev zstd
@@ -34,7 +35,7 @@ BASE_FLAGS := -std=gnu11 -pthread -I. -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"
               -fvisibility=hidden $(WARNINGS) $(if $(filter 1,$(DEV)),-Werror)
 ifneq ($(SANITIZE),)
 SAN_FLAGS := -fsanitize=$(SANITIZE) -fno-omit-frame-pointer
-ifeq ($(SANITIZE),undefined)
+ifneq ($(findstring undefined,$(SANITIZE)),)
 SAN_FLAGS += -fno-sanitize-recover=undefined
 endif
 ifeq ($(SANITIZE),fuzz)
@@ -230,7 +231,8 @@ check-sources:
 	@echo 'clang' && printf '%s\n' $(filter-out docs/%,$(filter %.c,$(SOURCES))) | xargs -P$(JOBS) -n8 \
 	    clang -fsyntax-only -Werror $(filter-out -D%,$(ALL_CFLAGS)) -D_GNU_SOURCE -DMOEC_VERSION='"$(VERSION)"' $(EVERY_ISA) $(OPENMP)
 
-# Hours: clang-tidy over everything, a clang build, and the tests in it and under each sanitizer.
+# Hours: clang-tidy over everything, a clang build, and the tests in it and under the sanitizers, those of memory and of
+# undefined behaviour in one build.
 check-all: check
 	@tests/install_packages.sh $(PACKAGES_CHECK_ALL)
 	@mkdir -p build/tidy
@@ -238,7 +240,7 @@ check-all: check
 	@echo 'clang-tidy' && printf '%s\n' $(call c_files,formats runtime profiler compiler cli experiments) | \
 	    xargs -P$(JOBS) -n4 clang-tidy --quiet -p build/tidy
 	@$(MAKE) --no-print-directory CC=clang DEV=1 test
-	@for sanitizer in undefined address thread; do \
+	@for sanitizer in address,undefined thread; do \
 	    $(MAKE) --no-print-directory SANITIZE=$$sanitizer DEV=1 test || exit 1; done
 
 format:
