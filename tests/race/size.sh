@@ -153,7 +153,9 @@ fi
 
 if wants projections; then
     for target in $TARGETS; do
-        compiled "projections-$target" --data "$calibration" --max-loss "$target" --policy "$here/projections.lua"
+        # One plan for all experts asks for no figure of a single expert.
+        compiled "projections-$target" --data "$calibration" --max-loss "$target" --policy "$here/projections.lua" \
+            --sensitivity none
     done
 fi
 
@@ -191,7 +193,7 @@ if wants gate-up; then
         name=gate-up-moec-INT$bits
         [ ! -e "$results/$name.json" ] || continue
         if "$moec" compile "$model" --data "$calibration" --max-loss 90% --policy "$here/gate_up.lua" --bits "$bits" \
-            --dense-bits 16 --journal "$folder/journal" -q -o "$folder/$name.moec" >"$folder/compile.log" 2>&1; then
+            --sensitivity none --dense-bits 16 --journal "$folder/journal" -q -o "$folder/$name.moec" >"$folder/compile.log" 2>&1; then
             score "$name" "$("$python" "$here/table.py" --gate-up-records "$folder/$name.moec" "$moec")" "$folder/$name.moec"
         else
             skip "$name: moec compile ends with $(tail -n 1 "$folder/compile.log")"
