@@ -2,9 +2,12 @@
 
 #include "formats/base/memory.h"
 
+#include <string.h>
+
 void moec_recording_release(struct moec_recording *recording)
 {
     free(recording->steps);
+    free(recording->n_takers);
     *recording = (struct moec_recording){0};
 }
 
@@ -32,6 +35,29 @@ static bool begins(struct sequences *sequences, const struct moec_replay *replay
     const bool was_in_prompt = sequences->is_in_prompt;
     sequences->is_in_prompt = replay->n_tok[step] > 1;
     return sequences->is_in_prompt && !was_in_prompt;
+}
+
+/* A choice of weight 0 found its expert full and takes nothing. */
+static enum moec_status count_takers(struct moec_recording *recording, struct moec_error *err)
+{
+    const struct moec_replay *replay = recording->replay;
+    uint32_t *counts = NULL;
+    MOEC_TRY(moec_alloc((void **)&recording->n_takers, recording->n_active, sizeof *recording->n_takers,
+                        "recorded answers", err));
+    MOEC_TRY(moec_alloc((void **)&counts, replay->n_expert, sizeof *counts, "recorded answers", err));
+    for (uint64_t a = 0; a < replay->n_step * replay->n_layer; a++) {
+        const struct moec_replay_answer *answer = &replay->answers[a];
+        const uint64_t n_choice = (uint64_t)replay->n_tok[a / replay->n_layer] * replay->top_k;
+        if (answer->n_active == 0)
+            continue;
+        for (uint64_t c = 0; c < n_choice; c++)
+            counts[replay->experts[answer->choices + c]] += replay->weights[answer->choices + c] != 0;
+        for (uint32_t i = 0; i < answer->n_active; i++)
+            recording->n_takers[answer->active + i] = counts[replay->active[answer->active + i]];
+        memset(counts, 0, replay->n_expert * sizeof *counts);
+    }
+    free(counts);
+    return MOEC_OK;
 }
 
 enum moec_status moec_recording_make(const struct moec_replay *replay, const struct moec_profile *profile,
@@ -74,5 +100,5 @@ enum moec_status moec_recording_make(const struct moec_replay *replay, const str
         const uint64_t end = replay->answers[a].active + replay->answers[a].n_active;
         recording->n_active = end > recording->n_active ? end : recording->n_active;
     }
-    return MOEC_OK;
+    return count_takers(recording, err);
 }

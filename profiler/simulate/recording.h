@@ -26,6 +26,7 @@ struct moec_recording {
     uint64_t n_step, n_token, n_decoded;
     uint64_t n_active;                /* experts of all answers: length of replay->active */
     struct moec_recorded_step *steps; /* (n_step), owned */
+    uint32_t *n_takers;               /* (n_active), owned: tokens that take each expert of an answer */
 };
 
 /* Of a profile's windows with these prompts (as moec_replay_from_profile), or with profile NULL of a trace,
@@ -44,18 +45,20 @@ static inline const uint32_t *moec_recording_active(const struct moec_recording 
     return recording->replay->active + recording->replay->answers[a].active;
 }
 
-/* The answer of one layer; its arrays are the replay's. */
+/* The answer of one layer; its arrays are the replay's and the recording's. */
 static inline struct moec_router_answer moec_recording_answer(const struct moec_recording *recording,
                                                               uint64_t step, uint32_t ordinal)
 {
     const struct moec_replay *replay = recording->replay;
     const struct moec_replay_answer *from = &replay->answers[step * recording->n_layer + ordinal];
-    struct moec_router_answer answer = {.layer = replay->moe_layers[ordinal],
-                                        .n_tok = replay->n_tok[step],
-                                        .active = replay->active + from->active,
-                                        .n_active = from->n_active,
-                                        .experts = replay->experts + from->choices,
-                                        .weights = replay->weights + from->choices};
+    struct moec_router_answer answer = {
+        .layer = replay->moe_layers[ordinal],
+        .n_tok = replay->n_tok[step],
+        .active = replay->active + from->active,
+        .n_active = from->n_active,
+        .n_takers = replay->n_tok[step] > 1 ? recording->n_takers + from->active : NULL,
+        .experts = replay->experts + from->choices,
+        .weights = replay->weights + from->choices};
     if (ordinal > recording->steps[step].layers.first) {
         answer.last_experts = replay->experts + from[-1].choices;
         answer.last_weights = replay->weights + from[-1].choices;

@@ -347,7 +347,7 @@ static void admit(struct run *run, uint32_t n_active)
 static void put_in_order(struct run *run, const struct moec_router_answer *answer, bool is_tight)
 {
     const uint32_t base = run->ordinal * run->model->n_expert;
-    moec_read_order(answer->n_active, run->is_present, run->is_there, is_tight, run->turns);
+    moec_read_order(answer->n_active, run->is_present, run->is_there, is_tight, answer->n_takers, run->turns);
     for (uint32_t i = 0; i < answer->n_active; i++)
         run->turns[i] = base + answer->active[run->turns[i]];
 }

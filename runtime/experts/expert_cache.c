@@ -94,10 +94,10 @@ static void count_present(struct moec_expert_cache *cache, uint32_t key)
     moec_cache_entry_ask(cache, key);
 }
 
-/* The experts of an answer, as it names them, or of one acquire: was_present then tells which of them were.
- */
+/* The experts of an answer, as it names them, with the number of tokens that take each or NULL, or of one
+ * acquire: was_present then tells which of them were. */
 static void ask(struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form, const uint32_t *experts,
-                uint32_t n_experts)
+                uint32_t n_experts, const uint32_t *n_takers)
 {
     const uint32_t first = moec_cache_key(cache, ordinal, form, 0);
     moec_residency_ask(cache->residency, ordinal, form, experts, n_experts, cache->was_present);
@@ -109,9 +109,10 @@ static void ask(struct moec_expert_cache *cache, uint32_t ordinal, uint32_t form
         if (!cache->keeps_expected)
             moec_residency_release(cache->residency, first + experts[i]);
     }
+    moec_read_order(n_experts, cache->was_present, cache->was_present, true, n_takers, cache->turns);
     for (uint32_t i = 0; i < n_experts; i++) {
-        const uint32_t key = first + experts[i];
-        if (cache->was_present[i])
+        const uint32_t key = first + experts[cache->turns[i]];
+        if (cache->was_present[cache->turns[i]])
             continue;
         moec_cache_counters_of(cache, key)->misses++;
         admit_or_wait(cache, key);
@@ -126,7 +127,7 @@ static void put_in_order(struct moec_expert_cache *cache, uint32_t ordinal,
     for (uint32_t i = 0; i < answer->n_active; i++)
         cache->is_ready[i] = entries[answer->active[i]].state == MOEC_CACHE_READY;
     moec_read_order(answer->n_active, cache->was_present, cache->is_ready,
-                    cache->lists[MOEC_CACHE_WAITING].n > 0, answer->order);
+                    cache->lists[MOEC_CACHE_WAITING].n > 0, answer->n_takers, answer->order);
     for (uint32_t i = 0; i < answer->n_active; i++)
         answer->order[i] = answer->active[answer->order[i]];
 }
@@ -152,7 +153,7 @@ static void cache_expect(struct moec_experts *self, const struct moec_router_ans
         return; /* acquire reports it */
     (void)pthread_mutex_lock(&cache->lock);
     const uint32_t ordinal = (uint32_t)cache->ordinals[answer->layer];
-    ask(cache, ordinal, answer->form, answer->active, answer->n_active);
+    ask(cache, ordinal, answer->form, answer->active, answer->n_active, answer->n_takers);
     cancel_guesses(cache);
     if (answer->order != NULL)
         put_in_order(cache, ordinal, answer);
@@ -290,7 +291,7 @@ static enum moec_status cache_acquire(struct moec_experts *self, struct moec_exp
     struct moec_cache_entry *entry = &cache->entries[key];
     (void)pthread_mutex_lock(&cache->lock);
     if (entry->expected == 0)
-        ask(cache, moec_cache_ordinal(cache, key), request.form, &request.expert, 1);
+        ask(cache, moec_cache_ordinal(cache, key), request.form, &request.expert, 1, NULL);
     entry->expected--;
     entry->awaited++;
     if (!cache->keeps_expected)

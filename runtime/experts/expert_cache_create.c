@@ -100,6 +100,8 @@ static enum moec_status create_tables(struct moec_expert_cache *cache, struct mo
     cache->was_present = memory;
     MOEC_TRY(moec_alloc(&memory, n_layer_key, sizeof *cache->is_ready, what, err));
     cache->is_ready = memory;
+    MOEC_TRY(moec_alloc(&memory, n_layer_key, sizeof *cache->turns, what, err));
+    cache->turns = memory;
     MOEC_TRY(moec_alloc(&memory, cache->n_key, sizeof *cache->slot_bytes, what, err));
     cache->slot_bytes = memory;
     for (uint32_t key = 0; key < cache->n_key; key++)
@@ -327,6 +329,7 @@ void moec_expert_cache_free(struct moec_expert_cache *cache)
     free(cache->counters);
     free(cache->was_present);
     free(cache->is_ready);
+    free(cache->turns);
     free(cache->slot_bytes);
     moec_cache_entries_free(cache);
     (void)pthread_cond_destroy(&cache->changed);

@@ -50,6 +50,7 @@ struct moec_expert_cache {
     struct moec_key_link *links;          /* likewise: the lists go through these */
     bool *was_present;                    /* (n_form x n_expert) of the answer at work, owned */
     bool *is_ready;                       /* (n_form x n_expert) likewise */
+    uint32_t *turns;                      /* (n_form x n_expert) likewise, in the order of rule 5, owned */
     struct moec_key_list lists[MOEC_CACHE_N_LIST];
     struct moec_residency *residency;
     struct moec_arena *arena;

@@ -140,6 +140,8 @@ static uint32_t group_pairs(const struct moe *moe)
             scratch->active[n_active++] = e;
         start[e + 2] += start[e + 1];
     }
+    for (uint32_t i = 0; i < n_active; i++)
+        scratch->n_takers[i] = start[scratch->active[i] + 2] - start[scratch->active[i] + 1];
     for (uint32_t p = 0; p < n_pairs; p++)
         if (!passes_by(moe, p))
             scratch->pairs[start[active_of(moe, p) + 1]++] = p;

@@ -82,6 +82,7 @@ void moec_router_answer_send(const struct moec_forward *forward, const struct mo
                                         .n_tok = routed->n_tok,
                                         .active = scratch->active,
                                         .n_active = routed->n_active,
+                                        .n_takers = routed->n_tok > 1 ? scratch->n_takers : NULL,
                                         .order = scratch->order};
     memcpy(scratch->order, scratch->active, routed->n_active * sizeof *scratch->order);
     const bool has_trace = forward->trace != NULL, is_expected = source->ops->expect != NULL;

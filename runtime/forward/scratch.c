@@ -209,6 +209,7 @@ static void carve_mlp(struct carver *carver, const struct moec_config *config, u
     scratch->expert_start = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert + 2, sizeof(uint32_t));
     scratch->active = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
     scratch->order = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
+    scratch->n_takers = carve(carver, MOEC_MOE_FORMS * (uint64_t)config->n_expert, sizeof(uint32_t));
     scratch->gate_sums = carve_floats(carver, (max_tokens + MOEC_ROUTER_TOKENS - 1) / MOEC_ROUTER_TOKENS,
                                       moec_lanes_padded(config->n_expert));
     scratch->next_gate = carve(carver, config->n_expert, sizeof *scratch->next_gate);

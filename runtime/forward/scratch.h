@@ -122,6 +122,7 @@ struct moec_scratch {
     uint32_t *expert_start; /* (forms x E + 2) first pair of each expert in each form */
     uint32_t *active;       /* (forms x E) as in struct moec_router_answer */
     uint32_t *order;        /* (forms x E) the same in the order in which they are acquired */
+    uint32_t *n_takers;     /* (forms x E) likewise */
     float *gate_sums;       /* (tiles of MOEC_ROUTER_TOKENS, padded E) the next router's probabilities */
     struct moec_scored_expert *next_gate; /* (E) */
     float *rank_outputs;                  /* (M, k, S) */

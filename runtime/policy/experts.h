@@ -48,6 +48,7 @@ struct moec_router_answer {
      * behind `form`. An expert is active in several forms where tokens take it in such. */
     const uint32_t *active;
     uint32_t n_active;            /* 1 .. n_expert, in each form */
+    const uint32_t *n_takers;     /* (n_active): tokens that take each; NULL for one token */
     const uint32_t *experts;      /* (T, k) in order of weight, or NULL */
     const float *weights;         /* (T, k) as applied, or NULL */
     const uint32_t *last_experts; /* (T, k): the same tokens' choices in the MoE layer before; NULL in a

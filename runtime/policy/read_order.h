@@ -10,8 +10,10 @@
  *   4. The warm start fills pauses: one read at a time while nothing else is in flight, or many at once while
  *      somebody waits for it.
  *   5. A session takes an answer's experts in this order: those that are ready, those being read, those that
- *      were missing. While a key waits for room, all that were present count as ready, so that the order of
- *      releases does not depend on timing.
+ *      were missing, which are read in the order in which they are taken. While a key waits for room, all
+ * that were present count as ready, so that the order of releases does not depend on timing. Of a prompt
+ * those that most tokens take are missed first: their computing hides the reading of the rest (Fate, section
+ * on prefill: experts in order of popularity).
  *   6. A read's time describes the device only if somebody waited while it passed: a session that comes late
  *      finds the bytes already there.
  *
@@ -74,15 +76,25 @@ static inline enum moec_read_turn moec_read_next(const struct moec_read_rules *r
 }
 
 /* Rule 5: writes the numbers 0 .. n - 1 of an answer's experts into order. was_present: in the cache before
- * room was made for the answer; is_tight: a key waits for room. */
+ * room was made for the answer; is_tight: a key waits for room; n_takers: how many tokens take each, NULL
+ * where that is one token or not known. Equal ones keep the order of their numbers. */
 static inline void moec_read_order(uint32_t n, const bool *was_present, const bool *is_ready, bool is_tight,
-                                   uint32_t *order)
+                                   const uint32_t *n_takers, uint32_t *order)
 {
     uint32_t n_ordered = 0;
-    for (int rank = 0; rank < 3; rank++)
+    for (int rank = 0; rank < 2; rank++)
         for (uint32_t i = 0; i < n; i++)
-            if (rank == (!was_present[i] ? 2 : is_tight || is_ready[i] ? 0 : 1))
+            if (was_present[i] && rank == (is_tight || is_ready[i] ? 0 : 1))
                 order[n_ordered++] = i;
+    const uint32_t n_present = n_ordered;
+    for (uint32_t i = 0; i < n; i++) {
+        if (was_present[i])
+            continue;
+        uint32_t at = n_ordered++;
+        for (; n_takers != NULL && at > n_present && n_takers[order[at - 1]] < n_takers[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
 }
 
 /* Rule 6: what a read took by itself, from when it was begun or the read before it was done, whichever is

@@ -214,6 +214,7 @@ static void write_answer(struct moec_trace_text *text, struct event *event)
     struct moec_router_answer answer = event->of.answer.head;
     const uint8_t *at = (const uint8_t *)(event + 1);
     const size_t n_choice = (size_t)answer.n_tok * event->of.answer.top_k;
+    answer.n_takers = NULL; /* the choices say it */
     answer.active = (const uint32_t *)(const void *)at;
     at += answer.n_active * sizeof *answer.active;
     answer.next_gate = (const struct moec_scored_expert *)(const void *)at;

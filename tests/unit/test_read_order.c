@@ -54,10 +54,22 @@ static void test_read_order__what_is_there_is_taken_first(void **state)
     static const bool is_ready[N] = {true, false, true, false, true}; /* the first came meanwhile */
     static const uint32_t loose[N] = {2, 4, 1, 0, 3}, tight[N] = {1, 2, 4, 0, 3};
     uint32_t order[N];
-    moec_read_order(N, was_present, is_ready, false, order);
+    moec_read_order(N, was_present, is_ready, false, NULL, order);
     assert_memory_equal(order, loose, sizeof order);
-    moec_read_order(N, was_present, is_ready, true, order);
+    moec_read_order(N, was_present, is_ready, true, NULL, order);
     assert_memory_equal(order, tight, sizeof order);
+}
+
+static void test_read_order__what_most_tokens_take_is_missed_first(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    static const bool was_present[N] = {false, true, false, false, true, false};
+    static const bool is_ready[N] = {false, false, false, false, true, false};
+    static const uint32_t n_takers[N] = {2, 9, 5, 2, 1, 7}, expected[N] = {4, 1, 5, 2, 0, 3};
+    uint32_t order[N];
+    moec_read_order(N, was_present, is_ready, false, n_takers, order);
+    assert_memory_equal(order, expected, sizeof order);
 }
 
 static void test_read_order__times_tell_where_somebody_waited(void **state)
@@ -78,6 +90,7 @@ int main(void)
         cmocka_unit_test(test_read_order__guesses_stand_behind),
         cmocka_unit_test(test_read_order__the_warm_start_fills_pauses),
         cmocka_unit_test(test_read_order__what_is_there_is_taken_first),
+        cmocka_unit_test(test_read_order__what_most_tokens_take_is_missed_first),
         cmocka_unit_test(test_read_order__times_tell_where_somebody_waited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
