@@ -195,7 +195,7 @@ live: deps
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/moec $(BUILD)/tools/logits $(BUILD)/tools/tokenize $(BUILD)/tools/rouge $(BUILD)/tools/render_chat
 	@for script in tests/live/*.py; do \
 	    $(PYTHON) $$script; status=$$?; \
-	    if [ $$status -eq 77 ]; then echo "skipped: $$script (its libraries are not installed for $(PYTHON))"; \
+	    if [ $$status -eq 77 ]; then echo "skipped: $$script, for want of what it names above"; \
 	    elif [ $$status -ne 0 ]; then exit $$status; fi; done
 
 # Needs an hour, 25 GB of disk and no data: a checkpoint larger than memory from end to end.
