@@ -58,13 +58,16 @@ static enum moec_status read_memories(const struct cli_args *args, struct moec_b
     const char *items[MOEC_BENCH_MAX_LIST] = {NULL};
     char *copy = NULL;
     enum moec_status status = read_list(args, "memory", &copy, items, &out->n_memory, err);
-    for (uint32_t i = 0; status == MOEC_OK && i < out->n_memory; i++)
-        if (!cli_bench_memory(items[i], &out->memories[i]))
+    for (uint32_t i = 0; status == MOEC_OK && i < out->n_memory; i++) {
+        if (cli_bench_memory(items[i], &out->memories[i]))
+            status = cli_check_size_unit("memory", items[i], out->memories[i].bytes, err);
+        else
             status =
                 moec_fail(err, MOEC_ERR_USAGE,
                           "option '--memory' has '%s', expected a share of the experts such as 25%% or a "
                           "budget of the process such as 64MiB",
                           items[i]);
+    }
     free(copy);
     return status;
 }

@@ -16,20 +16,6 @@ bool cli_file_begins(const char *path, const char *magic)
     return is;
 }
 
-static enum moec_status expect_bundle(const char *path, struct moec_error *err)
-{
-    struct stat info;
-    if (stat(path, &info) != 0)
-        return MOEC_OK;
-    const bool is_folder = S_ISDIR(info.st_mode);
-    if (!is_folder && !(S_ISREG(info.st_mode) && cli_file_begins(path, "GGUF")))
-        return MOEC_OK;
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "'%s' is a %s, expected a bundle (.moec); a checkpoint is compiled first: "
-                     "moec compile '%s' --data text.txt --max-loss 2%% -o model.moec",
-                     path, is_folder ? "folder" : "GGUF file", path);
-}
-
 /* "owner/name", as the hub spells models: one slash between two words that no path would begin with. */
 static bool is_hub_name(const char *path)
 {
@@ -41,20 +27,54 @@ static bool is_hub_name(const char *path)
     return name[0] != '\0' && name[0] != '.' && strlen(name) == strspn(name, plain);
 }
 
+/* Whether a path that does not exist can be meant as such a name. A folder that exists is somebody's own,
+ * with a file missing from it; a bundle says so by its ending. */
+static bool is_of_hub(const char *path)
+{
+    struct stat info;
+    char owner[256];
+    const size_t n = strlen(path);
+    if (!is_hub_name(path) || (n > 5 && strcmp(path + n - 5, ".moec") == 0))
+        return false;
+    (void)snprintf(owner, sizeof owner, "%.*s", (int)strcspn(path, "/"), path);
+    return stat(owner, &info) != 0;
+}
+
+static const char *hub_folder(const char *path)
+{
+    return strchr(path, '/') + 1;
+}
+
+static enum moec_status expect_bundle(const char *path, struct moec_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return is_of_hub(path)
+                   ? moec_fail(
+                         err, MOEC_ERR_USAGE,
+                         "'%s' does not exist, expected a bundle (.moec); a model of the Hugging Face hub "
+                         "is downloaded and compiled first: hf download %s --local-dir %s && moec compile "
+                         "%s --data text.txt --max-loss 2%% -o model.moec",
+                         path, path, hub_folder(path), hub_folder(path))
+                   : MOEC_OK;
+    const bool is_folder = S_ISDIR(info.st_mode);
+    if (!is_folder && !(S_ISREG(info.st_mode) && cli_file_begins(path, "GGUF")))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "'%s' is a %s, expected a bundle (.moec); a checkpoint is compiled first: "
+                     "moec compile '%s' --data text.txt --max-loss 2%% -o model.moec",
+                     path, is_folder ? "folder" : "GGUF file", path);
+}
+
 static enum moec_status expect_checkpoint(const char *path, struct moec_error *err)
 {
     struct stat info;
-    if (stat(path, &info) == 0 || !is_hub_name(path))
-        return MOEC_OK;
-    /* A folder that exists is somebody's own, with a file missing from it. */
-    char owner[256];
-    (void)snprintf(owner, sizeof owner, "%.*s", (int)strcspn(path, "/"), path);
-    if (stat(owner, &info) == 0)
+    if (stat(path, &info) == 0 || !is_of_hub(path))
         return MOEC_OK;
     return moec_fail(err, MOEC_ERR_USAGE,
                      "'%s' does not exist; if it is a model of the Hugging Face hub, download it first: "
                      "hf download %s --local-dir %s",
-                     path, path, strchr(path, '/') + 1);
+                     path, path, hub_folder(path));
 }
 
 enum moec_status cli_check_inputs(const struct cli_args *args, struct moec_error *err)

@@ -10,7 +10,7 @@
 bool cli_file_begins(const char *path, const char *magic);
 
 /* The model: a verb that takes a bundle is told that a checkpoint (a folder or a GGUF file) is compiled
- * first; a verb that takes a checkpoint, that a name of the Hugging Face hub is downloaded first. Options
+ * first; every verb, that a name of the Hugging Face hub is downloaded first. Options
  * that are inputs: the file must be there, but for names of built-in things (CLI_BUILT_IN) and "-". Errors:
  * MOEC_ERR_USAGE for the model, MOEC_ERR_IO for a file that is not there. */
 MOEC_WARN_UNUSED enum moec_status cli_check_inputs(const struct cli_args *args, struct moec_error *err);

@@ -353,6 +353,18 @@ bool cli_parse_size(const char *text, uint64_t *out)
     return false;
 }
 
+/* Somebody who types "25" means megabytes; what is that small needs no option. */
+enum moec_status cli_check_size_unit(const char *name, const char *text, uint64_t bytes,
+                                     struct moec_error *err)
+{
+    if (bytes >= CLI_LEAST_BARE_BYTES || bytes == 0 || !isdigit((unsigned char)text[strlen(text) - 1]))
+        return MOEC_OK;
+    return moec_fail(err, MOEC_ERR_USAGE,
+                     "option '--%s' is '%s', which means %" PRIu64
+                     " bytes: give a unit, such as %sMiB, or %sB for bytes",
+                     name, text, bytes, text, text);
+}
+
 enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,
                            struct moec_error *err)
 {
@@ -360,18 +372,12 @@ enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64
     uint64_t bytes = 0;
     if (text == NULL)
         return MOEC_OK;
-    if (cli_parse_size(text, &bytes)) {
-        /* Somebody who types "25" means megabytes; what is that small needs no option. */
-        if (bytes < CLI_LEAST_BARE_BYTES && bytes > 0 && isdigit((unsigned char)text[strlen(text) - 1]))
-            return moec_fail(err, MOEC_ERR_USAGE,
-                             "option '--%s' is '%s', which means %" PRIu64
-                             " bytes: give a unit, such as %sMiB, or %sB for bytes",
-                             name, text, bytes, text, text);
-        *out = bytes;
-        return MOEC_OK;
-    }
-    return moec_fail(err, MOEC_ERR_USAGE,
-                     "option '--%s' is '%s', expected a size such as 64MiB, 20MB or 1048576", name, text);
+    if (!cli_parse_size(text, &bytes))
+        return moec_fail(err, MOEC_ERR_USAGE,
+                         "option '--%s' is '%s', expected a size such as 64MiB, 20MB or 1048576", name, text);
+    MOEC_TRY(cli_check_size_unit(name, text, bytes, err));
+    *out = bytes;
+    return MOEC_OK;
 }
 
 static int compare_u32(const void *a, const void *b)

@@ -111,6 +111,9 @@ MOEC_WARN_UNUSED enum moec_status cli_fraction(const struct cli_args *args, cons
                                                struct moec_error *err);
 /* "64MiB", as cli_bytes without its limit; false, with `*out` unchanged, for anything else. */
 bool cli_parse_size(const char *text, uint64_t *out);
+/* Refuses fewer than CLI_LEAST_BARE_BYTES that came without a unit, as cli_bytes does. */
+MOEC_WARN_UNUSED enum moec_status cli_check_size_unit(const char *name, const char *text, uint64_t bytes,
+                                                      struct moec_error *err);
 /* Bytes: a number with an optional unit in any case; KB, MB, GB are powers of 1000, KiB, MiB, GiB and K, M, G
  * of 1024. Fewer than CLI_LEAST_BARE_BYTES need a unit. */
 MOEC_WARN_UNUSED enum moec_status cli_bytes(const struct cli_args *args, const char *name, uint64_t *out,

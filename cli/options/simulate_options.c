@@ -92,11 +92,13 @@ static enum moec_status read_budgets(const struct cli_args *args, struct cli_sim
         if (out->n_budget == MOEC_SIMULATE_MAX_BUDGETS)
             return moec_fail(err, MOEC_ERR_USAGE, "option '--memory' has more than %d sizes",
                              MOEC_SIMULATE_MAX_BUDGETS);
-        if (!read_budget(item, &out->budgets[out->n_budget++]))
+        struct cli_simulate_budget *budget = &out->budgets[out->n_budget++];
+        if (!read_budget(item, budget))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "option '--memory' has '%s', expected a share of the experts such as 25%% or a "
                              "size such as 64MiB",
                              item);
+        MOEC_TRY(cli_check_size_unit("memory", item, budget->bytes, err));
     }
     return MOEC_OK;
 }

@@ -110,14 +110,18 @@ static void print_energy(const struct moec_bench *bench)
 
 void cli_print_bench(const struct moec_bench *bench)
 {
-    const struct moec_bench_row *first = bench->rows;
+    const struct moec_bench_row *opened = NULL;
     char total[24];
+    for (uint32_t r = 0; r < bench->n_row && opened == NULL; r++)
+        if (bench->rows[r].opened.n_threads > 0)
+            opened = &bench->rows[r];
     cli_print(stdout,
               "%s: all experts %s; %" PRIu32 " samples of %" PRIu32 " + %" PRIu32 " tokens from '%s'\n",
               bench->options.path, cli_size_text(total, bench->expert_total_bytes), bench->tokens.n_sample,
               bench->tokens.prompt_tokens, bench->tokens.n_tokens, bench->tokens.name);
-    cli_print(stdout, "kernels %s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
-              first->opened.cpu, first->opened.n_threads);
+    if (opened != NULL)
+        cli_print(stdout, "kernels %s, %" PRIu32 " threads; decoding is teacher-forced, rows interleaved\n",
+                  opened->opened.cpu, opened->opened.n_threads);
     if (bench->n_group > 1)
         cli_print(stdout, "memory is not enough for all rows at once: they ran in %" PRIu32 " groups\n",
                   bench->n_group);

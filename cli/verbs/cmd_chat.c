@@ -5,6 +5,7 @@
 #include "cli/options/generation_options.h"
 #include "cli/options/prompt.h"
 #include "cli/options/route_options.h"
+#include "cli/output/floor_advice.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
 #include "cli/verbs/commands.h"
@@ -431,8 +432,12 @@ static int run_chat(const struct cli_args *args)
         if (status == MOEC_OK)
             status = talk(&chat, &err);
     }
+    const bool is_open = chat.engine != NULL;
     release(&chat);
-    return status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+    const int result = status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
+    if (status == MOEC_ERR_BUDGET && !is_open)
+        cli_advise_floor(args, &chat.engine_options);
+    return result;
 }
 
 const struct cli_command cli_command_chat = {

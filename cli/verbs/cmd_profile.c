@@ -1,4 +1,5 @@
 #include "cli/options/measure_options.h"
+#include "cli/options/nearest.h"
 #include "cli/options/outputs.h"
 #include "cli/output/compare_output.h"
 #include "cli/output/figure_output.h"
@@ -471,6 +472,32 @@ static enum moec_status foresee(struct profile_job *job, const uint32_t *bits, u
     return MOEC_OK;
 }
 
+/* --study: a word that is none is answered with the one that was meant. */
+static enum moec_status read_studies(const char *list, uint32_t *studies, struct moec_error *err)
+{
+    struct moec_error own = {0};
+    char word[64];
+    if (moec_weight_studies_parse(list, studies, &own) == MOEC_OK)
+        return MOEC_OK;
+    for (const char *at = list; *at != '\0'; at += *at == ',') {
+        const size_t n = strcspn(at, ",");
+        uint32_t one = 0;
+        (void)snprintf(word, sizeof word, "%.*s", (int)n, at);
+        at += n;
+        if (moec_weight_studies_parse(word, &one, NULL) == MOEC_OK)
+            continue;
+        struct cli_nearest nearest = cli_nearest_of(word, strlen(word));
+        for (int s = 0; s < MOEC_WEIGHT_STUDY_EXPERT_PROJECTIONS; s++) {
+            const char *name = moec_weight_study_name((enum moec_weight_study)s);
+            cli_nearest_offer(&nearest, name, strlen(name));
+        }
+        if (nearest.best != NULL)
+            return moec_fail(err, MOEC_ERR_USAGE, "%s; did you mean '%s'?", own.message, nearest.best);
+        break;
+    }
+    return moec_fail(err, MOEC_ERR_USAGE, "%s", own.message);
+}
+
 static enum moec_status measure(struct profile_job *job, struct moec_error *err)
 {
     uint32_t bits[MOEC_PROFILE_MAX_BITS] = {2, 3, 4, 8};
@@ -480,7 +507,7 @@ static enum moec_status measure(struct profile_job *job, struct moec_error *err)
         return moec_fail(err, MOEC_ERR_USAGE, "missing argument: expected MODEL, or --show PROFILE.h5");
     MOEC_TRY(cli_read_measure_options(args, &job->measure, err));
     if (cli_has(args, "study"))
-        MOEC_TRY(moec_weight_studies_parse(cli_text(args, "study"), &job->measure.studies, err));
+        MOEC_TRY(read_studies(cli_text(args, "study"), &job->measure.studies, err));
     job->measure.projections = cli_has(args, "projections");
     MOEC_TRY(cli_u32_list(args, "bits", profiled_bits, bits, MOEC_PROFILE_MAX_BITS, &n_bits, err));
     if (job->measure.data == NULL)

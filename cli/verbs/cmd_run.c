@@ -5,6 +5,7 @@
 #include "cli/options/policy_options.h"
 #include "cli/options/prompt.h"
 #include "cli/options/route_options.h"
+#include "cli/output/floor_advice.h"
 #include "cli/output/run_stats.h"
 #include "cli/output/terminal.h"
 #include "cli/print/print.h"
@@ -266,37 +267,6 @@ static void print_stats(const struct run *run)
 
 /* ---- the job ---- */
 
-/* What moec holds in memory beside moec-run, at least: libraries of profiles, policies and plots. Measured on
- * Debian 12 as 8.9 MiB. */
-#define MOEC_BESIDE_RUN_BYTES ((uint64_t)7 << 20)
-#define LEAST_TEXT_TOKENS     16 /* a context with room for less is no way out */
-
-/* After a refusal: the same command as it would work. */
-static void advise(const struct run *run)
-{
-    const struct moert_options *engine = &run->options.engine;
-    struct moert_floor floor;
-    char value[24];
-    if (moert_engine_floor(run->args->positional[0], engine, &floor, NULL) != MOERT_OK)
-        return;
-    const bool is_moec = strcmp(run->args->program, "moec-run") != 0;
-    if (is_moec && floor.memory_bytes <= engine->memory_bytes + MOEC_BESIDE_RUN_BYTES) {
-        cli_print(stderr,
-                  "moec-run, which is the same program without what measures and compiles, fits:\n  ");
-        cli_print_changed(stderr, run->args, "moec-run", "", "");
-    } else if (floor.n_context_fits >= floor.n_prompt + LEAST_TEXT_TOKENS) {
-        cli_print(stderr, "the longest context that fits has %" PRIu32 " positions:\n  ",
-                  floor.n_context_fits);
-        (void)snprintf(value, sizeof value, "%" PRIu32, floor.n_context_fits);
-        cli_print_changed(stderr, run->args, run->args->program, "ctx", value);
-    } else {
-        cli_print(stderr, "this much works%s:\n  ", is_moec ? "; moec-run needs less" : "");
-        (void)snprintf(value, sizeof value, "%" PRIu64 "MiB", (floor.memory_bytes >> 20) + 1);
-        cli_print_changed(stderr, run->args, run->args->program, "memory", value);
-    }
-    fputc('\n', stderr);
-}
-
 static enum moec_status open_engine(struct run *run, struct moec_error *err)
 {
     struct moert_error theirs = {0};
@@ -429,7 +399,7 @@ static int run_run(const struct cli_args *args)
     status = end(&run, status, &err);
     const int result = status == MOEC_OK ? CLI_OK : cli_fail(args, &err);
     if (status == MOEC_ERR_BUDGET)
-        advise(&run);
+        cli_advise_floor(args, &run.options.engine);
     free(run.prompt);
     return result;
 }

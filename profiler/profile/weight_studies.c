@@ -54,8 +54,7 @@ enum moec_status moec_weight_studies_parse(const char *list, uint32_t *studies, 
         if (set == 0 && !is_word("none", word, n))
             return moec_fail(err, MOEC_ERR_USAGE,
                              "no study '%.*s', expected projections, layers, dense, quantizers, ranks, "
-                             "sparsity, all "
-                             "or none",
+                             "sparsity, all or none",
                              (int)(n > 60 ? 60 : n), word);
         found |= set;
         word += n;

@@ -118,6 +118,7 @@ refuse "a mode without its copy" "\-\-copies 16" "$work/single.moec" --modes io-
 refuse "no memory" "give --memory" "$bundle" --modes cache
 refuse "a share over 100 %" "'101%'" "$bundle" --memory 101%
 refuse "no share" "'0%'" "$bundle" --memory 25%,0%
+refuse "bytes without a unit" "such as 25MiB" "$bundle" --memory 50%,25
 refuse "half a size" "'12x'" "$bundle" --memory 12x
 refuse "an empty item" "separated by commas" "$bundle" --memory 25%,,50%
 refuse "an unknown policy" "nosuch" "$bundle" --modes cache --evict lru,nosuch --memory 25%

@@ -12,6 +12,8 @@ try 0 "simulate" "$moec" simulate "$work/profile.h5" --quiet
 says stdout "^A buffer of .* answers [0-9]+ of 100 requests with --evict [a-z]+ --predict [a-z]+;" "begins with its answer"
 head -n 2 "$work/stdout" >"$work/answer"
 try 0 "the answer is its first two lines" grep -q '^Give it at least .* lru finds nothing' "$work/answer"
+try 2 "bytes without a unit" "$moec" simulate "$work/profile.h5" --memory 25 --quiet
+says stderr "such as 25MiB" "are refused"
 try 0 "simulate everything" "$moec" simulate "$work/profile.h5" --evict all --predict all --memory all \
     --plots "$work/plots" --plot-format svg,csv --quiet
 says stdout "working set is" "names the working set"

@@ -39,6 +39,8 @@ try 2 "a study that the profile has not" "$moec" profile --show "$work/p.h5" --s
 says stderr "no study 'sparsity' in this profile; --study list prints the names" "the message says where names are"
 try 2 "a study that does not exist" "$moec" profile $model --data $data --study weights -o "$work/r.h5"
 says stderr "no study 'weights', expected projections, layers," "the message names those that do"
+try 2 "a study that is misspelt" "$moec" profile $model --data datasets/sample/calibration.txt --study layer,projektion -o "$work/z.h5"
+says stderr "did you mean 'projections'" "the message has its name"
 
 # shellcheck disable=SC2086
 try 0 "projections of single experts, as JSON" "$moec" profile $model --data $data $tiny --projections --study sparsity \

@@ -1,0 +1,37 @@
+#include "cli/output/floor_advice.h"
+
+#include "cli/print/print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What moec holds in memory beside moec-run, at least: libraries of profiles, policies and plots. Measured on
+ * Debian 12 as 8.9 MiB. */
+#define MOEC_BESIDE_RUN_BYTES ((uint64_t)7 << 20)
+#define LEAST_TEXT_TOKENS     16 /* a context with room for less is no way out */
+
+void cli_advise_floor(const struct cli_args *args, const struct moert_options *options)
+{
+    struct moert_floor floor;
+    char value[24];
+    if (moert_engine_floor(args->positional[0], options, &floor, NULL) != MOERT_OK)
+        return;
+    const bool has_smaller =
+        strcmp(args->program, "moec-run") != 0 && strcmp(args->command->name, "run") == 0;
+    if (has_smaller && floor.memory_bytes <= options->memory_bytes + MOEC_BESIDE_RUN_BYTES) {
+        cli_print(stderr,
+                  "moec-run, which is the same program without what measures and compiles, fits:\n  ");
+        cli_print_changed(stderr, args, "moec-run", "", "");
+    } else if (floor.n_context_fits >= floor.n_prompt + LEAST_TEXT_TOKENS) {
+        cli_print(stderr, "the longest context that fits has %" PRIu32 " positions:\n  ",
+                  floor.n_context_fits);
+        (void)snprintf(value, sizeof value, "%" PRIu32, floor.n_context_fits);
+        cli_print_changed(stderr, args, args->program, "ctx", value);
+    } else {
+        cli_print(stderr, "this much works%s:\n  ", has_smaller ? "; moec-run needs less" : "");
+        (void)snprintf(value, sizeof value, "%" PRIu64 "MiB", (floor.memory_bytes >> 20) + 1);
+        cli_print_changed(stderr, args, args->program, "memory", value);
+    }
+    fputc('\n', stderr);
+}
