@@ -44,8 +44,9 @@ void cli_print_forecast(const struct moec_profile_forecast *forecast)
               forecast->n_part[MOEC_PART_SEARCH], forecast->n_part[MOEC_PART_SELECT],
               forecast->n_part[MOEC_PART_CERTIFICATE]);
     if (forecast->memory_bytes > 0)
-        cli_print(stdout, "memory: at most %s (--work-memory and the largest layer)\n",
-                  cli_memory_text(size, forecast->memory_bytes));
+        cli_print(stdout, "memory: about %s, at most %s (--work-memory and the largest layer)\n",
+                  cli_memory_text(size, forecast->memory_bytes),
+                  cli_memory_text(other, forecast->memory_limit_bytes));
     cli_print(stdout, "disk: profile at most %s, a journal of that size beside it while it runs",
               cli_size_text(size, forecast->profile_bytes));
     if (forecast->spill_bytes > 0)
@@ -68,6 +69,7 @@ enum moec_status cli_print_forecast_json(const struct moec_profile_forecast *for
     moec_json_out_double(root, "fast_passes", forecast->fast_passes);
     moec_json_out_u64(root, "samples", forecast->n_window);
     moec_json_out_u64(root, "memory_bytes", forecast->memory_bytes);
+    moec_json_out_u64(root, "memory_limit_bytes", forecast->memory_limit_bytes);
     moec_json_out_u64(root, "profile_bytes", forecast->profile_bytes);
     moec_json_out_u64(root, "spill_bytes", forecast->spill_bytes);
     return cli_print_json(root, err);

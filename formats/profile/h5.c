@@ -574,6 +574,19 @@ static const char *axis_name(const char *path)
     return dot == NULL ? name : dot + 1;
 }
 
+/* A scale appears under its name beside the dataset too: netCDF, and with it xarray, knows the dimensions of
+ * a group by the scales in it. */
+static bool link_scale(const struct moec_h5 *h5, const char *dataset, const char *scale)
+{
+    char path[256];
+    const int n =
+        snprintf(path, sizeof path, "%.*s%s", (int)(base_name(dataset) - dataset), dataset, base_name(scale));
+    if (n < 0 || (size_t)n >= sizeof path)
+        return false;
+    return H5Lexists(h5->file, path, H5P_DEFAULT) > 0 ||
+           H5Lcreate_hard(h5->file, scale, h5->file, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
+}
+
 static bool attach_axes(const struct moec_h5 *h5, const struct moec_h5_dataset *dataset, hid_t id)
 {
     if (dataset->rank == 1 && strcmp(dataset->axes[0], dataset->path) == 0)
@@ -582,8 +595,9 @@ static bool attach_axes(const struct moec_h5 *h5, const struct moec_h5_dataset *
         hid_t scale = H5Dopen2(h5->file, dataset->axes[i], H5P_DEFAULT);
         if (scale < 0)
             return false;
-        bool good =
-            H5DSattach_scale(id, scale, i) >= 0 && H5DSset_label(id, i, axis_name(dataset->axes[i])) >= 0;
+        bool good = H5DSattach_scale(id, scale, i) >= 0 &&
+                    H5DSset_label(id, i, axis_name(dataset->axes[i])) >= 0 &&
+                    link_scale(h5, dataset->path, dataset->axes[i]);
         (void)H5Dclose(scale);
         if (!good)
             return false;
@@ -791,6 +805,14 @@ enum moec_status moec_h5_read_extents(struct moec_h5 *h5, const char *path, uint
 bool moec_h5_has(struct moec_h5 *h5, const char *path)
 {
     return H5Lexists(h5->file, path, H5P_DEFAULT) > 0;
+}
+
+bool moec_h5_is_same(struct moec_h5 *h5, const char *path, const char *other)
+{
+    H5L_info_t a, b;
+    return H5Lget_info(h5->file, path, &a, H5P_DEFAULT) >= 0 &&
+           H5Lget_info(h5->file, other, &b, H5P_DEFAULT) >= 0 && a.type == H5L_TYPE_HARD &&
+           b.type == H5L_TYPE_HARD && a.u.address == b.u.address;
 }
 
 struct list {

@@ -77,6 +77,9 @@ MOEC_WARN_UNUSED enum moec_status moec_h5_read_extents(struct moec_h5 *h5, const
 /* Whether there is something of this path, whose parents are known to be groups. */
 bool moec_h5_has(struct moec_h5 *h5, const char *path);
 
+/* Whether both are names of one thing (hard links); their parents are known to be groups. */
+bool moec_h5_is_same(struct moec_h5 *h5, const char *path, const char *other);
+
 /* Calls `visit` with each name in a group, in order of their bytes, until it fails. */
 typedef enum moec_status moec_h5_visit(void *context, const char *name, struct moec_error *err);
 MOEC_WARN_UNUSED enum moec_status moec_h5_list(struct moec_h5 *h5, const char *path, moec_h5_visit *visit,

@@ -477,13 +477,13 @@ bool moec_profile_find_axis(const struct moec_profile *profile, const char *name
         const char *name;
         struct moec_profile_axis axis;
     } known[] = {
-        {"moe_layer", {"layer", profile->n_moe_layer, profile->moe_layers}},
-        {"expert", {"expert", profile->n_expert, NULL}},
-        {"bits", {"bit", profile->n_bits, profile->bits}},
-        {"uniform_bits", {"bit", profile->n_uniform, profile->uniform_bits}},
-        {"window", {"window", profile->n_window, NULL}},
-        {"rank", {"rank", profile->top_k, NULL}},
-        {"cut", {"expert", 3, cuts}},
+        {"moe_layer", {"layer", profile->n_moe_layer, profile->moe_layers, 0}},
+        {"expert", {"expert", profile->n_expert, NULL, 0}},
+        {"bits", {"bit", profile->n_bits, profile->bits, 0}},
+        {"uniform_bits", {"bit", profile->n_uniform, profile->uniform_bits, 0}},
+        {"window", {"window", profile->n_window, NULL, 0}},
+        {"rank", {"rank", profile->top_k, NULL, 1}},
+        {"cut", {"expert", 3, cuts, 0}},
     };
     cuts[0] = profile->top_k;
     cuts[1] = profile->top_k + 1;
@@ -512,11 +512,11 @@ enum moec_status moec_profile_add_study(struct moec_profile *profile, const stru
             continue;
         memset(axis->units, 0, sizeof axis->units);
         memcpy(axis->units, known.units, strlen(known.units));
-        if (known.values == NULL)
+        if (known.values == NULL && known.first == 0)
             continue;
         MOEC_TRY_OUT(moec_alloc((void **)&owned[i], known.n, sizeof **owned, "an axis of a study", err));
         for (uint64_t v = 0; v < known.n; v++)
-            owned[i][v] = known.values[v];
+            owned[i][v] = moec_profile_axis_value(&known, v);
         axis->values = owned[i];
     }
     MOEC_TRY_OUT(moec_studies_add(&profile->studies, &filled, added, err));

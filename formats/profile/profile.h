@@ -218,8 +218,14 @@ double moec_profile_sensitivity_loss(const struct moec_profile *profile, const d
 struct moec_profile_axis {
     const char *units;
     uint64_t n;
-    const uint32_t *values; /* (n) borrowed, NULL = 0, 1, .. n - 1 */
+    const uint32_t *values; /* (n) borrowed, NULL = first, first + 1, .. */
+    uint32_t first;         /* ranks begin at 1, all else at 0 */
 };
+
+static inline double moec_profile_axis_value(const struct moec_profile_axis *axis, uint64_t i)
+{
+    return axis->values != NULL ? axis->values[i] : (double)(axis->first + i);
+}
 
 /* Finds moe_layer, expert, bits, uniform_bits, window, rank or cut; `cuts` gets the values of cut. False for
  * another name. */

@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FORMAT_VERSION   1
+#define FORMAT_VERSION   2
+#define OLDEST_VERSION   1 /* ranks from 0, scales in /axes alone; read as well */
 #define CONFIG_MAX_BYTES ((uint64_t)1 << 20)
 #define N_RECALL         3 /* among the top k, k + 1, 2k predicted */
 
@@ -50,10 +51,10 @@ static const struct {
     [AXIS_W] = {"/axes/window", "window", "windows of tokens"},
     [AXIS_P] = {"/axes/position", "token", "position in a window"},
     [AXIS_T] = {"/axes/token", "token", "tokens of all windows, one window after the other"},
-    [AXIS_R] = {"/axes/rank", "rank", "experts of one token by falling gate weight, 0 = highest"},
+    [AXIS_R] = {"/axes/rank", "rank", "experts of one token by falling gate weight, 1 = highest"},
     [AXIS_C] = {"/axes/cut", "expert", "number of experts predicted: k, k + 1, 2k"},
     [AXIS_K] = {"/axes/path_key", "key", "row of the path table"},
-    [AXIS_V] = {"/axes/path_value", "rank", "successors of a key by falling probability, 0 = most probable"},
+    [AXIS_V] = {"/axes/path_value", "rank", "successors of a key by falling probability, 1 = most probable"},
     [AXIS_Y] = {"/axes/config_byte", "byte", "byte of the encoded config"},
     [AXIS_M] = {"/axes/sensitivity_window", "window",
                 "the first windows, on which single experts were measured"},
@@ -65,15 +66,15 @@ static const char *const groups[] = {"/axes",    "/model",       "/windows", "/r
 /* Arrays that a profile holds in another form than the file, and those that are computed from it. */
 struct scratch {
     uint64_t dims[N_AXIS];
-    uint64_t *index;                                       /* 0, 1, 2, ... as long as the longest axis */
-    uint32_t cuts[N_RECALL];                               /* k, k + 1, 2k */
-    uint8_t *config;                                       /* (Y), owned */
-    uint8_t *stack;                                        /* (S); only written */
-    double *uniform_nll, *uniform_kl;                      /* (U, W) */
-    double *uniform_loss, *sensitivity_loss;               /* (U), (S, E, B); only written */
-    uint16_t *key_layer, *key_first, *key_second;          /* (K) */
-    uint32_t *key_count;                                   /* (K) */
-    uint16_t *value_experts, *value_probabilities;         /* (K, V) */
+    uint64_t *index;                               /* 0, 1, 2, ... to the length of the longest axis */
+    uint32_t cuts[N_RECALL];                       /* k, k + 1, 2k */
+    uint8_t *config;                               /* (Y), owned */
+    uint8_t *stack;                                /* (S); only written */
+    double *uniform_nll, *uniform_kl;              /* (U, W) */
+    double *uniform_loss, *sensitivity_loss;       /* (U), (S, E, B); only written */
+    uint16_t *key_layer, *key_first, *key_second;  /* (K) */
+    uint32_t *key_count;                           /* (K) */
+    uint16_t *value_experts, *value_probabilities; /* (K, V) */
     uint16_t *frequency_experts, *frequency_probabilities; /* (S, E) */
 };
 
@@ -310,11 +311,11 @@ static enum moec_status scratch_fill(struct scratch *s, const struct moec_profil
     uint64_t longest = 0, n_row = s->dims[AXIS_S] * s->dims[AXIS_E] * s->dims[AXIS_B];
     for (size_t i = 0; i < N_AXIS; i++)
         longest = s->dims[i] > longest ? s->dims[i] : longest;
-    MOEC_TRY(moec_alloc((void **)&s->index, longest, sizeof *s->index, "an axis of a profile", err));
+    MOEC_TRY(moec_alloc((void **)&s->index, longest + 1, sizeof *s->index, "an axis of a profile", err));
     MOEC_TRY(moec_alloc((void **)&s->uniform_loss, p->n_uniform, sizeof(double), "losses of a profile", err));
     MOEC_TRY(moec_alloc((void **)&s->sensitivity_loss, n_row, sizeof(double), "losses of a profile", err));
     MOEC_TRY(moec_alloc((void **)&s->stack, p->n_moe_layer, 1, "stacks of layers", err));
-    for (uint64_t i = 0; i < longest; i++)
+    for (uint64_t i = 0; i <= longest; i++)
         s->index[i] = i;
     for (uint32_t i = 0; i < p->n_moe_layer; i++)
         s->stack[i] = moec_config_stack(&p->config, p->moe_layers[i]) == MOEC_STACK_DECODER;
@@ -497,11 +498,11 @@ static enum moec_status read_numbers(struct moec_h5 *h5, struct moec_profile *p,
     uint32_t group = 0, n_key = 0;
     bool has_encoder = false, has_documents = false, has_windows = false;
     MOEC_TRY(moec_h5_read_u64(h5, "/", "format_version", &version, err));
-    if (version != FORMAT_VERSION)
+    if (version < OLDEST_VERSION || version > FORMAT_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s has format version %" PRIu64
-                         ", expected %d: read it with the moec that wrote it",
-                         subject, version, FORMAT_VERSION);
+                         ", expected %d to %d: read it with the moec that wrote it",
+                         subject, version, OLDEST_VERSION, FORMAT_VERSION);
     const struct {
         const char *name;
         uint32_t *value;
@@ -627,8 +628,9 @@ static enum moec_status write_scales(struct moec_h5 *h5, struct moec_profile *p,
                              : axis == AXIS_U ? p->uniform_bits
                              : axis == AXIS_C ? s->cuts
                                               : NULL;
+        const uint64_t *index = s->index + (axis == AXIS_R || axis == AXIS_V ? 1 : 0);
         struct moec_h5_dataset scale = scale_of(axis, values != NULL ? MOEC_H5_U32 : MOEC_H5_U64, s->dims);
-        MOEC_TRY(moec_h5_write(h5, &scale, values != NULL ? values : s->index, err));
+        MOEC_TRY(moec_h5_write(h5, &scale, values != NULL ? values : index, err));
     }
     return MOEC_OK;
 }
@@ -734,11 +736,11 @@ static enum moec_status check_user_block(const uint8_t *bytes, size_t n_bytes, c
                          subject);
     }
     uint64_t version = moec_get_u32(bytes + 16), length = moec_get_u64(bytes + 24);
-    if (version != FORMAT_VERSION)
+    if (version < OLDEST_VERSION || version > FORMAT_VERSION)
         return moec_fail(err, MOEC_ERR_UNSUPPORTED,
                          "%s has format version %" PRIu64
-                         ", expected %d: read it with the moec that wrote it",
-                         subject, version, FORMAT_VERSION);
+                         ", expected %d to %d: read it with the moec that wrote it",
+                         subject, version, OLDEST_VERSION, FORMAT_VERSION);
     if (length != n_bytes - MOEC_PROFILE_USER_BLOCK_BYTES)
         return moec_fail(err, MOEC_ERR_CHECKSUM,
                          "%s is damaged: %zu bytes after its user block, expected %" PRIu64 ": " IF_EDITED,

@@ -44,11 +44,9 @@ static bool axis_is_known(const struct moec_profile *profile, const struct moec_
     if (axis->labels != NULL || !moec_profile_find_axis(profile, axis->name, cuts, &known) ||
         known.n != axis->n)
         return false;
-    for (uint64_t i = 0; i < axis->n; i++) {
-        const double value = known.values != NULL ? (double)known.values[i] : (double)i;
-        if (moec_study_axis_value(axis, i) != value)
+    for (uint64_t i = 0; i < axis->n; i++)
+        if (moec_study_axis_value(axis, i) != moec_profile_axis_value(&known, i))
             return false;
-    }
     return true;
 }
 
@@ -178,11 +176,11 @@ static enum moec_status use_known_scale(const struct reader *reader, struct moec
                          "%s: axis '%s' of study '%s' has the length %" PRIu64 ", expected %" PRIu64,
                          reader->subject, axis->name, reader->study.name, axis->n, known.n);
     (void)snprintf(axis->units, sizeof axis->units, "%s", known.units);
-    if (known.values == NULL)
+    if (known.values == NULL && known.first == 0)
         return MOEC_OK;
     MOEC_TRY(moec_alloc((void **)&axis->values, axis->n, sizeof *axis->values, "an axis of a study", err));
     for (uint64_t i = 0; i < axis->n; i++)
-        axis->values[i] = known.values[i];
+        axis->values[i] = moec_profile_axis_value(&known, i);
     return MOEC_OK;
 }
 
@@ -247,9 +245,18 @@ static enum moec_status visit_study(void *context, const char *name, struct moec
 {
     struct reader *reader = context;
     struct moec_study *study = &reader->study;
-    /* A scale is read with its study. */
+    struct moec_profile_axis known;
+    uint32_t cuts[3];
+    char path[PATH_BYTES], scale[PATH_BYTES];
+    /* A scale is read with its study, or stands here as a link to the one of the whole file. */
     if (strchr(name, '.') != NULL)
         return MOEC_OK;
+    if (moec_profile_find_axis(reader->profile, name, cuts, &known)) {
+        (void)snprintf(path, sizeof path, ROOT "/%s/%s", reader->group, name);
+        known_scale_path(name, scale);
+        if (moec_h5_has(reader->h5, "/axes") && moec_h5_is_same(reader->h5, path, scale))
+            return MOEC_OK;
+    }
     *study = (struct moec_study){0};
     const int length = snprintf(study->name, sizeof study->name, "%s/%s", reader->group, name);
     if (length < 0 || (size_t)length >= sizeof study->name || !moec_study_name_is_valid(study->name))

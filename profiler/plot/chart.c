@@ -18,6 +18,8 @@ void moec_chart_release(struct moec_chart *chart)
         free(chart->series[i].x);
     free(chart->x.categories);
     free(chart->y.categories);
+    free(chart->x.numbers);
+    free(chart->y.numbers);
     free(chart->cells.values);
     free(chart->cells.rows);
     free(chart->cells.faded);
@@ -48,6 +50,15 @@ enum moec_status moec_chart_set_categories(struct moec_chart_axis *axis, uint32_
 {
     MOEC_TRY(moec_alloc((void **)&axis->categories, n, sizeof *axis->categories, "names of a chart", err));
     axis->n_category = n;
+    return MOEC_OK;
+}
+
+enum moec_status moec_chart_number_categories(struct moec_chart_axis *axis, struct moec_error *err)
+{
+    MOEC_TRY(moec_alloc((void **)&axis->numbers, axis->n_category, sizeof *axis->numbers,
+                        "numbers of a chart", err));
+    for (uint32_t i = 0; i < axis->n_category; i++)
+        axis->numbers[i] = (double)NAN;
     return MOEC_OK;
 }
 
@@ -140,7 +151,10 @@ static void put_number(FILE *stream, double value)
 
 static void put_x(FILE *stream, const struct moec_chart_axis *axis, double value)
 {
-    if (axis->n_category > 0 && value >= 0 && value < axis->n_category)
+    const bool is_category = axis->n_category > 0 && value >= 0 && value < axis->n_category;
+    if (is_category && axis->numbers != NULL && isfinite(axis->numbers[(uint32_t)value]))
+        put_number(stream, axis->numbers[(uint32_t)value]);
+    else if (is_category)
         put_field(stream, axis->categories[(uint32_t)value]);
     else
         put_number(stream, value);

@@ -31,6 +31,7 @@ struct moec_chart_axis {
     bool has_zero;                        /* zero is within the range */
     uint32_t n_category;                  /* 0: a scale; else values are 0 .. n - 1 and have names */
     char (*categories)[MOEC_CHART_LABEL]; /* (n_category), owned */
+    double *numbers; /* (n_category) likewise: what tables say for them; NULL = the names */
 };
 
 struct moec_chart_series {
@@ -102,6 +103,9 @@ MOEC_WARN_UNUSED enum moec_status moec_chart_add_series(struct moec_chart *chart
 /* Names are empty at first. */
 MOEC_WARN_UNUSED enum moec_status moec_chart_set_categories(struct moec_chart_axis *axis, uint32_t n,
                                                             struct moec_error *err);
+/* Makes numbers for the categories, NaN at first: of what has no number tables give the name. */
+MOEC_WARN_UNUSED enum moec_status moec_chart_number_categories(struct moec_chart_axis *axis,
+                                                               struct moec_error *err);
 /* Cells are NaN at first, rows are called 0, 1, ... */
 MOEC_WARN_UNUSED enum moec_status moec_chart_set_cells(struct moec_chart *chart, uint32_t n_row,
                                                        uint32_t n_column, struct moec_error *err);

@@ -320,6 +320,8 @@ static enum moec_status plan_memory(struct moec_profile_job *job, struct moec_pr
     options->work_bytes = plan.sweep_bytes;
     options->cache_bytes = plan.cache_bytes;
     job->limit_bytes = plan.limit_bytes;
+    job->wanted_bytes = plan.wanted_bytes;
+    job->sweep_wanted_bytes = plan.sweep_wanted_bytes;
     job->dense_keep_bytes = plan.dense_bytes;
     job->work = plan.work;
     job->windows.work = &job->work;
@@ -683,7 +685,8 @@ static enum moec_status foresee(struct moec_profile_job *job, struct moec_profil
     forecast->n_window = job->profile->n_window;
     for (int part = 0; part < MOEC_PART_COUNT; part++)
         forecast->n_part[part] = moec_profile_part_count(job->profile, (enum moec_part)part);
-    forecast->memory_bytes = job->limit_bytes;
+    forecast->memory_bytes = job->wanted_bytes + (forecast->is_exact ? job->sweep_wanted_bytes : 0);
+    forecast->memory_limit_bytes = job->limit_bytes;
     forecast->profile_bytes = result_bytes(job) + moec_weight_studies_bytes(job->profile, options);
     forecast->spill_bytes = spilled_bytes(job);
     return MOEC_OK;

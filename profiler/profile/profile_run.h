@@ -78,7 +78,8 @@ struct moec_profile_forecast {
     double exact_passes, fast_passes;  /* single experts either way; 0 where they are not asked for */
     bool is_exact;                     /* which of the two the phases have */
     double seconds_per_pass;           /* of a few windows of the original on this machine */
-    uint64_t memory_bytes;             /* limit of the process; 0 = none */
+    uint64_t memory_bytes;             /* about the peak of the process; 0 where it has no limit */
+    uint64_t memory_limit_bytes;       /* which it does not pass; 0 = none */
     uint64_t profile_bytes;            /* of the file, at most; the journal beside it grows to as much */
     uint64_t spill_bytes;              /* hidden states that do not fit, in a temporary file */
 };

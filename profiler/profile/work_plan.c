@@ -229,6 +229,14 @@ static void plan_shares(const struct moec_work_request *request, const struct si
         plan->sweep_bytes += left;
 }
 
+/* A sweep is given what nobody else wants, and uses what its rows take. */
+static void note_wanted(const struct moec_work_request *request, const struct sizes *sizes,
+                        struct moec_work_plan *plan)
+{
+    plan->wanted_bytes = total(request, plan) - plan->sweep_bytes;
+    plan->sweep_wanted_bytes = smaller(plan->sweep_bytes, sizes->n_row * sizes->sweep_row_bytes * 8 / 7);
+}
+
 enum moec_status moec_work_plan_make(const struct moec_work_request *request, struct moec_work_plan *plan,
                                      struct moec_error *err)
 {
@@ -248,6 +256,7 @@ enum moec_status moec_work_plan_make(const struct moec_work_request *request, st
         plan_batch(request, &sizes, made.limit_bytes - total(request, &made), &made);
         plan_shares(request, &sizes, made.limit_bytes - total(request, &made), &made);
     }
+    note_wanted(request, &sizes, &made);
     *plan = made;
     return MOEC_OK;
 }

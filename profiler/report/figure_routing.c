@@ -315,7 +315,7 @@ static enum moec_status add_range(struct moec_chart *chart, const char *name, co
             sums[s] = is_cumulative ? sums[s] + value : value;
             values[s] = factor * sums[s];
         }
-        series->x[i] = moec_study_axis_value(&study->axes[1], i) + (is_cumulative ? 1 : 0);
+        series->x[i] = is_cumulative ? (double)i + 1 : moec_study_axis_value(&study->axes[1], i);
         series->y[i] = moec_quantile_of_finite(values, n_layer, 0.5, values + n_layer);
         series->low[i] = moec_quantile_of_finite(values, n_layer, 0, values + n_layer);
         series->high[i] = moec_quantile_of_finite(values, n_layer, 1, values + n_layer);

@@ -71,6 +71,7 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
     (void)snprintf(chart->x.name, sizeof chart->x.name, "bits");
     (void)snprintf(chart->x.label, sizeof chart->x.label, "bitwidth of all experts");
     MOEC_TRY(moec_chart_set_categories(&chart->x, profile->n_uniform, err));
+    MOEC_TRY(moec_chart_number_categories(&chart->x, err));
     MOEC_TRY(moec_chart_add_series(chart, "", profile->n_uniform, &series, err));
     series->has_interval = true;
     for (uint32_t u = 0; u < profile->n_uniform; u++) {
@@ -79,6 +80,7 @@ enum moec_status moec_figure_loss_by_bits(const struct moec_profile *profile, ui
             loss_of(profile, profile->reference.nll, profile->uniform[u].nll, profile->n_window, &loss, err));
         moec_heatmap_bits_name(profile->uniform_bits[u], bits);
         (void)snprintf(chart->x.categories[u], MOEC_CHART_LABEL, "%s", bits);
+        chart->x.numbers[u] = profile->uniform_bits[u];
         series->x[u] = u;
         series->y[u] = 100 * loss.loss;
         series->low[u] = 100 * loss.low;
@@ -387,16 +389,18 @@ enum moec_status moec_figure_mixed(const struct moec_profile *profile, uint32_t 
     (void)snprintf(chart->source, sizeof chart->source, "EdgeMoE, Fig. 17");
     chart->kind = MOEC_CHART_BARS;
     chart->has_value_labels = true;
-    (void)snprintf(chart->x.name, sizeof chart->x.name, "allowed_loss");
+    (void)snprintf(chart->x.name, sizeof chart->x.name, "allowed_loss_percent");
     (void)snprintf(chart->x.label, sizeof chart->x.label, "allowed loss");
     (void)snprintf(chart->y.name, sizeof chart->y.name, "megabytes");
     (void)snprintf(chart->y.label, sizeof chart->y.label, "experts, MB");
     MOEC_TRY(moec_chart_set_categories(&chart->x, MOEC_VERDICT_TARGETS, err));
+    MOEC_TRY(moec_chart_number_categories(&chart->x, err));
     MOEC_TRY(moec_chart_add_series(chart, "mixed", MOEC_VERDICT_TARGETS, &mixed, err));
     MOEC_TRY(moec_chart_add_series(chart, "best uniform", MOEC_VERDICT_TARGETS, &uniform, err));
     for (uint32_t t = 0; t < MOEC_VERDICT_TARGETS; t++) {
         const struct moec_verdict_target *target = &verdict.targets[t];
         (void)snprintf(chart->x.categories[t], MOEC_CHART_LABEL, "%.3g\xc2\xa0%%", 100 * target->target);
+        chart->x.numbers[t] = 100 * target->target;
         mixed->x[t] = uniform->x[t] = t;
         mixed->y[t] = target->mixed_bytes > 0 ? (double)target->mixed_bytes / 1e6 : (double)NAN;
         uniform->y[t] = target->uniform_bytes > 0 ? (double)target->uniform_bytes / 1e6 : (double)NAN;

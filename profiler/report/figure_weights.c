@@ -369,8 +369,11 @@ enum moec_status moec_figure_rank(const struct moec_profile *profile, uint32_t i
     (void)snprintf(chart->x.name, sizeof chart->x.name, "rank");
     (void)snprintf(chart->x.label, sizeof chart->x.label, "rank of the expert by gate weight, 1 = first");
     MOEC_TRY(moec_chart_set_categories(&chart->x, ranks->n < 64 ? (uint32_t)ranks->n : 64, err));
-    for (uint32_t r = 0; r < chart->x.n_category; r++)
-        (void)snprintf(chart->x.categories[r], MOEC_CHART_LABEL, "%g", moec_study_axis_value(ranks, r) + 1);
+    MOEC_TRY(moec_chart_number_categories(&chart->x, err));
+    for (uint32_t r = 0; r < chart->x.n_category; r++) {
+        chart->x.numbers[r] = moec_study_axis_value(ranks, r);
+        (void)snprintf(chart->x.categories[r], MOEC_CHART_LABEL, "%g", moec_study_axis_value(ranks, r));
+    }
     for (uint64_t s = 0; s < actions->n && s < MOEC_CHART_MAX_SERIES; s++) {
         struct moec_chart_series *series = NULL;
         moec_figure_axis_text(actions, s, name);

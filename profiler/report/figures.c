@@ -295,6 +295,11 @@ enum moec_status moec_figure_categories(struct moec_chart_axis *axis, const stru
     MOEC_TRY(moec_chart_set_categories(axis, n, err));
     for (uint32_t i = 0; i < n; i++)
         moec_figure_axis_text(from, i, axis->categories[i]);
+    if (from->labels != NULL)
+        return MOEC_OK;
+    MOEC_TRY(moec_chart_number_categories(axis, err));
+    for (uint32_t i = 0; i < n; i++)
+        axis->numbers[i] = moec_study_axis_value(from, i);
     return MOEC_OK;
 }
 

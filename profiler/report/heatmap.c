@@ -224,7 +224,7 @@ static enum moec_status write_csv(const struct moec_profile *profile, const stru
     FILE *stream = open_memstream(&text, &n_bytes);
     if (stream == NULL)
         return moec_fail(err, MOEC_ERR_MEMORY, "out of memory: table '%s'", path);
-    (void)fputs("layer,expert,bits,reached,activations,loss_percent,baseline_loss_percent\n", stream);
+    (void)fputs("layer,expert,bits,reached,tokens,loss_percent,baseline_loss_percent\n", stream);
     for (uint32_t s = 0; s < map->n_layer; s++)
         for (uint32_t e = 0; e < map->n_expert; e++) {
             uint64_t i = (uint64_t)s * map->n_expert + e;

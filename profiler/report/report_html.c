@@ -58,7 +58,8 @@ void moec_html_format(FILE *stream, const char *format, ...)
 
 /* ---- page ---- */
 
-/* Wide content scrolls in its own box, never the page. Pictures keep their white ground in the dark. */
+/* Wide content scrolls in its own box, never the page. In the dark, pictures change light for dark and keep
+ * their hues, scales of colour with them: what stands out on white stands out on black. */
 static const char style[] =
     ":root{--ink:#1a1a1a;--soft:#595959;--line:#d5d5d5;--ground:#fff;--box:#f5f5f5;--link:#0059a3}"
     "@media(prefers-color-scheme:dark){:root{--ink:#e8e8e8;--soft:#b0b0b0;--line:#484848;--ground:#16181b;"
@@ -78,8 +79,7 @@ static const char style[] =
     "dl{display:grid;grid-template-columns:max-content 1fr;gap:.25rem 1rem;margin:0}"
     "dt{color:var(--soft)}dd{margin:0}"
     "figure{margin:2rem 0}figure h3{min-height:1.5em}"
-    "@media(prefers-color-scheme:dark){img.plane{filter:invert(.9) hue-rotate(180deg)}img.cells{filter:"
-    "brightness(.88)}}"
+    "@media(prefers-color-scheme:dark){img{filter:invert(.9) hue-rotate(180deg)}}"
     "@media(min-width:1200px){main{max-width:86rem}.figures{display:grid;grid-template-columns:1fr "
     "1fr;column-gap:"
     "2.5rem;align-items:start}.figures figure{margin:1.25rem 0;min-width:0}.figures .wide{grid-column:1/-1}}"
@@ -219,7 +219,7 @@ static enum moec_status put_picture(FILE *stream, const struct moec_chart *chart
 {
     (void)fputs("<picture><source media=\"screen and (max-width: 640px)\" srcset=\"", stream);
     MOEC_TRY(put_drawing(stream, chart, NARROW, err));
-    (void)fprintf(stream, "\"><img class=\"%s\" alt=\"", chart->kind == MOEC_CHART_CELLS ? "cells" : "plane");
+    (void)fputs("\"><img alt=\"", stream);
     moec_html_text(stream, chart->title);
     (void)fprintf(stream, "\" aria-describedby=\"caption-%s\" style=\"width:%.0fpx\" src=\"", chart->name,
                   wide_width(chart) * PIXELS_PER_POINT);

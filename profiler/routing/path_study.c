@@ -252,10 +252,17 @@ static enum moec_status add_conditional(struct moec_profile *profile, const stru
                                         const uint64_t *hits, const uint64_t *n_used, struct moec_error *err)
 {
     struct moec_study study = *kind, *added = NULL;
+    double *ranks = NULL;
+    MOEC_TRY(moec_alloc((void **)&ranks, profile->n_expert, sizeof *ranks, "an axis of a study", err));
+    for (uint32_t r = 0; r < profile->n_expert; r++)
+        ranks[r] = r + 1;
     study.n_axis = 2;
     study.axes[0] = (struct moec_study_axis){.name = "moe_layer", .n = profile->n_moe_layer};
-    study.axes[1] = (struct moec_study_axis){.name = "activation_rank", .n = profile->n_expert};
-    MOEC_TRY(moec_profile_add_study(profile, &study, &added, err));
+    study.axes[1] =
+        (struct moec_study_axis){.name = "activation_rank", .n = profile->n_expert, .values = ranks};
+    const enum moec_status status = moec_profile_add_study(profile, &study, &added, err);
+    free(ranks);
+    MOEC_TRY(status);
     for (uint64_t i = 0; i < moec_study_count(added); i++) {
         const uint64_t n = n_used[i / profile->n_expert];
         added->values[i] = n > 0 ? (double)hits[i] / (double)n : (double)NAN;

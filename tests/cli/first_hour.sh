@@ -11,17 +11,24 @@ data=datasets/sample/calibration.txt
 try 0 "what a profile would take" "$moec" profile $model --data $data --samples 40 --dry-run --quiet -o "$work/p.h5"
 says stdout '^about .* on this machine as it is now: [0-9.]+ passes over 40 windows$' "begins with its answer"
 says stdout '^  single experts +[0-9.]+ passes' "each phase has its passes"
-says stdout '^memory: at most [0-9.]+ GiB' "memory is bounded"
+says stdout '^memory: about [0-9.]+ MiB, at most [0-9.]+ GiB' "memory is estimated and bounded"
 says stdout '^disk: profile at most [0-9.]+ [kM]B' "and disk"
 try 1 "nothing is written" test -e "$work/p.h5"
 try 0 "the same as JSON" "$moec" profile $model --data $data --samples 40 --dry-run --quiet --json --sensitivity fast
 foreseen=$(sed -n 's/^ *"passes": \([0-9.]*\),/\1/p' "$work/stdout")
+memory=$(sed -n 's/^ *"memory_bytes": \([0-9]*\),/\1/p' "$work/stdout")
 try 0 "a profile" "$moec" profile $model --data $data --samples 40 --sensitivity fast -o "$work/p.h5" --json --verbose
 taken=$(sed -n 's/^ *"cost_passes": \([0-9.]*\),/\1/p' "$work/stdout")
 if awk "BEGIN { exit !($foreseen > 0.6 * $taken && $foreseen < 1.6 * $taken) }"; then
     pass "takes about what was foreseen"
 else
     fail "takes about what was foreseen (foreseen $foreseen, taken $taken)"
+fi
+peak=$(sed -n 's/^ *"peak_bytes": \([0-9]*\),*/\1/p' "$work/stdout")
+if [ "$((10 * peak))" -gt "$((5 * memory))" ] && [ "$((10 * peak))" -lt "$((13 * memory))" ]; then
+    pass "in about the memory that was foreseen"
+else
+    fail "in about the memory that was foreseen (foreseen $memory, peak $peak)"
 fi
 says stderr '^original: [0-9]+ s$' "--verbose says how long each phase took"
 try 2 "quiet and verbose" "$moec" profile $model --data $data -o "$work/q.h5" --quiet --verbose
@@ -38,4 +45,22 @@ try 0 "another profile" "$moec" profile $model --data $data --samples 40 --seed 
 try 0 "a comparison" "$moec" profile --compare "$work/p.h5" "$work/q.h5"
 head -n 3 "$work/stdout" | tr '\n' ' ' >"$work/answer"
 try 0 "begins with its answer" grep -Eq '(difference|differ).*: A and B rank experts with' "$work/answer"
+# A model of the hub that nobody has downloaded, and a checkpoint where a bundle belongs.
+for verb in run chat eval bench inspect verify export strip; do
+    case $verb in
+    eval) set -- "$moec" eval Owner/model-1B --data $data ;;
+    export) set -- "$moec" export Owner/model-1B -o "$work/exported" ;;
+    strip) set -- "$moec" strip Owner/model-1B --copies 4 ;;
+    *) set -- "$moec" $verb Owner/model-1B ;;
+    esac
+    try 2 "$verb of a model of the hub" "$@"
+    says stderr 'hf download Owner/model-1B --local-dir model-1B' "says how to download it"
+    [ $verb = eval ] || says stderr '&& moec compile model-1B --data text.txt' "and that it is compiled first"
+done
+try 2 "moec-run of a model of the hub" "$build/moec-run" Owner/model-1B -p x
+try 1 "a bundle that is not there" "$moec" run folder/model.moec -p x
+says stderr "cannot open 'folder/model.moec'" "is no model of the hub"
+try 2 "a folder given to run" "$moec" run $model -p x
+says stderr "a checkpoint is compiled first: moec compile '$model'" "says how to compile it"
+
 done_testing

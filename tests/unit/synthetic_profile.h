@@ -169,7 +169,10 @@ static inline enum moec_status synthetic_studies(struct moec_profile *p)
                                                {.name = "cut", .n = 3}}};
     for (uint32_t i = 0; i < 4 * p->n_moe_layer; i++)
         margin[i] = i == 5 ? NAN : 0.125 * i;
+    /* Called as an axis is, which the groups of studies have links to. */
+    const struct moec_study cut = {.name = "routing/cut", .description = "one value"};
     MOEC_TRY(moec_profile_add_study(p, &one, NULL, NULL));
+    MOEC_TRY(moec_profile_add_study(p, &cut, NULL, NULL));
     MOEC_TRY(moec_profile_add_study(p, &quantile, NULL, NULL));
     return moec_profile_add_study(p, &recall, NULL, NULL);
 }

@@ -271,11 +271,10 @@ static void test_plot__csv_is_exact(void **state)
     make_round(&profile);
     assert_status(moec_heatmap_write(&profile, 8, path, &err), MOEC_OK, err);
     uint8_t *bytes = temporary_read(folder, "h.csv", &n);
-    assert_string_equal((char *)bytes,
-                        "layer,expert,bits,reached,activations,loss_percent,baseline_loss_percent\n"
-                        "1,0,8,1,11,2,1\n"
-                        "1,1,8,1,22,-0.5,1\n"
-                        "1,2,8,0,0,1,1\n");
+    assert_string_equal((char *)bytes, "layer,expert,bits,reached,tokens,loss_percent,baseline_loss_percent\n"
+                                       "1,0,8,1,11,2,1\n"
+                                       "1,1,8,1,22,-0.5,1\n"
+                                       "1,2,8,0,0,1,1\n");
     free(bytes);
     moec_profile_release(&profile);
     free(path);
